@@ -1,0 +1,276 @@
+//! Owns the `Plugin` resource (`pilothouse.dev/v1alpha1`, cluster scope): which component runs, with what configuration,
+//! within which limits, and how it fares.
+
+use std::collections::BTreeMap;
+
+use pilothouse_core::Limits;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use crate::structural::structural_schema;
+
+/// The API group of Pilothouse's own resources.
+pub const GROUP: &str = "pilothouse.dev";
+
+/// The version in which they are stored.
+pub const VERSION: &str = "v1alpha1";
+
+/// A plugin that the host is to run. The resource's name is the plugin's identity: field managers, accounts, lanes and
+/// metrics hang on it, so one component may be installed twice.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct PluginSpec {
+    /// Where the component comes from.
+    pub source: Source,
+    /// The plugin's configuration; its manifest has the schema.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub configuration: Option<BTreeMap<String, Value>>,
+    /// What one call may use; each limit has a default.
+    #[serde(default)]
+    pub limits: Limits,
+    /// Reconciles at once, over all controllers of the plugin, 1 to 1000.
+    #[serde(default = "default_concurrency")]
+    #[schemars(range(min = 1, max = 1000))]
+    pub concurrency: u32,
+    /// Only objects in these namespaces; none means all.
+    #[serde(default)]
+    pub namespaces: Vec<String>,
+    /// Whether the plugin acts.
+    #[serde(default)]
+    pub mode: Mode,
+    /// What becomes of the plugin's objects when the Plugin goes.
+    #[serde(default)]
+    pub deletion_policy: DeletionPolicy,
+    /// Field managers of an earlier operator whose fields are taken over.
+    #[serde(default)]
+    pub former_managers: Vec<String>,
+}
+
+fn default_concurrency() -> u32 {
+    16
+}
+
+/// Where a component comes from; exactly one is given.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Source {
+    /// A file below the host's plugin directory.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub file: Option<String>,
+    /// An OCI reference, such as `registry.example.com/plugins/app-service:0.1.0`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub oci: Option<String>,
+    /// The digest that the component must have, `sha256:` and 64 hexadecimal digits.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(regex(pattern = r"^sha256:[0-9a-f]{64}$"))]
+    pub digest: Option<String>,
+}
+
+/// Whether a plugin acts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum Mode {
+    /// It reconciles.
+    #[default]
+    Active,
+    /// Everything but the writes happens; what would be written is told.
+    Preview,
+    /// Nothing happens.
+    Suspended,
+}
+
+/// What becomes of a plugin's objects when the Plugin goes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum DeletionPolicy {
+    /// They stay as they are.
+    #[default]
+    Orphan,
+    /// They are deleted first.
+    Delete,
+}
+
+/// How a plugin fares.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct PluginStatus {
+    /// The generation of the spec that this is about.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
+    /// The digest of the component that runs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub digest: Option<String>,
+    /// The version that its manifest names.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub version: Option<String>,
+    /// Its controllers.
+    pub controllers: Vec<ControllerStatus>,
+    /// The last failure.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last_failure: Option<LastFailure>,
+    /// Fetched, Compiled, Established (all its kinds are served and synced), Ready.
+    pub conditions: Vec<Condition>,
+}
+
+/// How one controller fares.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ControllerStatus {
+    /// Its name in the manifest.
+    pub name: String,
+    /// Primaries that it steers.
+    pub objects: u64,
+    /// Primaries that wait for their turn.
+    pub queued: u64,
+    /// Primaries whose last reconcile failed.
+    pub failing: u64,
+}
+
+/// A failure, and whose matter it is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct LastFailure {
+    /// `guest`, `user`, `cluster` or `host`.
+    pub blame: String,
+    /// Which object, as `namespace/name`; none when the failure is not about one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub object: Option<String>,
+    /// What failed, why, and what to do.
+    pub message: String,
+    /// When, RFC 3339.
+    pub time: String,
+}
+
+/// A condition, as metav1.Condition has it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Condition {
+    /// The condition's type.
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// `True`, `False` or `Unknown`.
+    pub status: String,
+    /// CamelCase.
+    pub reason: String,
+    /// For people.
+    pub message: String,
+    /// When the status changed last, RFC 3339.
+    pub last_transition_time: String,
+    /// The generation of the spec that this is about.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
+}
+
+/// The CustomResourceDefinition of `Plugin`.
+pub fn plugin_definition() -> Value {
+    let mut spec = structural_schema::<PluginSpec>();
+    spec["properties"]["source"]["x-kubernetes-validations"] = json!([{
+        "rule": "has(self.file) != has(self.oci)",
+        "message": "give either file or oci",
+    }]);
+    spec["properties"]["configuration"] = json!({
+        "description": "The plugin's configuration; its manifest has the schema.",
+        "type": "object",
+        "x-kubernetes-preserve-unknown-fields": true,
+    });
+    for set in ["namespaces", "formerManagers"] {
+        spec["properties"][set]["x-kubernetes-list-type"] = json!("set");
+    }
+    let mut status = structural_schema::<PluginStatus>();
+    for (list, key) in [("conditions", "type"), ("controllers", "name")] {
+        status["properties"][list]["x-kubernetes-list-type"] = json!("map");
+        status["properties"][list]["x-kubernetes-list-map-keys"] = json!([key]);
+    }
+    let column = |name: &str, kind: &str, path: &str| json!({"name": name, "type": kind, "jsonPath": path});
+    json!({
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": format!("plugins.{GROUP}")},
+        "spec": {
+            "group": GROUP,
+            "scope": "Cluster",
+            "names": {"kind": "Plugin", "listKind": "PluginList", "plural": "plugins", "singular": "plugin"},
+            "versions": [{
+                "name": VERSION,
+                "served": true,
+                "storage": true,
+                "subresources": {"status": {}},
+                "additionalPrinterColumns": [
+                    column("Ready", "string", ".status.conditions[?(@.type==\"Ready\")].status"),
+                    column("Reason", "string", ".status.conditions[?(@.type==\"Ready\")].reason"),
+                    column("Mode", "string", ".spec.mode"),
+                    column("Version", "string", ".status.version"),
+                    column("Age", "date", ".metadata.creationTimestamp"),
+                ],
+                "schema": {"openAPIV3Schema": {
+                    "description": "A plugin that the host is to run. Its name is the plugin's identity.",
+                    "type": "object",
+                    "required": ["spec"],
+                    "properties": {"spec": spec, "status": status},
+                }},
+            }],
+        },
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    #[test]
+    fn everything_but_the_source_has_a_default() {
+        let spec: PluginSpec = serde_json::from_value(json!({"source": {"file": "app-service.wasm"}})).unwrap();
+        assert_eq!(spec.limits, Limits::default());
+        assert_eq!(
+            (spec.mode, spec.deletion_policy, spec.concurrency),
+            (Mode::Active, DeletionPolicy::Orphan, 16)
+        );
+    }
+
+    #[test]
+    fn an_unknown_field_is_refused_by_name() {
+        let error = serde_json::from_value::<PluginSpec>(json!({"source": {"file": "a"}, "limts": {}})).unwrap_err();
+        assert!(error.to_string().contains("limts"), "{error}");
+    }
+
+    #[test]
+    fn the_definition_says_the_defaults_and_which_lists_are_maps() {
+        let definition = plugin_definition();
+        let schema = &definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"];
+        assert_eq!(schema["properties"]["spec"]["properties"]["mode"]["default"], "Active");
+        assert_eq!(
+            schema["properties"]["spec"]["properties"]["limits"]["default"]["callMilliseconds"],
+            100
+        );
+        assert_eq!(
+            schema["properties"]["status"]["properties"]["conditions"]["x-kubernetes-list-map-keys"],
+            json!(["type"])
+        );
+        assert!(
+            !definition.to_string().contains("$ref")
+                && !definition.to_string().contains("additionalProperties\":false")
+        );
+    }
+
+    /// `UPDATE=1` writes the file instead.
+    #[test]
+    fn crd_file_is_as_generated() {
+        let file = Path::new(env!("CARGO_MANIFEST_DIR"))
+            .join("yaml")
+            .join("plugins.pilothouse.dev.yaml");
+        let generated = format!(
+            "# Generated by `cargo xtask generate` from crds/src/plugin.rs.\n{}",
+            serde_saphyr::to_string(&plugin_definition()).unwrap()
+        );
+        if std::env::var_os("UPDATE").is_some() {
+            std::fs::write(&file, &generated).unwrap();
+        }
+        let found = std::fs::read_to_string(&file).unwrap_or_default();
+        assert!(
+            found == generated,
+            "{} is stale; `cargo xtask generate` writes it anew",
+            file.display()
+        );
+    }
+}

@@ -1,0 +1,195 @@
+//! Owns `pilothouse inspect`: what a plugin is and touches, for people and for programs. Needs no cluster.
+
+use std::fmt::Write as _;
+use std::path::PathBuf;
+
+use anyhow::Context as _;
+use clap::{Args, ValueEnum};
+use pilothouse_core::Limits;
+use pilothouse_core::manifest::{self, Access, CheckedManifest, Controller, Manifest, Touch};
+use pilothouse_core::path::FieldPath;
+use pilothouse_sandbox::Plugin;
+use serde_json::{Value, json};
+
+use crate::plugins::{CacheArguments, read_document};
+
+/// `pilothouse inspect`
+#[derive(Args)]
+pub struct Inspect {
+    /// The plugin's component
+    file: PathBuf,
+
+    /// A configuration to describe the plugin with, YAML or JSON
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+
+    /// For people or for programs
+    #[arg(long, short, value_enum, default_value_t = Format::Text)]
+    output: Format,
+
+    #[command(flatten)]
+    cache: CacheArguments,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Format {
+    Text,
+    Json,
+}
+
+impl Inspect {
+    /// Prints.
+    pub fn execute(self) -> anyhow::Result<()> {
+        let Self {
+            file,
+            config,
+            output,
+            cache,
+        } = self;
+        let config = config.map(|path| read_document(&path)).transpose()?;
+        let plugin = cache.sandbox()?.load(&file)?;
+        let described = plugin
+            .describe(config.map(|config| config.to_string()).as_deref(), &Limits::default())
+            .with_context(|| format!("{} cannot be described", file.display()))?;
+        let checked = manifest::parse(&described).with_context(|| format!("{} cannot be used", file.display()))?;
+        let text = match output {
+            Format::Text => as_text(&plugin, &checked),
+            Format::Json => {
+                let manifest: Value = serde_json::from_str(&described).context("the manifest is not JSON")?;
+                let mut text = serde_json::to_string_pretty(&as_json(&plugin, &manifest))?;
+                text.push('\n');
+                text
+            }
+        };
+        print!("{text}");
+        Ok(())
+    }
+}
+
+fn interfaces(plugin: &Plugin) -> Vec<&'static str> {
+    let optional = plugin.optional();
+    [
+        (true, "manifest"),
+        (true, "reconciler"),
+        (optional.finalizer, "finalizer"),
+        (optional.defaulter, "defaulter"),
+        (optional.validator, "validator"),
+        (optional.converter, "converter"),
+    ]
+    .into_iter()
+    .filter_map(|(exported, name)| exported.then_some(name))
+    .collect()
+}
+
+fn as_json(plugin: &Plugin, manifest: &Value) -> Value {
+    json!({
+        "digest": format!("sha256:{}", plugin.digest()),
+        "contract": plugin.contract_version(),
+        "interfaces": interfaces(plugin),
+        "componentBytes": plugin.component_bytes(),
+        "codeBytes": plugin.code_bytes(),
+        "manifest": manifest,
+    })
+}
+
+fn as_text(plugin: &Plugin, checked: &CheckedManifest) -> String {
+    let CheckedManifest { manifest, crds } = checked;
+    let Manifest {
+        name,
+        version,
+        description,
+        controllers,
+        crds: _,
+        configuration,
+    } = manifest;
+    let mut text = format!("{name} {version}");
+    if !description.is_empty() {
+        let _ = write!(text, ": {description}");
+    }
+    let _ = write!(
+        text,
+        "\n\ncontract      pilothouse:plugin@{}\ninterfaces    {}\ndigest        sha256:{}\nsize          {} bytes, compiled {} bytes\n",
+        plugin.contract_version(),
+        interfaces(plugin).join(", "),
+        plugin.digest(),
+        plugin.component_bytes(),
+        plugin.code_bytes()
+    );
+    for crd in crds {
+        let _ = writeln!(text, "brings        {} ({} {})", crd.name, crd.group, crd.kind);
+    }
+    let fields = configuration
+        .as_ref()
+        .and_then(|schema| schema["properties"].as_object());
+    let fields = fields.map(|fields| fields.keys().map(String::as_str).collect::<Vec<_>>().join(", "));
+    let _ = writeln!(text, "configuration {}", fields.as_deref().unwrap_or("none"));
+    for controller in controllers {
+        controller_text(controller, &mut text);
+    }
+    text
+}
+
+fn controller_text(controller: &Controller, text: &mut String) {
+    let Controller {
+        name,
+        kind,
+        fields,
+        filter,
+        finalizer,
+        touches,
+    } = controller;
+    let _ = writeln!(
+        text,
+        "\ncontroller {name}\n  reconciles   {kind}, looks at {}",
+        listed(fields)
+    );
+    if let Some(annotation) = &filter.annotation {
+        let _ = writeln!(text, "  only with    annotation {annotation}");
+    }
+    if let Some(labels) = &filter.labels {
+        let _ = writeln!(text, "  only with    labels {labels}");
+    }
+    if let Some(finalizer) = finalizer {
+        let _ = writeln!(text, "  finalizer    {finalizer}");
+    }
+    for Touch {
+        kind,
+        access,
+        fields,
+        labels,
+        namespaces,
+        names,
+        optional,
+    } in touches
+    {
+        let access = access.iter().map(|access| match access {
+            Access::Read => "reads",
+            Access::Owned => "owns",
+            Access::Contributed => "contributes to",
+        });
+        let _ = write!(text, "  {:<12} {kind}", access.collect::<Vec<_>>().join(", "));
+        if !fields.is_empty() {
+            let _ = write!(text, ", looks at {}", listed(fields));
+        }
+        if let Some(labels) = labels {
+            let _ = write!(text, ", with labels {labels}");
+        }
+        for (what, which) in [("in namespaces", namespaces), ("named", names)] {
+            if !which.is_empty() {
+                let _ = write!(text, ", {what} {}", which.join(", "));
+            }
+        }
+        text.push_str(if *optional {
+            ", where the cluster serves it\n"
+        } else {
+            "\n"
+        });
+    }
+}
+
+fn listed(fields: &[FieldPath]) -> String {
+    if fields.is_empty() {
+        return "metadata only".to_owned();
+    }
+    fields.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+}

@@ -1,0 +1,168 @@
+//! Owns how plugins are named on the command line, and how they are loaded.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use anyhow::{Context as _, bail};
+use pilothouse_cluster::error::chain;
+use pilothouse_core::Limits;
+use pilothouse_runtime::PluginSpec;
+use pilothouse_sandbox::{Compiler, Sandbox, SandboxOptions};
+use serde_json::Value;
+
+use crate::settings;
+
+/// `FILE`, or `NAME=FILE`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NamedFile {
+    /// The part before `=`.
+    pub name: Option<String>,
+    /// The file.
+    pub file: PathBuf,
+}
+
+impl FromStr for NamedFile {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let (name, file) = match text.split_once('=') {
+            Some((name, file)) if !name.contains('/') => (Some(name.to_owned()), file),
+            _ => (None, text),
+        };
+        if file.is_empty() || name.as_deref() == Some("") {
+            return Err("write FILE or NAME=FILE".to_owned());
+        }
+        Ok(Self {
+            name,
+            file: PathBuf::from(file),
+        })
+    }
+}
+
+/// Where compiled plugins are kept.
+#[derive(clap::Args, Debug)]
+pub struct CacheArguments {
+    /// Where compiled plugins are kept; only this user may be able to write there
+    #[arg(long, value_name = "DIRECTORY")]
+    cache_dir: Option<PathBuf>,
+}
+
+impl CacheArguments {
+    /// A sandbox that compiles in a child process of this program.
+    pub fn sandbox(&self) -> anyhow::Result<Sandbox> {
+        let directory = self
+            .cache_dir
+            .clone()
+            .or_else(settings::default_cache_directory)
+            .context(
+                "there is no place for compiled plugins: neither HOME nor XDG_CACHE_HOME is set; give --cache-dir",
+            )?;
+        let program =
+            std::env::current_exe().context("cannot find the path of this program, which compiles plugins")?;
+        Ok(Sandbox::new(SandboxOptions::new(
+            directory,
+            Compiler::Child { program },
+        ))?)
+    }
+}
+
+/// Reads a JSON or YAML file.
+pub fn read_document(path: &Path) -> anyhow::Result<Value> {
+    let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+    serde_saphyr::from_str(&text).with_context(|| format!("{} is neither YAML nor JSON", path.display()))
+}
+
+/// Loads the plugins. One that cannot be loaded is logged and left out.
+pub fn load(
+    sandbox: &Sandbox,
+    plugins: &[NamedFile],
+    configs: &[NamedFile],
+    limits: &[NamedFile],
+) -> anyhow::Result<Vec<PluginSpec>> {
+    let mut configs = by_name("--config", configs)?;
+    let mut limits = by_name("--limits", limits)?;
+    let mut specs = Vec::with_capacity(plugins.len());
+    for NamedFile { name, file } in plugins {
+        let component = match sandbox.load(file) {
+            Ok(component) => component,
+            Err(error) => {
+                tracing::error!(file = %file.display(), error = %chain(&error), "the plugin cannot be loaded");
+                continue;
+            }
+        };
+        let stem = file
+            .file_stem()
+            .map(|stem| stem.to_string_lossy().into_owned())
+            .unwrap_or_default();
+        let called = name.clone().unwrap_or(stem);
+        let limits = match limits.remove(&called) {
+            None => Limits::default(),
+            Some(path) => {
+                let limits: Limits = serde_json::from_value(read_document(&path)?)
+                    .with_context(|| format!("{} does not hold limits", path.display()))?;
+                limits
+                    .check()
+                    .with_context(|| format!("{} cannot be used", path.display()))?;
+                limits
+            }
+        };
+        let config = configs.remove(&called).map(|path| read_document(&path)).transpose()?;
+        specs.push(PluginSpec {
+            name: name.clone(),
+            component,
+            config,
+            limits,
+        });
+    }
+    for (option, left) in [("--config", configs), ("--limits", limits)] {
+        if let Some((name, _)) = left.into_iter().next() {
+            bail!(
+                "{option} names {name}, but no usable plugin is called so; a plugin is called by NAME in --plugin NAME=FILE, else by its file's name without .wasm"
+            );
+        }
+    }
+    Ok(specs)
+}
+
+fn by_name(option: &str, files: &[NamedFile]) -> anyhow::Result<BTreeMap<String, PathBuf>> {
+    let mut by_name = BTreeMap::new();
+    for NamedFile { name, file } in files {
+        let Some(name) = name else {
+            bail!(
+                "{option} {} names no plugin; write {option} PLUGIN=FILE",
+                file.display()
+            )
+        };
+        if by_name.insert(name.clone(), file.clone()).is_some() {
+            bail!("{option} is given twice for plugin {name}");
+        }
+    }
+    Ok(by_name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_may_have_a_name_before_them() {
+        let named = |text: &str| text.parse::<NamedFile>();
+        assert_eq!(
+            named("a.wasm").unwrap(),
+            NamedFile {
+                name: None,
+                file: "a.wasm".into()
+            }
+        );
+        assert_eq!(
+            named("p=d/a.wasm").unwrap(),
+            NamedFile {
+                name: Some("p".into()),
+                file: "d/a.wasm".into()
+            }
+        );
+        assert_eq!(named("./d=e/a.wasm").unwrap().name, None);
+        assert!(named("").is_err() && named("=a").is_err() && named("a=").is_err());
+    }
+}

@@ -1,0 +1,169 @@
+//! Owns `pilothouse run`: its options, and how signals stop it.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use clap::{Args, ValueEnum};
+use pilothouse_cluster::connect::{Target, connect};
+use pilothouse_runtime::{Host, HostOptions, Left};
+use tokio::signal::unix::{SignalKind, signal};
+use tracing_subscriber::EnvFilter;
+
+use crate::plugins::{self, CacheArguments, NamedFile};
+use crate::settings;
+
+/// What the program calls itself to an API server.
+const USER_AGENT: &str = concat!("pilothouse/", env!("CARGO_PKG_VERSION"));
+
+/// `pilothouse run`
+#[derive(Args)]
+pub struct Run {
+    /// A plugin's component; NAME=FILE gives it another identity than its manifest does. May be given again
+    #[arg(long = "plugin", value_name = "[NAME=]FILE", required = true)]
+    plugins: Vec<NamedFile>,
+
+    /// A plugin's configuration, YAML or JSON. May be given again
+    #[arg(long = "config", value_name = "PLUGIN=FILE")]
+    configs: Vec<NamedFile>,
+
+    /// A plugin's limits, YAML or JSON; what a file leaves out has its default. May be given again
+    #[arg(long, value_name = "PLUGIN=FILE")]
+    limits: Vec<NamedFile>,
+
+    /// Install the CRDs that the plugins bring; nothing is installed without this
+    #[arg(long)]
+    install_crds: bool,
+
+    /// Seconds between two reconciles of an object for which nothing has changed
+    #[arg(long, value_name = "SECONDS", default_value_t = 3600, value_parser = clap::value_parser!(u64).range(1..))]
+    resync: u64,
+
+    /// Reconciles at once
+    #[arg(long, value_name = "NUMBER", default_value_t = 32, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    workers: u16,
+
+    /// Seconds that work in flight may take to end on a stop
+    #[arg(long, value_name = "SECONDS", default_value_t = 10)]
+    grace: u64,
+
+    /// The form of log lines; PILOTHOUSE_LOG filters them, as in `info,pilothouse_runtime=debug`
+    #[arg(long, value_enum, default_value_t = LogFormat::Text)]
+    log_format: LogFormat,
+
+    #[command(flatten)]
+    cluster: ClusterArguments,
+
+    #[command(flatten)]
+    cache: CacheArguments,
+}
+
+/// Which cluster.
+#[derive(Args)]
+struct ClusterArguments {
+    /// The kubeconfig; without it KUBECONFIG, ~/.kube/config, or the service account of the pod
+    #[arg(long, value_name = "FILE")]
+    kubeconfig: Option<PathBuf>,
+
+    /// The kubeconfig's context; without it its current one
+    #[arg(long, value_name = "NAME")]
+    context: Option<String>,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum LogFormat {
+    Text,
+    Json,
+}
+
+impl Run {
+    /// Runs until a signal comes.
+    pub fn execute(self) -> anyhow::Result<()> {
+        start_log(self.log_format)?;
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(2)
+            .enable_all()
+            .build()
+            .context("cannot start the threads of the host")?;
+        runtime.block_on(self.steer())
+    }
+
+    async fn steer(self) -> anyhow::Result<()> {
+        let Self {
+            plugins,
+            configs,
+            limits,
+            install_crds,
+            resync,
+            workers,
+            grace,
+            log_format: _,
+            cluster,
+            cache,
+        } = self;
+        let ClusterArguments { kubeconfig, context } = cluster;
+        let sandbox = cache.sandbox()?;
+        let client = connect(&Target { kubeconfig, context }, USER_AGENT).await?;
+        let specs = plugins::load(&sandbox, &plugins, &configs, &limits)?;
+        let workers = usize::from(workers);
+        let options = HostOptions {
+            install_crds,
+            resync: Duration::from_secs(resync),
+            workers,
+            lane_workers: workers.div_ceil(2),
+            grace: Duration::from_secs(grace),
+            instance: settings::instance(),
+            ..HostOptions::default()
+        };
+        let host = Host::new(client, options);
+        let left = host.run(specs, stopped()?).await?;
+        say_what_is_left(&left);
+        Ok(())
+    }
+}
+
+fn start_log(format: LogFormat) -> anyhow::Result<()> {
+    let filter = EnvFilter::try_new(settings::log_filter()).context("PILOTHOUSE_LOG is not a filter")?;
+    let lines = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr);
+    match format {
+        LogFormat::Text => lines
+            .with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr()))
+            .init(),
+        LogFormat::Json => lines.json().init(),
+    }
+    Ok(())
+}
+
+/// Resolves at the first SIGTERM or SIGINT; the second ends the process at once.
+fn stopped() -> anyhow::Result<impl Future<Output = ()>> {
+    let mut terminate = signal(SignalKind::terminate()).context("cannot listen for SIGTERM")?;
+    let mut interrupt = signal(SignalKind::interrupt()).context("cannot listen for SIGINT")?;
+    Ok(async move {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+        tracing::info!("stopping; a second signal stops at once");
+        tokio::spawn(async move {
+            tokio::select! {
+                _ = terminate.recv() => {}
+                _ = interrupt.recv() => {}
+            }
+            std::process::exit(1);
+        });
+    })
+}
+
+fn say_what_is_left(left: &Left) {
+    let Left { abandoned, queued } = left;
+    for (lane, object) in abandoned {
+        tracing::warn!(
+            lane,
+            object,
+            "abandoned in the middle; the next start takes it up again"
+        );
+    }
+    tracing::info!(abandoned = abandoned.len(), queued, "stopped");
+}

@@ -1,0 +1,92 @@
+//! Owns how the host reaches a cluster: which kubeconfig, which time-outs, under which name.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::{Client, Config};
+
+use crate::error::chain;
+
+/// How long a connection may take to be made.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// A watch is renewed by its server after 290 s at the latest and sends bookmarks between; nothing at all for longer
+/// than this means that the connection is dead.
+const READ_TIMEOUT: Duration = Duration::from_secs(295);
+
+/// Which cluster.
+#[derive(Clone, Debug, Default)]
+pub struct Target {
+    /// The kubeconfig; none means `KUBECONFIG`, `~/.kube/config`, or the service account of the pod.
+    pub kubeconfig: Option<PathBuf>,
+    /// The kubeconfig's context; none means its current one.
+    pub context: Option<String>,
+}
+
+/// Why there is no client.
+#[derive(Debug, thiserror::Error)]
+pub enum ConnectError {
+    /// The file cannot be read or parsed, or lacks what it refers to.
+    #[error(
+        "kubeconfig {path} cannot be used: {problem}; correct it, or give another file with --kubeconfig or another context with --context"
+    )]
+    Kubeconfig {
+        /// Its path.
+        path: String,
+        /// Why not.
+        problem: String,
+    },
+    /// Neither a kubeconfig nor a service account is there.
+    #[error("no cluster is configured: {0}; give one with --kubeconfig, or set KUBECONFIG")]
+    NoCluster(String),
+    /// The configuration names certificates or credentials that cannot be used.
+    #[error("cannot set up a connection to {server}: {problem}; check the kubeconfig's user and certificates")]
+    Client {
+        /// The server's address.
+        server: String,
+        /// Why not.
+        problem: String,
+    },
+}
+
+/// Makes a client. No request is sent yet.
+pub async fn connect(target: &Target, user_agent: &str) -> Result<Client, ConnectError> {
+    let options = KubeConfigOptions {
+        context: target.context.clone(),
+        ..KubeConfigOptions::default()
+    };
+    let mut config = match &target.kubeconfig {
+        Some(path) => from_file(path, &options).await?,
+        None if target.context.is_some() => Config::from_kubeconfig(&options)
+            .await
+            .map_err(|error| ConnectError::NoCluster(chain(&error)))?,
+        None => Config::infer()
+            .await
+            .map_err(|error| ConnectError::NoCluster(chain(&error)))?,
+    };
+    // kube's own retry repeats every method 15 times, creates included; the host retries by object, with back-off.
+    config.default_retry = false;
+    config.connect_timeout = Some(CONNECT_TIMEOUT);
+    config.read_timeout = Some(READ_TIMEOUT);
+    let agent =
+        http::HeaderValue::from_str(user_agent).expect("the user agent is made of the crate's name and version");
+    config.headers.push((http::header::USER_AGENT, agent));
+    let server = config.cluster_url.to_string();
+    tracing::info!(server, "this is the cluster's address");
+    Client::try_from(config).map_err(|error| ConnectError::Client {
+        server,
+        problem: chain(&error),
+    })
+}
+
+async fn from_file(path: &Path, options: &KubeConfigOptions) -> Result<Config, ConnectError> {
+    let refuse = |problem: String| ConnectError::Kubeconfig {
+        path: path.display().to_string(),
+        problem,
+    };
+    let kubeconfig = Kubeconfig::read_from(path).map_err(|error| refuse(chain(&error)))?;
+    Config::from_custom_kubeconfig(kubeconfig, options)
+        .await
+        .map_err(|error| refuse(chain(&error)))
+}

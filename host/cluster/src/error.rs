@@ -1,0 +1,175 @@
+//! Owns the translation of what an API server (or the way to it) says into failures with blame.
+
+use std::time::Duration;
+
+use kube::core::Status;
+use pilothouse_core::failure::reason;
+use pilothouse_core::{Failure, Retry};
+
+/// Why a request had no success.
+#[derive(Debug, thiserror::Error)]
+pub enum RequestError {
+    /// The API server answered with an error.
+    #[error("{}", words(.0))]
+    Answered(Box<Status>),
+    /// No answer came within the time.
+    #[error("the API server gave no answer within {} s", .0.as_secs())]
+    Silent(Duration),
+    /// The way to the API server is broken.
+    #[error("the API server cannot be reached: {0}")]
+    Unreachable(String),
+    /// An answer that is not what the API promises.
+    #[error("the API server's answer cannot be read: {0}")]
+    Garbled(String),
+}
+
+/// The server's own words, or the code where it has none.
+fn words(status: &Status) -> String {
+    match (status.message.as_str(), status.code) {
+        ("", code) => format!("the API server answered {code} {}", status.reason),
+        (message, _) => message.to_owned(),
+    }
+}
+
+/// Every link of an error's chain, because the first link of a transport error rarely names the cause.
+pub fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(error) = source {
+        let more = error.to_string();
+        if !text.contains(&more) {
+            text = format!("{text}: {more}");
+        }
+        source = error.source();
+    }
+    text
+}
+
+impl From<kube::Error> for RequestError {
+    fn from(error: kube::Error) -> Self {
+        match error {
+            kube::Error::Api(status) => Self::Answered(status),
+            kube::Error::SerdeError(error) => Self::Garbled(error.to_string()),
+            error => Self::Unreachable(chain(&error)),
+        }
+    }
+}
+
+impl RequestError {
+    /// The HTTP status code of the answer, if there was one.
+    pub fn code(&self) -> Option<u16> {
+        match self {
+            Self::Answered(status) => Some(status.code),
+            _ => None,
+        }
+    }
+
+    /// The reason that the server gives, if there is one.
+    pub fn reason(&self) -> Option<&str> {
+        match self {
+            Self::Answered(status) => Some(&status.reason),
+            _ => None,
+        }
+    }
+
+    /// How long the server asks to wait.
+    pub fn retry_after(&self) -> Option<Duration> {
+        match self {
+            Self::Answered(status) => status
+                .details
+                .as_ref()
+                .filter(|details| details.retry_after_seconds > 0)
+                .map(|details| Duration::from_secs(u64::from(details.retry_after_seconds))),
+            _ => None,
+        }
+    }
+
+    /// Whether the object, or its kind, is not there.
+    pub fn is_not_found(&self) -> bool {
+        self.code() == Some(404)
+    }
+
+    /// What a refused or failed write of an object means. `title` names the object, `verb` what was tried.
+    pub fn into_failure(self, verb: &str, title: &str) -> Failure {
+        let message = self.to_string();
+        let Self::Answered(status) = &self else {
+            return Failure::cluster(
+                reason::UNAVAILABLE,
+                format!("cannot {verb} {title}: {message}; it is tried again"),
+            );
+        };
+        let typed_patch = message.contains("failed to create typed patch object");
+        match status.code {
+            // Server-side apply says 500 to a body that its types refuse; the same body can never pass.
+            500 if typed_patch => Failure::guest(
+                reason::REFUSED,
+                format!("cannot {verb} {title}: the API server's types refuse it: {message}; mend the plugin"),
+            ),
+            400 | 413 | 415 | 422 => Failure::guest(
+                reason::REFUSED,
+                format!(
+                    "cannot {verb} {title}: the API server refuses it: {message}; correct the object that asks for it, or mend \
+                     the plugin"
+                ),
+            ),
+            403 => Failure::cluster(
+                reason::FORBIDDEN,
+                format!("cannot {verb} {title}: {message}; grant it, or lift what forbids it"),
+            ),
+            404 => Failure::cluster(reason::UNAVAILABLE, format!("cannot {verb} {title}: {message}")),
+            409 => Failure::cluster(
+                reason::UNAVAILABLE,
+                format!("cannot {verb} {title} just now: {message}"),
+            ),
+            _ => Failure::cluster(
+                reason::UNAVAILABLE,
+                format!("cannot {verb} {title}: {message}; it is tried again"),
+            ),
+        }
+        .retry(match status.code {
+            400 | 413 | 415 | 422 => Retry::Change,
+            500 if typed_patch => Retry::Change,
+            _ => Retry::Backoff,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use pilothouse_core::Blame;
+
+    use super::*;
+
+    fn answered(code: u16, message: &str) -> RequestError {
+        let status: Status = serde_json::from_value(serde_json::json!({
+            "code": code, "message": message, "reason": "R", "details": {"retryAfterSeconds": 3}}))
+        .unwrap();
+        RequestError::Answered(Box::new(status))
+    }
+
+    #[test]
+    fn what_the_servers_types_refuse_is_never_tried_again() {
+        for error in [
+            answered(500, "failed to create typed patch object (a/b): x"),
+            answered(422, "Invalid value"),
+        ] {
+            let failure = error.into_failure("apply", "Deployment a/b");
+            assert_eq!((failure.blame, failure.retry), (Blame::Guest, Retry::Change));
+            assert!(failure.message.contains("Deployment a/b"));
+        }
+    }
+
+    #[test]
+    fn trouble_that_may_pass_is_tried_again() {
+        for error in [
+            answered(500, "etcd is away"),
+            answered(429, "slow down"),
+            answered(503, ""),
+            answered(409, "x"),
+        ] {
+            let failure = error.into_failure("apply", "Deployment a/b");
+            assert_eq!((failure.blame, failure.retry), (Blame::Cluster, Retry::Backoff));
+        }
+        assert_eq!(answered(429, "").retry_after(), Some(Duration::from_secs(3)));
+    }
+}

@@ -1,0 +1,270 @@
+//! Owns Events (events.k8s.io/v1): their form, their names, and that the same one is not told twice.
+//!
+//! An event's name is made of what it says, so a host that forgot (after a restart) finds it by the same name.
+
+use std::collections::HashMap;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use http::{Method, Request};
+use kube::Client;
+use kube::client::Body;
+use pilothouse_core::canonical::digest;
+use pilothouse_core::contract::{Event, Severity};
+use pilothouse_core::{Kind, Name};
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use crate::error::RequestError;
+use crate::write::send;
+
+/// The API server keeps events for an hour by default; after that the same news may be told again.
+const KEPT: Duration = Duration::from_hours(1);
+
+/// Events that one plugin may tell at once, and how long it takes until it may tell one more.
+const BURST: u32 = 50;
+const REFILL: Duration = Duration::from_secs(2);
+
+/// The most events that are remembered; beyond it the oldest are forgotten first.
+const REMEMBERED: usize = 20_000;
+
+/// Who an event is about.
+#[derive(Clone, Debug)]
+pub struct Regarding<'a> {
+    /// Its kind.
+    pub kind: &'a Kind,
+    /// Its place.
+    pub name: &'a Name,
+    /// Its uid.
+    pub uid: &'a str,
+}
+
+/// Tells events for one plugin.
+pub struct Recorder {
+    client: Client,
+    plugin: String,
+    instance: String,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    told: HashMap<String, Instant>,
+    spent: u32,
+    since: Option<Instant>,
+}
+
+impl Recorder {
+    /// A recorder for the plugin of this name; `instance` names this host.
+    pub fn new(client: Client, plugin: &str, instance: &str) -> Self {
+        Self {
+            client,
+            plugin: plugin.to_owned(),
+            instance: instance.to_owned(),
+            state: Mutex::default(),
+        }
+    }
+
+    /// Reads which events this plugin told before this process began, so that none is told twice.
+    pub async fn recall(&self) -> Result<(), RequestError> {
+        let mut token = String::new();
+        loop {
+            let query = format!(
+                "limit=500&fieldSelector=reportingComponent%3D{}&continue={token}",
+                self.controller_query()
+            );
+            let request = Request::builder()
+                .uri(format!("/api/v1/events?{query}"))
+                .header(
+                    http::header::ACCEPT,
+                    "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1, application/json",
+                )
+                .body(Body::empty())
+                .map_err(|error| RequestError::Garbled(error.to_string()))?;
+            let (_, text) = send(&self.client, request).await?;
+            let list: Value = serde_json::from_str(&text).map_err(|error| RequestError::Garbled(error.to_string()))?;
+            let mut state = self.state.lock().expect("no panic happens while it is held");
+            for item in list["items"].as_array().into_iter().flatten() {
+                if let Some(name) = item["metadata"]["name"].as_str() {
+                    state.told.insert(name.to_owned(), Instant::now());
+                }
+            }
+            match list["metadata"]["continue"].as_str() {
+                Some(next) if !next.is_empty() => next.clone_into(&mut token),
+                _ => return Ok(()),
+            }
+        }
+    }
+
+    fn controller(&self) -> String {
+        format!("pilothouse/{}", self.plugin)
+    }
+
+    fn controller_query(&self) -> String {
+        self.controller().replace('/', "%2F")
+    }
+
+    /// Tells an event, unless it was told before or the plugin tells too many. Says whether a request was made.
+    pub async fn tell(&self, regarding: &Regarding<'_>, event: &Event, now: &str) -> Result<bool, RequestError> {
+        let Event {
+            severity,
+            reason,
+            message,
+        } = event;
+        let severity = match severity {
+            Severity::Normal => "Normal",
+            Severity::Warning => "Warning",
+        };
+        let said = json!([self.plugin, regarding.uid, severity, reason, message]);
+        let name = format!("{}.{}", shorten_name(&regarding.name.name), digest(&said));
+        if !self.may_tell(&name) {
+            return Ok(false);
+        }
+        let namespace = regarding.name.namespace.as_deref().unwrap_or("default");
+        let mut object = json!({
+            "kind": regarding.kind.kind,
+            "apiVersion": regarding.kind.api_version(),
+            "name": &*regarding.name.name,
+            "uid": regarding.uid,
+        });
+        if let Some(namespace) = &regarding.name.namespace {
+            object["namespace"] = json!(&**namespace);
+        }
+        let body = json!({
+            "apiVersion": "events.k8s.io/v1",
+            "kind": "Event",
+            "metadata": {"name": name, "namespace": namespace},
+            "eventTime": now,
+            "reportingController": self.controller(),
+            "reportingInstance": self.instance,
+            "action": "Reconcile",
+            "type": severity,
+            "reason": reason,
+            "note": message,
+            "regarding": object,
+        });
+        let request = Request::builder()
+            .method(Method::POST)
+            .uri(format!("/apis/events.k8s.io/v1/namespaces/{namespace}/events"))
+            .header(http::header::CONTENT_TYPE, "application/json")
+            .body(Body::from(body.to_string().into_bytes()))
+            .map_err(|error| RequestError::Garbled(error.to_string()))?;
+        match send(&self.client, request).await {
+            // Told before this process began.
+            Ok(_) => Ok(true),
+            Err(error) if error.code() == Some(409) => Ok(true),
+            Err(error) => {
+                let mut state = self.state.lock().expect("no panic happens while it is held");
+                state.told.remove(&name);
+                Err(error)
+            }
+        }
+    }
+
+    fn may_tell(&self, name: &str) -> bool {
+        let now = Instant::now();
+        let mut state = self.state.lock().expect("no panic happens while it is held");
+        if state
+            .told
+            .get(name)
+            .is_some_and(|told| now.duration_since(*told) < KEPT)
+        {
+            return false;
+        }
+        let since = *state.since.get_or_insert(now);
+        let refilled = u32::try_from(now.duration_since(since).as_millis() / REFILL.as_millis()).unwrap_or(u32::MAX);
+        if refilled > 0 {
+            state.spent = state.spent.saturating_sub(refilled);
+            state.since = Some(since + REFILL.saturating_mul(refilled));
+        }
+        if state.spent >= BURST {
+            return false;
+        }
+        state.spent += 1;
+        if state.told.len() >= REMEMBERED {
+            state.told.retain(|_, told| now.duration_since(*told) < KEPT);
+        }
+        if state.told.len() >= REMEMBERED
+            && let Some(oldest) = state
+                .told
+                .iter()
+                .min_by_key(|(_, told)| **told)
+                .map(|(name, _)| name.clone())
+        {
+            state.told.remove(&oldest);
+        }
+        state.told.insert(name.to_owned(), now);
+        true
+    }
+}
+
+/// Names of events are DNS subdomains of at most 253 bytes; the digest needs 33 of them.
+fn shorten_name(name: &str) -> &str {
+    let mut end = name.len().min(200);
+    while !name.is_char_boundary(end) {
+        end -= 1;
+    }
+    name[..end].trim_end_matches(['.', '-'])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn recorder() -> Recorder {
+        let service = tower_stub::never();
+        Recorder::new(service, "p", "host-0")
+    }
+
+    mod tower_stub {
+        use kube::client::Body;
+
+        /// A client whose requests have no answer; the tests here make none.
+        pub fn never() -> kube::Client {
+            kube::Client::new(Never, "default")
+        }
+
+        #[derive(Clone)]
+        struct Never;
+
+        impl tower::Service<http::Request<Body>> for Never {
+            type Response = http::Response<Body>;
+            type Error = std::convert::Infallible;
+            type Future = std::future::Pending<Result<Self::Response, Self::Error>>;
+
+            fn poll_ready(&mut self, _: &mut std::task::Context<'_>) -> std::task::Poll<Result<(), Self::Error>> {
+                std::task::Poll::Ready(Ok(()))
+            }
+
+            fn call(&mut self, _: http::Request<Body>) -> Self::Future {
+                std::future::pending()
+            }
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_same_event_is_told_once_an_hour() {
+        let recorder = recorder();
+        assert!(recorder.may_tell("a"));
+        assert!(!recorder.may_tell("a"));
+        tokio::time::advance(KEPT).await;
+        assert!(recorder.may_tell("a"));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_plugin_that_tells_too_many_is_held_back_and_let_on_again() {
+        let recorder = recorder();
+        let told = (0..200)
+            .filter(|number| recorder.may_tell(&format!("{number}")))
+            .count();
+        assert_eq!(told, BURST as usize);
+        tokio::time::advance(REFILL).await;
+        assert!(recorder.may_tell("one more") && !recorder.may_tell("but no two"));
+    }
+
+    #[test]
+    fn names_of_events_fit_however_long_the_objects_name_is() {
+        assert_eq!(shorten_name("web"), "web");
+        assert_eq!(shorten_name(&format!("{}.b", "a".repeat(199))).len(), 199);
+    }
+}

@@ -1,0 +1,225 @@
+//! Owns the requests that change objects: server-side apply, status, delete. What they mean is decided elsewhere.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::{Method, Request, StatusCode};
+use http_body_util::BodyExt as _;
+use kube::Client;
+use kube::client::Body;
+use kube::core::Status;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use pilothouse_core::path::Projection;
+use pilothouse_core::{Kind, Name};
+use serde_json::value::RawValue;
+use serde_json::{Map, Value, json};
+
+use crate::discovery::Served;
+use crate::error::RequestError;
+use crate::object::Stored;
+
+/// How long one request may take, answer included.
+pub const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// What an apply left behind.
+#[derive(Debug)]
+pub struct Applied {
+    /// Whether the object did not exist before (201 rather than 200).
+    pub created: bool,
+    /// The object as the server has it now.
+    pub object: Stored,
+}
+
+/// Whether fields that another manager holds are taken over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Force {
+    /// A conflict is an error.
+    No,
+    /// The object is ours; its fields are as we say.
+    Yes,
+}
+
+/// Writes under the name of one plugin.
+#[derive(Clone)]
+pub struct Writer {
+    client: Client,
+    manager: Arc<str>,
+}
+
+impl Writer {
+    /// A writer with a field manager of at most 128 bytes.
+    pub fn new(client: Client, manager: Arc<str>) -> Self {
+        Self { client, manager }
+    }
+
+    /// The field manager.
+    pub fn manager(&self) -> &str {
+        &self.manager
+    }
+
+    /// Applies an object under its name.
+    pub async fn apply(
+        &self,
+        served: &Served,
+        name: &Name,
+        body: &Map<String, Value>,
+        force: Force,
+    ) -> Result<Applied, RequestError> {
+        self.apply_at(served, served.object_path(name), body, force).await
+    }
+
+    /// Applies the status of an object; the body carries its uid, so that a successor of the same name is not touched.
+    pub async fn apply_status(
+        &self,
+        served: &Served,
+        name: &Name,
+        uid: &str,
+        status: &Map<String, Value>,
+    ) -> Result<Stored, RequestError> {
+        let mut body = identity(&served.kind, name);
+        body["metadata"]["uid"] = json!(uid);
+        body["status"] = Value::Object(status.clone());
+        let Value::Object(body) = body else {
+            unreachable!("identity makes an object")
+        };
+        let path = format!("{}/status", served.object_path(name));
+        Ok(self.apply_at(served, path, &body, Force::Yes).await?.object)
+    }
+
+    /// Gives up all fields of an object that this manager holds by apply.
+    pub async fn withdraw(&self, served: &Served, name: &Name, uid: &str) -> Result<(), RequestError> {
+        let mut body = identity(&served.kind, name);
+        body["metadata"]["uid"] = json!(uid);
+        let Value::Object(body) = body else {
+            unreachable!("identity makes an object")
+        };
+        self.apply_at(served, served.object_path(name), &body, Force::Yes)
+            .await
+            .map(drop)
+    }
+
+    /// Deletes an object in the background, if it still is this one in this version.
+    pub async fn delete(&self, served: &Served, object: &Stored) -> Result<(), RequestError> {
+        let options = json!({
+            "apiVersion": "v1",
+            "kind": "DeleteOptions",
+            "propagationPolicy": "Background",
+            "preconditions": {"uid": &*object.uid, "resourceVersion": &*object.resource_version},
+        });
+        let request = Request::builder()
+            .method(Method::DELETE)
+            .uri(served.object_path(&object.name))
+            .header(http::header::CONTENT_TYPE, "application/json")
+            .body(Body::from(options.to_string().into_bytes()))
+            .expect("the path is made of names that the server gave");
+        send(&self.client, request).await.map(drop)
+    }
+
+    /// Looks at one object as it is now, past the cache.
+    pub async fn live(&self, served: &Served, name: &Name) -> Result<Option<Stored>, RequestError> {
+        let request = Request::builder()
+            .uri(encode(&served.object_path(name)))
+            .body(Body::empty())
+            .map_err(|error| RequestError::Garbled(error.to_string()))?;
+        match send(&self.client, request).await {
+            Ok((_, text)) => read(&text, &served.kind).map(Some),
+            Err(error) if error.is_not_found() => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn apply_at(
+        &self,
+        served: &Served,
+        path: String,
+        body: &Map<String, Value>,
+        force: Force,
+    ) -> Result<Applied, RequestError> {
+        let manager = self.manager.replace('/', "%2F");
+        let force = if force == Force::Yes { "&force=true" } else { "" };
+        let text = serde_json::to_vec(body).expect("a JSON value is always text");
+        let request = Request::builder()
+            .method(Method::PATCH)
+            .uri(format!("{}?fieldManager={manager}{force}", encode(&path)))
+            .header(http::header::CONTENT_TYPE, "application/apply-patch+yaml")
+            .body(Body::from(text))
+            .map_err(|error| RequestError::Garbled(error.to_string()))?;
+        let (status, text) = send(&self.client, request).await?;
+        Ok(Applied {
+            created: status == StatusCode::CREATED,
+            object: read(&text, &served.kind)?,
+        })
+    }
+}
+
+/// What may stand in a path as it is: RFC 3986, section 3.3.
+const PATH: &AsciiSet = &NON_ALPHANUMERIC
+    .remove(b'-')
+    .remove(b'.')
+    .remove(b'_')
+    .remove(b'~')
+    .remove(b'/')
+    .remove(b':');
+
+/// Names come from plugins: what a path cannot hold is escaped, and the server then refuses it in its own words.
+fn encode(path: &str) -> String {
+    utf8_percent_encode(path, PATH).to_string()
+}
+
+fn identity(kind: &Kind, name: &Name) -> Value {
+    let mut body = json!({
+        "apiVersion": kind.api_version(),
+        "kind": kind.kind,
+        "metadata": {"name": &*name.name},
+    });
+    if let Some(namespace) = &name.namespace {
+        body["metadata"]["namespace"] = json!(&**namespace);
+    }
+    body
+}
+
+/// What was just written is read whole: it is dropped again once its ownership has been looked at.
+fn read(text: &str, kind: &Kind) -> Result<Stored, RequestError> {
+    let garbled = |error: &dyn std::fmt::Display| RequestError::Garbled(error.to_string());
+    let raw: &RawValue = serde_json::from_str(text).map_err(|error| garbled(&error))?;
+    Stored::read(raw, kind, &Projection::whole()).map_err(|error| garbled(&crate::error::chain(&error)))
+}
+
+/// Sends a request and reads the whole answer, within [`REQUEST_TIMEOUT`].
+pub(crate) async fn send(client: &Client, request: Request<Body>) -> Result<(StatusCode, String), RequestError> {
+    let exchange = async {
+        let response = client.send(request).await?;
+        let status = response.status();
+        let body = response.into_body().collect().await.map_err(RequestError::from)?;
+        let text =
+            String::from_utf8(body.to_bytes().to_vec()).map_err(|error| RequestError::Garbled(error.to_string()))?;
+        if status.is_success() {
+            return Ok((status, text));
+        }
+        let answer: Status = serde_json::from_str(&text).unwrap_or_else(|_| {
+            let mut answer = Status::default();
+            answer.message.clone_from(&text);
+            answer
+        });
+        Err(RequestError::Answered(Box::new(Status {
+            code: status.as_u16(),
+            ..answer
+        })))
+    };
+    tokio::time::timeout(REQUEST_TIMEOUT, exchange)
+        .await
+        .unwrap_or(Err(RequestError::Silent(REQUEST_TIMEOUT)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_path_cannot_hold_is_escaped() {
+        assert_eq!(
+            encode("/api/v1/namespaces/a/configmaps/b c?d%"),
+            "/api/v1/namespaces/a/configmaps/b%20c%3Fd%25"
+        );
+    }
+}

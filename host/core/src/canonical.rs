@@ -1,0 +1,170 @@
+//! Owns the canonical form of a desired object and its digest, by which the host knows what it applied last.
+
+use std::fmt::Write as _;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::{Map, Value};
+use sha2::{Digest, Sha256};
+
+use crate::key::Kind;
+
+/// The annotation that carries the digest of the canonical form.
+pub const DESIRED_ANNOTATION: &str = "pilothouse.dev/desired";
+
+/// Metadata that only the server sets; a plugin that copies a live object would otherwise claim it.
+const SERVER_SET_METADATA: [&str; 9] = [
+    "creationTimestamp",
+    "deletionGracePeriodSeconds",
+    "deletionTimestamp",
+    "generation",
+    "managedFields",
+    "ownerReferences",
+    "resourceVersion",
+    "selfLink",
+    "uid",
+];
+
+/// Bytes of SHA-256 that the annotation shows: a change that goes unseen by chance has odds of 2^-128.
+const DIGEST_BYTES: usize = 16;
+
+/// Brings a desired object into canonical form: nulls, server-set metadata and the status of kinds with that
+/// subresource dropped, and a Secret's `stringData` made `data`.
+pub fn canonical(object: &mut Map<String, Value>, kind: &Kind, has_status: bool) {
+    if has_status {
+        object.remove("status");
+    }
+    if kind.group.is_empty() && kind.kind == "Secret" {
+        string_data_to_data(object);
+    }
+    if let Some(Value::Object(metadata)) = object.get_mut("metadata") {
+        for name in SERVER_SET_METADATA {
+            metadata.remove(name);
+        }
+        if let Some(Value::Object(annotations)) = metadata.get_mut("annotations") {
+            annotations.remove(DESIRED_ANNOTATION);
+        }
+    }
+    drop_nulls(object);
+}
+
+fn drop_nulls(object: &mut Map<String, Value>) {
+    object.retain(|_, value| !value.is_null());
+    for value in object.values_mut() {
+        drop_nulls_below(value);
+    }
+}
+
+fn drop_nulls_below(value: &mut Value) {
+    match value {
+        Value::Object(object) => drop_nulls(object),
+        Value::Array(items) => items.iter_mut().for_each(drop_nulls_below),
+        _ => {}
+    }
+}
+
+fn string_data_to_data(secret: &mut Map<String, Value>) {
+    let Some(Value::Object(strings)) = secret.remove("stringData") else {
+        return;
+    };
+    let data = secret.entry("data").or_insert_with(|| Value::Object(Map::new()));
+    if let Value::Object(data) = data {
+        for (name, text) in strings {
+            if let Value::String(text) = text {
+                data.insert(name, Value::String(STANDARD.encode(text)));
+            }
+        }
+    }
+}
+
+/// The digest of a value, independent of the order of members.
+pub fn digest(value: &Value) -> String {
+    let mut text = String::new();
+    write_sorted(value, &mut text);
+    let hash = Sha256::digest(text.as_bytes());
+    let mut digest = String::with_capacity(2 * DIGEST_BYTES);
+    for byte in &hash[..DIGEST_BYTES] {
+        write!(digest, "{byte:02x}").expect("writing to a String cannot fail");
+    }
+    digest
+}
+
+fn write_sorted(value: &Value, text: &mut String) {
+    match value {
+        Value::Object(object) => {
+            let mut members: Vec<_> = object.iter().collect();
+            members.sort_unstable_by_key(|(name, _)| name.as_str());
+            text.push('{');
+            for (name, value) in members {
+                text.push_str(&Value::String(name.clone()).to_string());
+                text.push(':');
+                write_sorted(value, text);
+                text.push(',');
+            }
+            text.push('}');
+        }
+        Value::Array(items) => {
+            text.push('[');
+            for item in items {
+                write_sorted(item, text);
+                text.push(',');
+            }
+            text.push(']');
+        }
+        scalar => text.push_str(&scalar.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn canonical_of(mut value: Value, kind: &Kind, has_status: bool) -> Value {
+        canonical(value.as_object_mut().unwrap(), kind, has_status);
+        value
+    }
+
+    #[test]
+    fn what_the_server_sets_is_dropped() {
+        let config_map = Kind::new("", "v1", "ConfigMap");
+        let object = json!({
+            "metadata": {"name": "a", "uid": "u", "resourceVersion": "1", "labels": {"x": null, "y": "z"},
+                         "annotations": {"pilothouse.dev/desired": "old"}},
+            "data": {"a": "b", "c": null}, "status": {"x": 1}
+        });
+        assert_eq!(
+            canonical_of(object, &config_map, true),
+            json!({"metadata": {"name": "a", "labels": {"y": "z"}, "annotations": {}}, "data": {"a": "b"}})
+        );
+    }
+
+    #[test]
+    fn the_status_of_a_kind_without_that_subresource_is_kept() {
+        let kind = Kind::new("x.dev", "v1", "Odd");
+        assert_eq!(
+            canonical_of(json!({"status": {"a": 1}}), &kind, false),
+            json!({"status": {"a": 1}})
+        );
+    }
+
+    #[test]
+    fn string_data_of_a_secret_becomes_data() {
+        let secret = Kind::new("", "v1", "Secret");
+        let object = json!({"data": {"a": "AA=="}, "stringData": {"b": "hi", "c": "hello", "d": "abc", "e": ""}});
+        assert_eq!(
+            canonical_of(object, &secret, false),
+            json!({"data": {"a": "AA==", "b": "aGk=", "c": "aGVsbG8=", "d": "YWJj", "e": ""}})
+        );
+    }
+
+    #[test]
+    fn the_digest_does_not_depend_on_the_order_of_members() {
+        let one: Value = serde_json::from_str(r#"{"a":1,"b":[1,2]}"#).unwrap();
+        let other: Value = serde_json::from_str(r#"{"b":[1,2],"a":1}"#).unwrap();
+        assert_eq!(digest(&one), digest(&other));
+        assert_ne!(digest(&one), digest(&json!({"a": 1, "b": [2, 1]})));
+        assert_eq!(digest(&one).len(), 32);
+    }
+}

@@ -1,0 +1,169 @@
+//! Owns the words of the plugin contract (wit/plugin.wit) as plain types, so that no other house needs the bindings.
+
+use crate::key::Kind;
+
+/// The WIT package that this host speaks.
+pub const PACKAGE: &str = "pilothouse:plugin";
+
+/// The versions of the contract that this host runs.
+pub const VERSIONS: &[&str] = &["0.1.0"];
+
+/// Which objects of a kind; what is given must all hold.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Query {
+    /// None: every namespace that the plugin may see.
+    pub namespace: Option<String>,
+    /// A Kubernetes label selector.
+    pub labels: Option<String>,
+    /// Declared field paths and the scalar's text.
+    pub fields: Vec<(String, String)>,
+    /// At most so many, in the order namespace, name.
+    pub limit: Option<u32>,
+}
+
+/// A condition's status as the guest gives it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ConditionStatus {
+    /// `True`.
+    Yes,
+    /// `False`.
+    No,
+    /// `Unknown`.
+    Unknown,
+}
+
+impl ConditionStatus {
+    /// As Kubernetes spells it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Yes => "True",
+            Self::No => "False",
+            Self::Unknown => "Unknown",
+        }
+    }
+}
+
+/// A condition of the primary; the host keeps lastTransitionTime and observedGeneration.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Condition {
+    /// The condition's type.
+    pub name: String,
+    /// Whether it holds.
+    pub status: ConditionStatus,
+    /// CamelCase.
+    pub reason: String,
+    /// For people.
+    pub message: String,
+}
+
+/// An event's type.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Severity {
+    /// `Normal`.
+    Normal,
+    /// `Warning`.
+    Warning,
+}
+
+/// Something to tell about the reconciled object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Event {
+    /// Normal or Warning.
+    pub severity: Severity,
+    /// CamelCase.
+    pub reason: String,
+    /// For people.
+    pub message: String,
+}
+
+/// How the host treats an object that is desired.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Ownership {
+    /// The object is the plugin's.
+    Owned,
+    /// Only the given fields of somebody else's object are the plugin's.
+    Contributed,
+}
+
+/// Exceptions to the life of an owned object.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Lifecycle {
+    /// Made when absent, then never changed.
+    pub create_only: bool,
+    /// Left in place when no longer desired, and when the primary goes.
+    pub keep: bool,
+    /// Deleted and made again where a changed field is immutable.
+    pub replace: bool,
+}
+
+/// One object that should exist, as the guest gives it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Desired {
+    /// One JSON document, not yet parsed.
+    pub object: String,
+    /// Owned or contributed.
+    pub ownership: Ownership,
+    /// Exceptions.
+    pub lifecycle: Lifecycle,
+}
+
+/// What a reconcile call is given.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// The primary as JSON, trimmed to what the plugin declared.
+    pub object: String,
+    /// The plugin's configuration as JSON.
+    pub config: String,
+    /// Failures in a row before this call.
+    pub attempt: u32,
+}
+
+/// What a reconcile call answers when it succeeds.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Outcome {
+    /// Complete: what was desired before and is not here any more goes.
+    pub desired: Vec<Desired>,
+    /// None: the plugin's fields of the status go.
+    pub status: Option<String>,
+    /// Conditions of the primary.
+    pub conditions: Vec<Condition>,
+    /// Events about the primary.
+    pub events: Vec<Event>,
+    /// Run again after this many milliseconds even if nothing changes.
+    pub requeue_after: Option<u64>,
+}
+
+/// How loud a guest's log line is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum LogLevel {
+    /// The finest.
+    Trace,
+    /// For the author.
+    Debug,
+    /// For the operator of the cluster.
+    Info,
+    /// Something is off.
+    Warn,
+    /// Something failed.
+    Error,
+}
+
+/// What a guest may ask of its host during a call. Everything is answered from memory, at once.
+///
+/// An `Err` ends the call: the guest does not see it, and the call fails with it.
+pub trait Imports {
+    /// The object of this name, or none; a dependency either way.
+    fn get(&mut self, kind: &Kind, namespace: Option<&str>, name: &str) -> Result<Option<String>, crate::Failure>;
+
+    /// The objects that match, ordered by namespace and name.
+    fn find(&mut self, kind: &Kind, query: &Query) -> Result<Vec<String>, crate::Failure>;
+
+    /// The time in milliseconds since the epoch, rounded down to a multiple of `granularity` milliseconds.
+    fn now(&mut self, granularity: u64) -> u64;
+
+    /// Whether a moment (milliseconds since the epoch) has come.
+    fn reached(&mut self, moment: u64) -> bool;
+
+    /// One log line. The sandbox has already held it to the limit on log bytes.
+    fn log(&mut self, level: LogLevel, message: &str, fields: &[(String, String)]);
+}

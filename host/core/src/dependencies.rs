@@ -1,0 +1,281 @@
+//! Owns who has read what: the reads of each reconcile, and whom a change of an object wakes.
+//!
+//! A reader is a primary of one lane. After a reconcile its dependencies are replaced, not added to. Whether what a
+//! reader may see of the object has changed is asked from the caller, because lanes see different fields.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::hash::Hash;
+use std::sync::Arc;
+
+use crate::grants::CheckedQuery;
+use crate::key::{Kind, Name};
+
+/// One thing that a reconcile has read.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Read {
+    /// An object by its name, there or not.
+    Get(Arc<Kind>, Name),
+    /// The objects that match a query.
+    Find(Arc<Kind>, Arc<CheckedQuery>),
+    /// An object that stands in the way of a desired one: any change of it counts, seen or not.
+    Obstacle(Arc<Kind>, Name),
+}
+
+impl Read {
+    /// The kind that was read.
+    pub fn kind(&self) -> &Arc<Kind> {
+        match self {
+            Self::Get(kind, _) | Self::Find(kind, _) | Self::Obstacle(kind, _) => kind,
+        }
+    }
+}
+
+/// What a change of one object looks like to those who may have read it.
+pub trait ChangedObject<R> {
+    /// Whether a reader sees other bytes than before; also when the object came or went.
+    fn is_visible_to(&self, reader: &R) -> bool;
+    /// Whether the object matched a query before the change.
+    fn matched(&self, query: &CheckedQuery) -> bool;
+    /// Whether the object matches a query after the change.
+    fn matches(&self, query: &CheckedQuery) -> bool;
+}
+
+/// The reads of all readers, by what was read.
+#[derive(Debug)]
+pub struct Dependencies<R> {
+    reads: HashMap<R, BTreeSet<Read>>,
+    gets: HashMap<(Arc<Kind>, Name), BTreeSet<R>>,
+    obstacles: HashMap<(Arc<Kind>, Name), BTreeSet<R>>,
+    finds: HashMap<Arc<Kind>, BTreeMap<Arc<CheckedQuery>, BTreeSet<R>>>,
+}
+
+impl<R> Default for Dependencies<R> {
+    fn default() -> Self {
+        Self {
+            reads: HashMap::new(),
+            gets: HashMap::new(),
+            obstacles: HashMap::new(),
+            finds: HashMap::new(),
+        }
+    }
+}
+
+impl<R: Clone + Eq + Hash + Ord> Dependencies<R> {
+    /// Replaces what a reader depends on.
+    pub fn replace(&mut self, reader: &R, reads: BTreeSet<Read>) {
+        let before = self.reads.remove(reader).unwrap_or_default();
+        for gone in before.difference(&reads) {
+            self.unlink(reader, gone);
+        }
+        for new in reads.difference(&before) {
+            self.link(reader, new);
+        }
+        if !reads.is_empty() {
+            self.reads.insert(reader.clone(), reads);
+        }
+    }
+
+    /// Adds one read to what a reader depends on.
+    pub fn add(&mut self, reader: &R, read: Read) {
+        self.link(reader, &read);
+        self.reads.entry(reader.clone()).or_default().insert(read);
+    }
+
+    /// Forgets a reader.
+    pub fn remove(&mut self, reader: &R) {
+        self.replace(reader, BTreeSet::new());
+    }
+
+    /// How many readers depend on something.
+    pub fn readers(&self) -> usize {
+        self.reads.len()
+    }
+
+    /// Whom a change of an object wakes, each once.
+    pub fn woken(&self, kind: &Arc<Kind>, name: &Name, change: &impl ChangedObject<R>) -> BTreeSet<R> {
+        let key = (kind.clone(), name.clone());
+        let mut woken = self.obstacles.get(&key).cloned().unwrap_or_default();
+        let getters = self.gets.get(&key).into_iter().flatten();
+        woken.extend(getters.filter(|reader| change.is_visible_to(reader)).cloned());
+        for (query, readers) in self.finds.get(kind).into_iter().flatten() {
+            match (change.matched(query), change.matches(query)) {
+                (false, false) => {}
+                (true, true) => woken.extend(readers.iter().filter(|reader| change.is_visible_to(reader)).cloned()),
+                _ => woken.extend(readers.iter().cloned()),
+            }
+        }
+        woken
+    }
+
+    fn link(&mut self, reader: &R, read: &Read) {
+        let readers = match read {
+            Read::Get(kind, name) => self.gets.entry((kind.clone(), name.clone())).or_default(),
+            Read::Obstacle(kind, name) => self.obstacles.entry((kind.clone(), name.clone())).or_default(),
+            Read::Find(kind, query) => self
+                .finds
+                .entry(kind.clone())
+                .or_default()
+                .entry(query.clone())
+                .or_default(),
+        };
+        readers.insert(reader.clone());
+    }
+
+    fn unlink(&mut self, reader: &R, read: &Read) {
+        match read {
+            Read::Get(kind, name) => unlink_from(&mut self.gets, (kind.clone(), name.clone()), reader),
+            Read::Obstacle(kind, name) => unlink_from(&mut self.obstacles, (kind.clone(), name.clone()), reader),
+            Read::Find(kind, query) => {
+                let Some(queries) = self.finds.get_mut(kind) else {
+                    return;
+                };
+                if let Some(readers) = queries.get_mut(query) {
+                    readers.remove(reader);
+                    if readers.is_empty() {
+                        queries.remove(query);
+                    }
+                }
+                if queries.is_empty() {
+                    self.finds.remove(kind);
+                }
+            }
+        }
+    }
+}
+
+fn unlink_from<R: Ord>(index: &mut HashMap<(Arc<Kind>, Name), BTreeSet<R>>, key: (Arc<Kind>, Name), reader: &R) {
+    if let std::collections::hash_map::Entry::Occupied(mut readers) = index.entry(key) {
+        readers.get_mut().remove(reader);
+        if readers.get().is_empty() {
+            readers.remove();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::selector::Selector;
+
+    struct Seen {
+        visible: &'static [u32],
+        matched: bool,
+        matches: bool,
+    }
+
+    impl ChangedObject<u32> for Seen {
+        fn is_visible_to(&self, reader: &u32) -> bool {
+            self.visible.contains(reader)
+        }
+
+        fn matched(&self, _: &CheckedQuery) -> bool {
+            self.matched
+        }
+
+        fn matches(&self, _: &CheckedQuery) -> bool {
+            self.matches
+        }
+    }
+
+    fn kind() -> Arc<Kind> {
+        Arc::new(Kind::new("", "v1", "ConfigMap"))
+    }
+
+    fn name(name: &str) -> Name {
+        Name::new(Some("a"), name)
+    }
+
+    fn query(labels: &str) -> Read {
+        let labels = Selector::parse(labels).unwrap();
+        Read::Find(
+            kind(),
+            Arc::new(CheckedQuery {
+                namespace: None,
+                labels,
+                fields: vec![],
+                limit: None,
+            }),
+        )
+    }
+
+    fn woken(dependencies: &Dependencies<u32>, object: &str, seen: &Seen) -> Vec<u32> {
+        dependencies.woken(&kind(), &name(object), seen).into_iter().collect()
+    }
+
+    #[test]
+    fn a_change_wakes_exactly_those_who_read_the_object_and_see_the_change() {
+        let mut dependencies = Dependencies::default();
+        for reader in 0..4 {
+            dependencies.replace(&reader, BTreeSet::from([Read::Get(kind(), name("x"))]));
+        }
+        dependencies.replace(&9, BTreeSet::from([Read::Get(kind(), name("y"))]));
+        let seen = Seen {
+            visible: &[1, 3, 9],
+            matched: false,
+            matches: false,
+        };
+        assert_eq!(woken(&dependencies, "x", &seen), [1, 3]);
+        assert_eq!(woken(&dependencies, "z", &seen), Vec::<u32>::new());
+    }
+
+    #[test]
+    fn entering_and_leaving_a_query_wakes_and_changing_within_it_wakes_those_who_see_it() {
+        let mut dependencies = Dependencies::default();
+        dependencies.replace(&1, BTreeSet::from([query("a=b")]));
+        let wakes = |visible, matched, matches| {
+            !woken(
+                &dependencies,
+                "x",
+                &Seen {
+                    visible,
+                    matched,
+                    matches,
+                },
+            )
+            .is_empty()
+        };
+        assert!(wakes(&[], false, true));
+        assert!(wakes(&[], true, false));
+        assert!(wakes(&[1], true, true));
+        assert!(!wakes(&[], true, true));
+        assert!(!wakes(&[1], false, false));
+    }
+
+    #[test]
+    fn an_obstacle_wakes_at_any_change() {
+        let mut dependencies = Dependencies::default();
+        dependencies.replace(&1, BTreeSet::from([Read::Obstacle(kind(), name("x"))]));
+        assert_eq!(
+            woken(
+                &dependencies,
+                "x",
+                &Seen {
+                    visible: &[],
+                    matched: false,
+                    matches: false
+                }
+            ),
+            [1]
+        );
+    }
+
+    #[test]
+    fn dependencies_are_replaced_and_leave_nothing_behind() {
+        let mut dependencies = Dependencies::default();
+        dependencies.replace(
+            &1,
+            BTreeSet::from([Read::Get(kind(), name("x")), query("a=b"), query("c")]),
+        );
+        dependencies.replace(&1, BTreeSet::from([Read::Get(kind(), name("y"))]));
+        let seen = Seen {
+            visible: &[1],
+            matched: true,
+            matches: true,
+        };
+        assert_eq!(woken(&dependencies, "x", &seen), Vec::<u32>::new());
+        assert_eq!(woken(&dependencies, "y", &seen), [1]);
+        dependencies.remove(&1);
+        assert_eq!(dependencies.readers(), 0);
+        assert!(dependencies.gets.is_empty() && dependencies.finds.is_empty() && dependencies.obstacles.is_empty());
+    }
+}

@@ -1,0 +1,129 @@
+//! Owns why a reconcile did not succeed: whose fault it is, whether trying again can help, and the words for it.
+
+use std::fmt;
+
+/// Whose matter a failure is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Blame {
+    /// The plugin: it trapped, broke a limit or its contract, or wants what the server's types refuse.
+    Guest,
+    /// Whoever wrote the object or the configuration.
+    User,
+    /// The API server, or what it holds: a conflict, a foreign object, trouble on the way to it.
+    Cluster,
+    /// Pilothouse itself.
+    Host,
+}
+
+impl fmt::Display for Blame {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(match self {
+            Self::Guest => "guest",
+            Self::User => "user",
+            Self::Cluster => "cluster",
+            Self::Host => "host",
+        })
+    }
+}
+
+/// What makes it worth trying again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Retry {
+    /// Time: with back-off per object.
+    Backoff,
+    /// A change of the object, of the configuration or of something that was read.
+    Change,
+}
+
+/// A reconcile that did not succeed. It never prunes; it becomes a condition and an event on the object.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct Failure {
+    /// Whose matter it is.
+    pub blame: Blame,
+    /// When to try again.
+    pub retry: Retry,
+    /// The condition's reason: CamelCase, from a closed set of words.
+    pub reason: &'static str,
+    /// What failed, on which object, why, and what to do next. Lower case, without a full stop.
+    pub message: String,
+}
+
+impl Failure {
+    /// The plugin's fault; repeating the call would repeat the failure.
+    pub fn guest(reason: &'static str, message: impl Into<String>) -> Self {
+        Self {
+            blame: Blame::Guest,
+            retry: Retry::Change,
+            reason,
+            message: message.into(),
+        }
+    }
+
+    /// The user's matter: it waits for a change of the object or the configuration.
+    pub fn user(reason: &'static str, message: impl Into<String>) -> Self {
+        Self {
+            blame: Blame::User,
+            retry: Retry::Change,
+            reason,
+            message: message.into(),
+        }
+    }
+
+    /// The cluster's matter, and it may pass.
+    pub fn cluster(reason: &'static str, message: impl Into<String>) -> Self {
+        Self {
+            blame: Blame::Cluster,
+            retry: Retry::Backoff,
+            reason,
+            message: message.into(),
+        }
+    }
+
+    /// A fault in the host; tried again with back-off.
+    pub fn host(reason: &'static str, message: impl Into<String>) -> Self {
+        Self {
+            blame: Blame::Host,
+            retry: Retry::Backoff,
+            reason,
+            message: message.into(),
+        }
+    }
+
+    /// The same failure with another answer to when it is tried again.
+    #[must_use]
+    pub fn retry(mut self, retry: Retry) -> Self {
+        self.retry = retry;
+        self
+    }
+}
+
+/// The reasons that conditions and events carry, a closed set.
+pub mod reason {
+    /// All is as desired.
+    pub const SUCCESS: &str = "Success";
+    /// The plugin said `transient` or `permanent`.
+    pub const FAILURE: &str = "Failure";
+    /// The guest trapped.
+    pub const TRAP: &str = "GuestTrap";
+    /// The guest went over a limit; the message names it and its value.
+    pub const LIMIT: &str = "GuestLimit";
+    /// The guest's answer breaks the contract.
+    pub const INVALID_ANSWER: &str = "InvalidAnswer";
+    /// The guest read or wanted what its manifest does not declare.
+    pub const UNDECLARED: &str = "Undeclared";
+    /// A kind that was read is not served or not synced yet.
+    pub const NOT_SYNCED: &str = "NotSynced";
+    /// An object of a desired name exists and is somebody else's.
+    pub const FOREIGN_OBJECT: &str = "ForeignObject";
+    /// The API server refused an object; the message has its words.
+    pub const REFUSED: &str = "Refused";
+    /// The host may not do what the plugin wants.
+    pub const FORBIDDEN: &str = "Forbidden";
+    /// The API server could not be asked or could not answer.
+    pub const UNAVAILABLE: &str = "ClusterUnavailable";
+    /// A child is being deleted and stands in the way of its successor.
+    pub const WAITING: &str = "Waiting";
+    /// Something in the host itself failed; the message says what.
+    pub const HOST: &str = "HostFault";
+}

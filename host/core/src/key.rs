@@ -1,0 +1,110 @@
+//! Owns the names of things in a cluster: kinds and object keys.
+
+use std::fmt;
+use std::sync::Arc;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// A Kubernetes kind in one version; the core group is "".
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Kind {
+    /// The API group; "" for the core group.
+    pub group: String,
+    /// The API version, such as `v1`.
+    pub version: String,
+    /// The kind, such as `Deployment`.
+    pub kind: String,
+}
+
+impl Kind {
+    /// A kind from its three parts.
+    pub fn new(group: impl Into<String>, version: impl Into<String>, kind: impl Into<String>) -> Self {
+        Self {
+            group: group.into(),
+            version: version.into(),
+            kind: kind.into(),
+        }
+    }
+
+    /// From an object's `apiVersion` and `kind`.
+    pub fn from_api_version(api_version: &str, kind: &str) -> Self {
+        let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+        Self::new(group, version, kind)
+    }
+
+    /// As an object spells it: `apps/v1`, or `v1` for the core group.
+    pub fn api_version(&self) -> String {
+        if self.group.is_empty() {
+            self.version.clone()
+        } else {
+            format!("{}/{}", self.group, self.version)
+        }
+    }
+
+    /// Whether the two are the same kind, in whatever version.
+    pub fn same_kind(&self, other: &Self) -> bool {
+        self.group == other.group && self.kind == other.kind
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.group.is_empty() {
+            write!(formatter, "{} {}", self.version, self.kind)
+        } else {
+            write!(formatter, "{}/{} {}", self.group, self.version, self.kind)
+        }
+    }
+}
+
+/// Where an object of a known kind stands.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Name {
+    /// None for cluster-scoped objects.
+    pub namespace: Option<Arc<str>>,
+    /// The object's name.
+    pub name: Arc<str>,
+}
+
+impl Name {
+    /// A name within a namespace, or without one.
+    pub fn new(namespace: Option<&str>, name: &str) -> Self {
+        Self {
+            namespace: namespace.map(Arc::from),
+            name: Arc::from(name),
+        }
+    }
+}
+
+impl fmt::Display for Name {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.namespace {
+            Some(namespace) => write!(formatter, "{namespace}/{}", self.name),
+            None => formatter.write_str(&self.name),
+        }
+    }
+}
+
+/// An object in the cluster.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Key {
+    /// Its kind.
+    pub kind: Arc<Kind>,
+    /// Its place.
+    pub name: Name,
+}
+
+impl Key {
+    /// A key from its parts.
+    pub fn new(kind: Arc<Kind>, name: Name) -> Self {
+        Self { kind, name }
+    }
+}
+
+impl fmt::Display for Key {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{} {}", self.kind.kind, self.name)
+    }
+}

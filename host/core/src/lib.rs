@@ -1,0 +1,26 @@
+//! Decisions without I/O: what a reconcile means, held apart from how it is carried out.
+//!
+//! Nothing here reads a clock, a file or a socket, and nothing knows wasmtime, kube or tokio.
+#![forbid(unsafe_code)]
+
+pub mod answer;
+pub mod backoff;
+pub mod canonical;
+pub mod contract;
+pub mod dependencies;
+pub mod diff;
+pub mod failure;
+pub mod fields;
+pub mod grants;
+pub mod key;
+pub mod limits;
+pub mod manifest;
+pub mod path;
+#[cfg(test)]
+mod schema;
+pub mod selector;
+pub mod status;
+
+pub use failure::{Blame, Failure, Retry};
+pub use key::{Key, Kind, Name};
+pub use limits::Limits;

@@ -1,0 +1,392 @@
+//! Owns the manifest: what a plugin says of itself, parsed once into a validated type.
+//!
+//! The schema in wit/manifest.schema.json is generated from the types here. What a controller may then do with
+//! what it declared is [`crate::grants`]' matter.
+
+use std::collections::BTreeSet;
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::key::Kind;
+use crate::path::FieldPath;
+use crate::selector::Selector;
+
+/// The longest manifest that is read, CRDs included.
+pub const MAX_MANIFEST_BYTES: usize = 4 * 1024 * 1024;
+
+/// The most controllers in one plugin.
+pub const MAX_CONTROLLERS: usize = 64;
+
+/// The most kinds that one controller may touch.
+pub const MAX_TOUCHED_KINDS: usize = 256;
+
+/// What [`is_label`] holds for, as a regular expression; its length is given beside it.
+const LABEL_PATTERN: &str = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$";
+
+/// What `describe` answers.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Manifest {
+    /// The component's name, a DNS label.
+    #[schemars(length(min = 1, max = 63), regex(pattern = LABEL_PATTERN))]
+    pub name: String,
+    /// The component's version.
+    #[schemars(length(min = 1, max = 63))]
+    pub version: String,
+    /// One sentence.
+    #[serde(default)]
+    pub description: String,
+    /// At least one; no two with the same name or the same primary kind.
+    #[schemars(length(min = 1, max = MAX_CONTROLLERS))]
+    pub controllers: Vec<Controller>,
+    /// The CustomResourceDefinitions that the plugin brings, each one YAML or JSON document.
+    #[serde(default)]
+    pub crds: Vec<String>,
+    /// The JSON schema of the configuration; absent when the plugin takes none.
+    #[serde(default)]
+    pub configuration: Option<Value>,
+}
+
+/// One primary kind and what its reconcile touches.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Controller {
+    /// A DNS label, unique in the plugin.
+    #[schemars(length(min = 1, max = 63), regex(pattern = LABEL_PATTERN))]
+    pub name: String,
+    /// The primary kind.
+    pub kind: Kind,
+    /// The fields of the primary that are looked at; none means metadata only.
+    #[serde(default)]
+    pub fields: Vec<FieldPath>,
+    /// Which objects are primaries; all when absent.
+    #[serde(default)]
+    pub filter: Filter,
+    /// The finalizer's name, for plugins that export `finalizer`; qualified by a domain, as in `example.com/finalizer`.
+    #[serde(default)]
+    pub finalizer: Option<String>,
+    /// Every other kind that is read or written, each once.
+    #[serde(default)]
+    #[schemars(length(max = MAX_TOUCHED_KINDS))]
+    pub touches: Vec<Touch>,
+}
+
+/// Which objects of the primary kind are steered; what is given must all hold.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Eq)]
+#[serde(deny_unknown_fields)]
+pub struct Filter {
+    /// An annotation that must be there, with any value.
+    #[serde(default)]
+    pub annotation: Option<String>,
+    /// A label selector that must match.
+    #[serde(default)]
+    pub labels: Option<Selector>,
+}
+
+/// A kind that is touched, and how.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Touch {
+    /// Which kind.
+    pub kind: Kind,
+    /// How; at least one.
+    #[schemars(length(min = 1))]
+    pub access: BTreeSet<Access>,
+    /// The fields that are looked at; none means metadata only.
+    #[serde(default)]
+    pub fields: Vec<FieldPath>,
+    /// Only objects that this label selector matches.
+    #[serde(default)]
+    pub labels: Option<Selector>,
+    /// Only these namespaces; none means all.
+    #[serde(default)]
+    pub namespaces: Vec<String>,
+    /// Only objects of these names; none means all.
+    #[serde(default)]
+    pub names: Vec<String>,
+    /// Whether the plugin runs, and sees nothing, where the kind is not served.
+    #[serde(default)]
+    pub optional: bool,
+}
+
+/// How a kind is touched.
+#[derive(Clone, Copy, Debug, Deserialize, JsonSchema, PartialEq, Eq, PartialOrd, Ord)]
+#[serde(rename_all = "lowercase")]
+pub enum Access {
+    /// `cluster.get` and `cluster.find`.
+    Read,
+    /// Objects that exist because of the primary.
+    Owned,
+    /// Fields in somebody else's object.
+    Contributed,
+}
+
+/// A CustomResourceDefinition that came with a plugin, with what the host needs to know of it.
+#[derive(Clone, Debug)]
+pub struct BroughtCrd {
+    /// `plural.group`.
+    pub name: String,
+    /// The API group.
+    pub group: String,
+    /// The kind.
+    pub kind: String,
+    /// The whole definition.
+    pub definition: Value,
+}
+
+/// A manifest that has been checked.
+#[derive(Clone, Debug)]
+pub struct CheckedManifest {
+    /// What the plugin said.
+    pub manifest: Manifest,
+    /// Its CRDs, parsed.
+    pub crds: Vec<BroughtCrd>,
+}
+
+impl CheckedManifest {
+    /// Whether the CRD of this kind came with the plugin.
+    pub fn brings(&self, kind: &Kind) -> bool {
+        self.crds
+            .iter()
+            .any(|crd| crd.group == kind.group && crd.kind == kind.kind)
+    }
+}
+
+/// Why a manifest cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum ManifestError {
+    /// Over [`MAX_MANIFEST_BYTES`].
+    #[error("manifest has {size} bytes, the limit is {MAX_MANIFEST_BYTES}")]
+    TooLarge {
+        /// Its length.
+        size: usize,
+    },
+    /// Not JSON, an unknown member, or a wrong type.
+    #[error("manifest does not fit wit/manifest.schema.json: {source}")]
+    Shape {
+        /// Where and why.
+        #[from]
+        source: serde_json::Error,
+    },
+    /// A member has a value that cannot be used.
+    #[error("manifest member {member}: {problem}")]
+    Member {
+        /// The member's path.
+        member: String,
+        /// What is wrong with it, and what would be right.
+        problem: String,
+    },
+}
+
+impl ManifestError {
+    fn member(member: impl Into<String>, problem: impl Into<String>) -> Self {
+        Self::Member {
+            member: member.into(),
+            problem: problem.into(),
+        }
+    }
+}
+
+/// Parses and checks the answer of `describe`.
+pub fn parse(text: &str) -> Result<CheckedManifest, ManifestError> {
+    if text.len() > MAX_MANIFEST_BYTES {
+        return Err(ManifestError::TooLarge { size: text.len() });
+    }
+    let manifest: Manifest = serde_json::from_str(text)?;
+    check_label("name", &manifest.name)?;
+    if manifest.version.is_empty() || manifest.version.len() > 63 {
+        return Err(ManifestError::member("version", "must have 1 to 63 characters"));
+    }
+    if manifest.controllers.is_empty() || manifest.controllers.len() > MAX_CONTROLLERS {
+        return Err(ManifestError::member(
+            "controllers",
+            format!("must have 1 to {MAX_CONTROLLERS} entries"),
+        ));
+    }
+    for (index, controller) in manifest.controllers.iter().enumerate() {
+        let member = format!("controllers[{index}]");
+        check_controller(&member, controller)?;
+        for earlier in &manifest.controllers[..index] {
+            if earlier.name == controller.name {
+                return Err(ManifestError::member(
+                    member,
+                    format!("a second controller named {}", controller.name),
+                ));
+            }
+            if earlier.kind.same_kind(&controller.kind) {
+                return Err(ManifestError::member(
+                    member,
+                    format!(
+                        "controller {} already has {} as its primary kind",
+                        earlier.name, controller.kind
+                    ),
+                ));
+            }
+        }
+    }
+    let crds = manifest
+        .crds
+        .iter()
+        .enumerate()
+        .map(|(index, text)| parse_crd(&format!("crds[{index}]"), text))
+        .collect::<Result<Vec<_>, _>>()?;
+    Ok(CheckedManifest { manifest, crds })
+}
+
+fn check_controller(member: &str, controller: &Controller) -> Result<(), ManifestError> {
+    check_label(&format!("{member}.name"), &controller.name)?;
+    check_kind(&format!("{member}.kind"), &controller.kind)?;
+    if let Some(finalizer) = &controller.finalizer
+        && !(finalizer.contains('/') && finalizer.len() <= 253)
+    {
+        return Err(ManifestError::member(
+            format!("{member}.finalizer"),
+            format!("{finalizer:?} must be qualified by a domain, as in example.com/finalizer"),
+        ));
+    }
+    if controller.touches.len() > MAX_TOUCHED_KINDS {
+        return Err(ManifestError::member(
+            format!("{member}.touches"),
+            format!("must have at most {MAX_TOUCHED_KINDS} entries"),
+        ));
+    }
+    for (index, touch) in controller.touches.iter().enumerate() {
+        let member = format!("{member}.touches[{index}]");
+        check_kind(&format!("{member}.kind"), &touch.kind)?;
+        if touch.access.is_empty() {
+            return Err(ManifestError::member(
+                format!("{member}.access"),
+                "must name at least one of read, owned, contributed",
+            ));
+        }
+        if controller.touches[..index]
+            .iter()
+            .any(|earlier| earlier.kind.same_kind(&touch.kind))
+        {
+            return Err(ManifestError::member(
+                member,
+                format!("a second entry for {}; put all access to a kind into one", touch.kind),
+            ));
+        }
+    }
+    Ok(())
+}
+
+fn check_kind(member: &str, kind: &Kind) -> Result<(), ManifestError> {
+    if kind.version.is_empty() || kind.kind.is_empty() {
+        return Err(ManifestError::member(member, "version and kind must not be empty"));
+    }
+    Ok(())
+}
+
+/// Whether a text is a DNS label (RFC 1123): 1 to 63 of a-z, 0-9 and -, not - at an end.
+pub fn is_label(label: &str) -> bool {
+    !label.is_empty()
+        && label.len() <= 63
+        && label
+            .bytes()
+            .all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-')
+        && !label.starts_with('-')
+        && !label.ends_with('-')
+}
+
+fn check_label(member: &str, label: &str) -> Result<(), ManifestError> {
+    if is_label(label) {
+        Ok(())
+    } else {
+        Err(ManifestError::member(
+            member,
+            format!("{label:?} must be a DNS label: 1 to 63 of a-z, 0-9 and -, not - at an end"),
+        ))
+    }
+}
+
+fn parse_crd(member: &str, text: &str) -> Result<BroughtCrd, ManifestError> {
+    let definition: Value =
+        serde_saphyr::from_str(text).map_err(|error| ManifestError::member(member, format!("is not YAML: {error}")))?;
+    let text_at = |pointer: &str| definition.pointer(pointer).and_then(Value::as_str).map(str::to_owned);
+    let (Some("CustomResourceDefinition"), Some("apiextensions.k8s.io/v1")) =
+        (text_at("/kind").as_deref(), text_at("/apiVersion").as_deref())
+    else {
+        return Err(ManifestError::member(
+            member,
+            "must be an apiextensions.k8s.io/v1 CustomResourceDefinition",
+        ));
+    };
+    let need = |pointer: &str| {
+        text_at(pointer).ok_or_else(|| ManifestError::member(member, format!("lacks {}", pointer.replace('/', "."))))
+    };
+    Ok(BroughtCrd {
+        name: need("/metadata/name")?,
+        group: need("/spec/group")?,
+        kind: need("/spec/names/kind")?,
+        definition: definition.clone(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn manifest() -> Value {
+        json!({
+            "name": "app-service", "version": "0.1.0",
+            "controllers": [{
+                "name": "app-service",
+                "kind": {"group": "kosmos.io", "version": "v1", "kind": "AppService"},
+                "fields": [".spec"],
+                "touches": [{"kind": {"group": "apps", "version": "v1", "kind": "Deployment"},
+                             "access": ["owned", "read"], "fields": [".status"]}]
+            }],
+            "crds": ["apiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDefinition\nmetadata:\n  name: appservices.kosmos.io\nspec:\n  group: kosmos.io\n  names:\n    kind: AppService\n"]
+        })
+    }
+
+    fn problem(change: impl FnOnce(&mut Value)) -> String {
+        let mut manifest = manifest();
+        change(&mut manifest);
+        parse(&manifest.to_string()).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn a_manifest_is_parsed_with_its_crds() {
+        let checked = parse(&manifest().to_string()).unwrap();
+        assert_eq!(checked.crds[0].name, "appservices.kosmos.io");
+        assert!(checked.brings(&Kind::new("kosmos.io", "v1", "AppService")));
+        assert!(!checked.brings(&Kind::new("apps", "v1", "Deployment")));
+    }
+
+    #[test]
+    fn each_unusable_member_is_named() {
+        assert!(problem(|it| it["nmae"] = json!(1)).contains("nmae"));
+        assert!(problem(|it| it["name"] = json!("App")).contains("manifest member name"));
+        assert!(problem(|it| it["controllers"] = json!([])).contains("controllers"));
+        assert!(problem(|it| it["controllers"][0]["fields"] = json!(["spec"])).contains("spec"));
+        assert!(problem(|it| it["controllers"][0]["finalizer"] = json!("mine")).contains("finalizer"));
+        assert!(problem(|it| it["controllers"][0]["touches"][0]["access"] = json!([])).contains("touches[0].access"));
+        assert!(problem(|it| it["controllers"][0]["touches"][0]["access"] = json!(["write"])).contains("write"));
+        assert!(problem(|it| it["crds"] = json!([": :"])).contains("crds[0]"));
+        assert!(problem(|it| it["crds"] = json!(["kind: Pod"])).contains("CustomResourceDefinition"));
+        let twice = problem(|it| {
+            let touch = it["controllers"][0]["touches"][0].clone();
+            it["controllers"][0]["touches"].as_array_mut().unwrap().push(touch);
+        });
+        assert!(twice.contains("touches[1]"), "{twice}");
+        let twins = problem(|it| {
+            let mut twin = it["controllers"][0].clone();
+            twin["name"] = json!("other");
+            it["controllers"].as_array_mut().unwrap().push(twin);
+        });
+        assert!(twins.contains("already has"), "{twins}");
+    }
+
+    #[test]
+    fn a_manifest_over_the_limit_is_not_parsed() {
+        let text = " ".repeat(MAX_MANIFEST_BYTES + 1);
+        assert!(matches!(parse(&text), Err(ManifestError::TooLarge { .. })));
+    }
+}

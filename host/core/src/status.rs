@@ -1,0 +1,238 @@
+//! Owns the status that a primary should have: the plugin's part, its conditions and the host's, merged by type with
+//! the times that Kubernetes asks for.
+
+use serde_json::{Map, Value, json};
+
+use crate::answer::{MAX_CONDITION_MESSAGE, shorten};
+use crate::contract::{Condition, ConditionStatus};
+use crate::failure::{Failure, reason};
+use crate::fields::FieldSet;
+
+/// The condition that the host keeps on every kind whose CRD a plugin brings.
+pub const RECONCILED: &str = "Reconciled";
+
+/// What the status is made from.
+#[derive(Debug)]
+pub struct StatusInput<'a> {
+    /// The plugin's status; none where the call gave none or failed.
+    pub plugin: Option<&'a Map<String, Value>>,
+    /// The plugin's conditions.
+    pub conditions: &'a [Condition],
+    /// The host's own condition.
+    pub reconciled: &'a Condition,
+    /// The primary's live status.
+    pub live: Option<&'a Value>,
+    /// The primary's `metadata.generation`.
+    pub generation: Option<i64>,
+    /// Now, as RFC 3339 with seconds.
+    pub now: &'a str,
+}
+
+/// Makes the whole status that is to be applied.
+pub fn desired_status(input: &StatusInput<'_>) -> Map<String, Value> {
+    let StatusInput {
+        plugin,
+        conditions,
+        reconciled,
+        live,
+        generation,
+        now,
+    } = *input;
+    let mut status = plugin.cloned().unwrap_or_default();
+    status.retain(|_, value| !value.is_null());
+    let mut list: Vec<Value> = match status.remove("conditions") {
+        Some(Value::Array(items)) => items,
+        _ => Vec::new(),
+    };
+    let live_conditions = live.and_then(|it| it.get("conditions")).and_then(Value::as_array);
+    for condition in conditions.iter().chain([reconciled]) {
+        let before = live_conditions
+            .into_iter()
+            .flatten()
+            .find(|item| item.get("type").and_then(Value::as_str) == Some(&condition.name));
+        let made = condition_value(condition, before, generation, now);
+        match list.iter_mut().find(|item| item["type"] == condition.name.as_str()) {
+            Some(item) => *item = made,
+            None => list.push(made),
+        }
+    }
+    status.insert("conditions".to_owned(), Value::Array(list));
+    if let Some(generation) = generation {
+        status.entry("observedGeneration").or_insert_with(|| json!(generation));
+    }
+    status
+}
+
+fn condition_value(condition: &Condition, before: Option<&Value>, generation: Option<i64>, now: &str) -> Value {
+    let status = condition.status.as_str();
+    let since = before
+        .filter(|before| before["status"] == status)
+        .and_then(|before| before["lastTransitionTime"].as_str())
+        .unwrap_or(now);
+    let mut value = json!({
+        "type": condition.name,
+        "status": status,
+        "reason": condition.reason,
+        "message": condition.message,
+        "lastTransitionTime": since,
+    });
+    if let Some(generation) = generation {
+        value["observedGeneration"] = json!(generation);
+    }
+    value
+}
+
+/// Whether the live status shows all that is desired, and our entry holds nothing else.
+///
+/// Values are compared here, because a status has no annotation to carry a digest; what the server made of our own
+/// last apply is remembered by the caller.
+pub fn status_is_as_desired(desired: &Map<String, Value>, live: Option<&Value>, entry: Option<&FieldSet>) -> bool {
+    let (Some(live), Some(entry)) = (live, entry) else {
+        return desired.is_empty();
+    };
+    let desired = Value::Object(desired.clone());
+    shows(live, &desired) && entry.below("status").is_some_and(|entry| entry.is_within(&desired))
+}
+
+/// Whether `live` has everything that `desired` has. Lists of conditions are matched by type, other lists whole.
+fn shows(live: &Value, desired: &Value) -> bool {
+    match (live, desired) {
+        (Value::Object(live), Value::Object(desired)) => {
+            desired
+                .iter()
+                .all(|(name, value)| match (name.as_str(), live.get(name), value) {
+                    (_, None, _) => false,
+                    ("conditions", Some(Value::Array(live)), Value::Array(desired)) => {
+                        desired.iter().all(|condition| {
+                            live.iter()
+                                .find(|item| item["type"] == condition["type"])
+                                .is_some_and(|item| shows(item, condition))
+                        })
+                    }
+                    (_, Some(live), value) => shows(live, value),
+                })
+        }
+        _ => live == desired,
+    }
+}
+
+/// The host's condition for a reconcile that succeeded.
+pub fn reconciled(message: impl Into<String>) -> Condition {
+    Condition {
+        name: RECONCILED.to_owned(),
+        status: ConditionStatus::Yes,
+        reason: reason::SUCCESS.to_owned(),
+        message: message.into(),
+    }
+}
+
+/// The host's condition for a reconcile that failed. Its reason is always `Failure`; the message begins with what kind of
+/// failure it is, unless the plugin itself said that it failed.
+pub fn not_reconciled(failure: &Failure) -> Condition {
+    let message = match failure.reason {
+        reason::FAILURE => failure.message.clone(),
+        kind => format!("{kind}: {}", failure.message),
+    };
+    Condition {
+        name: RECONCILED.to_owned(),
+        status: ConditionStatus::No,
+        reason: reason::FAILURE.to_owned(),
+        message: shorten(message, MAX_CONDITION_MESSAGE),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failure_says_of_which_kind_it_is() {
+        let trap = not_reconciled(&Failure::guest(reason::TRAP, "it panicked"));
+        assert_eq!(
+            (trap.reason.as_str(), trap.message.as_str()),
+            ("Failure", "GuestTrap: it panicked")
+        );
+        let own = not_reconciled(&Failure::user(reason::FAILURE, "no such port"));
+        assert_eq!((own.reason.as_str(), own.message.as_str()), ("Failure", "no such port"));
+    }
+
+    const NOW: &str = "2026-01-02T03:04:05Z";
+
+    fn desired_for(plugin: &Value, conditions: &[Condition], live: Option<&Value>) -> Map<String, Value> {
+        desired_status(&StatusInput {
+            plugin: plugin.as_object(),
+            conditions,
+            reconciled: &reconciled("all is as desired"),
+            live,
+            generation: Some(3),
+            now: NOW,
+        })
+    }
+
+    #[test]
+    fn the_host_adds_its_condition_and_the_generation() {
+        let status = desired_for(&json!({"ready": true}), &[], None);
+        assert_eq!(
+            Value::Object(status),
+            json!({"ready": true, "observedGeneration": 3, "conditions": [{
+                "type": "Reconciled", "status": "True", "reason": "Success", "message": "all is as desired",
+                "lastTransitionTime": NOW, "observedGeneration": 3}]})
+        );
+    }
+
+    #[test]
+    fn the_plugins_generation_and_a_childs_conditions_are_kept() {
+        let child = json!({"observedGeneration": 9, "conditions": [{"type": "Available", "status": "True"}]});
+        let status = desired_for(&child, &[], None);
+        assert_eq!(status["observedGeneration"], 9);
+        assert_eq!(status["conditions"][0], json!({"type": "Available", "status": "True"}));
+        assert_eq!(status["conditions"][1]["type"], "Reconciled");
+    }
+
+    #[test]
+    fn the_transition_time_moves_only_with_the_status() {
+        let early = "2020-01-01T00:00:00Z";
+        let live = |status: &str| {
+            json!({"conditions": [
+                {"type": "Reconciled", "status": status, "lastTransitionTime": early, "reason": "Old", "message": ""}]})
+        };
+        let same = desired_for(&json!({}), &[], Some(&live("True")));
+        assert_eq!(same["conditions"][0]["lastTransitionTime"], early);
+        let other = desired_for(&json!({}), &[], Some(&live("False")));
+        assert_eq!(other["conditions"][0]["lastTransitionTime"], NOW);
+    }
+
+    #[test]
+    fn a_status_is_applied_only_when_it_differs() {
+        let desired = desired_for(&json!({"ready": true}), &[], None);
+        let entry: FieldSet = serde_json::from_value(json!({"f:status": {
+            "f:ready": {}, "f:observedGeneration": {}, "f:conditions": {"k:{\"type\":\"Reconciled\"}": {".": {},
+                "f:type": {}, "f:status": {}, "f:reason": {}, "f:message": {}, "f:lastTransitionTime": {},
+                "f:observedGeneration": {}}}}}))
+        .unwrap();
+        let mut live = Value::Object(desired.clone());
+        live["conditions"]
+            .as_array_mut()
+            .unwrap()
+            .insert(0, json!({"type": "Others", "status": "True"}));
+        live["others"] = json!(1);
+        assert!(
+            status_is_as_desired(&desired, Some(&live), Some(&entry)),
+            "others' fields are no difference"
+        );
+
+        live["ready"] = json!(false);
+        assert!(
+            !status_is_as_desired(&desired, Some(&live), Some(&entry)),
+            "a changed value is"
+        );
+        live["ready"] = json!(true);
+        let less = desired_for(&json!({}), &[], None);
+        assert!(
+            !status_is_as_desired(&less, Some(&live), Some(&entry)),
+            "a field that has to go is"
+        );
+        assert!(!status_is_as_desired(&desired, Some(&live), None), "nothing of ours is");
+        assert!(!status_is_as_desired(&desired, None, None));
+    }
+}

@@ -1,0 +1,234 @@
+//! Owns the host's life: plugins are prepared, lanes started, jobs handed out, and at the end what runs is finished or
+//! abandoned within a deadline.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use pilothouse_cluster::Client;
+use tokio::task::{Id, JoinSet};
+use tokio::time::Instant;
+
+use crate::clock::WallClock;
+use crate::hub::Hub;
+use crate::lane::PluginSpec;
+use crate::queue::{Depth, Ended, Job, Verdict};
+use crate::reconcile::reconcile;
+use crate::start::{self, Prepared};
+
+/// How the host runs.
+#[derive(Clone, Debug)]
+pub struct HostOptions {
+    /// Whether the CRDs that plugins bring are installed.
+    pub install_crds: bool,
+    /// How often every object is reconciled again though nothing is known to have changed.
+    pub resync: Duration,
+    /// Reconciles at once, over all lanes.
+    pub workers: usize,
+    /// Reconciles at once of one lane.
+    pub lane_workers: usize,
+    /// How long work in flight may take to end on a stop.
+    pub grace: Duration,
+    /// The name of this process in events.
+    pub instance: String,
+    /// The time of day.
+    pub clock: WallClock,
+}
+
+impl Default for HostOptions {
+    fn default() -> Self {
+        Self {
+            install_crds: false,
+            resync: Duration::from_hours(1),
+            workers: 32,
+            lane_workers: 16,
+            grace: Duration::from_secs(10),
+            instance: "pilothouse".to_owned(),
+            clock: WallClock::System,
+        }
+    }
+}
+
+/// Why a host did not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// No plugin can be used.
+    #[error("none of the plugins can be used; see the errors above")]
+    NothingToRun,
+}
+
+/// What a host that stopped had not finished.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Left {
+    /// Reconciles that were abandoned: lane and object.
+    pub abandoned: Vec<(String, String)>,
+    /// Objects that were queued.
+    pub queued: usize,
+}
+
+/// A look into a running host, and a push.
+#[derive(Clone)]
+pub struct Handle {
+    hub: Arc<Hub>,
+}
+
+impl Handle {
+    /// Reconciles every object again.
+    pub fn resync(&self) {
+        for lane in self.hub.lanes.read().clone() {
+            self.hub.push_all(&lane);
+        }
+    }
+
+    /// Whether every lane is open and nothing is queued, running or waiting for the cache.
+    pub fn is_idle(&self) -> bool {
+        let lanes = self.hub.lanes.read().clone();
+        let state = self.hub.state.read();
+        !lanes.is_empty() && lanes.iter().all(|lane| state.queue.is_open(lane.id)) && state.queue.is_idle()
+    }
+
+    /// What each lane holds, by `plugin/controller`.
+    pub fn depths(&self) -> Vec<(String, Depth)> {
+        let lanes = self.hub.lanes.read().clone();
+        let state = self.hub.state.read();
+        lanes
+            .iter()
+            .map(|lane| (lane.title(), state.queue.depth(lane.id)))
+            .collect()
+    }
+}
+
+/// A host that has not started.
+pub struct Host {
+    client: Client,
+    options: HostOptions,
+    hub: Arc<Hub>,
+}
+
+impl Host {
+    /// A host for a cluster. No request is made yet.
+    pub fn new(client: Client, options: HostOptions) -> Self {
+        let hub = Arc::new(Hub::new(options.clock.clone(), options.lane_workers));
+        Self { client, options, hub }
+    }
+
+    /// A handle that stays valid while the host runs.
+    pub fn handle(&self) -> Handle {
+        Handle { hub: self.hub.clone() }
+    }
+
+    /// Runs plugins until `stop` resolves.
+    ///
+    /// A plugin that cannot be used is reported and left out; the others go on.
+    pub async fn run(self, plugins: Vec<PluginSpec>, stop: impl Future<Output = ()>) -> Result<Left, StartError> {
+        let Self { client, options, hub } = self;
+        let prepared: Vec<Prepared> = start::prepare(&client, &options, plugins);
+        if prepared.is_empty() {
+            return Err(StartError::NothingToRun);
+        }
+        *hub.lanes.write() = prepared
+            .iter()
+            .flat_map(|plugin| plugin.lanes.iter().cloned())
+            .collect();
+        let mut background = start::start(&client, &options, &hub, prepared);
+        let mut jobs = Jobs {
+            running: JoinSet::new(),
+            who: HashMap::new(),
+            limit: options.workers,
+        };
+        let mut resync = tokio::time::interval_at(Instant::now() + options.resync, options.resync);
+        let handle = Handle { hub: hub.clone() };
+        tokio::pin!(stop);
+        loop {
+            jobs.hand_out(&hub);
+            let due = hub.state.read().queue.next_due();
+            tokio::select! {
+                () = &mut stop => break,
+                () = hub.work.notified() => {}
+                Some(ended) = jobs.running.join_next_with_id(), if !jobs.running.is_empty() => jobs.end(&hub, ended),
+                () = sleep_until(due), if due.is_some() => {}
+                _ = resync.tick() => handle.resync(),
+                Some(ended) = background.join_next() => if let Err(error) = ended {
+                    tracing::error!(%error, "a background task ended; restart the host");
+                },
+            }
+        }
+        let left = jobs.stop(&hub, options.grace).await;
+        background.shutdown().await;
+        Ok(left)
+    }
+}
+
+async fn sleep_until(due: Option<Instant>) {
+    match due {
+        Some(due) => tokio::time::sleep_until(due).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// The reconciles that run.
+struct Jobs {
+    running: JoinSet<Ended>,
+    who: HashMap<Id, Job>,
+    limit: usize,
+}
+
+impl Jobs {
+    fn hand_out(&mut self, hub: &Arc<Hub>) {
+        while self.running.len() < self.limit {
+            let Some(job) = hub.state.write().queue.pop(Instant::now()) else {
+                return;
+            };
+            let (lane, hub, task) = (hub.lane(job.lane), hub.clone(), job.clone());
+            let id = self
+                .running
+                .spawn(async move { reconcile(&hub, &lane, &task).await })
+                .id();
+            self.who.insert(id, job);
+        }
+    }
+
+    fn end(&mut self, hub: &Hub, ended: Result<(Id, Ended), tokio::task::JoinError>) {
+        let (id, ended) = match ended {
+            Ok(ended) => ended,
+            Err(error) => {
+                tracing::error!(%error, "a reconcile panicked; this is a bug of the host");
+                let verdict = Verdict::Retry {
+                    at_least: Duration::ZERO,
+                };
+                (
+                    error.id(),
+                    Ended {
+                        verdict,
+                        used: Duration::ZERO,
+                        wrote: false,
+                    },
+                )
+            }
+        };
+        if let Some(job) = self.who.remove(&id) {
+            hub.state.write().queue.done(&job, ended, Instant::now());
+        }
+    }
+
+    /// Waits for what runs, then abandons it.
+    async fn stop(mut self, hub: &Hub, grace: Duration) -> Left {
+        let deadline = Instant::now() + grace;
+        while !self.running.is_empty() {
+            match tokio::time::timeout_at(deadline, self.running.join_next_with_id()).await {
+                Ok(Some(ended)) => self.end(hub, ended),
+                Ok(None) | Err(_) => break,
+            }
+        }
+        self.running.shutdown().await;
+        let abandoned = self
+            .who
+            .values()
+            .map(|job| (hub.lane(job.lane).title(), job.name.to_string()))
+            .collect();
+        Left {
+            abandoned,
+            queued: hub.state.read().queue.waiting(),
+        }
+    }
+}

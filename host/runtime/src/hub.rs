@@ -1,0 +1,466 @@
+//! Owns the shared state: the cache, who depends on what, and the queue, changed together under one lock. What a watch
+//! sees is routed here to the primaries that it concerns.
+
+use std::cell::{OnceCell, RefCell};
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+
+use parking_lot::{Mutex, RwLock};
+use pilothouse_cluster::object::{Controller, Stored};
+use pilothouse_cluster::store::{Change, Store};
+use pilothouse_cluster::watch::Sink;
+use pilothouse_core::dependencies::{ChangedObject, Dependencies};
+use pilothouse_core::grants::CheckedQuery;
+use pilothouse_core::{Key, Kind, Name};
+use serde_json::Value;
+use tokio::sync::Notify;
+
+use crate::clock::WallClock;
+use crate::lane::{Lane, LaneId};
+use crate::queue::{Priority, Queue};
+use crate::view::matches;
+
+/// A primary of a lane.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Reader {
+    /// The lane.
+    pub lane: LaneId,
+    /// The primary.
+    pub name: Name,
+}
+
+/// A write of our own that the cache has not seen yet.
+#[derive(Clone, Debug)]
+pub enum Awaited {
+    /// The object in this resourceVersion, or later.
+    Version(Box<str>),
+    /// The object of this uid being deleted, or gone.
+    Deletion(Arc<str>),
+}
+
+/// What the server made of an apply of ours and does not hold as it was sent; remembered so that it costs one request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Odd {
+    /// The digest of what was applied.
+    pub digest: Box<str>,
+    /// What the server has since: the field set of our entry, or the status.
+    pub left: Box<str>,
+}
+
+/// Everything that one lock guards.
+pub struct State {
+    /// The cache.
+    pub store: Store,
+    /// Who has read what.
+    pub dependencies: Dependencies<Reader>,
+    /// What is to be done.
+    pub queue: Queue,
+    awaited: HashMap<Key, (Awaited, Reader)>,
+    /// Objects with a write of ours under way, and the last version that a watch showed meanwhile: whether that was our
+    /// write is known only once the answer is there.
+    writing: HashMap<Key, Option<Box<str>>>,
+    /// Children and statuses that the server does not hold as they were applied.
+    pub odd: HashMap<Key, Odd>,
+}
+
+/// The shared state, and what never changes beside it.
+pub struct Hub {
+    /// The cache, the dependencies and the queue.
+    pub state: RwLock<State>,
+    /// The lanes by number.
+    pub lanes: RwLock<Vec<Arc<Lane>>>,
+    /// The time of day.
+    pub clock: WallClock,
+    /// Told whenever the queue may have something to do.
+    pub work: Notify,
+    /// The last trouble of each kind's watch, so that a message comes when the cause changes and not at each try.
+    trouble: Mutex<HashMap<Arc<Kind>, String>>,
+}
+
+impl Hub {
+    /// An empty hub.
+    pub fn new(clock: WallClock, lane_limit: usize) -> Self {
+        Self {
+            state: RwLock::new(State {
+                store: Store::default(),
+                dependencies: Dependencies::default(),
+                queue: Queue::new(lane_limit),
+                awaited: HashMap::new(),
+                writing: HashMap::new(),
+                odd: HashMap::new(),
+            }),
+            lanes: RwLock::default(),
+            clock,
+            work: Notify::new(),
+            trouble: Mutex::default(),
+        }
+    }
+
+    /// A lane by its number.
+    pub fn lane(&self, id: LaneId) -> Arc<Lane> {
+        self.lanes.read()[id.0 as usize].clone()
+    }
+
+    /// Asks for a reconcile of every primary of a lane.
+    pub fn push_all(&self, lane: &Lane) {
+        let mut state = self.state.write();
+        push_all(&mut state, lane);
+        drop(state);
+        self.work.notify_one();
+    }
+
+    /// Opens the lanes whose kinds have all been listed.
+    pub fn open_lanes(&self) {
+        let lanes = self.lanes.read().clone();
+        let mut state = self.state.write();
+        for lane in lanes {
+            let Some(served) = lane.served.get() else { continue };
+            if state.queue.is_open(lane.id) || !served.keys().all(|kind| state.store.is_synced(kind)) {
+                continue;
+            }
+            tracing::info!(
+                lane = lane.title(),
+                objects = state.store.len(lane.grants.primary()),
+                "lane opens"
+            );
+            state.queue.open(lane.id);
+            push_all(&mut state, &lane);
+        }
+        drop(state);
+        self.work.notify_one();
+    }
+
+    fn changed(&self, changes: Vec<Change>, state: &mut State) {
+        if changes.is_empty() {
+            return;
+        }
+        let lanes = self.lanes.read();
+        for change in changes {
+            route(&lanes, state, &change);
+        }
+        self.work.notify_one();
+    }
+}
+
+fn push_all(state: &mut State, lane: &Lane) {
+    let State { store, queue, .. } = state;
+    for object in store
+        .iter(lane.grants.primary(), None)
+        .filter(|object| lane.steers(object))
+    {
+        queue.push(lane.id, &object.name, Priority::Resync);
+    }
+    // Objects that left the filter while nobody watched still have children of ours.
+    let has_filter = lane.filter.annotation.is_some() || lane.filter.labels.is_some();
+    for grant in lane.grants.touched().filter(|_| has_filter) {
+        for child in store.iter(&grant.touch.kind, None).filter(|child| is_ours(lane, child)) {
+            if let Some(owner) = owner_of(store, lane, child.controller.as_ref(), &child.name) {
+                queue.push(lane.id, &owner, Priority::Resync);
+            }
+        }
+    }
+}
+
+/// Whether a lane's plugin has applied this object.
+fn is_ours(lane: &Lane, object: &Stored) -> bool {
+    object.entry(lane.writer.manager(), false).is_some()
+}
+
+/// The living primary of a lane that controls an object.
+fn owner_of(store: &Store, lane: &Lane, controller: Option<&Controller>, child: &Name) -> Option<Name> {
+    let controller = controller?;
+    let primary = lane.grants.primary();
+    if controller.group != primary.group || controller.kind != primary.kind {
+        return None;
+    }
+    let within = Name {
+        namespace: child.namespace.clone(),
+        name: controller.name.clone(),
+    };
+    let without = Name {
+        namespace: None,
+        name: controller.name.clone(),
+    };
+    [within, without]
+        .into_iter()
+        .find(|name| store.get(primary, name).is_some_and(|it| it.uid == controller.uid))
+}
+
+/// Takes one change to everybody whom it concerns.
+fn route(lanes: &[Arc<Lane>], state: &mut State, change: &Change) {
+    let name = change.name().clone();
+    let echo = state.take_echo(change);
+    let by_us = echo.is_some() || state.note_while_writing(change);
+    let seen = SeenChange::new(lanes, change);
+    for lane in lanes {
+        if !state.queue.is_open(lane.id) {
+            continue;
+        }
+        if *lane.grants.primary() == *change.kind {
+            route_primary(lane, state, change, &seen, by_us);
+        }
+        if is_touched(lane, change) && !by_us && !is_held_alike(change) {
+            let objects = [change.old.as_ref(), change.new.as_ref()];
+            let owners: BTreeSet<_> = objects
+                .into_iter()
+                .flatten()
+                .filter_map(|child| owner_of(&state.store, lane, child.controller.as_ref(), &name))
+                .collect();
+            for owner in owners {
+                state.queue.push(lane.id, &owner, Priority::Change);
+            }
+        }
+    }
+    for reader in state.dependencies.woken(&change.kind, &name, &seen) {
+        state.queue.push(reader.lane, &reader.name, Priority::Change);
+    }
+    if change.new.is_none() {
+        state.odd.remove(&Key::new(change.kind.clone(), name));
+    }
+}
+
+fn route_primary(lane: &Lane, state: &mut State, change: &Change, seen: &SeenChange<'_>, by_us: bool) {
+    let name = change.name();
+    let Some(new) = &change.new else {
+        state.dependencies.remove(&Reader {
+            lane: lane.id,
+            name: name.clone(),
+        });
+        state.queue.forget(lane.id, name);
+        return;
+    };
+    let steered_before = change.old.as_ref().is_some_and(|old| lane.steers(old));
+    if !lane.steers(new) && !steered_before {
+        return;
+    }
+    let status_drifts = || lane.brings_crd && !by_us && seen.status_differs();
+    if seen.primary_differs(lane) || status_drifts() {
+        state.queue.push(lane.id, name, Priority::Change);
+    }
+}
+
+fn is_touched(lane: &Lane, change: &Change) -> bool {
+    [&change.old, &change.new]
+        .into_iter()
+        .flatten()
+        .any(|object| is_ours(lane, object))
+}
+
+fn is_held_alike(change: &Change) -> bool {
+    match (&change.old, &change.new) {
+        (Some(old), Some(new)) => old.is_held_like(new),
+        _ => false,
+    }
+}
+
+impl State {
+    /// A write of an object begins.
+    pub fn begin_write(&mut self, key: Key) {
+        self.writing.insert(key, None);
+    }
+
+    /// A write of an object is over. When it had success, its primary waits for the cache to see it.
+    pub fn end_write(&mut self, key: Key, awaited: Option<Awaited>, reader: &Reader) {
+        let seen = self.writing.remove(&key).flatten();
+        match (&awaited, seen) {
+            (Some(Awaited::Version(version)), Some(seen)) if seen == *version => return,
+            (_, Some(_)) => self.queue.push(reader.lane, &reader.name, Priority::Change),
+            (_, None) => {}
+        }
+        if let Some(awaited) = awaited {
+            self.await_echo(key, awaited, reader);
+        }
+    }
+
+    /// Whether a write of the object is under way; whose the change is will be known when it is over.
+    fn note_while_writing(&mut self, change: &Change) -> bool {
+        let key = Key::new(change.kind.clone(), change.name().clone());
+        let Some(seen) = self.writing.get_mut(&key) else {
+            return false;
+        };
+        *seen = Some(
+            change
+                .new
+                .as_ref()
+                .map_or_else(Box::default, |new| new.resource_version.clone()),
+        );
+        true
+    }
+
+    /// Waits for the cache to see a write before its primary runs again.
+    fn await_echo(&mut self, key: Key, awaited: Awaited, reader: &Reader) {
+        let object = self.store.get(&key.kind, &key.name);
+        if is_seen(&awaited, object.map(|object| &**object)) {
+            return;
+        }
+        self.queue.hold(reader.lane, &reader.name);
+        if let Some((_, before)) = self.awaited.insert(key, (awaited, reader.clone())) {
+            self.queue.release(before.lane, &before.name);
+        }
+    }
+
+    /// Whether a change shows a write of ours. Says whose, when it shows exactly that write and nothing more.
+    fn take_echo(&mut self, change: &Change) -> Option<Reader> {
+        let key = Key::new(change.kind.clone(), change.name().clone());
+        let (awaited, _) = self.awaited.get(&key)?;
+        let new = change.new.as_deref();
+        if !is_seen(awaited, new) {
+            return None;
+        }
+        let exact = match awaited {
+            Awaited::Version(version) => new.is_some_and(|new| new.resource_version == *version),
+            Awaited::Deletion(_) => true,
+        };
+        let (_, reader) = self.awaited.remove(&key)?;
+        self.queue.release(reader.lane, &reader.name);
+        exact.then_some(reader)
+    }
+
+    /// A complete list has come: writes from before it that it does not show were undone by somebody since.
+    fn forget_awaited(&mut self, kind: &Arc<Kind>) {
+        let stale: Vec<_> = self.awaited.keys().filter(|key| key.kind == *kind).cloned().collect();
+        for key in stale {
+            let object = self.store.get(&key.kind, &key.name).map(|object| &**object);
+            let seen = self
+                .awaited
+                .get(&key)
+                .is_some_and(|(awaited, _)| is_seen(awaited, object) || object.is_none());
+            if seen && let Some((_, reader)) = self.awaited.remove(&key) {
+                self.queue.release(reader.lane, &reader.name);
+            }
+        }
+    }
+}
+
+/// Whether an object as the cache has it shows a write.
+///
+/// resourceVersions of one resource are ordered numbers (KEP-5504); where a server has others, only the very version
+/// counts.
+fn is_seen(awaited: &Awaited, object: Option<&Stored>) -> bool {
+    match (awaited, object) {
+        (Awaited::Version(_), None) => false,
+        (Awaited::Version(version), Some(object)) => {
+            object.resource_version == *version
+                || match (object.resource_version.parse::<u128>(), version.parse::<u128>()) {
+                    (Ok(have), Ok(want)) => have >= want,
+                    _ => false,
+                }
+        }
+        (Awaited::Deletion(_), None) => true,
+        (Awaited::Deletion(uid), Some(object)) => object.deleting || object.uid != *uid,
+    }
+}
+
+/// A change as readers see it; what is compared is computed once for all readers of a lane.
+struct SeenChange<'a> {
+    lanes: &'a [Arc<Lane>],
+    change: &'a Change,
+    visible: RefCell<HashMap<LaneId, bool>>,
+    status: OnceCell<bool>,
+}
+
+impl<'a> SeenChange<'a> {
+    fn new(lanes: &'a [Arc<Lane>], change: &'a Change) -> Self {
+        Self {
+            lanes,
+            change,
+            visible: RefCell::default(),
+            status: OnceCell::new(),
+        }
+    }
+
+    /// Whether a primary differs for its lane: in what the plugin sees, or because it goes.
+    fn primary_differs(&self, lane: &Lane) -> bool {
+        match (&self.change.old, &self.change.new) {
+            (Some(old), Some(new)) => {
+                old.deleting != new.deleting
+                    || (old.text != new.text && lane.show_primary(old) != lane.show_primary(new))
+            }
+            _ => true,
+        }
+    }
+
+    fn status_differs(&self) -> bool {
+        *self.status.get_or_init(|| match (&self.change.old, &self.change.new) {
+            (Some(old), Some(new)) => old.text != new.text && status(old) != status(new),
+            _ => true,
+        })
+    }
+}
+
+/// The status that the cache has of an object.
+pub fn status(object: &Stored) -> Option<Value> {
+    #[derive(serde::Deserialize)]
+    struct Head {
+        status: Option<Value>,
+    }
+    serde_json::from_str::<Head>(&object.text)
+        .expect("the cache holds objects")
+        .status
+}
+
+impl ChangedObject<Reader> for SeenChange<'_> {
+    fn is_visible_to(&self, reader: &Reader) -> bool {
+        *self.visible.borrow_mut().entry(reader.lane).or_insert_with(|| {
+            let lane = &self.lanes[reader.lane.0 as usize];
+            let show = |object: &Option<Arc<Stored>>| {
+                object
+                    .as_ref()
+                    .and_then(|object| lane.show_read(&self.change.kind, object))
+            };
+            match (&self.change.old, &self.change.new) {
+                (Some(old), Some(new)) if old.text == new.text => false,
+                (old, new) => show(old) != show(new),
+            }
+        })
+    }
+
+    fn matched(&self, query: &CheckedQuery) -> bool {
+        self.change.old.as_ref().is_some_and(|object| matches(object, query))
+    }
+
+    fn matches(&self, query: &CheckedQuery) -> bool {
+        self.change.new.as_ref().is_some_and(|object| matches(object, query))
+    }
+}
+
+impl Sink for Hub {
+    fn list_begins(&self, kind: &Arc<Kind>) {
+        self.state.write().store.begin_list(kind);
+    }
+
+    fn observed(&self, kind: &Arc<Kind>, object: Stored) {
+        let mut state = self.state.write();
+        let changes = state.store.upsert(kind, object);
+        self.changed(changes, &mut state);
+    }
+
+    fn deleted(&self, kind: &Arc<Kind>, last: Stored) {
+        let mut state = self.state.write();
+        let change = state.store.remove(kind, &last.name);
+        self.changed(change.into_iter().collect(), &mut state);
+    }
+
+    fn list_ends(&self, kind: &Arc<Kind>) {
+        let mut state = self.state.write();
+        let changes = state.store.end_list(kind);
+        self.changed(changes, &mut state);
+        state.forget_awaited(kind);
+        drop(state);
+        if self.trouble.lock().remove(kind).is_some() {
+            tracing::info!(%kind, "the watch works again");
+        }
+        self.open_lanes();
+    }
+
+    fn trouble(&self, kind: &Arc<Kind>, trouble: &str) {
+        let before = self.trouble.lock().insert(kind.clone(), trouble.to_owned());
+        if before.as_deref() != Some(trouble) {
+            tracing::warn!(%kind, trouble, "the watch has trouble; it is tried again");
+        }
+    }
+
+    fn unreadable(&self, kind: &Arc<Kind>, name: &Name, problem: &str) {
+        tracing::error!(%kind, %name, problem, "an object cannot be read; what was known of it stays");
+    }
+}

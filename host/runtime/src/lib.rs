@@ -1,0 +1,15 @@
+//! Joins the houses: what host/cluster sees goes through a queue into the six stages of [`reconcile`], which ask
+//! host/sandbox what it means and host/core what to do about it.
+#![forbid(unsafe_code)]
+
+pub mod clock;
+pub mod host;
+mod hub;
+mod lane;
+mod queue;
+mod reconcile;
+mod start;
+mod view;
+
+pub use host::{Handle, Host, HostOptions, Left};
+pub use lane::PluginSpec;

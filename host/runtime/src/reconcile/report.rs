@@ -1,0 +1,249 @@
+//! Owns the sixth stage: the status, its conditions and the events say what was done. Makes requests, each only when
+//! there is something new to say.
+
+use pilothouse_cluster::events::Regarding;
+use pilothouse_cluster::object::{Entry, Stored};
+use pilothouse_core::canonical::digest;
+use pilothouse_core::contract::{Condition, Event, Severity};
+use pilothouse_core::failure::reason;
+use pilothouse_core::status::{self, StatusInput};
+use pilothouse_core::{Failure, Key, Retry};
+use serde_json::{Map, Value};
+
+use super::apply::Applied;
+use super::gather::Gathered;
+use crate::hub::{self, Awaited, Hub, Odd, Reader};
+use crate::lane::Lane;
+
+/// The reason of the Warning event that tells of a failed reconcile.
+const RECONCILE_FAILED: &str = "ReconcileFailed";
+
+/// The most fields that a condition names.
+const NAMED_FIELDS: usize = 5;
+
+/// Reports, and says how the reconcile ended: with the failure of an earlier stage, or with one of this.
+pub async fn report(
+    hub: &Hub,
+    lane: &Lane,
+    reader: &Reader,
+    gathered: &Gathered,
+    applied: Applied,
+) -> Result<(), Failure> {
+    let Applied {
+        answer,
+        failure,
+        writes,
+        not_kept,
+        wake_at: _,
+    } = applied;
+    let stated = state(
+        hub,
+        lane,
+        reader,
+        gathered,
+        answer.as_ref(),
+        failure.as_ref(),
+        &not_kept,
+    )
+    .await;
+    let (failure, stated) = match stated {
+        // The API server refuses what the plugin says of the status: that has to be said without it.
+        Err(refused) if refused.retry == Retry::Change => {
+            let stated = state(hub, lane, reader, gathered, None, Some(&refused), &[]).await;
+            (Some(failure.unwrap_or(refused)), stated)
+        }
+        stated => (failure, stated),
+    };
+    let events = answer
+        .as_ref()
+        .map(|answer| answer.events.as_slice())
+        .unwrap_or_default();
+    let told = tell(hub, lane, gathered, events, failure.as_ref()).await;
+    let object = &reader.name;
+    if let Some(failure) = &failure {
+        let Failure {
+            blame,
+            reason,
+            message,
+            retry: _,
+        } = failure;
+        tracing::warn!(lane = lane.title(), %object, %blame, reason, problem = message, "reconcile failed");
+    } else {
+        tracing::debug!(lane = lane.title(), %object, writes, "reconciled");
+    }
+    // What could not be said is said at the next try, even if nothing else is worth one.
+    stated.and(told)?;
+    failure.map_or(Ok(()), Err)
+}
+
+async fn tell(
+    hub: &Hub,
+    lane: &Lane,
+    gathered: &Gathered,
+    events: &[Event],
+    failure: Option<&Failure>,
+) -> Result<(), Failure> {
+    // That a child goes before its successor comes is the course of things; the condition says it.
+    let failed = failure
+        .filter(|failure| failure.reason != reason::WAITING)
+        .map(|failure| Event {
+            severity: Severity::Warning,
+            reason: RECONCILE_FAILED.to_owned(),
+            message: pilothouse_core::answer::shorten(failure.message.clone(), 1024),
+        });
+    let regarding = Regarding {
+        kind: lane.grants.primary(),
+        name: &gathered.object.name,
+        uid: &gathered.object.uid,
+    };
+    let now = hub.clock.microseconds();
+    for event in events.iter().chain(&failed) {
+        let told = lane.recorder.tell(&regarding, event, &now).await;
+        told.map_err(|error| error.into_failure("tell an event about", &title(lane, gathered)))?;
+    }
+    Ok(())
+}
+
+async fn state(
+    hub: &Hub,
+    lane: &Lane,
+    reader: &Reader,
+    gathered: &Gathered,
+    answer: Option<&pilothouse_core::answer::Answer>,
+    failure: Option<&Failure>,
+    not_kept: &[String],
+) -> Result<(), Failure> {
+    let Some(served) = lane.served(lane.grants.primary()) else {
+        return Ok(());
+    };
+    if !lane.brings_crd || !served.facts.has_status {
+        return Ok(());
+    }
+    let object = &gathered.object;
+    let live = hub::status(object);
+    let key = Key::new(served.kind.clone(), object.name.clone());
+    // A call that failed says nothing about the plugin's part of the status: what was there stays.
+    let kept = answer
+        .is_none()
+        .then(|| own_part(object, lane, live.as_ref()))
+        .flatten();
+    let desired = status::desired_status(&StatusInput {
+        plugin: answer.map_or(kept.as_ref(), |answer| answer.status.as_ref()),
+        conditions: answer.map(|answer| answer.conditions.as_slice()).unwrap_or_default(),
+        reconciled: &condition(failure, not_kept),
+        live: live.as_ref(),
+        generation: object.generation,
+        now: &hub.clock.seconds(),
+    });
+    if is_as_desired(hub, lane, &key, object, live.as_ref(), &desired) {
+        return Ok(());
+    }
+    hub.state.write().begin_write(key.clone());
+    let sent = lane
+        .writer
+        .apply_status(served, &object.name, &object.uid, &desired)
+        .await;
+    let awaited = sent
+        .as_ref()
+        .ok()
+        .map(|object| Awaited::Version(object.resource_version.clone()));
+    hub.state.write().end_write(key.clone(), awaited, reader);
+    match sent {
+        Ok(object) => {
+            remember(hub, lane, key, &object, &desired);
+            Ok(())
+        }
+        // It went meanwhile, or another took its name: there is nothing left to report to.
+        Err(error) if error.is_not_found() || error.code() == Some(409) => Ok(()),
+        Err(error) => Err(error.into_failure("report the status of", &title(lane, gathered))),
+    }
+}
+
+fn title(lane: &Lane, gathered: &Gathered) -> String {
+    format!("{} {}", lane.grants.primary().kind, gathered.object.name)
+}
+
+fn condition(failure: Option<&Failure>, not_kept: &[String]) -> Condition {
+    match failure {
+        Some(failure) => status::not_reconciled(failure),
+        None if not_kept.is_empty() => status::reconciled("all is as desired"),
+        None => {
+            let named = not_kept
+                .iter()
+                .take(NAMED_FIELDS)
+                .map(String::as_str)
+                .collect::<Vec<_>>()
+                .join(", ");
+            let more = not_kept.len().saturating_sub(NAMED_FIELDS);
+            let more = if more > 0 {
+                format!(" and {more} more")
+            } else {
+                String::new()
+            };
+            status::reconciled(format!(
+                "all is as desired, but the API server does not keep {named}{more}"
+            ))
+        }
+    }
+}
+
+/// The fields of the live status that this plugin applied, conditions apart: they are merged by type anyway.
+fn own_part(object: &Stored, lane: &Lane, live: Option<&Value>) -> Option<Map<String, Value>> {
+    let fields = object.entry(lane.writer.manager(), true)?.field_set();
+    let own = fields.below("status")?;
+    let mut part = live?.as_object()?.clone();
+    part.retain(|name, _| own.below(name).is_some());
+    let conditions = part.get_mut("conditions").and_then(Value::as_array_mut);
+    if let Some(conditions) = conditions {
+        let list = own.below("conditions")?;
+        conditions.retain(|condition| list.has_item_like(condition));
+    }
+    Some(part)
+}
+
+fn is_as_desired(
+    hub: &Hub,
+    lane: &Lane,
+    key: &Key,
+    object: &Stored,
+    live: Option<&Value>,
+    desired: &Map<String, Value>,
+) -> bool {
+    let fields = object.entry(lane.writer.manager(), true).map(Entry::field_set);
+    if status::status_is_as_desired(desired, live, fields.as_ref()) {
+        return true;
+    }
+    let state = hub.state.read();
+    state.odd.get(key).is_some_and(|odd| *odd == odd_status(desired, live))
+}
+
+/// What the server made of a status that it did not keep as it was sent is remembered, so that it is sent once.
+fn remember(hub: &Hub, lane: &Lane, key: Key, object: &Stored, desired: &Map<String, Value>) {
+    let live = hub::status(object);
+    let fields = object.entry(lane.writer.manager(), true).map(Entry::field_set);
+    let mut state = hub.state.write();
+    if status::status_is_as_desired(desired, live.as_ref(), fields.as_ref()) {
+        state.odd.remove(&key);
+    } else {
+        state.odd.insert(key, odd_status(desired, live.as_ref()));
+    }
+}
+
+fn odd_status(desired: &Map<String, Value>, live: Option<&Value>) -> Odd {
+    let mut desired = desired.clone();
+    // Where the server drops conditions, their times are new each time.
+    for condition in desired
+        .get_mut("conditions")
+        .and_then(Value::as_array_mut)
+        .into_iter()
+        .flatten()
+    {
+        if let Some(condition) = condition.as_object_mut() {
+            condition.remove("lastTransitionTime");
+        }
+    }
+    Odd {
+        digest: digest(&Value::Object(desired)).into(),
+        left: digest(live.unwrap_or(&Value::Null)).into(),
+    }
+}

@@ -1,0 +1,323 @@
+//! Owns how plugins come up: described, checked against each other, and opened once the cluster serves what they need
+//! and the cache has listed it.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use pilothouse_cluster::Client;
+use pilothouse_cluster::discovery::{Served, discover};
+use pilothouse_cluster::events::Recorder;
+use pilothouse_cluster::install::install_crd;
+use pilothouse_cluster::watch::watch;
+use pilothouse_cluster::write::Writer;
+use pilothouse_core::Kind;
+use pilothouse_core::grants::Grants;
+use pilothouse_core::manifest::{self, BroughtCrd, CheckedManifest};
+use pilothouse_core::path::Projection;
+use tokio::task::JoinSet;
+
+use crate::host::HostOptions;
+use crate::hub::Hub;
+use crate::lane::{Lane, LaneId, PluginSpec};
+
+/// The waits between two looks for what is missing.
+const FIRST_WAIT: Duration = Duration::from_millis(500);
+const LONGEST_WAIT: Duration = Duration::from_secs(15);
+
+/// A plugin that can be used.
+pub struct Prepared {
+    name: Arc<str>,
+    crds: Vec<BroughtCrd>,
+    recorder: Arc<Recorder>,
+    /// Its lanes.
+    pub lanes: Vec<Arc<Lane>>,
+}
+
+/// Why a plugin cannot be used.
+#[derive(Debug, thiserror::Error)]
+enum PrepareError {
+    #[error("its describe call failed: {0}")]
+    Describe(pilothouse_core::Failure),
+    #[error(transparent)]
+    Manifest(#[from] manifest::ManifestError),
+    #[error("it is called {0}, as another plugin is; give it a name with --plugin NAME=FILE")]
+    NameTaken(String),
+    #[error("the name {0:?} cannot be used; it must be a DNS label")]
+    Name(String),
+    #[error("it brings the CRD of {kind}, which plugin {holder} brings already; run one of them")]
+    KindTaken { kind: String, holder: Arc<str> },
+    #[error("controller {0} asks for a finalizer, which this host does not keep yet; leave it out of the manifest")]
+    Finalizer(String),
+    #[error(transparent)]
+    Limit(#[from] pilothouse_core::limits::LimitError),
+}
+
+/// Describes the plugins. What cannot be used is logged and left out.
+pub fn prepare(client: &Client, options: &HostOptions, plugins: Vec<PluginSpec>) -> Vec<Prepared> {
+    let mut prepared: Vec<Prepared> = Vec::new();
+    let mut next = 0;
+    for spec in plugins {
+        let component = spec.component.name().to_owned();
+        match prepare_one(client, options, spec, &prepared, &mut next) {
+            Ok(plugin) => prepared.push(plugin),
+            Err(error) => tracing::error!(component, %error, "the plugin cannot be used"),
+        }
+    }
+    prepared
+}
+
+fn prepare_one(
+    client: &Client,
+    options: &HostOptions,
+    spec: PluginSpec,
+    others: &[Prepared],
+    next: &mut u32,
+) -> Result<Prepared, PrepareError> {
+    let PluginSpec {
+        name,
+        component,
+        config,
+        limits,
+    } = spec;
+    limits.check()?;
+    let config = config.map(|config| config.to_string());
+    let described = component
+        .describe(config.as_deref(), &limits)
+        .map_err(PrepareError::Describe)?;
+    let CheckedManifest { manifest, crds } = manifest::parse(&described)?;
+    let name: Arc<str> = name.unwrap_or_else(|| manifest.name.clone()).into();
+    if !manifest::is_label(&name) {
+        return Err(PrepareError::Name(name.to_string()));
+    }
+    if others.iter().any(|other| other.name == name) {
+        return Err(PrepareError::NameTaken(name.to_string()));
+    }
+    for crd in &crds {
+        if let Some(other) = others
+            .iter()
+            .find(|other| other.crds.iter().any(|it| it.name == crd.name))
+        {
+            return Err(PrepareError::KindTaken {
+                kind: crd.kind.clone(),
+                holder: other.name.clone(),
+            });
+        }
+    }
+    if let Some(controller) = manifest
+        .controllers
+        .iter()
+        .find(|controller| controller.finalizer.is_some())
+    {
+        return Err(PrepareError::Finalizer(controller.name.clone()));
+    }
+    let recorder = Arc::new(Recorder::new(client.clone(), &name, &options.instance));
+    let writer = Writer::new(client.clone(), Lane::manager_of(&name).into());
+    let mut lanes = Vec::with_capacity(manifest.controllers.len());
+    for controller in manifest.controllers {
+        let id = LaneId(*next);
+        *next += 1;
+        let brings_crd = crds
+            .iter()
+            .any(|crd| crd.group == controller.kind.group && crd.kind == controller.kind.kind);
+        lanes.push(Arc::new(Lane {
+            id,
+            plugin: name.clone(),
+            grants: Grants::new(&controller),
+            controller: controller.name,
+            filter: controller.filter,
+            brings_crd,
+            component: component.clone(),
+            config: config.clone().unwrap_or_else(|| "{}".to_owned()),
+            limits: limits.clone(),
+            writer: writer.clone(),
+            recorder: recorder.clone(),
+            served: OnceLock::new(),
+            cached: OnceLock::new(),
+        }));
+    }
+    tracing::info!(
+        plugin = &*name,
+        version = manifest.version,
+        digest = component.digest(),
+        "plugin described"
+    );
+    Ok(Prepared {
+        name,
+        crds,
+        recorder,
+        lanes,
+    })
+}
+
+/// Starts bringing up every plugin; what is returned runs until it is dropped.
+pub fn start(client: &Client, options: &HostOptions, hub: &Arc<Hub>, prepared: Vec<Prepared>) -> JoinSet<()> {
+    let mut tasks = JoinSet::new();
+    let watches = Arc::new(Watches::new(client.clone(), hub.clone(), &prepared));
+    for plugin in prepared {
+        let (client, hub, watches) = (client.clone(), hub.clone(), watches.clone());
+        let install = options.install_crds;
+        tasks.spawn(async move {
+            bring_up(&client, &hub, &watches, plugin, install).await;
+            // The watches live as long as this task.
+            std::future::pending::<()>().await;
+        });
+    }
+    tasks
+}
+
+async fn bring_up(client: &Client, hub: &Hub, watches: &Watches, plugin: Prepared, install: bool) {
+    let Prepared {
+        name,
+        crds,
+        recorder,
+        lanes,
+    } = plugin;
+    if install {
+        for crd in &crds {
+            let installed = until_done(&name, || async {
+                install_crd(client, crd)
+                    .await
+                    .map_err(|error| pilothouse_cluster::error::chain(&error))
+            });
+            if installed.await {
+                tracing::info!(plugin = &*name, crd = crd.name, "installed the CRD");
+            }
+        }
+    }
+    until_done(&name, || async {
+        recorder.recall().await.map_err(|error| error.to_string())
+    })
+    .await;
+    let served = until_done(&name, || find_kinds(client, &lanes)).await;
+    for lane in &lanes {
+        let own: HashMap<_, _> = lane
+            .kinds()
+            .filter_map(|(kind, _)| {
+                served
+                    .get_key_value(&kind)
+                    .map(|(kind, served)| (kind.clone(), served.clone()))
+            })
+            .collect();
+        let cached = own
+            .keys()
+            .map(|kind| (kind.clone(), watches.projection(kind)))
+            .collect();
+        for served in own.values() {
+            watches.ensure(served);
+        }
+        lane.cached.set(cached).expect("a lane is brought up once");
+        lane.served.set(own).expect("a lane is brought up once");
+    }
+    hub.open_lanes();
+}
+
+/// Asks for the kinds of a plugin; what is missing is the error.
+async fn find_kinds(client: &Client, lanes: &[Arc<Lane>]) -> Result<HashMap<Arc<Kind>, Served>, String> {
+    let needed: HashMap<Arc<Kind>, bool> =
+        lanes
+            .iter()
+            .flat_map(|lane| lane.kinds())
+            .fold(HashMap::new(), |mut needed, (kind, optional)| {
+                *needed.entry(Arc::new(kind)).or_insert(true) &= optional;
+                needed
+            });
+    let served = discover(client, needed.keys().cloned())
+        .await
+        .map_err(|error| error.to_string())?;
+    let missing: BTreeSet<_> = needed
+        .iter()
+        .filter(|(kind, optional)| !**optional && !served.contains_key(*kind))
+        .map(|(kind, _)| kind.to_string())
+        .collect();
+    if missing.is_empty() {
+        return Ok(served);
+    }
+    let missing = missing.into_iter().collect::<Vec<_>>().join(", ");
+    Err(format!(
+        "the cluster does not serve {missing}; install what brings it (--install-crds does so for the CRDs of the plugins)"
+    ))
+}
+
+/// Tries until it is done, with back-off; a message comes whenever the cause changes, not at each try.
+async fn until_done<T, F: Future<Output = Result<T, String>>>(plugin: &str, mut attempt: impl FnMut() -> F) -> T {
+    let mut wait = FIRST_WAIT;
+    let mut said = None;
+    loop {
+        match attempt().await {
+            Ok(done) => {
+                if said.is_some() {
+                    tracing::info!(plugin, "what was missing is there");
+                }
+                return done;
+            }
+            Err(problem) => {
+                if said.as_ref() != Some(&problem) {
+                    tracing::warn!(plugin, "waiting: {problem}");
+                    said = Some(problem);
+                }
+            }
+        }
+        tokio::time::sleep(wait).await;
+        wait = (wait * 2).min(LONGEST_WAIT);
+    }
+}
+
+/// One watch for each kind, for all plugins.
+struct Watches {
+    client: Client,
+    hub: Arc<Hub>,
+    /// What the cache holds of each kind: the union of what the lanes need.
+    projections: HashMap<Kind, Arc<Projection>>,
+    running: Mutex<HashMap<Arc<Kind>, tokio::task::JoinHandle<()>>>,
+}
+
+impl Watches {
+    fn new(client: Client, hub: Arc<Hub>, plugins: &[Prepared]) -> Self {
+        let mut projections: HashMap<Kind, Projection> = HashMap::new();
+        for lane in plugins.iter().flat_map(|plugin| &plugin.lanes) {
+            for (kind, _) in lane.kinds() {
+                let needed = lane.needs(&kind);
+                let projection = projections.entry(kind).or_default();
+                *projection = std::mem::take(projection).union(&needed);
+            }
+        }
+        let projections = projections
+            .into_iter()
+            .map(|(kind, projection)| (kind, Arc::new(projection)))
+            .collect();
+        Self {
+            client,
+            hub,
+            projections,
+            running: Mutex::default(),
+        }
+    }
+
+    fn projection(&self, kind: &Kind) -> Arc<Projection> {
+        self.projections
+            .get(kind)
+            .expect("every kind of every lane has one")
+            .clone()
+    }
+
+    fn ensure(&self, served: &Served) {
+        let mut running = self.running.lock();
+        if running.contains_key(&served.kind) {
+            return;
+        }
+        self.hub.state.write().store.add_kind(served.kind.clone());
+        let projection = self.projection(&served.kind);
+        let task = watch(self.client.clone(), served.clone(), projection, self.hub.clone());
+        running.insert(served.kind.clone(), tokio::spawn(task));
+    }
+}
+
+impl Drop for Watches {
+    fn drop(&mut self) {
+        for task in self.running.lock().values() {
+            task.abort();
+        }
+    }
+}

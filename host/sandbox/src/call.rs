@@ -1,0 +1,94 @@
+//! Owns one call of a plugin: a fresh instance, bounded by its limits, and what came of it.
+
+use std::any::Any;
+use std::time::{Duration, Instant};
+
+use pilothouse_core::contract::{Imports, Outcome, Request};
+use pilothouse_core::failure::reason;
+use pilothouse_core::{Failure, Limits};
+use wasmtime::Store;
+
+use crate::plugin::Plugin;
+use crate::sandbox::{Mapped, stack_size};
+use crate::state::{AnyImports, Call, State, Usage};
+use crate::stop::{Limit, MAX_GUEST_WORDS, classify, shorten};
+use crate::ticker::ticks;
+
+/// Handles of component model resources in one instance. The contract has none, so these are the guest's own.
+const MAX_HANDLES: usize = 1000;
+
+impl Plugin {
+    /// The plugin's manifest as JSON, for a configuration (JSON) or without one. Only the log is answered meanwhile; its
+    /// lines go to tracing's target `pilothouse::plugin`.
+    ///
+    /// A configuration that the plugin refuses is the user's failure.
+    pub fn describe(&self, config: Option<&str>, limits: &Limits) -> Result<String, Failure> {
+        let (result, _, _) = self.call(limits, None, |mapped, store| mapped.adapter.describe(store, config));
+        let manifest = result?.map_err(|words| {
+            Failure::user(
+                reason::FAILURE,
+                format!(
+                    "the plugin refuses its configuration: {}",
+                    shorten(&words, MAX_GUEST_WORDS)
+                ),
+            )
+        })?;
+        if manifest.len() as u64 > limits.output_bytes {
+            return Err(Limit::OutputBytes.failure(limits));
+        }
+        Ok(manifest)
+    }
+
+    /// One reconcile on a fresh instance.
+    ///
+    /// It runs on this thread, which needs `limits.stack_bytes` of stack beside its own use.
+    pub fn reconcile<I: Imports + 'static>(&self, request: &Request, limits: &Limits, imports: I) -> Call<I> {
+        let (result, usage, imports) = self.call(limits, Some(Box::new(imports)), |mapped, store| {
+            mapped.adapter.reconcile(store, request)
+        });
+        let imports: Box<dyn Any> = imports.expect("a call gives back the imports that it was given");
+        let imports = imports
+            .downcast()
+            .expect("a call gives back the imports that it was given");
+        Call {
+            result: result.and_then(|answer: Result<Outcome, Failure>| answer),
+            imports: *imports,
+            usage,
+        }
+    }
+
+    fn call<R>(
+        &self,
+        limits: &Limits,
+        imports: Option<Box<dyn AnyImports>>,
+        call: impl FnOnce(&Mapped, &mut Store<State>) -> wasmtime::Result<R>,
+    ) -> (Result<R, Failure>, Usage, Option<Box<dyn AnyImports>>) {
+        let state = State::new(limits.clone(), imports);
+        if let Err(error) = limits.check() {
+            let (usage, imports) = state.finish(Duration::ZERO, None);
+            return (Err(Failure::user(reason::LIMIT, error.to_string())), usage, imports);
+        }
+        let (mapped, wake) = match self.wake(stack_size(limits)) {
+            Ok(awake) => awake,
+            Err(error) => {
+                let (usage, imports) = state.finish(Duration::ZERO, None);
+                return (Err(Failure::host(reason::HOST, error.to_string())), usage, imports);
+            }
+        };
+        let start = Instant::now();
+        let mut store = Store::new(&mapped.engine, state);
+        store.limiter(|state| &mut state.growth);
+        store.set_hostcall_fuel(usize::try_from(limits.transfer_bytes).unwrap_or(usize::MAX));
+        store.set_max_component_handles(MAX_HANDLES);
+        let running = self.inner.shared.ticker.run();
+        // Before instantiating: a start function is the guest's code too.
+        store.set_epoch_deadline(ticks(limits.call_time()));
+        let result = call(&mapped, &mut store);
+        drop(running);
+        let result = result.map_err(|error| classify(&error, store.data()));
+        // The instance is wiped with the store, which is part of what a call costs.
+        let state = store.into_data();
+        let (usage, imports) = state.finish(start.elapsed(), wake);
+        (result, usage, imports)
+    }
+}

@@ -1,0 +1,252 @@
+//! Owns what can be said of a component without compiling it: whether it is one, what it imports and exports, and
+//! which version of the contract it speaks. The types of its functions are left to wasmtime.
+
+use std::collections::BTreeSet;
+
+use pilothouse_core::contract::{PACKAGE, VERSIONS};
+use wasmparser::{Encoding, Parser, Payload};
+
+use crate::engine::MAX_MEMORY_BYTES;
+use crate::stop::shorten;
+use crate::v0_1;
+
+/// Names in one message.
+const MAX_NAMES: usize = 12;
+
+/// Bytes of one name in a message.
+const MAX_NAME: usize = 128;
+
+/// Linear memory grows by this much.
+const DEFAULT_PAGE_BYTES: u64 = 65_536;
+
+/// Why a file is not a plugin that this host runs. Each message says what to do.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Problem {
+    /// No bytes.
+    #[error("the file is empty; build the plugin again")]
+    Empty,
+    /// Not WebAssembly.
+    #[error("this is not WebAssembly: it starts with {start}; give the path of a component, a .wasm file")]
+    NotWasm {
+        /// Its first bytes.
+        start: String,
+    },
+    /// A core module.
+    #[error(
+        "this is a core module, not a component; encode it with wit-component, as `cargo xtask plugins` and \
+         `wasm-tools component new` do"
+    )]
+    CoreModule,
+    /// Cut short or damaged.
+    #[error("the component is damaged: {message}; fetch or build it again")]
+    Damaged {
+        /// The parser's words.
+        message: String,
+    },
+    /// It wants more than the contract's interfaces.
+    #[error(
+        "the component imports {}, and a plugin may import only the interfaces of {PACKAGE}; build it for wasm32-unknown-unknown, \
+         so that nothing of WASI is left in it",
+        .names.join(", ")
+    )]
+    ForbiddenImports {
+        /// What it imports.
+        names: Vec<String>,
+    },
+    /// It was built against a contract that this host does not know.
+    #[error(
+        "the component speaks version {found} of {PACKAGE} (it has {name}), and this host knows {}; build the plugin with \
+         a matching SDK, or update the host",
+        VERSIONS.join(", ")
+    )]
+    UnknownVersion {
+        /// The import or export that says so.
+        name: String,
+        /// Its version.
+        found: String,
+    },
+    /// It does not export what every plugin must.
+    #[error("the component does not export {}; every plugin exports the manifest and the reconciler of {PACKAGE}", .names.join(" and "))]
+    MissingExports {
+        /// What is missing.
+        names: Vec<String>,
+    },
+    /// It starts with more memory than any limit allows.
+    #[error(
+        "the component starts with {bytes} bytes of memory, and no plugin can have more than {MAX_MEMORY_BYTES}; link it with less"
+    )]
+    MemoryTooLarge {
+        /// What it starts with.
+        bytes: u64,
+    },
+    /// The right name with another type.
+    #[error("the component does not fit the contract: {message}; build it against the contract's WIT files")]
+    Signature {
+        /// Wasmtime's words.
+        message: String,
+    },
+}
+
+/// What was found in a component that may be compiled.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Inspected {
+    /// The contract's version, one of [`VERSIONS`].
+    pub(crate) version: &'static str,
+}
+
+/// Looks through a component's sections.
+pub(crate) fn inspect(bytes: &[u8]) -> Result<Inspected, Problem> {
+    if bytes.is_empty() {
+        return Err(Problem::Empty);
+    }
+    if !bytes.starts_with(b"\0asm") {
+        let start = String::from_utf8_lossy(&bytes[..bytes.len().min(16)]).into_owned();
+        return Err(Problem::NotWasm {
+            start: format!("{start:?}"),
+        });
+    }
+    let found = sections(bytes)?;
+    let version = contract_version(&found)?;
+    let forbidden: Vec<_> = found
+        .imports
+        .iter()
+        .filter(|name| !may_import(name, version))
+        .cloned()
+        .collect();
+    if !forbidden.is_empty() {
+        return Err(Problem::ForbiddenImports {
+            names: some_of(&forbidden),
+        });
+    }
+    let missing: Vec<_> = v0_1::EXPORTS
+        .iter()
+        .map(|interface| format!("{PACKAGE}/{interface}@{version}"))
+        .filter(|name| !found.exports.contains(name))
+        .collect();
+    if !missing.is_empty() {
+        return Err(Problem::MissingExports { names: missing });
+    }
+    if found.memory_bytes > MAX_MEMORY_BYTES {
+        return Err(Problem::MemoryTooLarge {
+            bytes: found.memory_bytes,
+        });
+    }
+    Ok(Inspected { version })
+}
+
+#[derive(Default)]
+struct Found {
+    imports: BTreeSet<String>,
+    exports: BTreeSet<String>,
+    /// The largest memory that one of the core modules starts with.
+    memory_bytes: u64,
+}
+
+fn sections(bytes: &[u8]) -> Result<Found, Problem> {
+    let mut found = Found::default();
+    // Modules and components within the component; only the outermost one's imports and exports are the plugin's.
+    let mut depth = 0_usize;
+    for payload in Parser::new(0).parse_all(bytes) {
+        match payload.map_err(|error| damaged(&error))? {
+            Payload::Version {
+                encoding: Encoding::Module,
+                ..
+            } if depth == 0 => return Err(Problem::CoreModule),
+            Payload::ModuleSection { .. } | Payload::ComponentSection { .. } => depth += 1,
+            Payload::End(_) => depth = depth.saturating_sub(1),
+            Payload::ComponentImportSection(imports) if depth == 0 => {
+                for import in imports {
+                    found
+                        .imports
+                        .insert(import.map_err(|error| damaged(&error))?.name.name.to_owned());
+                }
+            }
+            Payload::ComponentExportSection(exports) if depth == 0 => {
+                for export in exports {
+                    found
+                        .exports
+                        .insert(export.map_err(|error| damaged(&error))?.name.name.to_owned());
+                }
+            }
+            Payload::MemorySection(memories) => {
+                for memory in memories {
+                    let memory = memory.map_err(|error| damaged(&error))?;
+                    let page = memory
+                        .page_size_log2
+                        .map_or(DEFAULT_PAGE_BYTES, |log2| 1_u64.checked_shl(log2).unwrap_or(u64::MAX));
+                    found.memory_bytes = found.memory_bytes.max(memory.initial.saturating_mul(page));
+                }
+            }
+            _ => {}
+        }
+    }
+    Ok(found)
+}
+
+fn damaged(error: &wasmparser::BinaryReaderError) -> Problem {
+    Problem::Damaged {
+        message: shorten(&error.to_string(), 256),
+    }
+}
+
+/// The one version that all of the contract's interfaces in the component have.
+fn contract_version(found: &Found) -> Result<&'static str, Problem> {
+    let mut versions = BTreeSet::new();
+    for name in found.imports.union(&found.exports) {
+        let Some((_, version)) = interface(name) else { continue };
+        match VERSIONS.iter().find(|known| **known == version) {
+            Some(known) => versions.insert(*known),
+            None => {
+                return Err(Problem::UnknownVersion {
+                    name: shorten(name, MAX_NAME),
+                    found: shorten(version, MAX_NAME),
+                });
+            }
+        };
+    }
+    // A component with nothing of the contract is told below what it lacks of the newest version.
+    let newest = VERSIONS.last().expect("the host knows a version of the contract");
+    Ok(versions.into_iter().next().unwrap_or(newest))
+}
+
+/// Interface and version of one of the contract's names, such as `pilothouse:plugin/log@0.1.0`.
+fn interface(name: &str) -> Option<(&str, &str)> {
+    let interface = name.strip_prefix(PACKAGE)?.strip_prefix('/')?;
+    Some(interface.split_once('@').unwrap_or((interface, "none")))
+}
+
+fn may_import(name: &str, version: &str) -> bool {
+    interface(name).is_some_and(|(interface, found)| found == version && v0_1::IMPORTS.contains(&interface))
+}
+
+fn some_of(names: &[String]) -> Vec<String> {
+    let left_off = names.len().saturating_sub(MAX_NAMES);
+    let mut some: Vec<_> = names
+        .iter()
+        .take(MAX_NAMES)
+        .map(|name| shorten(name, MAX_NAME))
+        .collect();
+    if left_off > 0 {
+        some.push(format!("and {left_off} more"));
+    }
+    some
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_version_that_the_host_knows_has_an_adapter() {
+        assert_eq!(VERSIONS, [v0_1::VERSION]);
+    }
+
+    #[test]
+    fn names_of_other_packages_are_not_the_contracts() {
+        assert_eq!(interface("pilothouse:plugin/log@0.1.0"), Some(("log", "0.1.0")));
+        assert_eq!(interface("pilothouse:plugin/log"), Some(("log", "none")));
+        assert_eq!(interface("pilothouse:plugins/log@0.1.0"), None);
+        assert_eq!(interface("wasi:cli/run@0.2.0"), None);
+    }
+}

@@ -1,0 +1,25 @@
+//! Runs plugin components: loading, per-call limits, imports answered from memory. The only place with wasmtime.
+//!
+//! What an answer means, and what a plugin may read or write, is left to host/core and host/runtime.
+#![deny(unsafe_op_in_unsafe_fn)]
+
+mod cache;
+mod call;
+mod compile;
+mod engine;
+mod inspect;
+mod plugin;
+mod sandbox;
+mod state;
+mod stop;
+mod ticker;
+mod v0_1;
+
+pub use cache::CacheError;
+#[cfg(feature = "compiler")]
+pub use compile::compile_file;
+pub use compile::{CompileError, Compiler};
+pub use inspect::Problem;
+pub use plugin::{Optional, Plugin};
+pub use sandbox::{LoadError, Sandbox, SandboxError, SandboxOptions};
+pub use state::{Call, Usage};

@@ -1,0 +1,186 @@
+//! Owns a loaded plugin: what is known of it, and whether its code is mapped.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::{Duration, Instant};
+
+use crate::cache::Code;
+use crate::sandbox::{LoadError, Mapped, Shared};
+
+/// Which of the optional interfaces a plugin exports.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each interface is there or not, whatever the others are"
+)]
+pub struct Optional {
+    /// It has something to do before an object goes.
+    pub finalizer: bool,
+    /// It fills in defaults.
+    pub defaulter: bool,
+    /// It validates.
+    pub validator: bool,
+    /// It converts between versions.
+    pub converter: bool,
+}
+
+/// A component that fits the contract. A clone is the same plugin; calls can run on several threads at once.
+#[derive(Clone)]
+pub struct Plugin {
+    pub(crate) inner: Arc<Inner>,
+}
+
+pub(crate) struct Inner {
+    pub(crate) shared: Arc<Shared>,
+    name: String,
+    digest: String,
+    version: &'static str,
+    component_bytes: u64,
+    optional: Optional,
+    mapped: RwLock<Mapping>,
+    loaded: Instant,
+    /// Milliseconds after `loaded` at which the last call began.
+    used: AtomicU64,
+}
+
+/// Where the code is.
+struct Mapping {
+    /// By the size of the native stack: usually one. Empty while asleep.
+    mapped: Vec<(usize, Arc<Mapped>)>,
+    /// The file.
+    code: Code,
+}
+
+impl std::fmt::Debug for Plugin {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Inner {
+            name, digest, version, ..
+        } = &*self.inner;
+        formatter
+            .debug_struct("Plugin")
+            .field("name", name)
+            .field("digest", digest)
+            .field("version", version)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Plugin {
+    pub(crate) fn new(
+        shared: Arc<Shared>,
+        name: &str,
+        digest: String,
+        version: &'static str,
+        component_bytes: u64,
+        stack: usize,
+        mapped: Mapped,
+    ) -> Self {
+        let inner = Inner {
+            shared,
+            name: name.to_owned(),
+            digest,
+            version,
+            component_bytes,
+            optional: mapped.adapter.optional(),
+            mapped: RwLock::new(Mapping {
+                code: mapped.code.clone(),
+                mapped: vec![(stack, Arc::new(mapped))],
+            }),
+            loaded: Instant::now(),
+            used: AtomicU64::new(0),
+        };
+        Self { inner: Arc::new(inner) }
+    }
+
+    /// What it was loaded from: a path or a reference.
+    pub fn name(&self) -> &str {
+        &self.inner.name
+    }
+
+    /// The SHA-256 of the component, in hexadecimal digits.
+    pub fn digest(&self) -> &str {
+        &self.inner.digest
+    }
+
+    /// The version of the contract that it speaks, one of [`VERSIONS`](pilothouse_core::contract::VERSIONS).
+    pub fn contract_version(&self) -> &'static str {
+        self.inner.version
+    }
+
+    /// Which of the optional interfaces it exports.
+    pub fn optional(&self) -> Optional {
+        self.inner.optional
+    }
+
+    /// The size of the component in bytes.
+    pub fn component_bytes(&self) -> u64 {
+        self.inner.component_bytes
+    }
+
+    /// The size of its compiled code in bytes.
+    pub fn code_bytes(&self) -> u64 {
+        self.inner
+            .mapped
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .code
+            .bytes
+    }
+
+    /// How long ago the last call began, or the plugin was loaded.
+    pub fn idle(&self) -> Duration {
+        self.inner
+            .loaded
+            .elapsed()
+            .saturating_sub(Duration::from_millis(self.inner.used.load(Ordering::Relaxed)))
+    }
+
+    /// Whether its code is mapped.
+    pub fn is_awake(&self) -> bool {
+        !self
+            .inner
+            .mapped
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .mapped
+            .is_empty()
+    }
+
+    /// Unmaps its code, once the calls that are under way have ended. The next call maps it again, in well under 5 ms.
+    pub fn sleep(&self) {
+        let mapped = std::mem::take(&mut self.inner.mapped.write().unwrap_or_else(PoisonError::into_inner).mapped);
+        // Unmapping takes its time; a call that wants to wake the plugin need not wait for it.
+        drop(mapped);
+    }
+
+    /// The code for a call with this much native stack, and how long it took to wake if it was asleep.
+    pub(crate) fn wake(&self, stack: usize) -> Result<(Arc<Mapped>, Option<Duration>), LoadError> {
+        let inner = &*self.inner;
+        let now = u64::try_from(inner.loaded.elapsed().as_millis()).unwrap_or(u64::MAX);
+        inner.used.store(now, Ordering::Relaxed);
+        if let Some(mapped) = inner.mapped.read().unwrap_or_else(PoisonError::into_inner).find(stack) {
+            return Ok((mapped, None));
+        }
+        let start = Instant::now();
+        let mut state = inner.mapped.write().unwrap_or_else(PoisonError::into_inner);
+        if let Some(mapped) = state.find(stack) {
+            return Ok((mapped, Some(start.elapsed())));
+        }
+        let mapped = inner
+            .shared
+            .map_again(&inner.name, &inner.digest, stack, state.code.clone())?;
+        state.code = mapped.code.clone();
+        let mapped = Arc::new(mapped);
+        state.mapped.push((stack, Arc::clone(&mapped)));
+        Ok((mapped, Some(start.elapsed())))
+    }
+}
+
+impl Mapping {
+    fn find(&self, stack: usize) -> Option<Arc<Mapped>> {
+        self.mapped
+            .iter()
+            .find(|(size, _)| *size == stack)
+            .map(|(_, mapped)| Arc::clone(mapped))
+    }
+}

@@ -1,0 +1,213 @@
+//! Owns what one call may still use and what it has used: the data of its store.
+
+use std::any::Any;
+use std::time::Duration;
+
+use pilothouse_core::contract::{Imports, LogLevel, Outcome};
+use pilothouse_core::{Failure, Limits};
+use wasmtime::ResourceLimiter;
+
+use crate::stop::{Limit, MAX_GUEST_WORDS, Stop, shorten};
+
+/// A call that has ended, with its imports given back.
+#[derive(Debug)]
+pub struct Call<I> {
+    /// What the guest answered, or why it did not.
+    pub result: Result<Outcome, Failure>,
+    /// As they are after the call, so with the reads that it made.
+    pub imports: I,
+    /// What the call used.
+    pub usage: Usage,
+}
+
+/// What one call used.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// From the first instruction to the last, imports included, waking up not.
+    pub time: Duration,
+    /// How long it took to map the plugin's code again; none if it was awake.
+    pub wake: Option<Duration>,
+    /// Linear memory at its largest.
+    pub memory_bytes: u64,
+    /// `cluster.get` and `cluster.find` calls.
+    pub reads: u64,
+    /// Bytes that they handed to the guest.
+    pub read_bytes: u64,
+    /// Bytes of log messages and fields that were passed on.
+    pub log_bytes: u64,
+    /// Log lines that were over the limit, and dropped.
+    pub log_lines_dropped: u64,
+}
+
+/// Imports that can be given back as what they are.
+pub(crate) trait AnyImports: Imports + Any {}
+
+impl<I: Imports + Any> AnyImports for I {}
+
+/// The data of one call's store.
+pub(crate) struct State {
+    pub(crate) limits: Limits,
+    pub(crate) growth: Growth,
+    /// None while the plugin describes itself: only the log is answered then.
+    imports: Option<Box<dyn AnyImports>>,
+    /// The last line that the guest logged as an error, shortened: what a panic hook says comes this way. Kept even when
+    /// the line itself is over the limit.
+    pub(crate) last_error: Option<String>,
+    reads: u64,
+    read_bytes: u64,
+    log_bytes: u64,
+    log_lines_dropped: u64,
+}
+
+impl State {
+    pub(crate) fn new(limits: Limits, imports: Option<Box<dyn AnyImports>>) -> Self {
+        let growth = Growth::new(&limits);
+        Self {
+            limits,
+            growth,
+            imports,
+            last_error: None,
+            reads: 0,
+            read_bytes: 0,
+            log_bytes: 0,
+            log_lines_dropped: 0,
+        }
+    }
+
+    /// What was used, and the imports that were given to [`State::new`].
+    pub(crate) fn finish(self, time: Duration, wake: Option<Duration>) -> (Usage, Option<Box<dyn AnyImports>>) {
+        let Self {
+            limits: _,
+            growth,
+            imports,
+            last_error: _,
+            reads,
+            read_bytes,
+            log_bytes,
+            log_lines_dropped,
+        } = self;
+        let usage = Usage {
+            time,
+            wake,
+            memory_bytes: growth.memory_bytes,
+            reads,
+            read_bytes,
+            log_bytes,
+            log_lines_dropped,
+        };
+        (usage, imports)
+    }
+
+    /// The imports, or the end of the call if it has none.
+    pub(crate) fn imports(&mut self, import: &'static str) -> Result<&mut dyn AnyImports, Stop> {
+        self.imports.as_deref_mut().ok_or(Stop::Unavailable(import))
+    }
+
+    /// One more read, if the limit allows.
+    pub(crate) fn begin_read(&mut self) -> Result<(), Stop> {
+        if self.reads >= self.limits.reads {
+            return Err(Stop::Limit(Limit::Reads));
+        }
+        self.reads += 1;
+        Ok(())
+    }
+
+    /// A read is answered with this much.
+    pub(crate) fn end_read(&mut self, bytes: usize) -> Result<(), Stop> {
+        self.read_bytes = self.read_bytes.saturating_add(bytes as u64);
+        if self.read_bytes > self.limits.read_bytes {
+            return Err(Stop::Limit(Limit::ReadBytes));
+        }
+        Ok(())
+    }
+
+    /// One log line, passed on as far as the limit allows.
+    pub(crate) fn log(&mut self, level: LogLevel, message: &str, fields: &[(String, String)]) {
+        if level == LogLevel::Error {
+            self.last_error = Some(shorten(message, MAX_GUEST_WORDS));
+        }
+        // A line costs a little even when it is empty, so that empty lines end too.
+        let bytes = 1
+            + message.len()
+            + fields
+                .iter()
+                .map(|(name, value)| name.len() + value.len())
+                .sum::<usize>();
+        let total = self.log_bytes.saturating_add(bytes as u64);
+        if total > self.limits.log_bytes {
+            self.log_lines_dropped += 1;
+            return;
+        }
+        self.log_bytes = total;
+        match self.imports.as_deref_mut() {
+            Some(imports) => imports.log(level, message, fields),
+            None => log_description(level, message, fields),
+        }
+    }
+}
+
+/// Where log lines go when a plugin describes itself.
+fn log_description(level: LogLevel, message: &str, fields: &[(String, String)]) {
+    match level {
+        LogLevel::Trace => tracing::trace!(target: "pilothouse::plugin", ?fields, "{message}"),
+        LogLevel::Debug => tracing::debug!(target: "pilothouse::plugin", ?fields, "{message}"),
+        LogLevel::Info => tracing::info!(target: "pilothouse::plugin", ?fields, "{message}"),
+        LogLevel::Warn => tracing::warn!(target: "pilothouse::plugin", ?fields, "{message}"),
+        LogLevel::Error => tracing::error!(target: "pilothouse::plugin", ?fields, "{message}"),
+    }
+}
+
+/// Holds the memories and tables of an instance, all together, to the limits.
+pub(crate) struct Growth {
+    memory_limit: u64,
+    table_limit: u64,
+    memory_bytes: u64,
+    table_elements: u64,
+    refused: Option<Limit>,
+}
+
+impl Growth {
+    fn new(limits: &Limits) -> Self {
+        Self {
+            memory_limit: limits.memory_bytes,
+            table_limit: limits.table_elements,
+            memory_bytes: 0,
+            table_elements: 0,
+            refused: None,
+        }
+    }
+
+    /// The limit that the guest ran into, if it did.
+    pub(crate) fn refused(&self) -> Option<Limit> {
+        self.refused
+    }
+}
+
+impl ResourceLimiter for Growth {
+    fn memory_growing(&mut self, current: usize, desired: usize, maximum: Option<usize>) -> wasmtime::Result<bool> {
+        let total = self.memory_bytes.saturating_add(desired.saturating_sub(current) as u64);
+        if total > self.memory_limit {
+            self.refused = Some(Limit::Memory);
+            return Ok(false);
+        }
+        // Beyond the maximum that the guest itself declares, growing fails anyway, and is not ours to report.
+        if maximum.is_none_or(|maximum| desired <= maximum) {
+            self.memory_bytes = total;
+        }
+        Ok(true)
+    }
+
+    fn table_growing(&mut self, current: usize, desired: usize, maximum: Option<usize>) -> wasmtime::Result<bool> {
+        let total = self
+            .table_elements
+            .saturating_add(desired.saturating_sub(current) as u64);
+        if total > self.table_limit {
+            self.refused = Some(Limit::Table);
+            return Ok(false);
+        }
+        if maximum.is_none_or(|maximum| desired <= maximum) {
+            self.table_elements = total;
+        }
+        Ok(true)
+    }
+}

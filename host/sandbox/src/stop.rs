@@ -1,0 +1,184 @@
+//! Owns why a call ended without an answer: which limit, a trap, or what the host's imports said, as a [`Failure`].
+
+use pilothouse_core::failure::reason;
+use pilothouse_core::{Failure, Limits, Retry};
+use wasmtime::{PoolConcurrencyLimitError, Trap};
+
+use crate::state::State;
+
+/// Of a guest's own words in a failure; conditions and events are read by people.
+pub(crate) const MAX_GUEST_WORDS: usize = 1024;
+
+/// Why the host ended a call from within, while the guest was waiting for an import or for memory.
+#[derive(Debug)]
+pub(crate) enum Stop {
+    /// A limit was reached.
+    Limit(Limit),
+    /// An import answered with a failure.
+    Failure(Failure),
+    /// An import that is not there while the plugin describes itself.
+    Unavailable(&'static str),
+}
+
+/// The limits of [`Limits`], by the names that a limits file gives them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Limit {
+    Time,
+    Memory,
+    Table,
+    Stack,
+    Transfer,
+    OutputBytes,
+    OutputObjects,
+    Reads,
+    ReadBytes,
+}
+
+impl Limit {
+    /// What the guest did, and the limit's name and value.
+    pub(crate) fn failure(self, limits: &Limits) -> Failure {
+        let (what, name, value) = match self {
+            Self::Time => ("took too long", "callMilliseconds", limits.call_milliseconds),
+            Self::Memory => ("wants too much memory", "memoryBytes", limits.memory_bytes),
+            Self::Table => ("wants too large a table", "tableElements", limits.table_elements),
+            Self::Stack => ("calls itself too deeply", "stackBytes", limits.stack_bytes),
+            Self::Transfer => (
+                "passes too much to the host at once",
+                "transferBytes",
+                limits.transfer_bytes,
+            ),
+            Self::OutputBytes => ("answers with too much", "outputBytes", limits.output_bytes),
+            Self::OutputObjects => ("wants too many objects", "outputObjects", limits.output_objects),
+            Self::Reads => ("reads too often", "reads", limits.reads),
+            Self::ReadBytes => ("reads too much", "readBytes", limits.read_bytes),
+        };
+        let failure = Failure::guest(
+            reason::LIMIT,
+            format!("the plugin {what}: limit {name} is {value}; mend the plugin, or raise its limit"),
+        );
+        // How long a call takes depends on the machine too, so time is worth another try; the rest is as before.
+        if self == Self::Time {
+            failure.retry(Retry::Backoff)
+        } else {
+            failure
+        }
+    }
+}
+
+impl std::fmt::Display for Stop {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Limit(limit) => write!(formatter, "limit {limit:?}"),
+            Self::Failure(failure) => failure.fmt(formatter),
+            Self::Unavailable(import) => write!(formatter, "{import} is not available"),
+        }
+    }
+}
+
+impl std::error::Error for Stop {}
+
+/// What an error of wasmtime means, given what the call had done until then.
+pub(crate) fn classify(error: &wasmtime::Error, state: &State) -> Failure {
+    let limits = &state.limits;
+    if let Some(stop) = error.downcast_ref::<Stop>() {
+        return match stop {
+            Stop::Limit(limit) => limit.failure(limits),
+            Stop::Failure(failure) => failure.clone(),
+            Stop::Unavailable(import) => Failure::guest(
+                reason::INVALID_ANSWER,
+                format!(
+                    "the plugin calls {import} in describe, where only log is answered; describe may use its configuration alone"
+                ),
+            ),
+        };
+    }
+    if error.is::<PoolConcurrencyLimitError>() {
+        return Failure::host(
+            reason::HOST,
+            format!("more calls at once than the sandbox has slots for ({error}); it is tried again"),
+        );
+    }
+    if is_transfer(error) {
+        return Limit::Transfer.failure(limits);
+    }
+    match error.downcast_ref::<Trap>() {
+        Some(Trap::Interrupt) => return Limit::Time.failure(limits),
+        Some(Trap::StackOverflow) => return Limit::Stack.failure(limits),
+        Some(_) | None => {}
+    }
+    if let Some(limit) = state.growth.refused() {
+        // Rust's allocator aborts when the memory does not grow, so this shows up as a trap like any other.
+        return limit.failure(limits);
+    }
+    let what = match error.downcast_ref::<Trap>() {
+        Some(trap) => format!("trapped ({trap})"),
+        None => format!(
+            "broke the component model's rules ({})",
+            shorten(&format!("{error:#}"), MAX_GUEST_WORDS)
+        ),
+    };
+    let words = match &state.last_error {
+        Some(message) => format!("the plugin {what}; mend the plugin: the last error that it logged is {message}"),
+        None => format!("the plugin {what}; mend the plugin; it logged no error before"),
+    };
+    Failure::guest(reason::TRAP, words)
+}
+
+/// Wasmtime's error for this has no public type; a test with a guest that passes too much notices other words.
+fn is_transfer(error: &wasmtime::Error) -> bool {
+    error
+        .root_cause()
+        .to_string()
+        .contains("fuel allocated for hostcalls has been exhausted")
+}
+
+/// At most `most` bytes of a text, with a mark where some are missing.
+pub(crate) fn shorten(text: &str, most: usize) -> String {
+    const MARK: &str = "...";
+    if text.len() <= most {
+        return text.to_owned();
+    }
+    let mut end = most.saturating_sub(MARK.len());
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    format!("{}{MARK}", &text[..end])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shortened_text_keeps_whole_characters_and_its_limit() {
+        assert_eq!(shorten("abcdef", 6), "abcdef");
+        assert_eq!(shorten("abcdefg", 6), "abc...");
+        assert_eq!(shorten("äöüäöü", 8), "äö...");
+        assert_eq!(shorten("äöü", 1), "...");
+    }
+
+    #[test]
+    fn every_limit_is_named_as_a_limits_file_spells_it() {
+        let limits = Limits::default();
+        let spelled = serde_json::to_value(&limits).unwrap();
+        for limit in [
+            Limit::Time,
+            Limit::Memory,
+            Limit::Table,
+            Limit::Stack,
+            Limit::Transfer,
+            Limit::OutputBytes,
+            Limit::OutputObjects,
+            Limit::Reads,
+            Limit::ReadBytes,
+        ] {
+            let message = limit.failure(&limits).message;
+            let (name, value) = message
+                .split_once("limit ")
+                .and_then(|(_, rest)| rest.split_once(';'))
+                .and_then(|(named, _)| named.split_once(" is "))
+                .unwrap();
+            assert_eq!(spelled[name].to_string(), value, "{message}");
+        }
+    }
+}

@@ -1,0 +1,181 @@
+//! Owns the way from version 0.1.0's types to the contract's words, and the bounds on what a guest may answer.
+
+use pilothouse_core::contract::{
+    Condition, ConditionStatus, Desired, Event, Lifecycle, Outcome, Ownership, Request, Severity,
+};
+use pilothouse_core::failure::reason;
+use pilothouse_core::{Failure, Limits};
+
+use super::bindings::pilothouse::plugin::types as guest;
+use crate::stop::{Limit, MAX_GUEST_WORDS, shorten};
+
+/// Conditions in one answer.
+const MAX_CONDITIONS: usize = 64;
+
+/// Events in one answer.
+const MAX_EVENTS: usize = 64;
+
+/// Bytes of a condition's type: what Kubernetes allows.
+const MAX_CONDITION_TYPE: usize = 316;
+
+/// Bytes of a condition's reason: what Kubernetes allows.
+const MAX_CONDITION_REASON: usize = 1024;
+
+/// Bytes of a condition's message: what Kubernetes allows. Longer ones are shortened.
+const MAX_CONDITION_MESSAGE: usize = 32_768;
+
+/// Bytes of an event's reason: what Kubernetes allows.
+const MAX_EVENT_REASON: usize = 128;
+
+/// Bytes of an event's message: what Kubernetes allows. Longer ones are shortened.
+const MAX_EVENT_MESSAGE: usize = 1024;
+
+/// What the guest is given. This version knows no extensions.
+pub(super) fn request(request: &Request) -> guest::Request<'_> {
+    let Request {
+        object,
+        config,
+        attempt,
+    } = request;
+    guest::Request {
+        object,
+        config,
+        attempt: *attempt,
+        extensions: "{}",
+    }
+}
+
+/// What the guest said when it did not succeed.
+pub(super) fn failure(failure: guest::Failure) -> Failure {
+    match failure {
+        guest::Failure::Transient(message) => Failure::cluster(reason::FAILURE, shorten(&message, MAX_GUEST_WORDS)),
+        guest::Failure::Permanent(message) => Failure::user(reason::FAILURE, shorten(&message, MAX_GUEST_WORDS)),
+    }
+}
+
+/// What the guest answered, held to the limits on answers.
+pub(super) fn outcome(outcome: guest::Outcome, limits: &Limits) -> Result<Outcome, Failure> {
+    let guest::Outcome {
+        desired,
+        status,
+        conditions,
+        events,
+        requeue_after,
+        extensions,
+    } = outcome;
+    if desired.len() as u64 > limits.output_objects {
+        return Err(Limit::OutputObjects.failure(limits));
+    }
+    let bytes =
+        desired.iter().map(|desired| desired.object.len()).sum::<usize>() + status.as_ref().map_or(0, String::len);
+    if bytes as u64 > limits.output_bytes {
+        return Err(Limit::OutputBytes.failure(limits));
+    }
+    at_most("conditions", conditions.len(), MAX_CONDITIONS)?;
+    at_most("events", events.len(), MAX_EVENTS)?;
+    if let Some(extensions) = extensions.filter(|extensions| extensions.trim() != "{}") {
+        return Err(Failure::guest(
+            reason::INVALID_ANSWER,
+            format!(
+                "the plugin answers with extensions that contract {} does not have: {}; leave them away",
+                super::VERSION,
+                shorten(&extensions, MAX_GUEST_WORDS)
+            ),
+        ));
+    }
+    Ok(Outcome {
+        desired: desired.into_iter().map(Desired::from).collect(),
+        status,
+        conditions: conditions.into_iter().map(condition).collect::<Result<_, _>>()?,
+        events: events.into_iter().map(event).collect::<Result<_, _>>()?,
+        requeue_after,
+    })
+}
+
+fn at_most(what: &str, count: usize, most: usize) -> Result<(), Failure> {
+    if count <= most {
+        return Ok(());
+    }
+    Err(Failure::guest(
+        reason::INVALID_ANSWER,
+        format!("the plugin answers with {count} {what}; there can be at most {most}"),
+    ))
+}
+
+fn no_longer(what: &str, text: &str, most: usize) -> Result<(), Failure> {
+    if text.len() <= most {
+        return Ok(());
+    }
+    Err(Failure::guest(
+        reason::INVALID_ANSWER,
+        format!(
+            "the plugin answers with {what} of {} bytes; Kubernetes takes at most {most}: {}",
+            text.len(),
+            shorten(text, 64)
+        ),
+    ))
+}
+
+fn condition(condition: guest::Condition) -> Result<Condition, Failure> {
+    let guest::Condition {
+        name,
+        status,
+        reason,
+        message,
+    } = condition;
+    no_longer("a condition type", &name, MAX_CONDITION_TYPE)?;
+    no_longer("a condition reason", &reason, MAX_CONDITION_REASON)?;
+    let message = shorten(&message, MAX_CONDITION_MESSAGE);
+    let status = match status {
+        guest::ConditionStatus::Yes => ConditionStatus::Yes,
+        guest::ConditionStatus::No => ConditionStatus::No,
+        guest::ConditionStatus::Unknown => ConditionStatus::Unknown,
+    };
+    Ok(Condition {
+        name,
+        status,
+        reason,
+        message,
+    })
+}
+
+fn event(event: guest::Event) -> Result<Event, Failure> {
+    let guest::Event {
+        severity,
+        reason,
+        message,
+    } = event;
+    no_longer("an event reason", &reason, MAX_EVENT_REASON)?;
+    let message = shorten(&message, MAX_EVENT_MESSAGE);
+    let severity = match severity {
+        guest::Severity::Normal => Severity::Normal,
+        guest::Severity::Warning => Severity::Warning,
+    };
+    Ok(Event {
+        severity,
+        reason,
+        message,
+    })
+}
+
+impl From<guest::Desired> for Desired {
+    fn from(desired: guest::Desired) -> Self {
+        let guest::Desired {
+            object,
+            ownership,
+            lifecycle,
+        } = desired;
+        Self {
+            object,
+            ownership: match ownership {
+                guest::Ownership::Owned => Ownership::Owned,
+                guest::Ownership::Contributed => Ownership::Contributed,
+            },
+            lifecycle: Lifecycle {
+                create_only: lifecycle.contains(guest::Lifecycle::CREATE_ONLY),
+                keep: lifecycle.contains(guest::Lifecycle::KEEP),
+                replace: lifecycle.contains(guest::Lifecycle::REPLACE),
+            },
+        }
+    }
+}

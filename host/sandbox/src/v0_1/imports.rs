@@ -1,0 +1,90 @@
+//! Owns the imports of version 0.1.0: each call is counted, then answered by the call's [`Imports`].
+//!
+//! [`Imports`]: pilothouse_core::contract::Imports
+
+use pilothouse_core::Kind;
+use pilothouse_core::contract::{self, LogLevel};
+
+use super::bindings::pilothouse::plugin::{clock, cluster, log, types};
+use crate::state::State;
+use crate::stop::Stop;
+
+impl types::Host for State {}
+
+impl cluster::Host for State {
+    fn get(&mut self, kind: types::Kind, namespace: Option<String>, name: String) -> wasmtime::Result<Option<String>> {
+        self.begin_read()?;
+        let kind = Kind::from(kind);
+        let imports = self.imports("cluster.get")?;
+        let answer = imports.get(&kind, namespace.as_deref(), &name).map_err(Stop::Failure)?;
+        self.end_read(answer.as_ref().map_or(0, String::len))?;
+        Ok(answer)
+    }
+
+    fn find(&mut self, kind: types::Kind, query: types::Query) -> wasmtime::Result<Vec<String>> {
+        self.begin_read()?;
+        let (kind, query) = (Kind::from(kind), contract::Query::from(query));
+        let imports = self.imports("cluster.find")?;
+        let answer = imports.find(&kind, &query).map_err(Stop::Failure)?;
+        self.end_read(answer.iter().map(String::len).sum())?;
+        Ok(answer)
+    }
+}
+
+impl log::Host for State {
+    fn log(&mut self, level: log::Level, message: String, fields: Vec<(String, String)>) -> wasmtime::Result<()> {
+        State::log(self, level.into(), &message, &fields);
+        Ok(())
+    }
+}
+
+impl clock::Host for State {
+    fn now(&mut self, granularity: u64) -> wasmtime::Result<u64> {
+        self.begin_read()?;
+        Ok(self.imports("clock.now")?.now(granularity.max(LEAST_GRANULARITY)))
+    }
+
+    fn reached(&mut self, moment: u64) -> wasmtime::Result<bool> {
+        self.begin_read()?;
+        Ok(self.imports("clock.reached")?.reached(moment))
+    }
+}
+
+/// The contract promises a granularity of at least one second, so a finer one would wake objects all the time.
+const LEAST_GRANULARITY: u64 = 1000;
+
+impl From<types::Kind> for Kind {
+    fn from(kind: types::Kind) -> Self {
+        let types::Kind { group, version, kind } = kind;
+        Self { group, version, kind }
+    }
+}
+
+impl From<types::Query> for contract::Query {
+    fn from(query: types::Query) -> Self {
+        let types::Query {
+            namespace,
+            labels,
+            fields,
+            limit,
+        } = query;
+        Self {
+            namespace,
+            labels,
+            fields,
+            limit,
+        }
+    }
+}
+
+impl From<log::Level> for LogLevel {
+    fn from(level: log::Level) -> Self {
+        match level {
+            log::Level::Trace => Self::Trace,
+            log::Level::Debug => Self::Debug,
+            log::Level::Info => Self::Info,
+            log::Level::Warn => Self::Warn,
+            log::Level::Error => Self::Error,
+        }
+    }
+}

@@ -1,0 +1,23 @@
+//! Owns the call of `manifest.describe`.
+
+use wasmtime::Store;
+
+use super::{Adapter, Exports};
+use crate::state::State;
+
+/// Whether the component's function has the type that is called below.
+pub(super) fn check(exports: &Exports) -> wasmtime::Result<()> {
+    exports.check::<(Option<&str>,), (Result<String, String>,)>("manifest", "describe")
+}
+
+impl Adapter {
+    /// The manifest, or why this configuration can't be used.
+    pub(crate) fn describe(
+        &self,
+        store: &mut Store<State>,
+        config: Option<&str>,
+    ) -> wasmtime::Result<Result<String, String>> {
+        let plugin = self.pre.instantiate(&mut *store)?;
+        plugin.pilothouse_plugin_manifest().call_describe(store, config)
+    }
+}

@@ -1,0 +1,129 @@
+//! Owns version 0.1.0 of the contract: the bindings made from wit/, and which interfaces a component exports.
+//!
+//! Each version that was ever released keeps such an adapter; all of them speak in the words of `core::contract`.
+
+mod convert;
+mod converter;
+mod defaulter;
+mod finalizer;
+mod imports;
+mod manifest;
+mod reconciler;
+mod validator;
+
+use wasmtime::component::types::{Component as ComponentType, ComponentItem};
+use wasmtime::component::{ComponentNamedList, HasSelf, InstancePre, Lift, Linker, Lower};
+use wasmtime::{Engine, Error};
+
+use pilothouse_core::contract::PACKAGE;
+
+use crate::plugin::Optional;
+use crate::state::State;
+
+/// The version that this adapter speaks.
+pub(crate) const VERSION: &str = "0.1.0";
+
+/// What a component may import.
+pub(crate) const IMPORTS: &[&str] = &["types", "admission", "cluster", "log", "clock"];
+
+/// What a component must export.
+pub(crate) const EXPORTS: &[&str] = &["manifest", "reconciler"];
+
+pub(crate) mod bindings {
+    //! Generated from wit/.
+    #![allow(missing_docs, clippy::pedantic, reason = "generated")]
+
+    wasmtime::component::bindgen!({
+        world: "plugin",
+        path: "../../wit",
+        ownership: Borrowing { duplicate_if_necessary: true },
+        imports: { default: trappable },
+    });
+}
+
+/// A component that was found to speak this version, ready to be instantiated.
+pub(crate) struct Adapter {
+    pre: bindings::PluginPre<State>,
+    finalizer: Option<finalizer::Indices>,
+    defaulter: Option<defaulter::Indices>,
+    validator: Option<validator::Indices>,
+    converter: Option<converter::Indices>,
+}
+
+/// Makes this version's imports known.
+pub(crate) fn link(linker: &mut Linker<State>) -> wasmtime::Result<()> {
+    bindings::Plugin::add_to_linker::<_, HasSelf<_>>(linker, |state| state)
+}
+
+impl Adapter {
+    /// Checks the types of all exports, the optional ones too.
+    pub(crate) fn new(instance: InstancePre<State>) -> wasmtime::Result<Self> {
+        let exports = Exports::of(&instance);
+        manifest::check(&exports)?;
+        reconciler::check(&exports)?;
+        Ok(Self {
+            finalizer: finalizer::find(&exports, &instance)?,
+            defaulter: defaulter::find(&exports, &instance)?,
+            validator: validator::find(&exports, &instance)?,
+            converter: converter::find(&exports, &instance)?,
+            pre: bindings::PluginPre::new(instance)?,
+        })
+    }
+
+    /// Which of the optional interfaces are there.
+    pub(crate) fn optional(&self) -> Optional {
+        Optional {
+            finalizer: self.finalizer.is_some(),
+            defaulter: self.defaulter.is_some(),
+            validator: self.validator.is_some(),
+            converter: self.converter.is_some(),
+        }
+    }
+}
+
+/// What a component exports, to be checked before it is ever instantiated: wasmtime itself checks types then.
+struct Exports {
+    engine: Engine,
+    component: ComponentType,
+}
+
+impl Exports {
+    fn of(instance: &InstancePre<State>) -> Self {
+        Self {
+            engine: instance.engine().clone(),
+            component: instance.component().component_type(),
+        }
+    }
+
+    /// Whether there is such an interface.
+    fn has(&self, interface: &str) -> bool {
+        self.component.get_export(&self.engine, &full_name(interface)).is_some()
+    }
+
+    /// Whether an interface has a function of this type.
+    fn check<Parameters, Answer>(&self, interface: &str, function: &str) -> wasmtime::Result<()>
+    where
+        Parameters: ComponentNamedList + Lower,
+        Answer: ComponentNamedList + Lift,
+    {
+        let name = full_name(interface);
+        let Some(ComponentItem::ComponentInstance(instance)) =
+            self.component.get_export(&self.engine, &name).map(|export| export.ty)
+        else {
+            return Err(Error::msg(format!("its export {name} is not an interface")));
+        };
+        let Some(ComponentItem::ComponentFunc(found)) =
+            instance.get_export(&self.engine, function).map(|export| export.ty)
+        else {
+            return Err(Error::msg(format!("its export {name} has no function {function}")));
+        };
+        found
+            .typecheck::<Parameters, Answer>(&self.component.instance_type())
+            .map_err(|error| Error::msg(format!("its function {function} of {name} has another type: {error:#}")))
+    }
+}
+
+/// An interface's name as components spell it.
+fn full_name(interface: &str) -> String {
+    format!("{PACKAGE}/{interface}@{VERSION}")
+}

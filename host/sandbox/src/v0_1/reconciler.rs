@@ -1,0 +1,33 @@
+//! Owns the call of `reconciler.reconcile`.
+
+use pilothouse_core::Failure;
+use pilothouse_core::contract::{Outcome, Request};
+use wasmtime::Store;
+
+use super::bindings::pilothouse::plugin::types as guest;
+use super::{Adapter, Exports, convert};
+use crate::state::State;
+
+/// Whether the component's function has the type that is called below.
+pub(super) fn check(exports: &Exports) -> wasmtime::Result<()> {
+    exports.check::<(guest::Request<'_>,), (Result<guest::Outcome, guest::Failure>,)>("reconciler", "reconcile")
+}
+
+impl Adapter {
+    /// One reconcile on a fresh instance.
+    pub(crate) fn reconcile(
+        &self,
+        store: &mut Store<State>,
+        request: &Request,
+    ) -> wasmtime::Result<Result<Outcome, Failure>> {
+        let plugin = self.pre.instantiate(&mut *store)?;
+        let request = convert::request(request);
+        let answer = plugin
+            .pilothouse_plugin_reconciler()
+            .call_reconcile(&mut *store, request)?;
+        Ok(match answer {
+            Ok(outcome) => convert::outcome(outcome, &store.data().limits),
+            Err(failure) => Err(convert::failure(failure)),
+        })
+    }
+}

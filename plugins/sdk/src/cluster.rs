@@ -1,0 +1,223 @@
+//! Owns what a plugin may ask: objects, queries and the time, answered by the host or, in native tests, by a fake.
+
+use std::time::Duration;
+
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use crate::dispatch;
+use crate::locate;
+use crate::object::{Kind, Resource};
+use crate::outcome::Failure;
+use crate::raw::types;
+use crate::time::Moment;
+
+/// The cluster as a plugin sees it.
+///
+/// What is asked here, the answer depends on: when a read would give something else, the resource is reconciled again.
+/// Only what the manifest declares can be read, and only the declared fields are there.
+///
+/// ```
+/// use pilothouse_plugin::{Cluster, Failure, Kind, ObjectMeta, Query, Resource};
+///
+/// #[derive(serde::Deserialize)]
+/// struct Service {
+///     metadata: ObjectMeta,
+/// }
+///
+/// impl Resource for Service {
+///     const KIND: Kind = Kind::new("", "v1", "Service");
+/// }
+///
+/// fn exposes_web(cluster: &Cluster) -> Result<bool, Failure> {
+///     if cluster.get::<Service>("default", "web")?.is_some() {
+///         return Ok(true);
+///     }
+///     let labelled = Query::new().namespace("default").labels("app=web").field(".spec.type", "NodePort").limit(1);
+///     Ok(!cluster.find::<Service>(labelled)?.is_empty())
+/// }
+/// # exposes_web(&pilothouse_plugin::testing::FakeCluster::new().cluster()).unwrap();
+/// ```
+#[derive(Debug)]
+pub struct Cluster {
+    source: Source,
+}
+
+/// Who answers.
+#[derive(Debug)]
+enum Source {
+    #[cfg(target_family = "wasm")]
+    Host,
+    #[cfg(not(target_family = "wasm"))]
+    Fake(crate::testing::FakeCluster),
+}
+
+impl Cluster {
+    #[cfg(target_family = "wasm")]
+    pub(crate) fn of_host() -> Self {
+        Self { source: Source::Host }
+    }
+
+    #[cfg(not(target_family = "wasm"))]
+    pub(crate) fn of_fake(fake: crate::testing::FakeCluster) -> Self {
+        Self {
+            source: Source::Fake(fake),
+        }
+    }
+
+    /// The object of this name; none when there is none. Kinds of the cluster's scope have the namespace `None`.
+    ///
+    /// Fails when the object has not the form of `T`, naming object and field.
+    pub fn get<'a, T: Resource + DeserializeOwned>(
+        &self,
+        namespace: impl Into<Option<&'a str>>,
+        name: &str,
+    ) -> Result<Option<T>, Failure> {
+        let namespace = namespace.into();
+        self.raw_get(&T::KIND, namespace, name)
+            .map(|json| read(&json))
+            .transpose()
+    }
+
+    /// As [`get`](Self::get), without a type.
+    pub fn get_json<'a>(
+        &self,
+        kind: &Kind,
+        namespace: impl Into<Option<&'a str>>,
+        name: &str,
+    ) -> Result<Option<Value>, Failure> {
+        self.raw_get(kind, namespace.into(), name)
+            .map(|json| read(&json))
+            .transpose()
+    }
+
+    /// The objects that a query matches, in the order of namespace and name.
+    ///
+    /// Fails when one of them has not the form of `T`, naming object and field.
+    pub fn find<T: Resource + DeserializeOwned>(&self, query: Query) -> Result<Vec<T>, Failure> {
+        self.raw_find(&T::KIND, query).iter().map(|json| read(json)).collect()
+    }
+
+    /// As [`find`](Self::find), without a type.
+    pub fn find_json(&self, kind: &Kind, query: Query) -> Result<Vec<Value>, Failure> {
+        self.raw_find(kind, query).iter().map(|json| read(json)).collect()
+    }
+
+    /// The time, rounded down to a multiple of the granularity (at least one second). The resource is reconciled again
+    /// when it moves on, so ask as coarsely as will do; [`reached`](Self::reached) wakes once.
+    pub fn now(&self, granularity: Duration) -> Moment {
+        let granularity = u64::try_from(granularity.as_millis()).unwrap_or(u64::MAX).max(1000);
+        Moment::from_millis(match &self.source {
+            #[cfg(target_family = "wasm")]
+            Source::Host => crate::raw::clock::now(granularity),
+            #[cfg(not(target_family = "wasm"))]
+            Source::Fake(fake) => fake.now(granularity),
+        })
+    }
+
+    /// Whether a moment has come. If not, the resource is reconciled again when it does.
+    pub fn reached(&self, moment: Moment) -> bool {
+        match &self.source {
+            #[cfg(target_family = "wasm")]
+            Source::Host => crate::raw::clock::reached(moment.as_millis()),
+            #[cfg(not(target_family = "wasm"))]
+            Source::Fake(fake) => fake.reached(moment.as_millis()),
+        }
+    }
+
+    fn raw_get(&self, kind: &Kind, namespace: Option<&str>, name: &str) -> Option<String> {
+        match &self.source {
+            #[cfg(target_family = "wasm")]
+            Source::Host => crate::raw::cluster::get(&kind.lower(), namespace, name),
+            #[cfg(not(target_family = "wasm"))]
+            Source::Fake(fake) => fake.get(&kind.lower(), namespace, name),
+        }
+    }
+
+    fn raw_find(&self, kind: &Kind, query: Query) -> Vec<String> {
+        match &self.source {
+            #[cfg(target_family = "wasm")]
+            Source::Host => crate::raw::cluster::find(&kind.lower(), &query.lower()),
+            #[cfg(not(target_family = "wasm"))]
+            Source::Fake(fake) => fake.find(&kind.lower(), &query.lower()),
+        }
+    }
+}
+
+impl Kind {
+    fn lower(&self) -> types::Kind {
+        types::Kind {
+            group: self.group.to_owned(),
+            version: self.version.to_owned(),
+            kind: self.kind.to_owned(),
+        }
+    }
+}
+
+/// Which objects of a kind to find. What is given must all hold; without anything it is all that the plugin may see.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[must_use]
+pub struct Query {
+    namespace: Option<String>,
+    labels: Option<String>,
+    fields: Vec<(String, String)>,
+    limit: Option<u32>,
+}
+
+impl Query {
+    /// All objects of the kind.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Only objects in this namespace.
+    pub fn namespace(mut self, namespace: impl Into<String>) -> Self {
+        self.namespace = Some(namespace.into());
+        self
+    }
+
+    /// Only objects that this label selector matches, for example `app=web,tier in (a,b)`.
+    pub fn labels(mut self, selector: impl Into<String>) -> Self {
+        self.labels = Some(selector.into());
+        self
+    }
+
+    /// Only objects that have this value at a declared path: `.field(".spec.listen", 8080)`. With `[]` in the path,
+    /// those of which any element has it.
+    pub fn field(mut self, path: impl Into<String>, value: impl ToString) -> Self {
+        self.fields.push((path.into(), value.to_string()));
+        self
+    }
+
+    /// At most so many, the first in the order of namespace and name.
+    pub fn limit(mut self, limit: u32) -> Self {
+        self.limit = Some(limit);
+        self
+    }
+
+    fn lower(self) -> types::Query {
+        let Self {
+            namespace,
+            labels,
+            fields,
+            limit,
+        } = self;
+        types::Query {
+            namespace,
+            labels,
+            fields,
+            limit,
+        }
+    }
+}
+
+/// An object of the cache in the author's form.
+fn read<T: DeserializeOwned>(json: &str) -> Result<T, Failure> {
+    serde_json::from_str(json).map_err(|error| {
+        let cause = locate::explain(json, &error);
+        Failure::Permanent(format!(
+            "{} cannot be read: {cause}; correct the field",
+            dispatch::name_of(json)
+        ))
+    })
+}

@@ -1,0 +1,148 @@
+//! Owns the way from the contract's JSON to an author's types and back: `describe` and `reconcile` for any plugin.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+
+use crate::cluster::Cluster;
+use crate::locate;
+use crate::manifest::Manifest;
+use crate::object::Kind;
+use crate::outcome::{Failure, Outcome};
+use crate::plugin::{Controllers, Plugin};
+use crate::raw::types;
+
+/// The manifest of a plugin under a configuration, or why the configuration can't be used.
+pub(crate) fn describe<P: Plugin>(config: Option<&str>) -> Result<String, String> {
+    let config = read_config::<P::Config>(config.unwrap_or_default())?;
+    P::check(&config)?;
+    let manifest = P::manifest(&config);
+    check_kinds::<P>(&manifest)?;
+    let json = serde_json::to_string(&manifest);
+    // The instance ends with the call, so the code that would take the manifest apart is not worth its place.
+    std::mem::forget(manifest);
+    json.map_err(|error| format!("the manifest cannot be written as JSON: {error}"))
+}
+
+/// Whether the manifest's controllers are those that the plugin has.
+fn check_kinds<P: Plugin>(manifest: &Manifest) -> Result<(), String> {
+    let mut implemented = Vec::new();
+    P::Controllers::kinds(&mut implemented);
+    let declared = || manifest.controllers.iter().map(|controller| controller.kind);
+    let missing = |kind: Kind, has: &str, lacks: &str| {
+        Err(format!(
+            "{kind} is among the plugin's {has} and not among its {lacks}; its author has to add it"
+        ))
+    };
+    if let Some(kind) = declared().find(|kind| !implemented.contains(kind)) {
+        return missing(kind, "manifest's controllers", "Controllers");
+    }
+    if let Some(kind) = implemented
+        .iter()
+        .find(|kind| declared().all(|declared| declared != **kind))
+    {
+        return missing(*kind, "Controllers", "manifest's controllers");
+    }
+    Ok(())
+}
+
+/// Calls the plugin's controller for the object's kind.
+pub(crate) fn reconcile<P: Plugin>(request: &types::Request, cluster: &Cluster) -> Result<types::Outcome, Failure> {
+    let call = Call::read(request)?;
+    let config = read_config::<P::Config>(&request.config).map_err(Failure::Permanent)?;
+    match P::Controllers::reconcile(&call, config, cluster) {
+        Ok(answer) => answer.and_then(Outcome::lower),
+        Err(_) => Err(Failure::Permanent(format!(
+            "{call} is of a kind that this plugin has no controller for"
+        ))),
+    }
+}
+
+fn read_config<Config: DeserializeOwned + Default>(json: &str) -> Result<Config, String> {
+    match json.trim() {
+        "" | "null" => Ok(Config::default()),
+        given => {
+            serde_json::from_str(given).map_err(|error| format!("configuration: {}", locate::explain(given, &error)))
+        }
+    }
+}
+
+/// A request whose object's kind and name are known.
+#[derive(Debug)]
+pub struct Call<'a> {
+    header: Header<'a>,
+    request: &'a types::Request,
+}
+
+impl<'a> Call<'a> {
+    fn read(request: &'a types::Request) -> Result<Self, Failure> {
+        match serde_json::from_str(&request.object) {
+            Ok(header) => Ok(Self { header, request }),
+            Err(error) => {
+                let cause = locate::explain(&request.object, &error);
+                Err(Failure::Permanent(format!("the object cannot be read: {cause}")))
+            }
+        }
+    }
+
+    /// Whether the object is of this kind.
+    pub(crate) fn is_for(&self, kind: &Kind) -> bool {
+        kind.is(&self.header.api_version, &self.header.kind)
+    }
+
+    /// The object in the author's form.
+    pub(crate) fn object<T: DeserializeOwned>(&self) -> Result<T, Failure> {
+        serde_json::from_str(&self.request.object).map_err(|error| {
+            let cause = locate::explain(&self.request.object, &error);
+            Failure::Permanent(format!("{self} cannot be read: {cause}; correct the field"))
+        })
+    }
+
+    /// Failures in a row before this call.
+    pub(crate) fn attempt(&self) -> u32 {
+        self.request.attempt
+    }
+}
+
+impl fmt::Display for Call<'_> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.header.fmt(formatter)
+    }
+}
+
+/// The object's kind, namespace and name, as far as it says them.
+pub(crate) fn name_of(json: &str) -> String {
+    serde_json::from_str::<Header<'_>>(json).map_or_else(|_| "an object".to_owned(), |header| header.to_string())
+}
+
+impl fmt::Display for Header<'_> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Header { kind, metadata, .. } = self;
+        match &metadata.namespace {
+            Some(namespace) => write!(formatter, "{kind} {namespace}/{}", metadata.name),
+            None => write!(formatter, "{kind} {}", metadata.name),
+        }
+    }
+}
+
+/// What all objects have, and as much of it as names one.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Header<'a> {
+    #[serde(borrow)]
+    api_version: Cow<'a, str>,
+    #[serde(borrow)]
+    kind: Cow<'a, str>,
+    #[serde(borrow, default)]
+    metadata: HeaderMeta<'a>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+struct HeaderMeta<'a> {
+    #[serde(borrow, default)]
+    name: Cow<'a, str>,
+    #[serde(borrow, default)]
+    namespace: Option<Cow<'a, str>>,
+}

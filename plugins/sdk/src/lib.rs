@@ -1,0 +1,55 @@
+#![doc = include_str!("../README.md")]
+//!
+//! # The houses of this crate
+//!
+//! What an author writes is in `plugin` and `object`; what is answered in `outcome`; what may be asked in `cluster` and
+//! `time`; what the plugin is in `manifest`. `dispatch` and `locate` lead from JSON to the author's types, `guest`,
+//! `bindings` and `allocator` are the component's side, and [`testing`] stands in for the host in native tests.
+
+#![allow(
+    clippy::needless_pass_by_value,
+    reason = "builders take references and temporaries alike"
+)]
+
+#[cfg(target_family = "wasm")]
+#[allow(unsafe_code, reason = "an allocator hands out raw memory")]
+mod allocator;
+#[doc(hidden)]
+#[allow(
+    unsafe_code,
+    missing_docs,
+    unused_qualifications,
+    clippy::pedantic,
+    reason = "generated from wit/plugin.wit"
+)]
+pub mod bindings;
+mod cluster;
+mod dispatch;
+mod guest;
+mod locate;
+mod log;
+mod manifest;
+mod object;
+mod outcome;
+mod plugin;
+#[cfg(not(target_family = "wasm"))]
+pub mod testing;
+mod time;
+
+#[doc(hidden)]
+pub use crate::guest::{assert_plugin, assert_raw_plugin};
+pub use crate::{
+    cluster::{Cluster, Query},
+    log::{Level, log},
+    manifest::{ControllerManifest, Manifest, Touch},
+    object::{Kind, ObjectMeta, OwnerReference, Resource},
+    outcome::{Condition, ConditionStatus, Event, Failure, Lifecycle, Outcome, Severity},
+    plugin::{Controller, Controllers, NoConfig, Plugin, Request},
+    time::Moment,
+};
+
+/// The contract itself, for those who need what the types of this crate smooth over. It grows as `wit/` does.
+pub mod raw {
+    pub use crate::bindings::pilothouse::plugin::{clock, cluster, log, types};
+    pub use crate::guest::{Exported, RawPlugin, Typed};
+}

@@ -1,0 +1,238 @@
+//! Owns the builders of the manifest: what a plugin is and what it may touch, as the JSON of the contract.
+
+use serde::Serialize;
+use serde_json::value::{RawValue, to_raw_value};
+
+use crate::object::{Kind, Resource};
+
+/// What a plugin is: its name and version, its controllers, and the CRDs that it brings.
+///
+/// ```
+/// use pilothouse_plugin::{ControllerManifest, Kind, Manifest, Touch};
+///
+/// let manifest = Manifest::new("app-service", "0.1.0", "A Deployment and a Service for each AppService.").controller(
+///     ControllerManifest::new("app-service", Kind::new("kosmos.io", "v1", "AppService"))
+///         .fields([".spec"])
+///         .touches(Touch::new(Kind::new("apps", "v1", "Deployment")).owned().read([".status"])),
+/// );
+/// # drop(manifest);
+/// ```
+#[derive(Clone, Debug, Serialize)]
+#[must_use]
+pub struct Manifest {
+    name: String,
+    version: String,
+    description: String,
+    pub(crate) controllers: Vec<ControllerManifest>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    crds: Vec<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    configuration: Option<Box<RawValue>>,
+}
+
+impl Manifest {
+    /// A manifest with the plugin's name (a DNS label), its version and one sentence about it. The first two are the
+    /// crate's own: `env!("CARGO_PKG_NAME")` and `env!("CARGO_PKG_VERSION")`.
+    pub fn new(name: impl Into<String>, version: impl Into<String>, description: impl Into<String>) -> Self {
+        Self {
+            name: name.into(),
+            version: version.into(),
+            description: description.into(),
+            controllers: Vec::new(),
+            crds: Vec::new(),
+            configuration: None,
+        }
+    }
+
+    /// Adds one controller.
+    pub fn controller(mut self, controller: ControllerManifest) -> Self {
+        self.controllers.push(controller);
+        self
+    }
+
+    /// Adds the YAML of one CustomResourceDefinition that the plugin brings, as a rule by `include_str!`.
+    pub fn crd(mut self, yaml: impl Into<String>) -> Self {
+        self.crds.push(yaml.into());
+        self
+    }
+
+    /// The JSON schema of the configuration. Without it the plugin takes none.
+    pub fn configuration(mut self, schema: serde_json::Value) -> Self {
+        self.configuration = Some(to_raw_value(&schema).expect("a JSON value is JSON"));
+        self
+    }
+}
+
+/// One kind that a plugin reconciles, and what it touches for it.
+#[derive(Clone, Debug, Serialize)]
+#[must_use]
+pub struct ControllerManifest {
+    name: String,
+    pub(crate) kind: Kind,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) fields: Vec<String>,
+    #[serde(skip_serializing_if = "Filter::is_empty")]
+    filter: Filter,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    finalizer: Option<String>,
+    pub(crate) touches: Vec<Touch>,
+}
+
+impl ControllerManifest {
+    /// A controller with its name (a DNS label, unique in the plugin) and the kind that it reconciles.
+    pub fn new(name: impl Into<String>, kind: Kind) -> Self {
+        Self {
+            name: name.into(),
+            kind,
+            fields: Vec::new(),
+            filter: Filter::default(),
+            finalizer: None,
+            touches: Vec::new(),
+        }
+    }
+
+    /// As [`new`](Self::new), for the kind of a type.
+    pub fn of<T: Resource>(name: impl Into<String>) -> Self {
+        Self::new(name, T::KIND)
+    }
+
+    /// The fields of the resource that are looked at, for example `.spec` or `.spec.ports[].port`; `.` is everything.
+    /// Metadata is always there.
+    pub fn fields(mut self, fields: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        self.fields.extend(fields.into_iter().map(Into::into));
+        self
+    }
+
+    /// Only resources with this annotation, whatever its value.
+    pub fn with_annotation(mut self, name: impl Into<String>) -> Self {
+        self.filter.annotation = Some(name.into());
+        self
+    }
+
+    /// Only resources that this label selector matches, for example `a=b,c in (d,e)`.
+    pub fn with_labels(mut self, selector: impl Into<String>) -> Self {
+        self.filter.labels = Some(selector.into());
+        self
+    }
+
+    /// The name of the finalizer that holds a resource until its `finalize` is done.
+    pub fn finalizer(mut self, name: impl Into<String>) -> Self {
+        self.finalizer = Some(name.into());
+        self
+    }
+
+    /// Adds one kind that is read, owned or contributed to.
+    pub fn touches(mut self, touch: Touch) -> Self {
+        self.touches.push(touch);
+        self
+    }
+}
+
+/// Which resources a controller is for. What is given must all hold.
+#[derive(Clone, Debug, Default, Serialize)]
+struct Filter {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    annotation: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    labels: Option<String>,
+}
+
+impl Filter {
+    fn is_empty(&self) -> bool {
+        self.annotation.is_none() && self.labels.is_none()
+    }
+}
+
+/// A kind that a controller touches, and how.
+#[derive(Clone, Debug, Serialize)]
+#[must_use]
+pub struct Touch {
+    pub(crate) kind: Kind,
+    pub(crate) access: Vec<Access>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) fields: Vec<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    labels: Option<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    namespaces: Vec<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    names: Vec<String>,
+    #[serde(skip_serializing_if = "core::ops::Not::not")]
+    optional: bool,
+}
+
+/// How a kind is touched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Access {
+    Read,
+    Owned,
+    Contributed,
+}
+
+impl Touch {
+    /// A kind that is touched; say how with the methods below.
+    pub fn new(kind: Kind) -> Self {
+        Self {
+            kind,
+            access: Vec::new(),
+            fields: Vec::new(),
+            labels: None,
+            namespaces: Vec::new(),
+            names: Vec::new(),
+            optional: false,
+        }
+    }
+
+    /// As [`new`](Self::new), for the kind of a type.
+    pub fn of<T: Resource>() -> Self {
+        Self::new(T::KIND)
+    }
+
+    /// Objects of this kind are made and kept.
+    pub fn owned(self) -> Self {
+        self.access(Access::Owned)
+    }
+
+    /// Fields are contributed to objects of this kind that are someone else's.
+    pub fn contributed(self) -> Self {
+        self.access(Access::Contributed)
+    }
+
+    /// Objects of this kind are read, and of them these fields (as in [`ControllerManifest::fields`]) beside metadata.
+    pub fn read(mut self, fields: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        self.fields.extend(fields.into_iter().map(Into::into));
+        self.access(Access::Read)
+    }
+
+    /// Only objects that this label selector matches.
+    pub fn with_labels(mut self, selector: impl Into<String>) -> Self {
+        self.labels = Some(selector.into());
+        self
+    }
+
+    /// Only objects in these namespaces.
+    pub fn in_namespaces(mut self, namespaces: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        self.namespaces.extend(namespaces.into_iter().map(Into::into));
+        self
+    }
+
+    /// Only objects with these names.
+    pub fn named(mut self, names: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        self.names.extend(names.into_iter().map(Into::into));
+        self
+    }
+
+    /// The kind need not be served by the cluster: then it reads as empty.
+    pub fn optional(mut self) -> Self {
+        self.optional = true;
+        self
+    }
+
+    fn access(mut self, access: Access) -> Self {
+        if !self.access.contains(&access) {
+            self.access.push(access);
+        }
+        self
+    }
+}

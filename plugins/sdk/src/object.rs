@@ -1,0 +1,141 @@
+//! Owns how a plugin names kinds and reads the metadata that all objects have.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// A Kubernetes kind; the core group is "".
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+pub struct Kind {
+    /// The API group, for example `apps`; empty for the core group.
+    pub group: &'static str,
+    /// The version, for example `v1`.
+    pub version: &'static str,
+    /// The kind, for example `Deployment`.
+    pub kind: &'static str,
+}
+
+impl Kind {
+    /// A kind from its group, version and name.
+    ///
+    /// ```
+    /// use pilothouse_plugin::Kind;
+    ///
+    /// const DEPLOYMENT: Kind = Kind::new("apps", "v1", "Deployment");
+    /// assert_eq!(DEPLOYMENT.api_version(), "apps/v1");
+    /// assert_eq!(Kind::new("", "v1", "Service").to_string(), "v1 Service");
+    /// ```
+    pub const fn new(group: &'static str, version: &'static str, kind: &'static str) -> Self {
+        Self { group, version, kind }
+    }
+
+    /// The `apiVersion` of objects of this kind.
+    pub fn api_version(&self) -> String {
+        if self.group.is_empty() {
+            self.version.to_owned()
+        } else {
+            format!("{}/{}", self.group, self.version)
+        }
+    }
+
+    /// Whether an object with this `apiVersion` and `kind` is of this kind.
+    pub(crate) fn is(&self, api_version: &str, kind: &str) -> bool {
+        let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+        self.kind == kind && self.version == version && self.group == group
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if !self.group.is_empty() {
+            write!(formatter, "{}/", self.group)?;
+        }
+        write!(formatter, "{} {}", self.version, self.kind)
+    }
+}
+
+/// A Rust type that is the form of a Kubernetes kind.
+///
+/// The type lists the fields that the plugin looks at; everything else of the object is skipped when it is read.
+///
+/// ```
+/// use pilothouse_plugin::{Kind, ObjectMeta, Resource};
+///
+/// #[derive(serde::Deserialize)]
+/// struct AppService {
+///     metadata: ObjectMeta,
+///     spec: AppServiceSpec,
+/// }
+///
+/// #[derive(serde::Deserialize)]
+/// struct AppServiceSpec {
+///     size: u32,
+/// }
+///
+/// impl Resource for AppService {
+///     const KIND: Kind = Kind::new("kosmos.io", "v1", "AppService");
+/// }
+/// ```
+pub trait Resource {
+    /// The kind that the type is the form of.
+    const KIND: Kind;
+}
+
+#[cfg(feature = "k8s-openapi")]
+impl<T: k8s_openapi::Resource> Resource for T {
+    const KIND: Kind = Kind::new(T::GROUP, T::VERSION, T::KIND);
+}
+
+/// The metadata that plugins look at, without what the host keeps for itself.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+#[non_exhaustive]
+pub struct ObjectMeta {
+    /// The object's name.
+    pub name: String,
+    /// The object's namespace; none for kinds that live in the cluster's scope.
+    pub namespace: Option<String>,
+    /// The server's identity of the object: another object of the same name has another.
+    pub uid: String,
+    /// Counts the changes of the spec.
+    pub generation: i64,
+    /// When the server made the object, RFC 3339.
+    pub creation_timestamp: Option<String>,
+    /// When the object was asked to go, RFC 3339; none while it lives.
+    pub deletion_timestamp: Option<String>,
+    /// The object's labels.
+    pub labels: BTreeMap<String, String>,
+    /// The object's annotations.
+    pub annotations: BTreeMap<String, String>,
+    /// Who owns the object.
+    pub owner_references: Vec<OwnerReference>,
+}
+
+impl ObjectMeta {
+    /// Whether the object is one that the owner with this uid controls, that is, one of our own children.
+    ///
+    /// Look before taking anything over from an object that is found by its name: it can be somebody else's.
+    pub fn is_controlled_by(&self, uid: &str) -> bool {
+        self.owner_references
+            .iter()
+            .any(|owner| owner.controller && owner.uid == uid)
+    }
+}
+
+/// One owner of an object.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+#[non_exhaustive]
+pub struct OwnerReference {
+    /// The owner's `apiVersion`.
+    pub api_version: String,
+    /// The owner's kind.
+    pub kind: String,
+    /// The owner's name.
+    pub name: String,
+    /// The owner's uid.
+    pub uid: String,
+    /// Whether this owner is the one that manages the object.
+    pub controller: bool,
+}

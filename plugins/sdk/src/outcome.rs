@@ -1,0 +1,329 @@
+//! Owns the answer of a reconcile: the builder of what should exist, and the failures with their blame.
+
+use std::time::Duration;
+
+use serde::Serialize;
+
+use crate::raw::types;
+
+/// What should exist for a resource, and what is to be said about it.
+///
+/// The objects are complete: what an earlier answer asked for and this one does not goes.
+///
+/// ```
+/// use pilothouse_plugin::{Condition, Lifecycle, Outcome};
+/// use serde_json::json;
+/// use std::time::Duration;
+///
+/// let outcome = Outcome::new()
+///     .owned(json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "settings", "namespace": "default"}}))
+///     .owned_with(
+///         json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "seed", "namespace": "default"}}),
+///         Lifecycle { create_only: true, keep: true, ..Lifecycle::default() },
+///     )
+///     .status(json!({"url": "https://example.com"}))
+///     .condition(Condition::yes("Available", "AllReplicasReady", "3 of 3 replicas are ready"))
+///     .requeue_after(Duration::from_secs(60));
+/// # drop(outcome);
+/// ```
+#[derive(Debug, Default)]
+#[must_use = "an outcome does something only when it is returned"]
+pub struct Outcome {
+    desired: Vec<types::Desired>,
+    status: Option<String>,
+    conditions: Vec<Condition>,
+    events: Vec<Event>,
+    requeue_after: Option<Duration>,
+    /// Why a part could not be made JSON; reported instead of the outcome.
+    broken: Option<String>,
+}
+
+impl Outcome {
+    /// Nothing should exist, and there is nothing to say.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// An object that is ours: it gets an owner reference, its fields are kept as given, and it is deleted once it is
+    /// no longer asked for.
+    pub fn owned(self, object: impl Serialize) -> Self {
+        self.owned_with(object, Lifecycle::default())
+    }
+
+    /// As [`owned`](Self::owned), with exceptions to the object's life.
+    pub fn owned_with(self, object: impl Serialize, lifecycle: Lifecycle) -> Self {
+        self.desire(object, types::Ownership::Owned, lifecycle)
+    }
+
+    /// Fields of an object that is someone else's and must exist. They go once they are no longer asked for; fields that
+    /// others have set are never overwritten.
+    pub fn contributed(self, object: impl Serialize) -> Self {
+        self.desire(object, types::Ownership::Contributed, Lifecycle::default())
+    }
+
+    /// The resource's status, without conditions, unless they are taken over from a child. `null` is no status.
+    pub fn status(mut self, status: impl Serialize) -> Self {
+        self.status = self.json("the status", &status).filter(|status| status != "null");
+        self
+    }
+
+    /// A condition of the resource. The host keeps its lastTransitionTime and observedGeneration.
+    pub fn condition(mut self, condition: Condition) -> Self {
+        self.conditions.push(condition);
+        self
+    }
+
+    /// Something to tell about the resource. The host drops repetitions.
+    pub fn event(mut self, event: Event) -> Self {
+        self.events.push(event);
+        self
+    }
+
+    /// Reconcile again after this time even if nothing changes. Ask the [`Cluster`](crate::Cluster) for the time where
+    /// that is what the answer depends on.
+    pub fn requeue_after(mut self, delay: Duration) -> Self {
+        self.requeue_after = Some(delay);
+        self
+    }
+
+    fn desire(mut self, object: impl Serialize, ownership: types::Ownership, lifecycle: Lifecycle) -> Self {
+        let what = format!("desired object {}", self.desired.len());
+        if let Some(object) = self.json(&what, &object) {
+            self.desired.push(types::Desired {
+                object,
+                ownership,
+                lifecycle: lifecycle.lower(),
+            });
+        }
+        self
+    }
+
+    fn json(&mut self, what: &str, value: &impl Serialize) -> Option<String> {
+        match serde_json::to_string(value) {
+            Ok(json) => Some(json),
+            Err(error) => {
+                self.broken
+                    .get_or_insert_with(|| format!("{what} cannot be written as JSON: {error}"));
+                None
+            }
+        }
+    }
+
+    /// The outcome in the contract's words.
+    pub(crate) fn lower(self) -> Result<types::Outcome, Failure> {
+        let Self {
+            desired,
+            status,
+            conditions,
+            events,
+            requeue_after,
+            broken,
+        } = self;
+        if let Some(broken) = broken {
+            return Err(Failure::Permanent(broken));
+        }
+        Ok(types::Outcome {
+            desired,
+            status,
+            conditions: conditions.into_iter().map(Condition::lower).collect(),
+            events: events.into_iter().map(Event::lower).collect(),
+            requeue_after: requeue_after.map(|delay| u64::try_from(delay.as_millis()).unwrap_or(u64::MAX)),
+            extensions: None,
+        })
+    }
+}
+
+/// Exceptions to the life of an owned object.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Lifecycle {
+    /// Made when absent, then never changed.
+    pub create_only: bool,
+    /// Left in place when it is no longer asked for, and when the resource goes.
+    pub keep: bool,
+    /// Deleted and made again where a changed field is immutable.
+    pub replace: bool,
+}
+
+impl Lifecycle {
+    fn lower(self) -> types::Lifecycle {
+        let Self {
+            create_only,
+            keep,
+            replace,
+        } = self;
+        [
+            (create_only, types::Lifecycle::CREATE_ONLY),
+            (keep, types::Lifecycle::KEEP),
+            (replace, types::Lifecycle::REPLACE),
+        ]
+        .into_iter()
+        .filter(|(set, _)| *set)
+        .fold(types::Lifecycle::empty(), |all, (_, flag)| all | flag)
+    }
+}
+
+/// Whether a condition holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ConditionStatus {
+    /// It holds.
+    Yes,
+    /// It does not hold.
+    No,
+    /// It cannot be said.
+    Unknown,
+}
+
+/// One condition of a resource's status.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Condition {
+    /// The condition's type, for example `Available`.
+    pub name: String,
+    /// Whether it holds.
+    pub status: ConditionStatus,
+    /// Why, in one CamelCase word for programs.
+    pub reason: String,
+    /// Why, in a sentence for people.
+    pub message: String,
+}
+
+impl Condition {
+    /// A condition that holds.
+    pub fn yes(name: impl Into<String>, reason: impl Into<String>, message: impl Into<String>) -> Self {
+        Self::new(name, ConditionStatus::Yes, reason, message)
+    }
+
+    /// A condition that does not hold.
+    pub fn no(name: impl Into<String>, reason: impl Into<String>, message: impl Into<String>) -> Self {
+        Self::new(name, ConditionStatus::No, reason, message)
+    }
+
+    /// A condition of which nothing can be said.
+    pub fn unknown(name: impl Into<String>, reason: impl Into<String>, message: impl Into<String>) -> Self {
+        Self::new(name, ConditionStatus::Unknown, reason, message)
+    }
+
+    /// A condition with the given status.
+    pub fn new(
+        name: impl Into<String>,
+        status: ConditionStatus,
+        reason: impl Into<String>,
+        message: impl Into<String>,
+    ) -> Self {
+        Self {
+            name: name.into(),
+            status,
+            reason: reason.into(),
+            message: message.into(),
+        }
+    }
+
+    fn lower(self) -> types::Condition {
+        let Self {
+            name,
+            status,
+            reason,
+            message,
+        } = self;
+        let status = match status {
+            ConditionStatus::Yes => types::ConditionStatus::Yes,
+            ConditionStatus::No => types::ConditionStatus::No,
+            ConditionStatus::Unknown => types::ConditionStatus::Unknown,
+        };
+        types::Condition {
+            name,
+            status,
+            reason,
+            message,
+        }
+    }
+}
+
+/// How serious an event is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Severity {
+    /// Something happened as it should.
+    Normal,
+    /// Somebody should look.
+    Warning,
+}
+
+/// Something to tell about a resource.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Event {
+    /// How serious it is.
+    pub severity: Severity,
+    /// What happened, in one CamelCase word for programs.
+    pub reason: String,
+    /// What happened, in a sentence for people.
+    pub message: String,
+}
+
+impl Event {
+    /// Something happened as it should.
+    pub fn normal(reason: impl Into<String>, message: impl Into<String>) -> Self {
+        Self {
+            severity: Severity::Normal,
+            reason: reason.into(),
+            message: message.into(),
+        }
+    }
+
+    /// Somebody should look.
+    pub fn warning(reason: impl Into<String>, message: impl Into<String>) -> Self {
+        Self {
+            severity: Severity::Warning,
+            reason: reason.into(),
+            message: message.into(),
+        }
+    }
+
+    fn lower(self) -> types::Event {
+        let Self {
+            severity,
+            reason,
+            message,
+        } = self;
+        let severity = match severity {
+            Severity::Normal => types::Severity::Normal,
+            Severity::Warning => types::Severity::Warning,
+        };
+        types::Event {
+            severity,
+            reason,
+            message,
+        }
+    }
+}
+
+/// Why a resource could not be reconciled. A failure never removes anything.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Failure {
+    /// Try again, with back-off.
+    #[error("{0}")]
+    Transient(String),
+    /// Do not try again until the resource, the configuration or something that was read has changed.
+    #[error("{0}")]
+    Permanent(String),
+}
+
+impl Failure {
+    /// A failure that may go away by itself. Name the object, the cause, and what to do.
+    pub fn transient(message: impl ToString) -> Self {
+        Self::Transient(message.to_string())
+    }
+
+    /// A failure that stays until something changes. Name the object, the cause, and what to do.
+    pub fn permanent(message: impl ToString) -> Self {
+        Self::Permanent(message.to_string())
+    }
+
+    #[cfg(target_family = "wasm")]
+    pub(crate) fn lower(self) -> types::Failure {
+        match self {
+            Self::Transient(message) => types::Failure::Transient(message),
+            Self::Permanent(message) => types::Failure::Permanent(message),
+        }
+    }
+}

@@ -1,0 +1,190 @@
+//! Owns what an author writes: a plugin, its controllers, and what each is called with.
+
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+
+use crate::cluster::Cluster;
+use crate::dispatch::Call;
+use crate::manifest::Manifest;
+use crate::object::{Kind, Resource};
+use crate::outcome::{Failure, Outcome};
+
+/// A plugin: what it is, and which controllers it has.
+///
+/// A plugin of one kind is its own controller; one of several names them in a tuple:
+///
+/// ```
+/// # use pilothouse_plugin::*;
+/// # #[derive(serde::Deserialize)] struct ReverseProxy {}
+/// # #[derive(serde::Deserialize)] struct TcpReverseProxy {}
+/// # impl Resource for ReverseProxy { const KIND: Kind = Kind::new("nginx.lin2ur.cn", "v1", "ReverseProxy"); }
+/// # impl Resource for TcpReverseProxy { const KIND: Kind = Kind::new("nginx.lin2ur.cn", "v1", "TCPReverseProxy"); }
+/// #[derive(Default, serde::Deserialize)]
+/// struct Settings {}
+///
+/// struct Nginx;
+/// struct Http;
+/// struct Tcp;
+///
+/// impl Plugin for Nginx {
+///     type Config = Settings;
+///     type Controllers = (Http, Tcp);
+///
+///     fn manifest(_: &Settings) -> Manifest {
+///         Manifest::new("reverse-proxy", "0.1.0", "An nginx for each proxy.")
+///             .controller(ControllerManifest::of::<ReverseProxy>("http").fields([".spec"]))
+///             .controller(ControllerManifest::of::<TcpReverseProxy>("tcp").fields([".spec"]))
+///     }
+/// }
+///
+/// impl Controller for Http {
+///     type Config = Settings;
+///     type Object = ReverseProxy;
+///
+///     fn reconcile(_: Request<ReverseProxy, Settings>, _: &Cluster) -> Result<Outcome, Failure> {
+///         Ok(Outcome::new())
+///     }
+/// }
+///
+/// impl Controller for Tcp {
+///     type Config = Settings;
+///     type Object = TcpReverseProxy;
+///
+///     fn reconcile(_: Request<TcpReverseProxy, Settings>, _: &Cluster) -> Result<Outcome, Failure> {
+///         Ok(Outcome::new())
+///     }
+/// }
+///
+/// pilothouse_plugin::export!(Nginx);
+/// # fn main() {}
+/// ```
+pub trait Plugin {
+    /// The plugin's configuration; [`NoConfig`] where there is none. Its `Default` is what holds when an installation
+    /// gives no configuration.
+    type Config: DeserializeOwned + Default;
+
+    /// The plugin's controllers: one [`Controller`], or a tuple of up to eight.
+    type Controllers: Controllers<Self::Config>;
+
+    /// What the plugin is and what it may touch, under this configuration.
+    fn manifest(config: &Self::Config) -> Manifest;
+
+    /// Why this configuration can't be used, by field. What its type says is already checked.
+    fn check(_config: &Self::Config) -> Result<(), String> {
+        Ok(())
+    }
+}
+
+/// The logic for one kind: from a resource to what should exist for it.
+///
+/// It is a pure function: the same resource, configuration and answers of the cluster give the same outcome.
+pub trait Controller {
+    /// The plugin's configuration.
+    type Config;
+
+    /// The kind, as a type that lists the fields that are looked at.
+    type Object: Resource + DeserializeOwned;
+
+    /// What should exist for the resource, or why that can't be said.
+    fn reconcile(request: Request<Self::Object, Self::Config>, cluster: &Cluster) -> Result<Outcome, Failure>;
+}
+
+/// What a controller is called with.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Request<Object, Config = NoConfig> {
+    /// The resource.
+    pub object: Object,
+    /// The plugin's configuration.
+    pub config: Config,
+    /// Failures in a row before this call.
+    pub attempt: u32,
+}
+
+impl<Object, Config> Request<Object, Config> {
+    /// A first call; for tests that call a controller directly.
+    pub fn new(object: Object, config: Config) -> Self {
+        Self {
+            object,
+            config,
+            attempt: 0,
+        }
+    }
+
+    /// The same after this many failures.
+    #[must_use]
+    pub fn after_failures(self, attempt: u32) -> Self {
+        Self { attempt, ..self }
+    }
+}
+
+/// The configuration of a plugin that takes none; giving it any member is an error.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NoConfig {}
+
+/// The controllers of a plugin: any [`Controller`], or a tuple of up to eight of them.
+pub trait Controllers<Config> {
+    /// The kinds that are reconciled.
+    #[doc(hidden)]
+    fn kinds(kinds: &mut Vec<Kind>);
+
+    /// Answers the call if the object is of a kind that is reconciled here.
+    #[doc(hidden)]
+    fn reconcile(call: &Call<'_>, config: Config, cluster: &Cluster) -> Result<Result<Outcome, Failure>, Config>;
+}
+
+impl<C: Controller> Controllers<C::Config> for C {
+    fn kinds(kinds: &mut Vec<Kind>) {
+        kinds.push(C::Object::KIND);
+    }
+
+    fn reconcile(call: &Call<'_>, config: C::Config, cluster: &Cluster) -> Result<Result<Outcome, Failure>, C::Config> {
+        if !call.is_for(&C::Object::KIND) {
+            return Err(config);
+        }
+        Ok(call.object().and_then(|object| {
+            C::reconcile(
+                Request {
+                    object,
+                    config,
+                    attempt: call.attempt(),
+                },
+                cluster,
+            )
+        }))
+    }
+}
+
+macro_rules! controllers_of_tuple {
+    ($($controller:ident)+) => {
+        impl<Config, $($controller: Controllers<Config>),+> Controllers<Config> for ($($controller,)+) {
+            fn kinds(kinds: &mut Vec<Kind>) {
+                $($controller::kinds(kinds);)+
+            }
+
+            fn reconcile(
+                call: &Call<'_>,
+                config: Config,
+                cluster: &Cluster,
+            ) -> Result<Result<Outcome, Failure>, Config> {
+                $(
+                    let config = match <$controller as Controllers<Config>>::reconcile(call, config, cluster) {
+                        Err(config) => config,
+                        answered => return answered,
+                    };
+                )+
+                Err(config)
+            }
+        }
+    };
+}
+
+controllers_of_tuple!(A);
+controllers_of_tuple!(A B);
+controllers_of_tuple!(A B C);
+controllers_of_tuple!(A B C D);
+controllers_of_tuple!(A B C D E);
+controllers_of_tuple!(A B C D E F);
+controllers_of_tuple!(A B C D E F G);
+controllers_of_tuple!(A B C D E F G H);

@@ -1,0 +1,164 @@
+//! Owns an outcome as tests look at it: parsed, and with words for what is missing.
+
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::outcome::{Condition, ConditionStatus, Event, Failure, Lifecycle, Outcome, Severity};
+use crate::raw::types;
+
+/// What a plugin answered.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct Answer {
+    /// The objects that should exist.
+    pub desired: Vec<DesiredObject>,
+    /// The status.
+    pub status: Option<Value>,
+    /// The conditions.
+    pub conditions: Vec<Condition>,
+    /// The events.
+    pub events: Vec<Event>,
+    /// When to run again even if nothing changes.
+    pub requeue_after: Option<Duration>,
+}
+
+/// One object that should exist.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct DesiredObject {
+    /// The object.
+    pub object: Value,
+    /// Whose it is.
+    pub ownership: Ownership,
+    /// Exceptions to its life.
+    pub lifecycle: Lifecycle,
+}
+
+/// Whose an object is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ownership {
+    /// Ours.
+    Owned,
+    /// Someone else's; only the given fields are ours.
+    Contributed,
+}
+
+impl Answer {
+    /// What a controller that was called directly has answered.
+    pub fn of(outcome: Outcome) -> Result<Self, Failure> {
+        outcome.lower().map(Self::read)
+    }
+
+    /// The desired object of this kind and name.
+    ///
+    /// # Panics
+    ///
+    /// When there is none; the message lists those that there are.
+    pub fn object(&self, kind: &str, name: &str) -> &Value {
+        let is = |object: &&Value| object["kind"] == kind && object["metadata"]["name"] == name;
+        self.desired
+            .iter()
+            .map(|desired| &desired.object)
+            .find(is)
+            .unwrap_or_else(|| {
+                panic!("the answer has no {kind} {name}; it has {:?}", self.objects());
+            })
+    }
+
+    /// The desired objects as `Kind name`, in order.
+    pub fn objects(&self) -> Vec<String> {
+        let text = |value: &Value| value.as_str().unwrap_or("?").to_owned();
+        let named = |object: &Value| format!("{} {}", text(&object["kind"]), text(&object["metadata"]["name"]));
+        self.desired.iter().map(|desired| named(&desired.object)).collect()
+    }
+
+    /// The condition of this name.
+    pub fn condition(&self, name: &str) -> Option<&Condition> {
+        self.conditions.iter().find(|condition| condition.name == name)
+    }
+
+    pub(super) fn read(outcome: types::Outcome) -> Self {
+        let types::Outcome {
+            desired,
+            status,
+            conditions,
+            events,
+            requeue_after,
+            extensions: _,
+        } = outcome;
+        let json = |text: String| -> Value { serde_json::from_str(&text).expect("serde_json has written it") };
+        Self {
+            desired: desired
+                .into_iter()
+                .map(
+                    |types::Desired {
+                         object,
+                         ownership,
+                         lifecycle,
+                     }| DesiredObject {
+                        object: json(object),
+                        ownership: match ownership {
+                            types::Ownership::Owned => Ownership::Owned,
+                            types::Ownership::Contributed => Ownership::Contributed,
+                        },
+                        lifecycle: Lifecycle {
+                            create_only: has(lifecycle, types::Lifecycle::CREATE_ONLY),
+                            keep: has(lifecycle, types::Lifecycle::KEEP),
+                            replace: has(lifecycle, types::Lifecycle::REPLACE),
+                        },
+                    },
+                )
+                .collect(),
+            status: status.map(json),
+            conditions: conditions
+                .into_iter()
+                .map(
+                    |types::Condition {
+                         name,
+                         status,
+                         reason,
+                         message,
+                     }| {
+                        let status = match status {
+                            types::ConditionStatus::Yes => ConditionStatus::Yes,
+                            types::ConditionStatus::No => ConditionStatus::No,
+                            types::ConditionStatus::Unknown => ConditionStatus::Unknown,
+                        };
+                        Condition {
+                            name,
+                            status,
+                            reason,
+                            message,
+                        }
+                    },
+                )
+                .collect(),
+            events: events
+                .into_iter()
+                .map(
+                    |types::Event {
+                         severity,
+                         reason,
+                         message,
+                     }| {
+                        let severity = match severity {
+                            types::Severity::Normal => Severity::Normal,
+                            types::Severity::Warning => Severity::Warning,
+                        };
+                        Event {
+                            severity,
+                            reason,
+                            message,
+                        }
+                    },
+                )
+                .collect(),
+            requeue_after: requeue_after.map(Duration::from_millis),
+        }
+    }
+}
+
+fn has(lifecycle: types::Lifecycle, flag: types::Lifecycle) -> bool {
+    lifecycle.bits() & flag.bits() != 0
+}

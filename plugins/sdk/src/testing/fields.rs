@@ -1,0 +1,124 @@
+//! Owns field paths as manifests and queries have them: `.spec.ports[].port`, `.metadata.annotations["a.b/c"]`, `.`.
+
+use serde_json::{Map, Value};
+
+/// A parsed path.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct FieldPath(Vec<Step>);
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Step {
+    Member(String),
+    Each,
+}
+
+impl FieldPath {
+    /// Reads a path, or says why it is none.
+    pub(super) fn parse(text: &str) -> Result<Self, String> {
+        let wrong = || format!("{text:?} is no field path; paths look like .spec.ports[].port or .a[\"b.c/d\"]");
+        if text == "." {
+            return Ok(Self(Vec::new()));
+        }
+        let mut steps = Vec::new();
+        let mut rest = text;
+        while !rest.is_empty() {
+            if let Some(quoted) = rest.strip_prefix("[\"") {
+                let (name, after) = quoted.split_once("\"]").ok_or_else(wrong)?;
+                steps.push(Step::Member(name.to_owned()));
+                rest = after;
+            } else if let Some(after) = rest.strip_prefix("[]") {
+                steps.push(Step::Each);
+                rest = after;
+            } else {
+                let name = rest.strip_prefix('.').ok_or_else(wrong)?;
+                let end = name.find(['.', '[']).unwrap_or(name.len());
+                if end == 0 {
+                    return Err(wrong());
+                }
+                steps.push(Step::Member(name[..end].to_owned()));
+                rest = &name[end..];
+            }
+        }
+        if let Some(Step::Member(_)) = steps.first() {
+            Ok(Self(steps))
+        } else {
+            Err(wrong())
+        }
+    }
+
+    /// Whether what the other path leads to is, or is in, what this one leads to.
+    pub(super) fn covers(&self, other: &Self) -> bool {
+        other.0.starts_with(&self.0)
+    }
+
+    /// Whether any value that the path leads to has this text.
+    pub(super) fn has_value(&self, object: &Value, text: &str) -> bool {
+        fn any(value: &Value, steps: &[Step], text: &str) -> bool {
+            match steps {
+                [] => match value {
+                    Value::String(string) => string == text,
+                    Value::Number(number) => number.to_string() == text,
+                    Value::Bool(bool) => text == if *bool { "true" } else { "false" },
+                    Value::Null | Value::Array(_) | Value::Object(_) => false,
+                },
+                [Step::Member(name), rest @ ..] => value.get(name).is_some_and(|value| any(value, rest, text)),
+                [Step::Each, rest @ ..] => value
+                    .as_array()
+                    .is_some_and(|items| items.iter().any(|item| any(item, rest, text))),
+            }
+        }
+        any(object, &self.0, text)
+    }
+}
+
+/// What is left of an object for one who has declared these paths: them, and what all objects have.
+pub(super) fn visible(object: &Value, paths: &[FieldPath]) -> Value {
+    let always = ["apiVersion", "kind", "metadata"].map(|name| FieldPath(vec![Step::Member(name.to_owned())]));
+    let all: Vec<&[Step]> = paths.iter().chain(&always).map(|path| path.0.as_slice()).collect();
+    let mut visible = keep(object, &all).unwrap_or_default();
+    if let Some(metadata) = visible.get_mut("metadata").and_then(Value::as_object_mut) {
+        metadata.remove("resourceVersion");
+        metadata.remove("managedFields");
+    }
+    visible
+}
+
+fn keep(value: &Value, paths: &[&[Step]]) -> Option<Value> {
+    if paths.iter().any(|path| path.is_empty()) {
+        return Some(value.clone());
+    }
+    match value {
+        Value::Object(members) => {
+            let kept: Map<_, _> = members
+                .iter()
+                .filter_map(|(name, member)| {
+                    let below: Vec<_> = paths.iter().filter_map(|path| below_member(path, name)).collect();
+                    if below.is_empty() {
+                        None
+                    } else {
+                        keep(member, &below).map(|kept| (name.clone(), kept))
+                    }
+                })
+                .collect();
+            Some(Value::Object(kept))
+        }
+        Value::Array(items) => {
+            let below: Vec<_> = paths
+                .iter()
+                .filter_map(|path| path.strip_prefix(&[Step::Each]))
+                .collect();
+            Some(Value::Array(
+                items.iter().filter_map(|item| keep(item, &below)).collect(),
+            ))
+        }
+        // The path leads on where the object has a plain value: nothing of it was declared.
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => None,
+    }
+}
+
+fn below_member<'a>(path: &'a [Step], name: &str) -> Option<&'a [Step]> {
+    match path {
+        [Step::Member(member), rest @ ..] if member == name => Some(rest),
+        _ => None,
+    }
+}

@@ -1,0 +1,158 @@
+//! Owns what a manifest allows, so that a test fails where the host would refuse.
+
+use serde_json::Value;
+
+use super::answer::{DesiredObject, Ownership};
+use super::fields::{self, FieldPath};
+use super::{kind_key, selector, shown};
+use crate::raw::types;
+
+/// What the controller of one kind may see and touch.
+#[derive(Debug)]
+pub(super) struct Grants {
+    fields: Vec<FieldPath>,
+    touches: Vec<Touch>,
+}
+
+/// A kind that may be touched.
+#[derive(Debug)]
+pub(super) struct Touch {
+    kind: Value,
+    access: Vec<String>,
+    fields: Vec<FieldPath>,
+    labels: Option<String>,
+    namespaces: Vec<String>,
+    names: Vec<String>,
+}
+
+impl Grants {
+    /// What the manifest's controller for an object's kind declares; none when there is no such controller.
+    pub(super) fn of(manifest: &Value, object: &Value) -> Option<Self> {
+        let controllers = manifest["controllers"].as_array()?;
+        let controller = controllers
+            .iter()
+            .find(|controller| is_of(object, &controller["kind"]))?;
+        let touches = controller["touches"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .map(|touch| Touch {
+                kind: touch["kind"].clone(),
+                access: texts(&touch["access"]),
+                fields: paths(&touch["fields"]),
+                labels: touch["labels"].as_str().map(str::to_owned),
+                namespaces: texts(&touch["namespaces"]),
+                names: texts(&touch["names"]),
+            });
+        Some(Self {
+            fields: paths(&controller["fields"]),
+            touches: touches.collect(),
+        })
+    }
+
+    /// The object that is reconciled, as the plugin sees it.
+    pub(super) fn visible_of_primary(&self, object: &Value) -> Value {
+        fields::visible(object, &self.fields)
+    }
+
+    /// The declaration under which a kind is read.
+    pub(super) fn readable(&self, kind: &types::Kind) -> &Touch {
+        let types::Kind {
+            group,
+            version,
+            kind: name,
+        } = kind;
+        let wanted = serde_json::json!({"group": group, "version": version, "kind": name});
+        self.touches
+            .iter()
+            .find(|touch| touch.kind == wanted && touch.allows("read"))
+            .unwrap_or_else(|| {
+                panic!(
+                    "{} is read, and the manifest does not declare it: add .read(..)",
+                    shown(kind)
+                )
+            })
+    }
+
+    /// Checks that the kind of a desired object is declared.
+    pub(super) fn check_desired(&self, desired: &DesiredObject) {
+        let access = match desired.ownership {
+            Ownership::Owned => "owned",
+            Ownership::Contributed => "contributed",
+        };
+        let object = &desired.object;
+        let declared = self
+            .touches
+            .iter()
+            .any(|touch| is_of(object, &touch.kind) && touch.allows(access));
+        assert!(
+            declared,
+            "the answer has this object as {access}, which the manifest does not declare: {object}"
+        );
+    }
+}
+
+impl Touch {
+    /// What the plugin sees of an object; nothing where it is outside of what is declared.
+    pub(super) fn visible(&self, object: &Value) -> Option<Value> {
+        let listed = |list: &[String], text: &Value| {
+            list.is_empty() || text.as_str().is_some_and(|text| list.iter().any(|one| one == text))
+        };
+        let metadata = &object["metadata"];
+        let visible = listed(&self.namespaces, &metadata["namespace"])
+            && listed(&self.names, &metadata["name"])
+            && self
+                .labels
+                .as_deref()
+                .is_none_or(|labels| selector::matches(labels, object));
+        visible.then(|| fields::visible(object, &self.fields))
+    }
+
+    /// Checks that an object of this name may be read.
+    pub(super) fn check_name(&self, namespace: Option<&str>, name: &str) {
+        let allowed = |list: &[String], text: &str| list.is_empty() || list.iter().any(|one| one == text);
+        assert!(
+            allowed(&self.names, name) && namespace.is_none_or(|namespace| allowed(&self.namespaces, namespace)),
+            "{name} in {namespace:?} is read, and the manifest declares only {:?} in {:?}",
+            self.names,
+            self.namespaces
+        );
+    }
+
+    /// Checks that objects may be found by this field.
+    pub(super) fn check_field(&self, path: &str) {
+        let wanted = FieldPath::parse(path).unwrap_or_else(|error| panic!("{error}"));
+        let metadata = FieldPath::parse(".metadata").expect("this is a path");
+        let declared = self.fields.iter().chain([&metadata]).any(|field| field.covers(&wanted));
+        assert!(
+            declared,
+            "objects are found by {path}, which the manifest does not declare: add it to .read(..)"
+        );
+    }
+
+    fn allows(&self, access: &str) -> bool {
+        self.access.iter().any(|one| one == access)
+    }
+}
+
+fn is_of(object: &Value, kind: &Value) -> bool {
+    let (Some(api_version), Some(name)) = (object["apiVersion"].as_str(), object["kind"].as_str()) else {
+        return false;
+    };
+    let (group, version, name) = kind_key(api_version, name);
+    kind["group"] == group && kind["version"] == version && kind["kind"] == name
+}
+
+fn texts(list: &Value) -> Vec<String> {
+    list.as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_str)
+        .map(str::to_owned)
+        .collect()
+}
+
+fn paths(list: &Value) -> Vec<FieldPath> {
+    let parse = |path: String| FieldPath::parse(&path).unwrap_or_else(|error| panic!("in the manifest: {error}"));
+    texts(list).into_iter().map(parse).collect()
+}

@@ -1,0 +1,372 @@
+//! Stands in for the host in native tests: a cluster of objects given as JSON, with the manifest's rules in force.
+//!
+//! A plugin is called as the host calls it, from JSON to JSON. It sees only the fields that its manifest declares, so
+//! one that is forgotten there is missed in a test and not in a cluster:
+//!
+//! ```
+//! use pilothouse_plugin::testing::FakeCluster;
+//! # use pilothouse_plugin::*;
+//! # use serde_json::json;
+//! # struct Greeter;
+//! # #[derive(serde::Deserialize)] struct Greeting { metadata: ObjectMeta, spec: Spec }
+//! # #[derive(serde::Deserialize)] struct Spec { text: String }
+//! # impl Resource for Greeting { const KIND: Kind = Kind::new("example.com", "v1", "Greeting"); }
+//! # impl Plugin for Greeter {
+//! #     type Config = NoConfig;
+//! #     type Controllers = Self;
+//! #     fn manifest(_: &NoConfig) -> Manifest {
+//! #         Manifest::new("greeter", "0.1.0", "Greets.").controller(
+//! #             ControllerManifest::of::<Greeting>("greeter").fields([".spec"]),
+//! #         )
+//! #     }
+//! # }
+//! # impl Controller for Greeter {
+//! #     type Config = NoConfig;
+//! #     type Object = Greeting;
+//! #     fn reconcile(request: Request<Greeting>, _: &Cluster) -> Result<Outcome, Failure> {
+//! #         Ok(Outcome::new().status(json!({"said": request.object.spec.text})))
+//! #     }
+//! # }
+//! let greeting = json!({
+//!     "apiVersion": "example.com/v1", "kind": "Greeting",
+//!     "metadata": {"name": "hello", "namespace": "default"},
+//!     "spec": {"text": "Hello!"},
+//! });
+//! let answer = FakeCluster::new().reconcile::<Greeter>(greeting).unwrap();
+//! assert_eq!(answer.status, Some(json!({"said": "Hello!"})));
+//! ```
+
+mod answer;
+mod fields;
+mod grants;
+mod selector;
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::rc::Rc;
+
+use serde_json::Value;
+
+pub use self::answer::{Answer, DesiredObject, Ownership};
+use self::fields::FieldPath;
+use self::grants::Grants;
+use crate::cluster::Cluster;
+use crate::dispatch;
+use crate::outcome::Failure;
+use crate::plugin::Plugin;
+use crate::raw::types;
+use crate::time::Moment;
+
+/// What the clock says unless a test sets it: 2025-01-01T00:00:00Z.
+const START: Moment = Moment::from_millis(1_735_689_600_000);
+
+/// The manifest as the host gets it, or why the configuration can't be used.
+pub fn describe<P: Plugin>(config: Option<&Value>) -> Result<Value, String> {
+    let manifest = dispatch::describe::<P>(config.map(ToString::to_string).as_deref())?;
+    serde_json::from_str(&manifest).map_err(|error| format!("the manifest is not JSON: {error}"))
+}
+
+/// A cluster that answers a plugin in a native test. Clones share their objects, their clock and what was read.
+#[derive(Clone, Debug, Default)]
+pub struct FakeCluster {
+    state: Rc<RefCell<State>>,
+}
+
+#[derive(Debug)]
+struct State {
+    /// By kind, namespace and name, which is the order in which they are found.
+    objects: BTreeMap<(KindKey, Option<String>, String), Value>,
+    now: Moment,
+    config: Value,
+    reads: Vec<Read>,
+    /// What the manifest allows; everything while no plugin is called.
+    grants: Option<Grants>,
+}
+
+impl Default for State {
+    fn default() -> Self {
+        Self {
+            objects: BTreeMap::new(),
+            now: START,
+            config: Value::Null,
+            reads: Vec::new(),
+            grants: None,
+        }
+    }
+}
+
+/// Group, version and kind.
+type KindKey = (String, String, String);
+
+/// One thing that was asked, and on which the answer therefore depends.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Read {
+    /// One object.
+    Get {
+        /// Its `apiVersion` and kind, for example `apps/v1 Deployment`.
+        kind: String,
+        /// Its namespace.
+        namespace: Option<String>,
+        /// Its name.
+        name: String,
+    },
+    /// All objects that match.
+    Find {
+        /// Their `apiVersion` and kind.
+        kind: String,
+        /// Their namespace.
+        namespace: Option<String>,
+        /// The label selector.
+        labels: Option<String>,
+        /// The conditions on fields.
+        fields: Vec<(String, String)>,
+    },
+    /// The time, to so many milliseconds.
+    Now(u64),
+    /// Whether a moment has come.
+    Reached(Moment),
+}
+
+impl fmt::Display for Read {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Get { kind, namespace, name } => match namespace {
+                Some(namespace) => write!(formatter, "get {kind} {namespace}/{name}"),
+                None => write!(formatter, "get {kind} {name}"),
+            },
+            Self::Find {
+                kind,
+                namespace,
+                labels,
+                fields,
+            } => {
+                write!(formatter, "find {kind}")?;
+                if let Some(namespace) = namespace {
+                    write!(formatter, " in {namespace}")?;
+                }
+                if let Some(labels) = labels {
+                    write!(formatter, " labelled {labels}")?;
+                }
+                fields
+                    .iter()
+                    .try_for_each(|(path, value)| write!(formatter, " with {path}={value}"))
+            }
+            Self::Now(granularity) => write!(formatter, "now to {granularity} ms"),
+            Self::Reached(moment) => write!(formatter, "whether {moment} has come"),
+        }
+    }
+}
+
+impl FakeCluster {
+    /// A cluster without objects. Its clock stands at 2025-01-01T00:00:00Z.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds an object, or exchanges the one of this kind, namespace and name.
+    ///
+    /// # Panics
+    ///
+    /// When the object has no apiVersion, kind or name.
+    #[must_use]
+    pub fn with(self, object: Value) -> Self {
+        let key = key_of(&object);
+        self.state.borrow_mut().objects.insert(key, object);
+        self
+    }
+
+    /// Takes an object away.
+    ///
+    /// # Panics
+    ///
+    /// When there is no such object.
+    #[must_use]
+    pub fn without(self, api_version: &str, kind: &str, namespace: Option<&str>, name: &str) -> Self {
+        let key = (
+            kind_key(api_version, kind),
+            namespace.map(str::to_owned),
+            name.to_owned(),
+        );
+        let gone = self.state.borrow_mut().objects.remove(&key);
+        assert!(gone.is_some(), "there is no {api_version} {kind} {name} to take away");
+        self
+    }
+
+    /// Sets the clock.
+    #[must_use]
+    pub fn at(self, now: Moment) -> Self {
+        self.state.borrow_mut().now = now;
+        self
+    }
+
+    /// Sets the plugin's configuration.
+    #[must_use]
+    pub fn config(self, config: Value) -> Self {
+        self.state.borrow_mut().config = config;
+        self
+    }
+
+    /// What was read so far, in order.
+    pub fn reads(&self) -> Vec<Read> {
+        self.state.borrow().reads.clone()
+    }
+
+    /// The cluster as a controller sees it, for tests that call one directly. Every field of every object is there.
+    pub fn cluster(&self) -> Cluster {
+        Cluster::of_fake(self.clone())
+    }
+
+    /// Calls the plugin for an object, as the host does: under the configuration, with the fields that the manifest
+    /// declares.
+    ///
+    /// # Panics
+    ///
+    /// When the plugin reads or wants something that its manifest does not declare, where the host would refuse the
+    /// call; when the plugin cannot be described under the configuration.
+    pub fn reconcile<P: Plugin>(&self, object: Value) -> Result<Answer, Failure> {
+        self.reconcile_after::<P>(object, 0)
+    }
+
+    /// As [`reconcile`](Self::reconcile), after so many failures in a row.
+    pub fn reconcile_after<P: Plugin>(&self, object: Value, attempt: u32) -> Result<Answer, Failure> {
+        let (_, _, name) = key_of(&object);
+        let config = self.state.borrow().config.clone();
+        let manifest = describe::<P>(Some(&config)).unwrap_or_else(|error| panic!("the plugin refuses: {error}"));
+        let grants = Grants::of(&manifest, &object)
+            .unwrap_or_else(|| panic!("the manifest has no controller for the kind of {name}; add one"));
+        let object = grants.visible_of_primary(&object).to_string();
+        self.state.borrow_mut().grants = Some(grants);
+        let config = if config.is_null() {
+            "{}".to_owned()
+        } else {
+            config.to_string()
+        };
+        let request = types::Request {
+            object,
+            config,
+            attempt,
+            extensions: "{}".to_owned(),
+        };
+        let outcome = dispatch::reconcile::<P>(&request, &self.cluster());
+        let grants = self
+            .state
+            .borrow_mut()
+            .grants
+            .take()
+            .expect("it was put there before the call");
+        let answer = Answer::read(outcome?);
+        answer.desired.iter().for_each(|desired| grants.check_desired(desired));
+        Ok(answer)
+    }
+
+    pub(crate) fn now(&self, granularity: u64) -> u64 {
+        let mut state = self.state.borrow_mut();
+        state.reads.push(Read::Now(granularity));
+        state.now.as_millis() / granularity * granularity
+    }
+
+    pub(crate) fn reached(&self, moment: u64) -> bool {
+        let mut state = self.state.borrow_mut();
+        state.reads.push(Read::Reached(Moment::from_millis(moment)));
+        state.now.as_millis() >= moment
+    }
+
+    pub(crate) fn get(&self, kind: &types::Kind, namespace: Option<&str>, name: &str) -> Option<String> {
+        let mut state = self.state.borrow_mut();
+        let namespace = namespace.map(str::to_owned);
+        state.reads.push(Read::Get {
+            kind: shown(kind),
+            namespace: namespace.clone(),
+            name: name.to_owned(),
+        });
+        let object = state.objects.get(&(key(kind), namespace.clone(), name.to_owned()));
+        match &state.grants {
+            None => object.map(ToString::to_string),
+            Some(grants) => {
+                let touch = grants.readable(kind);
+                touch.check_name(namespace.as_deref(), name);
+                object
+                    .and_then(|object| touch.visible(object))
+                    .map(|object| object.to_string())
+            }
+        }
+    }
+
+    pub(crate) fn find(&self, kind: &types::Kind, query: &types::Query) -> Vec<String> {
+        let types::Query {
+            namespace,
+            labels,
+            fields,
+            limit,
+        } = query;
+        let mut state = self.state.borrow_mut();
+        state.reads.push(Read::Find {
+            kind: shown(kind),
+            namespace: namespace.clone(),
+            labels: labels.clone(),
+            fields: fields.clone(),
+        });
+        let touch = state.grants.as_ref().map(|grants| grants.readable(kind));
+        let conditions: Vec<_> = fields
+            .iter()
+            .map(|(path, value)| {
+                if let Some(touch) = touch {
+                    touch.check_field(path);
+                }
+                (FieldPath::parse(path).unwrap_or_else(|error| panic!("{error}")), value)
+            })
+            .collect();
+        let matches = |object: &Value| {
+            conditions.iter().all(|(path, value)| path.has_value(object, value))
+                && labels.as_deref().is_none_or(|labels| selector::matches(labels, object))
+        };
+        state
+            .objects
+            .iter()
+            .filter(|((of_kind, in_namespace, _), object)| {
+                *of_kind == key(kind) && (namespace.is_none() || in_namespace == namespace) && matches(object)
+            })
+            .filter_map(|(_, object)| match touch {
+                None => Some(object.clone()),
+                Some(touch) => touch.visible(object),
+            })
+            .take(limit.map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(usize::MAX)))
+            .map(|object| object.to_string())
+            .collect()
+    }
+}
+
+/// The key of an object given by a test.
+fn key_of(object: &Value) -> (KindKey, Option<String>, String) {
+    let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str);
+    let needed = |pointer| text(pointer).unwrap_or_else(|| panic!("the object has no {pointer}: {object}"));
+    let kind = kind_key(needed("/apiVersion"), needed("/kind"));
+    (
+        kind,
+        text("/metadata/namespace").map(str::to_owned),
+        needed("/metadata/name").to_owned(),
+    )
+}
+
+fn kind_key(api_version: &str, kind: &str) -> KindKey {
+    let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+    (group.to_owned(), version.to_owned(), kind.to_owned())
+}
+
+fn key(kind: &types::Kind) -> KindKey {
+    (kind.group.clone(), kind.version.clone(), kind.kind.clone())
+}
+
+fn shown(kind: &types::Kind) -> String {
+    let types::Kind { group, version, kind } = kind;
+    if group.is_empty() {
+        format!("{version} {kind}")
+    } else {
+        format!("{group}/{version} {kind}")
+    }
+}
+
+#[cfg(test)]
+mod tests;

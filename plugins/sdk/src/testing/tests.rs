@@ -1,0 +1,266 @@
+//! What the fake cluster answers, and what it does not let pass.
+
+use serde_json::{Value, json};
+
+use super::{FakeCluster, Read, describe};
+use crate::{
+    Cluster, Condition, Controller, ControllerManifest, Event, Failure, Kind, Lifecycle, Manifest, Moment, NoConfig,
+    ObjectMeta, Outcome, Plugin, Query, Request, Resource, Touch,
+};
+use std::time::Duration;
+
+const CONFIG_MAP: Kind = Kind::new("", "v1", "ConfigMap");
+const NODE: Kind = Kind::new("", "v1", "Node");
+
+/// Does what `spec.does` says.
+struct Sample;
+
+#[derive(serde::Deserialize)]
+struct SampleObject {
+    metadata: ObjectMeta,
+    spec: SampleSpec,
+}
+
+#[derive(serde::Deserialize)]
+struct SampleSpec {
+    does: String,
+    hidden: Option<bool>,
+}
+
+impl Resource for SampleObject {
+    const KIND: Kind = Kind::new("example.com", "v1", "Sample");
+}
+
+impl Plugin for Sample {
+    type Config = NoConfig;
+    type Controllers = Self;
+
+    fn manifest(_: &NoConfig) -> Manifest {
+        Manifest::new("sample", "0.1.0", "A sample.").controller(
+            ControllerManifest::of::<SampleObject>("sample")
+                .fields([".spec.does"])
+                .touches(
+                    Touch::new(CONFIG_MAP)
+                        .owned()
+                        .read([".data[\"a.b/c\"]", ".items[].port"])
+                        .named(["one", "two"]),
+                )
+                .touches(Touch::new(NODE).read([".spec"]).with_labels("zone=here")),
+        )
+    }
+}
+
+impl Controller for Sample {
+    type Config = NoConfig;
+    type Object = SampleObject;
+
+    fn reconcile(request: Request<SampleObject>, cluster: &Cluster) -> Result<Outcome, Failure> {
+        let SampleObject { metadata, spec } = request.object;
+        assert_eq!(spec.hidden, None, "it is not declared");
+        let namespace = metadata.namespace.as_deref();
+        let object =
+            |kind: &str| json!({"apiVersion": "v1", "kind": kind, "metadata": {"name": "one", "namespace": "a"}});
+        let found = |query| cluster.find_json(&CONFIG_MAP, query).map(Value::Array);
+        Ok(match spec.does.as_str() {
+            "get" => Outcome::new().status(cluster.get_json(&CONFIG_MAP, namespace, "one")?),
+            "get-other-name" => Outcome::new().status(cluster.get_json(&CONFIG_MAP, namespace, "three")?),
+            "get-undeclared" => {
+                Outcome::new().status(cluster.get_json(&Kind::new("", "v1", "Secret"), namespace, "one")?)
+            }
+            "find-nodes" => Outcome::new().status(cluster.find_json(&NODE, Query::new())?),
+            "find-by-port" => Outcome::new().status(found(Query::new().field(".items[].port", 80))?),
+            "find-undeclared" => Outcome::new().status(found(Query::new().field(".data.x", 80))?),
+            "own" => Outcome::new().owned_with(
+                object("ConfigMap"),
+                Lifecycle {
+                    keep: true,
+                    ..Lifecycle::default()
+                },
+            ),
+            "contribute" => Outcome::new().contributed(object("ConfigMap")),
+            "say" => Outcome::new()
+                .status(json!(null))
+                .condition(Condition::unknown("Seen", "Nothing", "nothing to see"))
+                .event(Event::warning("Look", "somebody should look"))
+                .requeue_after(Duration::from_millis(1500)),
+            other => return Err(Failure::permanent(format!("{other} is nothing to do"))),
+        })
+    }
+}
+
+fn sample(does: &str) -> Value {
+    json!({
+        "apiVersion": "example.com/v1", "kind": "Sample", "metadata": {"name": "s", "namespace": "a"},
+        "spec": {"does": does, "hidden": true},
+    })
+}
+
+fn cluster() -> FakeCluster {
+    FakeCluster::new()
+        .with(json!({
+            "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "one", "namespace": "a", "resourceVersion": "7"},
+            "data": {"a.b/c": "seen", "other": "hidden"},
+            "items": [{"port": 80, "name": "hidden"}, {"port": 81}],
+        }))
+        .with(json!({
+            "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "two", "namespace": "b"}, "items": [{"port": 81}],
+        }))
+        .with(json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "three", "namespace": "a"}}))
+        .with(json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1", "labels": {"zone": "here"}}}))
+        .with(json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n2", "labels": {"zone": "there"}}}))
+}
+
+#[test]
+fn a_plugin_sees_the_fields_that_it_declared_and_metadata() {
+    let cluster = cluster();
+    let answer = cluster.reconcile::<Sample>(sample("get")).unwrap();
+    let expected = json!({
+        "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "one", "namespace": "a"},
+        "data": {"a.b/c": "seen"}, "items": [{"port": 80}, {"port": 81}],
+    });
+    assert_eq!(answer.status, Some(expected));
+    let read = Read::Get {
+        kind: "v1 ConfigMap".into(),
+        namespace: Some("a".into()),
+        name: "one".into(),
+    };
+    assert_eq!(cluster.reads(), [read]);
+}
+
+#[test]
+fn a_query_finds_what_all_its_conditions_match_within_what_is_declared() {
+    let names = |does| {
+        let status = cluster().reconcile::<Sample>(sample(does)).unwrap().status.unwrap();
+        status
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|object| object["metadata"]["name"].clone())
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(names("find-nodes"), ["n1"]);
+    assert_eq!(names("find-by-port"), ["one"]);
+}
+
+#[test]
+#[should_panic(expected = "v1 Secret is read, and the manifest does not declare it")]
+fn reading_an_undeclared_kind_fails_the_test() {
+    let _ = cluster().reconcile::<Sample>(sample("get-undeclared"));
+}
+
+#[test]
+#[should_panic(expected = "three in Some(\"a\") is read, and the manifest declares only")]
+fn reading_an_undeclared_name_fails_the_test() {
+    let _ = cluster().reconcile::<Sample>(sample("get-other-name"));
+}
+
+#[test]
+#[should_panic(expected = "objects are found by .data.x, which the manifest does not declare")]
+fn finding_by_an_undeclared_field_fails_the_test() {
+    let _ = cluster().reconcile::<Sample>(sample("find-undeclared"));
+}
+
+#[test]
+#[should_panic(expected = "the answer has this object as contributed, which the manifest does not declare")]
+fn touching_a_kind_in_an_undeclared_way_fails_the_test() {
+    let _ = cluster().reconcile::<Sample>(sample("contribute"));
+}
+
+#[test]
+fn an_answer_can_be_looked_at() {
+    let owned = cluster().reconcile::<Sample>(sample("own")).unwrap();
+    assert_eq!(owned.objects(), ["ConfigMap one"]);
+    assert_eq!(owned.object("ConfigMap", "one")["metadata"]["namespace"], "a");
+    assert_eq!(
+        owned.desired[0].lifecycle,
+        Lifecycle {
+            keep: true,
+            ..Lifecycle::default()
+        }
+    );
+
+    let said = cluster().reconcile::<Sample>(sample("say")).unwrap();
+    assert_eq!(said.status, None);
+    assert_eq!(
+        said.condition("Seen"),
+        Some(&Condition::unknown("Seen", "Nothing", "nothing to see"))
+    );
+    assert_eq!(said.events, [Event::warning("Look", "somebody should look")]);
+    assert_eq!(said.requeue_after, Some(Duration::from_millis(1500)));
+
+    let failed = cluster().reconcile::<Sample>(sample("dance")).unwrap_err();
+    assert_eq!(failed, Failure::Permanent("dance is nothing to do".to_owned()));
+}
+
+#[test]
+fn an_object_that_has_not_the_form_of_the_type_is_a_permanent_failure_that_names_object_and_field() {
+    let mut object = sample("get");
+    object["spec"]["does"] = json!(7);
+    let failed = cluster().reconcile::<Sample>(object).unwrap_err();
+    let message =
+        "Sample a/s cannot be read: spec.does: invalid type: integer `7`, expected a string; correct the field";
+    assert_eq!(failed, Failure::Permanent(message.to_owned()));
+}
+
+#[test]
+fn a_configuration_that_nothing_reads_is_refused_by_name() {
+    let refused = describe::<Sample>(Some(&json!({"colour": "red"}))).unwrap_err();
+    assert!(
+        refused.starts_with("configuration: unknown field `colour`"),
+        "{refused}"
+    );
+}
+
+#[test]
+fn a_controller_that_is_called_directly_sees_everything_and_the_clock_stands_where_it_was_set() {
+    let fake = cluster().at(Moment::from_millis(12_345));
+    let cluster = fake.cluster();
+    let one = cluster.get_json(&CONFIG_MAP, "a", "one").unwrap().unwrap();
+    assert_eq!(one["data"]["other"], "hidden");
+    assert_eq!(cluster.now(Duration::from_secs(5)), Moment::from_millis(10_000));
+    assert!(cluster.reached(Moment::from_millis(12_345)));
+    assert!(!cluster.reached(Moment::from_millis(12_346)));
+    let gone = fake.clone().without("v1", "ConfigMap", Some("a"), "one");
+    assert_eq!(gone.cluster().get_json(&CONFIG_MAP, "a", "one").unwrap(), None);
+    let reads: Vec<_> = fake.reads().iter().map(ToString::to_string).collect();
+    let expected = [
+        "get v1 ConfigMap a/one",
+        "now to 5000 ms",
+        "whether 1970-01-01T00:00:12.345Z has come",
+        "whether 1970-01-01T00:00:12.346Z has come",
+        "get v1 ConfigMap a/one",
+    ];
+    assert_eq!(reads, expected);
+}
+
+#[test]
+fn label_selectors_mean_what_they_mean_to_kubernetes() {
+    let object = json!({"metadata": {"labels": {"app": "web", "tier": "a"}}});
+    for selector in [
+        "",
+        "app=web",
+        "app==web,tier in (a, b)",
+        "app,!old",
+        "old!=x",
+        "tier notin (b),app != shop",
+        "old notin (x)",
+    ] {
+        assert!(super::selector::matches(selector, &object), "{selector}");
+    }
+    for selector in [
+        "app=shop",
+        "!app",
+        "old",
+        "app in (a,b)",
+        "app=web,tier!=a",
+        "old in (x)",
+    ] {
+        assert!(!super::selector::matches(selector, &object), "{selector}");
+    }
+}
+
+#[test]
+#[should_panic(expected = "is no label selector")]
+fn what_is_no_label_selector_fails_the_test() {
+    super::selector::matches("app in (web", &json!({}));
+}

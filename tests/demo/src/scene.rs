@@ -1,0 +1,438 @@
+//! Owns what is known of the cluster, which is what its watches said, and the lines that a change is worth. Pure.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use serde_json::Value;
+
+/// A kind that the demo watches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Kind {
+    /// Of resources: CustomResourceDefinition.
+    Definition,
+    /// What users write.
+    AppService,
+    /// A child.
+    Deployment,
+    /// A child.
+    Service,
+}
+
+impl Kind {
+    /// What an AppService may own.
+    pub const CHILDREN: [Self; 2] = [Self::Deployment, Self::Service];
+
+    /// As it is shown.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Definition => "CRD",
+            Self::AppService => "AppService",
+            Self::Deployment => "Deployment",
+            Self::Service => "Service",
+        }
+    }
+}
+
+/// What a watch said, and when, counted from the start of the story.
+#[derive(Clone, Debug)]
+pub struct Change {
+    /// When it came.
+    pub at: Duration,
+    /// Of which kind's watch.
+    pub kind: Kind,
+    /// What it said.
+    pub news: News,
+}
+
+/// What a watch said.
+#[derive(Clone, Debug)]
+pub enum News {
+    /// These are all.
+    Listed(Vec<Value>),
+    /// It is new, or changed.
+    Applied(Value),
+    /// It is gone.
+    Deleted(Value),
+    /// The watch failed, for this reason, and begins anew.
+    Broken(String),
+}
+
+/// A line of the story.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Line {
+    /// When it happened.
+    pub at: Duration,
+    /// What happened.
+    pub what: What,
+    /// To what kind of object.
+    pub kind: Kind,
+    /// Its name, after its namespace where that is not `default`.
+    pub name: String,
+    /// How it is now.
+    pub detail: String,
+}
+
+/// What can happen to an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum What {
+    /// It was not there before.
+    Created,
+    /// What is shown of it changed.
+    Changed,
+    /// It is not there any more.
+    Deleted,
+}
+
+/// What is known.
+#[derive(Debug, Default)]
+pub struct Scene {
+    objects: BTreeMap<(Kind, String), Value>,
+    listed: BTreeSet<Kind>,
+    /// When an object was first seen, by its uid.
+    seen: BTreeMap<String, Duration>,
+    /// When it was seen to go, by its uid.
+    gone: BTreeMap<String, Duration>,
+    broken: BTreeMap<Kind, String>,
+}
+
+impl Scene {
+    /// Takes in what a watch said.
+    pub fn take(&mut self, change: Change) -> Vec<Line> {
+        let Change { at, kind, news } = change;
+        match news {
+            News::Broken(reason) => {
+                self.broken.insert(kind, reason);
+                Vec::new()
+            }
+            News::Applied(object) => self.applied(at, kind, object),
+            News::Deleted(object) => self.deleted(at, kind, &key(&object)).into_iter().collect(),
+            News::Listed(objects) => self.all(at, kind, objects),
+        }
+    }
+
+    /// Whether the watch of a kind has begun: from then on nothing is missed. Else what it waits for.
+    pub fn watches(&self, kind: Kind) -> Result<(), String> {
+        match (self.listed.contains(&kind), self.broken.get(&kind)) {
+            (true, _) => Ok(()),
+            (false, None) => Err(format!("the watch of {} has no answer yet", kind.name())),
+            (false, Some(reason)) => Err(format!("the watch of {} fails: {reason}", kind.name())),
+        }
+    }
+
+    /// An object.
+    pub fn get(&self, kind: Kind, namespace: &str, name: &str) -> Option<&Value> {
+        self.objects.get(&(kind, shown_name(namespace, name)))
+    }
+
+    /// The objects of a kind.
+    pub fn of(&self, kind: Kind) -> impl Iterator<Item = &Value> {
+        self.objects
+            .iter()
+            .filter(move |((it, _), _)| *it == kind)
+            .map(|(_, object)| object)
+    }
+
+    /// The objects of a kind that the object with this uid controls.
+    pub fn children(&self, uid: &str, kind: Kind) -> Vec<&Value> {
+        let controlled = |object: &&Value| {
+            let references = object["metadata"]["ownerReferences"].as_array();
+            references
+                .into_iter()
+                .flatten()
+                .any(|owner| owner["controller"] == true && owner["uid"] == uid)
+        };
+        self.of(kind).filter(controlled).collect()
+    }
+
+    /// When the object with this uid was first seen.
+    pub fn seen(&self, uid: &str) -> Option<Duration> {
+        self.seen.get(uid).copied()
+    }
+
+    /// When the object with this uid was seen to go.
+    pub fn gone(&self, uid: &str) -> Option<Duration> {
+        self.gone.get(uid).copied()
+    }
+
+    /// What is there at the start of a watch is no news; what a later list lacks or adds happened while the watch was down.
+    fn all(&mut self, at: Duration, kind: Kind, objects: Vec<Value>) -> Vec<Line> {
+        self.broken.remove(&kind);
+        let first = self.listed.insert(kind);
+        let names: BTreeSet<_> = objects.iter().map(key).collect();
+        let known: Vec<_> = self
+            .objects
+            .keys()
+            .filter(|(it, _)| *it == kind)
+            .map(|(_, name)| name.clone())
+            .collect();
+        let mut lines = Vec::new();
+        for name in known.iter().filter(|name| !names.contains(*name)) {
+            lines.extend(self.deleted(at, kind, name));
+        }
+        for object in objects {
+            let news = self.applied(at, kind, object);
+            lines.extend(news.into_iter().filter(|_| !first));
+        }
+        lines
+    }
+
+    fn applied(&mut self, at: Duration, kind: Kind, object: Value) -> Vec<Line> {
+        let (name, uid, now) = (key(&object), uid(&object).to_owned(), state(kind, &object));
+        let before = self.objects.get(&(kind, name.clone()));
+        let before = before.map(|before| (self::uid(before) == uid, state(kind, before)));
+        let mut lines = Vec::new();
+        let news = match before {
+            Some((true, before)) if before == now => None,
+            Some((true, _)) => Some((What::Changed, now)),
+            other => {
+                // Another one of the same name: the watch was down when the first one went.
+                lines.extend(other.and_then(|_| self.deleted(at, kind, &name)));
+                Some((What::Created, format!("by {}: {now}", maker(&object))))
+            }
+        };
+        self.seen.entry(uid).or_insert(at);
+        self.objects.insert((kind, name.clone()), object);
+        lines.extend(news.map(|(what, detail)| Line {
+            at,
+            what,
+            kind,
+            name,
+            detail,
+        }));
+        lines
+    }
+
+    fn deleted(&mut self, at: Duration, kind: Kind, name: &str) -> Option<Line> {
+        let object = self.objects.remove(&(kind, name.to_owned()))?;
+        self.gone.insert(uid(&object).to_owned(), at);
+        Some(Line {
+            at,
+            what: What::Deleted,
+            kind,
+            name: name.to_owned(),
+            detail: String::new(),
+        })
+    }
+}
+
+/// An object's uid.
+pub fn uid(object: &Value) -> &str {
+    object["metadata"]["uid"].as_str().unwrap_or_default()
+}
+
+/// What is shown of an object, in few words.
+pub fn state(kind: Kind, object: &Value) -> String {
+    let (spec, status) = (&object["spec"], &object["status"]);
+    let state = match kind {
+        Kind::Definition => match condition(object, "Established") {
+            Some("True") => "established".to_owned(),
+            _ => "not established yet".to_owned(),
+        },
+        Kind::AppService => {
+            let available = number(&status["availableReplicas"]);
+            let reconciled = condition(object, "Reconciled").map(|state| format!(", Reconciled={state}"));
+            format!(
+                "{available} of {} available{}",
+                number(&spec["size"]),
+                reconciled.unwrap_or_default()
+            )
+        }
+        Kind::Deployment => {
+            let image = spec["template"]["spec"]["containers"][0]["image"]
+                .as_str()
+                .unwrap_or("no image");
+            format!(
+                "{image}, {} of {} ready",
+                number(&status["readyReplicas"]),
+                number(&spec["replicas"])
+            )
+        }
+        Kind::Service => {
+            let ports = spec["ports"].as_array();
+            let ports = ports.into_iter().flatten().map(|port| {
+                let protocol = port["protocol"].as_str().unwrap_or("TCP");
+                match port["nodePort"].as_u64() {
+                    Some(on_node) => format!(" {}:{on_node}/{protocol}", number(&port["port"])),
+                    None => format!(" {}/{protocol}", number(&port["port"])),
+                }
+            });
+            format!(
+                "{}{}",
+                spec["type"].as_str().unwrap_or("no type"),
+                ports.collect::<String>()
+            )
+        }
+    };
+    if object["metadata"]["deletionTimestamp"].is_null() {
+        state
+    } else {
+        format!("{state}, being deleted")
+    }
+}
+
+/// The status of one of an object's conditions.
+pub fn condition<'object>(object: &'object Value, name: &str) -> Option<&'object str> {
+    let conditions = object["status"]["conditions"].as_array();
+    conditions
+        .into_iter()
+        .flatten()
+        .find(|condition| condition["type"] == name)?["status"]
+        .as_str()
+}
+
+/// Absent counts are zero: the API leaves them out.
+pub fn number(value: &Value) -> u64 {
+    value.as_u64().unwrap_or_default()
+}
+
+/// Who made an object: the oldest manager of its fields, which the server writes down.
+fn maker(object: &Value) -> &str {
+    let managers = object["metadata"]["managedFields"].as_array();
+    let whole = managers
+        .into_iter()
+        .flatten()
+        .find(|entry| entry["subresource"].as_str().is_none_or(str::is_empty));
+    whole.and_then(|entry| entry["manager"].as_str()).unwrap_or("somebody")
+}
+
+/// The name under which an object is shown.
+pub fn key(object: &Value) -> String {
+    let metadata = &object["metadata"];
+    shown_name(
+        metadata["namespace"].as_str().unwrap_or_default(),
+        metadata["name"].as_str().unwrap_or_default(),
+    )
+}
+
+fn shown_name(namespace: &str, name: &str) -> String {
+    match namespace {
+        "" | "default" => name.to_owned(),
+        other => format!("{other}/{name}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn deployment(uid: &str, ready: u64) -> Value {
+        json!({
+            "metadata": {"name": "web", "namespace": "default", "uid": uid,
+                "ownerReferences": [{"uid": "parent", "controller": true}],
+                "managedFields": [{"manager": "status", "subresource": "status"}, {"manager": "pilothouse/app-service"}]},
+            "spec": {"replicas": 2, "template": {"spec": {"containers": [{"image": "nginx:1"}]}}},
+            "status": {"readyReplicas": ready},
+        })
+    }
+
+    /// What a change is worth, without its time and name.
+    fn told(scene: &mut Scene, at: u64, news: News) -> Vec<(What, String)> {
+        let change = Change {
+            at: Duration::from_millis(at),
+            kind: Kind::Deployment,
+            news,
+        };
+        scene
+            .take(change)
+            .into_iter()
+            .map(|line| (line.what, line.detail))
+            .collect()
+    }
+
+    fn says(what: What, detail: &str) -> Vec<(What, String)> {
+        vec![(what, detail.to_owned())]
+    }
+
+    #[test]
+    fn an_object_that_comes_changes_and_goes_gives_a_line_each() {
+        let mut scene = Scene::default();
+        assert!(told(&mut scene, 0, News::Listed(Vec::new())).is_empty());
+        let created = told(&mut scene, 1, News::Applied(deployment("a", 0)));
+        assert_eq!(
+            created,
+            says(What::Created, "by pilothouse/app-service: nginx:1, 0 of 2 ready")
+        );
+        assert!(
+            told(&mut scene, 2, News::Applied(deployment("a", 0))).is_empty(),
+            "nothing that is shown changed"
+        );
+        assert_eq!(
+            told(&mut scene, 3, News::Applied(deployment("a", 2))),
+            says(What::Changed, "nginx:1, 2 of 2 ready")
+        );
+        assert_eq!(
+            told(&mut scene, 4, News::Deleted(deployment("a", 2))),
+            says(What::Deleted, "")
+        );
+        assert_eq!(scene.of(Kind::Deployment).count(), 0);
+        assert_eq!(scene.seen("a"), Some(Duration::from_millis(1)));
+        assert_eq!(scene.gone("a"), Some(Duration::from_millis(4)));
+    }
+
+    #[test]
+    fn what_is_there_at_the_start_is_no_news_and_what_a_later_list_lacks_has_gone() {
+        let mut scene = Scene::default();
+        assert!(scene.watches(Kind::Deployment).is_err());
+        assert!(told(&mut scene, 0, News::Listed(vec![deployment("a", 2)])).is_empty());
+        assert_eq!(scene.watches(Kind::Deployment), Ok(()));
+        assert_eq!(told(&mut scene, 1, News::Listed(Vec::new())), says(What::Deleted, ""));
+        let back = told(&mut scene, 2, News::Listed(vec![deployment("b", 0)]));
+        assert_eq!(
+            back,
+            says(What::Created, "by pilothouse/app-service: nginx:1, 0 of 2 ready")
+        );
+    }
+
+    #[test]
+    fn one_that_was_replaced_while_nobody_looked_has_gone_and_come() {
+        let mut scene = Scene::default();
+        told(&mut scene, 0, News::Listed(vec![deployment("a", 2)]));
+        let lines = told(&mut scene, 7, News::Listed(vec![deployment("b", 1)]));
+        assert_eq!(
+            lines.iter().map(|(what, _)| *what).collect::<Vec<_>>(),
+            [What::Deleted, What::Created]
+        );
+        assert_eq!(
+            (scene.gone("a"), scene.seen("b")),
+            (Some(Duration::from_millis(7)), Some(Duration::from_millis(7)))
+        );
+    }
+
+    #[test]
+    fn children_are_those_with_the_parents_uid_as_controller() {
+        let mut scene = Scene::default();
+        told(&mut scene, 0, News::Applied(deployment("a", 0)));
+        assert_eq!(scene.children("parent", Kind::Deployment).len(), 1);
+        assert_eq!(scene.children("parent", Kind::Service).len(), 0);
+        assert_eq!(scene.children("another", Kind::Deployment).len(), 0);
+    }
+
+    #[test]
+    fn a_broken_watch_says_why() {
+        let mut scene = Scene::default();
+        assert!(told(&mut scene, 0, News::Broken("connection refused".to_owned())).is_empty());
+        assert_eq!(
+            scene.watches(Kind::Deployment).unwrap_err(),
+            "the watch of Deployment fails: connection refused"
+        );
+    }
+
+    #[test]
+    fn states_are_few_words() {
+        let service =
+            json!({"spec": {"type": "NodePort", "ports": [{"port": 80, "nodePort": 30002, "protocol": "TCP"}]}});
+        assert_eq!(state(Kind::Service, &service), "NodePort 80:30002/TCP");
+        let mut app = json!({"spec": {"size": 2}});
+        assert_eq!(state(Kind::AppService, &app), "0 of 2 available");
+        app["status"] = json!({"availableReplicas": 2, "conditions": [{"type": "Reconciled", "status": "True"}]});
+        assert_eq!(state(Kind::AppService, &app), "2 of 2 available, Reconciled=True");
+        app["metadata"] = json!({"deletionTimestamp": "2026-01-01T00:00:00Z"});
+        assert_eq!(
+            state(Kind::AppService, &app),
+            "2 of 2 available, Reconciled=True, being deleted"
+        );
+        assert_eq!(state(Kind::Definition, &json!({})), "not established yet");
+    }
+}

@@ -1,0 +1,191 @@
+//! Owns the form of the story: columns, and colour where a person looks.
+
+use std::env;
+use std::fmt::Write as _;
+use std::io::{self, IsTerminal as _, Write as _};
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::scene::{Line, What};
+
+/// The width of the names of facts and of the times, so that all lines begin alike.
+const FIRST_COLUMN: usize = 9;
+
+/// Where the story is shown.
+#[derive(Clone, Copy, Debug)]
+pub struct Terminal {
+    colour: bool,
+}
+
+impl Terminal {
+    /// Standard output; in colour when that is a terminal and `NO_COLOR` is not set.
+    pub fn of_this_process() -> Self {
+        let refused = env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+        Self {
+            colour: io::stdout().is_terminal() && !refused,
+        }
+    }
+
+    /// Something that is so from the start.
+    pub fn fact(self, name: &str, text: &str) {
+        self.show(&format!("{name:<FIRST_COLUMN$} {text}"));
+    }
+
+    /// What the demo itself does now.
+    pub fn deed(self, at: Duration, text: &str) {
+        self.show(&self.deed_line(at, text));
+    }
+
+    /// What a watch said.
+    pub fn line(self, line: &Line) {
+        self.show(&self.change_line(line));
+    }
+
+    /// Lines as they are.
+    pub fn plain(self, lines: &[String]) {
+        for line in lines {
+            self.show(line);
+        }
+    }
+
+    fn deed_line(self, at: Duration, text: &str) -> String {
+        format!(
+            "{:>FIRST_COLUMN$} {}",
+            milliseconds(at),
+            self.painted("1", &format!("> {text}"))
+        )
+    }
+
+    fn change_line(self, line: &Line) -> String {
+        let Line {
+            at,
+            what,
+            kind,
+            name,
+            detail,
+        } = line;
+        let (word, colour) = match what {
+            What::Created => ("created", "32"),
+            What::Changed => ("changed", "33"),
+            What::Deleted => ("deleted", "31"),
+        };
+        let text = format!(
+            "{:>FIRST_COLUMN$}   {} {:<10} {name:<22} {detail}",
+            milliseconds(*at),
+            self.painted(colour, word),
+            kind.name()
+        );
+        text.trim_end().to_owned()
+    }
+
+    fn painted(self, colour: &str, text: &str) -> String {
+        if self.colour {
+            format!("\x1b[{colour}m{text}\x1b[0m")
+        } else {
+            text.to_owned()
+        }
+    }
+
+    #[expect(clippy::unused_self, reason = "the terminal is what is written to")]
+    fn show(self, text: &str) {
+        // Whoever closes the pipe does not want to read on; the exit code still says how it went.
+        let _ = writeln!(io::stdout().lock(), "{text}");
+    }
+}
+
+/// With one decimal.
+pub fn milliseconds(duration: Duration) -> String {
+    format!("{:.1}", duration.as_secs_f64() * 1000.0)
+}
+
+/// Rows below a heading, each column as wide as its widest cell.
+pub fn table<const COLUMNS: usize>(heading: [&str; COLUMNS], rows: &[[String; COLUMNS]]) -> Vec<String> {
+    let heading = heading.map(str::to_owned);
+    let rows = || std::iter::once(&heading).chain(rows);
+    let width = |column: usize| rows().map(|row| row[column].chars().count()).max().unwrap_or_default();
+    let widths: [usize; COLUMNS] = std::array::from_fn(width);
+    let lines = rows().map(|row| {
+        let mut line = String::new();
+        for (cell, width) in row.iter().zip(widths) {
+            let _ = write!(line, "{cell:<width$}   ");
+        }
+        line.trim_end().to_owned()
+    });
+    lines.collect()
+}
+
+/// A status as rows of name and value; a condition is one row.
+pub fn status_rows(status: &Value) -> Vec<[String; 2]> {
+    let mut rows = Vec::new();
+    for (name, value) in status.as_object().into_iter().flatten() {
+        match value.as_array() {
+            Some(conditions) if name == "conditions" => rows.extend(conditions.iter().map(|condition| {
+                let text = |field: &str| condition[field].as_str().unwrap_or_default().to_owned();
+                let reason = text("reason");
+                let because = if reason.is_empty() {
+                    String::new()
+                } else {
+                    format!(", {reason}")
+                };
+                [
+                    format!("condition {}", text("type")),
+                    format!("{}{because}", text("status")),
+                ]
+            })),
+            _ => rows.push([name.clone(), value.to_string()]),
+        }
+    }
+    rows
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::scene::Kind;
+
+    fn line(what: What) -> Line {
+        let at = Duration::from_micros(12_345);
+        Line {
+            at,
+            what,
+            kind: Kind::Deployment,
+            name: "web".to_owned(),
+            detail: "by us".to_owned(),
+        }
+    }
+
+    #[test]
+    fn lines_are_aligned_and_plain_without_a_terminal() {
+        let terminal = Terminal { colour: false };
+        let created = terminal.change_line(&line(What::Created));
+        assert_eq!(created, "     12.3   created Deployment web                    by us");
+        assert_eq!(terminal.deed_line(Duration::from_secs(1), "go"), "   1000.0 > go");
+    }
+
+    #[test]
+    fn colour_changes_no_width() {
+        let plain = Terminal { colour: false }.change_line(&line(What::Deleted));
+        let painted = Terminal { colour: true }.change_line(&line(What::Deleted));
+        assert_ne!(painted, plain);
+        assert_eq!(painted.replace("\x1b[31m", "").replace("\x1b[0m", ""), plain);
+    }
+
+    #[test]
+    fn columns_are_as_wide_as_their_widest_cell() {
+        let rows = [["a".to_owned(), "b".to_owned()], ["longer".to_owned(), String::new()]];
+        assert_eq!(table(["ONE", "TWO"], &rows), ["ONE      TWO", "a        b", "longer"]);
+    }
+
+    #[test]
+    fn a_condition_is_one_row() {
+        let status = json!({"replicas": 2, "conditions": [
+            {"type": "Available", "status": "True", "reason": "Enough"}, {"type": "Odd", "status": "Unknown"}]});
+        let rows = status_rows(&status);
+        assert!(rows.contains(&["replicas".to_owned(), "2".to_owned()]));
+        assert!(rows.contains(&["condition Available".to_owned(), "True, Enough".to_owned()]));
+        assert!(rows.contains(&["condition Odd".to_owned(), "Unknown".to_owned()]));
+    }
+}

@@ -1,0 +1,78 @@
+//! Owns the demo's watches on the cluster.
+
+use std::time::Instant;
+
+use futures::StreamExt as _;
+use kube::Client;
+use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind};
+use kube::runtime::watcher::Event;
+use kube::runtime::{WatchStreamExt as _, watcher};
+use serde_json::Value;
+use tokio::sync::mpsc;
+
+use crate::scene::{Change, Kind, News};
+
+/// The objects of a kind, in all namespaces.
+pub fn api(client: &Client, kind: Kind) -> Api<DynamicObject> {
+    Api::all_with(client.clone(), &resource(kind))
+}
+
+/// The objects of a kind in one namespace.
+pub fn api_in(client: &Client, kind: Kind, namespace: &str) -> Api<DynamicObject> {
+    Api::namespaced_with(client.clone(), namespace, &resource(kind))
+}
+
+fn resource(kind: Kind) -> ApiResource {
+    let (group, version, name, plural) = match kind {
+        Kind::Definition => (
+            "apiextensions.k8s.io",
+            "v1",
+            "CustomResourceDefinition",
+            "customresourcedefinitions",
+        ),
+        Kind::AppService => ("kosmos.io", "v1", "AppService", "appservices"),
+        Kind::Deployment => ("apps", "v1", "Deployment", "deployments"),
+        Kind::Service => ("", "v1", "Service", "services"),
+    };
+    ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, version, name), plural)
+}
+
+/// Sends every change of a kind's objects, with the moment at which it came, until nobody receives them.
+pub fn follow(
+    client: &Client,
+    kind: Kind,
+    started: Instant,
+    changes: mpsc::UnboundedSender<Change>,
+) -> impl Future<Output = ()> + Send + 'static {
+    let events = watcher(api(client, kind), watcher::Config::default()).default_backoff();
+    async move {
+        tokio::pin!(events);
+        let mut list = Vec::new();
+        while let Some(event) = events.next().await {
+            let news = match event {
+                Ok(Event::Init) => {
+                    list.clear();
+                    continue;
+                }
+                Ok(Event::InitApply(object)) => {
+                    list.push(plain(&object));
+                    continue;
+                }
+                Ok(Event::InitDone) => News::Listed(std::mem::take(&mut list)),
+                Ok(Event::Apply(object)) => News::Applied(plain(&object)),
+                Ok(Event::Delete(object)) => News::Deleted(plain(&object)),
+                // The watch begins anew by itself; whoever waits says so when it takes too long.
+                Err(error) => News::Broken(error.to_string()),
+            };
+            let at = started.elapsed();
+            if changes.send(Change { at, kind, news }).is_err() {
+                return;
+            }
+        }
+    }
+}
+
+/// An object as JSON.
+pub fn plain(object: &DynamicObject) -> Value {
+    serde_json::to_value(object).expect("it came as JSON, so its keys are text")
+}

@@ -1,0 +1,136 @@
+//! Owns the host inside a test's process: started on a cluster's client, pushed, and stopped in order.
+
+use std::time::Duration;
+
+use pilothouse_core::Limits;
+use pilothouse_runtime::{Handle, Host, HostOptions, Left, PluginSpec};
+use pilothouse_testkit::cluster::Cluster;
+use pilothouse_testkit::host::{HostError, SteeredHost};
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+use tracing::subscriber::DefaultGuard;
+
+use crate::components;
+use crate::log::Tail;
+
+/// How long a start may take until every lane is open.
+const OPEN_WITHIN: Duration = Duration::from_secs(30);
+
+/// A host in the test's process, on the test's runtime, which has to be of one thread.
+pub struct RuntimeHost {
+    options: HostOptions,
+    limits: Limits,
+    running: Option<Running>,
+    tail: Tail,
+    _guard: DefaultGuard,
+}
+
+struct Running {
+    handle: Handle,
+    stop: oneshot::Sender<()>,
+    ended: JoinHandle<Result<Left, String>>,
+}
+
+impl Default for RuntimeHost {
+    fn default() -> Self {
+        Self::new(HostOptions::default(), Limits::default())
+    }
+}
+
+impl RuntimeHost {
+    /// A host that installs CRDs, with other options and limits than the defaults.
+    pub fn new(options: HostOptions, limits: Limits) -> Self {
+        let tail = Tail::default();
+        let guard = tail.follow();
+        let options = HostOptions {
+            install_crds: true,
+            ..options
+        };
+        Self {
+            options,
+            limits,
+            running: None,
+            tail,
+            _guard: guard,
+        }
+    }
+
+    /// Starts with loaded plugins.
+    pub async fn start_with(&mut self, cluster: &Cluster, specs: Vec<PluginSpec>) -> Result<(), HostError> {
+        let host = Host::new(cluster.host_client().await?, self.options.clone());
+        let handle = host.handle();
+        let (stop, stopped) = oneshot::channel();
+        let ended = tokio::spawn(async move {
+            let stopped = async move {
+                let _ = stopped.await;
+            };
+            host.run(specs, stopped).await.map_err(|error| error.to_string())
+        });
+        self.running = Some(Running { handle, stop, ended });
+        Ok(())
+    }
+
+    /// A look into the host while it runs.
+    pub fn handle(&self) -> Option<&Handle> {
+        self.running.as_ref().map(|running| &running.handle)
+    }
+
+    /// Waits until every lane is open and nothing is to be done.
+    pub async fn settled(&self) -> Result<(), HostError> {
+        let idle = async {
+            while self.is_idle() != Some(true) {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        let in_time = tokio::time::timeout(OPEN_WITHIN, idle).await;
+        in_time.map_err(|_| format!("the host does not settle\n{}", self.tail.text()).into())
+    }
+
+    /// How a built plugin runs here.
+    pub fn spec(&self, name: &str) -> Result<PluginSpec, HostError> {
+        Ok(PluginSpec {
+            name: None,
+            component: components::load(name)?,
+            config: None,
+            limits: self.limits.clone(),
+        })
+    }
+}
+
+impl SteeredHost for RuntimeHost {
+    async fn start(&mut self, cluster: &Cluster, plugins: &[String]) -> Result<(), HostError> {
+        let specs = plugins.iter().map(|name| self.spec(name)).collect::<Result<_, _>>()?;
+        self.start_with(cluster, specs).await
+    }
+
+    async fn resync(&mut self) -> Result<(), HostError> {
+        self.handle().ok_or("the host does not run")?.resync();
+        Ok(())
+    }
+
+    async fn stop(&mut self) -> Result<Vec<String>, HostError> {
+        let Running { handle: _, stop, ended } = self.running.take().ok_or("the host does not run")?;
+        let _ = stop.send(());
+        let Left { abandoned, queued: _ } = ended.await??;
+        Ok(abandoned
+            .into_iter()
+            .map(|(lane, object)| format!("{lane} abandoned {object}"))
+            .collect())
+    }
+
+    fn is_idle(&self) -> Option<bool> {
+        self.handle().map(Handle::is_idle)
+    }
+
+    fn failure(&mut self) -> Option<String> {
+        let running = self.running.as_ref()?;
+        running
+            .ended
+            .is_finished()
+            .then(|| "the host has ended by itself".to_owned())
+    }
+
+    fn log_tail(&self) -> String {
+        self.tail.text()
+    }
+}

@@ -1,0 +1,7 @@
+//! Owns the host as a part of a test's process, for scenarios and for tests of bad input. Leaves the host as a process of
+//! its own to the test kit.
+#![forbid(unsafe_code)]
+
+pub mod components;
+pub mod host;
+mod log;

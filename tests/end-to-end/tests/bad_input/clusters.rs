@@ -1,0 +1,309 @@
+//! The program against clusters that are not there, not yet, or slow; and how signals end it. A process of its own, and the
+//! simulated cluster over HTTP.
+
+mod simulated {
+    use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+    use std::time::{Duration, Instant};
+
+    use pilothouse_simulator::{Fault, Options, Rule, Simulator};
+    use rustix::process::Signal;
+    use serde_json::Value;
+
+    use crate::program::{Folder, Process, component};
+    use crate::stage::{app_service, create};
+
+    /// An address where nobody listens.
+    fn free_address() -> SocketAddr {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        listener.local_addr().unwrap()
+    }
+
+    fn find(simulator: &Simulator, kind: &str, name: &str) -> Option<Value> {
+        simulator
+            .objects()
+            .into_iter()
+            .find(|object| object["kind"] == kind && object["metadata"]["name"] == name)
+    }
+
+    fn is_reconciled(simulator: &Simulator, name: &str) -> bool {
+        let object = find(simulator, "AppService", name);
+        let conditions = object
+            .as_ref()
+            .and_then(|object| object["status"]["conditions"].as_array());
+        conditions
+            .into_iter()
+            .flatten()
+            .any(|it| it["type"] == "Reconciled" && it["status"] == "True")
+    }
+
+    async fn create_app_service(simulator: &Simulator, name: &str) {
+        create(kube::Client::new(simulator.service(), "default"), &app_service(name)).await;
+    }
+
+    /// How many requests of the simulated cluster have been for this.
+    fn asked(simulator: &Simulator, verb: &str, resource: &str) -> usize {
+        let requests = simulator.requests().all();
+        requests
+            .iter()
+            .filter(|it| it.verb == verb && it.resource == resource)
+            .count()
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_server_that_comes_late_is_waited_for_with_a_message_for_each_cause() {
+        let (folder, address) = (Folder::new(), free_address());
+        let kubeconfig = folder.kubeconfig(&format!("http://{address}"), "there");
+        let plugin = component("app-service");
+        let mut process = Process::start(&[
+            "run",
+            "--plugin",
+            &plugin,
+            "--kubeconfig",
+            &kubeconfig,
+            "--install-crds",
+        ]);
+        let refused = [
+            "WARN",
+            "waiting: ",
+            "the API server cannot be reached",
+            "Connection refused",
+        ];
+        process.says(&refused).await;
+
+        // Then it is there, and not able to work.
+        let simulator = Simulator::new(Options::default());
+        let broken = simulator.faults().add(Rule::new(Fault::Status {
+            code: 503,
+            retry_after: None,
+        }));
+        let _serving = simulator.serve(address).await.unwrap();
+        let unable = process.says(&["WARN", "waiting: ", "plugin=\"app-service\""]).await;
+        let unable = if unable.contains("Connection refused") {
+            let other = |process: &Process| {
+                process
+                    .lines(&["WARN", "waiting: "])
+                    .into_iter()
+                    .find(|line| !line.contains("Connection refused"))
+            };
+            process.until("another cause is said", other).await
+        } else {
+            unable
+        };
+        assert!(!unable.contains("cannot be reached"), "{unable}");
+        let before = simulator.requests().all().len();
+        process
+            .until("it is tried again", |_| {
+                (simulator.requests().all().len() > before).then_some(())
+            })
+            .await;
+
+        simulator.faults().remove(broken);
+        process.says(&["INFO", "lane opens"]).await;
+        create_app_service(&simulator, "web").await;
+        process
+            .until("it is reconciled", |_| is_reconciled(&simulator, "web").then_some(()))
+            .await;
+        assert_eq!(
+            process.lines(&refused).len(),
+            1,
+            "once for each cause:\n{}",
+            process.log()
+        );
+        assert_eq!(process.lines(&["WARN", "waiting: "]).len(), 2, "{}", process.log());
+        assert_eq!(
+            process.lines(&["INFO", "what was missing is there"]).len(),
+            1,
+            "{}",
+            process.log()
+        );
+        assert!(process.lines(&["ERROR"]).is_empty(), "{}", process.log());
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_server_that_goes_away_and_comes_back_is_found_again_with_a_message_for_each() {
+        let folder = Folder::new();
+        let simulator = Simulator::new(Options::default());
+        let serving = simulator.serve((Ipv4Addr::LOCALHOST, 0).into()).await.unwrap();
+        let address = serving.address();
+        let kubeconfig = folder.kubeconfig(&serving.url(), "there");
+        let plugin = component("app-service");
+        let mut process = Process::start(&[
+            "run",
+            "--plugin",
+            &plugin,
+            "--kubeconfig",
+            &kubeconfig,
+            "--install-crds",
+        ]);
+        process.says(&["INFO", "lane opens"]).await;
+        drop(serving);
+        for kind in ["AppService", "Deployment", "Service"] {
+            process
+                .says(&["WARN", "the watch has trouble", kind, "Connection refused"])
+                .await;
+        }
+        let _serving = simulator.serve(address).await.unwrap();
+        create_app_service(&simulator, "web").await;
+        process
+            .until("it is reconciled", |_| is_reconciled(&simulator, "web").then_some(()))
+            .await;
+        let said = process.lines(&["the watch has trouble", "AppService", "Connection refused"]);
+        assert_eq!(said.len(), 1, "{}", process.log());
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn nothing_is_installed_that_was_not_told_to_and_what_is_missing_is_named() {
+        let folder = Folder::new();
+        let simulator = Simulator::new(Options::default());
+        let serving = simulator.serve((Ipv4Addr::LOCALHOST, 0).into()).await.unwrap();
+        let kubeconfig = folder.kubeconfig(&serving.url(), "there");
+        let bad = folder.file("notes.wasm", "remember the milk");
+        let (plugin, hostile) = (component("app-service"), component("hostile"));
+        let mut process = Process::start(&[
+            "run",
+            "--plugin",
+            &bad,
+            "--plugin",
+            &plugin,
+            "--plugin",
+            &hostile,
+            "--kubeconfig",
+            &kubeconfig,
+        ]);
+        process
+            .says(&[
+                "ERROR",
+                "the plugin cannot be loaded",
+                "notes.wasm",
+                "this is not WebAssembly",
+            ])
+            .await;
+        let words = "the cluster does not serve kosmos.io/v1 AppService; install what brings it (--install-crds does so for the CRDs of the plugins)";
+        process.says(&["WARN", words, "plugin=\"app-service\""]).await;
+        process
+            .says(&[
+                "WARN",
+                "does not serve hostile.test.dev/v1 Hostile",
+                "plugin=\"hostile\"",
+            ])
+            .await;
+        assert!(find(&simulator, "CustomResourceDefinition", "appservices.kosmos.io").is_none());
+
+        // The one whose CRD comes starts; the other one goes on waiting, and the file that is none is in nobody's way.
+        let crd = std::fs::read_to_string(
+            pilothouse_end_to_end::components::root().join("plugins/app-service/crds/appservices.kosmos.io.yaml"),
+        );
+        create(
+            kube::Client::new(simulator.service(), "default"),
+            &serde_saphyr::from_str(&crd.unwrap()).unwrap(),
+        )
+        .await;
+        process.says(&["INFO", "lane opens", "app-service/app-service"]).await;
+        create_app_service(&simulator, "web").await;
+        process
+            .until("it is reconciled", |_| is_reconciled(&simulator, "web").then_some(()))
+            .await;
+        assert!(process.lines(&["lane opens", "hostile"]).is_empty());
+        assert_eq!(process.lines(&[words]).len(), 1, "{}", process.log());
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn sigterm_ends_it_with_success_and_says_that_nothing_is_left() {
+        for signal in [Signal::TERM, Signal::INT] {
+            let folder = Folder::new();
+            let simulator = Simulator::new(Options::default());
+            let serving = simulator.serve((Ipv4Addr::LOCALHOST, 0).into()).await.unwrap();
+            let kubeconfig = folder.kubeconfig(&serving.url(), "there");
+            let plugin = component("app-service");
+            let mut process = Process::start(&[
+                "run",
+                "--plugin",
+                &plugin,
+                "--kubeconfig",
+                &kubeconfig,
+                "--install-crds",
+            ]);
+            process.says(&["INFO", "lane opens"]).await;
+            create_app_service(&simulator, "web").await;
+            process
+                .until("it is reconciled", |_| is_reconciled(&simulator, "web").then_some(()))
+                .await;
+            process.signal(signal);
+            let status = process.ended().await;
+            assert_eq!(status.code(), Some(0), "{}", process.log());
+            assert_eq!(
+                process.lines(&["INFO", "stopped", "abandoned=0"]).len(),
+                1,
+                "{}",
+                process.log()
+            );
+            assert!(!process.log().contains("panicked"), "{}", process.log());
+        }
+    }
+
+    /// A host that is in the middle of making a child, on a server that does not answer.
+    async fn stuck(folder: &Folder, grace: &str) -> (Process, Simulator, pilothouse_simulator::Serving) {
+        let simulator = Simulator::new(Options::default());
+        let serving = simulator.serve((Ipv4Addr::LOCALHOST, 0).into()).await.unwrap();
+        let kubeconfig = folder.kubeconfig(&serving.url(), "there");
+        let plugin = component("app-service");
+        let run = [
+            "run",
+            "--plugin",
+            &plugin,
+            "--kubeconfig",
+            &kubeconfig,
+            "--install-crds",
+            "--grace",
+            grace,
+        ];
+        let mut process = Process::start(&run);
+        process.says(&["INFO", "lane opens"]).await;
+        let slow = Rule::new(Fault::Delay(Duration::from_mins(10)))
+            .verbs(&["patch"])
+            .resource("deployments");
+        simulator.faults().add(slow);
+        create_app_service(&simulator, "web").await;
+        let stuck = |_: &Process| {
+            (simulator.faults().injected() > 0 || asked(&simulator, "patch", "deployments") > 0).then_some(())
+        };
+        process.until("it is in the middle of a write", stuck).await;
+        (process, simulator, serving)
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn work_that_does_not_end_in_time_is_abandoned_and_named() {
+        let folder = Folder::new();
+        let (mut process, _simulator, _serving) = stuck(&folder, "1").await;
+        process.signal(Signal::TERM);
+        let status = process.ended().await;
+        assert_eq!(status.code(), Some(0), "{}", process.log());
+        let left = process.lines(&["WARN", "abandoned in the middle; the next start takes it up again"]);
+        assert!(
+            left.len() == 1 && left[0].contains("default/web") && left[0].contains("app-service/app-service"),
+            "{left:?}"
+        );
+        assert_eq!(
+            process.lines(&["INFO", "stopped", "abandoned=1"]).len(),
+            1,
+            "{}",
+            process.log()
+        );
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_second_signal_ends_it_at_once() {
+        let folder = Folder::new();
+        let (mut process, _simulator, _serving) = stuck(&folder, "600").await;
+        process.signal(Signal::TERM);
+        process.says(&["INFO", "stopping; a second signal stops at once"]).await;
+        let asked = Instant::now();
+        process.signal(Signal::TERM);
+        let status = process.ended().await;
+        assert_eq!(status.code(), Some(1), "{}", process.log());
+        assert!(
+            asked.elapsed() < Duration::from_secs(30),
+            "at once, not after the grace of 600 s"
+        );
+    }
+}

@@ -1,0 +1,269 @@
+//! What a person at the terminal sees of files that are no plugins, and of command lines that cannot be meant.
+
+use crate::program::{Folder, refused};
+
+/// Name, content and the words with which it is refused.
+type BadFile = (&'static str, Vec<u8>, &'static [&'static str]);
+
+fn bad_files() -> Vec<BadFile> {
+    let text = |text: &str| wat::parse_str(text).expect("it is WebAssembly text");
+    let wasi = r#"(component
+        (import "wasi:cli/environment@0.2.0" (instance))
+        (import "wasi:filesystem/types@0.2.0" (instance)))"#;
+    let no_reconcile = r#"(component
+        (instance $manifest)
+        (export "pilothouse:plugin/manifest@0.1.0" (instance $manifest)))"#;
+    let mut cut = text(no_reconcile);
+    cut.truncate(cut.len() - 3);
+    vec![
+        (
+            "notes.wasm",
+            b"remember the milk".to_vec(),
+            &[
+                "this is not WebAssembly: it starts with \"remember",
+                "give the path of a component",
+            ],
+        ),
+        ("empty.wasm", Vec::new(), &["the file is empty; build the plugin again"]),
+        (
+            "module.wasm",
+            text("(module)"),
+            &[
+                "this is a core module, not a component; encode it",
+                "cargo xtask plugins",
+            ],
+        ),
+        (
+            "wasi.wasm",
+            text(wasi),
+            &[
+                "imports wasi:cli/environment@0.2.0, wasi:filesystem/types@0.2.0",
+                "build it for wasm32-unknown-unknown",
+            ],
+        ),
+        (
+            "half.wasm",
+            text(no_reconcile),
+            &["does not export pilothouse:plugin/reconciler@0.1.0; every plugin exports"],
+        ),
+        (
+            "nothing.wasm",
+            text("(component)"),
+            &["does not export pilothouse:plugin/manifest@0.1.0 and pilothouse:plugin/reconciler@0.1.0"],
+        ),
+        ("cut.wasm", cut, &["is damaged", "fetch or build it again"]),
+    ]
+}
+
+#[test]
+fn inspect_says_what_is_wrong_with_a_file() {
+    let folder = Folder::new();
+    for (name, content, words) in bad_files() {
+        let path = folder.file(name, content);
+        let (code, said) = refused(&["inspect", &path]);
+        assert_eq!(code, 1, "{name}: {said}");
+        assert!(
+            said.starts_with(&format!("error: cannot load the component {path}: ")),
+            "{said}"
+        );
+        assert_eq!(said.lines().count(), 1, "{said}");
+        for words in words {
+            assert!(said.contains(words), "{name}: it does not say {words:?}: {said}");
+        }
+    }
+    let absent = folder.path("absent.wasm");
+    let (code, said) = refused(&["inspect", &absent]);
+    assert_eq!(code, 1);
+    assert!(
+        said.contains(&format!(
+            "cannot read the component {absent}: No such file or directory"
+        )),
+        "{said}"
+    );
+}
+
+#[test]
+fn run_names_each_file_that_is_no_plugin_and_ends_when_none_is_left() {
+    let folder = Folder::new();
+    let kubeconfig = folder.kubeconfig("http://127.0.0.1:1", "there");
+    let files = bad_files();
+    let mut arguments = vec!["run".to_owned(), "--kubeconfig".to_owned(), kubeconfig];
+    for (name, content, _) in &files {
+        arguments.extend(["--plugin".to_owned(), folder.file(name, content)]);
+    }
+    let arguments: Vec<_> = arguments.iter().map(String::as_str).collect();
+    let (code, said) = refused(&arguments);
+    assert_eq!(code, 1, "{said}");
+    for (name, _, words) in &files {
+        let line = said
+            .lines()
+            .find(|line| line.contains("the plugin cannot be loaded") && line.contains(name));
+        let line = line.unwrap_or_else(|| panic!("{name} is not named:\n{said}"));
+        assert!(words.iter().all(|words| line.contains(words)), "{line}");
+    }
+    assert!(
+        said.ends_with("error: none of the plugins can be used; see the errors above\n"),
+        "{said}"
+    );
+}
+
+#[test]
+fn a_kubeconfig_that_cannot_be_used_is_named_with_the_cause() {
+    let folder = Folder::new();
+    let absent = folder.path("absent.yaml");
+    let broken = folder.file("broken.yaml", "clusters: [}\n");
+    let list = folder.file("list.yaml", "- a\n- b\n");
+    let other = folder.kubeconfig("http://127.0.0.1:1", "elsewhere");
+    let garbled = folder.file(
+        "garbled.yaml",
+        "current-context: a\ncontexts:\n- name: a\n  context: {cluster: none, user: none}\n",
+    );
+    for (arguments, words) in [
+        (
+            vec![&*absent],
+            &*vec![
+                "absent.yaml cannot be used",
+                "No such file or directory",
+                "--kubeconfig",
+            ],
+        ),
+        (
+            vec![&*broken],
+            &["broken.yaml cannot be used", "failed to parse", "correct it"],
+        ),
+        (
+            vec![&*list],
+            &["list.yaml cannot be used", "failed to parse", "correct it"],
+        ),
+        (
+            vec![&*other],
+            &[
+                "kubeconfig.yaml cannot be used",
+                "context: elsewhere",
+                "another context with --context",
+            ],
+        ),
+        (
+            vec![&*other, "--context", "nowhere"],
+            &["kubeconfig.yaml cannot be used", "context: nowhere", "--context"],
+        ),
+        (
+            vec![&*garbled],
+            &["garbled.yaml cannot be used", "cluster", "none", "correct it"],
+        ),
+    ] {
+        let (code, said) = refused(&[&["run", "--plugin", "unused.wasm", "--kubeconfig"], &*arguments].concat());
+        assert_eq!(code, 1, "{said}");
+        assert!(said.starts_with("error: kubeconfig "), "{said}");
+        for words in words {
+            assert!(said.contains(words), "it does not say {words:?}: {said}");
+        }
+    }
+}
+
+#[test]
+fn a_command_line_that_cannot_be_meant_is_refused() {
+    let folder = Folder::new();
+    let kubeconfig = folder.kubeconfig("http://127.0.0.1:1", "there");
+    let file = folder.file("file.yaml", "a: 1\n");
+    let run = ["run", "--plugin", "absent.wasm", "--kubeconfig", &kubeconfig];
+    let (nobody, nameless) = (format!("nobody={file}"), format!("={file}"));
+    for (more, code, words) in [
+        (
+            &["--config", &*nobody][..],
+            1,
+            "--config names nobody, but no usable plugin is called so; a plugin is called by NAME in",
+        ),
+        (
+            &["--limits", &nobody],
+            1,
+            "--limits names nobody, but no usable plugin is called so",
+        ),
+        (&["--config", &file], 1, "names no plugin; write --config PLUGIN=FILE"),
+        (
+            &["--config", &nobody, "--config", &nobody],
+            1,
+            "--config is given twice for plugin nobody",
+        ),
+        (&["--config", &nameless], 2, "write FILE or NAME=FILE"),
+        (&["--workers", "0"], 2, "invalid value '0' for '--workers <NUMBER>'"),
+        (&["--resync", "0"], 2, "invalid value '0' for '--resync <SECONDS>'"),
+        (&["--no-such-option"], 2, "unexpected argument '--no-such-option'"),
+    ] {
+        let (ended, said) = refused(&[&run[..], more].concat());
+        assert_eq!(ended, code, "{more:?}: {said}");
+        assert!(said.contains(words), "{more:?} does not say {words:?}: {said}");
+    }
+    let (code, said) = refused(&["run", "--kubeconfig", &kubeconfig]);
+    assert!(code == 2 && said.contains("--plugin <[NAME=]FILE>"), "{said}");
+}
+
+/// With plugins, which the other parts of the tests build.
+mod simulated {
+    use crate::program::{Folder, component, refused};
+
+    #[test]
+    fn limits_and_configurations_that_cannot_be_are_refused_with_what_can() {
+        let folder = Folder::new();
+        let kubeconfig = folder.kubeconfig("http://127.0.0.1:1", "there");
+        let hostile = component("hostile");
+        let run = ["run", "--kubeconfig", &kubeconfig, "--plugin", &hostile];
+        for (option, content, words) in [
+            (
+                "--limits",
+                "callMilliseconds: 1\n",
+                &["limit callMilliseconds is 1; it must be between 10 and 10000"][..],
+            ),
+            (
+                "--limits",
+                "memoryBytes: 68719476736\n",
+                &["limit memoryBytes is 68719476736; it must be between 1048576 and 67108864"],
+            ),
+            (
+                "--limits",
+                "calMilliseconds: 50\n",
+                &[
+                    "does not hold limits: unknown field `calMilliseconds`",
+                    "`callMilliseconds`",
+                ],
+            ),
+            (
+                "--limits",
+                "callMilliseconds: soon\n",
+                &["does not hold limits: invalid type: string \"soon\""],
+            ),
+            ("--limits", "a: [}\n", &["is neither YAML nor JSON"]),
+            ("--config", "a: [}\n", &["is neither YAML nor JSON"]),
+            (
+                "--config",
+                "surprise: 1\n",
+                &[
+                    "the plugin refuses its configuration",
+                    "unknown field `surprise`",
+                    "hostile.wasm",
+                ],
+            ),
+            (
+                "--config",
+                "describe: nonsense\n",
+                &["unknown variant `nonsense`", "hostile.wasm"],
+            ),
+        ] {
+            let file = folder.file("it.yaml", content);
+            let (code, said) = refused(&[&run[..], &[option, &format!("hostile={file}")]].concat());
+            assert_eq!(code, 1, "{content}: {said}");
+            for words in words {
+                assert!(
+                    said.contains(words),
+                    "{option} {content} does not say {words:?}: {said}"
+                );
+            }
+        }
+        let absent = format!("hostile={}", folder.path("absent.yaml"));
+        let (code, said) = refused(&[&run[..], &["--config", &absent]].concat());
+        assert!(
+            code == 1 && said.contains("absent.yaml: No such file or directory"),
+            "{said}"
+        );
+    }
+}

@@ -1,0 +1,11 @@
+//! Bad input gets a clear answer: bad components, answers, command lines and clusters. Each is refused in words that name
+//! the object, the cause and the next step, and everything beside it goes on.
+#![forbid(unsafe_code)]
+#![allow(clippy::unwrap_used, reason = "all of it is for tests")]
+
+mod clusters;
+mod command;
+mod hostile;
+mod plugins;
+mod program;
+mod stage;

@@ -1,0 +1,174 @@
+//! Owns the host's own program as these tests run it: built when it is missing or old, never left behind, its output at
+//! hand.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+use pilothouse_end_to_end::components::{folder, root};
+use rustix::process::{Pid, Signal, kill_process};
+use tempfile::TempDir;
+
+/// How long to wait for what has to come.
+const WITHIN: Duration = Duration::from_mins(1);
+
+/// How long to pause between two looks.
+const LOOK_INTERVAL: Duration = Duration::from_millis(20);
+
+/// The program as it is shipped.
+fn program() -> &'static Path {
+    static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
+    PROGRAM.get_or_init(|| {
+        let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+        let built = Command::new(cargo)
+            .args(["build", "--release", "--quiet", "--package", "pilothouse"])
+            .current_dir(root())
+            .status();
+        assert!(built.expect("cargo runs").success(), "the host does not build");
+        root().join("target").join("release").join("pilothouse")
+    })
+}
+
+/// The component of a plugin that `cargo xtask plugins` builds.
+pub fn component(name: &str) -> String {
+    let path = folder().join(format!("{name}.wasm"));
+    assert!(
+        path.is_file(),
+        "{} is missing; `cargo xtask plugins` builds it",
+        path.display()
+    );
+    path.display().to_string()
+}
+
+fn pilothouse(arguments: &[&str]) -> Command {
+    let mut command = Command::new(program());
+    command
+        .args(arguments)
+        .arg("--cache-dir")
+        .arg(root().join("target").join("test-code"))
+        .env_remove("KUBECONFIG")
+        .env_remove("PILOTHOUSE_LOG")
+        .stdin(Stdio::null());
+    command
+}
+
+/// Runs the command to its end, which has to be a failure: its exit code and what it says.
+pub fn refused(arguments: &[&str]) -> (i32, String) {
+    let Output { status, stdout, stderr } = pilothouse(arguments).output().expect("the program starts");
+    assert!(
+        stdout.is_empty(),
+        "errors go to standard error: {}",
+        String::from_utf8_lossy(&stdout)
+    );
+    let code = status.code().expect("it ends by itself");
+    (code, String::from_utf8(stderr).expect("it speaks UTF-8"))
+}
+
+/// Files for one test.
+pub struct Folder(TempDir);
+
+impl Folder {
+    pub fn new() -> Self {
+        Self(tempfile::tempdir().expect("a folder can be made"))
+    }
+
+    /// Where a file would be.
+    pub fn path(&self, name: &str) -> String {
+        self.0.path().join(name).display().to_string()
+    }
+
+    /// Writes a file.
+    pub fn file(&self, name: &str, content: impl AsRef<[u8]>) -> String {
+        fs::write(self.path(name), content).expect("the folder is ours");
+        self.path(name)
+    }
+
+    /// A kubeconfig for a server, with the context `there` and no current one but `current`.
+    pub fn kubeconfig(&self, server: &str, current: &str) -> String {
+        let text = format!(
+            "apiVersion: v1\nkind: Config\ncurrent-context: {current}\nclusters:\n- name: it\n  cluster: {{server: \"{server}\"}}\n\
+             users:\n- name: me\n  user: {{}}\ncontexts:\n- name: there\n  context: {{cluster: it, user: me}}\n"
+        );
+        self.file("kubeconfig.yaml", text)
+    }
+}
+
+/// A running `pilothouse`.
+pub struct Process {
+    child: Child,
+    log: PathBuf,
+    _folder: Folder,
+}
+
+impl Process {
+    pub fn start(arguments: &[&str]) -> Self {
+        let folder = Folder::new();
+        let log = PathBuf::from(folder.path("log"));
+        let output = File::create(&log).expect("the folder is ours");
+        let child = pilothouse(arguments).stdout(Stdio::null()).stderr(output).spawn();
+        Self {
+            child: child.expect("the program starts"),
+            log,
+            _folder: folder,
+        }
+    }
+
+    pub fn log(&self) -> String {
+        fs::read_to_string(&self.log).unwrap_or_default()
+    }
+
+    /// The lines of the log that have all these words.
+    pub fn lines(&self, words: &[&str]) -> Vec<String> {
+        let log = self.log();
+        let has_all = |line: &&str| words.iter().all(|word| line.contains(word));
+        log.lines().filter(has_all).map(str::to_owned).collect()
+    }
+
+    pub fn signal(&self, signal: Signal) {
+        let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
+        kill_process(pid.expect("a process has a number"), signal).expect("it has not been waited for");
+    }
+
+    /// Waits until something holds, and fails with the log when it does not in time.
+    pub async fn until<T>(&mut self, what: &str, mut look: impl FnMut(&Self) -> Option<T>) -> T {
+        let deadline = Instant::now() + WITHIN;
+        loop {
+            if let Some(seen) = look(self) {
+                return seen;
+            }
+            assert!(
+                Instant::now() < deadline,
+                "it does not come that {what}:\n{}",
+                self.log()
+            );
+            tokio::time::sleep(LOOK_INTERVAL).await;
+        }
+    }
+
+    /// Waits until the log has a line with these words.
+    pub async fn says(&mut self, words: &[&str]) -> String {
+        self.until(&format!("{words:?} is said"), |process| process.lines(words).pop())
+            .await
+    }
+
+    /// Waits for the end.
+    pub async fn ended(&mut self) -> ExitStatus {
+        let deadline = Instant::now() + WITHIN;
+        loop {
+            if let Some(status) = self.child.try_wait().expect("it is our child") {
+                return status;
+            }
+            assert!(Instant::now() < deadline, "it does not end:\n{}", self.log());
+            tokio::time::sleep(LOOK_INTERVAL).await;
+        }
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

@@ -1,0 +1,221 @@
+//! The layout is the design: which crate may depend on what, where `unsafe` may stand, how files begin, and that what
+//! ARCHITECTURE.md names exists.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use pilothouse_end_to_end::components::root;
+use serde_json::Value;
+
+/// The direct dependencies of each crate of the workspace, dev-dependencies apart.
+fn dependencies() -> BTreeMap<String, BTreeSet<String>> {
+    let output = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
+        .args(["metadata", "--format-version=1", "--no-deps", "--offline"])
+        .current_dir(root())
+        .output()
+        .expect("cargo runs");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let metadata: Value = serde_json::from_slice(&output.stdout).expect("cargo speaks JSON");
+    let packages = metadata["packages"].as_array().expect("cargo lists packages");
+    let text = |value: &Value| value.as_str().expect("it is text").to_owned();
+    packages
+        .iter()
+        .map(|package| {
+            let dependencies = package["dependencies"].as_array().expect("cargo lists dependencies");
+            let direct = dependencies
+                .iter()
+                .filter(|it| it["kind"].as_str() != Some("dev"))
+                .map(|it| text(&it["name"]));
+            (text(&package["name"]), direct.collect())
+        })
+        .collect()
+}
+
+/// What each house must not know, directly; ARCHITECTURE.md says why.
+const FORBIDDEN: &[(&str, &[&str])] = &[
+    (
+        "pilothouse-crds",
+        &[
+            "wasmtime",
+            "kube-client",
+            "pilothouse-sandbox",
+            "pilothouse-cluster",
+            "pilothouse-runtime",
+        ],
+    ),
+    (
+        "pilothouse-core",
+        &[
+            "kube",
+            "k8s-openapi",
+            "wasmtime",
+            "tokio",
+            "hyper",
+            "pilothouse-sandbox",
+            "pilothouse-cluster",
+            "pilothouse-runtime",
+        ],
+    ),
+    (
+        "pilothouse-sandbox",
+        &[
+            "kube",
+            "k8s-openapi",
+            "tokio",
+            "pilothouse-cluster",
+            "pilothouse-runtime",
+        ],
+    ),
+    (
+        "pilothouse-cluster",
+        &["wasmtime", "pilothouse-sandbox", "pilothouse-runtime"],
+    ),
+    ("pilothouse-runtime", &["kube", "k8s-openapi", "wasmtime", "clap"]),
+    ("pilothouse", &["kube", "k8s-openapi", "wasmtime"]),
+    (
+        "pilothouse-plugin",
+        &[
+            "pilothouse-core",
+            "pilothouse-sandbox",
+            "pilothouse-cluster",
+            "pilothouse-runtime",
+            "kube",
+        ],
+    ),
+    (
+        "pilothouse-simulator",
+        &[
+            "kube",
+            "pilothouse-core",
+            "pilothouse-sandbox",
+            "pilothouse-cluster",
+            "pilothouse-runtime",
+            "wasmtime",
+        ],
+    ),
+];
+
+/// Only this crate may depend on that one.
+const ONLY: &[(&str, &[&str])] = &[
+    ("wasmtime", &["pilothouse-sandbox"]),
+    (
+        "kube",
+        &[
+            "pilothouse-cluster",
+            "pilothouse-testkit",
+            "pilothouse-demo",
+            "pilothouse-crds",
+            "app-service",
+            "hostile",
+        ],
+    ),
+    (
+        "pilothouse-runtime",
+        &["pilothouse", "pilothouse-demo", "pilothouse-end-to-end", "xtask"],
+    ),
+];
+
+#[test]
+fn no_house_knows_what_it_must_not() {
+    let dependencies = dependencies();
+    for (house, forbidden) in FORBIDDEN {
+        let direct = dependencies
+            .get(*house)
+            .unwrap_or_else(|| panic!("{house} is a crate of the workspace"));
+        for dependency in *forbidden {
+            assert!(!direct.contains(*dependency), "{house} must not depend on {dependency}");
+        }
+    }
+    for (dependency, houses) in ONLY {
+        for (house, direct) in &dependencies {
+            assert!(
+                !direct.contains(*dependency) || houses.contains(&house.as_str()),
+                "{house} must not depend on {dependency}; only {houses:?} may"
+            );
+        }
+    }
+}
+
+fn rust_files(folder: &Path, files: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(folder).expect("the folder can be read") {
+        let path = entry.expect("it can be read").path();
+        let hidden = path
+            .file_name()
+            .is_some_and(|name| name.to_string_lossy().starts_with('.'));
+        if hidden || path.ends_with("target") {
+            continue;
+        }
+        if path.is_dir() {
+            rust_files(&path, files);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            files.push(path);
+        }
+    }
+}
+
+#[test]
+fn every_file_says_first_what_it_owns() {
+    let mut files = Vec::new();
+    rust_files(&root(), &mut files);
+    assert!(files.len() > 100, "the files are found");
+    for file in files {
+        let text = fs::read_to_string(&file).expect("it can be read");
+        // The SDK's first page is its README.
+        let says = text.starts_with("//! ") || text.starts_with("#![doc = include_str!");
+        assert!(says, "{} does not begin with //!", file.display());
+    }
+}
+
+#[test]
+fn unsafe_code_is_forbidden_but_where_it_cannot_be() {
+    /// Memory-mapped machine code; the guest's allocator and exports.
+    const ALLOWED: &[&str] = &["host/sandbox", "plugins/sdk"];
+    let root = root();
+    let mut files = Vec::new();
+    rust_files(&root, &mut files);
+    let roots = files
+        .iter()
+        .filter(|file| file.ends_with("src/lib.rs") || file.ends_with("src/main.rs"));
+    for file in roots {
+        let place = file
+            .strip_prefix(&root)
+            .expect("it was found there")
+            .to_string_lossy()
+            .into_owned();
+        // What a plugin exports is unsafe by nature; the export macro allows it where it stands.
+        let is_guest = place.starts_with("plugins/") || place.starts_with("tests/guests/");
+        if is_guest || ALLOWED.iter().any(|allowed| place.starts_with(allowed)) {
+            continue;
+        }
+        let text = fs::read_to_string(file).expect("it can be read");
+        assert!(
+            text.contains("#![forbid(unsafe_code)]"),
+            "{place} lacks #![forbid(unsafe_code)]"
+        );
+    }
+}
+
+#[test]
+fn every_path_that_the_architecture_names_exists() {
+    let root = root();
+    let text = fs::read_to_string(root.join("ARCHITECTURE.md")).expect("ARCHITECTURE.md is there");
+    assert!(text.lines().count() < 300, "ARCHITECTURE.md is under 300 lines");
+    let mut named = 0;
+    for quoted in text.split('`').skip(1).step_by(2) {
+        let is_path = quoted.contains('/')
+            && !quoted.contains([' ', '<', ':', '*', '$', '@'])
+            && ["host/", "plugins/", "tests/", "wit/", "crds/", "deploy/", "xtask/"]
+                .iter()
+                .any(|it| quoted.starts_with(it));
+        if is_path {
+            named += 1;
+            assert!(
+                root.join(quoted).exists(),
+                "ARCHITECTURE.md names {quoted}, which does not exist"
+            );
+        }
+    }
+    assert!(named > 20, "the paths are found");
+}

@@ -1,0 +1,73 @@
+//! Every scenario file, on the simulated cluster with the host in this process, and on the real control plane with the
+//! host's own program.
+
+use pilothouse_end_to_end::components;
+use pilothouse_testkit::scenario::Scenario;
+
+/// The scenarios of every folder below tests/scenarios.
+fn scenarios() -> Vec<Scenario> {
+    let folders = std::fs::read_dir(components::root().join("tests").join("scenarios")).expect("the folder is there");
+    let mut folders: Vec<_> = folders.map(|entry| entry.expect("it can be read").path()).collect();
+    folders.sort();
+    let scenarios: Vec<_> = folders
+        .iter()
+        .flat_map(|folder| Scenario::read_folder(folder).expect("the scenarios can be read"))
+        .collect();
+    assert!(scenarios.len() > 10, "the scenario files are found");
+    scenarios
+}
+
+fn report(failures: &[String], count: usize) {
+    assert!(
+        failures.is_empty(),
+        "{} of {count} scenarios failed:\n\n{}",
+        failures.len(),
+        failures.join("\n\n")
+    );
+}
+
+mod simulated {
+    use pilothouse_end_to_end::host::RuntimeHost;
+    use pilothouse_testkit::cluster::Cluster;
+    use pilothouse_testkit::scenario;
+
+    /// Time is paused: what waits for nothing but time costs none.
+    #[tokio::test(start_paused = true)]
+    async fn every_scenario_holds() {
+        let scenarios = super::scenarios();
+        let mut failures = Vec::new();
+        for scenario in &scenarios {
+            let result = scenario::run(scenario, &Cluster::simulated(), &mut RuntimeHost::default()).await;
+            println!("{} {}", if result.is_ok() { "holds " } else { "FAILED" }, scenario.name);
+            failures.extend(result.err().map(|error| error.to_string()));
+        }
+        super::report(&failures, scenarios.len());
+    }
+}
+
+mod real {
+    use pilothouse_end_to_end::components;
+    use pilothouse_testkit::cluster::Cluster;
+    use pilothouse_testkit::host::ProcessHost;
+    use pilothouse_testkit::scenario;
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn every_scenario_holds() {
+        let program = components::root().join("target").join("release").join("pilothouse");
+        assert!(
+            program.exists(),
+            "{} is missing; `cargo build --release` builds it",
+            program.display()
+        );
+        let cluster = Cluster::real().await.expect("a control plane starts");
+        let scenarios = super::scenarios();
+        let mut failures = Vec::new();
+        for scenario in &scenarios {
+            let mut host = ProcessHost::new(&program, components::folder());
+            let result = scenario::run(scenario, &cluster, &mut host).await;
+            println!("{} {}", if result.is_ok() { "holds " } else { "FAILED" }, scenario.name);
+            failures.extend(result.err().map(|error| error.to_string()));
+        }
+        super::report(&failures, scenarios.len());
+    }
+}

@@ -1,0 +1,118 @@
+//! A plugin that misbehaves in every way that a plugin can: what it does, each of its resources says in
+//! `spec.behaviour`, and its configuration says what `describe` does.
+//!
+//! `behaviour` names them all; `exhaust` has those that use up what the host limits, `objects` and `words` those that
+//! give an answer that the host or the API server refuses, and `answers` the good one. It stands on the SDK's low level, because the typed one makes no broken JSON.
+
+#![forbid(unsafe_code)]
+
+mod answers;
+mod behaviour;
+mod exhaust;
+mod objects;
+#[cfg(test)]
+mod tests;
+mod words;
+
+use pilothouse_plugin::raw::RawPlugin;
+use pilothouse_plugin::raw::types::{Failure, Outcome, Request};
+use pilothouse_plugin::{ControllerManifest, Kind, Manifest, Touch};
+use serde::Deserialize;
+
+use crate::behaviour::{Behaviour, Given};
+
+const HOSTILE: Kind = Kind::new("hostile.test.dev", "v1", "Hostile");
+const CONFIG_MAP: Kind = Kind::new("", "v1", "ConfigMap");
+const SECRET: Kind = Kind::new("", "v1", "Secret");
+const DEPLOYMENT: Kind = Kind::new("apps", "v1", "Deployment");
+
+/// The plugin.
+#[derive(Debug)]
+pub struct Hostile;
+
+/// The configuration.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct Config {
+    describe: Describe,
+}
+
+/// What `describe` does.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum Describe {
+    /// Gives the manifest.
+    #[default]
+    Normal,
+    /// Traps.
+    Trap,
+    /// Never ends.
+    Loop,
+    /// Gives something that is no JSON.
+    Garbage,
+    /// Gives a manifest with a member that no contract has.
+    UnknownMember,
+    /// Touches a kind that no cluster serves.
+    UnservedKind,
+    /// Says that the configuration can't be used.
+    Refuse,
+}
+
+impl RawPlugin for Hostile {
+    fn describe(config: Option<String>) -> Result<String, String> {
+        let config: Config = match config.as_deref() {
+            None | Some("" | "null") => Config::default(),
+            Some(given) => serde_json::from_str(given).map_err(|error| format!("configuration: {error}"))?,
+        };
+        match config.describe {
+            Describe::Normal => Ok(manifest([])),
+            Describe::Trap => exhaust::trap(),
+            Describe::Loop => exhaust::spin(),
+            Describe::Garbage => Ok("{\"name\": hostile".to_owned()),
+            Describe::UnknownMember => Ok(manifest([]).replacen('{', "{\"surprise\":true,", 1)),
+            Describe::UnservedKind => Ok(manifest([
+                Touch::new(Kind::new("unserved.test.dev", "v1", "Unserved")).read(["."])
+            ])),
+            Describe::Refuse => Err("describe: this configuration is to be refused; choose another".to_owned()),
+        }
+    }
+
+    fn reconcile(request: Request) -> Result<Outcome, Failure> {
+        let given = Given::read(&request).map_err(Failure::Permanent)?;
+        match given.behaviour {
+            Behaviour::TransientFailure => return Err(Failure::Transient(given.text)),
+            Behaviour::FailAtFirst if given.attempt < 2 => return Err(Failure::Transient(given.text)),
+            Behaviour::PermanentFailure => return Err(Failure::Permanent(given.text)),
+            _ => {}
+        }
+        Ok(exhaust::of(given.behaviour, &given)
+            .or_else(|| objects::of(given.behaviour, &given))
+            .or_else(|| words::of(given.behaviour, &given))
+            .unwrap_or_else(|| answers::config_map(&given)))
+    }
+}
+
+pilothouse_plugin::export_raw!(Hostile);
+
+fn manifest(touches: impl IntoIterator<Item = Touch>) -> String {
+    let controller = ControllerManifest::new("hostile", HOSTILE)
+        .fields([".spec"])
+        .touches(Touch::new(CONFIG_MAP).owned().read([".data"]))
+        .touches(Touch::new(DEPLOYMENT).owned());
+    let controller = touches.into_iter().fold(controller, ControllerManifest::touches);
+    let manifest = Manifest::new(
+        env!("CARGO_PKG_NAME"),
+        env!("CARGO_PKG_VERSION"),
+        env!("CARGO_PKG_DESCRIPTION"),
+    )
+    .controller(controller)
+    .crd(include_str!("../crds/hostiles.hostile.test.dev.yaml"))
+    .configuration(serde_json::json!({
+        "type": "object",
+        "additionalProperties": false,
+        "properties": {"describe": {
+            "enum": ["normal", "trap", "loop", "garbage", "unknown-member", "unserved-kind", "refuse"]
+        }}
+    }));
+    serde_json::to_string(&manifest).expect("a manifest has only text for keys")
+}

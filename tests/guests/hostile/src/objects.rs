@@ -1,0 +1,99 @@
+//! Owns the behaviours about objects: those that the host or the API server refuses, those that read what they may not,
+//! and those that never come to rest.
+
+use pilothouse_plugin::raw::types::{self, Outcome, Ownership, Query};
+use pilothouse_plugin::raw::{clock, cluster};
+use serde_json::{Value, json};
+
+use crate::answers::{config_map, config_map_json, config_map_with, lower, outcome};
+use crate::behaviour::{Behaviour, Given};
+use crate::{CONFIG_MAP, SECRET};
+
+/// The answer, if the behaviour is one of these.
+pub fn of(behaviour: Behaviour, given: &Given) -> Option<Outcome> {
+    let Given {
+        name, namespace, text, ..
+    } = given;
+    let data = json!({"text": text});
+    let metadata = json!({"name": name, "namespace": namespace});
+    let owning = |object: Value| outcome([object.to_string()]);
+    Some(match behaviour {
+        Behaviour::Nothing => outcome([]),
+
+        Behaviour::BrokenJson => outcome([r#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{"#.to_owned()]),
+        Behaviour::NotAnObject => owning(json!([{"apiVersion": "v1", "kind": "ConfigMap"}])),
+        Behaviour::Nameless => {
+            owning(json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"namespace": namespace}, "data": data}))
+        }
+        Behaviour::Kindless => owning(json!({"metadata": metadata, "data": data})),
+        Behaviour::UndeclaredKind => owning(json!({"apiVersion": "v1", "kind": "Secret", "metadata": metadata})),
+        Behaviour::SameNameTwice => outcome([
+            config_map_json(name, namespace, &json!({"text": "one"})),
+            config_map_json(name, namespace, &json!({"text": "other"})),
+        ]),
+        Behaviour::OtherNamespace => outcome([config_map_json(name, text, &data)]),
+        Behaviour::UndeclaredContribution => contributed(config_map(given)),
+
+        Behaviour::UndeclaredRead => {
+            let found = cluster::get(&lower(SECRET), Some(namespace), text);
+            config_map_with(given, if found.is_some() { "present" } else { "absent" })
+        }
+        Behaviour::UndeclaredField => found_by(given, None, &[(".immutable", "true")]),
+        Behaviour::BrokenSelector => found_by(given, Some("a in (b"), &[]),
+
+        Behaviour::WrongType => outcome([config_map_json(name, namespace, &json!({"text": 7}))]),
+        Behaviour::UnknownField => owning(deployment(given, &json!({"replicas": 1, "nonsense": true}))),
+        Behaviour::InvalidValue => owning(deployment(given, &json!({"replicas": -1}))),
+        Behaviour::InvalidName => outcome([config_map_json("Not_A_Name!", namespace, &data)]),
+
+        Behaviour::DiffersByClock => config_map_with(given, &clock::now(1000).to_string()),
+        Behaviour::DiffersByRead => config_map_with(given, &(written(given) + 1).to_string()),
+        Behaviour::DiffersByAttempt => config_map_with(given, &given.attempt.to_string()),
+        _ => return None,
+    })
+}
+
+/// The same objects as someone else's.
+fn contributed(mut outcome: Outcome) -> Outcome {
+    for types::Desired { ownership, .. } in &mut outcome.desired {
+        *ownership = Ownership::Contributed;
+    }
+    outcome
+}
+
+/// A Deployment whose pod template has no container.
+fn deployment(given: &Given, spec: &Value) -> Value {
+    let Given { name, namespace, .. } = given;
+    let mut spec = spec.clone();
+    spec["selector"] = json!({"matchLabels": {"app": name}});
+    spec["template"] = json!({"metadata": {"labels": {"app": name}}, "spec": {"containers": []}});
+    let metadata = json!({"name": name, "namespace": namespace});
+    json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata, "spec": spec})
+}
+
+fn found_by(given: &Given, labels: Option<&str>, fields: &[(&str, &str)]) -> Outcome {
+    let fields = fields
+        .iter()
+        .map(|(path, value)| ((*path).to_owned(), (*value).to_owned()))
+        .collect();
+    let query = Query {
+        namespace: Some(given.namespace.clone()),
+        labels: labels.map(str::to_owned),
+        fields,
+        limit: None,
+    };
+    let found = cluster::find(&lower(CONFIG_MAP), &query);
+    config_map_with(given, &format!("found {}", found.len()))
+}
+
+/// The number in the ConfigMap that was written before.
+fn written(given: &Given) -> u64 {
+    let present = cluster::get(&lower(CONFIG_MAP), Some(&given.namespace), &given.name);
+    let present: Value = present
+        .and_then(|json| serde_json::from_str(&json).ok())
+        .unwrap_or_default();
+    present["data"]["text"]
+        .as_str()
+        .and_then(|text| text.parse().ok())
+        .unwrap_or(0)
+}

@@ -1,0 +1,86 @@
+//! Owns the behaviours about what is said beside the objects: status, conditions, events, when to run again.
+
+use pilothouse_plugin::raw::types::{Condition, ConditionStatus, Event, Outcome, Severity};
+use serde_json::json;
+
+use crate::answers::{condition, config_map};
+use crate::behaviour::{Behaviour, Given};
+
+/// The size of a message that no event can have, in bytes.
+const HUGE_MESSAGE: usize = 100_000;
+
+/// How many events, when the resource does not say.
+const MANY_EVENTS: usize = 1000;
+
+/// The answer, if the behaviour is one of these.
+pub fn of(behaviour: Behaviour, given: &Given) -> Option<Outcome> {
+    let good = || config_map(given);
+    Some(match behaviour {
+        Behaviour::StatusNotAnObject => Outcome {
+            status: Some(json!(["a", 1]).to_string()),
+            ..good()
+        },
+        Behaviour::StatusBroken => Outcome {
+            status: Some("{\"text\": ".to_owned()),
+            ..good()
+        },
+        Behaviour::StatusWrongType => Outcome {
+            status: Some(json!({"text": {"no": "text"}}).to_string()),
+            ..good()
+        },
+        Behaviour::BadConditionName => Outcome {
+            conditions: vec![condition("not a name!")],
+            ..good()
+        },
+        Behaviour::SameConditionTwice => {
+            let no = Condition {
+                status: ConditionStatus::No,
+                ..condition("Behaved")
+            };
+            Outcome {
+                conditions: vec![condition("Behaved"), no],
+                ..good()
+            }
+        }
+        Behaviour::HostCondition => Outcome {
+            conditions: vec![condition("Reconciled")],
+            ..good()
+        },
+        Behaviour::EmptyEventReason => Outcome {
+            events: vec![event("", given.text.clone())],
+            ..good()
+        },
+        Behaviour::HugeEventMessage => Outcome {
+            events: vec![event("Huge", "x".repeat(HUGE_MESSAGE))],
+            ..good()
+        },
+        Behaviour::ManyEvents => {
+            let events = (0..given.count_or(MANY_EVENTS)).map(|index| event("Many", format!("event {index}")));
+            Outcome {
+                events: events.collect(),
+                ..good()
+            }
+        }
+        Behaviour::RequeueAtOnce => Outcome {
+            requeue_after: Some(0),
+            ..good()
+        },
+        Behaviour::RequeueNever => Outcome {
+            requeue_after: Some(u64::MAX),
+            ..good()
+        },
+        Behaviour::BrokenExtensions => Outcome {
+            extensions: Some("nonsense".to_owned()),
+            ..good()
+        },
+        _ => return None,
+    })
+}
+
+fn event(reason: &str, message: String) -> Event {
+    Event {
+        severity: Severity::Normal,
+        reason: reason.to_owned(),
+        message,
+    }
+}

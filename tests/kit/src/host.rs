@@ -1,0 +1,198 @@
+//! Owns what the kit asks of a host that it steers, and the host as a process of its own. Leaves hosts within the test's
+//! process to those who have them: they implement [`SteeredHost`].
+
+use std::{
+    error::Error,
+    future::Future,
+    path::{Path, PathBuf},
+    time::{Duration, Instant},
+};
+
+use rustix::process::Signal;
+use thiserror::Error;
+
+use crate::{cluster::Cluster, supervisor::Supervisor};
+
+/// How often a host that is a process looks at every object again.
+const RESYNC: Duration = Duration::from_secs(2);
+
+/// How long a host has to end after it has been asked to.
+const STOP_WITHIN: Duration = Duration::from_secs(20);
+
+/// How long to pause between two looks at an ending process.
+const LOOK_INTERVAL: Duration = Duration::from_millis(20);
+
+/// What a panic of Rust leaves in a log.
+const PANIC_MARK: &str = "panicked at";
+
+/// Any error of a host.
+pub type HostError = Box<dyn Error + Send + Sync>;
+
+/// A host that scenarios start, stop and make look again.
+pub trait SteeredHost: Send {
+    /// Starts the host with the plugins of a scenario, by the names of their components.
+    fn start(&mut self, cluster: &Cluster, plugins: &[String]) -> impl Future<Output = Result<(), HostError>> + Send;
+
+    /// Makes the host look at every object again, as its periodic resync does.
+    fn resync(&mut self) -> impl Future<Output = Result<(), HostError>> + Send;
+
+    /// Stops the host as an orderly end does, and says what was not as it should be: tasks or processes that had to be
+    /// ended by force, panics, a bad exit status.
+    fn stop(&mut self) -> impl Future<Output = Result<Vec<String>, HostError>> + Send;
+
+    /// Whether the host has nothing to do, where it can tell; what it asks of the cluster is looked at in any case.
+    fn is_idle(&self) -> Option<bool> {
+        None
+    }
+
+    /// Why the host does not run any more although nobody stopped it.
+    fn failure(&mut self) -> Option<String>;
+
+    /// The last lines that the host has logged.
+    fn log_tail(&self) -> String;
+}
+
+/// The host's own program, run as `pilothouse run`.
+#[derive(Debug)]
+pub struct ProcessHost {
+    program: PathBuf,
+    /// Where `<name>.wasm` is found for each plugin.
+    plugins: PathBuf,
+    arguments: Vec<String>,
+    running: Option<Supervisor>,
+    /// Of the run before, once stopped.
+    last_log: String,
+}
+
+/// Why the host's process could not be steered.
+#[derive(Debug, Error)]
+pub enum ProcessHostError {
+    /// The program has not been built.
+    #[error("{} is not there: build it with `cargo build --release -p pilothouse`", .0.display())]
+    NoProgram(PathBuf),
+    /// A plugin has not been built.
+    #[error("{} is not there: build it with `cargo xtask plugins`", .0.display())]
+    NoPlugin(PathBuf),
+    /// The scenario wants the host started twice.
+    #[error("start the host: it runs already")]
+    Running,
+    /// The host is not running.
+    #[error("steer the host: it does not run")]
+    NotRunning,
+    /// The process could not be started or reached.
+    #[error("steer the host's process: {0}")]
+    Process(#[from] std::io::Error),
+}
+
+impl ProcessHost {
+    /// The name of the process and its log.
+    const NAME: &'static str = "pilothouse";
+
+    /// The host's program and the folder that has the components as `<name>.wasm`.
+    pub fn new(program: impl Into<PathBuf>, plugins: impl Into<PathBuf>) -> Self {
+        Self {
+            program: program.into(),
+            plugins: plugins.into(),
+            arguments: Vec::new(),
+            running: None,
+            last_log: String::new(),
+        }
+    }
+
+    /// Gives further arguments to `pilothouse run`.
+    #[must_use]
+    pub fn with_arguments(mut self, arguments: impl IntoIterator<Item = String>) -> Self {
+        self.arguments.extend(arguments);
+        self
+    }
+
+    /// The number of the process while it runs, for those who measure it.
+    pub fn process_id(&self) -> Option<u32> {
+        self.running.as_ref()?.process_id(Self::NAME)
+    }
+
+    fn command_line(&self, kubeconfig: &Path, plugins: &[String]) -> Result<Vec<String>, ProcessHostError> {
+        let mut arguments = vec!["run".to_owned()];
+        for plugin in plugins {
+            // The process has another working directory.
+            let path = std::path::absolute(self.plugins.join(format!("{plugin}.wasm")))?;
+            if !path.is_file() {
+                return Err(ProcessHostError::NoPlugin(path));
+            }
+            arguments.extend(["--plugin".to_owned(), path.display().to_string()]);
+        }
+        arguments.extend(["--kubeconfig".to_owned(), kubeconfig.display().to_string()]);
+        arguments.push("--install-crds".to_owned());
+        arguments.extend(["--resync".to_owned(), RESYNC.as_secs().to_string()]);
+        arguments.extend(self.arguments.iter().cloned());
+        Ok(arguments)
+    }
+}
+
+impl SteeredHost for ProcessHost {
+    async fn start(&mut self, cluster: &Cluster, plugins: &[String]) -> Result<(), HostError> {
+        if self.running.is_some() {
+            return Err(ProcessHostError::Running.into());
+        }
+        let program = std::path::absolute(&self.program)?;
+        if !program.is_file() {
+            return Err(ProcessHostError::NoProgram(program).into());
+        }
+        let arguments = self.command_line(&cluster.host_kubeconfig()?, plugins)?;
+        let folder = tempfile::Builder::new().prefix("pilothouse-host-").tempdir()?.keep();
+        let mut supervisor = Supervisor::new(folder)?;
+        supervisor.spawn(Self::NAME, &program, &arguments)?;
+        self.running = Some(supervisor);
+        Ok(())
+    }
+
+    async fn resync(&mut self) -> Result<(), HostError> {
+        if self.running.is_none() {
+            return Err(ProcessHostError::NotRunning.into());
+        }
+        // It looks again by itself all the time. Nothing is seen of it from outside, so there is nothing else to wait for.
+        tokio::time::sleep(RESYNC + RESYNC / 2).await;
+        Ok(())
+    }
+
+    async fn stop(&mut self) -> Result<Vec<String>, HostError> {
+        let mut supervisor = self.running.take().ok_or(ProcessHostError::NotRunning)?;
+        let mut left = Vec::new();
+        // One that has ended already is told by its status and log.
+        if supervisor.ended().is_none() {
+            supervisor.signal(Self::NAME, Signal::TERM)?;
+        }
+        let asked = Instant::now();
+        let status = loop {
+            match supervisor.ended() {
+                Some((_, status)) => break Some(status),
+                None if asked.elapsed() > STOP_WITHIN => break None,
+                None => tokio::time::sleep(LOOK_INTERVAL).await,
+            }
+        };
+        match status {
+            None => left.push(format!("it did not end within {} s of SIGTERM", STOP_WITHIN.as_secs())),
+            Some(status) if !status.success() => left.push(format!("it ended with {status}")),
+            Some(_) => {}
+        }
+        let log = supervisor.log(Self::NAME);
+        left.extend(
+            log.lines()
+                .filter(|line| line.contains(PANIC_MARK))
+                .map(|line| format!("it panicked: {line}")),
+        );
+        self.last_log = supervisor.tail(Self::NAME);
+        Ok(left)
+    }
+
+    fn failure(&mut self) -> Option<String> {
+        let (_, status) = self.running.as_mut()?.ended()?;
+        Some(format!("the host ended by itself ({status})"))
+    }
+
+    fn log_tail(&self) -> String {
+        self.running
+            .as_ref()
+            .map_or_else(|| self.last_log.clone(), |running| running.tail(Self::NAME))
+    }
+}

@@ -1,0 +1,118 @@
+//! Owns what came of a call in isolation, in forms that tests can compare. Leaves making the call to `mod`.
+
+use std::{collections::BTreeSet, fmt};
+
+use pilothouse_core::{
+    Failure,
+    answer::Answer,
+    contract::{Condition, Severity},
+    dependencies::Read,
+};
+use pilothouse_sandbox::Usage;
+use serde_json::{Map, Value, json};
+
+use super::LogLine;
+
+/// A call that succeeded and whose answer the host would accept.
+#[derive(Debug, Clone)]
+pub struct Reconciled {
+    /// The answer as the host takes it: objects in canonical form and with their places filled in.
+    pub answer: Answer,
+    /// What the plugin has read, and therefore depends on.
+    pub reads: BTreeSet<Read>,
+    /// What it has logged.
+    pub log: Vec<LogLine>,
+    /// What the call has used.
+    pub usage: Usage,
+}
+
+/// A call that did not succeed, or whose answer the host would refuse.
+#[derive(Debug, Clone)]
+pub struct Failed {
+    /// Why, and whose fault it is.
+    pub failure: Failure,
+    /// What the plugin has logged until then.
+    pub log: Vec<LogLine>,
+    /// What it has read until then.
+    pub reads: BTreeSet<Read>,
+}
+
+impl Reconciled {
+    /// The desired object of this kind and name, whole.
+    pub fn object(&self, kind: &str, name: &str) -> Option<Value> {
+        let found = self
+            .answer
+            .owned
+            .iter()
+            .find(|object| object.kind.kind == kind && &*object.name.name == name);
+        found.map(|object| Value::Object(object.body.clone()))
+    }
+
+    /// `Kind namespace/name` of every desired object, in the plugin's order.
+    pub fn titles(&self) -> Vec<String> {
+        self.answer
+            .owned
+            .iter()
+            .map(pilothouse_core::answer::DesiredObject::title)
+            .collect()
+    }
+
+    /// The status that the plugin gives.
+    pub fn status(&self) -> Option<&Map<String, Value>> {
+        self.answer.status.as_ref()
+    }
+
+    /// The condition of this type.
+    pub fn condition(&self, kind: &str) -> Option<&Condition> {
+        self.answer.conditions.iter().find(|condition| condition.name == kind)
+    }
+
+    /// The whole answer as YAML, the same for the same answer: to be kept in a file and compared.
+    pub fn snapshot(&self) -> String {
+        let Answer {
+            owned,
+            status,
+            conditions,
+            events,
+            requeue_after,
+        } = &self.answer;
+        let objects: Vec<Value> = owned.iter().map(|object| Value::Object(object.body.clone())).collect();
+        let conditions: Vec<Value> = conditions
+            .iter()
+            .map(
+                |it| json!({"type": it.name, "status": it.status.as_str(), "reason": it.reason, "message": it.message}),
+            )
+            .collect();
+        let events: Vec<Value> = events
+            .iter()
+            .map(|event| {
+                let kind = if event.severity == Severity::Warning {
+                    "Warning"
+                } else {
+                    "Normal"
+                };
+                json!({"type": kind, "reason": event.reason, "message": event.message})
+            })
+            .collect();
+        let mut whole = json!({"objects": objects, "status": status, "conditions": conditions, "events": events});
+        if let Some(milliseconds) = requeue_after {
+            whole["requeueAfterMilliseconds"] = Value::from(*milliseconds);
+        }
+        serde_saphyr::to_string(&whole).unwrap_or_else(|_| whole.to_string())
+    }
+}
+
+impl fmt::Display for Failed {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Failure {
+            blame, reason, message, ..
+        } = &self.failure;
+        write!(formatter, "{reason}, the {blame}'s fault: {message}")?;
+        for line in &self.log {
+            write!(formatter, "\n  {:?}: {}", line.level, line.message)?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for Failed {}

@@ -1,0 +1,13 @@
+//! Owns what tests of operators stand on: a real control plane without containers, one type for the simulated and the
+//! real cluster, scenario files that run on both, and plugins run in isolation. Leaves the simulation itself to
+//! `pilothouse-simulator`, and the host to its own crates.
+#![forbid(unsafe_code)]
+
+pub mod cluster;
+pub mod controlplane;
+mod environment;
+pub mod host;
+pub mod isolation;
+pub mod requests;
+pub mod scenario;
+mod supervisor;

@@ -1,0 +1,135 @@
+//! Owns why a scenario failed, in words that say where and show what was seen. Leaves finding out to `run`.
+
+use std::{fmt, path::PathBuf, time::Duration};
+
+use thiserror::Error;
+
+use super::{
+    checks::{Unmet, describe},
+    form::Reference,
+    objects::words,
+    quiet::QuietError,
+};
+use crate::{cluster::ClusterError, host::HostError};
+
+/// Why a scenario failed: where, why, and what the host had to say.
+#[derive(Debug)]
+pub struct ScenarioError {
+    /// The file.
+    pub file: PathBuf,
+    /// The step and its line; none before the first and after the last.
+    pub step: Option<(u64, String)>,
+    /// The kind of the cluster.
+    pub cluster: &'static str,
+    /// The reason.
+    pub cause: StepError,
+    /// The host's last lines.
+    pub host_log: String,
+}
+
+/// Why a step failed.
+#[derive(Debug, Error)]
+pub enum StepError {
+    /// A wait ended without what it waited for.
+    #[error("after {} s this does not hold:\n{}", .after.as_secs(), list(.unmet))]
+    TimeOut {
+        /// How long was waited.
+        after: Duration,
+        /// What does not hold.
+        unmet: Vec<Unmet>,
+    },
+    /// An expectation does not hold.
+    #[error("this does not hold{}:\n{}", later(*.after), list(.unmet))]
+    Unmet {
+        /// After how much of the time; zero: at once.
+        after: Duration,
+        /// What does not hold.
+        unmet: Vec<Unmet>,
+    },
+    /// The server refused.
+    #[error("{action} {object}: {words}")]
+    Refused {
+        /// What was tried.
+        action: &'static str,
+        /// With what.
+        object: String,
+        /// The server's words.
+        words: String,
+    },
+    /// The server did not refuse, or for another reason.
+    #[error("{action} {object}: expected a refusal with {expected:?}, but {found}")]
+    NotRefused {
+        /// What was tried.
+        action: &'static str,
+        /// With what.
+        object: String,
+        /// Part of the expected words.
+        expected: String,
+        /// What happened instead.
+        found: String,
+    },
+    /// A variable or a path is wrong.
+    #[error("{0}")]
+    Wording(String),
+    /// The host failed.
+    #[error("steer the host: {0}")]
+    Host(HostError),
+    /// The host ended by itself.
+    #[error("{0}")]
+    HostEnded(String),
+    /// The host did not end as it should.
+    #[error("the host did not end in order: {}", .0.join("; "))]
+    Left(Vec<String>),
+    /// The cluster failed.
+    #[error(transparent)]
+    Cluster(#[from] ClusterError),
+    /// The host wrote too much, or did not settle.
+    #[error(transparent)]
+    Quiet(#[from] QuietError),
+}
+
+impl fmt::Display for ScenarioError {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            file,
+            step,
+            cluster,
+            cause,
+            host_log,
+        } = self;
+        write!(formatter, "{}", file.display())?;
+        if let Some((line, step)) = step {
+            write!(formatter, ":{line}: {step}")?;
+        }
+        writeln!(formatter, " on the {cluster} cluster: {}", cause.to_string().trim_end())?;
+        if host_log.is_empty() {
+            return write!(formatter, "The host has logged nothing.");
+        }
+        write!(formatter, "The host's last lines:\n{}", host_log.trim_end())
+    }
+}
+
+impl std::error::Error for ScenarioError {}
+
+impl StepError {
+    /// A request that was to succeed.
+    pub(super) fn refused(action: &'static str, reference: &Reference, error: &kube::Error) -> Self {
+        Self::Refused {
+            action,
+            object: describe(reference),
+            words: words(error),
+        }
+    }
+}
+
+fn list(unmet: &[Unmet]) -> String {
+    unmet.iter().map(ToString::to_string).collect::<Vec<_>>().concat()
+}
+
+fn later(after: Duration) -> String {
+    if after.is_zero() {
+        String::new()
+    } else {
+        format!(" after {} ms", after.as_millis())
+    }
+}

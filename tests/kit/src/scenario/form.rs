@@ -1,0 +1,386 @@
+//! Owns what can be said in a step of a scenario file, and what of it makes no sense. Leaves reading files to `file` and
+//! doing it to `run`.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Deserializer, de};
+use serde_json::Value;
+
+use super::{matching, path::Path};
+
+/// What a step does.
+#[derive(Debug, Clone)]
+pub enum Action {
+    /// Applies objects on the server's side.
+    Apply(Apply),
+    /// Creates objects, which must not exist.
+    Create(Create),
+    /// Patches one object.
+    Patch(Patch),
+    /// Deletes one object.
+    Delete(Delete),
+    /// Waits until all checks hold at the same time.
+    Wait(Wait),
+    /// Demands that all checks hold now, and keep holding.
+    Expect(Expect),
+    /// Gives a name to a value of an object.
+    Remember(Remember),
+    /// Steers the host.
+    Host(HostAction),
+    /// Counts what the host writes.
+    ExpectWrites(ExpectWrites),
+    /// Says something to the reader.
+    Note(String),
+}
+
+/// `apply`: server-side apply.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub struct Apply {
+    /// Whole manifests.
+    pub objects: Vec<Value>,
+    /// The field manager; `scenario` when absent.
+    #[serde(default = "scenario_manager")]
+    pub manager: String,
+    /// Whether fields are taken from other managers.
+    #[serde(default)]
+    pub force: bool,
+    /// `status`, or absent for the object itself.
+    pub subresource: Option<String>,
+    /// Part of the server's words, when it must refuse.
+    pub refused: Option<String>,
+}
+
+/// `create`: a POST for each object.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub struct Create {
+    /// Whole manifests.
+    pub objects: Vec<Value>,
+    /// The field manager; `scenario` when absent.
+    #[serde(default = "scenario_manager")]
+    pub manager: String,
+    /// Part of the server's words, when it must refuse.
+    pub refused: Option<String>,
+}
+
+/// `patch`: a change of one object.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub struct Patch {
+    /// What is patched.
+    pub object: Reference,
+    /// How the body is to be understood.
+    #[serde(rename = "type")]
+    pub kind: PatchKind,
+    /// The patch.
+    pub body: Value,
+    /// The field manager; `scenario` when absent.
+    #[serde(default = "scenario_manager")]
+    pub manager: String,
+    /// `status`, `scale`, or absent for the object itself.
+    pub subresource: Option<String>,
+    /// Part of the server's words, when it must refuse.
+    pub refused: Option<String>,
+}
+
+/// The kinds of patch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum PatchKind {
+    /// A list of operations, RFC 6902.
+    Json,
+    /// A partial object, RFC 7386.
+    Merge,
+    /// A partial object whose lists are merged by key; built-in kinds only.
+    Strategic,
+}
+
+/// `delete`: one object.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub struct Delete {
+    /// What is deleted.
+    pub object: Reference,
+    /// What becomes of the objects that it owns.
+    #[serde(default)]
+    pub propagation: Propagation,
+}
+
+/// What becomes of the objects that a deleted one owns.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+pub enum Propagation {
+    /// They are collected afterwards.
+    #[default]
+    Background,
+    /// They go first.
+    Foreground,
+    /// They stay.
+    Orphan,
+}
+
+/// `wait`: until all checks hold at the same time.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub struct Wait {
+    /// What must hold.
+    pub until: Vec<Check>,
+    /// For how long at most; 30 s when absent.
+    #[serde(default = "patience", deserialize_with = "duration")]
+    pub within: Duration,
+}
+
+/// `expect`: all checks hold at once, and at every look until the time is over.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub struct Expect {
+    /// What must hold.
+    pub that: Vec<Check>,
+    /// For how long it must keep holding; absent: one look.
+    #[serde(default, deserialize_with = "duration")]
+    pub during: Duration,
+}
+
+/// Something that holds or not. Without any other member: the object exists.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub struct Check {
+    /// What is looked at.
+    pub object: Reference,
+    /// The object does not exist; excludes all that follows but `event`.
+    #[serde(default)]
+    pub absent: bool,
+    /// The object contains this partial object.
+    pub matches: Option<Value>,
+    /// The object has a condition in `.status.conditions`.
+    pub condition: Option<ConditionCheck>,
+    /// A path like `.spec.ports[0].nodePort`, for `equals`, `differsFrom` or `sameAs`; alone: there is something at it.
+    pub path: Option<String>,
+    /// What is at the path, whole.
+    pub equals: Option<Value>,
+    /// What is not at the path, although something is.
+    pub differs_from: Option<Value>,
+    /// Where the same value is found.
+    pub same_as: Option<Place>,
+    /// An event about the object.
+    pub event: Option<EventCheck>,
+}
+
+/// A condition; members that are absent are not looked at.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub struct ConditionCheck {
+    /// Its type.
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// `"True"`, `"False"` or `Unknown`; in quotes, because YAML has its own true.
+    pub status: Option<String>,
+    /// Its reason.
+    pub reason: Option<String>,
+    /// Part of its message.
+    pub message: Option<String>,
+}
+
+/// An event; members that are absent are not looked at.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub struct EventCheck {
+    /// `Normal` or `Warning`.
+    #[serde(rename = "type")]
+    pub kind: Option<String>,
+    /// Its reason.
+    pub reason: String,
+    /// Part of its note.
+    pub message: Option<String>,
+}
+
+/// Which object.
+#[derive(Debug, Clone, Deserialize, PartialEq, Eq)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub struct Reference {
+    /// `v1` or `group/version`.
+    pub api_version: String,
+    /// The kind.
+    pub kind: String,
+    /// The name.
+    pub name: String,
+    /// Absent: `$NAMESPACE`, where the kind has namespaces.
+    pub namespace: Option<String>,
+}
+
+/// A value within an object.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub struct Place {
+    /// Which object.
+    pub object: Reference,
+    /// A path like `.spec.clusterIP`.
+    pub path: String,
+}
+
+/// `remember`: from now on, `$NAME` is the value.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub struct Remember {
+    /// Which object.
+    pub object: Reference,
+    /// A path like `.spec.clusterIP`; there must be something.
+    pub path: String,
+    /// The name: capitals, digits and underscores.
+    #[serde(rename = "as")]
+    pub name: String,
+}
+
+/// `host`: what is done to the host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum HostAction {
+    /// Stops it and starts it again; returns when it watches what it watched before.
+    Restart,
+    /// Makes it look at every object again.
+    Resync,
+    /// Stops it.
+    Stop,
+    /// Starts it after a stop.
+    Start,
+    /// Waits until it asks for nothing more.
+    Settle,
+}
+
+/// `expectWrites`: once the host has settled, something is done to it, and what it writes until it has settled again is
+/// counted. Counted are its requests in the scenario's namespace and cluster-wide ones, leases aside.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub struct ExpectWrites {
+    /// How many there may be; absent: none.
+    #[serde(default)]
+    pub at_most: usize,
+    /// What is done to the host; absent: nothing.
+    pub after: Option<Trigger>,
+    /// For how long is counted at least.
+    #[serde(default, deserialize_with = "duration")]
+    pub during: Duration,
+}
+
+/// What makes a host look again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Trigger {
+    /// Every object is looked at again.
+    Resync,
+    /// The host is stopped and started.
+    Restart,
+}
+
+impl Action {
+    pub(super) fn validate(&self) -> Result<(), String> {
+        match self {
+            Self::Wait(Wait { until: checks, .. }) | Self::Expect(Expect { that: checks, .. }) => {
+                if checks.is_empty() {
+                    return Err("it has no checks, so it would always hold".to_owned());
+                }
+                checks.iter().try_for_each(Check::validate)
+            }
+            Self::Remember(Remember { path, .. }) => Path::parse(path).map(drop),
+            Self::Apply(Apply { objects, .. }) | Self::Create(Create { objects, .. }) => {
+                objects.iter().try_for_each(validate_manifest)
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Check {
+    /// That an object does not exist.
+    pub fn absent(object: Reference) -> Self {
+        let (matches, condition, path, equals, differs_from, same_as, event) = Default::default();
+        Self {
+            object,
+            absent: true,
+            matches,
+            condition,
+            path,
+            equals,
+            differs_from,
+            same_as,
+            event,
+        }
+    }
+
+    fn validate(&self) -> Result<(), String> {
+        let Self {
+            object,
+            absent,
+            matches,
+            condition,
+            path,
+            equals,
+            differs_from,
+            same_as,
+            event: _,
+        } = self;
+        let name = &object.name;
+        let looks_inside = matches.is_some() || condition.is_some() || path.is_some();
+        if *absent && looks_inside {
+            return Err(format!("the check of {name} wants it absent and something in it"));
+        }
+        match usize::from(equals.is_some()) + usize::from(differs_from.is_some()) + usize::from(same_as.is_some()) {
+            0 => {}
+            1 if path.is_some() => {}
+            1 => {
+                return Err(format!(
+                    "the check of {name} has equals, differsFrom or sameAs without a path"
+                ));
+            }
+            _ => {
+                return Err(format!(
+                    "the check of {name} has more than one of equals, differsFrom and sameAs"
+                ));
+            }
+        }
+        if let Some(matches) = matches {
+            matching::validate(matches)?;
+        }
+        path.iter()
+            .chain(same_as.iter().map(|place| &place.path))
+            .try_for_each(|path| Path::parse(path).map(drop))
+    }
+}
+
+fn validate_manifest(manifest: &Value) -> Result<(), String> {
+    for pointer in ["/apiVersion", "/kind", "/metadata/name"] {
+        if !manifest.pointer(pointer).is_some_and(Value::is_string) {
+            return Err(format!(
+                "an object has no {}",
+                pointer.trim_start_matches('/').replace('/', ".")
+            ));
+        }
+    }
+    Ok(())
+}
+
+fn scenario_manager() -> String {
+    "scenario".to_owned()
+}
+
+/// Long enough for a loaded machine with a real control plane.
+fn patience() -> Duration {
+    Duration::from_secs(30)
+}
+
+/// `500ms`, `30s` or `2m`.
+fn duration<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    let digits = text.trim_end_matches(|character: char| character.is_ascii_alphabetic());
+    let number: u64 = digits.parse().map_err(|_| de::Error::custom(bad_duration(&text)))?;
+    match &text[digits.len()..] {
+        "ms" => Ok(Duration::from_millis(number)),
+        "s" => Ok(Duration::from_secs(number)),
+        "m" => Ok(Duration::from_mins(number)),
+        _ => Err(de::Error::custom(bad_duration(&text))),
+    }
+}
+
+fn bad_duration(text: &str) -> String {
+    format!("{text:?} is no duration: give a whole number with ms, s or m")
+}

@@ -1,0 +1,26 @@
+//! Owns scenario files: stories in YAML that are told on the simulated and on the real cluster alike. Leaves the clusters
+//! to `cluster` and the host to `host`.
+
+mod checks;
+mod failure;
+mod file;
+mod form;
+pub mod matching;
+mod objects;
+mod path;
+mod quiet;
+mod run;
+mod variables;
+
+pub use self::{
+    checks::Unmet,
+    failure::{ScenarioError, StepError},
+    file::{Scenario, ScenarioFileError, Step},
+    form::{
+        Action, Apply, Check, ConditionCheck, Create, Delete, EventCheck, Expect, ExpectWrites, HostAction, Patch,
+        PatchKind, Place, Propagation, Reference, Remember, Trigger, Wait,
+    },
+    path::Path,
+    quiet::QuietError,
+    run::run,
+};

@@ -1,0 +1,187 @@
+//! Owns a scenario's requests to the cluster: raw objects in, raw objects out, in the scenario's namespace unless they
+//! say otherwise. Leaves what is asked for to `changes` and `checks`.
+
+use std::collections::HashMap;
+
+use kube::{
+    Client,
+    core::GroupVersionKind,
+    discovery::{self, Scope},
+};
+use serde_json::Value;
+
+use super::form::{PatchKind, Propagation, Reference};
+
+/// Requests with the test's account, and the kinds that discovery has found so far.
+pub(super) struct Objects {
+    client: Client,
+    namespace: String,
+    kinds: HashMap<(String, String), Kind>,
+}
+
+/// What discovery says about a kind.
+#[derive(Clone)]
+struct Kind {
+    prefix: String,
+    plural: String,
+    namespaced: bool,
+}
+
+/// What distinguishes one kind of write from another.
+pub(super) enum Write<'body> {
+    Create(&'body Value),
+    Apply { body: &'body Value, force: bool },
+    Patch { body: &'body Value, kind: PatchKind },
+}
+
+impl Objects {
+    pub(super) fn new(client: Client, namespace: &str) -> Self {
+        Self {
+            client,
+            namespace: namespace.to_owned(),
+            kinds: HashMap::new(),
+        }
+    }
+
+    /// The object, or none.
+    pub(super) async fn get(&mut self, reference: &Reference) -> Result<Option<Value>, kube::Error> {
+        let url = self.url(reference, true).await?;
+        match self.send(http::Method::GET, &url, None, Vec::new()).await {
+            Ok(found) => Ok(Some(found)),
+            Err(error) if is_not_found(&error) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    pub(super) async fn write(
+        &mut self,
+        reference: &Reference,
+        subresource: Option<&str>,
+        manager: &str,
+        write: &Write<'_>,
+    ) -> Result<Value, kube::Error> {
+        let (method, content_type, body, force) = match *write {
+            Write::Create(body) => (http::Method::POST, "application/json", body, false),
+            Write::Apply { body, force } => (http::Method::PATCH, "application/apply-patch+yaml", body, force),
+            Write::Patch { body, kind } => (http::Method::PATCH, content_type(kind), body, false),
+        };
+        let mut url = self.url(reference, method == http::Method::PATCH).await?;
+        if let Some(subresource) = subresource {
+            url = format!("{url}/{subresource}");
+        }
+        // Strict: a mistyped field in a scenario is an error and not silently nothing.
+        url = format!("{url}?fieldManager={manager}&fieldValidation=Strict");
+        if force {
+            url.push_str("&force=true");
+        }
+        let bytes = serde_json::to_vec(body).map_err(kube::Error::SerdeError)?;
+        self.send(method, &url, Some(content_type), bytes).await
+    }
+
+    pub(super) async fn delete(&mut self, reference: &Reference, propagation: Propagation) -> Result<(), kube::Error> {
+        let url = self.url(reference, true).await?;
+        let body = serde_json::json!({
+            "apiVersion": "v1",
+            "kind": "DeleteOptions",
+            "propagationPolicy": format!("{propagation:?}"),
+        });
+        self.send(
+            http::Method::DELETE,
+            &url,
+            Some("application/json"),
+            body.to_string().into_bytes(),
+        )
+        .await
+        .map(drop)
+    }
+
+    /// The events in the namespace of an object.
+    pub(super) async fn events(&mut self, reference: &Reference) -> Result<Vec<Value>, kube::Error> {
+        // Events about objects without a namespace are kept in `default`.
+        let namespace = self
+            .namespace_of(reference)
+            .await?
+            .unwrap_or_else(|| "default".to_owned());
+        let url = format!("/apis/events.k8s.io/v1/namespaces/{namespace}/events");
+        let mut list = self.send(http::Method::GET, &url, None, Vec::new()).await?;
+        Ok(match list.get_mut("items").map(Value::take) {
+            Some(Value::Array(items)) => items,
+            _ => Vec::new(),
+        })
+    }
+
+    async fn namespace_of(&mut self, reference: &Reference) -> Result<Option<String>, kube::Error> {
+        let namespaced = self.kind(reference).await?.namespaced;
+        Ok(namespaced.then(|| reference.namespace.clone().unwrap_or_else(|| self.namespace.clone())))
+    }
+
+    async fn url(&mut self, reference: &Reference, with_name: bool) -> Result<String, kube::Error> {
+        let kind = self.kind(reference).await?;
+        let mut url = kind.prefix;
+        if let Some(namespace) = self.namespace_of(reference).await? {
+            url = format!("{url}/namespaces/{namespace}");
+        }
+        url = format!("{url}/{}", kind.plural);
+        Ok(if with_name {
+            format!("{url}/{}", reference.name)
+        } else {
+            url
+        })
+    }
+
+    async fn kind(&mut self, reference: &Reference) -> Result<Kind, kube::Error> {
+        let key = (reference.api_version.clone(), reference.kind.clone());
+        if let Some(kind) = self.kinds.get(&key) {
+            return Ok(kind.clone());
+        }
+        let (group, version) = key.0.split_once('/').unwrap_or(("", &key.0));
+        let (resource, capabilities) =
+            discovery::pinned_kind(&self.client, &GroupVersionKind::gvk(group, version, &key.1)).await?;
+        let kind = Kind {
+            prefix: if group.is_empty() {
+                format!("/api/{version}")
+            } else {
+                format!("/apis/{group}/{version}")
+            },
+            plural: resource.plural,
+            namespaced: capabilities.scope == Scope::Namespaced,
+        };
+        self.kinds.insert(key, kind.clone());
+        Ok(kind)
+    }
+
+    async fn send(
+        &self,
+        method: http::Method,
+        url: &str,
+        content_type: Option<&str>,
+        body: Vec<u8>,
+    ) -> Result<Value, kube::Error> {
+        let mut request = http::Request::builder().method(method).uri(url);
+        if let Some(content_type) = content_type {
+            request = request.header(http::header::CONTENT_TYPE, content_type);
+        }
+        let request = request.body(body).map_err(kube::Error::HttpError)?;
+        self.client.request::<Value>(request).await
+    }
+}
+
+fn content_type(kind: PatchKind) -> &'static str {
+    match kind {
+        PatchKind::Json => "application/json-patch+json",
+        PatchKind::Merge => "application/merge-patch+json",
+        PatchKind::Strategic => "application/strategic-merge-patch+json",
+    }
+}
+
+fn is_not_found(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if status.code == 404)
+}
+
+/// The server's own words where there are any.
+pub(super) fn words(error: &kube::Error) -> String {
+    match error {
+        kube::Error::Api(status) => format!("{} ({} {})", status.message, status.code, status.reason),
+        other => other.to_string(),
+    }
+}

@@ -1,0 +1,210 @@
+//! Owns when a host has settled, what it watches, and how much it writes: all from the cluster's log of requests, so
+//! that no host has to be believed. Leaves the log to `cluster`.
+
+use std::{collections::BTreeSet, time::Duration};
+
+use thiserror::Error;
+// The clock of the runtime, so that a test may pause it.
+use tokio::time::Instant;
+
+use super::form::{ExpectWrites, Trigger};
+use crate::{
+    cluster::{Cluster, ClusterError, Mark},
+    host::{HostError, SteeredHost},
+    requests::Request,
+};
+
+/// A host that has not asked for anything for so long has settled.
+const QUIET: Duration = Duration::from_secs(1);
+
+/// A host that has not settled by then never will.
+const SETTLE_WITHIN: Duration = Duration::from_secs(30);
+
+/// For how long a restarted host may take until it watches everything again.
+const WATCH_WITHIN: Duration = Duration::from_secs(30);
+
+/// How long to pause between two looks at the log.
+const LOOK_INTERVAL: Duration = Duration::from_millis(50);
+
+/// How many requests an error lists.
+const SHOWN_REQUESTS: usize = 20;
+
+/// Why a host was not quiet.
+#[derive(Debug, Error)]
+pub enum QuietError {
+    /// It went on asking.
+    #[error("the host has not settled after {} s; its last requests:\n{}", SETTLE_WITHIN.as_secs(), lines(.requests))]
+    Restless {
+        /// What it asked for.
+        requests: Vec<Request>,
+    },
+    /// It wrote more than it may.
+    #[error("expected at most {at_most} writes of the host {after}, found {}:\n{}", .writes.len(), lines(.writes))]
+    Writes {
+        /// How many there may be.
+        at_most: usize,
+        /// What was done to it.
+        after: &'static str,
+        /// What it wrote.
+        writes: Vec<Request>,
+    },
+    /// It does not watch what it watched before.
+    #[error("{} s after its restart the host does not watch {}", WATCH_WITHIN.as_secs(), .missing.join(", "))]
+    Unwatched {
+        /// What it watched before.
+        missing: Vec<String>,
+    },
+    /// The host failed.
+    #[error("steer the host: {0}")]
+    Host(HostError),
+    /// The host ended by itself.
+    #[error("{0}")]
+    Ended(String),
+    /// The host did not end as it should.
+    #[error("the host did not end in order: {}", .0.join("; "))]
+    Left(Vec<String>),
+    /// The cluster failed.
+    #[error(transparent)]
+    Cluster(#[from] ClusterError),
+}
+
+/// A running host with all that it takes to start it again.
+pub(super) struct Running<'run, H> {
+    pub(super) cluster: &'run Cluster,
+    pub(super) host: &'run mut H,
+    pub(super) plugins: &'run [String],
+    /// Before it was started.
+    pub(super) since: Mark,
+}
+
+/// Waits until the host has asked for nothing for a while.
+pub(super) async fn settle<H: SteeredHost>(cluster: &Cluster, host: &mut H) -> Result<(), QuietError> {
+    let mark = cluster.mark()?;
+    let (begun, mut last_change, mut count) = (Instant::now(), Instant::now(), 0);
+    loop {
+        let requests = host_requests(cluster, mark)?;
+        if requests.len() != count || host.is_idle() == Some(false) {
+            (count, last_change) = (requests.len(), Instant::now());
+        }
+        if last_change.elapsed() >= QUIET {
+            return Ok(());
+        }
+        if begun.elapsed() >= SETTLE_WITHIN {
+            return Err(QuietError::Restless { requests });
+        }
+        alive(host)?;
+        tokio::time::sleep(LOOK_INTERVAL).await;
+    }
+}
+
+/// Stops the host and starts it again; returns when it watches what it watched before and has settled.
+pub(super) async fn restart<H: SteeredHost>(running: Running<'_, H>) -> Result<(), QuietError> {
+    let Running {
+        cluster,
+        host,
+        plugins,
+        since,
+    } = running;
+    let watched = watched(&cluster.requests_since(since)?);
+    let left = host.stop().await.map_err(QuietError::Host)?;
+    if !left.is_empty() {
+        return Err(QuietError::Left(left));
+    }
+    let mark = cluster.mark()?;
+    host.start(cluster, plugins).await.map_err(QuietError::Host)?;
+    let begun = Instant::now();
+    loop {
+        let again = self::watched(&cluster.requests_since(mark)?);
+        let missing: Vec<String> = watched.difference(&again).cloned().collect();
+        if missing.is_empty() {
+            return settle(cluster, host).await;
+        }
+        if begun.elapsed() >= WATCH_WITHIN {
+            return Err(QuietError::Unwatched { missing });
+        }
+        alive(host)?;
+        tokio::time::sleep(LOOK_INTERVAL).await;
+    }
+}
+
+/// Counts what a settled host writes after something has been done to it, until it has settled again.
+pub(super) async fn expect_writes<H: SteeredHost>(
+    running: Running<'_, H>,
+    namespace: &str,
+    expect: &ExpectWrites,
+) -> Result<(), QuietError> {
+    let Running {
+        cluster,
+        host,
+        plugins,
+        since,
+    } = running;
+    if expect.after.is_some() {
+        settle(cluster, host).await?;
+    }
+    let (mark, begun) = (cluster.mark()?, Instant::now());
+    let after = match expect.after {
+        Some(Trigger::Restart) => {
+            restart(Running {
+                cluster,
+                host,
+                plugins,
+                since,
+            })
+            .await?;
+            "after a restart"
+        }
+        Some(Trigger::Resync) => {
+            host.resync().await.map_err(QuietError::Host)?;
+            settle(cluster, host).await?;
+            "after a resync"
+        }
+        None => "while nothing was done",
+    };
+    while begun.elapsed() < expect.during {
+        alive(host)?;
+        tokio::time::sleep(LOOK_INTERVAL).await;
+    }
+    let writes: Vec<Request> = host_requests(cluster, mark)?
+        .into_iter()
+        .filter(|request| request.is_write() && (request.namespace.is_empty() || request.namespace == namespace))
+        .collect();
+    if writes.len() > expect.at_most {
+        return Err(QuietError::Writes {
+            at_most: expect.at_most,
+            after,
+            writes,
+        });
+    }
+    Ok(())
+}
+
+fn host_requests(cluster: &Cluster, mark: Mark) -> Result<Vec<Request>, QuietError> {
+    let requests = cluster.requests_since(mark)?;
+    Ok(requests
+        .into_iter()
+        .filter(|request| request.is_by_host() && !request.is_lease())
+        .collect())
+}
+
+fn watched(requests: &[Request]) -> BTreeSet<String> {
+    let watches = requests
+        .iter()
+        .filter(|request| request.is_by_host() && request.verb == "watch" && !request.is_lease());
+    watches
+        .map(|request| format!("{}.{}", request.resource, request.group))
+        .collect()
+}
+
+fn alive<H: SteeredHost>(host: &mut H) -> Result<(), QuietError> {
+    host.failure().map_or(Ok(()), |reason| Err(QuietError::Ended(reason)))
+}
+
+fn lines(requests: &[Request]) -> String {
+    let shown = &requests[requests.len().saturating_sub(SHOWN_REQUESTS)..];
+    shown
+        .iter()
+        .map(|request| format!("  {request}"))
+        .collect::<Vec<_>>()
+        .join("\n")
+}

@@ -1,0 +1,428 @@
+//! Owns taking a scenario's steps one after the other, in a namespace of its own. Leaves checks to `checks`,
+//! requests to `objects`, counting what the host writes to `quiet`, and the words for a failure to `failure`.
+
+use std::{
+    sync::atomic::{AtomicUsize, Ordering},
+    time::{Duration, SystemTime},
+};
+
+use serde_json::{Value, json};
+// The clock of the runtime, so that a test may pause it.
+use tokio::time::Instant;
+
+use super::{
+    checks::{describe, unmet},
+    failure::{ScenarioError, StepError},
+    file::{Scenario, Step, parse_step},
+    form::{Action, Check, HostAction, Propagation, Reference},
+    objects::{Objects, Write, words},
+    path::Path,
+    quiet,
+    variables::Variables,
+};
+use crate::{
+    cluster::{Cluster, Mark},
+    host::SteeredHost,
+};
+
+/// How long to pause between two looks at an object.
+const LOOK_INTERVAL: Duration = Duration::from_millis(50);
+
+/// For how long a write is tried again whose kind is not served yet: the host may still be installing it.
+const KIND_PATIENCE: Duration = Duration::from_secs(30);
+
+/// For how long what a scenario has made may take to go. What holds it up is a finalizer that the scenario should have
+/// taken away.
+const CLEAN_WITHIN: Duration = Duration::from_secs(30);
+
+/// The longest part of a scenario's name that goes into the name of its namespace.
+const NAMESPACE_STEM: usize = 40;
+
+/// Takes all steps of a scenario in a namespace of its own, with a host that is started before and stopped after.
+pub async fn run<H: SteeredHost>(scenario: &Scenario, cluster: &Cluster, host: &mut H) -> Result<(), ScenarioError> {
+    let _turn = cluster.host_turn().await;
+    let mut failed_at = None;
+    let result = match Story::begin(scenario, cluster, host).await {
+        Err(cause) => Err(cause),
+        Ok(mut story) => {
+            let told = story.tell(scenario, &mut failed_at).await;
+            let ended = story.end(told.is_ok()).await;
+            // What went wrong first is what matters.
+            told.and(ended)
+        }
+    };
+    result.map_err(|cause| ScenarioError {
+        file: scenario.file.clone(),
+        step: failed_at,
+        cluster: cluster.kind(),
+        cause,
+        host_log: host.log_tail(),
+    })
+}
+
+/// A scenario while it runs.
+struct Story<'run, H> {
+    cluster: &'run Cluster,
+    host: &'run mut H,
+    plugins: &'run [String],
+    namespace: String,
+    objects: Objects,
+    variables: Variables,
+    /// What it has applied or created.
+    made: Vec<Reference>,
+    /// Whether the scenario has the host running just now.
+    started: bool,
+    /// Before the host's first start.
+    since: Mark,
+}
+
+impl<'run, H: SteeredHost> Story<'run, H> {
+    async fn begin(scenario: &'run Scenario, cluster: &'run Cluster, host: &'run mut H) -> Result<Self, StepError> {
+        let namespace = unique_namespace(&scenario.name);
+        let mut objects = Objects::new(cluster.client().await?, &namespace);
+        let body = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}});
+        let reference = reference_of(&body);
+        objects
+            .write(&reference, None, "scenario", &Write::Create(&body))
+            .await
+            .map_err(|error| StepError::refused("create", &reference, &error))?;
+        let since = cluster.mark()?;
+        let mut variables = Variables::default();
+        variables
+            .set("NAMESPACE", Value::from(namespace.clone()))
+            .map_err(StepError::Wording)?;
+        let mut story = Self {
+            cluster,
+            host,
+            plugins: &scenario.plugins,
+            namespace,
+            objects,
+            variables,
+            made: Vec::new(),
+            started: false,
+            since,
+        };
+        story.start().await?;
+        Ok(story)
+    }
+
+    async fn tell(&mut self, scenario: &Scenario, failed_at: &mut Option<(u64, String)>) -> Result<(), StepError> {
+        for step in &scenario.steps {
+            *failed_at = Some((step.line, step.to_string()));
+            self.take(step).await?;
+        }
+        *failed_at = None;
+        Ok(())
+    }
+
+    /// What the scenario has made goes while the host still runs, because its finalizers may be on it, and the next host
+    /// shall not see it. The namespace itself takes some seconds to go, for which nobody waits. Where something has failed
+    /// already, nobody waits for what may never go.
+    async fn end(&mut self, in_order: bool) -> Result<(), StepError> {
+        let cleaned = self.clean(in_order).await;
+        let stopped = if self.started { self.stop().await } else { Ok(()) };
+        let reference = reference_of(&json!({
+            "apiVersion": "v1", "kind": "Namespace", "metadata": {"name": self.namespace}
+        }));
+        let _ = self.objects.delete(&reference, Propagation::Background).await;
+        cleaned.and(stopped)
+    }
+
+    async fn clean(&mut self, wait: bool) -> Result<(), StepError> {
+        let made: Vec<_> = std::mem::take(&mut self.made).into_iter().rev().collect();
+        // All of it first: a child of an object that is still there comes back.
+        for reference in &made {
+            // It may be gone, or its kind.
+            let _ = self.objects.delete(reference, Propagation::Background).await;
+        }
+        if wait {
+            let gone: Vec<_> = made.into_iter().map(Check::absent).collect();
+            self.wait(&gone, CLEAN_WITHIN).await?;
+        }
+        Ok(())
+    }
+
+    async fn take(&mut self, step: &Step) -> Result<(), StepError> {
+        let raw = self.variables.substitute(&step.raw).map_err(StepError::Wording)?;
+        let (_, action) = parse_step(&raw).map_err(StepError::Wording)?;
+        match action {
+            Action::Note(_) => Ok(()),
+            Action::Apply(apply) => {
+                for body in &apply.objects {
+                    let write = Write::Apply {
+                        body,
+                        force: apply.force,
+                    };
+                    let subresource = apply.subresource.as_deref();
+                    let attempt = Attempt {
+                        action: "apply",
+                        subresource,
+                        manager: &apply.manager,
+                        write,
+                    };
+                    self.write(&reference_of(body), attempt, apply.refused.as_deref())
+                        .await?;
+                }
+                Ok(())
+            }
+            Action::Create(create) => {
+                for body in &create.objects {
+                    let write = Write::Create(body);
+                    let attempt = Attempt {
+                        action: "create",
+                        subresource: None,
+                        manager: &create.manager,
+                        write,
+                    };
+                    self.write(&reference_of(body), attempt, create.refused.as_deref())
+                        .await?;
+                }
+                Ok(())
+            }
+            Action::Patch(patch) => {
+                let write = Write::Patch {
+                    body: &patch.body,
+                    kind: patch.kind,
+                };
+                let subresource = patch.subresource.as_deref();
+                let attempt = Attempt {
+                    action: "patch",
+                    subresource,
+                    manager: &patch.manager,
+                    write,
+                };
+                self.write(&patch.object, attempt, patch.refused.as_deref()).await
+            }
+            Action::Delete(delete) => self
+                .objects
+                .delete(&delete.object, delete.propagation)
+                .await
+                .map_err(|error| StepError::refused("delete", &delete.object, &error)),
+            Action::Wait(wait) => self.wait(&wait.until, wait.within).await,
+            Action::Expect(expect) => self.expect(&expect.that, expect.during).await,
+            Action::Remember(remember) => self.remember(&remember.object, &remember.path, &remember.name).await,
+            Action::Host(action) => self.steer(action).await,
+            Action::ExpectWrites(expect) => {
+                let namespace = self.namespace.clone();
+                Ok(quiet::expect_writes(self.running(), &namespace, &expect).await?)
+            }
+        }
+    }
+
+    async fn write(
+        &mut self,
+        reference: &Reference,
+        attempt: Attempt<'_>,
+        expected: Option<&str>,
+    ) -> Result<(), StepError> {
+        let Attempt {
+            action,
+            subresource,
+            manager,
+            write,
+        } = attempt;
+        // Only what was not there before is the scenario's to clean up.
+        let is_new = match write {
+            Write::Create(_) => true,
+            Write::Apply { .. } => !matches!(self.objects.get(reference).await, Ok(Some(_))),
+            Write::Patch { .. } => false,
+        };
+        let begun = Instant::now();
+        let result = loop {
+            let result = self.objects.write(reference, subresource, manager, &write).await;
+            let missing_kind = matches!(&result, Err(error) if is_missing_kind(error));
+            if !missing_kind || begun.elapsed() > KIND_PATIENCE {
+                break result;
+            }
+            self.alive()?;
+            tokio::time::sleep(LOOK_INTERVAL).await;
+        };
+        let found = match (&result, expected) {
+            (Ok(_), None) => {
+                if is_new {
+                    self.made.push(reference.clone());
+                }
+                return Ok(());
+            }
+            (Err(error), None) => return Err(StepError::refused(action, reference, error)),
+            (Ok(_), Some(_)) => "the server accepted it".to_owned(),
+            (Err(error), Some(expected)) if words(error).contains(expected) => return Ok(()),
+            (Err(error), Some(_)) => format!("the server said {}", words(error)),
+        };
+        let expected = expected.unwrap_or_default().to_owned();
+        Err(StepError::NotRefused {
+            action,
+            object: describe(reference),
+            expected,
+            found,
+        })
+    }
+
+    async fn wait(&mut self, checks: &[Check], within: Duration) -> Result<(), StepError> {
+        let begun = Instant::now();
+        loop {
+            let unmet = unmet(&mut self.objects, checks).await;
+            if unmet.is_empty() {
+                return Ok(());
+            }
+            if begun.elapsed() >= within {
+                return Err(StepError::TimeOut { after: within, unmet });
+            }
+            self.alive()?;
+            tokio::time::sleep(LOOK_INTERVAL).await;
+        }
+    }
+
+    async fn expect(&mut self, checks: &[Check], during: Duration) -> Result<(), StepError> {
+        let begun = Instant::now();
+        loop {
+            let unmet = unmet(&mut self.objects, checks).await;
+            if !unmet.is_empty() {
+                return Err(StepError::Unmet {
+                    after: begun.elapsed(),
+                    unmet,
+                });
+            }
+            self.alive()?;
+            if begun.elapsed() >= during {
+                return Ok(());
+            }
+            tokio::time::sleep(LOOK_INTERVAL).await;
+        }
+    }
+
+    async fn remember(&mut self, reference: &Reference, path: &str, name: &str) -> Result<(), StepError> {
+        let object = self
+            .objects
+            .get(reference)
+            .await
+            .map_err(|error| StepError::refused("get", reference, &error))?;
+        let object = object.ok_or_else(|| StepError::Wording(format!("{} does not exist", describe(reference))))?;
+        let found = Path::parse(path).map_err(StepError::Wording)?.find(&object).cloned();
+        let missing = || StepError::Wording(format!("{} has nothing at {path}", describe(reference)));
+        self.variables
+            .set(name, found.ok_or_else(missing)?)
+            .map_err(StepError::Wording)
+    }
+
+    async fn steer(&mut self, action: HostAction) -> Result<(), StepError> {
+        match action {
+            HostAction::Start => self.start().await,
+            HostAction::Stop => self.stop().await,
+            HostAction::Resync => self.host.resync().await.map_err(StepError::Host),
+            HostAction::Settle => Ok(quiet::settle(self.cluster, self.host).await?),
+            HostAction::Restart => Ok(quiet::restart(self.running()).await?),
+        }
+    }
+
+    fn running(&mut self) -> quiet::Running<'_, H> {
+        quiet::Running {
+            cluster: self.cluster,
+            host: self.host,
+            plugins: self.plugins,
+            since: self.since,
+        }
+    }
+
+    async fn start(&mut self) -> Result<(), StepError> {
+        self.host
+            .start(self.cluster, self.plugins)
+            .await
+            .map_err(StepError::Host)?;
+        self.started = true;
+        Ok(())
+    }
+
+    async fn stop(&mut self) -> Result<(), StepError> {
+        self.started = false;
+        let left = self.host.stop().await.map_err(StepError::Host)?;
+        if left.is_empty() {
+            Ok(())
+        } else {
+            Err(StepError::Left(left))
+        }
+    }
+
+    fn alive(&mut self) -> Result<(), StepError> {
+        let ended = if self.started { self.host.failure() } else { None };
+        ended.map_or(Ok(()), |reason| Err(StepError::HostEnded(reason)))
+    }
+}
+
+/// A write with all that it needs besides its object.
+struct Attempt<'body> {
+    action: &'static str,
+    subresource: Option<&'body str>,
+    manager: &'body str,
+    write: Write<'body>,
+}
+
+/// The identity of a manifest, whose form was checked when its file was read.
+fn reference_of(manifest: &Value) -> Reference {
+    let text = |pointer: &str| {
+        manifest
+            .pointer(pointer)
+            .and_then(Value::as_str)
+            .unwrap_or_default()
+            .to_owned()
+    };
+    Reference {
+        api_version: text("/apiVersion"),
+        kind: text("/kind"),
+        name: text("/metadata/name"),
+        namespace: manifest
+            .pointer("/metadata/namespace")
+            .and_then(Value::as_str)
+            .map(str::to_owned),
+    }
+}
+
+/// Discovery does not know the kind, or the server does not serve it although discovery says so.
+fn is_missing_kind(error: &kube::Error) -> bool {
+    match error {
+        kube::Error::Discovery(_) => true,
+        kube::Error::Api(status) => {
+            status.code == 404 && status.details.as_ref().is_none_or(|details| details.name.is_empty())
+        }
+        _ => false,
+    }
+}
+
+/// A name that neither another scenario of this process nor an earlier process has used.
+fn unique_namespace(scenario: &str) -> String {
+    static RUNS: AtomicUsize = AtomicUsize::new(0);
+    let stem: String = scenario
+        .chars()
+        .take(NAMESPACE_STEM)
+        .map(|character| {
+            if character.is_ascii_alphanumeric() {
+                character.to_ascii_lowercase()
+            } else {
+                '-'
+            }
+        })
+        .collect();
+    let now = SystemTime::now()
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .unwrap_or_default()
+        .as_millis()
+        % 1_000_000_000;
+    format!(
+        "{}-{now}-{}",
+        stem.trim_matches('-'),
+        RUNS.fetch_add(1, Ordering::Relaxed)
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn namespaces_are_named_after_their_scenario_and_differ() {
+        let (first, second) = (unique_namespace("Ports changed"), unique_namespace("Ports changed"));
+        assert!(first.starts_with("ports-changed-"), "{first}");
+        assert_ne!(first, second);
+        assert!(unique_namespace(&"x".repeat(100)).len() <= 63);
+    }
+}

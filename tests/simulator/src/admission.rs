@@ -1,0 +1,106 @@
+//! Owns admission: after ownership is known and before an object is checked and stored. What a real server plugs in by default
+//! is here as far as operators meet it; webhooks will be called from here too.
+
+use serde_json::{Value, json};
+
+use crate::failure::Failure;
+use crate::kinds::Resource;
+use crate::state::State;
+
+/// Where pods find the token of their service account.
+const TOKEN_PATH: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
+/// How long a pod stays on a node that is in trouble.
+const TOLERATION_SECONDS: i64 = 300;
+
+/// Mutating admission.
+pub(crate) fn mutate(state: &mut State, resource: &Resource, object: &mut Value) -> Result<(), Failure> {
+    if resource.is_builtin("", "pods") && object["metadata"]["uid"].is_null() {
+        service_account(state, object)?;
+        priority_and_tolerations(&mut object["spec"]);
+    }
+    Ok(())
+}
+
+/// Validating admission; `old` is None when the object is created.
+#[expect(clippy::unnecessary_wraps, reason = "webhooks will refuse")]
+pub(crate) fn validate(
+    _state: &State,
+    _resource: &Resource,
+    _object: &Value,
+    _old: Option<&Value>,
+) -> Result<(), Failure> {
+    Ok(())
+}
+
+/// Pods run as a service account that is there, and mount its token.
+fn service_account(state: &mut State, pod: &mut Value) -> Result<(), Failure> {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let namespace = text(&pod["metadata"]["namespace"]);
+    let given = text(&pod["spec"]["serviceAccountName"]);
+    let name = if given.is_empty() { "default".to_owned() } else { given };
+    let Some(account) = state.get("", "serviceaccounts", &namespace, &name).cloned() else {
+        let cause = format!("error looking up service account {namespace}/{name}: serviceaccount {name:?} not found");
+        return Err(Failure::forbidden("", "pods", &text(&pod["metadata"]["name"]), &cause));
+    };
+    let spec = &mut pod["spec"];
+    spec["serviceAccountName"] = json!(name);
+    spec["serviceAccount"] = json!(name);
+    let mounts = spec["automountServiceAccountToken"]
+        .as_bool()
+        .or(account["automountServiceAccountToken"].as_bool())
+        .unwrap_or(true);
+    if mounts {
+        mount_token(state, spec);
+    }
+    Ok(())
+}
+
+fn mount_token(state: &mut State, spec: &mut Value) {
+    let volume = format!("kube-api-access-{}", state.random.suffix(5));
+    for containers in ["initContainers", "containers"] {
+        for container in spec
+            .get_mut(containers)
+            .and_then(Value::as_array_mut)
+            .into_iter()
+            .flatten()
+        {
+            let mut mounts = container["volumeMounts"].as_array().cloned().unwrap_or_default();
+            if mounts.iter().any(|mount| mount["mountPath"] == TOKEN_PATH) {
+                continue;
+            }
+            mounts.push(json!({"name": volume, "readOnly": true, "mountPath": TOKEN_PATH}));
+            container["volumeMounts"] = Value::Array(mounts);
+        }
+    }
+    let mut volumes = spec["volumes"].as_array().cloned().unwrap_or_default();
+    volumes.push(json!({"name": volume, "projected": {"defaultMode": 420, "sources": [
+        {"serviceAccountToken": {"expirationSeconds": 3607, "path": "token"}},
+        {"configMap": {"name": "kube-root-ca.crt", "items": [{"key": "ca.crt", "path": "ca.crt"}]}},
+        {"downwardAPI": {"items": [
+            {"path": "namespace", "fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.namespace"}},
+        ]}},
+    ]}}));
+    spec["volumes"] = Value::Array(volumes);
+}
+
+fn priority_and_tolerations(spec: &mut Value) {
+    if spec["priority"].is_null() {
+        spec["priority"] = json!(0);
+    }
+    if spec["preemptionPolicy"].is_null() {
+        spec["preemptionPolicy"] = json!("PreemptLowerPriority");
+    }
+    let mut tolerations = spec["tolerations"].as_array().cloned().unwrap_or_default();
+    for key in ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"] {
+        let tolerated = |found: &Value| {
+            (found["key"] == key || found["key"].is_null())
+                && (found["effect"] == "NoExecute" || found["effect"].is_null())
+        };
+        if !tolerations.iter().any(tolerated) {
+            tolerations.push(json!({
+                "key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": TOLERATION_SECONDS,
+            }));
+        }
+    }
+    spec["tolerations"] = Value::Array(tolerations);
+}

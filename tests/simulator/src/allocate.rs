@@ -1,0 +1,249 @@
+//! Owns what a cluster gives out only once: cluster IPs and node ports of services.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Value, json};
+
+use crate::failure::{Failure, FieldError};
+use crate::kinds::{Resource, Storage};
+use crate::state::State;
+
+/// Node ports are given out of this range.
+const NODE_PORTS: std::ops::RangeInclusive<i64> = 30_000..=32_767;
+/// Cluster IPs are 10.0.0.1 to 10.0.0.254.
+const CLUSTER_NETWORK: &str = "10.0.0.";
+
+fn text(value: &Value) -> &str {
+    value.as_str().unwrap_or_default()
+}
+
+/// Gives a new service its addresses and node ports.
+pub(crate) fn on_create(state: &mut State, resource: &Resource, object: &mut Value) -> Result<(), Failure> {
+    if !resource.is_builtin("", "services") {
+        return Ok(());
+    }
+    families(object);
+    addresses(state, object)?;
+    node_ports(state, object)
+}
+
+/// Gives a changed service what it newly needs.
+pub(crate) fn on_update(
+    state: &mut State,
+    resource: &Resource,
+    object: &mut Value,
+    _old: &Value,
+) -> Result<(), Failure> {
+    if !resource.is_builtin("", "services") {
+        return Ok(());
+    }
+    if text(&object["spec"]["type"]) == "ExternalName" {
+        if let Some(spec) = object["spec"].as_object_mut() {
+            for name in ["clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy"] {
+                spec.remove(name);
+            }
+        }
+        return Ok(());
+    }
+    families(object);
+    addresses(state, object)?;
+    node_ports(state, object)
+}
+
+/// What a client leaves out of an update keeps its value.
+pub(crate) fn before_update(resource: &Resource, object: &mut Value, old: &Value) {
+    if !resource.is_builtin("", "services") || !object["spec"].is_object() {
+        return;
+    }
+    let before = &old["spec"];
+    let stays = text(&object["spec"]["type"]) != "ExternalName" && text(&before["type"]) != "ExternalName";
+    if stays {
+        for name in ["clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy"] {
+            if object["spec"].get(name).is_none()
+                && let Some(value) = before.get(name)
+            {
+                object["spec"][name] = value.clone();
+            }
+        }
+        if object["spec"].get("clusterIPs").is_some() && object["spec"]["clusterIPs"][0] != object["spec"]["clusterIP"]
+        {
+            object["spec"]["clusterIPs"] = json!([object["spec"]["clusterIP"]]);
+        }
+    }
+    let needs = needs_node_ports(&object["spec"]);
+    let old_ports = before["ports"].as_array().cloned().unwrap_or_default();
+    if needs {
+        let mut used: BTreeSet<i64> = object["spec"]["ports"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .filter_map(|port| port["nodePort"].as_i64())
+            .collect();
+        for port in object["spec"]["ports"].as_array_mut().into_iter().flatten() {
+            if port["nodePort"].as_i64().unwrap_or(0) != 0 {
+                continue;
+            }
+            let known = old_ports
+                .iter()
+                .find(|old| old["port"] == port["port"] && old["protocol"] == port["protocol"]);
+            if let Some(number) = known
+                .and_then(|old| old["nodePort"].as_i64())
+                .filter(|number| used.insert(*number))
+            {
+                port["nodePort"] = json!(number);
+            }
+        }
+    } else if needs_node_ports(before) {
+        // Ports that nobody asked for anew go with the type.
+        for port in object["spec"]["ports"].as_array_mut().into_iter().flatten() {
+            let known = old_ports.iter().any(|old| old["nodePort"] == port["nodePort"]);
+            if let (true, Some(port)) = (known, port.as_object_mut()) {
+                port.remove("nodePort");
+            }
+        }
+        if let Some(spec) = object["spec"].as_object_mut() {
+            spec.remove("externalTrafficPolicy");
+            spec.remove("allocateLoadBalancerNodePorts");
+        }
+    }
+}
+
+fn needs_node_ports(spec: &Value) -> bool {
+    match text(&spec["type"]) {
+        "NodePort" => true,
+        "LoadBalancer" => spec["allocateLoadBalancerNodePorts"] != false,
+        _ => false,
+    }
+}
+
+fn families(object: &mut Value) {
+    let spec = &mut object["spec"];
+    if text(&spec["type"]) == "ExternalName" || !spec.is_object() {
+        return;
+    }
+    // Nobody knows the families of endpoints that somebody else makes.
+    let any = text(&spec["clusterIP"]) == "None" && spec["selector"].is_null();
+    if spec["ipFamilyPolicy"].is_null() {
+        spec["ipFamilyPolicy"] = json!(if any { "RequireDualStack" } else { "SingleStack" });
+    }
+    if spec["ipFamilies"].is_null() {
+        spec["ipFamilies"] = if any { json!(["IPv4", "IPv6"]) } else { json!(["IPv4"]) };
+    }
+}
+
+fn other_services<'a>(state: &'a State, object: &'a Value) -> impl Iterator<Item = &'a Value> {
+    let storage = Storage::new("", "services");
+    let uid = object["metadata"]["uid"].clone();
+    state
+        .store
+        .list(&storage)
+        .map(|service| &**service)
+        .filter(move |service| service["metadata"]["uid"] != uid)
+        .collect::<Vec<_>>()
+        .into_iter()
+}
+
+fn invalid(object: &Value, error: FieldError) -> Failure {
+    Failure::invalid("", "Service", text(&object["metadata"]["name"]), &[error])
+}
+
+fn addresses(state: &mut State, object: &mut Value) -> Result<(), Failure> {
+    let spec = &object["spec"];
+    if text(&spec["type"]) == "ExternalName" {
+        return Ok(());
+    }
+    let given = text(&spec["clusterIP"]).to_owned();
+    let address = if given == "None" {
+        given
+    } else {
+        let used: BTreeSet<String> = other_services(state, object)
+            .map(|service| text(&service["spec"]["clusterIP"]).to_owned())
+            .collect();
+        if given.is_empty() {
+            free_address(state, &used).ok_or_else(|| Failure::internal("failed to allocate IP: range is full"))?
+        } else {
+            check_address(object, &given, &used)?;
+            given
+        }
+    };
+    object["spec"]["clusterIP"] = json!(address);
+    object["spec"]["clusterIPs"] = json!([address]);
+    Ok(())
+}
+
+fn free_address(state: &mut State, used: &BTreeSet<String>) -> Option<String> {
+    // The first one is the server's own.
+    let start = state.random.below(253);
+    (0..253)
+        .map(|offset| format!("{CLUSTER_NETWORK}{}", 2 + (start + offset) % 253))
+        .find(|address| !used.contains(address))
+}
+
+fn check_address(object: &Value, given: &str, used: &BTreeSet<String>) -> Result<(), Failure> {
+    let shown = json!([given]);
+    let refuse = |detail: &str| Err(invalid(object, FieldError::invalid("spec.clusterIPs", &shown, detail)));
+    if !given.starts_with(CLUSTER_NETWORK) {
+        return refuse(&format!(
+            "failed to allocate IP {given}: the provided network does not match the current range"
+        ));
+    }
+    if used.contains(given) {
+        let cause = format!("failed to allocate IP {given}: provided IP is already allocated");
+        return refuse(&cause);
+    }
+    Ok(())
+}
+
+fn node_ports(state: &mut State, object: &mut Value) -> Result<(), Failure> {
+    if !needs_node_ports(&object["spec"]) {
+        return Ok(());
+    }
+    let used: BTreeSet<(i64, String)> = other_services(state, object)
+        .flat_map(|service| service["spec"]["ports"].as_array().into_iter().flatten())
+        .filter_map(|port| Some((port["nodePort"].as_i64()?, text(&port["protocol"]).to_owned())))
+        .collect();
+    let ports = object["spec"]["ports"].as_array().cloned().unwrap_or_default();
+    let mut own: BTreeSet<(i64, String)> = BTreeSet::new();
+    // What is asked for by number goes first, so that nothing else is given it.
+    for (index, port) in ports.iter().enumerate() {
+        let number = port["nodePort"].as_i64().unwrap_or(0);
+        if number == 0 {
+            continue;
+        }
+        let path = format!("spec.ports[{index}].nodePort");
+        if !NODE_PORTS.contains(&number) {
+            let detail = format!(
+                "provided port is not in the valid range. The range of valid ports is {}-{}",
+                NODE_PORTS.start(),
+                NODE_PORTS.end()
+            );
+            return Err(invalid(object, FieldError::invalid(path, &port["nodePort"], detail)));
+        }
+        let taken = (number, text(&port["protocol"]).to_owned());
+        if used.contains(&taken) || own.contains(&taken) {
+            return Err(invalid(
+                object,
+                FieldError::invalid(path, &port["nodePort"], "provided port is already allocated"),
+            ));
+        }
+        own.insert((number, text(&port["protocol"]).to_owned()));
+    }
+    for (index, port) in ports.iter().enumerate() {
+        if port["nodePort"].as_i64().unwrap_or(0) != 0 {
+            continue;
+        }
+        let protocol = text(&port["protocol"]).to_owned();
+        let size = NODE_PORTS.end() - NODE_PORTS.start() + 1;
+        let start = i64::try_from(state.random.below(u64::try_from(size).unwrap_or(1))).unwrap_or(0);
+        let free = (0..size)
+            .map(|offset| NODE_PORTS.start() + (start + offset) % size)
+            .find(|number| {
+                // One number serves one port only, whatever the protocol, unless it was asked for.
+                !used.iter().chain(&own).any(|(taken, _)| taken == number)
+            })
+            .ok_or_else(|| Failure::internal("failed to allocate a nodePort: range is full"))?;
+        own.insert((free, protocol));
+        object["spec"]["ports"][index]["nodePort"] = json!(free);
+    }
+    Ok(())
+}

@@ -1,0 +1,207 @@
+//! Owns `x-kubernetes-validations`: the CEL rules of a schema, evaluated over an object and what it was before.
+//!
+//! The language is that of the `cel` crate. Functions that Kubernetes adds and the crate does not know (quantities, URLs, IP
+//! addresses) make a rule count as kept: the simulated server then accepts what a real one may refuse.
+
+use std::collections::HashMap;
+use std::sync::{Arc, LazyLock};
+
+use cel::objects::{Key, Map};
+use cel::{Context, ExecutionError, Program};
+use parking_lot::Mutex;
+use serde_json::Value;
+
+use crate::apply::types::Type;
+use crate::failure::{FieldError, Wrong};
+use crate::fields::Element;
+use crate::schema::{Additional, Listing, Node, Rule, Schema};
+
+/// Violated rules.
+pub(crate) fn check(schema: &Schema, object: &Value, old: Option<&Value>) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    walk(schema, object, old, "", &mut errors);
+    errors
+}
+
+/// Whether the schema has rules at all.
+pub(crate) fn any(schema: &Schema) -> bool {
+    let additional = match &schema.additional {
+        Additional::Of(node) => Some(node),
+        _ => None,
+    };
+    !schema.rules.is_empty()
+        || schema
+            .properties
+            .values()
+            .any(|property| matches!(property.node, Node::Inline(_)) && any(property.get()))
+        || schema
+            .items
+            .iter()
+            .chain(additional)
+            .any(|node| matches!(node, Node::Inline(_)) && any(node.get()))
+}
+
+fn walk(schema: &Schema, value: &Value, old: Option<&Value>, path: &str, errors: &mut Vec<FieldError>) {
+    errors.extend(schema.rules.iter().filter_map(|rule| evaluate(rule, value, old, path)));
+    match value {
+        Value::Object(members) => {
+            for (name, value) in members {
+                if let Some(member) = schema.member(name) {
+                    let path = if path.is_empty() {
+                        name.clone()
+                    } else {
+                        format!("{path}.{name}")
+                    };
+                    walk(member, value, old.and_then(|old| old.get(name)), &path, errors);
+                }
+            }
+        }
+        Value::Array(items) => {
+            let Some(item) = &schema.items else { return };
+            for (index, value) in items.iter().enumerate() {
+                let old = old.and_then(|old| counterpart(schema, value, old));
+                walk(item.get(), value, old, &format!("{path}[{index}]"), errors);
+            }
+        }
+        _ => {}
+    }
+}
+
+/// What an item was before: only the items of map lists can be told apart.
+fn counterpart<'a>(schema: &Schema, item: &Value, old: &'a Value) -> Option<&'a Value> {
+    let element = |item: &Value| -> Option<Element> { Type::of(schema).element(&schema.listing, item).ok() };
+    if !matches!(schema.listing, Listing::Map(_)) {
+        return None;
+    }
+    let wanted = element(item)?;
+    old.as_array()?
+        .iter()
+        .find(|old| element(old).as_ref() == Some(&wanted))
+}
+
+/// The error of a violated rule.
+fn evaluate(rule: &Rule, value: &Value, old: Option<&Value>, path: &str) -> Option<FieldError> {
+    let transition = rule.text.contains("oldSelf");
+    if transition && old.is_none() {
+        return None;
+    }
+    match run(&rule.text, value, old)? {
+        Ok(cel::Value::Bool(false)) => Some(violation(rule, value, old, path)),
+        Ok(_) => None,
+        Err(fault) => {
+            let detail = format!("rule evaluation error: {fault} evaluating rule: {}", rule.text);
+            Some(FieldError::with_shown(Wrong::Invalid, path, &shown(value), detail))
+        }
+    }
+}
+
+/// None where the crate lacks what the rule uses.
+fn run(text: &str, value: &Value, old: Option<&Value>) -> Option<Result<cel::Value, ExecutionError>> {
+    let program = compiled(text)?;
+    let mut context = Context::default();
+    context.add_variable_from_value("self", convert(value));
+    if let Some(old) = old {
+        context.add_variable_from_value("oldSelf", convert(old));
+    }
+    match program.execute(&context) {
+        Err(ExecutionError::UndeclaredReference(_) | ExecutionError::NoSuchOverload { .. }) => None,
+        result => Some(result),
+    }
+}
+
+/// Compiling costs more than evaluating, and rules are evaluated with every write.
+fn compiled(text: &str) -> Option<Arc<Program>> {
+    static PROGRAMS: LazyLock<Mutex<HashMap<String, Option<Arc<Program>>>>> = LazyLock::new(Mutex::default);
+    let mut programs = PROGRAMS.lock();
+    if let Some(known) = programs.get(text) {
+        return known.clone();
+    }
+    let program = Program::compile(text).ok().map(Arc::new);
+    programs.insert(text.to_owned(), program.clone());
+    program
+}
+
+fn violation(rule: &Rule, value: &Value, old: Option<&Value>, path: &str) -> FieldError {
+    let computed = rule
+        .message_expression
+        .as_ref()
+        .and_then(|text| match run(text, value, old)? {
+            Ok(cel::Value::String(message)) => Some(message.to_string()),
+            _ => None,
+        });
+    let message = computed
+        .or_else(|| rule.message.clone())
+        .unwrap_or_else(|| format!("failed rule: {}", rule.text.trim()));
+    let path = format!("{path}{}", rule.field_path.as_deref().unwrap_or_default());
+    match rule.reason.as_deref() {
+        Some("FieldValueForbidden") => FieldError::forbidden(path, message),
+        Some("FieldValueRequired") => FieldError::required(path, message),
+        Some("FieldValueDuplicate") => FieldError::with_shown(Wrong::Duplicate, path, &shown(value), message),
+        _ if value.is_object() || value.is_array() => FieldError::with_shown(Wrong::Invalid, path, &message, ""),
+        _ => FieldError::with_shown(Wrong::Invalid, path, &shown(value), message),
+    }
+}
+
+fn shown(value: &Value) -> String {
+    value.to_string()
+}
+
+/// JSON as CEL sees it: whole numbers are signed.
+fn convert(value: &Value) -> cel::Value {
+    match value {
+        Value::Null => cel::Value::Null,
+        Value::Bool(flag) => cel::Value::Bool(*flag),
+        Value::Number(number) => match number.as_i64() {
+            Some(whole) => cel::Value::Int(whole),
+            None => cel::Value::Float(number.as_f64().unwrap_or_default()),
+        },
+        Value::String(text) => cel::Value::String(Arc::new(text.clone())),
+        Value::Array(items) => cel::Value::List(Arc::new(items.iter().map(convert).collect())),
+        Value::Object(members) => {
+            let members: HashMap<Key, cel::Value> = members
+                .iter()
+                .map(|(name, value)| (Key::String(Arc::new(name.clone())), convert(value)))
+                .collect();
+            cel::Value::Map(Map { map: Arc::new(members) })
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn messages(rules: &Value, value: &Value, old: Option<&Value>) -> Vec<String> {
+        let properties = json!({"min": {"type": "integer"}, "max": {"type": "integer"}, "list": {"type": "array"}});
+        let spec = json!({"type": "object", "properties": properties, "x-kubernetes-validations": rules});
+        let schema = Schema::parse(&json!({"type": "object", "properties": {"spec": spec}}));
+        check(&schema, value, old).iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn a_violated_rule_is_told_with_its_message() {
+        let rules = json!([
+            {"rule": "self.min <= self.max", "message": "min must not exceed max"},
+            {"rule": "!has(self.list) || self.list.all(x, x > 0)", "fieldPath": ".list", "reason": "FieldValueForbidden"},
+        ]);
+        assert_eq!(
+            messages(&rules, &json!({"spec": {"min": 5, "max": 3, "list": [0]}}), None),
+            [
+                "spec: Invalid value: min must not exceed max",
+                "spec.list: Forbidden: failed rule: !has(self.list) || self.list.all(x, x > 0)",
+            ]
+        );
+    }
+
+    #[test]
+    fn transition_rules_look_at_what_was_before() {
+        let rules = json!([{"rule": "self.min >= oldSelf.min", "message": "may only grow"}]);
+        let (old, new) = (json!({"spec": {"min": 5}}), json!({"spec": {"min": 4}}));
+        assert!(messages(&rules, &new, None).is_empty());
+        assert_eq!(
+            messages(&rules, &new, Some(&old)),
+            ["spec: Invalid value: may only grow"]
+        );
+    }
+}

@@ -1,0 +1,133 @@
+//! Owns what a structural schema changes in an object: pruning of unknown fields, defaulting, and nulls that are not allowed.
+
+use serde_json::{Map, Value};
+
+use crate::schema::{Additional, Schema};
+
+/// Members of every resource, whatever its schema says.
+const OF_RESOURCES: &[&str] = &["apiVersion", "kind", "metadata"];
+
+/// Removes what the schema does not specify; the paths of what was removed.
+pub(crate) fn prune(schema: &Schema, object: &mut Value) -> Vec<String> {
+    let mut pruned = Vec::new();
+    prune_value(schema, object, true, "", &mut pruned);
+    pruned
+}
+
+fn prune_value(schema: &Schema, value: &mut Value, resource: bool, path: &str, pruned: &mut Vec<String>) {
+    match value {
+        Value::Object(members) => {
+            let resource = resource || schema.embedded;
+            members.retain(|name, _| {
+                let known = (resource && OF_RESOURCES.contains(&name.as_str()))
+                    || schema.preserve_unknown
+                    || schema.properties.contains_key(name)
+                    || matches!(schema.additional, Additional::Of(_) | Additional::Anything);
+                if !known {
+                    pruned.push(join(path, name));
+                }
+                known
+            });
+            for (name, value) in members {
+                if resource && OF_RESOURCES.contains(&name.as_str()) {
+                    continue;
+                }
+                if let Some(member) = schema.member(name) {
+                    prune_value(member, value, false, &join(path, name), pruned);
+                }
+            }
+        }
+        Value::Array(items) => {
+            if let Some(item) = &schema.items {
+                for (index, value) in items.iter_mut().enumerate() {
+                    prune_value(item.get(), value, false, &format!("{path}[{index}]"), pruned);
+                }
+            }
+        }
+        _ => {}
+    }
+}
+
+fn join(path: &str, name: &str) -> String {
+    if path.is_empty() {
+        name.to_owned()
+    } else {
+        format!("{path}.{name}")
+    }
+}
+
+/// Fills in defaults where a value is absent, or null and not nullable; other nulls that are not nullable go.
+pub(crate) fn default(schema: &Schema, value: &mut Value) {
+    match value {
+        Value::Object(members) => {
+            for (name, property) in &schema.properties {
+                let wanted = match members.get(name) {
+                    None => true,
+                    Some(value) => value.is_null() && !property.get().nullable,
+                };
+                if let (true, Some(default)) = (wanted, &property.default) {
+                    members.insert(name.clone(), default.clone());
+                }
+            }
+            drop_nulls(schema, members);
+            for (name, value) in members {
+                if let Some(member) = schema.member(name) {
+                    default(member, value);
+                }
+            }
+        }
+        Value::Array(items) => {
+            if let Some(item) = &schema.items {
+                for value in items {
+                    default(item.get(), value);
+                }
+            }
+        }
+        _ => {}
+    }
+}
+
+fn drop_nulls(schema: &Schema, members: &mut Map<String, Value>) {
+    members.retain(|name, value| {
+        let declared = schema.member(name);
+        !value.is_null() || declared.is_none_or(|member| member.nullable || is_anything(member))
+    });
+}
+
+fn is_anything(schema: &Schema) -> bool {
+    schema.preserve_unknown && schema.properties.is_empty()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn schema() -> Schema {
+        Schema::parse(
+            &json!({"type": "object", "properties": {"spec": {"type": "object", "properties": {
+                "size": {"type": "integer", "default": 1},
+                "inner": {"type": "object", "default": {}, "properties": {"a": {"type": "string", "default": "b"}}},
+                "free": {"type": "object", "x-kubernetes-preserve-unknown-fields": true},
+                "list": {"type": "array", "items": {"type": "object", "properties": {"x": {"type": "integer"}}}},
+            }}}}),
+        )
+    }
+
+    #[test]
+    fn unknown_fields_go_except_where_they_are_preserved() {
+        let mut object = json!({"apiVersion": "a/v1", "metadata": {"name": "b"}, "extra": 1,
+            "spec": {"free": {"anything": 1}, "list": [{"x": 1, "y": 2}], "nope": 3}});
+        let mut pruned = prune(&schema(), &mut object);
+        pruned.sort();
+        assert_eq!(pruned, ["extra", "spec.list[0].y", "spec.nope"]);
+        assert_eq!(object["spec"], json!({"free": {"anything": 1}, "list": [{"x": 1}]}));
+    }
+
+    #[test]
+    fn defaults_fill_in_what_is_absent_or_null_and_nest() {
+        let mut object = json!({"spec": {"size": null}});
+        default(&schema(), &mut object);
+        assert_eq!(object, json!({"spec": {"size": 1, "inner": {"a": "b"}}}));
+    }
+}

@@ -1,0 +1,371 @@
+//! Owns the way of one request through the simulated API server: route, faults, verb, controllers, log, response.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{ACCEPT, CONTENT_TYPE, HeaderValue, RETRY_AFTER, WARNING};
+use http::request::Parts;
+use http::{HeaderMap, Method, Response, StatusCode};
+use serde_json::Value;
+
+use crate::controllers;
+use crate::discovery;
+use crate::failure::Failure;
+use crate::faults::{Asked, Fault};
+use crate::log::Record;
+use crate::objects::{Answer, Call, create, delete, patch, read, scale, update};
+use crate::openapi;
+use crate::request::{Form, Options as RequestOptions, Query};
+use crate::routing::{self, Route, Target};
+use crate::server::{Inner, TransportError};
+use crate::state::State;
+use crate::stream::{ResponseBody, Trouble, WatchStream, Wish};
+use crate::table;
+use crate::watching;
+
+const VERSION: &str = include_str!("../schemas/version.json");
+/// How long a watch lasts that does not say.
+const DEFAULT_WATCH: Duration = Duration::from_mins(30);
+
+/// One request with what is known of it.
+pub(crate) struct Exchange {
+    inner: Arc<Inner>,
+    parts: Parts,
+    body: Bytes,
+    query: Query,
+}
+
+impl Exchange {
+    pub(crate) fn new(inner: Arc<Inner>, parts: Parts, body: Bytes) -> Self {
+        let query = Query::parse(parts.uri.query().unwrap_or_default());
+        Self {
+            inner,
+            parts,
+            body,
+            query,
+        }
+    }
+
+    fn header(&self, name: &http::header::HeaderName) -> &str {
+        self.parts
+            .headers
+            .get(name)
+            .and_then(|value| value.to_str().ok())
+            .unwrap_or_default()
+    }
+
+    pub(crate) async fn run(self) -> Result<Response<ResponseBody>, TransportError> {
+        let route = {
+            let state = self.inner.state.lock();
+            routing::route(&state.kinds, self.parts.uri.path())
+        };
+        let target = match route {
+            Ok(Route::Resource(target)) => target,
+            Ok(other) => {
+                let response = self.fixed(&other);
+                self.record(self.blank(), response.status().as_u16(), false, None);
+                return Ok(response);
+            }
+            Err(failure) => {
+                self.record(self.blank(), failure.code.as_u16(), false, None);
+                return Ok(refused(&failure));
+            }
+        };
+        let watch = self.query.flag("watch") && self.parts.method == Method::GET;
+        let verb = routing::verb(&self.parts.method, &target, watch);
+        let asked = Asked {
+            verb: verb.to_owned(),
+            group: target.resource.group.clone(),
+            resource: target.resource.plural.clone(),
+            subresource: target.subresource.clone(),
+            namespace: target.namespace.clone(),
+            name: target.name.clone(),
+            continued: self.query.has("continue"),
+            user_agent: self.header(&http::header::USER_AGENT).to_owned(),
+        };
+        let decision = self.inner.faults.decide(&asked);
+        if !decision.delay.is_zero() {
+            tokio::time::sleep(decision.delay).await;
+        }
+        let record = self.describe(&asked, &target);
+        self.perform(verb, target, record, decision.fault.as_ref())
+    }
+
+    /// Everything after the last moment of waiting.
+    fn perform(
+        &self,
+        verb: &'static str,
+        target: Target,
+        record: Record,
+        fault: Option<&Fault>,
+    ) -> Result<Response<ResponseBody>, TransportError> {
+        let shown_fault = fault.map(|fault| format!("{fault:?}"));
+        match fault {
+            Some(Fault::Refuse) => {
+                self.record(record, 0, false, shown_fault);
+                return Err(TransportError::Closed);
+            }
+            Some(Fault::Status { code, retry_after }) => {
+                self.record(record, *code, false, shown_fault);
+                return Ok(refused(&Failure::injected(*code, *retry_after)));
+            }
+            _ => {}
+        }
+        let mut state = self.inner.state.lock();
+        let before = state.store.revision();
+        let result = self.execute(&mut state, verb, target, fault);
+        let changed = state.store.revision() != before;
+        if changed {
+            controllers::settle(&mut state);
+        }
+        drop(state);
+        let response = result.unwrap_or_else(|failure| refused(&failure));
+        if fault == Some(&Fault::LoseResponse) {
+            self.record(record, 0, changed, shown_fault);
+            return Err(TransportError::Closed);
+        }
+        self.record(record, response.status().as_u16(), changed, shown_fault);
+        Ok(response)
+    }
+
+    fn execute(
+        &self,
+        state: &mut State,
+        verb: &str,
+        target: Target,
+        fault: Option<&Fault>,
+    ) -> Result<Response<ResponseBody>, Failure> {
+        let options = RequestOptions::read(self.query.clone(), &self.parts.headers)?;
+        let form = options.form;
+        let call = Call {
+            resource: target.resource,
+            namespace: target.namespace,
+            name: target.name,
+            subresource: target.subresource,
+            options,
+        };
+        if verb == "watch" {
+            return self.watch(state, &call, fault);
+        }
+        if let Some(Fault::Stale { changes }) = fault {
+            let answer = read::stale_list(state, &call, *changes)?;
+            return Ok(self.show(state, &call, form, answer));
+        }
+        let content_type = self.header(&CONTENT_TYPE).to_owned();
+        let answer = dispatch(state, verb, &call, &content_type, &self.body)?;
+        Ok(self.show(state, &call, form, answer))
+    }
+
+    fn watch(&self, state: &mut State, call: &Call, fault: Option<&Fault>) -> Result<Response<ResponseBody>, Failure> {
+        if !call.resource.allows("watch") {
+            return Err(Failure::method_not_allowed());
+        }
+        let trouble = match fault {
+            Some(Fault::CutWatch { after }) => Trouble {
+                cut_after: Some(*after),
+                silent: false,
+            },
+            Some(Fault::SilentWatch) => Trouble {
+                cut_after: None,
+                silent: true,
+            },
+            _ => Trouble::default(),
+        };
+        let gone = fault == Some(&Fault::GoneOnWatch);
+        let stale = match fault {
+            Some(Fault::Stale { changes }) => *changes,
+            _ => 0,
+        };
+        let channel = watching::open(state, call, gone, stale)?;
+        let timeout = self.query.number("timeoutSeconds").filter(|seconds| *seconds > 0);
+        let wish = Wish {
+            form: call.options.form,
+            include: self.query.text("includeObject").to_owned(),
+            timeout: timeout.map_or(DEFAULT_WATCH, Duration::from_secs),
+            bookmarks: self.query.flag("allowWatchBookmarks"),
+        };
+        let stream = WatchStream::new(self.inner.clone(), channel, call.resource.clone(), wish, trouble);
+        let mut response = Response::new(ResponseBody::watch(stream));
+        response
+            .headers_mut()
+            .insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        Ok(response)
+    }
+
+    fn show(&self, state: &State, call: &Call, form: Form, answer: Answer) -> Response<ResponseBody> {
+        let value = match form {
+            Form::Table if answer.of_resource => table::table(
+                &call.resource,
+                &answer.value,
+                self.query.text("includeObject"),
+                state.clock.now(),
+                true,
+            ),
+            Form::Metadata if answer.of_resource => table::partial(&call.resource, &answer.value),
+            _ => answer.value,
+        };
+        let mut response = whole(answer.code, &value);
+        for warning in answer.warnings {
+            if let Ok(value) = HeaderValue::from_str(&format!("299 - {warning:?}")) {
+                response.headers_mut().append(WARNING, value);
+            }
+        }
+        response
+    }
+
+    /// What is not about objects.
+    fn fixed(&self, route: &Route) -> Response<ResponseBody> {
+        let state = self.inner.state.lock();
+        let aggregated = discovery::wants_aggregated(self.header(&ACCEPT));
+        match route {
+            Route::Groups { core } if aggregated => {
+                let mut response = whole(StatusCode::OK, &discovery::aggregated(&state.kinds, *core));
+                response
+                    .headers_mut()
+                    .insert(CONTENT_TYPE, HeaderValue::from_static(discovery::AGGREGATED));
+                response
+            }
+            Route::Groups { core } => whole(StatusCode::OK, &discovery::groups(&state.kinds, *core)),
+            Route::Group(group) => {
+                discovery::group(&state.kinds, group).map_or_else(page_not_found, |value| whole(StatusCode::OK, &value))
+            }
+            Route::GroupVersion { group, version } => match discovery::resources(&state.kinds, group, version) {
+                Ok(value) => whole(StatusCode::OK, &value),
+                Err(failure) => refused(&failure),
+            },
+            Route::Version => text(StatusCode::OK, "application/json", VERSION),
+            Route::Health => text(StatusCode::OK, "text/plain; charset=utf-8", "ok"),
+            Route::Root => whole(
+                StatusCode::OK,
+                &serde_json::json!({"paths": ["/api", "/apis", "/healthz", "/openapi/v3", "/version"]}),
+            ),
+            Route::OpenApi(path) if path.is_empty() => {
+                whole(StatusCode::OK, &openapi::index(&state.kinds, state.kinds_generation))
+            }
+            Route::OpenApi(path) => {
+                openapi::document(&state.kinds, path).map_or_else(page_not_found, |value| whole(StatusCode::OK, &value))
+            }
+            Route::OpenApiV2 | Route::Unknown | Route::Resource(_) => page_not_found(),
+        }
+    }
+
+    fn blank(&self) -> Record {
+        Record {
+            index: 0,
+            verb: String::new(),
+            group: String::new(),
+            version: String::new(),
+            resource: String::new(),
+            subresource: String::new(),
+            namespace: None,
+            name: None,
+            uri: self
+                .parts
+                .uri
+                .path_and_query()
+                .map_or_else(String::new, ToString::to_string),
+            status: 0,
+            field_manager: Some(self.query.text("fieldManager").to_owned()).filter(|manager| !manager.is_empty()),
+            content_type: Some(self.header(&CONTENT_TYPE).to_owned()).filter(|media| !media.is_empty()),
+            user_agent: self.header(&http::header::USER_AGENT).to_owned(),
+            user: self
+                .parts
+                .headers
+                .get("impersonate-user")
+                .and_then(|user| user.to_str().ok())
+                .map(str::to_owned),
+            write: false,
+            changed: false,
+            fault: None,
+        }
+    }
+
+    fn describe(&self, asked: &Asked, target: &Target) -> Record {
+        Record {
+            verb: asked.verb.clone(),
+            group: asked.group.clone(),
+            version: target.resource.version.clone(),
+            resource: asked.resource.clone(),
+            subresource: asked.subresource.clone(),
+            namespace: asked.namespace.clone(),
+            name: asked.name.clone(),
+            write: asked.is_write() && !self.query.has("dryRun"),
+            ..self.blank()
+        }
+    }
+
+    fn record(&self, record: Record, status: u16, changed: bool, fault: Option<String>) {
+        self.inner.log.push(Record {
+            status,
+            changed,
+            fault,
+            ..record
+        });
+    }
+}
+
+fn dispatch(state: &mut State, verb: &str, call: &Call, content_type: &str, body: &Bytes) -> Result<Answer, Failure> {
+    let resource = &call.resource;
+    // Nothing is created below an object, and the whole collection is not replaced.
+    let misplaced = match verb {
+        "create" => call.name.is_some() && call.subresource.is_empty(),
+        "update" | "patch" => call.name.is_none(),
+        _ => verb.is_empty(),
+    };
+    if misplaced {
+        return Err(Failure::method_not_allowed());
+    }
+    let allowed = match resource.subresource(&call.subresource) {
+        Some(part) => part.verbs.iter().any(|allowed| allowed == verb),
+        None => resource.allows(verb),
+    };
+    if !allowed {
+        return Err(Failure::method_not_allowed());
+    }
+    match (verb, call.subresource.as_str()) {
+        ("get", "scale") => scale::get(state, call),
+        ("update", "scale") => scale::replace(state, call, body),
+        ("patch", "scale") => scale::patch(state, call, content_type, body),
+        ("get", "" | "status") => read::get(state, call),
+        ("list", "") => read::list(state, call),
+        ("create", "") => create::create(state, call, body),
+        ("update", "" | "status" | "finalize") => update::replace(state, call, body),
+        ("patch", "" | "status") => patch::patch(state, call, content_type, body),
+        ("delete", "") => delete::delete(state, call, body),
+        ("deletecollection", "") => delete::delete_collection(state, call, body),
+        _ => Err(Failure::not_simulated(&resource.plural, &call.subresource)),
+    }
+}
+
+fn whole(code: StatusCode, value: &Value) -> Response<ResponseBody> {
+    text(code, "application/json", value.to_string())
+}
+
+fn text(code: StatusCode, media: &'static str, body: impl Into<Bytes>) -> Response<ResponseBody> {
+    let mut response = Response::new(ResponseBody::whole(body));
+    *response.status_mut() = code;
+    let headers: &mut HeaderMap = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(media));
+    headers.insert(
+        http::header::CACHE_CONTROL,
+        HeaderValue::from_static("no-cache, private"),
+    );
+    response
+}
+
+fn page_not_found() -> Response<ResponseBody> {
+    text(
+        StatusCode::NOT_FOUND,
+        "text/plain; charset=utf-8",
+        "404 page not found\n",
+    )
+}
+
+fn refused(failure: &Failure) -> Response<ResponseBody> {
+    let mut response = whole(failure.code, &failure.status());
+    if let Some(seconds) = failure.retry_after {
+        response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds));
+    }
+    response
+}

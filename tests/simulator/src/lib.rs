@@ -1,0 +1,53 @@
+//! A simulated Kubernetes API server: one process, deterministic, without sockets where none are wanted.
+//!
+//! What it knows of the built-in kinds comes from a real server (`examples/generate-schemas.rs`), and how it behaves is
+//! compared with one (`tests/differential.rs`): where they differ, this one is wrong.
+
+#![forbid(unsafe_code)]
+
+mod admission;
+mod allocate;
+mod apply;
+mod clock;
+mod controllers;
+mod custom;
+mod decode;
+mod defaults;
+mod discovery;
+mod events;
+mod exchange;
+mod failure;
+mod faults;
+mod field_error;
+mod fields;
+mod kinds;
+mod log;
+mod objects;
+mod openapi;
+mod options;
+mod patch;
+mod protobuf;
+mod quantity;
+mod random;
+mod request;
+mod resource;
+mod routing;
+mod schema;
+mod selector;
+mod serve;
+mod server;
+mod state;
+mod store;
+mod stream;
+mod table;
+mod validate;
+mod watch;
+mod watching;
+
+pub use clock::Clock;
+pub use faults::{Asked, Fault, Faults, Rule, RuleId};
+pub use log::{Mark, Record, RequestLog};
+pub use options::{Controllers, Options, Workloads};
+pub use serve::Serving;
+pub use server::{ApiService, Simulator, TransportError};
+pub use stream::ResponseBody;

@@ -1,0 +1,149 @@
+//! Owns what must hold before a change goes in: form, lints, documentation, dependencies, generated files, tests. Leaves
+//! each check to its tool.
+
+use std::{
+    env::consts::EXE_SUFFIX,
+    path::PathBuf,
+    process::{Command, Stdio},
+};
+
+use anyhow::{Context as _, Result, bail, ensure};
+
+use crate::{cargo, root, test};
+
+/// The cargo-deny that checks the dependencies; another version may judge otherwise.
+const CARGO_DENY: &str = "0.20.2";
+
+/// What is checked.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub struct Options {
+    /// Leave out the tests on a real control plane where there is none.
+    #[arg(long)]
+    without_real: bool,
+}
+
+/// One check by its name.
+type Step<'options> = (&'static str, Box<dyn Fn() -> Result<()> + 'options>);
+
+/// Checks everything, also after something has failed, and says at the end what did not hold.
+pub fn run(options: &Options) -> Result<()> {
+    let steps: [Step<'_>; 6] = [
+        ("form", Box::new(|| call(cargo().args(["fmt", "--all", "--check"])))),
+        (
+            "lints",
+            Box::new(|| {
+                call(cargo().args([
+                    "clippy",
+                    "--workspace",
+                    "--all-targets",
+                    "--locked",
+                    "--",
+                    "--deny",
+                    "warnings",
+                ]))
+            }),
+        ),
+        (
+            "documentation",
+            Box::new(|| {
+                call(
+                    cargo()
+                        .args(["doc", "--workspace", "--no-deps"])
+                        .env("RUSTDOCFLAGS", "--deny warnings"),
+                )
+            }),
+        ),
+        ("dependencies", Box::new(dependencies)),
+        (
+            "generated files",
+            Box::new(|| call(cargo().args(["xtask", "generate", "--check"]))),
+        ),
+        (
+            "tests",
+            Box::new(|| {
+                test::run(&test::Options {
+                    require_real: !options.without_real,
+                    ..test::Options::default()
+                })
+            }),
+        ),
+    ];
+    let mut failed = Vec::new();
+    let count = steps.len();
+    for (position, (name, check)) in steps.into_iter().enumerate() {
+        println!("\n=== check {} of {count}: {name}\n", position + 1);
+        if let Err(error) = check() {
+            println!("\n=== {name} FAILED: {error:#}");
+            failed.push(name);
+        }
+    }
+    ensure!(failed.is_empty(), "failed: {}", failed.join(", "));
+    println!("\nAll {count} checks hold.");
+    Ok(())
+}
+
+/// Licences, bans and sources need nothing but Cargo.lock; advisories need a database from the network.
+fn dependencies() -> Result<()> {
+    let program = cargo_deny()?;
+    let deny = |arguments: &[&str]| {
+        let mut command = Command::new(&program);
+        command.current_dir(root()).args(arguments);
+        command
+    };
+    call(&mut deny(&["check", "bans", "licenses", "sources"]))?;
+    let fetched = deny(&["fetch", "db"])
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .output();
+    let fetched = fetched.context("run cargo-deny")?;
+    if fetched.status.success() {
+        return call(&mut deny(&["check", "--disable-fetch", "advisories"]));
+    }
+    let reason = String::from_utf8_lossy(&fetched.stderr);
+    println!("NOT CHECKED: known vulnerabilities, because the database can't be fetched.");
+    println!("{}", reason.trim());
+    Ok(())
+}
+
+/// The pinned cargo-deny: the one on the path if it is that version, else installed below `target`.
+fn cargo_deny() -> Result<PathBuf> {
+    let installed = root().join("target/tools");
+    let own = installed.join("bin").join(format!("cargo-deny{EXE_SUFFIX}"));
+    for program in [PathBuf::from("cargo-deny"), own.clone()] {
+        let output = Command::new(&program).arg("--version").stderr(Stdio::null()).output();
+        let wanted = format!("cargo-deny {CARGO_DENY}");
+        if output.is_ok_and(|output| String::from_utf8_lossy(&output.stdout).trim() == wanted) {
+            return Ok(program);
+        }
+    }
+    println!("installing cargo-deny {CARGO_DENY} below target/tools (about three minutes on two cores)");
+    call(
+        cargo()
+            .args([
+                "install",
+                "--locked",
+                "--quiet",
+                "cargo-deny",
+                "--version",
+                CARGO_DENY,
+                "--root",
+            ])
+            .arg(&installed)
+            .arg("--target-dir")
+            .arg(installed.join("build")),
+    )?;
+    Ok(own)
+}
+
+fn call(command: &mut Command) -> Result<()> {
+    let program = command.get_program().to_string_lossy().into_owned();
+    let status = command.status().with_context(|| format!("run {program}"))?;
+    if status.success() {
+        return Ok(());
+    }
+    let arguments: Vec<_> = command
+        .get_args()
+        .map(|argument| argument.to_string_lossy().into_owned())
+        .collect();
+    bail!("`cargo {}` ended with {status}", arguments.join(" "))
+}

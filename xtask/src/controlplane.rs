@@ -1,0 +1,57 @@
+//! Owns asking for the tests' control plane by hand and whether there is one. Leaves the control plane to
+//! `pilothouse-testkit`, in a process of its own: linked in, it would make every chore wait for its dependencies.
+
+use std::process::{Command, Stdio};
+
+use anyhow::{Context as _, Result, ensure};
+
+use crate::cargo;
+
+/// What to do with the control plane.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Options {
+    /// Only build its programs, where they are missing.
+    #[arg(long, conflicts_with = "check")]
+    build: bool,
+    /// Only say whether it can be had.
+    #[arg(long)]
+    check: bool,
+}
+
+/// Starts a control plane and keeps it until it is interrupted.
+pub fn run(options: &Options) -> Result<()> {
+    let mut command = example();
+    if options.build {
+        command.arg("--build");
+    } else if options.check {
+        command.arg("--check");
+    }
+    let status = command.status().context("run cargo")?;
+    ensure!(status.success(), "the control plane failed ({status})");
+    Ok(())
+}
+
+/// Why there is no control plane, or none when there is one or it can be built.
+pub(crate) fn missing() -> Result<Option<String>> {
+    let output = example()
+        .arg("--check")
+        .stderr(Stdio::piped())
+        .output()
+        .context("run cargo")?;
+    let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+    Ok((!output.status.success()).then_some(said))
+}
+
+fn example() -> Command {
+    let mut command = cargo();
+    command.args([
+        "run",
+        "--quiet",
+        "--package",
+        "pilothouse-testkit",
+        "--example",
+        "controlplane",
+        "--",
+    ]);
+    command
+}

@@ -1,0 +1,143 @@
+//! Owns `cargo xtask demo`: building the plugin and the demo's program, then becoming that program. Leaves what is shown
+//! to `pilothouse-demo`: linked in, the host and the cluster would make every chore wait for their dependencies.
+
+use std::io::{BufRead as _, BufReader};
+use std::os::unix::process::CommandExt as _;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::thread::{self, JoinHandle};
+
+use anyhow::{Context as _, Result, anyhow, ensure};
+use serde::Deserialize;
+
+use crate::{cargo, plugins, root};
+
+/// The plugin that is shown.
+const PLUGIN: &str = "app-service";
+
+/// What is applied, from the workspace's root.
+const SAMPLE: &str = "deploy/samples/app-service.yaml";
+
+/// The crate of the demo, whose program has the same name.
+const PROGRAM: &str = "pilothouse-demo";
+
+/// How to show it.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub struct Options {
+    /// End after the story, with exit code 1 where anything went otherwise than it should.
+    #[arg(long)]
+    once: bool,
+}
+
+/// Builds what is needed and shows it. Returns only where that fails: signals and the exit code are the demo's own.
+pub fn run(options: &Options) -> Result<()> {
+    eprintln!("xtask: building the plugin {PLUGIN} and the host (minutes at first, then a second)");
+    // Both at once: each ends with work for a single core.
+    let building = Building::start()?;
+    let built = plugins::build(&plugins::Options {
+        only: vec![PLUGIN.to_owned()],
+        ..plugins::Options::default()
+    })?;
+    let component = built.into_iter().next().context("no component was built")?.path;
+    let program = building.finish()?;
+    let mut demo = Command::new(program);
+    demo.current_dir(root())
+        .arg("--component")
+        .arg(component)
+        .args(["--sample", SAMPLE, "--folder", "target/demo"]);
+    if options.once {
+        demo.arg("--once");
+    }
+    Err(anyhow!(demo.exec()).context("run the demo"))
+}
+
+/// A cargo that builds the demo's program.
+struct Building {
+    cargo: Child,
+    /// Reads what cargo says, which would wait once the pipe is full.
+    program: Option<JoinHandle<Result<Option<PathBuf>>>>,
+}
+
+impl Building {
+    fn start() -> Result<Self> {
+        let arguments = [
+            "build",
+            "--package",
+            PROGRAM,
+            "--message-format",
+            "json-render-diagnostics",
+        ];
+        let mut command = cargo();
+        let child = command.args(arguments).stdout(Stdio::piped()).spawn();
+        let mut cargo = child.context("run cargo build")?;
+        let messages = cargo.stdout.take().expect("it was asked for");
+        let program = thread::spawn(move || {
+            let mut found = None;
+            for message in BufReader::new(messages).lines() {
+                found = program(&message.context("read what cargo built")?).or(found);
+            }
+            Ok(found)
+        });
+        Ok(Self {
+            cargo,
+            program: Some(program),
+        })
+    }
+
+    /// The program.
+    fn finish(mut self) -> Result<PathBuf> {
+        let program = self.program.take().expect("only this takes it");
+        let program = program
+            .join()
+            .map_err(|_| anyhow!("reading what cargo built panicked"))?;
+        let status = self.cargo.wait().context("wait for cargo build")?;
+        ensure!(status.success(), "building {PROGRAM} failed: {status}");
+        program?.with_context(|| format!("cargo built no program {PROGRAM}"))
+    }
+}
+
+impl Drop for Building {
+    /// Where the plugin can't be built, nobody waits for the rest.
+    fn drop(&mut self) {
+        // It fails when cargo has ended already, which is as well.
+        let _ = self.cargo.kill();
+        let _ = self.cargo.wait();
+    }
+}
+
+/// The program, when this message of cargo's is about it.
+fn program(message: &str) -> Option<PathBuf> {
+    let Message { target, executable } = serde_json::from_str(message).ok()?;
+    executable.filter(|_| target.is_some_and(|target| target.name == PROGRAM))
+}
+
+#[derive(Debug, Deserialize)]
+struct Message {
+    target: Option<Target>,
+    executable: Option<PathBuf>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Target {
+    name: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_program_is_found_among_what_cargo_says() {
+        let artifact = |name: &str, executable: &str| {
+            format!(r#"{{"reason":"compiler-artifact","target":{{"name":"{name}"}},"executable":{executable}}}"#)
+        };
+        assert_eq!(
+            program(&artifact(PROGRAM, r#""/t/demo""#)),
+            Some(PathBuf::from("/t/demo"))
+        );
+        assert_eq!(program(&artifact("another", r#""/t/another""#)), None);
+        assert_eq!(program(&artifact(PROGRAM, "null")), None);
+        assert_eq!(program(r#"{"reason":"build-finished","success":true}"#), None);
+        assert_eq!(program("not JSON"), None);
+    }
+}

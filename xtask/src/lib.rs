@@ -1,0 +1,53 @@
+//! The project's chores, one module each, callable from tests too. `cargo xtask --help` lists them.
+
+#![forbid(unsafe_code)]
+
+pub mod bench;
+pub mod ci;
+pub mod controlplane;
+pub mod demo;
+pub mod generate;
+pub mod plugins;
+pub mod test;
+
+use std::{env, ffi::OsStr, path::PathBuf, process::Command};
+
+/// The workspace.
+fn root() -> PathBuf {
+    let own = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
+    own.parent().expect("xtask is a folder of the workspace").to_owned()
+}
+
+/// The cargo that runs this chore, in the workspace.
+fn cargo() -> Command {
+    let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.current_dir(root());
+    for (name, _) in env::vars_os().filter(|(name, _)| is_of_this_chore(name)) {
+        command.env_remove(name);
+    }
+    command
+}
+
+/// Whether `cargo run` has set this variable to tell this program about its own package. A build script that looks at it
+/// (that of ring does) would run again, and all that depends on it, whenever chores and other commands take turns.
+fn is_of_this_chore(variable: &OsStr) -> bool {
+    let variable = variable.to_string_lossy();
+    ["CARGO_MANIFEST_", "CARGO_PKG_"]
+        .iter()
+        .any(|beginning| variable.starts_with(beginning))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_cargo_run_says_about_a_package_is_kept_from_the_build() {
+        for variable in ["CARGO_PKG_NAME", "CARGO_PKG_VERSION_MAJOR", "CARGO_MANIFEST_DIR"] {
+            assert!(is_of_this_chore(OsStr::new(variable)), "{variable}");
+        }
+        for variable in ["CARGO", "CARGO_HOME", "CARGO_TARGET_DIR", "PATH"] {
+            assert!(!is_of_this_chore(OsStr::new(variable)), "{variable}");
+        }
+    }
+}

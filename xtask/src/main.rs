@@ -1,0 +1,47 @@
+//! Owns the command line of the chores; what each does is in the module of its name.
+
+#![forbid(unsafe_code)]
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+/// The project's chores.
+#[derive(Debug, Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask")]
+enum Command {
+    /// Measures.
+    #[command(subcommand)]
+    Bench(xtask::bench::Options),
+    /// Checks everything that must hold before a change goes in.
+    Ci(xtask::ci::Options),
+    /// Runs the control plane of the tests until it is interrupted.
+    Controlplane(xtask::controlplane::Options),
+    /// Shows the host at work on a simulated cluster.
+    Demo(xtask::demo::Options),
+    /// Makes generated files anew.
+    Generate(xtask::generate::Options),
+    /// Builds the plugins and the guests of the tests as components.
+    Plugins(xtask::plugins::Options),
+    /// Runs the tests, part by part.
+    Test(xtask::test::Options),
+}
+
+fn main() -> ExitCode {
+    let done = match Command::parse() {
+        Command::Bench(options) => xtask::bench::run(&options),
+        Command::Ci(options) => xtask::ci::run(&options),
+        Command::Controlplane(options) => xtask::controlplane::run(&options),
+        Command::Demo(options) => xtask::demo::run(&options),
+        Command::Generate(options) => xtask::generate::run(&options),
+        Command::Plugins(options) => xtask::plugins::run(&options),
+        Command::Test(options) => xtask::test::run(&options),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("xtask: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

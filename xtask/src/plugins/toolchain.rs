@@ -1,0 +1,196 @@
+//! Owns the compiler for guests: finding one that knows the target, installing what is missing, and calling cargo so
+//! that nothing of the cargo around us gets in the way.
+
+use std::env;
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, bail, ensure};
+
+use super::TARGET;
+
+/// Debian's packages of a compiler that can build the standard library for the target from source.
+const DEBIAN_PACKAGES: [&str; 5] = ["rustc-web", "cargo-web", "rust-web-src", "rust-web-llvm", "lld-22"];
+
+/// Where those packages put their programs.
+const DEBIAN_PROGRAMS: &str = "/usr/bin";
+
+/// Variables of the outer cargo, of clippy or of a developer's shell that would change what is built. Of `CARGO_...` all
+/// go but where cargo finds its registry and how it talks.
+const DISTURBING: [&str; 8] = [
+    "RUSTC",
+    "RUSTC_BOOTSTRAP",
+    "RUSTC_WORKSPACE_WRAPPER",
+    "RUSTC_WRAPPER",
+    "RUSTDOC",
+    "RUSTDOCFLAGS",
+    "RUSTFLAGS",
+    "CLIPPY_ARGS",
+];
+
+/// The beginnings of the names of cargo's variables that stay.
+const HARMLESS: [&str; 8] = [
+    "CARGO_HOME",
+    "CARGO_HTTP_",
+    "CARGO_NET_",
+    "CARGO_REGISTRIES_",
+    "CARGO_REGISTRY_",
+    "CARGO_SOURCE_",
+    "CARGO_TERM_",
+    "CARGO_BUILD_JOBS",
+];
+
+/// Which compiler builds guests.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum ToolchainChoice {
+    /// The one that builds the host, given the target by rustup; else Debian's.
+    #[default]
+    Auto,
+    /// Debian's packages, which build the standard library from source.
+    Debian,
+}
+
+/// A compiler that knows the target.
+#[derive(Debug)]
+pub(super) enum Toolchain {
+    /// The one that builds the host.
+    Host,
+    /// Debian's.
+    Debian,
+}
+
+impl Toolchain {
+    /// Finds a compiler for guests and installs what is missing, saying so.
+    pub(super) fn find(choice: ToolchainChoice) -> Result<Self> {
+        if choice == ToolchainChoice::Auto {
+            if host_knows_target()? {
+                return Ok(Self::Host);
+            }
+            eprintln!("xtask: adding the target {TARGET} with rustup");
+            match Command::new("rustup").args(["target", "add", TARGET]).status() {
+                Ok(status) if status.success() => return Ok(Self::Host),
+                Ok(status) => eprintln!("xtask: rustup could not add it ({status}); trying Debian's packages"),
+                Err(error) => eprintln!("xtask: no rustup here ({error}); trying Debian's packages"),
+            }
+        }
+        install_debian_packages()?;
+        Ok(Self::Debian)
+    }
+
+    /// Cargo, to be run at the workspace's root.
+    pub(super) fn cargo(&self, root: &Path) -> Command {
+        let mut command = match self {
+            Self::Host => Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into())),
+            Self::Debian => Command::new(Path::new(DEBIAN_PROGRAMS).join("cargo")),
+        };
+        command.current_dir(root);
+        for (name, _) in env::vars_os() {
+            if disturbs(&name) {
+                command.env_remove(name);
+            }
+        }
+        if let Self::Debian = self {
+            let programs = env::var_os("PATH").unwrap_or_default();
+            let programs = env::split_paths(&programs).filter(|program| program != Path::new(DEBIAN_PROGRAMS));
+            let path = env::join_paths(std::iter::once(PathBuf::from(DEBIAN_PROGRAMS)).chain(programs));
+            command
+                .env("PATH", path.expect("the folders came from a PATH"))
+                .env("RUSTC", Path::new(DEBIAN_PROGRAMS).join("rustc"))
+                // Building the standard library is an unstable feature, which only this variable opens in a release.
+                .env("RUSTC_BOOTSTRAP", "1");
+        }
+        command
+    }
+
+    /// What cargo is given beside what to build.
+    pub(super) fn build_arguments(&self) -> Vec<OsString> {
+        let mut arguments: Vec<OsString> = vec!["--config".into(), remap_paths().into()];
+        if let Self::Debian = self {
+            arguments.push("-Zbuild-std=std,panic_abort".into());
+        }
+        arguments
+    }
+}
+
+/// Panic messages carry source paths. They are written without the folders of this machine, so that everybody's build
+/// has the same bytes.
+fn remap_paths() -> String {
+    let home = env::var_os("CARGO_HOME").map(PathBuf::from);
+    let home = home.or_else(|| env::home_dir().map(|home| home.join(".cargo")));
+    let mut sources = vec![(super::root(), "pilothouse")];
+    let registries = home.and_then(|home| fs::read_dir(home.join("registry/src")).ok());
+    sources.extend(
+        registries
+            .into_iter()
+            .flatten()
+            .flatten()
+            .map(|registry| (registry.path(), "crates")),
+    );
+    let flags: Vec<_> = sources
+        .iter()
+        .map(|(from, to)| format!("--remap-path-prefix={}={to}", from.display()))
+        .collect();
+    // A TOML array of basic strings, for which JSON's syntax does.
+    format!("target.{TARGET}.rustflags={}", serde_json::json!(flags))
+}
+
+/// Whether the compiler of the host has the target's standard library.
+fn host_knows_target() -> Result<bool> {
+    let rustc = env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
+    let output = Command::new(rustc)
+        .args(["--print", "target-libdir", "--target", TARGET])
+        .stderr(Stdio::inherit())
+        .output()
+        .context("asking rustc for its targets")?;
+    ensure!(
+        output.status.success(),
+        "rustc does not know the target {TARGET}: {}",
+        output.status
+    );
+    Ok(Path::new(String::from_utf8_lossy(&output.stdout).trim()).is_dir())
+}
+
+fn install_debian_packages() -> Result<()> {
+    let installed = |package: &&str| {
+        let status = Command::new("dpkg-query")
+            .args(["--show", "--showformat=${Status}", package])
+            .output();
+        status.is_ok_and(|output| output.stdout == b"install ok installed")
+    };
+    let missing: Vec<_> = DEBIAN_PACKAGES
+        .into_iter()
+        .filter(|package| !installed(package))
+        .collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let advice = format!(
+        "no compiler for {TARGET}: run `rustup target add {TARGET}`, or on Debian `apt-get install {}`",
+        missing.join(" ")
+    );
+    eprintln!("xtask: installing Debian's packages {}", missing.join(", "));
+    for arguments in [
+        vec!["update"],
+        [vec!["install", "--yes", "--no-install-recommends"], missing].concat(),
+    ] {
+        let status = Command::new("apt-get")
+            .args(&arguments)
+            .env("DEBIAN_FRONTEND", "noninteractive")
+            .stdout(Stdio::null())
+            .status()
+            .with_context(|| advice.clone())?;
+        if !status.success() {
+            bail!("apt-get {} failed ({status}); {advice}", arguments[0]);
+        }
+    }
+    Ok(())
+}
+
+fn disturbs(name: &OsString) -> bool {
+    // A name that is not Unicode is none of cargo's.
+    let Some(name) = name.to_str() else { return false };
+    DISTURBING.contains(&name)
+        || (name.starts_with("CARGO_") && !HARMLESS.iter().any(|harmless| name.starts_with(harmless)))
+}

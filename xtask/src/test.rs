@@ -1,0 +1,349 @@
+//! Owns running the tests in parts and adding up what they say. Leaves each test to its crate.
+//!
+//! Which part a test belongs to is said by the modules that it is in: `real::` needs a real control plane, `isolated::`
+//! runs a plugin by itself, `simulated::` runs a host on the simulated cluster; all others are unit tests.
+
+use std::{
+    io::{BufRead as _, BufReader},
+    process::Stdio,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context as _, Result, ensure};
+
+use crate::{cargo, controlplane, plugins};
+
+/// Which tests to run.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub struct Options {
+    /// Run only this part; may be given several times.
+    #[arg(long, value_enum, value_name = "PART")]
+    pub only: Vec<Part>,
+    /// Fail where there is no real control plane, instead of leaving its tests out.
+    #[arg(long)]
+    pub require_real: bool,
+}
+
+/// A part of the tests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Part {
+    /// What needs neither a plugin nor a cluster.
+    Unit,
+    /// Plugins by themselves, under the host's sandbox.
+    Isolated,
+    /// The host on the simulated cluster.
+    Simulated,
+    /// The host on a real control plane.
+    Real,
+}
+
+/// What the tests of a part said.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Count {
+    passed: usize,
+    failed: usize,
+    skipped: usize,
+}
+
+/// A part that is over.
+#[derive(Debug)]
+struct Done {
+    part: Part,
+    count: Count,
+    /// Cargo's own verdict: tests may also fail to build.
+    succeeded: bool,
+    took: Duration,
+    remark: Option<String>,
+}
+
+impl Part {
+    const ALL: [Self; 4] = [Self::Unit, Self::Isolated, Self::Simulated, Self::Real];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Unit => "unit",
+            Self::Isolated => "isolated",
+            Self::Simulated => "simulated",
+            Self::Real => "real",
+        }
+    }
+
+    fn about(self) -> &'static str {
+        match self {
+            Self::Unit => "what needs neither a plugin nor a cluster",
+            Self::Isolated => "plugins by themselves, under the host's sandbox",
+            Self::Simulated => "the host on the simulated cluster",
+            Self::Real => "the host on a real control plane",
+        }
+    }
+
+    /// What the harness of each test binary is told.
+    fn filter(self) -> &'static [&'static str] {
+        match self {
+            Self::Unit => &["--skip", "isolated::", "--skip", "simulated::", "--skip", "real::"],
+            Self::Isolated => &["isolated::"],
+            Self::Simulated => &["simulated::"],
+            Self::Real => &["real::"],
+        }
+    }
+}
+
+/// Runs the tests, shows them, and ends with what they add up to.
+pub fn run(options: &Options) -> Result<()> {
+    let mut parts = Part::ALL.to_vec();
+    if !options.only.is_empty() {
+        parts.retain(|part| options.only.contains(part));
+    }
+    let mut done = Vec::new();
+    for part in parts {
+        heading(&format!("{}: {}", part.name(), part.about()));
+        let started = Instant::now();
+        done.push(run_part(part, options.require_real).unwrap_or_else(|error| {
+            println!("{error:#}");
+            let remark = Some(format!("{error:#}"));
+            Done {
+                part,
+                count: Count::default(),
+                succeeded: false,
+                took: started.elapsed(),
+                remark,
+            }
+        }));
+    }
+    let succeeded = done.iter().all(|done| done.succeeded);
+    for line in summary(&done) {
+        println!("{line}");
+    }
+    ensure!(succeeded, "not all tests passed");
+    Ok(())
+}
+
+fn run_part(part: Part, require_real: bool) -> Result<Done> {
+    let started = Instant::now();
+    if part == Part::Real
+        && let Some(reason) = controlplane::missing()?
+    {
+        let skipped = listed(part)?;
+        heading(&format!("LEFT OUT: {skipped} tests on a real control plane. {reason}"));
+        let count = Count {
+            skipped,
+            ..Count::default()
+        };
+        let remark = Some(reason);
+        return Ok(Done {
+            part,
+            count,
+            succeeded: !require_real,
+            took: started.elapsed(),
+            remark,
+        });
+    }
+    prepare(part)?;
+    let mut command = cargo();
+    command
+        .args(["test", "--workspace", "--no-fail-fast", "--"])
+        .args(part.filter())
+        .stdout(Stdio::piped());
+    let mut child = command.spawn().context("run cargo test")?;
+    let mut count = Count::default();
+    for line in BufReader::new(child.stdout.take().context("read what cargo test says")?).lines() {
+        let line = line.context("read what cargo test says")?;
+        let result = result_of(&line);
+        if let Some(result) = result {
+            count.add(result);
+        }
+        // A binary without tests for this part says nothing worth reading.
+        if line != "running 0 tests" && result != Some(Count::default()) && !line.is_empty() {
+            println!("{line}");
+        }
+    }
+    let succeeded = child.wait().context("wait for cargo test")?.success();
+    let empty = count == Count::default();
+    let remark = (succeeded && empty).then(|| "there are no tests, which can't be right".to_owned());
+    Ok(Done {
+        part,
+        count,
+        succeeded: succeeded && !empty,
+        took: started.elapsed(),
+        remark,
+    })
+}
+
+/// Builds what a part's tests run besides themselves.
+fn prepare(part: Part) -> Result<()> {
+    if part == Part::Unit {
+        return Ok(());
+    }
+    plugins::run(&plugins::Options::default()).context("build the plugins")?;
+    if part == Part::Real {
+        // The host as it is shipped.
+        let status = cargo().args(["build", "--release", "--package", "pilothouse"]).status();
+        ensure!(status.context("run cargo build")?.success(), "the host does not build");
+    }
+    Ok(())
+}
+
+/// How many tests a part has.
+fn listed(part: Part) -> Result<usize> {
+    let mut command = cargo();
+    command
+        .args(["test", "--quiet", "--workspace", "--"])
+        .args(part.filter())
+        .arg("--list");
+    let output = command.output().context("run cargo test --list")?;
+    ensure!(
+        output.status.success(),
+        "list the tests: {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    let text = String::from_utf8_lossy(&output.stdout);
+    Ok(text.lines().filter(|line| line.ends_with(": test")).count())
+}
+
+fn heading(text: &str) {
+    println!("\n=== {text}\n");
+}
+
+/// The counts in a line like `test result: ok. 3 passed; 0 failed; 1 ignored; 0 measured; 5 filtered out`.
+fn result_of(line: &str) -> Option<Count> {
+    let (_, counts) = line.strip_prefix("test result: ")?.split_once(". ")?;
+    let number = |name: &str| {
+        counts
+            .split(';')
+            .find_map(|part| part.trim().strip_suffix(name)?.trim().parse().ok())
+    };
+    Some(Count {
+        passed: number("passed")?,
+        failed: number("failed")?,
+        skipped: number("ignored")?,
+    })
+}
+
+impl Count {
+    fn add(&mut self, other: Self) {
+        let Self {
+            passed,
+            failed,
+            skipped,
+        } = other;
+        self.passed += passed;
+        self.failed += failed;
+        self.skipped += skipped;
+    }
+}
+
+/// A line for each part and, alone on the last one, the sum.
+fn summary(done: &[Done]) -> Vec<String> {
+    let mut total = Count::default();
+    let mut lines = vec![String::new(), "=== Summary".to_owned(), String::new()];
+    for Done {
+        part,
+        count,
+        succeeded,
+        took,
+        remark,
+    } in done
+    {
+        let mut count = *count;
+        // A part that did not build has no failed test to show for it.
+        if !succeeded && count.failed == 0 {
+            count.failed = 1;
+        }
+        total.add(count);
+        let Count {
+            passed,
+            failed,
+            skipped,
+        } = count;
+        let verdict = if !succeeded {
+            "FAILED"
+        } else if passed == 0 && skipped > 0 {
+            "left out"
+        } else {
+            "ok"
+        };
+        let remark = remark
+            .as_ref()
+            .map(|remark| format!("  ({remark})"))
+            .unwrap_or_default();
+        lines.push(format!(
+            "{:<10} {verdict:<8} {passed:>5} passed {failed:>3} failed {skipped:>3} skipped {:>5} s{remark}",
+            part.name(),
+            took.as_secs()
+        ));
+    }
+    let Count {
+        passed,
+        failed,
+        skipped,
+    } = total;
+    lines.push(String::new());
+    lines.push(format!("{passed} passed, {failed} failed, {skipped} skipped"));
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn done(part: Part, count: Count, succeeded: bool) -> Done {
+        Done {
+            part,
+            count,
+            succeeded,
+            took: Duration::from_secs(3),
+            remark: None,
+        }
+    }
+
+    #[test]
+    fn the_result_line_of_a_harness_is_read() {
+        let line = "test result: ok. 12 passed; 3 failed; 1 ignored; 0 measured; 7 filtered out; finished in 0.03s";
+        assert_eq!(
+            result_of(line),
+            Some(Count {
+                passed: 12,
+                failed: 3,
+                skipped: 1
+            })
+        );
+        let failed = line.replace("ok", "FAILED");
+        assert_eq!(result_of(&failed), result_of(line));
+        assert_eq!(result_of("test a::b ... ok"), None);
+    }
+
+    #[test]
+    fn the_sum_stands_alone_on_the_last_line() {
+        let lines = summary(&[
+            done(
+                Part::Unit,
+                Count {
+                    passed: 5,
+                    failed: 0,
+                    skipped: 1,
+                },
+                true,
+            ),
+            done(
+                Part::Real,
+                Count {
+                    passed: 0,
+                    failed: 0,
+                    skipped: 7,
+                },
+                true,
+            ),
+        ]);
+        assert_eq!(lines.last().unwrap(), "5 passed, 0 failed, 8 skipped");
+        assert!(
+            lines.iter().any(|line| line.starts_with("real       left out")),
+            "{lines:?}"
+        );
+    }
+
+    #[test]
+    fn a_part_that_does_not_build_counts_as_failed() {
+        let lines = summary(&[done(Part::Unit, Count::default(), false)]);
+        assert_eq!(lines.last().unwrap(), "0 passed, 1 failed, 0 skipped");
+    }
+}
