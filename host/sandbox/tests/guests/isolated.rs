@@ -1,16 +1,13 @@
 //! Real plugins, as `cargo xtask plugins` builds them: app-service, which behaves, and hostile, which does not.
-#![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
-
-mod support;
 
 use std::time::Duration;
 
+use crate::support::{Own, Recorder, request, sandbox};
 use pilothouse_core::contract::Outcome;
 use pilothouse_core::failure::reason;
 use pilothouse_core::{Blame, Failure, Limits};
 use pilothouse_sandbox::{Call, Plugin};
 use serde_json::{Value, json};
-use support::{Own, Recorder, request, sandbox};
 
 fn hostile(sandbox: &Own) -> Plugin {
     sandbox.built("hostile")
