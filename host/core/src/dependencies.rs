@@ -86,6 +86,14 @@ impl<R: Clone + Eq + Hash + Ord> Dependencies<R> {
         self.replace(reader, BTreeSet::new());
     }
 
+    /// Forgets every reader of whom this holds.
+    pub fn remove_all(&mut self, is_gone: impl Fn(&R) -> bool) {
+        let gone: Vec<R> = self.reads.keys().filter(|reader| is_gone(reader)).cloned().collect();
+        for reader in gone {
+            self.remove(&reader);
+        }
+    }
+
     /// How many readers depend on something.
     pub fn readers(&self) -> usize {
         self.reads.len()
@@ -273,6 +281,9 @@ mod tests {
             matches: true,
         };
         assert_eq!(woken(&dependencies, "x", &seen), Vec::<u32>::new());
+        assert_eq!(woken(&dependencies, "y", &seen), [1]);
+        dependencies.replace(&2, BTreeSet::from([Read::Get(kind(), name("y"))]));
+        dependencies.remove_all(|reader| *reader == 2);
         assert_eq!(woken(&dependencies, "y", &seen), [1]);
         dependencies.remove(&1);
         assert_eq!(dependencies.readers(), 0);

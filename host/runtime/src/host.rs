@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 use crate::clock::WallClock;
 use crate::hub::Hub;
-use crate::lane::PluginSpec;
+use crate::lane::{Lane, PluginSpec};
 use crate::queue::{Depth, Ended, Job, Verdict};
 use crate::reconcile::reconcile;
 use crate::start::{self, Prepared};
@@ -75,23 +75,23 @@ pub struct Handle {
 impl Handle {
     /// Reconciles every object again.
     pub fn resync(&self) {
-        for lane in self.hub.lanes.read().clone() {
-            self.hub.push_all(&lane);
+        for lane in self.hub.lanes().iter() {
+            self.hub.push_all(lane);
         }
     }
 
     /// Whether every lane is open and nothing is queued, running or waiting for the cache.
     pub fn is_idle(&self) -> bool {
-        let lanes = self.hub.lanes.read().clone();
         let state = self.hub.state.read();
+        let lanes = &state.lanes;
         !lanes.is_empty() && lanes.iter().all(|lane| state.queue.is_open(lane.id)) && state.queue.is_idle()
     }
 
     /// What each lane holds, by `plugin/controller`.
     pub fn depths(&self) -> Vec<(String, Depth)> {
-        let lanes = self.hub.lanes.read().clone();
         let state = self.hub.state.read();
-        lanes
+        state
+            .lanes
             .iter()
             .map(|lane| (lane.title(), state.queue.depth(lane.id)))
             .collect()
@@ -122,14 +122,13 @@ impl Host {
     /// A plugin that cannot be used is reported and left out; the others go on.
     pub async fn run(self, plugins: Vec<PluginSpec>, stop: impl Future<Output = ()>) -> Result<Left, StartError> {
         let Self { client, options, hub } = self;
-        let prepared: Vec<Prepared> = start::prepare(&client, &options, plugins);
+        let prepared: Vec<Prepared> = start::prepare(&client, &options, &hub, plugins);
         if prepared.is_empty() {
             return Err(StartError::NothingToRun);
         }
-        *hub.lanes.write() = prepared
-            .iter()
-            .flat_map(|plugin| plugin.lanes.iter().cloned())
-            .collect();
+        for lane in prepared.iter().flat_map(|plugin| &plugin.lanes) {
+            hub.put_lane(lane);
+        }
         let mut background = start::start(&client, &options, &hub, prepared);
         let mut jobs = Jobs {
             running: JoinSet::new(),
@@ -169,22 +168,30 @@ async fn sleep_until(due: Option<Instant>) {
 /// The reconciles that run.
 struct Jobs {
     running: JoinSet<Ended>,
-    who: HashMap<Id, Job>,
+    who: HashMap<Id, (Job, Arc<Lane>)>,
     limit: usize,
 }
 
 impl Jobs {
     fn hand_out(&mut self, hub: &Arc<Hub>) {
         while self.running.len() < self.limit {
-            let Some(job) = hub.state.write().queue.pop(Instant::now()) else {
+            let mut state = hub.state.write();
+            let Some(job) = state.queue.pop(Instant::now()) else {
                 return;
             };
-            let (lane, hub, task) = (hub.lane(job.lane), hub.clone(), job.clone());
+            // Under the same lock: from here on a lane that takes over gets this object only when the job is done.
+            let lane = state
+                .lanes
+                .get(job.lane)
+                .expect("a lane has a queue as long as it is there");
+            let lane = lane.clone();
+            drop(state);
+            let (hub, ours, task) = (hub.clone(), lane.clone(), job.clone());
             let id = self
                 .running
-                .spawn(async move { reconcile(&hub, &lane, &task).await })
+                .spawn(async move { reconcile(&hub, &ours, &task).await })
                 .id();
-            self.who.insert(id, job);
+            self.who.insert(id, (job, lane));
         }
     }
 
@@ -202,12 +209,13 @@ impl Jobs {
                         verdict,
                         used: Duration::ZERO,
                         wrote: false,
+                        failure: None,
                     },
                 )
             }
         };
-        if let Some(job) = self.who.remove(&id) {
-            hub.state.write().queue.done(&job, ended, Instant::now());
+        if let Some((job, _)) = self.who.remove(&id) {
+            hub.state.write().queue.done(&job, &ended, Instant::now());
         }
     }
 
@@ -224,7 +232,7 @@ impl Jobs {
         let abandoned = self
             .who
             .values()
-            .map(|job| (hub.lane(job.lane).title(), job.name.to_string()))
+            .map(|(job, lane)| (lane.title(), job.name.to_string()))
             .collect();
         Left {
             abandoned,

@@ -1,5 +1,5 @@
-//! Owns the shared state: the cache, who depends on what, and the queue, changed together under one lock. What a watch
-//! sees is routed here to the primaries that it concerns.
+//! Owns the shared state: the cache, the lanes, who depends on what, and the queue, changed together under one lock. What
+//! a watch sees is routed here to the primaries that it concerns.
 
 use std::cell::{OnceCell, RefCell};
 use std::collections::{BTreeSet, HashMap};
@@ -17,6 +17,7 @@ use tokio::sync::Notify;
 
 use crate::clock::WallClock;
 use crate::lane::{Lane, LaneId};
+use crate::lanes::Lanes;
 use crate::queue::{Priority, Queue};
 use crate::view::matches;
 
@@ -55,6 +56,8 @@ pub struct State {
     pub dependencies: Dependencies<Reader>,
     /// What is to be done.
     pub queue: Queue,
+    /// Whose work it is. A lane that is replaced keeps its number, and with it what is queued and what was read.
+    pub lanes: Lanes,
     awaited: HashMap<Key, (Awaited, Reader)>,
     /// Objects with a write of ours under way, and the last version that a watch showed meanwhile: whether that was our
     /// write is known only once the answer is there.
@@ -65,10 +68,8 @@ pub struct State {
 
 /// The shared state, and what never changes beside it.
 pub struct Hub {
-    /// The cache, the dependencies and the queue.
+    /// The cache, the lanes, the dependencies and the queue.
     pub state: RwLock<State>,
-    /// The lanes by number.
-    pub lanes: RwLock<Vec<Arc<Lane>>>,
     /// The time of day.
     pub clock: WallClock,
     /// Told whenever the queue may have something to do.
@@ -85,20 +86,35 @@ impl Hub {
                 store: Store::default(),
                 dependencies: Dependencies::default(),
                 queue: Queue::new(lane_limit),
+                lanes: Lanes::default(),
                 awaited: HashMap::new(),
                 writing: HashMap::new(),
                 odd: HashMap::new(),
             }),
-            lanes: RwLock::default(),
             clock,
             work: Notify::new(),
             trouble: Mutex::default(),
         }
     }
 
-    /// A lane by its number.
-    pub fn lane(&self, id: LaneId) -> Arc<Lane> {
-        self.lanes.read()[id.0 as usize].clone()
+    /// The lanes as they are now.
+    pub fn lanes(&self) -> Lanes {
+        self.state.read().lanes.clone()
+    }
+
+    /// Puts a lane in its place. One that is new is closed until all its kinds are listed; one that replaces another goes
+    /// on where that one was, and has every primary of both reconciled, each after what of it is under way.
+    pub fn put_lane(&self, lane: &Arc<Lane>) {
+        let mut state = self.state.write();
+        let replaced = state.lanes.put(lane.clone());
+        if state.queue.is_open(lane.id) {
+            if let Some(replaced) = replaced {
+                push_all(&mut state, &replaced);
+            }
+            push_all(&mut state, lane);
+        }
+        drop(state);
+        self.open_lanes();
     }
 
     /// Asks for a reconcile of every primary of a lane.
@@ -111,9 +127,8 @@ impl Hub {
 
     /// Opens the lanes whose kinds have all been listed.
     pub fn open_lanes(&self) {
-        let lanes = self.lanes.read().clone();
         let mut state = self.state.write();
-        for lane in lanes {
+        for lane in state.lanes.clone().iter() {
             let Some(served) = lane.served.get() else { continue };
             if state.queue.is_open(lane.id) || !served.keys().all(|kind| state.store.is_synced(kind)) {
                 continue;
@@ -124,7 +139,7 @@ impl Hub {
                 "lane opens"
             );
             state.queue.open(lane.id);
-            push_all(&mut state, &lane);
+            push_all(&mut state, lane);
         }
         drop(state);
         self.work.notify_one();
@@ -134,7 +149,7 @@ impl Hub {
         if changes.is_empty() {
             return;
         }
-        let lanes = self.lanes.read();
+        let lanes = state.lanes.clone();
         for change in changes {
             route(&lanes, state, &change);
         }
@@ -187,12 +202,12 @@ fn owner_of(store: &Store, lane: &Lane, controller: Option<&Controller>, child: 
 }
 
 /// Takes one change to everybody whom it concerns.
-fn route(lanes: &[Arc<Lane>], state: &mut State, change: &Change) {
+fn route(lanes: &Lanes, state: &mut State, change: &Change) {
     let name = change.name().clone();
     let echo = state.take_echo(change);
     let by_us = echo.is_some() || state.note_while_writing(change);
     let seen = SeenChange::new(lanes, change);
-    for lane in lanes {
+    for lane in lanes.of_kind(&change.kind) {
         if !state.queue.is_open(lane.id) {
             continue;
         }
@@ -353,14 +368,14 @@ fn is_seen(awaited: &Awaited, object: Option<&Stored>) -> bool {
 
 /// A change as readers see it; what is compared is computed once for all readers of a lane.
 struct SeenChange<'a> {
-    lanes: &'a [Arc<Lane>],
+    lanes: &'a Lanes,
     change: &'a Change,
     visible: RefCell<HashMap<LaneId, bool>>,
     status: OnceCell<bool>,
 }
 
 impl<'a> SeenChange<'a> {
-    fn new(lanes: &'a [Arc<Lane>], change: &'a Change) -> Self {
+    fn new(lanes: &'a Lanes, change: &'a Change) -> Self {
         Self {
             lanes,
             change,
@@ -402,7 +417,9 @@ pub fn status(object: &Stored) -> Option<Value> {
 impl ChangedObject<Reader> for SeenChange<'_> {
     fn is_visible_to(&self, reader: &Reader) -> bool {
         *self.visible.borrow_mut().entry(reader.lane).or_insert_with(|| {
-            let lane = &self.lanes[reader.lane.0 as usize];
+            let Some(lane) = self.lanes.get(reader.lane) else {
+                return false;
+            };
             let show = |object: &Option<Arc<Stored>>| {
                 object
                     .as_ref()

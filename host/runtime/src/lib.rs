@@ -6,6 +6,7 @@ pub mod clock;
 pub mod host;
 mod hub;
 mod lane;
+mod lanes;
 mod queue;
 mod reconcile;
 mod start;

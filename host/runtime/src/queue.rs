@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::time::Duration;
 
-use pilothouse_core::{Name, backoff};
+use pilothouse_core::{Failure, Name, backoff};
 use tokio::time::Instant;
 
 use crate::lane::LaneId;
@@ -49,7 +49,7 @@ pub enum Verdict {
 }
 
 /// How a job ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ended {
     /// What became of it.
     pub verdict: Verdict,
@@ -57,6 +57,8 @@ pub struct Ended {
     pub used: Duration,
     /// Whether an object was written; the primary's own status apart.
     pub wrote: bool,
+    /// Why it failed, for the plugin's account; the queue goes by the verdict.
+    pub failure: Option<Failure>,
 }
 
 /// An object that is to be reconciled now.
@@ -133,6 +135,8 @@ pub struct Depth {
     pub delayed: usize,
     /// Waiting for the cache to see their own writes.
     pub unseen: usize,
+    /// Whose last run failed.
+    pub failing: usize,
 }
 
 /// The queue of all lanes.
@@ -208,8 +212,13 @@ impl Queue {
     }
 
     /// A job is over.
-    pub fn done(&mut self, job: &Job, ended: Ended, now: Instant) {
-        let Ended { verdict, used, wrote } = ended;
+    pub fn done(&mut self, job: &Job, ended: &Ended, now: Instant) {
+        let Ended {
+            verdict,
+            used,
+            wrote,
+            failure: _,
+        } = *ended;
         let Some(lane) = self.lanes.get_mut(&job.lane) else {
             return;
         };
@@ -298,6 +307,7 @@ impl Queue {
             depth.unseen += usize::from(item.unseen > 0);
             depth.ready += usize::from(item.queued.is_some() && item.unseen == 0);
             depth.delayed += usize::from(item.due.is_some());
+            depth.failing += usize::from(item.failures > 0);
         }
         depth
     }
@@ -472,8 +482,13 @@ mod tests {
     }
 
     fn end(queue: &mut Queue, job: &Job, verdict: Verdict, used: Duration) {
-        let wrote = false;
-        queue.done(job, Ended { verdict, used, wrote }, Instant::now());
+        let ended = Ended {
+            verdict,
+            used,
+            wrote: false,
+            failure: None,
+        };
+        queue.done(job, &ended, Instant::now());
     }
 
     #[tokio::test(start_paused = true)]
@@ -483,6 +498,7 @@ mod tests {
             verdict: DONE,
             used: Duration::ZERO,
             wrote: true,
+            failure: None,
         };
         let mut runs = 0;
         let begun = Instant::now();
@@ -491,7 +507,7 @@ mod tests {
             match queue.pop(Instant::now()) {
                 Some(job) => {
                     runs += 1;
-                    queue.done(&job, wrote, Instant::now());
+                    queue.done(&job, &wrote, Instant::now());
                 }
                 None => tokio::time::sleep_until(queue.next_due().unwrap()).await,
             }
@@ -501,7 +517,7 @@ mod tests {
         tokio::time::advance(LONGEST_BRAKE + CALM + Duration::from_secs(1)).await;
         queue.push(A, &name("x"), Priority::Change);
         let job = queue.pop(Instant::now()).expect("it is calm again");
-        queue.done(&job, wrote, Instant::now());
+        queue.done(&job, &wrote, Instant::now());
         queue.push(A, &name("x"), Priority::Change);
         assert!(queue.pop(Instant::now()).is_some(), "and may write again at once");
     }

@@ -20,7 +20,7 @@ use tokio::task::JoinSet;
 
 use crate::host::HostOptions;
 use crate::hub::Hub;
-use crate::lane::{Lane, LaneId, PluginSpec};
+use crate::lane::{Lane, PluginSpec};
 
 /// The waits between two looks for what is missing.
 const FIRST_WAIT: Duration = Duration::from_millis(500);
@@ -55,12 +55,11 @@ enum PrepareError {
 }
 
 /// Describes the plugins. What cannot be used is logged and left out.
-pub fn prepare(client: &Client, options: &HostOptions, plugins: Vec<PluginSpec>) -> Vec<Prepared> {
+pub fn prepare(client: &Client, options: &HostOptions, hub: &Hub, plugins: Vec<PluginSpec>) -> Vec<Prepared> {
     let mut prepared: Vec<Prepared> = Vec::new();
-    let mut next = 0;
     for spec in plugins {
         let component = spec.component.name().to_owned();
-        match prepare_one(client, options, spec, &prepared, &mut next) {
+        match prepare_one(client, options, hub, spec, &prepared) {
             Ok(plugin) => prepared.push(plugin),
             Err(error) => tracing::error!(component, %error, "the plugin cannot be used"),
         }
@@ -71,9 +70,9 @@ pub fn prepare(client: &Client, options: &HostOptions, plugins: Vec<PluginSpec>)
 fn prepare_one(
     client: &Client,
     options: &HostOptions,
+    hub: &Hub,
     spec: PluginSpec,
     others: &[Prepared],
-    next: &mut u32,
 ) -> Result<Prepared, PrepareError> {
     let PluginSpec {
         name,
@@ -116,8 +115,7 @@ fn prepare_one(
     let writer = Writer::new(client.clone(), Lane::manager_of(&name).into());
     let mut lanes = Vec::with_capacity(manifest.controllers.len());
     for controller in manifest.controllers {
-        let id = LaneId(*next);
-        *next += 1;
+        let id = hub.state.write().lanes.reserve();
         let brings_crd = crds
             .iter()
             .any(|crd| crd.group == controller.kind.group && crd.kind == controller.kind.kind);

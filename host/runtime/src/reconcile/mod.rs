@@ -35,6 +35,7 @@ pub async fn reconcile(hub: &Arc<Hub>, lane: &Arc<Lane>, job: &Job) -> Ended {
                 verdict: Verdict::Gone,
                 used: Duration::ZERO,
                 wrote: false,
+                failure: None,
             };
         }
     };
@@ -47,11 +48,12 @@ pub async fn reconcile(hub: &Arc<Hub>, lane: &Arc<Lane>, job: &Job) -> Ended {
         Err(failure) => apply::Applied::nothing(failure),
     };
     let (again, wrote) = (applied.again(hub), applied.writes > 0);
-    let reported = report::report(hub, lane, &reader, &gathered, applied).await;
+    let failure = report::report(hub, lane, &reader, &gathered, applied).await.err();
     Ended {
-        verdict: verdict(reported.err(), again),
+        verdict: verdict(failure.as_ref(), again),
         used,
         wrote,
+        failure,
     }
 }
 
@@ -65,12 +67,13 @@ async fn leave(hub: &Arc<Hub>, lane: &Arc<Lane>, reader: &Reader, left: gather::
     }
     Ended {
         wrote: applied.writes > 0,
-        verdict: verdict(applied.failure, None),
+        verdict: verdict(applied.failure.as_ref(), None),
         used: Duration::ZERO,
+        failure: applied.failure,
     }
 }
 
-fn verdict(failure: Option<Failure>, again: Option<Instant>) -> Verdict {
+fn verdict(failure: Option<&Failure>, again: Option<Instant>) -> Verdict {
     match failure {
         None => Verdict::Done { again },
         Some(failure) if failure.retry == Retry::Backoff => Verdict::Retry {
