@@ -1,11 +1,10 @@
 //! Owns the stand-in for the Deployment controller: one ReplicaSet for each pod template, and the status.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::MANAGER;
+use super::{MANAGER, owned};
 use crate::apply::types::same;
 use crate::discovery::hash;
 use crate::kinds::Storage;
@@ -21,48 +20,13 @@ const HASH_LENGTH: usize = 10;
 
 pub(super) fn run(state: &mut State, changes: &[Change]) {
     let deployments = Storage::new("apps", "deployments");
-    let sets = Storage::new("apps", "replicasets");
-    let mut keys = BTreeSet::new();
-    for change in changes {
-        if change.storage == deployments && !change.deleted {
-            keys.insert(Key::of(&change.after));
-        }
-        if change.storage == sets {
-            let namespace = change.after["metadata"]["namespace"].as_str().unwrap_or_default();
-            let owners = change.after["metadata"]["ownerReferences"]
-                .as_array()
-                .into_iter()
-                .flatten();
-            let owner = owners
-                .filter(|owner| owner["kind"] == "Deployment")
-                .find_map(|owner| owner["name"].as_str());
-            keys.extend(owner.map(|name| Key::new(namespace, name)));
-        }
-    }
-    for key in keys {
-        if let Some(deployment) = state.store.get(&deployments, &key).cloned()
-            && !deployment["metadata"]["deletionTimestamp"].is_string()
-        {
-            roll_out(state, &key, &deployment);
-        }
+    for (key, deployment) in owned::concerned(state, changes, (&deployments, "Deployment"), &replica_sets()) {
+        roll_out(state, &key, &deployment);
     }
 }
 
-fn owned_sets(state: &State, deployment: &Value) -> Vec<Arc<Value>> {
-    let namespace = deployment["metadata"]["namespace"].as_str().unwrap_or_default();
-    let uid = &deployment["metadata"]["uid"];
-    let storage = Storage::new("apps", "replicasets");
-    let is_owned = |set: &&Arc<Value>| {
-        set["metadata"]["ownerReferences"]
-            .as_array()
-            .is_some_and(|owners| owners.iter().any(|owner| owner["uid"] == *uid))
-    };
-    state
-        .store
-        .list_namespace(&storage, namespace)
-        .filter(is_owned)
-        .cloned()
-        .collect()
+fn replica_sets() -> Storage {
+    Storage::new("apps", "replicasets")
 }
 
 fn without_hash(template: &Value) -> Value {
@@ -85,7 +49,7 @@ fn revision(set: &Value) -> i64 {
 }
 
 fn roll_out(state: &mut State, key: &Key, deployment: &Value) {
-    let sets = owned_sets(state, deployment);
+    let sets = owned::children(state, deployment, &replica_sets());
     let template = &deployment["spec"]["template"];
     let current = sets
         .iter()
@@ -233,7 +197,7 @@ fn write_status(state: &mut State, key: &Key, current: &Key) {
     else {
         return;
     };
-    let sets = owned_sets(state, &deployment);
+    let sets = owned::children(state, &deployment, &replica_sets());
     let total = |name: &str| sets.iter().map(|set| number(&set["status"][name])).sum::<i64>();
     let wanted = number(&deployment["spec"]["replicas"]);
     let (replicas, ready, available) = (total("replicas"), total("readyReplicas"), total("availableReplicas"));

@@ -5,6 +5,7 @@ pub(crate) mod collect;
 mod definitions;
 mod deployments;
 mod namespaces;
+mod owned;
 mod replicas;
 
 use crate::options::Workloads;

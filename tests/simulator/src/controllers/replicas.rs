@@ -1,12 +1,11 @@
 //! Owns the stand-in for the ReplicaSet controller and for what would run pods: it makes and removes pods, and where the options
 //! say so they become ready at once.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::MANAGER;
+use super::{MANAGER, owned};
 use crate::kinds::Storage;
 use crate::objects::{create, delete, update};
 use crate::options::Workloads;
@@ -15,52 +14,18 @@ use crate::store::{Change, Key};
 
 pub(super) fn run(state: &mut State, changes: &[Change]) {
     let sets = Storage::new("apps", "replicasets");
-    let pods = Storage::new("", "pods");
-    let mut keys = BTreeSet::new();
-    for change in changes {
-        if change.storage == sets && !change.deleted {
-            keys.insert(Key::of(&change.after));
-        }
-        if change.storage == pods {
-            let namespace = change.after["metadata"]["namespace"].as_str().unwrap_or_default();
-            let owners = change.after["metadata"]["ownerReferences"]
-                .as_array()
-                .into_iter()
-                .flatten();
-            let owner = owners
-                .filter(|owner| owner["kind"] == "ReplicaSet")
-                .find_map(|owner| owner["name"].as_str());
-            keys.extend(owner.map(|name| Key::new(namespace, name)));
-        }
-    }
-    for key in keys {
-        if let Some(set) = state.store.get(&sets, &key).cloned()
-            && !set["metadata"]["deletionTimestamp"].is_string()
-        {
-            reconcile(state, &key, &set);
-        }
+    for (key, set) in owned::concerned(state, changes, (&sets, "ReplicaSet"), &pod_storage()) {
+        reconcile(state, &key, &set);
     }
 }
 
-fn owned_pods(state: &State, set: &Value) -> Vec<Arc<Value>> {
-    let namespace = set["metadata"]["namespace"].as_str().unwrap_or_default();
-    let uid = &set["metadata"]["uid"];
-    let is_owned = |pod: &&Arc<Value>| {
-        pod["metadata"]["ownerReferences"]
-            .as_array()
-            .is_some_and(|owners| owners.iter().any(|owner| owner["uid"] == *uid))
-    };
-    state
-        .store
-        .list_namespace(&Storage::new("", "pods"), namespace)
-        .filter(is_owned)
-        .cloned()
-        .collect()
+fn pod_storage() -> Storage {
+    Storage::new("", "pods")
 }
 
 fn reconcile(state: &mut State, key: &Key, set: &Value) {
     let wanted = usize::try_from(set["spec"]["replicas"].as_i64().unwrap_or(0)).unwrap_or(0);
-    let pods = owned_pods(state, set);
+    let pods = owned::children(state, set, &pod_storage());
     let Some(resource) = state.resource("", "pods") else {
         return;
     };
@@ -78,7 +43,7 @@ fn reconcile(state: &mut State, key: &Key, set: &Value) {
             });
         }
     }
-    let pods = owned_pods(state, set);
+    let pods = owned::children(state, set, &pod_storage());
     let is_ready = |pod: &&Arc<Value>| {
         pod["status"]["conditions"].as_array().is_some_and(|list| {
             list.iter()

@@ -69,11 +69,20 @@ pub(crate) fn matches(selector: &Value, labels: &Value) -> bool {
     equal && expressions
 }
 
-pub(super) fn deployment(spec: &Value, old: Option<&Value>) -> Vec<FieldError> {
-    let mut errors = Vec::new();
-    errors.extend(not_negative("spec.replicas", &spec["replicas"]));
+/// What all kinds with replicas of one pod template are checked for.
+fn replicated(spec: &Value) -> Vec<FieldError> {
+    let mut errors: Vec<_> = not_negative("spec.replicas", &spec["replicas"]).into_iter().collect();
     selector_and_template(spec, &mut errors);
     restart_always(spec, &mut errors);
+    errors
+}
+
+fn selector_is_fixed(spec: &Value, old: Option<&Value>) -> Option<FieldError> {
+    immutable("spec.selector", &spec["selector"], old.map(|old| &old["selector"]))
+}
+
+pub(super) fn deployment(spec: &Value, old: Option<&Value>) -> Vec<FieldError> {
+    let mut errors = replicated(spec);
     let strategy = &spec["strategy"];
     match strategy["type"].as_str() {
         Some("Recreate") if !strategy["rollingUpdate"].is_null() => {
@@ -88,32 +97,18 @@ pub(super) fn deployment(spec: &Value, old: Option<&Value>) -> Vec<FieldError> {
     }
     errors.extend(not_negative("spec.minReadySeconds", &spec["minReadySeconds"]));
     errors.extend(not_negative("spec.revisionHistoryLimit", &spec["revisionHistoryLimit"]));
-    errors.extend(immutable(
-        "spec.selector",
-        &spec["selector"],
-        old.map(|old| &old["selector"]),
-    ));
+    errors.extend(selector_is_fixed(spec, old));
     errors
 }
 
 pub(super) fn replica_set(spec: &Value, old: Option<&Value>) -> Vec<FieldError> {
-    let mut errors = Vec::new();
-    errors.extend(not_negative("spec.replicas", &spec["replicas"]));
-    selector_and_template(spec, &mut errors);
-    restart_always(spec, &mut errors);
-    errors.extend(immutable(
-        "spec.selector",
-        &spec["selector"],
-        old.map(|old| &old["selector"]),
-    ));
+    let mut errors = replicated(spec);
+    errors.extend(selector_is_fixed(spec, old));
     errors
 }
 
 pub(super) fn stateful_set(spec: &Value, old: Option<&Value>) -> Vec<FieldError> {
-    let mut errors = Vec::new();
-    errors.extend(not_negative("spec.replicas", &spec["replicas"]));
-    selector_and_template(spec, &mut errors);
-    restart_always(spec, &mut errors);
+    let mut errors = replicated(spec);
     if let Some(old) = old {
         let fixed = |spec: &Value| {
             let mut spec = spec.clone();
@@ -146,11 +141,7 @@ pub(super) fn daemon_set(spec: &Value, old: Option<&Value>) -> Vec<FieldError> {
     let mut errors = Vec::new();
     selector_and_template(spec, &mut errors);
     restart_always(spec, &mut errors);
-    errors.extend(immutable(
-        "spec.selector",
-        &spec["selector"],
-        old.map(|old| &old["selector"]),
-    ));
+    errors.extend(selector_is_fixed(spec, old));
     errors
 }
 

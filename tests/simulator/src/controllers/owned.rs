@@ -1,0 +1,54 @@
+//! Owns what every controller with children asks: which of its objects a change concerns, and which children are one's.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use crate::kinds::Storage;
+use crate::state::State;
+use crate::store::{Change, Key};
+
+/// The living objects of `kind` that changed themselves or by a child among `children`.
+pub(super) fn concerned(
+    state: &State,
+    changes: &[Change],
+    (owners, kind): (&Storage, &str),
+    children: &Storage,
+) -> Vec<(Key, Arc<Value>)> {
+    let mut keys = BTreeSet::new();
+    for change in changes {
+        if change.storage == *owners && !change.deleted {
+            keys.insert(Key::of(&change.after));
+        }
+        if change.storage == *children {
+            let namespace = change.after["metadata"]["namespace"].as_str().unwrap_or_default();
+            let owner = owner_references(&change.after)
+                .filter(|owner| owner["kind"] == kind)
+                .find_map(|owner| owner["name"].as_str());
+            keys.extend(owner.map(|name| Key::new(namespace, name)));
+        }
+    }
+    keys.into_iter()
+        .filter_map(|key| {
+            let object = state.store.get(owners, &key)?.clone();
+            (!object["metadata"]["deletionTimestamp"].is_string()).then_some((key, object))
+        })
+        .collect()
+}
+
+/// The objects of a storage in the owner's namespace that refer to the owner.
+pub(super) fn children(state: &State, owner: &Value, storage: &Storage) -> Vec<Arc<Value>> {
+    let namespace = owner["metadata"]["namespace"].as_str().unwrap_or_default();
+    let uid = &owner["metadata"]["uid"];
+    state
+        .store
+        .list_namespace(storage, namespace)
+        .filter(|child| owner_references(child).any(|reference| reference["uid"] == *uid))
+        .cloned()
+        .collect()
+}
+
+fn owner_references(object: &Value) -> impl Iterator<Item = &Value> {
+    object["metadata"]["ownerReferences"].as_array().into_iter().flatten()
+}
