@@ -133,6 +133,65 @@ pub struct Outcome {
     pub requeue_after: Option<u64>,
 }
 
+/// What a finalize call answers when it succeeds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Finalization {
+    /// The object may be released once everything that it owned is gone.
+    Done,
+    /// Not yet: this is what should still exist.
+    Pending(Outcome),
+}
+
+/// What is done to an object that is reviewed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Operation {
+    /// It is made.
+    Create,
+    /// It is changed.
+    Update,
+    /// It is deleted.
+    Delete,
+}
+
+/// What a defaulter or a validator is given.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Review {
+    /// What is done.
+    pub operation: Operation,
+    /// The object's kind.
+    pub kind: Kind,
+    /// The object as JSON, trimmed to what the plugin declared; none when it is deleted.
+    pub object: Option<String>,
+    /// The object as it was before, in the same form.
+    pub old: Option<String>,
+    /// The plugin's configuration as JSON.
+    pub config: String,
+    /// Who asks for it; empty where nobody does.
+    pub username: String,
+    /// The groups of whoever asks.
+    pub groups: Vec<String>,
+    /// Whether nothing will be stored.
+    pub dry_run: bool,
+}
+
+/// Why a field of an object is refused.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct FieldError {
+    /// Where, as in `spec.ports[0].name`; empty for the object as a whole.
+    pub path: String,
+    /// Why.
+    pub message: String,
+}
+
+/// What a defaulter answers: the object with defaults filled in, or why it is refused. No list of errors is empty.
+pub type Defaulted = Result<String, Vec<FieldError>>;
+
+/// What a validator answers: warnings, or why the object is refused. No list of errors is empty.
+pub type Validated = Result<Vec<String>, Vec<FieldError>>;
+
+/// What a converter answers: the object in the other version, or why it cannot be converted.
+pub type Converted = Result<String, String>;
+
 /// How loud a guest's log line is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum LogLevel {

@@ -3,7 +3,7 @@
 use std::any::Any;
 use std::time::{Duration, Instant};
 
-use pilothouse_core::contract::{Imports, Outcome, Request};
+use pilothouse_core::contract::{Converted, Defaulted, Finalization, Imports, Request, Review, Validated};
 use pilothouse_core::failure::reason;
 use pilothouse_core::{Failure, Limits};
 use wasmtime::Store;
@@ -41,17 +41,67 @@ impl Plugin {
 
     /// One reconcile on a fresh instance.
     ///
-    /// It runs on this thread, which needs `limits.stack_bytes` of stack beside its own use.
+    /// As all calls, it runs on this thread, which needs `limits.stack_bytes` of stack beside its own use.
     pub fn reconcile<I: Imports + 'static>(&self, request: &Request, limits: &Limits, imports: I) -> Call<I> {
-        let (result, usage, imports) = self.call(limits, Some(Box::new(imports)), |mapped, store| {
+        self.call_with(limits, imports, |mapped, store| {
             mapped.adapter.reconcile(store, request)
+        })
+    }
+
+    /// One finalize on a fresh instance. The plugin must export `finalizer`: see [`Plugin::optional`].
+    pub fn finalize<I: Imports + 'static>(
+        &self,
+        request: &Request,
+        limits: &Limits,
+        imports: I,
+    ) -> Call<I, Finalization> {
+        self.call_with(limits, imports, |mapped, store| mapped.adapter.finalize(store, request))
+    }
+
+    /// Has defaults filled in, on a fresh instance. The plugin must export `defaulter`.
+    pub fn apply_defaults<I: Imports + 'static>(
+        &self,
+        review: &Review,
+        limits: &Limits,
+        imports: I,
+    ) -> Call<I, Defaulted> {
+        self.call_with(limits, imports, |mapped, store| {
+            mapped.adapter.apply_defaults(store, review)
+        })
+    }
+
+    /// Has an object validated, on a fresh instance. The plugin must export `validator`.
+    pub fn validate<I: Imports + 'static>(&self, review: &Review, limits: &Limits, imports: I) -> Call<I, Validated> {
+        self.call_with(limits, imports, |mapped, store| mapped.adapter.validate(store, review))
+    }
+
+    /// Has one object converted, on a fresh instance. The plugin must export `converter`.
+    ///
+    /// Only the log is answered, as in [`Plugin::describe`]: the cache itself is listed through conversion.
+    pub fn convert(&self, object: &str, api_version: &str, limits: &Limits) -> Call<(), Converted> {
+        let (result, usage, _) = self.call(limits, None, |mapped, store| {
+            mapped.adapter.convert(store, object, api_version)
         });
+        Call {
+            result: result.and_then(|answer| answer),
+            imports: (),
+            usage,
+        }
+    }
+
+    fn call_with<I: Imports + 'static, A>(
+        &self,
+        limits: &Limits,
+        imports: I,
+        call: impl FnOnce(&Mapped, &mut Store<State>) -> wasmtime::Result<Result<A, Failure>>,
+    ) -> Call<I, A> {
+        let (result, usage, imports) = self.call(limits, Some(Box::new(imports)), call);
         let imports: Box<dyn Any> = imports.expect("a call gives back the imports that it was given");
         let imports = imports
             .downcast()
             .expect("a call gives back the imports that it was given");
         Call {
-            result: result.and_then(|answer: Result<Outcome, Failure>| answer),
+            result: result.and_then(|answer| answer),
             imports: *imports,
             usage,
         }

@@ -11,9 +11,9 @@ use crate::stop::{Limit, MAX_GUEST_WORDS, Stop, shorten};
 
 /// A call that has ended, with its imports given back.
 #[derive(Debug)]
-pub struct Call<I> {
+pub struct Call<I, A = Outcome> {
     /// What the guest answered, or why it did not.
-    pub result: Result<Outcome, Failure>,
+    pub result: Result<A, Failure>,
     /// As they are after the call, so with the reads that it made.
     pub imports: I,
     /// What the call used.
@@ -48,7 +48,7 @@ impl<I: Imports + Any> AnyImports for I {}
 pub(crate) struct State {
     pub(crate) limits: Limits,
     pub(crate) growth: Growth,
-    /// None while the plugin describes itself: only the log is answered then.
+    /// None while the plugin describes itself or converts: only the log is answered then.
     imports: Option<Box<dyn AnyImports>>,
     /// The last line that the guest logged as an error, shortened: what a panic hook says comes this way. Kept even when
     /// the line itself is over the limit.
@@ -141,13 +141,13 @@ impl State {
         self.log_bytes = total;
         match self.imports.as_deref_mut() {
             Some(imports) => imports.log(level, message, fields),
-            None => log_description(level, message, fields),
+            None => log_alone(level, message, fields),
         }
     }
 }
 
-/// Where log lines go when a plugin describes itself.
-fn log_description(level: LogLevel, message: &str, fields: &[(String, String)]) {
+/// Where log lines go that belong to no object: the plugin describes itself, or converts.
+fn log_alone(level: LogLevel, message: &str, fields: &[(String, String)]) {
     match level {
         LogLevel::Trace => tracing::trace!(target: "pilothouse::plugin", ?fields, "{message}"),
         LogLevel::Debug => tracing::debug!(target: "pilothouse::plugin", ?fields, "{message}"),

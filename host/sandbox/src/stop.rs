@@ -16,7 +16,7 @@ pub(crate) enum Stop {
     Limit(Limit),
     /// An import answered with a failure.
     Failure(Failure),
-    /// An import that is not there while the plugin describes itself.
+    /// An import that is not there while the plugin describes itself or converts.
     Unavailable(&'static str),
 }
 
@@ -87,7 +87,8 @@ pub(crate) fn classify(error: &wasmtime::Error, state: &State) -> Failure {
             Stop::Unavailable(import) => Failure::guest(
                 reason::INVALID_ANSWER,
                 format!(
-                    "the plugin calls {import} in describe, where only log is answered; describe may use its configuration alone"
+                    "the plugin calls {import} in describe or convert, where only log is answered; these may use what they \
+                     are given alone"
                 ),
             ),
         };

@@ -9,7 +9,7 @@ use std::path::Path;
 use pilothouse_core::Limits;
 use pilothouse_core::contract::VERSIONS;
 use pilothouse_sandbox::{Compiler, LoadError, Optional, Problem, Sandbox, SandboxOptions};
-use support::{Recorder, component, component_of, module, request, sandbox, wit};
+use support::{Recorder, component, component_of, module, request, sandbox, wit, with_functions};
 
 /// The error of loading some bytes, and its message.
 fn refused(bytes: &[u8]) -> (LoadError, String) {
@@ -50,13 +50,7 @@ fn optional_interfaces_are_found() {
     let document = fs::read_to_string(wit()).unwrap();
     let finalize = r#"(func (export "pilothouse:plugin/finalizer@0.1.0#finalize")
         (param i32 i32 i32 i32 i32 i32 i32) (result i32) unreachable)"#;
-    let text = module("", "(i32.const 16)")
-        .trim_end()
-        .strip_suffix(')')
-        .unwrap()
-        .to_owned()
-        + finalize
-        + ")";
+    let text = with_functions(&module("", "(i32.const 16)"), finalize);
     let sandbox = sandbox();
     let plugin = sandbox
         .load_bytes("x", &component_of(&text, &document, "plugin-with-finalizer"))

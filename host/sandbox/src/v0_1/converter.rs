@@ -1,9 +1,13 @@
-//! Owns the optional interface `converter`: whether a component exports it, with the right types.
+//! Owns the optional interface `converter`: whether a component exports it, with the right types, and its call.
 
+use pilothouse_core::Failure;
+use pilothouse_core::contract::Converted;
+use wasmtime::Store;
 use wasmtime::component::InstancePre;
 
-use super::Exports;
+use super::{Adapter, Exports, absent};
 use crate::state::State;
+use crate::stop::{Limit, MAX_GUEST_WORDS, shorten};
 
 mod bindings {
     //! Generated from wit/.
@@ -32,4 +36,27 @@ pub(super) fn find(exports: &Exports, instance: &InstancePre<State>) -> wasmtime
     }
     exports.check::<(&str, &str), (Result<String, String>,)>("converter", "convert")?;
     Indices::new(instance).map(Some)
+}
+
+impl Adapter {
+    /// One object in another version, on a fresh instance.
+    pub(crate) fn convert(
+        &self,
+        store: &mut Store<State>,
+        object: &str,
+        api_version: &str,
+    ) -> wasmtime::Result<Result<Converted, Failure>> {
+        let Some(indices) = &self.converter else {
+            return Ok(Err(absent("converter")));
+        };
+        let instance = self.pre.instance_pre().instantiate(&mut *store)?;
+        let converter = indices.load(&mut *store, &instance)?;
+        let answer = converter.call_convert(&mut *store, object, api_version)?;
+        let limits = &store.data().limits;
+        Ok(match answer {
+            Ok(object) if object.len() as u64 > limits.output_bytes => Err(Limit::OutputBytes.failure(limits)),
+            Ok(object) => Ok(Ok(object)),
+            Err(words) => Ok(Err(shorten(&words, MAX_GUEST_WORDS))),
+        })
+    }
 }

@@ -1,25 +1,15 @@
-//! Owns the optional interface `defaulter`: whether a component exports it, with the right types.
+//! Owns the optional interface `defaulter`: whether a component exports it, with the right types, and its call.
 
+use pilothouse_core::Failure;
+use pilothouse_core::contract::{self, Defaulted};
+use wasmtime::Store;
 use wasmtime::component::InstancePre;
 
-use super::Exports;
+use super::admission::{self, bindings};
+use super::{Adapter, Exports, absent};
 use crate::state::State;
+use crate::stop::Limit;
 use bindings::exports::pilothouse::plugin::defaulter::{FieldError, Review};
-
-mod bindings {
-    //! Generated from wit/.
-    #![allow(missing_docs, clippy::pedantic, reason = "generated")]
-
-    wasmtime::component::bindgen!({
-        inline: "
-            package pilothouse:optional-defaulter;
-            world defaulter-only {
-                export pilothouse:plugin/defaulter@0.1.0;
-            }
-        ",
-        path: "../../wit",
-    });
-}
 
 /// Where the functions of the interface are in a component.
 pub(super) type Indices = bindings::exports::pilothouse::plugin::defaulter::GuestIndices;
@@ -31,4 +21,26 @@ pub(super) fn find(exports: &Exports, instance: &InstancePre<State>) -> wasmtime
     }
     exports.check::<(&Review,), (Result<String, Vec<FieldError>>,)>("defaulter", "apply-defaults")?;
     Indices::new(instance).map(Some)
+}
+
+impl Adapter {
+    /// Fills in defaults, on a fresh instance.
+    pub(crate) fn apply_defaults(
+        &self,
+        store: &mut Store<State>,
+        review: &contract::Review,
+    ) -> wasmtime::Result<Result<Defaulted, Failure>> {
+        let Some(indices) = &self.defaulter else {
+            return Ok(Err(absent("defaulter")));
+        };
+        let instance = self.pre.instance_pre().instantiate(&mut *store)?;
+        let defaulter = indices.load(&mut *store, &instance)?;
+        let answer = defaulter.call_apply_defaults(&mut *store, &admission::review(review))?;
+        let limits = &store.data().limits;
+        Ok(match answer {
+            Ok(object) if object.len() as u64 > limits.output_bytes => Err(Limit::OutputBytes.failure(limits)),
+            Ok(object) => Ok(Ok(object)),
+            Err(errors) => admission::refusal(errors).map(Err),
+        })
+    }
 }

@@ -1,10 +1,12 @@
-//! Owns the optional interface `finalizer`: whether a component exports it, with the right types.
+//! Owns the optional interface `finalizer`: whether a component exports it, with the right types, and its call.
 
+use pilothouse_core::contract;
+use wasmtime::Store;
 use wasmtime::component::InstancePre;
 
-use super::Exports;
+use super::bindings::pilothouse::plugin::types as guest;
+use super::{Adapter, Exports, absent, convert};
 use crate::state::State;
-use crate::v0_1::bindings::pilothouse::plugin::types::{Failure, Request};
 use bindings::exports::pilothouse::plugin::finalizer::Finalization;
 
 mod bindings {
@@ -32,6 +34,29 @@ pub(super) fn find(exports: &Exports, instance: &InstancePre<State>) -> wasmtime
     if !exports.has("finalizer") {
         return Ok(None);
     }
-    exports.check::<(Request<'_>,), (Result<Finalization, Failure>,)>("finalizer", "finalize")?;
+    exports.check::<(guest::Request<'_>,), (Result<Finalization, guest::Failure>,)>("finalizer", "finalize")?;
     Indices::new(instance).map(Some)
+}
+
+impl Adapter {
+    /// One finalize on a fresh instance.
+    pub(crate) fn finalize(
+        &self,
+        store: &mut Store<State>,
+        request: &contract::Request,
+    ) -> wasmtime::Result<Result<contract::Finalization, pilothouse_core::Failure>> {
+        let Some(indices) = &self.finalizer else {
+            return Ok(Err(absent("finalizer")));
+        };
+        let instance = self.pre.instance_pre().instantiate(&mut *store)?;
+        let finalizer = indices.load(&mut *store, &instance)?;
+        let answer = finalizer.call_finalize(&mut *store, convert::request(request))?;
+        Ok(match answer {
+            Ok(Finalization::Done) => Ok(contract::Finalization::Done),
+            Ok(Finalization::Pending(outcome)) => {
+                convert::outcome(outcome, &store.data().limits).map(contract::Finalization::Pending)
+            }
+            Err(failure) => Err(convert::failure(failure)),
+        })
+    }
 }

@@ -2,6 +2,7 @@
 //!
 //! Each version that was ever released keeps such an adapter; all of them speak in the words of `core::contract`.
 
+mod admission;
 mod convert;
 mod converter;
 mod defaulter;
@@ -16,6 +17,8 @@ use wasmtime::component::{ComponentNamedList, HasSelf, InstancePre, Lift, Linker
 use wasmtime::{Engine, Error};
 
 use pilothouse_core::contract::PACKAGE;
+use pilothouse_core::failure::reason;
+use pilothouse_core::{Failure, Retry};
 
 use crate::plugin::Optional;
 use crate::state::State;
@@ -79,6 +82,15 @@ impl Adapter {
             converter: self.converter.is_some(),
         }
     }
+}
+
+/// The end of a call of an interface that is not there. Whoever calls looks at [`Optional`] first, so the host is at fault.
+fn absent(interface: &str) -> Failure {
+    Failure::host(
+        reason::HOST,
+        format!("the plugin is asked for its {interface}, and exports none; this is a bug of the host"),
+    )
+    .retry(Retry::Change)
 }
 
 /// What a component exports, to be checked before it is ever instantiated: wasmtime itself checks types then.

@@ -1,25 +1,14 @@
-//! Owns the optional interface `validator`: whether a component exports it, with the right types.
+//! Owns the optional interface `validator`: whether a component exports it, with the right types, and its call.
 
+use pilothouse_core::Failure;
+use pilothouse_core::contract::{self, Validated};
+use wasmtime::Store;
 use wasmtime::component::InstancePre;
 
-use super::Exports;
+use super::admission::{self, bindings};
+use super::{Adapter, Exports, absent};
 use crate::state::State;
 use bindings::exports::pilothouse::plugin::validator::{FieldError, Review};
-
-mod bindings {
-    //! Generated from wit/.
-    #![allow(missing_docs, clippy::pedantic, reason = "generated")]
-
-    wasmtime::component::bindgen!({
-        inline: "
-            package pilothouse:optional-validator;
-            world validator-only {
-                export pilothouse:plugin/validator@0.1.0;
-            }
-        ",
-        path: "../../wit",
-    });
-}
 
 /// Where the functions of the interface are in a component.
 pub(super) type Indices = bindings::exports::pilothouse::plugin::validator::GuestIndices;
@@ -31,4 +20,24 @@ pub(super) fn find(exports: &Exports, instance: &InstancePre<State>) -> wasmtime
     }
     exports.check::<(&Review,), (Result<Vec<String>, Vec<FieldError>>,)>("validator", "validate")?;
     Indices::new(instance).map(Some)
+}
+
+impl Adapter {
+    /// Validates, on a fresh instance.
+    pub(crate) fn validate(
+        &self,
+        store: &mut Store<State>,
+        review: &contract::Review,
+    ) -> wasmtime::Result<Result<Validated, Failure>> {
+        let Some(indices) = &self.validator else {
+            return Ok(Err(absent("validator")));
+        };
+        let instance = self.pre.instance_pre().instantiate(&mut *store)?;
+        let validator = indices.load(&mut *store, &instance)?;
+        let answer = validator.call_validate(&mut *store, &admission::review(review))?;
+        Ok(match answer {
+            Ok(warnings) => Ok(Ok(admission::warnings(warnings))),
+            Err(errors) => admission::refusal(errors).map(Err),
+        })
+    }
 }

@@ -57,6 +57,15 @@ impl Own {
     }
 }
 
+/// The text of a core module with more functions, for the interfaces that a component may export as needed.
+pub fn with_functions(module: &str, functions: &str) -> String {
+    let open = module
+        .trim_end()
+        .strip_suffix(')')
+        .expect("a module ends with a parenthesis");
+    format!("{open}{functions})")
+}
+
 /// The repository's WIT files.
 pub fn wit() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../wit/plugin.wit")

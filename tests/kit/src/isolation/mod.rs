@@ -17,6 +17,7 @@
 //! # }
 //! ```
 
+mod admission;
 mod cache;
 mod result;
 
@@ -29,19 +30,19 @@ use std::{
 use pilothouse_core::{
     Failure, Kind, Limits, Name,
     answer::{self, KindFacts, Primary},
-    contract::{Outcome, Request},
+    contract::{Finalization, Outcome, Request},
     failure::reason,
     grants::Grants,
     manifest::{self, CheckedManifest, ManifestError},
 };
-use pilothouse_sandbox::{Compiler, LoadError, Plugin, Sandbox, SandboxOptions};
+use pilothouse_sandbox::{Call, Compiler, LoadError, Plugin, Sandbox, SandboxOptions};
 use serde_json::Value;
 use thiserror::Error;
 
 use self::cache::{Cache, Objects};
 pub use self::{
     cache::LogLine,
-    result::{Failed, Reconciled},
+    result::{Answered, Failed, Finalized, Reconciled},
 };
 use crate::environment;
 
@@ -188,15 +189,42 @@ impl Isolated {
 
     /// Reconciles a primary. The call is made twice, because the same inputs must give the same answer.
     pub fn reconcile(&self, primary: &Value) -> Result<Reconciled, Box<Failed>> {
-        let fail = |failure| {
-            Box::new(Failed {
-                failure,
-                log: Vec::new(),
-                reads: BTreeSet::new(),
-            })
-        };
-        let user = |message: String| fail(Failure::user(reason::FAILURE, message));
-        let (kind, name) = identity(primary).map_err(|error| user(error.to_string()))?;
+        let about = self.about(primary)?;
+        let request = self.request(about.shown.clone());
+        let answered = self.twice(&about, |cache| self.plugin.reconcile(&request, &self.limits, cache))?;
+        self.check(&about, answered)
+    }
+
+    /// Finalizes a primary, twice as well. The plugin must export `finalizer`.
+    pub fn finalize(&self, primary: &Value) -> Result<Finalized, Box<Failed>> {
+        let about = self.about(primary)?;
+        let request = self.request(about.shown.clone());
+        let answered = self.twice(&about, |cache| self.plugin.finalize(&request, &self.limits, cache))?;
+        let Answered {
+            answer,
+            reads,
+            log,
+            usage,
+        } = answered;
+        match answer {
+            Finalization::Done => Ok(Finalized::Done),
+            Finalization::Pending(answer) => {
+                let answered = Answered {
+                    answer,
+                    reads,
+                    log,
+                    usage,
+                };
+                self.check(&about, answered).map(Box::new).map(Finalized::Pending)
+            }
+        }
+    }
+
+    /// What a call about this object is made of.
+    fn about(&self, object: &Value) -> Result<About, Box<Failed>> {
+        let before = |failure| Box::new(Failed::before_the_call(failure));
+        let user = |message: String| before(Failure::user(reason::FAILURE, message));
+        let (kind, name) = identity(object).map_err(|error| user(error.to_string()))?;
         let controllers = &self.manifest.manifest.controllers;
         let controller = controllers
             .iter()
@@ -212,58 +240,84 @@ impl Isolated {
                 ))
             })?;
         let grants = Arc::new(Grants::new(controller));
-        let object = cache::project(grants.primary_projection(), primary, &kind).map_err(fail)?;
-        let config = self
-            .configuration
-            .as_ref()
-            .map_or_else(|| "{}".to_owned(), Value::to_string);
-        let request = Request {
-            object,
-            config,
-            attempt: self.attempt,
-        };
-        let (first, mut reconciled) = self.call(&request, &grants)?;
-        let (second, _) = self.call(&request, &grants)?;
-        let failed = |failure, reconciled: &Reconciled| {
-            Box::new(Failed {
-                failure,
-                log: reconciled.log.clone(),
-                reads: reconciled.reads.clone(),
-            })
-        };
-        if first != second {
-            let message = "two calls with the same inputs gave different answers; a plugin must be a pure function";
-            return Err(failed(Failure::guest(reason::INVALID_ANSWER, message), &reconciled));
-        }
-        let primary = Primary {
-            kind: &kind,
-            name: &name,
-        };
-        reconciled.answer = answer::check(first, &primary, &grants, &self.limits, |kind| Some(self.facts(kind)))
-            .map_err(|failure| failed(failure, &reconciled))?;
-        Ok(reconciled)
+        let shown = cache::project(grants.primary_projection(), object, &kind).map_err(before)?;
+        Ok(About {
+            kind,
+            name,
+            grants,
+            shown,
+        })
     }
 
-    fn call(&self, request: &Request, grants: &Arc<Grants>) -> Result<(Outcome, Reconciled), Box<Failed>> {
-        let cache = Cache {
-            objects: self.objects.clone(),
-            grants: grants.clone(),
-            now: self.now,
-            reads: BTreeSet::new(),
-            log: Vec::new(),
-        };
-        let call = self.plugin.reconcile(request, &self.limits, cache);
-        let Cache { reads, log, .. } = call.imports;
-        match call.result {
-            Ok(outcome) => Ok((
-                outcome,
-                Reconciled {
-                    answer: answer::Answer::default(),
+    fn request(&self, object: String) -> Request {
+        Request {
+            object,
+            config: self.config(),
+            attempt: self.attempt,
+        }
+    }
+
+    fn config(&self) -> String {
+        self.configuration
+            .as_ref()
+            .map_or_else(|| "{}".to_owned(), Value::to_string)
+    }
+
+    /// Makes a call twice, and refuses two answers.
+    fn twice<A: PartialEq>(
+        &self,
+        about: &About,
+        call: impl Fn(Cache) -> Call<Cache, A>,
+    ) -> Result<Answered<A>, Box<Failed>> {
+        let once = || {
+            let cache = Cache {
+                objects: self.objects.clone(),
+                grants: about.grants.clone(),
+                now: self.now,
+                reads: BTreeSet::new(),
+                log: Vec::new(),
+            };
+            let call = call(cache);
+            let Cache { reads, log, .. } = call.imports;
+            match call.result {
+                Ok(answer) => Ok(Answered {
+                    answer,
                     reads,
                     log,
                     usage: call.usage,
-                },
-            )),
+                }),
+                Err(failure) => Err(Box::new(Failed { failure, log, reads })),
+            }
+        };
+        let (first, second) = (once()?, once()?);
+        if first.answer == second.answer {
+            return Ok(first);
+        }
+        let message = "two calls with the same inputs gave different answers; a plugin must be a pure function";
+        Err(Box::new(first.refused(Failure::guest(reason::INVALID_ANSWER, message))))
+    }
+
+    /// Holds an answer against what the host accepts.
+    fn check(&self, about: &About, answered: Answered<Outcome>) -> Result<Reconciled, Box<Failed>> {
+        let primary = Primary {
+            kind: &about.kind,
+            name: &about.name,
+        };
+        let Answered {
+            answer,
+            reads,
+            log,
+            usage,
+        } = answered;
+        match answer::check(answer, &primary, &about.grants, &self.limits, |kind| {
+            Some(self.facts(kind))
+        }) {
+            Ok(answer) => Ok(Reconciled {
+                answer,
+                reads,
+                log,
+                usage,
+            }),
             Err(failure) => Err(Box::new(Failed { failure, log, reads })),
         }
     }
@@ -284,6 +338,15 @@ impl Isolated {
             has_status: true,
         }
     }
+}
+
+/// The object that a call is about.
+struct About {
+    kind: Kind,
+    name: Name,
+    grants: Arc<Grants>,
+    /// What the plugin sees of it.
+    shown: String,
 }
 
 /// One for the process: plugins are compiled once, and the compiled code is kept for the next process.

@@ -26,6 +26,28 @@ pub struct Reconciled {
     pub usage: Usage,
 }
 
+/// A primary that was finalized, as far as the plugin is concerned.
+#[derive(Debug, Clone)]
+pub enum Finalized {
+    /// It may go once all that it owned is gone.
+    Done,
+    /// Not yet: this is what should still exist.
+    Pending(Box<Reconciled>),
+}
+
+/// A call that succeeded.
+#[derive(Debug, Clone)]
+pub struct Answered<A> {
+    /// What the plugin says.
+    pub answer: A,
+    /// What the plugin has read.
+    pub reads: BTreeSet<Read>,
+    /// What it has logged.
+    pub log: Vec<LogLine>,
+    /// What the call has used.
+    pub usage: Usage,
+}
+
 /// A call that did not succeed, or whose answer the host would refuse.
 #[derive(Debug, Clone)]
 pub struct Failed {
@@ -35,6 +57,46 @@ pub struct Failed {
     pub log: Vec<LogLine>,
     /// What it has read until then.
     pub reads: BTreeSet<Read>,
+}
+
+impl<A> Answered<A> {
+    /// The same call with its answer in another form.
+    pub(super) fn map<B>(self, form: impl FnOnce(A) -> B) -> Answered<B> {
+        let Self {
+            answer,
+            reads,
+            log,
+            usage,
+        } = self;
+        Answered {
+            answer: form(answer),
+            reads,
+            log,
+            usage,
+        }
+    }
+
+    /// The call, after all a failure.
+    pub(super) fn refused(self, failure: Failure) -> Failed {
+        let Self {
+            answer: _,
+            reads,
+            log,
+            usage: _,
+        } = self;
+        Failed { failure, log, reads }
+    }
+}
+
+impl Failed {
+    /// Nothing was called.
+    pub(super) fn before_the_call(failure: Failure) -> Self {
+        Self {
+            failure,
+            log: Vec::new(),
+            reads: BTreeSet::new(),
+        }
+    }
 }
 
 impl Reconciled {

@@ -1,0 +1,95 @@
+//! Owns what the optional interfaces `defaulter` and `validator` share: their bindings, the review that both are given,
+//! and the bounds on how a guest may refuse an object or warn about it.
+
+use pilothouse_core::Failure;
+use pilothouse_core::contract::{self, FieldError, Operation};
+use pilothouse_core::failure::reason;
+
+use crate::stop::{MAX_GUEST_WORDS, shorten};
+use bindings::pilothouse::plugin::{admission as guest, types};
+
+pub(super) mod bindings {
+    //! Generated from wit/.
+    #![allow(missing_docs, clippy::pedantic, reason = "generated")]
+
+    wasmtime::component::bindgen!({
+        inline: "
+            package pilothouse:optional-admission;
+            world admission-only {
+                export pilothouse:plugin/defaulter@0.1.0;
+                export pilothouse:plugin/validator@0.1.0;
+            }
+        ",
+        path: "../../wit",
+    });
+}
+
+/// Errors of one refusal that are told, and warnings; what is over is counted in the last one. They are read by people.
+const MAX_TOLD: usize = 64;
+
+/// Bytes of a field's path; longer ones are shortened.
+const MAX_PATH: usize = 512;
+
+/// What the guest is given. This version knows no extensions.
+pub(super) fn review(review: &contract::Review) -> guest::Review {
+    let contract::Review {
+        operation,
+        kind,
+        object,
+        old,
+        config,
+        username,
+        groups,
+        dry_run,
+    } = review;
+    guest::Review {
+        operation: match operation {
+            Operation::Create => guest::Operation::Create,
+            Operation::Update => guest::Operation::Update,
+            Operation::Delete => guest::Operation::Delete,
+        },
+        kind: types::Kind {
+            group: kind.group.clone(),
+            version: kind.version.clone(),
+            kind: kind.kind.clone(),
+        },
+        object: object.clone(),
+        old: old.clone(),
+        config: config.clone(),
+        username: username.clone(),
+        groups: groups.clone(),
+        dry_run: *dry_run,
+        extensions: "{}".to_owned(),
+    }
+}
+
+/// Why the guest refuses the object. It has to say something: a refusal without a word helps nobody.
+pub(super) fn refusal(errors: Vec<guest::FieldError>) -> Result<Vec<FieldError>, Failure> {
+    if errors.is_empty() {
+        return Err(Failure::guest(
+            reason::INVALID_ANSWER,
+            "the plugin refuses the object with an empty list of errors; mend the plugin: say which field and why",
+        ));
+    }
+    let over = errors.len().saturating_sub(MAX_TOLD);
+    let told = errors.into_iter().take(MAX_TOLD).map(|error| FieldError {
+        path: shorten(&error.path, MAX_PATH),
+        message: shorten(&error.message, MAX_GUEST_WORDS),
+    });
+    let more = (over > 0).then(|| FieldError {
+        path: String::new(),
+        message: format!("and {over} more errors"),
+    });
+    Ok(told.chain(more).collect())
+}
+
+/// What the guest warns of.
+pub(super) fn warnings(warnings: Vec<String>) -> Vec<String> {
+    let over = warnings.len().saturating_sub(MAX_TOLD);
+    let told = warnings
+        .into_iter()
+        .take(MAX_TOLD)
+        .map(|warning| shorten(&warning, MAX_GUEST_WORDS));
+    let more = (over > 0).then(|| format!("and {over} more warnings"));
+    told.chain(more).collect()
+}
