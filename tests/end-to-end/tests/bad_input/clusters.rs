@@ -5,7 +5,7 @@ mod simulated {
     use std::net::{Ipv4Addr, SocketAddr, TcpListener};
     use std::time::{Duration, Instant};
 
-    use pilothouse_simulator::{Fault, Options, Rule, Simulator};
+    use pilothouse_simulator::{Fault, Options, Rule, Serving, Simulator};
     use rustix::process::Signal;
     use serde_json::Value;
 
@@ -40,6 +40,50 @@ mod simulated {
         create(kube::Client::new(simulator.service(), "default"), &app_service(name)).await;
     }
 
+    /// A simulated cluster that is served over HTTP, and how to reach it.
+    struct Served {
+        simulator: Simulator,
+        serving: Serving,
+        kubeconfig: String,
+        folder: Folder,
+    }
+
+    impl Served {
+        async fn start() -> Self {
+            let folder = Folder::new();
+            let simulator = Simulator::new(Options::default());
+            let serving = simulator.serve((Ipv4Addr::LOCALHOST, 0).into()).await.unwrap();
+            let kubeconfig = folder.kubeconfig(&serving.url(), "there");
+            Self {
+                simulator,
+                serving,
+                kubeconfig,
+                folder,
+            }
+        }
+
+        /// A host with app-service whose lanes are open.
+        async fn host(&self, more: &[&str]) -> Process {
+            let mut process = start_host(&self.kubeconfig, more);
+            process.says(&["INFO", "lane opens"]).await;
+            process
+        }
+    }
+
+    fn start_host(kubeconfig: &str, more: &[&str]) -> Process {
+        let plugin = component("app-service");
+        let run = ["run", "--plugin", &plugin, "--kubeconfig", kubeconfig, "--install-crds"];
+        Process::start(&[&run, more].concat())
+    }
+
+    /// Makes an AppService and waits until the host has reconciled it.
+    async fn is_steered(process: &mut Process, simulator: &Simulator) {
+        create_app_service(simulator, "web").await;
+        process
+            .until("it is reconciled", |_| is_reconciled(simulator, "web").then_some(()))
+            .await;
+    }
+
     /// How many requests of the simulated cluster have been for this.
     fn asked(simulator: &Simulator, verb: &str, resource: &str) -> usize {
         let requests = simulator.requests().all();
@@ -53,15 +97,7 @@ mod simulated {
     async fn a_server_that_comes_late_is_waited_for_with_a_message_for_each_cause() {
         let (folder, address) = (Folder::new(), free_address());
         let kubeconfig = folder.kubeconfig(&format!("http://{address}"), "there");
-        let plugin = component("app-service");
-        let mut process = Process::start(&[
-            "run",
-            "--plugin",
-            &plugin,
-            "--kubeconfig",
-            &kubeconfig,
-            "--install-crds",
-        ]);
+        let mut process = start_host(&kubeconfig, &[]);
         let refused = [
             "WARN",
             "waiting: ",
@@ -99,10 +135,7 @@ mod simulated {
 
         simulator.faults().remove(broken);
         process.says(&["INFO", "lane opens"]).await;
-        create_app_service(&simulator, "web").await;
-        process
-            .until("it is reconciled", |_| is_reconciled(&simulator, "web").then_some(()))
-            .await;
+        is_steered(&mut process, &simulator).await;
         assert_eq!(
             process.lines(&refused).len(),
             1,
@@ -121,21 +154,15 @@ mod simulated {
 
     #[tokio::test(flavor = "multi_thread")]
     async fn a_server_that_goes_away_and_comes_back_is_found_again_with_a_message_for_each() {
-        let folder = Folder::new();
-        let simulator = Simulator::new(Options::default());
-        let serving = simulator.serve((Ipv4Addr::LOCALHOST, 0).into()).await.unwrap();
-        let address = serving.address();
-        let kubeconfig = folder.kubeconfig(&serving.url(), "there");
-        let plugin = component("app-service");
-        let mut process = Process::start(&[
-            "run",
-            "--plugin",
-            &plugin,
-            "--kubeconfig",
-            &kubeconfig,
-            "--install-crds",
-        ]);
+        let Served {
+            simulator,
+            serving,
+            kubeconfig,
+            ..
+        } = Served::start().await;
+        let mut process = start_host(&kubeconfig, &[]);
         process.says(&["INFO", "lane opens"]).await;
+        let address = serving.address();
         drop(serving);
         for kind in ["AppService", "Deployment", "Service"] {
             process
@@ -143,20 +170,19 @@ mod simulated {
                 .await;
         }
         let _serving = simulator.serve(address).await.unwrap();
-        create_app_service(&simulator, "web").await;
-        process
-            .until("it is reconciled", |_| is_reconciled(&simulator, "web").then_some(()))
-            .await;
+        is_steered(&mut process, &simulator).await;
         let said = process.lines(&["the watch has trouble", "AppService", "Connection refused"]);
         assert_eq!(said.len(), 1, "{}", process.log());
     }
 
     #[tokio::test(flavor = "multi_thread")]
     async fn nothing_is_installed_that_was_not_told_to_and_what_is_missing_is_named() {
-        let folder = Folder::new();
-        let simulator = Simulator::new(Options::default());
-        let serving = simulator.serve((Ipv4Addr::LOCALHOST, 0).into()).await.unwrap();
-        let kubeconfig = folder.kubeconfig(&serving.url(), "there");
+        let Served {
+            simulator,
+            serving: _serving,
+            kubeconfig,
+            folder,
+        } = Served::start().await;
         let bad = folder.file("notes.wasm", "remember the milk");
         let (plugin, hostile) = (component("app-service"), component("hostile"));
         let mut process = Process::start(&[
@@ -199,10 +225,7 @@ mod simulated {
         )
         .await;
         process.says(&["INFO", "lane opens", "app-service/app-service"]).await;
-        create_app_service(&simulator, "web").await;
-        process
-            .until("it is reconciled", |_| is_reconciled(&simulator, "web").then_some(()))
-            .await;
+        is_steered(&mut process, &simulator).await;
         assert!(process.lines(&["lane opens", "hostile"]).is_empty());
         assert_eq!(process.lines(&[words]).len(), 1, "{}", process.log());
     }
@@ -210,24 +233,9 @@ mod simulated {
     #[tokio::test(flavor = "multi_thread")]
     async fn sigterm_ends_it_with_success_and_says_that_nothing_is_left() {
         for signal in [Signal::TERM, Signal::INT] {
-            let folder = Folder::new();
-            let simulator = Simulator::new(Options::default());
-            let serving = simulator.serve((Ipv4Addr::LOCALHOST, 0).into()).await.unwrap();
-            let kubeconfig = folder.kubeconfig(&serving.url(), "there");
-            let plugin = component("app-service");
-            let mut process = Process::start(&[
-                "run",
-                "--plugin",
-                &plugin,
-                "--kubeconfig",
-                &kubeconfig,
-                "--install-crds",
-            ]);
-            process.says(&["INFO", "lane opens"]).await;
-            create_app_service(&simulator, "web").await;
-            process
-                .until("it is reconciled", |_| is_reconciled(&simulator, "web").then_some(()))
-                .await;
+            let served = Served::start().await;
+            let mut process = served.host(&[]).await;
+            is_steered(&mut process, &served.simulator).await;
             process.signal(signal);
             let status = process.ended().await;
             assert_eq!(status.code(), Some(0), "{}", process.log());
@@ -242,39 +250,25 @@ mod simulated {
     }
 
     /// A host that is in the middle of making a child, on a server that does not answer.
-    async fn stuck(folder: &Folder, grace: &str) -> (Process, Simulator, pilothouse_simulator::Serving) {
-        let simulator = Simulator::new(Options::default());
-        let serving = simulator.serve((Ipv4Addr::LOCALHOST, 0).into()).await.unwrap();
-        let kubeconfig = folder.kubeconfig(&serving.url(), "there");
-        let plugin = component("app-service");
-        let run = [
-            "run",
-            "--plugin",
-            &plugin,
-            "--kubeconfig",
-            &kubeconfig,
-            "--install-crds",
-            "--grace",
-            grace,
-        ];
-        let mut process = Process::start(&run);
-        process.says(&["INFO", "lane opens"]).await;
+    async fn stuck(grace: &str) -> (Process, Served) {
+        let served = Served::start().await;
+        let mut process = served.host(&["--grace", grace]).await;
+        let simulator = &served.simulator;
         let slow = Rule::new(Fault::Delay(Duration::from_mins(10)))
             .verbs(&["patch"])
             .resource("deployments");
         simulator.faults().add(slow);
-        create_app_service(&simulator, "web").await;
+        create_app_service(simulator, "web").await;
         let stuck = |_: &Process| {
-            (simulator.faults().injected() > 0 || asked(&simulator, "patch", "deployments") > 0).then_some(())
+            (simulator.faults().injected() > 0 || asked(simulator, "patch", "deployments") > 0).then_some(())
         };
         process.until("it is in the middle of a write", stuck).await;
-        (process, simulator, serving)
+        (process, served)
     }
 
     #[tokio::test(flavor = "multi_thread")]
     async fn work_that_does_not_end_in_time_is_abandoned_and_named() {
-        let folder = Folder::new();
-        let (mut process, _simulator, _serving) = stuck(&folder, "1").await;
+        let (mut process, _served) = stuck("1").await;
         process.signal(Signal::TERM);
         let status = process.ended().await;
         assert_eq!(status.code(), Some(0), "{}", process.log());
@@ -293,8 +287,7 @@ mod simulated {
 
     #[tokio::test(flavor = "multi_thread")]
     async fn a_second_signal_ends_it_at_once() {
-        let folder = Folder::new();
-        let (mut process, _simulator, _serving) = stuck(&folder, "600").await;
+        let (mut process, _served) = stuck("600").await;
         process.signal(Signal::TERM);
         process.says(&["INFO", "stopping; a second signal stops at once"]).await;
         let asked = Instant::now();
