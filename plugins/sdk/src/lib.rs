@@ -2,8 +2,8 @@
 //!
 //! # The houses of this crate
 //!
-//! What an author writes is in `plugin` and `object`; what is answered in `outcome`; what may be asked in `cluster` and
-//! `time`; what the plugin is in `manifest`. `dispatch` and `locate` lead from JSON to the author's types, `guest`,
+//! What an author writes is in `plugin`, `optional` and `object`; what is answered in `outcome`; what is looked at before
+//! it is stored in `admission`; what may be asked in `cluster` and `time`; what the plugin is in `manifest`. `dispatch` and `locate` lead from JSON to the author's types, `guest`,
 //! `bindings` and `allocator` are the component's side, and [`testing`] stands in for the host in native tests.
 
 #![allow(
@@ -11,6 +11,7 @@
     reason = "builders take references and temporaries alike"
 )]
 
+mod admission;
 #[cfg(target_family = "wasm")]
 #[allow(unsafe_code, reason = "an allocator hands out raw memory")]
 mod allocator;
@@ -30,6 +31,7 @@ mod locate;
 mod log;
 mod manifest;
 mod object;
+mod optional;
 mod outcome;
 mod plugin;
 #[cfg(not(target_family = "wasm"))]
@@ -39,10 +41,15 @@ mod time;
 #[doc(hidden)]
 pub use crate::guest::{assert_plugin, assert_raw_plugin};
 pub use crate::{
+    admission::{FieldError, Operation, Review},
     cluster::{Cluster, Query},
     log::{Level, log},
     manifest::{ControllerManifest, Manifest, Touch},
     object::{Kind, ObjectMeta, OwnerReference, Resource},
+    optional::{
+        Converter, Defaulter, Finalization, Finalizer, HasConverter, HasDefaulter, HasFinalizer, HasValidator,
+        Validator,
+    },
     outcome::{Condition, ConditionStatus, Event, Failure, Lifecycle, Outcome, Severity},
     plugin::{Controller, Controllers, NoConfig, Plugin, Request},
     time::Moment,
@@ -50,6 +57,9 @@ pub use crate::{
 
 /// The contract itself, for those who need what the types of this crate smooth over. It grows as `wit/` does.
 pub mod raw {
+    pub use crate::bindings::admission::pilothouse::plugin::admission;
+    pub use crate::bindings::finalizer::exports::pilothouse::plugin::finalizer::Finalization;
     pub use crate::bindings::pilothouse::plugin::{clock, cluster, log, types};
-    pub use crate::guest::{Exported, RawPlugin, Typed};
+    pub use crate::dispatch::optional::{Converting, Defaulting, Finalizing, Handlers, Interface, Validating};
+    pub use crate::guest::{Exported, RawConverter, RawDefaulter, RawFinalizer, RawPlugin, RawValidator, Typed};
 }

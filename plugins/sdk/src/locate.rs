@@ -6,14 +6,24 @@
 /// The error with the path of the field in front, for example
 /// ``spec.ports[0].port: invalid value: integer `70000`, expected u16``.
 pub(crate) fn explain(json: &str, error: &serde_json::Error) -> String {
+    let (path, cause) = find(json, error);
+    if path.is_empty() {
+        cause
+    } else {
+        format!("{path}: {cause}")
+    }
+}
+
+/// The path of the field that is meant, empty for the whole document, and what is wrong with it.
+pub(crate) fn find(json: &str, error: &serde_json::Error) -> (String, String) {
     let text = error.to_string();
     if error.line() == 0 {
-        return text;
+        return (String::new(), text);
     }
     let suffix = format!(" at line {} column {}", error.line(), error.column());
     let cause = text.strip_suffix(&suffix).unwrap_or(&text);
     if error.is_syntax() || error.is_eof() {
-        return format!("not JSON: {text}");
+        return (String::new(), format!("not JSON: {text}"));
     }
     let offset = offset(json, error.line(), error.column());
     let path = path_at(
@@ -24,11 +34,7 @@ pub(crate) fn explain(json: &str, error: &serde_json::Error) -> String {
             offset
         },
     );
-    if path.is_empty() {
-        cause.to_owned()
-    } else {
-        format!("{path}: {cause}")
-    }
+    (path, cause.to_owned())
 }
 
 /// Serde's own errors come with the place where they were found. One that a type's author made is placed by whoever reads

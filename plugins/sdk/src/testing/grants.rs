@@ -10,6 +10,8 @@ use crate::raw::types;
 /// What the controller of one kind may see and touch.
 #[derive(Debug)]
 pub(super) struct Grants {
+    /// The finalizer's name.
+    pub(super) finalizer: Option<String>,
     fields: Vec<FieldPath>,
     touches: Vec<Touch>,
 }
@@ -45,6 +47,7 @@ impl Grants {
                 names: texts(&touch["names"]),
             });
         Some(Self {
+            finalizer: controller["finalizer"].as_str().map(str::to_owned),
             fields: paths(&controller["fields"]),
             touches: touches.collect(),
         })

@@ -39,6 +39,7 @@
 mod answer;
 mod fields;
 mod grants;
+mod optional;
 mod selector;
 
 use std::cell::RefCell;
@@ -51,6 +52,7 @@ use serde_json::Value;
 pub use self::answer::{Answer, DesiredObject, Ownership};
 use self::fields::FieldPath;
 use self::grants::Grants;
+pub use self::optional::Finalized;
 use crate::cluster::Cluster;
 use crate::dispatch;
 use crate::outcome::Failure;
@@ -81,7 +83,7 @@ struct State {
     config: Value,
     reads: Vec<Read>,
     /// What the manifest allows; everything while no plugin is called.
-    grants: Option<Grants>,
+    grants: Option<Rc<Grants>>,
 }
 
 impl Default for State {
@@ -231,34 +233,48 @@ impl FakeCluster {
 
     /// As [`reconcile`](Self::reconcile), after so many failures in a row.
     pub fn reconcile_after<P: Plugin>(&self, object: Value, attempt: u32) -> Result<Answer, Failure> {
-        let (_, _, name) = key_of(&object);
-        let config = self.state.borrow().config.clone();
-        let manifest = describe::<P>(Some(&config)).unwrap_or_else(|error| panic!("the plugin refuses: {error}"));
-        let grants = Grants::of(&manifest, &object)
-            .unwrap_or_else(|| panic!("the manifest has no controller for the kind of {name}; add one"));
-        let object = grants.visible_of_primary(&object).to_string();
-        self.state.borrow_mut().grants = Some(grants);
-        let config = if config.is_null() {
-            "{}".to_owned()
-        } else {
-            config.to_string()
-        };
-        let request = types::Request {
-            object,
-            config,
-            attempt,
-            extensions: "{}".to_owned(),
-        };
-        let outcome = dispatch::reconcile::<P>(&request, &self.cluster());
-        let grants = self
-            .state
-            .borrow_mut()
-            .grants
-            .take()
-            .expect("it was put there before the call");
+        let (request, grants) = self.request::<P>(&object, attempt);
+        let outcome = self.granted(&grants, || dispatch::reconcile::<P>(&request, &self.cluster()));
         let answer = Answer::read(outcome?);
         answer.desired.iter().for_each(|desired| grants.check_desired(desired));
         Ok(answer)
+    }
+
+    /// What the plugin is given for an object, and what it may then do.
+    fn request<P: Plugin>(&self, object: &Value, attempt: u32) -> (types::Request, Rc<Grants>) {
+        let grants = self.grants::<P>(object);
+        let request = types::Request {
+            object: grants.visible_of_primary(object).to_string(),
+            config: self.configuration(),
+            attempt,
+            extensions: "{}".to_owned(),
+        };
+        (request, grants)
+    }
+
+    /// What the manifest allows the controller for an object's kind.
+    fn grants<P: Plugin>(&self, object: &Value) -> Rc<Grants> {
+        let (_, _, name) = key_of(object);
+        let config = self.state.borrow().config.clone();
+        let manifest = describe::<P>(Some(&config)).unwrap_or_else(|error| panic!("the plugin refuses: {error}"));
+        let grants = Grants::of(&manifest, object)
+            .unwrap_or_else(|| panic!("the manifest has no controller for the kind of {name}; add one"));
+        Rc::new(grants)
+    }
+
+    fn configuration(&self) -> String {
+        match &self.state.borrow().config {
+            Value::Null => "{}".to_owned(),
+            config => config.to_string(),
+        }
+    }
+
+    /// Makes a call with the manifest's rules in force.
+    fn granted<Answer>(&self, grants: &Rc<Grants>, call: impl FnOnce() -> Answer) -> Answer {
+        self.state.borrow_mut().grants = Some(grants.clone());
+        let answer = call();
+        self.state.borrow_mut().grants = None;
+        answer
     }
 
     pub(crate) fn now(&self, granularity: u64) -> u64 {

@@ -1,4 +1,7 @@
-//! Owns the way from the contract's JSON to an author's types and back: `describe` and `reconcile` for any plugin.
+//! Owns the way from the contract's JSON to an author's types and back: `describe` and `reconcile` for any plugin. The
+//! optional interfaces are in `optional`.
+
+pub(crate) mod optional;
 
 use std::borrow::Cow;
 use std::fmt;

@@ -1,0 +1,261 @@
+//! Owns the same way for the optional interfaces: a call goes to the one of several types that is for the object's kind.
+
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use super::{Call, read_config};
+use crate::admission::{FieldError, Operation, Review};
+use crate::cluster::Cluster;
+use crate::locate;
+use crate::object::{Kind, Resource};
+use crate::optional::{
+    Converter, Defaulter, Finalization, Finalizer, HasConverter, HasDefaulter, HasFinalizer, HasValidator, Validator,
+};
+use crate::outcome::Failure;
+use crate::plugin::Request;
+use crate::raw::{admission, types};
+
+/// An optional interface: what its function is given and what it answers.
+pub trait Interface {
+    /// What is known of the call before it is clear who answers it.
+    type Call<'a>;
+    /// What is answered.
+    type Answer;
+}
+
+/// Those who answer the calls of an interface: one type, or a tuple of up to eight of them.
+pub trait Handlers<I: Interface, Config> {
+    /// Answers the call if it is for this kind; otherwise the configuration comes back for the next one.
+    #[doc(hidden)]
+    fn handle(call: &I::Call<'_>, config: Config, cluster: &Cluster) -> Result<I::Answer, Config>;
+}
+
+/// The interface `finalizer`.
+#[derive(Debug)]
+pub enum Finalizing {}
+
+/// The interface `defaulter`.
+#[derive(Debug)]
+pub enum Defaulting {}
+
+/// The interface `validator`.
+#[derive(Debug)]
+pub enum Validating {}
+
+/// The interface `converter`.
+#[derive(Debug)]
+pub enum Converting {}
+
+impl Interface for Finalizing {
+    type Call<'a> = Call<'a>;
+    type Answer = Result<Finalization, Failure>;
+}
+
+impl Interface for Defaulting {
+    type Call<'a> = ReviewCall<'a>;
+    type Answer = Result<Value, Vec<FieldError>>;
+}
+
+impl Interface for Validating {
+    type Call<'a> = ReviewCall<'a>;
+    type Answer = Result<Vec<String>, Vec<FieldError>>;
+}
+
+impl Interface for Converting {
+    type Call<'a> = ConvertCall<'a>;
+    type Answer = Result<Value, String>;
+}
+
+/// A review with the text of the object that it is about.
+#[derive(Debug)]
+pub struct ReviewCall<'a> {
+    review: &'a admission::Review,
+    object: &'a str,
+}
+
+/// An object that is to be of another version.
+#[derive(Debug)]
+pub struct ConvertCall<'a> {
+    object: Value,
+    api_version: &'a str,
+}
+
+/// Asks the plugin's finalizer for the object's kind.
+pub(crate) fn finalize<P: HasFinalizer>(request: &types::Request, cluster: &Cluster) -> Result<Finalization, Failure> {
+    let call = Call::read(request)?;
+    let config = read_config::<P::Config>(&request.config).map_err(Failure::Permanent)?;
+    P::Finalizers::handle(&call, config, cluster).unwrap_or_else(|_| {
+        Err(Failure::Permanent(format!(
+            "{call} is of a kind that this plugin has no finalizer for; its author has to add it"
+        )))
+    })
+}
+
+/// Asks the plugin's defaulter for the object's kind; without one the object stays as it is.
+pub(crate) fn apply_defaults<P: HasDefaulter>(
+    review: &admission::Review,
+    cluster: &Cluster,
+) -> Result<String, Vec<FieldError>> {
+    let call = ReviewCall::read(review)?;
+    let config = call.config::<P::Config>()?;
+    match P::Defaulters::handle(&call, config, cluster) {
+        Ok(answer) => answer.map(|object| object.to_string()),
+        Err(_) => Ok(call.object.to_owned()),
+    }
+}
+
+/// Asks the plugin's validator for the object's kind; without one there is nothing to say against it.
+pub(crate) fn validate<P: HasValidator>(
+    review: &admission::Review,
+    cluster: &Cluster,
+) -> Result<Vec<String>, Vec<FieldError>> {
+    let call = ReviewCall::read(review)?;
+    let config = call.config::<P::Config>()?;
+    P::Validators::handle(&call, config, cluster).unwrap_or_else(|_| Ok(Vec::new()))
+}
+
+/// Asks the plugin's converter for the object's kind.
+pub(crate) fn convert<P: HasConverter>(object: &str, api_version: &str, cluster: &Cluster) -> Result<String, String> {
+    let object = serde_json::from_str(object)
+        .map_err(|error| format!("the object cannot be read: {}", locate::explain(object, &error)))?;
+    let call = ConvertCall { object, api_version };
+    match P::Converters::handle(&call, (), cluster) {
+        Ok(answer) => answer.map(|object| object.to_string()),
+        Err(()) => Err(format!(
+            "this plugin has no converter for {api_version}; its author has to add it"
+        )),
+    }
+}
+
+impl<'a> ReviewCall<'a> {
+    fn read(review: &'a admission::Review) -> Result<Self, Vec<FieldError>> {
+        match review.object.as_deref().or(review.old.as_deref()) {
+            Some(object) => Ok(Self { review, object }),
+            None => Err(vec![FieldError::new("", "the review has no object")]),
+        }
+    }
+
+    fn config<Config: DeserializeOwned + Default>(&self) -> Result<Config, Vec<FieldError>> {
+        read_config(&self.review.config).map_err(|error| vec![FieldError::new("", error)])
+    }
+
+    fn is_for(&self, wanted: &Kind) -> bool {
+        let types::Kind { group, version, kind } = &self.review.kind;
+        wanted.group == group && wanted.version == version && wanted.kind == kind
+    }
+
+    /// The review in the author's words; an object that has not the author's form is refused by the field.
+    fn typed<Object: DeserializeOwned, Config>(&self, config: Config) -> Result<Review<Object, Config>, FieldError> {
+        let admission::Review {
+            operation,
+            kind: _,
+            object: _,
+            old,
+            config: _,
+            username,
+            groups,
+            dry_run,
+            extensions: _,
+        } = self.review;
+        let object = serde_json::from_str(self.object).map_err(|error| {
+            let (path, cause) = locate::find(self.object, &error);
+            FieldError::new(path, cause)
+        })?;
+        let mut review = Review::create(object, config);
+        review.operation = Operation::lift(*operation);
+        // What was stored under an older definition may have any form, and must not stand in the way of its correction.
+        review.old = old.as_deref().and_then(|old| serde_json::from_str(old).ok());
+        review.username.clone_from(username);
+        review.groups.clone_from(groups);
+        review.dry_run = *dry_run;
+        Ok(review)
+    }
+}
+
+impl<F: Finalizer> Handlers<Finalizing, F::Config> for F {
+    fn handle(
+        call: &Call<'_>,
+        config: F::Config,
+        cluster: &Cluster,
+    ) -> Result<Result<Finalization, Failure>, F::Config> {
+        if !call.is_for(&F::Object::KIND) {
+            return Err(config);
+        }
+        Ok(call.object().and_then(|object| {
+            let request = Request::new(object, config).after_failures(call.attempt());
+            F::finalize(request, cluster)
+        }))
+    }
+}
+
+impl<D: Defaulter> Handlers<Defaulting, D::Config> for D {
+    fn handle(
+        call: &ReviewCall<'_>,
+        config: D::Config,
+        cluster: &Cluster,
+    ) -> Result<Result<Value, Vec<FieldError>>, D::Config> {
+        if !call.is_for(&D::KIND) {
+            return Err(config);
+        }
+        Ok(match call.typed(config) {
+            Ok(review) => D::apply_defaults(review, cluster),
+            Err(error) => Err(vec![error]),
+        })
+    }
+}
+
+impl<V: Validator> Handlers<Validating, V::Config> for V {
+    fn handle(
+        call: &ReviewCall<'_>,
+        config: V::Config,
+        cluster: &Cluster,
+    ) -> Result<Result<Vec<String>, Vec<FieldError>>, V::Config> {
+        if !call.is_for(&V::Object::KIND) {
+            return Err(config);
+        }
+        Ok(match call.typed(config) {
+            Ok(review) => V::validate(review, cluster),
+            Err(error) => Err(vec![error]),
+        })
+    }
+}
+
+impl<C: Converter> Handlers<Converting, ()> for C {
+    fn handle(call: &ConvertCall<'_>, (): (), _: &Cluster) -> Result<Result<Value, String>, ()> {
+        let ConvertCall { object, api_version } = call;
+        let group = |api_version: &str| {
+            api_version
+                .split_once('/')
+                .map_or(String::new(), |(group, _)| group.to_owned())
+        };
+        if object["kind"] != C::KIND.kind || group(object["apiVersion"].as_str().unwrap_or_default()) != C::KIND.group {
+            return Err(());
+        }
+        Ok(C::convert(object.clone(), api_version))
+    }
+}
+
+macro_rules! handlers_of_tuple {
+    ($($handler:ident)+) => {
+        impl<I: Interface, Config, $($handler: Handlers<I, Config>),+> Handlers<I, Config> for ($($handler,)+) {
+            fn handle(call: &I::Call<'_>, config: Config, cluster: &Cluster) -> Result<I::Answer, Config> {
+                $(
+                    let config = match <$handler as Handlers<I, Config>>::handle(call, config, cluster) {
+                        Err(config) => config,
+                        answered => return answered,
+                    };
+                )+
+                Err(config)
+            }
+        }
+    };
+}
+
+handlers_of_tuple!(A);
+handlers_of_tuple!(A B);
+handlers_of_tuple!(A B C);
+handlers_of_tuple!(A B C D);
+handlers_of_tuple!(A B C D E);
+handlers_of_tuple!(A B C D E F);
+handlers_of_tuple!(A B C D E F G);
+handlers_of_tuple!(A B C D E F G H);

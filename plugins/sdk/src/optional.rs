@@ -1,0 +1,128 @@
+//! Owns what authors write beside controllers: the optional interfaces, each a trait that is implemented for one kind and
+//! named in [`export!`](crate::export).
+
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use crate::admission::{FieldError, Review};
+use crate::cluster::Cluster;
+use crate::dispatch::optional::{Converting, Defaulting, Finalizing, Handlers, Validating};
+use crate::object::{Kind, Resource};
+use crate::outcome::{Failure, Outcome};
+use crate::plugin::{Plugin, Request};
+
+/// What is to be done before a resource of one kind goes. The controller's manifest names the finalizer
+/// ([`ControllerManifest::finalizer`](crate::ControllerManifest::finalizer)).
+///
+/// ```
+/// # use pilothouse_plugin::*;
+/// # #[derive(serde::Deserialize)] struct Volume {}
+/// # impl Resource for Volume { const KIND: Kind = Kind::new("example.com", "v1", "Volume"); }
+/// # struct Volumes;
+/// # impl Plugin for Volumes {
+/// #     type Config = NoConfig;
+/// #     type Controllers = Self;
+/// #     fn manifest(_: &NoConfig) -> Manifest {
+/// #         Manifest::new("volumes", "0.1.0", "").controller(
+/// #             ControllerManifest::of::<Volume>("volume").finalizer("example.com/volume"),
+/// #         )
+/// #     }
+/// # }
+/// # impl Controller for Volumes {
+/// #     type Config = NoConfig;
+/// #     type Object = Volume;
+/// #     fn reconcile(_: Request<Volume>, _: &Cluster) -> Result<Outcome, Failure> { Ok(Outcome::new()) }
+/// # }
+/// impl Finalizer for Volumes {
+///     type Config = NoConfig;
+///     type Object = Volume;
+///
+///     fn finalize(_: Request<Volume>, _: &Cluster) -> Result<Finalization, Failure> {
+///         Ok(Finalization::Done)
+///     }
+/// }
+///
+/// pilothouse_plugin::export!(Volumes, finalizer: Volumes);
+/// # fn main() {}
+/// ```
+pub trait Finalizer {
+    /// The plugin's configuration.
+    type Config;
+
+    /// The kind, as a type that lists the fields that are looked at. It may be another type than the controller's: what
+    /// has the wrong form for that should still be able to go.
+    type Object: Resource + DeserializeOwned;
+
+    /// Whether the resource may go, or what should still exist until it may.
+    fn finalize(request: Request<Self::Object, Self::Config>, cluster: &Cluster) -> Result<Finalization, Failure>;
+}
+
+/// Whether a resource may go.
+#[derive(Debug)]
+#[must_use = "a finalization does something only when it is returned"]
+pub enum Finalization {
+    /// It is released once everything that it owned is gone.
+    Done,
+    /// Not yet: this is what should still exist.
+    Pending(Outcome),
+}
+
+/// Fills in what users have left out, for one kind. It is not called for an object that is being deleted.
+pub trait Defaulter {
+    /// The plugin's configuration.
+    type Config;
+
+    /// The kind whose objects are completed.
+    const KIND: Kind;
+
+    /// Completes the object, which may have any form, or says which fields make that impossible.
+    ///
+    /// The same again must change nothing, since the host may ask more than once.
+    fn apply_defaults(review: Review<Value, Self::Config>, cluster: &Cluster) -> Result<Value, Vec<FieldError>>;
+}
+
+/// Says which objects of one kind are refused. It is not called for an object that is being deleted.
+pub trait Validator {
+    /// The plugin's configuration.
+    type Config;
+
+    /// The kind, as a type that lists the fields that are looked at. An object that has not this form is refused by the
+    /// name of the field.
+    type Object: Resource + DeserializeOwned;
+
+    /// Warnings for whoever made the change, or why it is refused, field by field.
+    fn validate(review: Review<Self::Object, Self::Config>, cluster: &Cluster) -> Result<Vec<String>, Vec<FieldError>>;
+}
+
+/// Turns objects of one kind into another version of it.
+pub trait Converter {
+    /// The kind; its version does not matter.
+    const KIND: Kind;
+
+    /// The object in the version that the `apiVersion` names, or why there is none.
+    fn convert(object: Value, api_version: &str) -> Result<Value, String>;
+}
+
+/// A plugin that exports `finalizer`; [`export!`](crate::export) makes it one.
+pub trait HasFinalizer: Plugin {
+    /// One [`Finalizer`], or a tuple of up to eight of them.
+    type Finalizers: Handlers<Finalizing, Self::Config>;
+}
+
+/// A plugin that exports `defaulter`; [`export!`](crate::export) makes it one.
+pub trait HasDefaulter: Plugin {
+    /// One [`Defaulter`], or a tuple of up to eight of them.
+    type Defaulters: Handlers<Defaulting, Self::Config>;
+}
+
+/// A plugin that exports `validator`; [`export!`](crate::export) makes it one.
+pub trait HasValidator: Plugin {
+    /// One [`Validator`], or a tuple of up to eight of them.
+    type Validators: Handlers<Validating, Self::Config>;
+}
+
+/// A plugin that exports `converter`; [`export!`](crate::export) makes it one.
+pub trait HasConverter: Plugin {
+    /// One [`Converter`], or a tuple of up to eight of them.
+    type Converters: Handlers<Converting, ()>;
+}

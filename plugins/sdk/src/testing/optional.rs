@@ -1,0 +1,112 @@
+//! Owns calling the optional interfaces of a plugin, as the host does.
+
+use serde_json::Value;
+
+use super::{Answer, FakeCluster, key_of};
+use crate::admission::FieldError;
+use crate::dispatch;
+use crate::optional::{Finalization, HasConverter, HasDefaulter, HasFinalizer, HasValidator};
+use crate::outcome::Failure;
+use crate::raw::{admission, types};
+
+/// What a finalizer answered.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Finalized {
+    /// The resource may go.
+    Done,
+    /// Not yet: this is what should still exist.
+    Pending(Answer),
+}
+
+impl FakeCluster {
+    /// Asks whether an object that is being deleted may go.
+    ///
+    /// # Panics
+    ///
+    /// As [`reconcile`](Self::reconcile), and when the manifest names no finalizer for the object's kind.
+    pub fn finalize<P: HasFinalizer>(&self, object: Value) -> Result<Finalized, Failure> {
+        let (request, grants) = self.request::<P>(&object, 0);
+        assert!(
+            grants.finalizer.is_some(),
+            "the manifest names no finalizer for the kind of this object, so the host would not ask: {object}"
+        );
+        let answer = self.granted(&grants, || dispatch::optional::finalize::<P>(&request, &self.cluster()));
+        Ok(match answer? {
+            Finalization::Done => Finalized::Done,
+            Finalization::Pending(outcome) => {
+                let answer = Answer::of(outcome)?;
+                answer.desired.iter().for_each(|desired| grants.check_desired(desired));
+                Finalized::Pending(answer)
+            }
+        })
+    }
+
+    /// Completes an object that is about to be created.
+    ///
+    /// # Panics
+    ///
+    /// As [`reconcile`](Self::reconcile), and when completing it again would change it again.
+    pub fn apply_defaults<P: HasDefaulter>(&self, object: Value) -> Result<Value, Vec<FieldError>> {
+        let once = self.defaults_of::<P>(&object)?;
+        let twice = self.defaults_of::<P>(&once)?;
+        assert_eq!(twice, once, "the defaulter changes what it has completed");
+        Ok(once)
+    }
+
+    fn defaults_of<P: HasDefaulter>(&self, object: &Value) -> Result<Value, Vec<FieldError>> {
+        let review = self.review(None, object);
+        let grants = self.grants::<P>(object);
+        let completed = self.granted(&grants, || {
+            dispatch::optional::apply_defaults::<P>(&review, &self.cluster())
+        })?;
+        Ok(serde_json::from_str(&completed).expect("serde_json has written it"))
+    }
+
+    /// Asks whether an object may be created, and gets the warnings or what is wrong with its fields.
+    ///
+    /// # Panics
+    ///
+    /// As [`reconcile`](Self::reconcile).
+    pub fn validate<P: HasValidator>(&self, object: Value) -> Result<Vec<String>, Vec<FieldError>> {
+        self.validate_review::<P>(None, &object)
+    }
+
+    /// As [`validate`](Self::validate), when the object becomes another.
+    pub fn validate_update<P: HasValidator>(&self, old: Value, object: Value) -> Result<Vec<String>, Vec<FieldError>> {
+        self.validate_review::<P>(Some(&old), &object)
+    }
+
+    fn validate_review<P: HasValidator>(
+        &self,
+        old: Option<&Value>,
+        object: &Value,
+    ) -> Result<Vec<String>, Vec<FieldError>> {
+        let review = self.review(old, object);
+        let grants = self.grants::<P>(object);
+        self.granted(&grants, || dispatch::optional::validate::<P>(&review, &self.cluster()))
+    }
+
+    /// Turns an object into another version.
+    pub fn convert<P: HasConverter>(&self, object: Value, api_version: &str) -> Result<Value, String> {
+        let converted = dispatch::optional::convert::<P>(&object.to_string(), api_version, &self.cluster())?;
+        Ok(serde_json::from_str(&converted).expect("serde_json has written it"))
+    }
+
+    fn review(&self, old: Option<&Value>, object: &Value) -> admission::Review {
+        let ((group, version, kind), _, _) = key_of(object);
+        admission::Review {
+            operation: match old {
+                None => admission::Operation::Create,
+                Some(_) => admission::Operation::Update,
+            },
+            kind: types::Kind { group, version, kind },
+            object: Some(object.to_string()),
+            old: old.map(ToString::to_string),
+            config: self.configuration(),
+            username: "somebody".to_owned(),
+            groups: Vec::new(),
+            dry_run: false,
+            extensions: "{}".to_owned(),
+        }
+    }
+}
