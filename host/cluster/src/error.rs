@@ -84,6 +84,24 @@ impl RequestError {
         }
     }
 
+    /// The fields that other managers hold, where an apply without force met them: the manager and the field, both in
+    /// the server's words.
+    pub fn held_by_others(&self) -> Vec<(String, String)> {
+        let Self::Answered(status) = self else {
+            return Vec::new();
+        };
+        let causes = status.details.iter().flat_map(|details| &details.causes);
+        causes
+            .filter(|cause| cause.reason == "FieldManagerConflict")
+            .map(|cause| {
+                // As in `conflict with "kubectl-edit" using v1 at 2026-01-01T00:00:00Z`: the time would make each
+                // message a new one.
+                let manager = cause.message.split('"').nth(1).unwrap_or(&cause.message);
+                (manager.to_owned(), cause.field.clone())
+            })
+            .collect()
+    }
+
     /// Whether the object, or its kind, is not there.
     pub fn is_not_found(&self) -> bool {
         self.code() == Some(404)
@@ -157,6 +175,18 @@ mod tests {
             assert_eq!((failure.blame, failure.retry), (Blame::Guest, Retry::Change));
             assert!(failure.message.contains("Deployment a/b"));
         }
+    }
+
+    #[test]
+    fn who_holds_a_field_is_named_without_when() {
+        let status: Status = serde_json::from_value(serde_json::json!({
+            "code": 409, "reason": "Conflict", "details": {"causes": [
+                {"reason": "FieldManagerConflict", "field": ".data.80",
+                 "message": "conflict with \"kubectl-edit\" using v1 at 2026-01-01T00:00:00Z"},
+                {"reason": "Other", "field": ".x", "message": "y"}]}}))
+        .unwrap();
+        let held = RequestError::Answered(Box::new(status)).held_by_others();
+        assert_eq!(held, [("kubectl-edit".to_owned(), ".data.80".to_owned())]);
     }
 
     #[test]

@@ -1,7 +1,8 @@
 //! The only house that knows kube: how the host sees a cluster and changes it.
 //!
 //! [`discovery`] says what is served, [`watch`] lists and watches a kind into [`object::Stored`] objects, [`store`]
-//! keeps them, [`mod@write`] applies and deletes, [`events`] tells, [`install`] brings CRDs.
+//! keeps them, [`mod@write`] applies and deletes, [`openapi`] says how values are merged, [`events`] tells, [`install`]
+//! brings CRDs.
 #![forbid(unsafe_code)]
 
 pub mod connect;
@@ -10,6 +11,7 @@ pub mod error;
 pub mod events;
 pub mod install;
 pub mod object;
+pub mod openapi;
 pub mod store;
 pub mod watch;
 pub mod write;

@@ -25,7 +25,7 @@ pub struct FieldSet {
 
 /// One step of the tree.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Element {
+pub(crate) enum Element {
     /// A member of an object.
     Field(String),
     /// An item of a map list, by its key fields.
@@ -98,6 +98,11 @@ impl Serialize for FieldSet {
 }
 
 impl FieldSet {
+    /// What is below, step by step.
+    pub(crate) fn children(&self) -> &[(Element, Self)] {
+        &self.children
+    }
+
     fn is_leaf(&self) -> bool {
         self.children.is_empty()
     }

@@ -13,6 +13,7 @@ pub mod failure;
 pub mod fields;
 pub mod grants;
 pub mod key;
+pub mod ledger;
 pub mod limits;
 pub mod manifest;
 pub mod path;
@@ -20,6 +21,7 @@ pub mod path;
 mod schema;
 pub mod selector;
 pub mod status;
+pub mod types;
 
 pub use failure::{Blame, Failure, Retry};
 pub use key::{Key, Kind, Name};
