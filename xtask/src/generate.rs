@@ -6,8 +6,11 @@ use anyhow::{Context as _, Result, ensure};
 use crate::cargo;
 
 /// The tests that compare a generated file with what the code gives: package, and part of the test's name.
-const GENERATED: [(&str, &str); 3] = [
+const GENERATED: [(&str, &str); 6] = [
     ("app-service", "crd::"),
+    ("ecs-binding", "generated::"),
+    ("service-ingress", "generated::"),
+    ("stream-ingress", "generated::"),
     ("pilothouse-core", "schema::"),
     ("pilothouse-crds", "crd_file"),
 ];

@@ -2,13 +2,9 @@
 //!
 //! It is made by a test and nowhere else, so nothing that makes schemas is in the component.
 
-use std::path::PathBuf;
-use std::{env, fs};
-
 use kube::CustomResourceExt;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 
 use crate::resource::Definition;
 
@@ -85,47 +81,7 @@ pub struct AppServiceCondition {
     type_: String,
 }
 
-/// The text of the definition, as it is kept.
-fn generated() -> String {
-    let mut definition = serde_json::to_value(Definition::crd()).expect("a definition is JSON");
-    let schema = definition
-        .pointer_mut("/spec/versions/0/schema/openAPIV3Schema")
-        .expect("the version has a schema");
-    // The name of the Rust type, which means nothing to users.
-    schema.as_object_mut().expect("a schema is an object").remove("title");
-    write_whole_numbers(&mut definition);
-    let yaml = serde_saphyr::to_string(&definition).expect("a definition is YAML");
-    format!(
-        "# Generated from src/resource.rs and src/crd.rs: `UPDATE=1 cargo test -p app-service crd` writes it anew.\n{yaml}"
-    )
-}
-
-/// The bounds of numbers are floats in Rust, and would be written as `65535.0`.
-fn write_whole_numbers(value: &mut Value) {
-    match value {
-        Value::Array(items) => items.iter_mut().for_each(write_whole_numbers),
-        Value::Object(members) => members.values_mut().for_each(write_whole_numbers),
-        Value::Number(number) => {
-            if let Some(whole) = number.as_f64().and_then(|float| format!("{float}").parse::<i64>().ok()) {
-                *value = whole.into();
-            }
-        }
-        Value::Null | Value::Bool(_) | Value::String(_) => {}
-    }
-}
-
 #[test]
 fn the_definition_that_is_kept_is_the_one_that_the_types_give() {
-    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("crds/appservices.kosmos.io.yaml");
-    let generated = generated();
-    if env::var_os("UPDATE").is_some() {
-        fs::write(&path, generated).expect("the definition can be written");
-        return;
-    }
-    let kept = fs::read_to_string(&path).unwrap_or_default();
-    assert!(
-        kept == generated,
-        "{} is stale: run `UPDATE=1 cargo test -p app-service crd`",
-        path.display()
-    );
+    pilothouse_definitions::keep_definition(env!("CARGO_MANIFEST_DIR"), &Definition::crd());
 }

@@ -38,6 +38,7 @@ impl Resource for AppService {
         shortname = "aps",
         namespaced,
         status = "crate::crd::AppServiceStatus",
+        validation = Rule::new("self.metadata.name.size() <= 63 && self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$')").message("metadata.name is the name of the container and of the Service too: at most 63 characters a-z, 0-9 and '-', beginning with a letter and ending with a letter or digit"),
         scale(spec_replicas_path = ".spec.size", status_replicas_path = ".status.replicas"),
         printcolumn(name = "Size", type_ = "integer", json_path = ".spec.size"),
         printcolumn(name = "Image", type_ = "string", json_path = ".spec.image"),
@@ -55,7 +56,7 @@ pub struct AppServiceSpec {
     #[cfg_attr(test, schemars(range(min = 0)))]
     pub size: i32,
     /// The container image, for example `nginx:1.7.9`.
-    #[cfg_attr(test, schemars(length(min = 1)))]
+    #[cfg_attr(test, schemars(length(min = 1, max = 1024), regex(pattern = r"^\S+$")))]
     pub image: String,
     /// The ports of the Service, as in its own spec. Without ports there is no Service.
     #[serde(default)]
@@ -64,7 +65,21 @@ pub struct AppServiceSpec {
         schemars(
             with = "Vec<ServicePort>",
             default,
-            extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["port", "protocol"])
+            length(max = 200),
+            extend(
+                "x-kubernetes-list-type" = "map",
+                "x-kubernetes-list-map-keys" = ["port", "protocol"],
+                "x-kubernetes-validations" = [
+                    {
+                        "rule": "self.size() < 2 || self.all(port, has(port.name) && port.name != '')",
+                        "message": "with more than one port, each needs a name",
+                    },
+                    {
+                        "rule": "self.all(port, !has(port.name) || self.exists_one(other, has(other.name) && other.name == port.name))",
+                        "message": "give each port a name of its own",
+                    },
+                ]
+            )
         )
     )]
     pub ports: Option<Vec<ServicePort>>,
@@ -77,7 +92,14 @@ pub struct AppServiceSpec {
 pub struct ServicePort {
     /// The name of the port, a DNS label. Needed when there is more than one port.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(test, schemars(with = "String"))]
+    #[cfg_attr(
+        test,
+        schemars(
+            with = "String",
+            length(max = 63),
+            regex(pattern = r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?)?$")
+        )
+    )]
     pub name: Option<String>,
     /// The number under which the Service offers the port.
     #[cfg_attr(test, schemars(with = "i32", range(min = 1, max = 65535)))]
@@ -97,7 +119,14 @@ pub struct ServicePort {
     pub protocol: Option<Protocol>,
     /// The application protocol: a hint for implementations that know it, for example `http` or `kubernetes.io/h2c`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(test, schemars(with = "String"))]
+    #[cfg_attr(
+        test,
+        schemars(
+            with = "String",
+            length(max = 316),
+            regex(pattern = r"^(([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?$")
+        )
+    )]
     pub app_protocol: Option<String>,
 }
 
@@ -192,6 +221,13 @@ impl schemars::JsonSchema for IntOrString {
     }
 
     fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
-        schemars::json_schema!({"x-kubernetes-int-or-string": true})
+        // Bounds hold for numbers only, the others for names only; 0 and the empty name are as good as none.
+        schemars::json_schema!({
+            "x-kubernetes-int-or-string": true,
+            "minimum": 0,
+            "maximum": 65535,
+            "maxLength": 15,
+            "pattern": "^(([0-9]+-)*[0-9]*[a-z][a-z0-9]*(-[a-z0-9]+)*)?$",
+        })
     }
 }

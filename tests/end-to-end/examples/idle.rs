@@ -27,7 +27,7 @@ async fn main() -> Outcome<()> {
     let cluster = Cluster::real().await?;
     let program = components::root().join("target").join("release").join("pilothouse");
     let mut host = ProcessHost::new(program, components::folder());
-    let plugins = ["app-service".to_owned()];
+    let plugins = ["app-service".into()];
 
     let begun = cluster.mark()?;
     host.start(&cluster, &plugins).await?;

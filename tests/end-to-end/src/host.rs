@@ -5,7 +5,7 @@ use std::time::Duration;
 use pilothouse_core::Limits;
 use pilothouse_runtime::{Handle, Host, HostOptions, Left, PluginSpec};
 use pilothouse_testkit::cluster::Cluster;
-use pilothouse_testkit::host::{HostError, SteeredHost};
+use pilothouse_testkit::host::{HostError, SteeredHost, SteeredPlugin};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tracing::subscriber::DefaultGuard;
@@ -98,8 +98,15 @@ impl RuntimeHost {
 }
 
 impl SteeredHost for RuntimeHost {
-    async fn start(&mut self, cluster: &Cluster, plugins: &[String]) -> Result<(), HostError> {
-        let specs = plugins.iter().map(|name| self.spec(name)).collect::<Result<_, _>>()?;
+    async fn start(&mut self, cluster: &Cluster, plugins: &[SteeredPlugin]) -> Result<(), HostError> {
+        let configured = |SteeredPlugin { name, configuration }: &SteeredPlugin| {
+            let spec = self.spec(name)?;
+            Ok::<_, HostError>(PluginSpec {
+                config: configuration.clone(),
+                ..spec
+            })
+        };
+        let specs = plugins.iter().map(configured).collect::<Result<_, _>>()?;
         self.start_with(cluster, specs).await
     }
 

@@ -3,12 +3,16 @@
 
 use std::{
     error::Error,
+    fs,
     future::Future,
     path::{Path, PathBuf},
     time::{Duration, Instant},
 };
 
 use rustix::process::Signal;
+use serde::Deserialize;
+use serde_json::Value;
+use tempfile::TempDir;
 use thiserror::Error;
 
 use crate::{cluster::Cluster, supervisor::Supervisor};
@@ -28,10 +32,59 @@ const PANIC_MARK: &str = "panicked at";
 /// Any error of a host.
 pub type HostError = Box<dyn Error + Send + Sync>;
 
+/// A plugin that a host is to run. A file has its name, or its name and configuration.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(from = "WrittenPlugin")]
+pub struct SteeredPlugin {
+    /// The name of its component.
+    pub name: String,
+    /// Its configuration; absent: the plugin's defaults.
+    pub configuration: Option<Value>,
+}
+
+#[derive(Deserialize)]
+#[serde(
+    untagged,
+    deny_unknown_fields,
+    expecting = "give the plugin's name, or its `name` and `configuration`"
+)]
+enum WrittenPlugin {
+    Name(String),
+    Whole { name: String, configuration: Value },
+}
+
+impl From<WrittenPlugin> for SteeredPlugin {
+    fn from(written: WrittenPlugin) -> Self {
+        match written {
+            WrittenPlugin::Name(name) => Self {
+                name,
+                configuration: None,
+            },
+            WrittenPlugin::Whole { name, configuration } => Self {
+                name,
+                configuration: Some(configuration),
+            },
+        }
+    }
+}
+
+impl From<&str> for SteeredPlugin {
+    fn from(name: &str) -> Self {
+        Self {
+            name: name.to_owned(),
+            configuration: None,
+        }
+    }
+}
+
 /// A host that scenarios start, stop and make look again.
 pub trait SteeredHost: Send {
-    /// Starts the host with the plugins of a scenario, by the names of their components.
-    fn start(&mut self, cluster: &Cluster, plugins: &[String]) -> impl Future<Output = Result<(), HostError>> + Send;
+    /// Starts the host with the plugins of a scenario.
+    fn start(
+        &mut self,
+        cluster: &Cluster,
+        plugins: &[SteeredPlugin],
+    ) -> impl Future<Output = Result<(), HostError>> + Send;
 
     /// Makes the host look at every object again, as its periodic resync does.
     fn resync(&mut self) -> impl Future<Output = Result<(), HostError>> + Send;
@@ -60,6 +113,8 @@ pub struct ProcessHost {
     plugins: PathBuf,
     arguments: Vec<String>,
     running: Option<Supervisor>,
+    /// The files with the plugins' configurations, while it runs.
+    configurations: Option<TempDir>,
     /// Of the run before, once stopped.
     last_log: String,
 }
@@ -95,6 +150,7 @@ impl ProcessHost {
             plugins: plugins.into(),
             arguments: Vec::new(),
             running: None,
+            configurations: None,
             last_log: String::new(),
         }
     }
@@ -111,15 +167,25 @@ impl ProcessHost {
         self.running.as_ref()?.process_id(Self::NAME)
     }
 
-    fn command_line(&self, kubeconfig: &Path, plugins: &[String]) -> Result<Vec<String>, ProcessHostError> {
+    fn command_line(
+        &self,
+        kubeconfig: &Path,
+        plugins: &[SteeredPlugin],
+        configurations: &Path,
+    ) -> Result<Vec<String>, ProcessHostError> {
         let mut arguments = vec!["run".to_owned()];
-        for plugin in plugins {
+        for SteeredPlugin { name, configuration } in plugins {
             // The process has another working directory.
-            let path = std::path::absolute(self.plugins.join(format!("{plugin}.wasm")))?;
+            let path = std::path::absolute(self.plugins.join(format!("{name}.wasm")))?;
             if !path.is_file() {
                 return Err(ProcessHostError::NoPlugin(path));
             }
             arguments.extend(["--plugin".to_owned(), path.display().to_string()]);
+            if let Some(configuration) = configuration {
+                let file = configurations.join(format!("{name}.json"));
+                fs::write(&file, configuration.to_string())?;
+                arguments.extend(["--config".to_owned(), format!("{name}={}", file.display())]);
+            }
         }
         arguments.extend(["--kubeconfig".to_owned(), kubeconfig.display().to_string()]);
         arguments.push("--install-crds".to_owned());
@@ -130,7 +196,7 @@ impl ProcessHost {
 }
 
 impl SteeredHost for ProcessHost {
-    async fn start(&mut self, cluster: &Cluster, plugins: &[String]) -> Result<(), HostError> {
+    async fn start(&mut self, cluster: &Cluster, plugins: &[SteeredPlugin]) -> Result<(), HostError> {
         if self.running.is_some() {
             return Err(ProcessHostError::Running.into());
         }
@@ -138,11 +204,15 @@ impl SteeredHost for ProcessHost {
         if !program.is_file() {
             return Err(ProcessHostError::NoProgram(program).into());
         }
-        let arguments = self.command_line(&cluster.host_kubeconfig()?, plugins)?;
+        let configurations = tempfile::Builder::new()
+            .prefix("pilothouse-configurations-")
+            .tempdir()?;
+        let arguments = self.command_line(&cluster.host_kubeconfig()?, plugins, configurations.path())?;
         let folder = tempfile::Builder::new().prefix("pilothouse-host-").tempdir()?.keep();
         let mut supervisor = Supervisor::new(folder)?;
         supervisor.spawn(Self::NAME, &program, &arguments)?;
         self.running = Some(supervisor);
+        self.configurations = Some(configurations);
         Ok(())
     }
 
@@ -182,6 +252,7 @@ impl SteeredHost for ProcessHost {
                 .map(|line| format!("it panicked: {line}")),
         );
         self.last_log = supervisor.tail(Self::NAME);
+        self.configurations = None;
         Ok(left)
     }
 

@@ -21,7 +21,7 @@
 //!           matches: {spec: {replicas: 2}}
 //! ```
 //!
-//! Each step has one action and, where it helps, a name. `$NAMESPACE` stands for the scenario's namespace, and `$NAME`
+//! Each step has one action and, where it helps, a name, and may be taken for each of several numbers (`forEach`). `$NAMESPACE` stands for the scenario's namespace, and `$NAME`
 //! for what a `remember` step has called `NAME`; `$$` is a dollar sign. Objects without a namespace are in `$NAMESPACE`
 //! (or in none, where their kind has no namespaces). How `matches` compares is told in [`super::matching`].
 
@@ -36,6 +36,7 @@ use serde_saphyr::Spanned;
 use thiserror::Error;
 
 use super::form::{Action, Apply, Create, Delete, Expect, ExpectWrites, HostAction, Patch, Remember, Wait};
+use crate::host::SteeredPlugin;
 
 /// A story that both clusters must agree on.
 #[derive(Debug, Clone)]
@@ -46,8 +47,8 @@ pub struct Scenario {
     pub file: PathBuf,
     /// One sentence.
     pub about: String,
-    /// The plugins that the host must be running, by the names of their components.
-    pub plugins: Vec<String>,
+    /// The plugins that the host must be running; variables in their configurations are not put in yet.
+    pub plugins: Vec<SteeredPlugin>,
     /// What is done, in order.
     pub steps: Vec<Step>,
 }
@@ -62,7 +63,22 @@ pub struct Step {
     pub line: u64,
     /// What it is about.
     pub name: Option<String>,
+    /// How often it is taken; once when absent.
+    pub(super) for_each: Option<ForEach>,
     pub(super) raw: Value,
+}
+
+/// `forEach`: the step is taken once for each whole number, in order.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ForEach {
+    /// `$NAME` is the number.
+    #[serde(rename = "as")]
+    pub(super) name: String,
+    /// The first.
+    pub(super) from: u64,
+    /// The last.
+    pub(super) to: u64,
 }
 
 /// Why a file is no scenario.
@@ -154,16 +170,22 @@ impl Scenario {
         let mut steps = Vec::with_capacity(document.steps.len());
         for (index, step) in document.steps.into_iter().enumerate() {
             let (number, line, raw) = (index + 1, step.referenced.line(), step.value);
-            let (name, _) = parse_step(&raw).map_err(|reason| ScenarioFileError::Step {
+            let form = parse_step(&raw).map_err(|reason| ScenarioFileError::Step {
                 file: file.to_owned(),
                 line,
                 number,
                 reason,
             })?;
+            let StepForm {
+                name,
+                for_each,
+                action: _,
+            } = form;
             steps.push(Step {
                 number,
                 line,
                 name,
+                for_each,
                 raw,
             });
         }
@@ -177,10 +199,17 @@ impl Scenario {
     }
 }
 
-/// The name and the action of a step whose variables have been put in.
-pub(super) fn parse_step(raw: &Value) -> Result<(Option<String>, Action), String> {
+/// What a step says.
+pub(super) struct StepForm {
+    name: Option<String>,
+    for_each: Option<ForEach>,
+    pub(super) action: Action,
+}
+
+/// Reads a step; for its action to be taken, its variables must have been put in.
+pub(super) fn parse_step(raw: &Value) -> Result<StepForm, String> {
     let step: StepDocument = serde_json::from_value(raw.clone()).map_err(|error| error.to_string())?;
-    step.action()
+    step.form()
 }
 
 impl fmt::Display for Step {
@@ -194,7 +223,7 @@ impl fmt::Display for Step {
 #[serde(deny_unknown_fields)]
 struct Document {
     about: String,
-    plugins: Vec<String>,
+    plugins: Vec<SteeredPlugin>,
     steps: Vec<Spanned<Value>>,
 }
 
@@ -203,6 +232,7 @@ struct Document {
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 struct StepDocument {
     name: Option<String>,
+    for_each: Option<ForEach>,
     apply: Option<Apply>,
     create: Option<Create>,
     patch: Option<Patch>,
@@ -216,9 +246,10 @@ struct StepDocument {
 }
 
 impl StepDocument {
-    fn action(self) -> Result<(Option<String>, Action), String> {
+    fn form(self) -> Result<StepForm, String> {
         let Self {
             name,
+            for_each,
             apply,
             create,
             patch,
@@ -250,8 +281,11 @@ impl StepDocument {
         if actions.next().is_some() {
             return Err("it has more than one action: make a step of each".to_owned());
         }
+        if for_each.as_ref().is_some_and(|numbers| numbers.from > numbers.to) {
+            return Err("its forEach has no numbers, so nothing would be done".to_owned());
+        }
         action.validate()?;
-        Ok((name, action))
+        Ok(StepForm { name, for_each, action })
     }
 }
 
@@ -299,7 +333,30 @@ mod tests {
     }
 
     #[test]
+    fn a_plugin_is_a_name_or_a_name_and_a_configuration() {
+        let plugins = |list: &str| {
+            let text = format!("about: a test\nplugins: {list}\nsteps: [{{note: a}}]");
+            Scenario::parse(Path::new("a/story.yaml"), &text).map(|scenario| scenario.plugins)
+        };
+        let configured = SteeredPlugin {
+            name: "other".to_owned(),
+            configuration: Some(serde_json::json!({"namespace": "$NAMESPACE"})),
+        };
+        assert_eq!(
+            plugins("[x, {name: other, configuration: {namespace: $NAMESPACE}}]").unwrap(),
+            [SteeredPlugin::from("x"), configured]
+        );
+        let refused = plugins("[{name: other, config: {}}]").unwrap_err().to_string();
+        assert!(refused.contains("its `name` and `configuration`"), "{refused}");
+    }
+
+    #[test]
     fn what_could_never_fail_is_refused() {
+        assert!(
+            parse("  - {note: a, forEach: {as: PORT, from: 2, to: 1}}\n")
+                .unwrap_err()
+                .contains("nothing would be done")
+        );
         assert!(
             parse("  - wait: {until: []}\n")
                 .unwrap_err()

@@ -257,6 +257,9 @@ pub struct ExpectWrites {
     pub at_most: usize,
     /// What is done to the host; absent: nothing.
     pub after: Option<Trigger>,
+    /// The plurals of the kinds of which writes are counted; none: all.
+    #[serde(default)]
+    pub resources: Vec<String>,
     /// For how long is counted at least.
     #[serde(default, deserialize_with = "duration")]
     pub during: Duration,
@@ -270,6 +273,8 @@ pub enum Trigger {
     Resync,
     /// The host is stopped and started.
     Restart,
+    /// The host, which was stopped, is started.
+    Start,
 }
 
 impl Action {

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use super::form::{ExpectWrites, Trigger};
 use crate::{
     cluster::{Cluster, ClusterError, Mark},
-    host::{HostError, SteeredHost},
+    host::{HostError, SteeredHost, SteeredPlugin},
     requests::Request,
 };
 
@@ -72,7 +72,7 @@ pub enum QuietError {
 pub(super) struct Running<'run, H> {
     pub(super) cluster: &'run Cluster,
     pub(super) host: &'run mut H,
-    pub(super) plugins: &'run [String],
+    pub(super) plugins: &'run [SteeredPlugin],
     /// Before it was started.
     pub(super) since: Mark,
 }
@@ -99,6 +99,15 @@ pub(super) async fn settle<H: SteeredHost>(cluster: &Cluster, host: &mut H) -> R
 
 /// Stops the host and starts it again; returns when it watches what it watched before and has settled.
 pub(super) async fn restart<H: SteeredHost>(running: Running<'_, H>) -> Result<(), QuietError> {
+    let left = running.host.stop().await.map_err(QuietError::Host)?;
+    if !left.is_empty() {
+        return Err(QuietError::Left(left));
+    }
+    start(running).await
+}
+
+/// Starts the host, which was stopped; returns when it watches what it watched before and has settled.
+async fn start<H: SteeredHost>(running: Running<'_, H>) -> Result<(), QuietError> {
     let Running {
         cluster,
         host,
@@ -106,10 +115,6 @@ pub(super) async fn restart<H: SteeredHost>(running: Running<'_, H>) -> Result<(
         since,
     } = running;
     let watched = watched(&cluster.requests_since(since)?);
-    let left = host.stop().await.map_err(QuietError::Host)?;
-    if !left.is_empty() {
-        return Err(QuietError::Left(left));
-    }
     let mark = cluster.mark()?;
     host.start(cluster, plugins).await.map_err(QuietError::Host)?;
     let begun = Instant::now();
@@ -139,11 +144,21 @@ pub(super) async fn expect_writes<H: SteeredHost>(
         plugins,
         since,
     } = running;
-    if expect.after.is_some() {
+    if matches!(expect.after, Some(Trigger::Resync | Trigger::Restart)) {
         settle(cluster, host).await?;
     }
     let (mark, begun) = (cluster.mark()?, Instant::now());
     let after = match expect.after {
+        Some(Trigger::Start) => {
+            start(Running {
+                cluster,
+                host,
+                plugins,
+                since,
+            })
+            .await?;
+            "after its start"
+        }
         Some(Trigger::Restart) => {
             restart(Running {
                 cluster,
@@ -165,9 +180,11 @@ pub(super) async fn expect_writes<H: SteeredHost>(
         alive(host)?;
         tokio::time::sleep(LOOK_INTERVAL).await;
     }
+    let counts = |resource: &String| expect.resources.is_empty() || expect.resources.contains(resource);
     let writes: Vec<Request> = host_requests(cluster, mark)?
         .into_iter()
-        .filter(|request| request.is_write() && (request.namespace.is_empty() || request.namespace == namespace))
+        .filter(|request| request.is_write() && counts(&request.resource))
+        .filter(|request| request.namespace.is_empty() || request.namespace == namespace)
         .collect();
     if writes.len() > expect.at_most {
         return Err(QuietError::Writes {

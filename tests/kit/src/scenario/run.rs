@@ -13,8 +13,8 @@ use tokio::time::Instant;
 use super::{
     checks::{describe, unmet},
     failure::{ScenarioError, StepError},
-    file::{Scenario, Step, parse_step},
-    form::{Action, Check, HostAction, Propagation, Reference},
+    file::{ForEach, Scenario, Step, parse_step},
+    form::{Action, Check, HostAction, Propagation, Reference, Trigger},
     objects::{Objects, Write, words},
     path::Path,
     quiet,
@@ -22,7 +22,7 @@ use super::{
 };
 use crate::{
     cluster::{Cluster, Mark},
-    host::SteeredHost,
+    host::{SteeredHost, SteeredPlugin},
 };
 
 /// How long to pause between two looks at an object.
@@ -64,7 +64,8 @@ pub async fn run<H: SteeredHost>(scenario: &Scenario, cluster: &Cluster, host: &
 struct Story<'run, H> {
     cluster: &'run Cluster,
     host: &'run mut H,
-    plugins: &'run [String],
+    /// With the variables in their configurations put in.
+    plugins: Vec<SteeredPlugin>,
     namespace: String,
     objects: Objects,
     variables: Variables,
@@ -91,10 +92,14 @@ impl<'run, H: SteeredHost> Story<'run, H> {
         variables
             .set("NAMESPACE", Value::from(namespace.clone()))
             .map_err(StepError::Wording)?;
+        let mut plugins = scenario.plugins.clone();
+        for configuration in plugins.iter_mut().filter_map(|plugin| plugin.configuration.as_mut()) {
+            *configuration = variables.substitute(configuration).map_err(StepError::Wording)?;
+        }
         let mut story = Self {
             cluster,
             host,
-            plugins: &scenario.plugins,
+            plugins,
             namespace,
             objects,
             variables,
@@ -143,8 +148,21 @@ impl<'run, H: SteeredHost> Story<'run, H> {
     }
 
     async fn take(&mut self, step: &Step) -> Result<(), StepError> {
+        let Some(ForEach { name, from, to }) = &step.for_each else {
+            return self.take_once(step).await;
+        };
+        for number in *from..=*to {
+            self.variables
+                .set(name, Value::from(number))
+                .map_err(StepError::Wording)?;
+            self.take_once(step).await?;
+        }
+        Ok(())
+    }
+
+    async fn take_once(&mut self, step: &Step) -> Result<(), StepError> {
         let raw = self.variables.substitute(&step.raw).map_err(StepError::Wording)?;
-        let (_, action) = parse_step(&raw).map_err(StepError::Wording)?;
+        let action = parse_step(&raw).map_err(StepError::Wording)?.action;
         match action {
             Action::Note(_) => Ok(()),
             Action::Apply(apply) => {
@@ -204,6 +222,7 @@ impl<'run, H: SteeredHost> Story<'run, H> {
             Action::Host(action) => self.steer(action).await,
             Action::ExpectWrites(expect) => {
                 let namespace = self.namespace.clone();
+                self.started |= expect.after == Some(Trigger::Start);
                 Ok(quiet::expect_writes(self.running(), &namespace, &expect).await?)
             }
         }
@@ -319,14 +338,14 @@ impl<'run, H: SteeredHost> Story<'run, H> {
         quiet::Running {
             cluster: self.cluster,
             host: self.host,
-            plugins: self.plugins,
+            plugins: &self.plugins,
             since: self.since,
         }
     }
 
     async fn start(&mut self) -> Result<(), StepError> {
         self.host
-            .start(self.cluster, self.plugins)
+            .start(self.cluster, &self.plugins)
             .await
             .map_err(StepError::Host)?;
         self.started = true;

@@ -11,7 +11,7 @@ use kube::{
 };
 use pilothouse_testkit::{
     cluster::Cluster,
-    host::{HostError, SteeredHost},
+    host::{HostError, SteeredHost, SteeredPlugin},
 };
 use serde_json::json;
 use tokio::{
@@ -49,7 +49,7 @@ impl Mirror {
 }
 
 impl SteeredHost for Mirror {
-    async fn start(&mut self, cluster: &Cluster, _: &[String]) -> Result<(), HostError> {
+    async fn start(&mut self, cluster: &Cluster, _: &[SteeredPlugin]) -> Result<(), HostError> {
         let client = cluster.host_client().await?;
         let (resync, resyncs) = mpsc::channel(1);
         let worker = Worker {

@@ -1,9 +1,10 @@
 //! Owns `x-kubernetes-validations`: the CEL rules of a schema, evaluated over an object and what it was before.
 //!
-//! The language is that of the `cel` crate. Functions that Kubernetes adds and the crate does not know (quantities, URLs, IP
-//! addresses) make a rule count as kept: the simulated server then accepts what a real one may refuse.
+//! The language is that of the `cel` crate, with `isIP`. Other functions that Kubernetes adds and the crate does not know
+//! (quantities, URLs) make a rule count as kept: the simulated server then accepts what a real one may refuse.
 
 use std::collections::HashMap;
+use std::net::IpAddr;
 use std::sync::{Arc, LazyLock};
 
 use cel::objects::{Key, Map};
@@ -99,6 +100,9 @@ fn evaluate(rule: &Rule, value: &Value, old: Option<&Value>, path: &str) -> Opti
 fn run(text: &str, value: &Value, old: Option<&Value>) -> Option<Result<cel::Value, ExecutionError>> {
     let program = compiled(text)?;
     let mut context = Context::default();
+    context
+        .add_function("isIP", |text: Arc<String>| is_ip(&text))
+        .expect("the crate has no function of this name");
     context.add_variable_from_value("self", convert(value));
     if let Some(old) = old {
         context.add_variable_from_value("oldSelf", convert(old));
@@ -106,6 +110,15 @@ fn run(text: &str, value: &Value, old: Option<&Value>) -> Option<Result<cel::Val
     match program.execute(&context) {
         Err(ExecutionError::UndeclaredReference(_) | ExecutionError::NoSuchOverload { .. }) => None,
         result => Some(result),
+    }
+}
+
+/// As the server has it: an IPv4 address within an IPv6 one is none, and no address has a zone.
+fn is_ip(text: &str) -> bool {
+    match text.parse() {
+        Ok(IpAddr::V4(_)) => true,
+        Ok(IpAddr::V6(address)) => address.to_ipv4_mapped().is_none(),
+        Err(_) => false,
     }
 }
 
@@ -192,6 +205,24 @@ mod tests {
                 "spec.list: Forbidden: failed rule: !has(self.list) || self.list.all(x, x > 0)",
             ]
         );
+    }
+
+    #[test]
+    fn addresses_are_told_from_other_texts() {
+        let rules = json!([{"rule": "self.list.all(text, isIP(text))", "message": "no address"}]);
+        let refused = |text: &str| !messages(&rules, &json!({"spec": {"list": [text]}}), None).is_empty();
+        assert!(!refused("192.168.0.1") && !refused("fd00::1"));
+        for text in [
+            "",
+            "192.168.0",
+            "192.168.0.01",
+            "192.168.0.1/24",
+            "::ffff:1.2.3.4",
+            "fe80::1%eth0",
+            "node-1",
+        ] {
+            assert!(refused(text), "{text}");
+        }
     }
 
     #[test]

@@ -1,0 +1,363 @@
+//! Which port a StreamIngress gets, and why it gets none: row by row.
+
+use pilothouse_plugin::ConditionStatus;
+use pilothouse_plugin::testing::{Answer, FakeCluster, Ownership, describe};
+use serde_json::{Value, json};
+
+use crate::StreamIngressPlugin;
+
+/// A StreamIngress in `shop` that was made in this second.
+fn stream(name: &str, second: u32, spec: Value) -> Value {
+    json!({
+        "apiVersion": "nginx-stream.jeffthecoder.xyz/v1beta1", "kind": "StreamIngress",
+        "metadata": {
+            "name": name, "namespace": "shop", "uid": format!("uid-of-{name}"),
+            "creationTimestamp": format!("2026-01-01T00:00:{second:02}Z"),
+        },
+        "spec": spec,
+    })
+}
+
+fn postgres() -> Value {
+    stream(
+        "db",
+        5,
+        json!({"listen": 5432, "protocol": "TCP", "upstream": {"service": "postgres", "port": 5433}, "is_service": true}),
+    )
+}
+
+fn service(namespace: &str, name: &str, ports: &Value) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "Service", "metadata": {"name": name, "namespace": namespace},
+        "spec": {"ports": ports},
+    })
+}
+
+fn config_map(namespace: &str, name: &str) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "namespace": namespace},
+        "data": {"9": "by/hand:9"},
+    })
+}
+
+/// An ingress-nginx as its chart makes it, and the Service that `postgres` leads to.
+fn cluster() -> FakeCluster {
+    FakeCluster::new()
+        .with(config_map("ingress-nginx", "tcp-services"))
+        .with(config_map("ingress-nginx", "udp-services"))
+        .with(service(
+            "ingress-nginx",
+            "ingress-nginx-controller",
+            &json!([{"name": "http", "port": 80, "protocol": "TCP"}]),
+        ))
+        .with(service("shop", "postgres", &json!([{"port": 5433, "protocol": "TCP"}])))
+}
+
+fn reconcile(cluster: &FakeCluster, object: Value) -> Answer {
+    cluster.reconcile::<StreamIngressPlugin>(object).unwrap()
+}
+
+/// Status and reason of the condition Accepted, and its message.
+fn accepted(answer: &Answer) -> (ConditionStatus, &str, &str) {
+    let condition = answer.condition("Accepted").expect("it is always said");
+    (condition.status, &condition.reason, &condition.message)
+}
+
+/// Checks that a StreamIngress gets nothing, for this reason and in these words.
+fn assert_refused(cluster: &FakeCluster, object: Value, reason: &str, message: &str) {
+    let answer = reconcile(cluster, object);
+    assert_eq!(accepted(&answer), (ConditionStatus::No, reason, message));
+    assert!(answer.desired.is_empty(), "nothing is written");
+}
+
+#[test]
+fn a_port_is_an_entry_of_the_config_map_and_a_port_of_the_service() {
+    let answer = reconcile(&cluster(), postgres());
+    let config_map = json!({
+        "apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": {"name": "tcp-services", "namespace": "ingress-nginx"},
+        "data": {"5432": "shop/postgres:5433"},
+    });
+    let service = json!({
+        "apiVersion": "v1", "kind": "Service",
+        "metadata": {"name": "ingress-nginx-controller", "namespace": "ingress-nginx"},
+        "spec": {"ports": [{"name": "tcp-5432", "protocol": "TCP", "port": 5432, "targetPort": 5432}]},
+    });
+    assert_eq!(*answer.object("ConfigMap", "tcp-services"), config_map);
+    assert_eq!(*answer.object("Service", "ingress-nginx-controller"), service);
+    assert!(
+        answer
+            .desired
+            .iter()
+            .all(|desired| desired.ownership == Ownership::Contributed)
+    );
+    let message = "TCP 5432 leads to shop/postgres:5433";
+    assert_eq!(accepted(&answer), (ConditionStatus::Yes, "Accepted", message));
+}
+
+#[test]
+fn a_udp_port_goes_to_the_other_config_map() {
+    let dns = stream(
+        "dns",
+        0,
+        json!({"listen": 53, "protocol": "UDP", "upstream": {"namespace": "kube-system", "service": "dns", "port": 53}}),
+    );
+    let ports = json!([{"port": 53, "protocol": "UDP"}, {"port": 53, "protocol": "TCP"}]);
+    let answer = reconcile(&cluster().with(service("kube-system", "dns", &ports)), dns);
+    assert_eq!(
+        answer.object("ConfigMap", "udp-services")["data"],
+        json!({"53": "kube-system/dns:53"})
+    );
+    assert_eq!(
+        answer.object("Service", "ingress-nginx-controller")["spec"]["ports"],
+        json!([{"name": "udp-53", "protocol": "UDP", "port": 53, "targetPort": 53}])
+    );
+}
+
+#[test]
+fn what_may_be_left_out_has_its_default() {
+    let answer = reconcile(
+        &cluster(),
+        stream(
+            "db",
+            0,
+            json!({"listen": 1, "upstream": {"service": "postgres", "port": 5433}}),
+        ),
+    );
+    assert_eq!(
+        answer.object("ConfigMap", "tcp-services")["data"],
+        json!({"1": "shop/postgres:5433"})
+    );
+    let missing = stream("db", 0, json!({"listen": 1, "upstream": {"service": "no", "port": 1}}));
+    let message = "there is no Service shop/no; correct spec.upstream, or create it";
+    assert_refused(&cluster(), missing, "UpstreamNotFound", message);
+}
+
+#[test]
+fn the_older_one_holds_a_port_and_the_others_say_who() {
+    let held = |by: &str| {
+        format!(
+            "TCP 5432 is held by StreamIngress shop/{by}, which is older; choose another spec.listen, or wait for it to go"
+        )
+    };
+    let rival = |name: &str, second: u32| stream(name, second, postgres()["spec"].clone());
+    let older = cluster().with(postgres()).with(rival("b", 4)).with(rival("c", 3));
+    assert_refused(&older, postgres(), "PortConflict", &held("c"));
+    let younger = cluster().with(postgres()).with(rival("b", 6));
+    assert_eq!(accepted(&reconcile(&younger, postgres())).0, ConditionStatus::Yes);
+    // In the same second, the uid decides: that of `a` comes before that of `db`.
+    let at_once = cluster().with(rival("a", 5)).with(rival("z", 5));
+    assert_refused(&at_once, postgres(), "PortConflict", &held("a"));
+}
+
+#[test]
+fn who_is_going_or_wants_another_port_stands_in_nobodys_way() {
+    let mut going = stream("going", 0, postgres()["spec"].clone());
+    going["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:01:00Z");
+    let other = |name: &str, listen: u16, protocol: &str| {
+        let upstream = json!({"service": "postgres", "port": 5433});
+        stream(
+            name,
+            0,
+            json!({"listen": listen, "protocol": protocol, "upstream": upstream}),
+        )
+    };
+    let cluster = cluster()
+        .with(going)
+        .with(other("number", 5431, "TCP"))
+        .with(other("protocol", 5432, "UDP"))
+        .with(other("odd", 5432, "SCTP"));
+    assert_eq!(accepted(&reconcile(&cluster, postgres())).0, ConditionStatus::Yes);
+}
+
+#[test]
+fn a_holder_whose_upstream_is_missing_keeps_its_port() {
+    let upstream = json!({"service": "gone", "port": 1});
+    let holder = stream(
+        "holder",
+        0,
+        json!({"listen": 5432, "protocol": "TCP", "upstream": upstream}),
+    );
+    let cluster = cluster().with(holder.clone());
+    let message = "there is no Service shop/gone; correct spec.upstream, or create it";
+    assert_refused(&cluster, holder, "UpstreamNotFound", message);
+    let answer = reconcile(&cluster, postgres());
+    assert_eq!(accepted(&answer).1, "PortConflict");
+}
+
+#[test]
+fn an_upstream_without_the_port_in_that_protocol_is_closed() {
+    let message =
+        "Service shop/postgres has no port TCP 5433; correct spec.upstream.port, or add the port to the Service";
+    for ports in [
+        json!([]),
+        json!([{"port": 5432, "protocol": "TCP"}]),
+        json!([{"port": 5433, "protocol": "UDP"}]),
+        json!([{"port": 5433, "protocol": "SCTP"}]),
+    ] {
+        let closed = cluster().with(service("shop", "postgres", &ports));
+        assert_refused(&closed, postgres(), "UpstreamPortClosed", message);
+    }
+    let open = cluster().with(service("shop", "postgres", &json!([{"port": 5433}])));
+    assert_eq!(accepted(&reconcile(&open, postgres())).0, ConditionStatus::Yes);
+}
+
+#[test]
+fn an_upstream_that_is_no_service_is_not_looked_at() {
+    let mut elsewhere = postgres();
+    elsewhere["spec"]["is_service"] = json!(false);
+    elsewhere["spec"]["upstream"] = json!({"namespace": "far", "service": "away", "port": 7});
+    let cluster = cluster();
+    let answer = reconcile(&cluster, elsewhere);
+    assert_eq!(
+        answer.object("ConfigMap", "tcp-services")["data"],
+        json!({"5432": "far/away:7"})
+    );
+    assert!(cluster.reads().iter().all(|read| !read.to_string().contains("away")));
+}
+
+#[test]
+fn without_an_ingress_nginx_nothing_is_written() {
+    let text = |missing: &str| {
+        format!(
+            "there is no {missing}, on which TCP 5432 would be opened; install ingress-nginx, or configure where it is"
+        )
+    };
+    let map = cluster().without("v1", "ConfigMap", Some("ingress-nginx"), "tcp-services");
+    let message = text("ConfigMap ingress-nginx/tcp-services");
+    assert_refused(&map, postgres(), "TargetNotFound", &message);
+    let service = cluster().without("v1", "Service", Some("ingress-nginx"), "ingress-nginx-controller");
+    let message = text("Service ingress-nginx/ingress-nginx-controller");
+    assert_refused(&service, postgres(), "TargetNotFound", &message);
+    let other = cluster().without("v1", "ConfigMap", Some("ingress-nginx"), "udp-services");
+    assert_eq!(accepted(&reconcile(&other, postgres())).0, ConditionStatus::Yes);
+}
+
+#[test]
+fn where_the_ingress_nginx_is_is_the_configurations() {
+    let config = json!({"namespace": "edge", "tcpConfigMap": "tcp", "udpConfigMap": "udp", "service": "nginx"});
+    let cluster = FakeCluster::new()
+        .with(config_map("edge", "tcp"))
+        .with(service("edge", "nginx", &json!([])))
+        .with(service("shop", "postgres", &json!([{"port": 5433}])))
+        .config(config);
+    let answer = reconcile(&cluster, postgres());
+    assert_eq!(answer.objects(), ["ConfigMap tcp", "Service nginx"]);
+    assert!(
+        answer
+            .desired
+            .iter()
+            .all(|desired| desired.object["metadata"]["namespace"] == "edge")
+    );
+}
+
+#[test]
+fn an_answer_depends_on_those_who_want_the_number_and_on_what_it_leads_to() {
+    let cluster = cluster();
+    reconcile(&cluster, postgres());
+    let reads: Vec<_> = cluster.reads().iter().map(ToString::to_string).collect();
+    assert_eq!(
+        reads,
+        [
+            "find nginx-stream.jeffthecoder.xyz/v1beta1 StreamIngress with .spec.listen=5432",
+            "get v1 Service shop/postgres",
+            "get v1 ConfigMap ingress-nginx/tcp-services",
+            "get v1 Service ingress-nginx/ingress-nginx-controller",
+        ]
+    );
+}
+
+#[test]
+fn the_sample_opens_a_port() {
+    let yaml = include_str!("../../../deploy/samples/stream-ingress.yaml");
+    let mut sample: Value = serde_saphyr::from_str(yaml).unwrap();
+    sample["metadata"]["namespace"] = json!("default");
+    let cluster = cluster().with(service("default", "postgres", &json!([{"port": 5432}])));
+    let answer = reconcile(&cluster, sample);
+    assert_eq!(
+        answer.object("ConfigMap", "tcp-services")["data"],
+        json!({"5432": "default/postgres:5432"})
+    );
+}
+
+#[test]
+fn a_spec_of_another_form_is_refused_by_the_name_of_the_field() {
+    for (spec, cause) in [
+        (
+            json!({"upstream": {"service": "a", "port": 1}}),
+            "spec: missing field `listen`",
+        ),
+        (
+            json!({"listen": 0, "upstream": {"service": "a", "port": 1}}),
+            "spec.listen: invalid value: integer `0`, expected a nonzero u16",
+        ),
+        (
+            json!({"listen": 1, "protocol": "tcp", "upstream": {"service": "a", "port": 1}}),
+            "spec.protocol: unknown variant `tcp`, expected `TCP` or `UDP`",
+        ),
+        (
+            json!({"listen": 1, "upstream": {"service": "a"}}),
+            "spec.upstream: missing field `port`",
+        ),
+    ] {
+        let refused = cluster()
+            .reconcile::<StreamIngressPlugin>(stream("db", 0, spec))
+            .unwrap_err();
+        let expected = format!("StreamIngress shop/db cannot be read: {cause}; correct the field");
+        assert_eq!(refused.to_string(), expected);
+    }
+}
+
+#[test]
+fn a_configuration_of_another_form_is_refused_by_the_name_of_the_field() {
+    for (config, message) in [
+        (json!({"configMap": "a"}), "configuration: unknown field `configMap`"),
+        (
+            json!({"tcpConfigMap": ["a"]}),
+            "configuration: tcpConfigMap: invalid type: sequence",
+        ),
+        (json!({"namespace": ""}), "namespace: \"\" is no name"),
+        (json!({"namespace": "a.b"}), "namespace: \"a.b\" is no name"),
+        (json!({"service": "A"}), "service: \"A\" is no name"),
+        (json!({"tcpConfigMap": "a/b"}), "tcpConfigMap: \"a/b\" is no name"),
+        (json!({"udpConfigMap": "-a"}), "udpConfigMap: \"-a\" is no name"),
+        (
+            json!({"udpConfigMap": "tcp-services"}),
+            "udpConfigMap: \"tcp-services\" is the tcpConfigMap too",
+        ),
+    ] {
+        let refused = describe::<StreamIngressPlugin>(Some(&config)).unwrap_err();
+        assert!(refused.starts_with(message), "{config}: {refused}");
+    }
+}
+
+#[test]
+fn the_manifest_reaches_no_further_than_the_configuration() {
+    let manifest = describe::<StreamIngressPlugin>(Some(&json!({"namespace": "edge"}))).unwrap();
+    let stream = json!({"group": "nginx-stream.jeffthecoder.xyz", "version": "v1beta1", "kind": "StreamIngress"});
+    let controller = json!([{
+        "name": "stream-ingress",
+        "kind": stream,
+        "fields": [".spec"],
+        "touches": [
+            {"kind": stream, "access": ["read"], "fields": [".spec.listen", ".spec.protocol"]},
+            {
+                "kind": {"group": "", "version": "v1", "kind": "Service"},
+                "access": ["read", "contributed"],
+                "fields": [".spec.ports[].port", ".spec.ports[].protocol"],
+            },
+            {
+                "kind": {"group": "", "version": "v1", "kind": "ConfigMap"},
+                "access": ["read", "contributed"],
+                "namespaces": ["edge"],
+                "names": ["tcp-services", "udp-services"],
+            },
+        ],
+    }]);
+    assert_eq!(manifest["controllers"], controller);
+    let definition: Value = serde_saphyr::from_str(manifest["crds"][0].as_str().unwrap()).unwrap();
+    assert_eq!(
+        definition["metadata"]["name"],
+        "streamingresses.nginx-stream.jeffthecoder.xyz"
+    );
+}

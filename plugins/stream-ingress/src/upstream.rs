@@ -1,0 +1,62 @@
+//! Owns whether an upstream leads anywhere: the Service is there and has the port, in the same protocol.
+
+use pilothouse_plugin::{Cluster, Failure, Kind, Resource};
+use serde::Deserialize;
+
+use crate::resource::StreamIngress;
+
+/// What is read of a Service.
+#[derive(Debug, Deserialize)]
+pub struct Service {
+    #[serde(default)]
+    spec: ServiceSpec,
+}
+
+#[derive(Debug, Default, Deserialize)]
+struct ServiceSpec {
+    #[serde(default)]
+    ports: Vec<ServicePort>,
+}
+
+#[derive(Debug, Deserialize)]
+struct ServicePort {
+    port: u16,
+    /// A Service may have a protocol that no StreamIngress has.
+    #[serde(default)]
+    protocol: Option<String>,
+}
+
+impl Resource for Service {
+    const KIND: Kind = Kind::new("", "v1", "Service");
+}
+
+/// How an upstream is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Upstream {
+    /// It leads to a port of a Service, or is not to be looked at.
+    Open,
+    /// There is no such Service.
+    NotFound,
+    /// The Service has no such port.
+    Closed,
+}
+
+/// Looks at the Service of an upstream; one that is no Service of this cluster is taken as it is.
+pub fn look(stream: &StreamIngress, cluster: &Cluster) -> Result<Upstream, Failure> {
+    let spec = &stream.spec;
+    if !spec.is_service {
+        return Ok(Upstream::Open);
+    }
+    let service = cluster.get::<Service>(stream.upstream_namespace(), &spec.upstream.service)?;
+    let Some(Service { spec: service }) = service else {
+        return Ok(Upstream::NotFound);
+    };
+    let is_open = |offered: &ServicePort| {
+        spec.protocol.is(offered.protocol.as_deref()) && offered.port == spec.upstream.port.get()
+    };
+    Ok(if service.ports.iter().any(is_open) {
+        Upstream::Open
+    } else {
+        Upstream::Closed
+    })
+}
