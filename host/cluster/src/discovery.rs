@@ -4,11 +4,13 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use kube::Client;
-use kube::core::ApiResource;
 use pilothouse_core::answer::KindFacts;
 use pilothouse_core::{Kind, Name};
+use tokio::sync::Mutex;
+use tokio::time::Instant;
 
 use crate::error::RequestError;
+use crate::write::REQUEST_TIMEOUT;
 
 /// A kind that the cluster serves.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,63 +45,82 @@ impl Served {
     pub fn object_path(&self, name: &Name) -> String {
         self.path(name.namespace.as_deref(), Some(&name.name))
     }
-
-    /// As kube wants it.
-    pub fn api_resource(&self) -> ApiResource {
-        ApiResource {
-            group: self.kind.group.clone(),
-            version: self.kind.version.clone(),
-            api_version: self.kind.api_version(),
-            kind: self.kind.kind.clone(),
-            plural: self.plural.clone(),
-        }
-    }
 }
 
-/// Asks for each kind whether it is served, with one request for each group and version.
-///
-/// A kind that is not served is absent from the answer.
-pub async fn discover(
-    client: &Client,
-    kinds: impl IntoIterator<Item = Arc<Kind>>,
-) -> Result<HashMap<Arc<Kind>, Served>, RequestError> {
-    let mut by_version: HashMap<String, Vec<Arc<Kind>>> = HashMap::new();
-    for kind in kinds {
-        by_version.entry(kind.api_version()).or_default().push(kind);
+/// Asks the cluster which kinds it serves, one request for each group and version. Whoever asks at the same time shares
+/// the answer.
+pub struct Discovery {
+    client: Client,
+    /// By `group/version`. The lock is held over a request, so that nobody asks the same twice.
+    versions: Mutex<HashMap<String, Arc<Mutex<Option<Version>>>>>,
+}
+
+/// What a group and version serves, and when that was asked.
+struct Version {
+    asked: Instant,
+    /// The resource's name and facts by kind; none when the group or the version is not served.
+    kinds: HashMap<String, (String, KindFacts)>,
+}
+
+impl Discovery {
+    /// Nothing is asked yet.
+    pub fn new(client: Client) -> Self {
+        Self {
+            client,
+            versions: Mutex::default(),
+        }
     }
-    let mut served = HashMap::new();
-    for (api_version, kinds) in by_version {
-        let list = if api_version.contains('/') {
-            client.list_api_group_resources(&api_version).await
-        } else {
-            client.list_core_api_resources(&api_version).await
+
+    /// How a kind is served, if it is. An answer from before `since` does not count.
+    pub async fn find(&self, kind: &Arc<Kind>, since: Instant) -> Result<Option<Served>, RequestError> {
+        let api_version = kind.api_version();
+        let version = self
+            .versions
+            .lock()
+            .await
+            .entry(api_version.clone())
+            .or_default()
+            .clone();
+        let mut version = version.lock().await;
+        if version.as_ref().is_none_or(|version| version.asked < since) {
+            let asked = Instant::now();
+            let kinds = self.ask(&api_version).await?;
+            *version = Some(Version { asked, kinds });
+        }
+        let found = version.as_ref().and_then(|version| version.kinds.get(&kind.kind));
+        Ok(found.map(|(plural, facts)| Served {
+            kind: kind.clone(),
+            plural: plural.clone(),
+            facts: *facts,
+        }))
+    }
+
+    async fn ask(&self, api_version: &str) -> Result<HashMap<String, (String, KindFacts)>, RequestError> {
+        let list = async {
+            if api_version.contains('/') {
+                self.client.list_api_group_resources(api_version).await
+            } else {
+                self.client.list_core_api_resources(api_version).await
+            }
         };
-        let list = match list.map_err(RequestError::from) {
-            Ok(list) => list,
-            Err(error) if error.is_not_found() => continue,
+        let list = tokio::time::timeout(REQUEST_TIMEOUT, list)
+            .await
+            .map_err(|_| RequestError::Silent(REQUEST_TIMEOUT))?;
+        let resources = match list.map_err(RequestError::from) {
+            Ok(list) => list.resources,
+            Err(error) if error.is_not_found() => Vec::new(),
             Err(error) => return Err(error),
         };
-        for kind in kinds {
-            let found = list
-                .resources
-                .iter()
-                .find(|resource| resource.kind == kind.kind && !resource.name.contains('/'));
-            if let Some(resource) = found {
+        let kinds = resources.iter().filter(|resource| !resource.name.contains('/'));
+        Ok(kinds
+            .map(|resource| {
                 let status = format!("{}/status", resource.name);
                 let facts = KindFacts {
                     namespaced: resource.namespaced,
-                    has_status: list.resources.iter().any(|it| it.name == status),
+                    has_status: resources.iter().any(|it| it.name == status),
                 };
-                served.insert(
-                    kind.clone(),
-                    Served {
-                        kind,
-                        plural: resource.name.clone(),
-                        facts,
-                    },
-                );
-            }
-        }
+                (resource.kind.clone(), (resource.name.clone(), facts))
+            })
+            .collect())
     }
-    Ok(served)
 }

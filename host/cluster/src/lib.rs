@@ -1,8 +1,8 @@
 //! The only house that knows kube: how the host sees a cluster and changes it.
 //!
-//! [`discovery`] says what is served, [`watch`] lists and watches a kind into [`object::Stored`] objects, [`store`]
-//! keeps them, [`mod@write`] applies and deletes, [`openapi`] says how values are merged, [`events`] tells, [`install`]
-//! brings CRDs.
+//! [`discovery`] says what is served, [`watch`] lists and watches a kind into [`object::Stored`] objects, which [`press`]
+//! makes small and [`store`] keeps, [`mod@write`] applies and deletes, [`openapi`] says how values are merged, [`events`]
+//! tells, [`install`] brings CRDs.
 #![forbid(unsafe_code)]
 
 pub mod connect;
@@ -12,6 +12,7 @@ pub mod events;
 pub mod install;
 pub mod object;
 pub mod openapi;
+pub mod press;
 pub mod store;
 pub mod watch;
 pub mod write;

@@ -4,98 +4,26 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::core::{ApiResource, DynamicResourceScope};
 use pilothouse_core::canonical::DESIRED_ANNOTATION;
 use pilothouse_core::fields::FieldSet;
 use pilothouse_core::path::Projection;
 use pilothouse_core::{Kind, Name};
-use serde::{Deserialize, Deserializer};
+use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
+use crate::press::{Form, Press, pack, unpack};
+
 /// Field managers of the host begin with this; the rest is the Plugin's name.
 pub const MANAGER_PREFIX: &str = "pilothouse/";
-
-/// An object as the server sent it: the text, and the little metadata that kube's watcher asks for.
-#[derive(Clone, Debug)]
-pub struct RawObject {
-    meta: ObjectMeta,
-    text: Box<RawValue>,
-}
-
-impl RawObject {
-    /// The JSON text.
-    pub fn text(&self) -> &RawValue {
-        &self.text
-    }
-}
-
-impl<'de> Deserialize<'de> for RawObject {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        #[derive(Deserialize)]
-        struct Head<'a> {
-            #[serde(borrow)]
-            metadata: Meta<'a>,
-        }
-        #[derive(Deserialize)]
-        #[serde(rename_all = "camelCase")]
-        struct Meta<'a> {
-            #[serde(borrow)]
-            name: Cow<'a, str>,
-            #[serde(borrow, default)]
-            namespace: Option<Cow<'a, str>>,
-            #[serde(borrow, default)]
-            resource_version: Option<Cow<'a, str>>,
-        }
-        let text = Box::<RawValue>::deserialize(deserializer)?;
-        let head: Head<'_> = serde_json::from_str(text.get()).map_err(serde::de::Error::custom)?;
-        let meta = ObjectMeta {
-            name: Some(head.metadata.name.into_owned()),
-            namespace: head.metadata.namespace.map(Cow::into_owned),
-            resource_version: head.metadata.resource_version.map(Cow::into_owned),
-            ..ObjectMeta::default()
-        };
-        Ok(Self { meta, text })
-    }
-}
-
-impl kube::Resource for RawObject {
-    type DynamicType = ApiResource;
-    type Scope = DynamicResourceScope;
-
-    fn kind(resource: &ApiResource) -> Cow<'_, str> {
-        Cow::Borrowed(&resource.kind)
-    }
-
-    fn group(resource: &ApiResource) -> Cow<'_, str> {
-        Cow::Borrowed(&resource.group)
-    }
-
-    fn version(resource: &ApiResource) -> Cow<'_, str> {
-        Cow::Borrowed(&resource.version)
-    }
-
-    fn plural(resource: &ApiResource) -> Cow<'_, str> {
-        Cow::Borrowed(&resource.plural)
-    }
-
-    fn meta(&self) -> &ObjectMeta {
-        &self.meta
-    }
-
-    fn meta_mut(&mut self) -> &mut ObjectMeta {
-        &mut self.meta
-    }
-}
 
 /// The owner reference with `controller: true`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Controller {
     /// The API group of the owner.
-    pub group: String,
+    pub group: Arc<str>,
     /// The kind of the owner.
-    pub kind: String,
+    pub kind: Arc<str>,
     /// The owner's name.
     pub name: Arc<str>,
     /// The owner's uid.
@@ -103,27 +31,54 @@ pub struct Controller {
 }
 
 /// What the host keeps of one entry of managedFields; only entries of its own managers are kept.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Entry {
-    /// The manager, such as `pilothouse/app-service`.
-    pub manager: Box<str>,
-    /// The version that it was written in.
-    pub api_version: Box<str>,
-    /// Whether it is of the status subresource.
-    pub of_status: bool,
-    /// The field set as text, its list items in the order of the live object.
-    pub fields: Box<str>,
+    manager: Box<str>,
+    api_version: Box<str>,
+    of_status: bool,
+    /// The field set as text, its list items in the order of the live object, and marks where it names the object or its
+    /// controller: children that differ in nothing else have the same entries, and share them.
+    fields: Box<str>,
 }
 
-impl Entry {
+/// Stand in a field set for the controller's uid and for the object's name. JSON has no such characters as they are, so
+/// what is put in comes out again.
+const CONTROLLER_MARK: &str = "\u{1}";
+const NAME_MARK: &str = "\u{2}";
+
+/// An entry of an object.
+#[derive(Clone, Copy, Debug)]
+pub struct Held<'a> {
+    /// The version that it was written in.
+    pub api_version: &'a str,
+    object: &'a Stored,
+    entry: &'a Entry,
+}
+
+impl Held<'_> {
+    /// The field set as text, its list items in the order of the live object.
+    pub fn fields(&self) -> String {
+        let Stored { name, controller, .. } = self.object;
+        let controller = controller.as_ref().map_or("", |controller| &controller.uid);
+        self.entry
+            .fields
+            .replace(CONTROLLER_MARK, controller)
+            .replace(NAME_MARK, &quoted(&name.name))
+    }
+
     /// The field set.
     pub fn field_set(&self) -> FieldSet {
-        serde_json::from_str(&self.fields).expect("the text was written from a field set")
+        serde_json::from_str(&self.fields()).expect("the text was written from a field set")
     }
 }
 
+/// A name as it stands in the key of a list item: a string within a string.
+fn quoted(name: &str) -> String {
+    format!("\\\"{name}\\\"")
+}
+
 /// An object as the cache holds it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct Stored {
     /// Its place.
     pub name: Name,
@@ -136,13 +91,14 @@ pub struct Stored {
     /// Whether it has a deletionTimestamp.
     pub deleting: bool,
     /// Its controller.
-    pub controller: Option<Controller>,
+    pub controller: Option<Box<Controller>>,
     /// The annotation with the digest of what was applied.
     pub digest: Option<Box<str>>,
     /// The host's entries of managedFields.
-    pub entries: Box<[Entry]>,
-    /// The visible part of the object as JSON.
-    pub text: Box<str>,
+    entries: Arc<[Entry]>,
+    /// The visible part of the object as JSON, made small.
+    packed: Box<[u8]>,
+    form: Arc<Form>,
 }
 
 /// An object that cannot be read.
@@ -225,13 +181,19 @@ struct ManagedFields<'a> {
 impl Stored {
     /// Reads an object of a known kind and keeps what the projection shows.
     pub fn read(text: &RawValue, kind: &Kind, projection: &Projection) -> Result<Self, ObjectError> {
-        Self::try_read(text, kind, projection).map_err(|source| ObjectError {
+        let press = Press::new(Arc::new(kind.clone()), projection.clone());
+        Self::read_with(text, kind, &press)
+    }
+
+    /// Reads an object and keeps it as the other objects of its kind are kept.
+    pub(crate) fn read_with(text: &RawValue, kind: &Kind, press: &Press) -> Result<Self, ObjectError> {
+        Self::try_read(text, kind, press).map_err(|source| ObjectError {
             kind: kind.clone(),
             source,
         })
     }
 
-    fn try_read(text: &RawValue, kind: &Kind, projection: &Projection) -> Result<Self, serde_json::Error> {
+    fn try_read(text: &RawValue, kind: &Kind, press: &Press) -> Result<Self, serde_json::Error> {
         let Head { metadata } = serde_json::from_str(text.get())?;
         let Meta {
             name,
@@ -249,31 +211,91 @@ impl Stored {
             .find(|it| it.controller == Some(true))
             .map(|reference| {
                 let owner = Kind::from_api_version(&reference.api_version, &reference.kind);
-                Controller {
-                    group: owner.group,
-                    kind: owner.kind,
+                Box::new(Controller {
+                    group: press.text(&owner.group),
+                    kind: press.text(&owner.kind),
                     name: Arc::from(reference.name.as_ref()),
                     uid: Arc::from(reference.uid.as_ref()),
-                }
+                })
             });
-        Ok(Self {
-            name: Name::new(namespace.as_deref(), &name),
+        let entries = read_entries(text, managed_fields, &name, controller.as_deref())?;
+        let form = press.form();
+        let visible = form.projection().project(text, kind)?;
+        let object = Self {
+            name: Name {
+                namespace: namespace.as_deref().map(|namespace| press.text(namespace)),
+                name: Arc::from(name.as_ref()),
+            },
             uid: Arc::from(uid.as_deref().unwrap_or_default()),
             resource_version: resource_version.as_deref().unwrap_or_default().into(),
             generation,
             deleting: deletion_timestamp.is_some(),
             controller,
             digest: annotations.and_then(|it| it.desired),
-            entries: read_entries(text, managed_fields)?,
-            text: projection.project(text, kind)?.into_boxed_str(),
-        })
+            entries: press.entries(entries),
+            packed: Box::default(),
+            form: form.clone(),
+        };
+        Ok(object.with_text(&visible, form))
+    }
+
+    /// The same object with another visible part.
+    pub(crate) fn with_text(&self, text: &str, form: Arc<Form>) -> Self {
+        Self {
+            packed: pack(text, &form, &self.own()),
+            form,
+            ..self.clone()
+        }
+    }
+
+    /// What is kept of the object beside its text, so that the text need not hold it again.
+    fn own(&self) -> [&str; 4] {
+        let owner = self.controller.as_ref().map_or("", |controller| &controller.uid);
+        [
+            owner,
+            self.digest.as_deref().unwrap_or_default(),
+            &self.name.name,
+            &self.uid,
+        ]
+    }
+
+    /// The visible part of the object as JSON.
+    pub fn text(&self) -> Cow<'_, str> {
+        unpack(&self.packed, &self.form, &self.own())
+    }
+
+    /// The visible part of the object, parsed.
+    pub fn value(&self) -> Value {
+        serde_json::from_str(&self.text()).expect("the cache holds JSON")
+    }
+
+    /// Whether two states of an object look alike.
+    pub fn has_text_of(&self, other: &Self) -> bool {
+        let same = Arc::ptr_eq(&self.form, &other.form) && self.own() == other.own();
+        (same && self.packed == other.packed) || self.text() == other.text()
+    }
+
+    /// What the cache shows of the object.
+    pub fn projection(&self) -> &Projection {
+        self.form.projection()
+    }
+
+    /// The bytes that the visible part takes.
+    pub fn packed_bytes(&self) -> usize {
+        self.packed.len()
     }
 
     /// A manager's Apply entry, of the status subresource or of the rest.
-    pub fn entry(&self, manager: &str, of_status: bool) -> Option<&Entry> {
-        self.entries
+    pub fn entry(&self, manager: &str, of_status: bool) -> Option<Held<'_>> {
+        let entry = self
+            .entries
             .iter()
-            .find(|entry| &*entry.manager == manager && entry.of_status == of_status)
+            .find(|entry| &*entry.manager == manager && entry.of_status == of_status)?;
+        Some(Held {
+            api_version: &entry.api_version,
+            object: self,
+            entry,
+        })
     }
 
     /// Whether an object is held in another way than before: who controls it, what was applied, which fields are held,
@@ -291,7 +313,12 @@ impl Stored {
     }
 }
 
-fn read_entries(text: &RawValue, managed: Vec<ManagedFields<'_>>) -> Result<Box<[Entry]>, serde_json::Error> {
+fn read_entries(
+    text: &RawValue,
+    managed: Vec<ManagedFields<'_>>,
+    name: &str,
+    controller: Option<&Controller>,
+) -> Result<Vec<Entry>, serde_json::Error> {
     let mut entries = Vec::new();
     // Parsed only where an entry of ours needs to know the order of lists.
     let mut live: Option<Value> = None;
@@ -316,14 +343,18 @@ fn read_entries(text: &RawValue, managed: Vec<ManagedFields<'_>>) -> Result<Box<
         if let Some(live) = &live {
             set.order_as(live);
         }
+        let mut fields = serde_json::to_string(&set)?.replace(&quoted(name), NAME_MARK);
+        if let Some(controller) = controller {
+            fields = fields.replace(&*controller.uid, CONTROLLER_MARK);
+        }
         entries.push(Entry {
             manager: manager.into(),
             api_version: api_version.unwrap_or_default().into(),
             of_status: subresource.as_deref() == Some("status"),
-            fields: serde_json::to_string(&set)?.into_boxed_str(),
+            fields: fields.into_boxed_str(),
         });
     }
-    Ok(entries.into_boxed_slice())
+    Ok(entries)
 }
 
 #[cfg(test)]
@@ -357,7 +388,7 @@ mod tests {
         );
         assert_eq!(stored.digest.as_deref(), Some("abc"));
         assert_eq!(stored.controller.as_ref().map(|it| &*it.uid), Some("o"));
-        let visible: Value = serde_json::from_str(&stored.text).unwrap();
+        let visible = stored.value();
         assert_eq!(visible["spec"]["b"], 1);
         assert_eq!(
             visible["apiVersion"], "x.dev/v1",
@@ -371,7 +402,7 @@ mod tests {
         let stored = stored();
         assert_eq!(stored.entries.len(), 1);
         assert_eq!(
-            &*stored.entries[0].fields,
+            stored.entry("pilothouse/p", false).unwrap().fields(),
             r#"{"f:list":{"k:{\"n\":2}":{".":{}},"k:{\"n\":1}":{".":{}}}}"#
         );
     }
@@ -381,8 +412,7 @@ mod tests {
         let one = stored();
         let other = Stored {
             resource_version: "13".into(),
-            text: "{}".into(),
-            ..one.clone()
+            ..one.with_text("{}", one.form.clone())
         };
         assert!(one.is_held_like(&other));
         assert!(!one.is_held_like(&Stored {
@@ -394,7 +424,7 @@ mod tests {
             ..one.clone()
         }));
         assert!(!one.is_held_like(&Stored {
-            entries: Box::new([]),
+            entries: Arc::new([]),
             ..one.clone()
         }));
     }
@@ -404,5 +434,29 @@ mod tests {
         let raw = RawValue::from_string("[]".to_owned()).unwrap();
         let error = Stored::read(&raw, &Kind::new("", "v1", "Pod"), &Projection::default()).unwrap_err();
         assert!(error.to_string().contains("v1 Pod"), "{error}");
+    }
+
+    #[test]
+    fn children_that_differ_in_name_and_controller_share_their_entries() {
+        let press = Press::new(Arc::new(Kind::new("", "v1", "Service")), Projection::default());
+        let child = |name: &str, owner: &str, label: &str| {
+            let text = format!(
+                r#"{{"metadata":{{"name":"{name}","uid":"u-{name}","ownerReferences":[{{"apiVersion":"x.dev/v1","kind":"X","name":"{name}","uid":"{owner}","controller":true}}],
+                "managedFields":[{{"manager":"pilothouse/p","operation":"Apply","apiVersion":"v1","fieldsV1":{{"f:metadata":{{"f:labels":{{"f:{label}":{{}}}},"f:ownerReferences":{{"k:{{\"uid\":\"{owner}\"}}":{{}}}}}},
+                "f:spec":{{"f:containers":{{"k:{{\"name\":\"{name}\"}}":{{"f:image":{{}}}}}}}}}}}}]}},
+                "spec":{{"containers":[{{"name":"{name}"}}]}}}}"#
+            );
+            press.read(&RawValue::from_string(text).unwrap()).unwrap()
+        };
+        let one = child("one", "6f0e2c51-93c0-4c0e-b5a1-000000000001", "app");
+        let two = child("two", "6f0e2c51-93c0-4c0e-b5a1-000000000002", "app");
+        assert!(Arc::ptr_eq(&one.entries, &two.entries));
+        assert!(!Arc::ptr_eq(&one.entries, &child("one", "6f0e2c51", "other").entries));
+        let fields = two.entry("pilothouse/p", false).unwrap().fields();
+        assert!(
+            fields.contains(r#"k:{\"uid\":\"6f0e2c51-93c0-4c0e-b5a1-000000000002\"}"#)
+                && fields.contains(r#"k:{\"name\":\"two\"}"#),
+            "{fields}"
+        );
     }
 }

@@ -1,13 +1,21 @@
-//! Owns the cache's contents: the objects of each watched kind, and who controls whom.
+//! Owns the cache's contents: the objects of each watched kind, who controls whom, and the indexes that queries use.
 //!
-//! A relist updates in place: what is unchanged stays as it is, and what is gone is reported when the list is complete.
+//! A relist updates in place: what is unchanged stays as it is, and what is gone is reported when the list is complete. A
+//! kind may come in by several lists and watches that have no object in common.
 
+use std::borrow::Borrow;
+use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::hash::Hash;
 use std::sync::Arc;
 
+use pilothouse_core::path::{FieldPath, Projection};
+use pilothouse_core::query::{Anchor, CheckedQuery, values_at};
+use pilothouse_core::reach::{Reach, Scope};
 use pilothouse_core::{Kind, Name};
 
 use crate::object::Stored;
+use crate::press::Press;
 
 /// What happened to one object. An object that was deleted and made anew counts as two changes.
 #[derive(Clone, Debug)]
@@ -28,41 +36,174 @@ impl Change {
     }
 }
 
-#[derive(Debug, Default)]
-struct Shelf {
-    objects: BTreeMap<Name, Arc<Stored>>,
-    children: HashMap<Arc<str>, BTreeSet<Name>>,
-    synced: bool,
-    /// While a list is coming in: what it has not confirmed yet.
-    unconfirmed: Option<BTreeSet<Name>>,
-    changes: u64,
+/// Where a list or an event comes from: one list and watch of a kind, in one run of the kind's watches.
+#[derive(Clone, Debug)]
+pub struct Source {
+    /// The kind.
+    pub kind: Arc<Kind>,
+    /// What the list and watch is about.
+    pub scope: Scope,
+    run: u64,
 }
+
+/// The most indexes of one kind; a query that would need another goes through all objects. A plugin chooses by which
+/// labels and fields it asks.
+const MAX_INDEXES: usize = 16;
 
 /// The objects of all watched kinds.
 #[derive(Debug, Default)]
 pub struct Store {
     shelves: HashMap<Arc<Kind>, Shelf>,
+    changes: u64,
+}
+
+/// One kind.
+#[derive(Debug)]
+struct Shelf {
+    press: Arc<Press>,
+    /// With the list or watch that last showed each.
+    objects: BTreeMap<Placed, u32>,
+    children: HashMap<Arc<str>, BTreeSet<Name>>,
+    indexes: HashMap<FieldPath, HashMap<Box<str>, BTreeSet<Name>>>,
+    run: u64,
+    reach: Reach,
+    sources: Vec<Listing>,
+    /// What has been listed, as long as the watches of that run or a later one go on.
+    synced: Option<Synced>,
+    /// The store's count at the last change.
+    changes: u64,
+}
+
+/// One list and watch of a shelf.
+#[derive(Debug)]
+struct Listing {
+    scope: Scope,
+    epoch: u32,
+    is_complete: bool,
+}
+
+/// What a shelf is known to hold.
+#[derive(Debug)]
+struct Synced {
+    projection: Projection,
+    reach: Reach,
+}
+
+/// An object by its name.
+#[derive(Debug)]
+struct Placed(Arc<Stored>);
+
+impl Borrow<Name> for Placed {
+    fn borrow(&self) -> &Name {
+        &self.0.name
+    }
+}
+
+impl PartialEq for Placed {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.name == other.0.name
+    }
+}
+
+impl Eq for Placed {}
+
+impl PartialOrd for Placed {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Placed {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.0.name.cmp(&other.0.name)
+    }
 }
 
 impl Store {
-    /// Makes room for a kind; it is empty and not synced.
-    pub fn add_kind(&mut self, kind: Arc<Kind>) {
-        self.shelves.entry(kind).or_default();
+    /// The watches of a kind begin, for the first time or in another form. What is known stays, and counts as synced for
+    /// those whom it was enough for; the rest waits for the lists.
+    pub fn open(&mut self, press: Arc<Press>, reach: Reach, namespaced: bool) -> Vec<Source> {
+        let kind = press.kind().clone();
+        let run = self.next_change();
+        let shelf = self
+            .shelves
+            .entry(kind.clone())
+            .or_insert_with(|| Shelf::new(press.clone()));
+        let scopes = reach.scopes(namespaced);
+        // What is not followed any more is not known any more.
+        if let Some(synced) = &mut shelf.synced
+            && !reach.covers(&synced.reach)
+        {
+            synced.reach = reach.clone();
+        }
+        shelf.press = press;
+        shelf.run = run;
+        shelf.reach = reach;
+        shelf.sources = scopes.iter().cloned().map(Listing::new).collect();
+        let source = |scope| Source {
+            kind: kind.clone(),
+            scope,
+            run,
+        };
+        scopes.into_iter().map(source).collect()
     }
 
-    /// Whether the whole of a kind has been listed once.
+    /// Nobody needs a kind any more: its memory is given back.
+    pub fn close(&mut self, kind: &Kind) {
+        self.shelves.remove(kind);
+    }
+
+    /// The kind is not served any more: nothing of it is there, and nothing is known until it is listed again.
+    pub fn empty(&mut self, kind: &Arc<Kind>) -> Vec<Change> {
+        let Some(shelf) = self.shelves.get_mut(kind) else {
+            return Vec::new();
+        };
+        shelf.synced = None;
+        let names: Vec<Name> = shelf.objects.keys().map(|object| object.0.name.clone()).collect();
+        names.iter().filter_map(|name| self.take(kind, name)).collect()
+    }
+
+    /// Trims what is known of a kind again, after its press was told to show less.
+    pub fn trim(&mut self, kind: &Kind) {
+        let Some(shelf) = self.shelves.get_mut(kind) else {
+            return;
+        };
+        let press = shelf.press.clone();
+        if let Some(synced) = &mut shelf.synced {
+            synced.projection = press.form().projection().clone();
+        }
+        let objects = std::mem::take(&mut shelf.objects).into_iter();
+        shelf.objects = objects
+            .map(|(object, epoch)| (Placed(Arc::new(press.again(&object.0))), epoch))
+            .collect();
+    }
+
+    /// Whether something of a kind has been listed once, and is followed since.
     pub fn is_synced(&self, kind: &Kind) -> bool {
-        self.shelves.get(kind).is_some_and(|shelf| shelf.synced)
+        self.shelves.get(kind).is_some_and(|shelf| shelf.synced.is_some())
     }
 
-    /// How many changes a kind has seen; moves with each of them.
+    /// Whether all that is needed of a kind has been listed once, and is followed since.
+    pub fn has(&self, kind: &Kind, projection: &Projection, reach: &Reach) -> bool {
+        let synced = self.shelves.get(kind).and_then(|shelf| shelf.synced.as_ref());
+        synced.is_some_and(|synced| synced.projection.covers(projection) && synced.reach.covers(reach))
+    }
+
+    /// Whether an object that exists would be known. Where it would not, its absence says nothing.
+    pub fn would_know(&self, kind: &Kind, name: &Name) -> bool {
+        let synced = self.shelves.get(kind).and_then(|shelf| shelf.synced.as_ref());
+        synced.is_some_and(|synced| synced.reach.holds(name))
+    }
+
+    /// Moves with each change of a kind.
     pub fn changes(&self, kind: &Kind) -> u64 {
         self.shelves.get(kind).map_or(0, |shelf| shelf.changes)
     }
 
     /// One object.
     pub fn get(&self, kind: &Kind, name: &Name) -> Option<&Arc<Stored>> {
-        self.shelves.get(kind)?.objects.get(name)
+        let (object, _) = self.shelves.get(kind)?.objects.get_key_value(name)?;
+        Some(&object.0)
     }
 
     /// The objects of a kind by namespace and name, of one namespace or of all.
@@ -70,14 +211,66 @@ impl Store {
         let shelf = self.shelves.get(kind);
         let from = namespace.map(|namespace| Name::new(Some(namespace), ""));
         let objects = shelf.map(|shelf| match &from {
-            Some(from) => shelf.objects.range(from.clone()..),
+            Some(from) => shelf.objects.range::<Name, _>(from..),
             None => shelf.objects.range::<Name, _>(..),
         });
         objects
             .into_iter()
             .flatten()
-            .map(|(_, object)| object)
+            .map(|(object, _)| &object.0)
             .take_while(move |object| from.as_ref().is_none_or(|from| object.name.namespace == from.namespace))
+    }
+
+    /// The objects that a query finds, by namespace and name.
+    pub fn find<'a>(&'a self, kind: &Kind, query: &'a CheckedQuery) -> impl Iterator<Item = &'a Arc<Stored>> + use<'a> {
+        let shelf = self.shelves.get(kind);
+        let indexed = shelf.and_then(|shelf| {
+            let Anchor { path, values } = query.anchor()?;
+            let index = shelf.indexes.get(&path)?;
+            let names = values.iter().filter_map(|value| index.get(value.as_str())).flatten();
+            Some(names.collect::<BTreeSet<_>>())
+        });
+        let walked = indexed.is_none().then(|| self.iter(kind, query.namespace.as_deref()));
+        let looked_up = indexed
+            .into_iter()
+            .flatten()
+            .filter_map(move |name| Some(&shelf?.objects.get_key_value(name)?.0.0));
+        looked_up
+            .chain(walked.into_iter().flatten())
+            .filter(|object| is_found(object, query))
+            .take(query.limit.map_or(usize::MAX, |limit| limit as usize))
+    }
+
+    /// Whether a query is answered without going through all objects, or cannot be.
+    pub fn is_indexed(&self, kind: &Kind, query: &CheckedQuery) -> bool {
+        let (Some(shelf), Some(anchor)) = (self.shelves.get(kind), query.anchor()) else {
+            return true;
+        };
+        shelf.indexes.contains_key(&anchor.path) || shelf.indexes.len() >= MAX_INDEXES
+    }
+
+    /// Makes the index that a query needs.
+    pub fn add_index(&mut self, kind: &Kind, query: &CheckedQuery) {
+        if self.is_indexed(kind, query) {
+            return;
+        }
+        let (Some(shelf), Some(anchor)) = (self.shelves.get_mut(kind), query.anchor()) else {
+            return;
+        };
+        let mut index: HashMap<Box<str>, BTreeSet<Name>> = HashMap::new();
+        for object in shelf.objects.keys() {
+            for value in values_at(&anchor.path, &object.0.value()) {
+                index.entry(value.into()).or_default().insert(object.0.name.clone());
+            }
+        }
+        shelf.indexes.insert(anchor.path, index);
+    }
+
+    /// Drops an index that nobody uses any more.
+    pub fn drop_index(&mut self, kind: &Kind, path: &FieldPath) {
+        if let Some(shelf) = self.shelves.get_mut(kind) {
+            shelf.indexes.remove(path);
+        }
     }
 
     /// The objects of a kind whose controller has this uid.
@@ -87,7 +280,7 @@ impl Store {
         names
             .into_iter()
             .flatten()
-            .filter_map(move |name| shelf?.objects.get(name))
+            .filter_map(move |name| Some(&shelf?.objects.get_key_value(name)?.0.0))
     }
 
     /// How many objects of a kind there are.
@@ -95,100 +288,204 @@ impl Store {
         self.shelves.get(kind).map_or(0, |shelf| shelf.objects.len())
     }
 
-    /// A list of the kind begins.
-    pub fn begin_list(&mut self, kind: &Arc<Kind>) {
-        let shelf = self.shelves.entry(kind.clone()).or_default();
-        shelf.unconfirmed = Some(shelf.objects.keys().cloned().collect());
+    /// A list begins.
+    pub fn begin_list(&mut self, source: &Source) {
+        if let Some((shelf, listing)) = self.listing(source) {
+            let epoch = shelf.sources.iter().map(|it| it.epoch).max().unwrap_or_default() + 1;
+            shelf.sources[listing].epoch = epoch;
+        }
     }
 
     /// An object was listed, added or modified. Nothing is returned for one that is known in this version.
-    pub fn upsert(&mut self, kind: &Arc<Kind>, object: Stored) -> Vec<Change> {
-        let shelf = self.shelves.entry(kind.clone()).or_default();
-        if let Some(unconfirmed) = &mut shelf.unconfirmed {
-            unconfirmed.remove(&object.name);
-        }
-        let old = shelf.objects.get(&object.name).cloned();
-        if old
-            .as_ref()
-            .is_some_and(|old| old.resource_version == object.resource_version && old.uid == object.uid)
+    pub fn upsert(&mut self, source: &Source, object: Stored) -> Vec<Change> {
+        let Some((shelf, listing)) = self.listing(source) else {
+            return Vec::new();
+        };
+        let epoch = shelf.sources[listing].epoch;
+        let old = shelf.objects.get_key_value(&object.name).map(|(old, _)| old.0.clone());
+        let object = Arc::new(object);
+        if let Some(old) = &old
+            && old.resource_version == object.resource_version
+            && old.uid == object.uid
         {
+            // The same object. What was trimmed in another way is replaced, and that is no change of it.
+            let kept = if old.projection() == object.projection() {
+                old.clone()
+            } else {
+                shelf.reindex(Some(old), Some(&object));
+                object
+            };
+            shelf.place(kept, epoch);
             return Vec::new();
         }
-        let object = Arc::new(object);
-        shelf.changes += 1;
-        if let Some(old) = &old {
-            shelf.forget_controller(old);
-        }
-        if let Some(controller) = &object.controller {
-            shelf
-                .children
-                .entry(controller.uid.clone())
-                .or_default()
-                .insert(object.name.clone());
-        }
-        shelf.objects.insert(object.name.clone(), object.clone());
-        let kind = kind.clone();
-        match old {
-            Some(old) if old.uid != object.uid => vec![
-                Change {
-                    kind: kind.clone(),
-                    old: Some(old),
-                    new: None,
-                },
-                Change {
-                    kind,
-                    old: None,
-                    new: Some(object),
-                },
-            ],
-            old => vec![Change {
-                kind,
-                old,
-                new: Some(object),
-            }],
-        }
+        shelf.reindex(old.as_deref(), Some(&object));
+        shelf.place(object.clone(), epoch);
+        let change = |old, new| Change {
+            kind: source.kind.clone(),
+            old,
+            new,
+        };
+        let changes = match old {
+            Some(old) if old.uid != object.uid => vec![change(Some(old), None), change(None, Some(object))],
+            old => vec![change(old, Some(object))],
+        };
+        self.count_change(&source.kind);
+        changes
     }
 
-    /// An object is gone.
-    pub fn remove(&mut self, kind: &Arc<Kind>, name: &Name) -> Option<Change> {
-        let shelf = self.shelves.get_mut(kind)?;
-        if let Some(unconfirmed) = &mut shelf.unconfirmed {
-            unconfirmed.remove(name);
+    /// An object is gone, or has left what the source is about.
+    pub fn remove(&mut self, source: &Source, name: &Name) -> Option<Change> {
+        self.listing(source)?;
+        self.take(&source.kind, name)
+    }
+
+    /// A list is complete: what it did not confirm is gone. With the last list of a run, the kind is synced.
+    pub fn end_list(&mut self, source: &Source) -> Vec<Change> {
+        let Some((shelf, listing)) = self.listing(source) else {
+            return Vec::new();
+        };
+        shelf.sources[listing].is_complete = true;
+        let epoch = shelf.sources[listing].epoch;
+        let all = shelf.sources.iter().all(|listing| listing.is_complete);
+        let is_gone = |name: &Name, seen: u32| {
+            if source.scope.has(name) {
+                seen != epoch
+            } else {
+                all && !shelf.sources.iter().any(|listing| listing.scope.has(name))
+            }
+        };
+        let gone: Vec<Name> = shelf
+            .objects
+            .iter()
+            .filter(|(object, seen)| is_gone(&object.0.name, **seen))
+            .map(|(object, _)| object.0.name.clone())
+            .collect();
+        if all {
+            shelf.synced = Some(Synced {
+                projection: shelf.press.form().projection().clone(),
+                reach: shelf.reach.clone(),
+            });
         }
-        let old = shelf.objects.remove(name)?;
-        shelf.changes += 1;
-        shelf.forget_controller(&old);
+        gone.iter().filter_map(|name| self.take(&source.kind, name)).collect()
+    }
+
+    /// The shelf and the listing of a source, unless its run is over.
+    fn listing(&mut self, source: &Source) -> Option<(&mut Shelf, usize)> {
+        let shelf = self
+            .shelves
+            .get_mut(&source.kind)
+            .filter(|shelf| shelf.run == source.run)?;
+        let listing = shelf.sources.iter().position(|listing| listing.scope == source.scope)?;
+        Some((shelf, listing))
+    }
+
+    fn take(&mut self, kind: &Arc<Kind>, name: &Name) -> Option<Change> {
+        let shelf = self.shelves.get_mut(kind)?;
+        let (old, _) = shelf.objects.remove_entry(name)?;
+        shelf.reindex(Some(&old.0), None);
+        self.count_change(kind);
         Some(Change {
             kind: kind.clone(),
-            old: Some(old),
+            old: Some(old.0),
             new: None,
         })
     }
 
-    /// The list is complete: what it did not confirm is gone, and the kind is synced.
-    pub fn end_list(&mut self, kind: &Arc<Kind>) -> Vec<Change> {
-        let shelf = self.shelves.entry(kind.clone()).or_default();
-        shelf.synced = true;
-        let gone = shelf.unconfirmed.take().unwrap_or_default();
-        gone.iter().filter_map(|name| self.remove(kind, name)).collect()
+    fn next_change(&mut self) -> u64 {
+        self.changes += 1;
+        self.changes
+    }
+
+    fn count_change(&mut self, kind: &Kind) {
+        let change = self.next_change();
+        if let Some(shelf) = self.shelves.get_mut(kind) {
+            shelf.changes = change;
+        }
+    }
+}
+
+impl Listing {
+    fn new(scope: Scope) -> Self {
+        Self {
+            scope,
+            epoch: 0,
+            is_complete: false,
+        }
     }
 }
 
 impl Shelf {
-    fn forget_controller(&mut self, object: &Stored) {
-        let Some(controller) = &object.controller else { return };
-        if let Some(names) = self.children.get_mut(&controller.uid) {
-            names.remove(&object.name);
-            if names.is_empty() {
-                self.children.remove(&controller.uid);
+    fn new(press: Arc<Press>) -> Self {
+        Self {
+            press,
+            objects: BTreeMap::new(),
+            children: HashMap::new(),
+            indexes: HashMap::new(),
+            run: 0,
+            reach: Reach::all(),
+            sources: Vec::new(),
+            synced: None,
+            changes: 0,
+        }
+    }
+
+    fn place(&mut self, object: Arc<Stored>, epoch: u32) {
+        // A map keeps the key that it has, and here the key is the object.
+        self.objects.remove::<Name>(&object.name);
+        self.objects.insert(Placed(object), epoch);
+    }
+
+    /// Brings the controllers' children and the indexes to the new state of one object.
+    fn reindex(&mut self, old: Option<&Stored>, new: Option<&Stored>) {
+        let controller = |object: Option<&Stored>| object?.controller.as_ref().map(|controller| controller.uid.clone());
+        let (before, after) = (controller(old), controller(new));
+        if before != after {
+            if let (Some(old), Some(uid)) = (old, before) {
+                remove_from(&mut self.children, &uid, &old.name);
             }
+            if let (Some(new), Some(uid)) = (new, after) {
+                self.children.entry(uid).or_default().insert(new.name.clone());
+            }
+        }
+        if self.indexes.is_empty() {
+            return;
+        }
+        let (before, after) = (old.map(Stored::value), new.map(Stored::value));
+        for (path, index) in &mut self.indexes {
+            if let (Some(old), Some(value)) = (old, &before) {
+                for value in values_at(path, value) {
+                    remove_from(index, value.as_ref(), &old.name);
+                }
+            }
+            if let (Some(new), Some(value)) = (new, &after) {
+                for value in values_at(path, value) {
+                    index.entry(value.into()).or_default().insert(new.name.clone());
+                }
+            }
+        }
+    }
+}
+
+fn is_found(object: &Stored, query: &CheckedQuery) -> bool {
+    query.is_within(&object.name) && (!query.looks_inside() || query.matches(&object.name, &object.value()))
+}
+
+fn remove_from<K, Q>(index: &mut HashMap<K, BTreeSet<Name>>, key: &Q, name: &Name)
+where
+    K: Borrow<Q> + Eq + Hash,
+    Q: Eq + Hash + ?Sized,
+{
+    if let Some(names) = index.get_mut(key) {
+        names.remove(name);
+        if names.is_empty() {
+            index.remove(key);
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use pilothouse_core::path::Projection;
+    use pilothouse_core::selector::Selector;
     use serde_json::value::RawValue;
 
     use super::*;
@@ -197,16 +494,31 @@ mod tests {
         Arc::new(Kind::new("", "v1", "ConfigMap"))
     }
 
+    fn press(paths: &[&str]) -> Arc<Press> {
+        let paths: Vec<_> = paths.iter().map(|path| FieldPath::parse(path).unwrap()).collect();
+        Arc::new(Press::new(kind(), Projection::new(&paths)))
+    }
+
+    fn raw(namespace: &str, name: &str, uid: &str, version: &str, rest: &str) -> Box<RawValue> {
+        RawValue::from_string(format!(
+            r#"{{"metadata":{{"name":"{name}","namespace":"{namespace}","uid":"{uid}","resourceVersion":"{version}"{rest}}}"#
+        ))
+        .unwrap()
+    }
+
     fn object(namespace: &str, name: &str, uid: &str, version: &str, owner: Option<&str>) -> Stored {
         let owners = owner.map_or(String::new(), |uid| {
             format!(
                 r#","ownerReferences":[{{"apiVersion":"v1","kind":"X","name":"x","uid":"{uid}","controller":true}}]"#
             )
         });
-        let text = format!(
-            r#"{{"metadata":{{"name":"{name}","namespace":"{namespace}","uid":"{uid}","resourceVersion":"{version}"{owners}}}}}"#
-        );
-        Stored::read(&RawValue::from_string(text).unwrap(), &kind(), &Projection::default()).unwrap()
+        press(&[])
+            .read(&raw(namespace, name, uid, version, &format!("{owners}}}")))
+            .unwrap()
+    }
+
+    fn opened(store: &mut Store) -> Source {
+        store.open(press(&[]), Reach::all(), true).remove(0)
     }
 
     fn names<'a>(objects: impl Iterator<Item = &'a Arc<Stored>>) -> Vec<String> {
@@ -216,6 +528,7 @@ mod tests {
     #[test]
     fn objects_are_found_by_namespace_and_by_controller() {
         let mut store = Store::default();
+        let source = opened(&mut store);
         for (namespace, name, owner) in [
             ("a", "x", Some("o")),
             ("a", "y", None),
@@ -223,48 +536,65 @@ mod tests {
             ("b", "x", None),
         ] {
             store.upsert(
-                &kind(),
+                &source,
                 object(namespace, name, &format!("{namespace}{name}"), "1", owner),
             );
         }
         assert_eq!(names(store.iter(&kind(), Some("a"))), ["a/x", "a/y"]);
         assert_eq!(names(store.iter(&kind(), None)), ["a/x", "a/y", "ab/z", "b/x"]);
         assert_eq!(names(store.children(&kind(), "o")), ["a/x", "ab/z"]);
-        store.upsert(&kind(), object("a", "x", "ax", "2", None));
+        store.upsert(&source, object("a", "x", "ax", "2", None));
         assert_eq!(names(store.children(&kind(), "o")), ["ab/z"]);
-        store.remove(&kind(), &Name::new(Some("ab"), "z"));
+        store.remove(&source, &Name::new(Some("ab"), "z"));
         assert_eq!(names(store.children(&kind(), "o")), Vec::<String>::new());
     }
 
     #[test]
     fn a_relist_reports_only_what_differs_and_what_is_gone() {
         let mut store = Store::default();
-        let kind = kind();
-        store.begin_list(&kind);
-        store.upsert(&kind, object("a", "same", "1", "1", None));
-        store.upsert(&kind, object("a", "changed", "2", "1", None));
-        store.upsert(&kind, object("a", "gone", "3", "1", None));
-        assert!(!store.is_synced(&kind));
-        assert!(store.end_list(&kind).is_empty());
-        assert!(store.is_synced(&kind));
+        let source = opened(&mut store);
+        store.begin_list(&source);
+        store.upsert(&source, object("a", "same", "1", "1", None));
+        store.upsert(&source, object("a", "changed", "2", "1", None));
+        store.upsert(&source, object("a", "gone", "3", "1", None));
+        assert!(!store.is_synced(&kind()));
+        assert!(store.end_list(&source).is_empty());
+        assert!(store.is_synced(&kind()));
 
-        store.begin_list(&kind);
-        assert!(store.upsert(&kind, object("a", "same", "1", "1", None)).is_empty());
-        assert_eq!(store.upsert(&kind, object("a", "changed", "2", "5", None)).len(), 1);
+        let same = store.get(&kind(), &Name::new(Some("a"), "same")).unwrap().clone();
+        store.begin_list(&source);
+        assert!(store.upsert(&source, object("a", "same", "1", "1", None)).is_empty());
+        assert_eq!(store.upsert(&source, object("a", "changed", "2", "5", None)).len(), 1);
         assert!(
-            store.is_synced(&kind),
+            store.is_synced(&kind()),
             "what is known stays usable while a list comes in"
         );
-        let gone = store.end_list(&kind);
+        let gone = store.end_list(&source);
         assert_eq!(gone.len(), 1);
         assert_eq!(gone[0].name().to_string(), "a/gone");
+        let kept = store.get(&kind(), &Name::new(Some("a"), "same")).unwrap();
+        assert!(Arc::ptr_eq(kept, &same), "what is unchanged stays where it is");
+    }
+
+    #[test]
+    fn a_list_that_was_broken_off_reports_nothing_as_gone_and_the_next_one_does() {
+        let mut store = Store::default();
+        let source = opened(&mut store);
+        store.upsert(&source, object("a", "x", "1", "1", None));
+        store.begin_list(&source);
+        store.upsert(&source, object("a", "y", "2", "2", None));
+        store.begin_list(&source);
+        store.upsert(&source, object("a", "y", "2", "2", None));
+        assert_eq!(store.end_list(&source).len(), 1);
+        assert_eq!(names(store.iter(&kind(), None)), ["a/y"]);
     }
 
     #[test]
     fn an_object_made_anew_under_its_name_is_two_changes() {
         let mut store = Store::default();
-        store.upsert(&kind(), object("a", "x", "1", "1", None));
-        let changes = store.upsert(&kind(), object("a", "x", "2", "9", None));
+        let source = opened(&mut store);
+        store.upsert(&source, object("a", "x", "1", "1", None));
+        let changes = store.upsert(&source, object("a", "x", "2", "9", None));
         assert_eq!(changes.len(), 2);
         assert!(changes[0].new.is_none() && changes[1].old.is_none());
     }
@@ -272,11 +602,134 @@ mod tests {
     #[test]
     fn an_object_is_not_swept_that_the_watch_brought_during_the_list() {
         let mut store = Store::default();
-        let kind = kind();
-        store.upsert(&kind, object("a", "x", "1", "1", None));
-        store.begin_list(&kind);
-        store.remove(&kind, &Name::new(Some("a"), "x"));
-        store.upsert(&kind, object("a", "x", "2", "4", None));
-        assert!(store.end_list(&kind).is_empty());
+        let source = opened(&mut store);
+        store.upsert(&source, object("a", "x", "1", "1", None));
+        store.begin_list(&source);
+        store.remove(&source, &Name::new(Some("a"), "x"));
+        store.upsert(&source, object("a", "x", "2", "4", None));
+        assert!(store.end_list(&source).is_empty());
+    }
+
+    fn config(name: &str, version: &str, value: &str) -> Box<RawValue> {
+        let rest = format!(r#","labels":{{"tier":"{value}"}}}},"data":{{"key":"{value}"}}"#);
+        raw("a", name, name, version, &rest)
+    }
+
+    fn by(labels: &str, field: Option<&str>) -> CheckedQuery {
+        let key = FieldPath::parse(".data.key").unwrap();
+        CheckedQuery {
+            labels: Selector::parse(labels).unwrap(),
+            fields: field.map(|value| (key, value.to_owned())).into_iter().collect(),
+            ..CheckedQuery::default()
+        }
+    }
+
+    #[test]
+    fn what_is_found_by_an_index_is_what_a_walk_finds_and_stays_so() {
+        let press = press(&[".data"]);
+        let queries = [by("", Some("red")), by("tier in (red,blue)", None)];
+        let (mut indexed, mut walked) = (Store::default(), Store::default());
+        for store in [&mut indexed, &mut walked] {
+            let source = store.open(press.clone(), Reach::all(), true).remove(0);
+            store.upsert(&source, press.read(&config("early", "1", "red")).unwrap());
+        }
+        for query in &queries {
+            assert!(!indexed.is_indexed(&kind(), query));
+            indexed.add_index(&kind(), query);
+            assert!(indexed.is_indexed(&kind(), query));
+        }
+        for store in [&mut indexed, &mut walked] {
+            let source = store.open(press.clone(), Reach::all(), true).remove(0);
+            for (name, version, value) in [
+                ("b", "2", "red"),
+                ("c", "3", "blue"),
+                ("early", "4", "green"),
+                ("b", "5", "blue"),
+            ] {
+                store.upsert(&source, press.read(&config(name, version, value)).unwrap());
+            }
+            store.upsert(&source, press.read(&config("d", "6", "red")).unwrap());
+            store.remove(&source, &Name::new(Some("a"), "c"));
+        }
+        let found = |store: &Store, query| names(store.find(&kind(), query));
+        for query in &queries {
+            assert_eq!(found(&indexed, query), found(&walked, query), "{query:?}");
+        }
+        assert_eq!(found(&indexed, &queries[0]), ["a/d"]);
+        indexed.drop_index(&kind(), &queries[0].anchor().unwrap().path);
+        assert!(!indexed.is_indexed(&kind(), &queries[0]));
+    }
+
+    #[test]
+    fn a_guest_cannot_make_indexes_without_end() {
+        let mut store = Store::default();
+        opened(&mut store);
+        for index in 0..100 {
+            store.add_index(&kind(), &by(&format!("label-{index}=x"), None));
+        }
+        assert_eq!(store.shelves[&kind()].indexes.len(), MAX_INDEXES);
+    }
+
+    #[test]
+    fn one_that_needs_more_waits_for_the_list_and_the_others_do_not() {
+        let mut store = Store::default();
+        let (narrow, wide) = (press(&[]), press(&[".data"]));
+        let (less, more) = (narrow.form(), wide.form());
+        let has = |store: &Store, form: &crate::press::Form| store.has(&kind(), form.projection(), &Reach::all());
+        let source = store.open(narrow.clone(), Reach::all(), true).remove(0);
+        store.upsert(&source, narrow.read(&config("x", "1", "red")).unwrap());
+        store.end_list(&source);
+        assert!(has(&store, &less) && !has(&store, &more));
+
+        let source = store.open(wide.clone(), Reach::all(), true).remove(0);
+        assert!(has(&store, &less) && !has(&store, &more));
+        store.begin_list(&source);
+        let changes = store.upsert(&source, wide.read(&config("x", "1", "red")).unwrap());
+        assert!(changes.is_empty(), "to be seen better is no change");
+        store.end_list(&source);
+        assert!(has(&store, &more));
+        assert_eq!(names(store.find(&kind(), &by("", Some("red")))), ["a/x"]);
+    }
+
+    #[test]
+    fn lists_of_several_namespaces_make_one_kind() {
+        let mut store = Store::default();
+        let namespaces =
+            |names: &[&str]| Reach::namespaces(&names.iter().map(|it| (*it).to_owned()).collect::<Vec<_>>());
+        let sources = store.open(press(&[]), namespaces(&["a", "b"]), true);
+        for source in &sources {
+            store.begin_list(source);
+        }
+        store.upsert(&sources[0], object("a", "x", "1", "1", None));
+        store.upsert(&sources[1], object("b", "x", "2", "2", None));
+        assert!(store.end_list(&sources[0]).is_empty());
+        assert!(!store.is_synced(&kind()));
+        assert!(store.end_list(&sources[1]).is_empty());
+        assert!(store.is_synced(&kind()));
+        assert!(store.would_know(&kind(), &Name::new(Some("a"), "x")));
+        assert!(!store.would_know(&kind(), &Name::new(Some("c"), "x")));
+
+        store.begin_list(&sources[0]);
+        assert_eq!(store.end_list(&sources[0]).len(), 1, "only what it is about is swept");
+        let narrower = store.open(press(&[]), namespaces(&["a"]), true);
+        assert!(!store.would_know(&kind(), &Name::new(Some("b"), "x")));
+        assert!(store.upsert(&sources[1], object("b", "y", "3", "3", None)).is_empty());
+        store.begin_list(&narrower[0]);
+        assert_eq!(
+            store.end_list(&narrower[0]).len(),
+            1,
+            "what nobody asks for any more goes"
+        );
+        assert_eq!(store.len(&kind()), 0);
+    }
+
+    #[test]
+    fn what_is_not_served_any_more_is_gone_and_not_known() {
+        let mut store = Store::default();
+        let source = opened(&mut store);
+        store.upsert(&source, object("a", "x", "1", "1", None));
+        store.end_list(&source);
+        assert_eq!(store.empty(&kind()).len(), 1);
+        assert!(!store.is_synced(&kind()) && store.len(&kind()) == 0);
     }
 }

@@ -1,69 +1,362 @@
-//! Owns the list and watch of one kind: kube's watcher, read into [`Stored`] objects and handed to a [`Sink`].
+//! Owns the list and watch of a kind: pages and events are read into [`Stored`] objects one by one and handed to a
+//! [`Sink`].
+//!
+//! The requests are made here and not by kube's watcher, because that one keeps bookmarks to itself (a watch that has
+//! gone silent is told from a quiet one by them), reads the head of each object a second time, and has to be told before
+//! it starts whether whole objects or their metadata are wanted.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use futures::StreamExt as _;
-use kube::runtime::WatchStreamExt as _;
-use kube::runtime::watcher::{self, Event};
-use kube::{Api, Client};
-use pilothouse_core::path::Projection;
-use pilothouse_core::{Kind, Name};
+use http::{Request, header};
+use http_body_util::BodyExt as _;
+use kube::Client;
+use kube::client::Body;
+use kube::core::Status;
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use pilothouse_core::{Kind, Name, backoff};
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use tokio::time::{Instant, timeout};
 
-use crate::discovery::Served;
-use crate::error::chain;
-use crate::object::{RawObject, Stored};
+use crate::discovery::{Discovery, Served};
+use crate::error::{RequestError, chain};
+use crate::object::Stored;
+use crate::press::Press;
+use crate::store::Source;
+use crate::write::{REQUEST_TIMEOUT, send};
+
+/// Objects in a page of a list. A page is the most of a list that is in memory beside the store.
+const PAGE: u32 = 500;
+
+/// How long the server is asked to keep a watch open.
+const WATCH_SECONDS: u32 = 290;
+
+/// A watch that ends sooner, without having said anything, is not made anew at once.
+const SHORTEST_WATCH: Duration = Duration::from_secs(1);
+
+/// A server sends a bookmark about every minute. A watch that says nothing for so long is dead, whatever its connection
+/// says, and is made anew.
+const LONGEST_SILENCE: Duration = Duration::from_secs(150);
+
+/// The longest wait between two tries.
+const LONGEST_WAIT: Duration = Duration::from_secs(30);
+
+/// A list from before what a watch has shown comes from a server that lags behind, and is not taken. After so many in a
+/// row it is the cluster that went back, to a backup for instance.
+const STALE_LISTS: u32 = 10;
 
 /// Who is told what a watch sees. Nothing here may block: a watch waits for its sink.
 pub trait Sink: Send + Sync + 'static {
-    /// A list of the kind begins.
-    fn list_begins(&self, kind: &Arc<Kind>);
+    /// A list begins.
+    fn list_begins(&self, source: &Source);
     /// An object was listed, added or modified.
-    fn observed(&self, kind: &Arc<Kind>, object: Stored);
-    /// An object was deleted; `last` is its last state.
-    fn deleted(&self, kind: &Arc<Kind>, last: Stored);
-    /// The list is complete.
-    fn list_ends(&self, kind: &Arc<Kind>);
+    fn observed(&self, source: &Source, object: Stored);
+    /// An object was deleted, or left what the source is about.
+    fn deleted(&self, source: &Source, name: &Name);
+    /// The list is complete; it shows the cluster at this resourceVersion.
+    fn list_ends(&self, source: &Source, version: &str);
+    /// The watch is open: what trouble it had is over.
+    fn works(&self, kind: &Arc<Kind>);
     /// The watch has trouble and goes on trying; called at each try.
     fn trouble(&self, kind: &Arc<Kind>, trouble: &str);
     /// An object cannot be read. What the cache had of it stays.
-    fn unreadable(&self, kind: &Arc<Kind>, name: &Name, problem: &str);
+    fn unreadable(&self, kind: &Arc<Kind>, problem: &str);
 }
 
-/// Objects in a page of a list.
-const PAGE: u32 = 500;
+/// What is asked for of each object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Detail {
+    /// All of it.
+    Whole,
+    /// The metadata.
+    Metadata,
+}
 
-/// Lists and watches a kind until it is dropped. Errors go to the sink and are tried again with back-off.
-pub async fn watch(client: Client, served: Served, projection: Arc<Projection>, sink: Arc<dyn Sink>) {
-    let resource = served.api_resource();
-    let kind = served.kind;
-    let api: Api<RawObject> = Api::all_with(client, &resource);
-    let config = watcher::Config::default().page_size(PAGE);
-    let stream = watcher::watcher(api, config).default_backoff();
-    let mut stream = std::pin::pin!(stream);
-    let read = |object: &RawObject| match Stored::read(object.text(), &kind, &projection) {
-        Ok(object) => Some(object),
-        Err(error) => {
-            let meta = kube::Resource::meta(object);
-            let name = Name::new(meta.namespace.as_deref(), meta.name.as_deref().unwrap_or_default());
-            sink.unreadable(&kind, &name, &chain(&error));
-            None
-        }
-    };
-    while let Some(event) = stream.next().await {
-        match event {
-            Ok(Event::Init) => sink.list_begins(&kind),
-            Ok(Event::InitApply(object) | Event::Apply(object)) => {
-                if let Some(object) = read(&object) {
-                    sink.observed(&kind, object);
+/// One list and watch.
+pub struct Watch {
+    /// The way to the cluster.
+    pub client: Client,
+    /// Whom to ask whether the kind is still served as it was.
+    pub discovery: Arc<Discovery>,
+    /// How the kind is served.
+    pub served: Served,
+    /// What is listed and watched.
+    pub source: Source,
+    /// What is asked for.
+    pub detail: Detail,
+    /// How objects are kept.
+    pub press: Arc<Press>,
+    /// Who is told.
+    pub sink: Arc<dyn Sink>,
+}
+
+/// Why a watch ends.
+enum End {
+    /// What it would have to go on from is not there any more: the kind has to be listed again.
+    Expired,
+    /// The kind is not served, or not as it was.
+    Unserved,
+}
+
+impl Watch {
+    /// Lists and watches until the kind is not served any more, or not as it was. Everything else goes to the sink and
+    /// is tried again with back-off.
+    pub async fn follow(self) {
+        let mut failures = 0;
+        let mut stale = 0;
+        let mut seen: Option<String> = None;
+        loop {
+            match self.list(seen.as_deref().filter(|_| stale < STALE_LISTS)).await {
+                Ok(Some(version)) => {
+                    (failures, stale) = (0, 0);
+                    match self.watch(version).await {
+                        (End::Unserved, _) => return,
+                        (End::Expired, last) => seen = Some(last),
+                    }
                 }
-            }
-            Ok(Event::Delete(object)) => {
-                if let Some(object) = read(&object) {
-                    sink.deleted(&kind, object);
+                Ok(None) => {
+                    stale += 1;
+                    let trouble = "a list is older than what was seen already; the API server that gave it lags behind";
+                    self.trouble(&mut failures, trouble).await;
                 }
+                // The list took longer than the server remembers: from the beginning, while somebody else's is fresh.
+                Err(error) if error.code() == Some(410) && failures == 0 => failures = 1,
+                Err(error) => self.trouble(&mut failures, &chain(&error)).await,
             }
-            Ok(Event::InitDone) => sink.list_ends(&kind),
-            Err(error) => sink.trouble(&kind, &chain(&error)),
+            if !self.is_served_as_before(&mut failures).await {
+                return;
+            }
         }
     }
+
+    async fn trouble(&self, failures: &mut u32, trouble: &str) {
+        self.sink.trouble(&self.source.kind, trouble);
+        *failures += 1;
+        tokio::time::sleep(backoff::delay(*failures, self.seed()).min(LONGEST_WAIT)).await;
+    }
+
+    /// So that watches that failed together come back apart.
+    fn seed(&self) -> u64 {
+        let text = format!("{:?}", self.source);
+        text.bytes()
+            .fold(0, |seed, byte| seed.wrapping_mul(31).wrapping_add(u64::from(byte)))
+    }
+
+    async fn is_served_as_before(&self, failures: &mut u32) -> bool {
+        loop {
+            match self.discovery.find(&self.source.kind, Instant::now()).await {
+                Ok(served) => return served.as_ref() == Some(&self.served),
+                Err(error) => self.trouble(failures, &chain(&error)).await,
+            }
+        }
+    }
+
+    /// Lists everything, page by page. The answer is the resourceVersion to watch from; none if the list is older than
+    /// `seen`, and then the sink has heard nothing of it.
+    async fn list(&self, seen: Option<&str>) -> Result<Option<String>, RequestError> {
+        let mut next: Option<String> = None;
+        loop {
+            let mut query = format!("limit={PAGE}");
+            if let Some(next) = &next {
+                query = format!("{query}&continue={}", encoded(next));
+            }
+            let (_, text) = send(&self.client, self.request(&query, "List")?).await?;
+            let page: Page<'_> = serde_json::from_str(&text).map_err(|error| {
+                RequestError::Garbled(format!("a list of {} has another form: {error}", self.source.kind))
+            })?;
+            let items = page.items.unwrap_or_default();
+            let version = page.metadata.resource_version;
+            if next.is_none() {
+                if seen.is_some_and(|seen| is_before(&version, seen)) {
+                    return Ok(None);
+                }
+                self.press.learn(&items);
+                self.sink.list_begins(&self.source);
+            }
+            for item in items {
+                if let Some(object) = self.read(item) {
+                    self.sink.observed(&self.source, object);
+                }
+            }
+            next = page.metadata.next.filter(|next| !next.is_empty());
+            if next.is_none() {
+                self.sink.list_ends(&self.source, &version);
+                return Ok(Some(version));
+            }
+        }
+    }
+
+    /// Watches from a resourceVersion on; the answer is the last one that was seen.
+    async fn watch(&self, mut version: String) -> (End, String) {
+        let mut failures = 0;
+        loop {
+            let (before, opened) = (version.clone(), Instant::now());
+            match self.watch_once(&mut version).await {
+                // A server that does nothing but hang up is not asked without a pause.
+                Ok(()) if version == before && opened.elapsed() < SHORTEST_WATCH => {
+                    failures += 1;
+                    tokio::time::sleep(backoff::delay(failures, self.seed()).min(LONGEST_WAIT)).await;
+                }
+                Ok(()) => failures = 0,
+                Err(error) if error.code() == Some(410) => return (End::Expired, version),
+                Err(error) => {
+                    if version != before {
+                        failures = 0;
+                    }
+                    self.trouble(&mut failures, &chain(&error)).await;
+                    if error.is_not_found() && !self.is_served_as_before(&mut failures).await {
+                        return (End::Unserved, version);
+                    }
+                }
+            }
+        }
+    }
+
+    /// One watch, until its server ends it.
+    async fn watch_once(&self, version: &mut String) -> Result<(), RequestError> {
+        let query = format!(
+            "watch=true&allowWatchBookmarks=true&timeoutSeconds={WATCH_SECONDS}&resourceVersion={}",
+            encoded(version)
+        );
+        let request = self.request(&query, "")?;
+        let response = timeout(REQUEST_TIMEOUT, self.client.send(request))
+            .await
+            .map_err(|_| RequestError::Silent(REQUEST_TIMEOUT))??;
+        let status = response.status();
+        if status.is_success() {
+            self.sink.works(&self.source.kind);
+        }
+        let mut body = response.into_body();
+        let mut line = Vec::new();
+        loop {
+            let frame = timeout(LONGEST_SILENCE, body.frame())
+                .await
+                .map_err(|_| RequestError::Silent(LONGEST_SILENCE))?;
+            let Some(frame) = frame else { break };
+            let Ok(data) = frame?.into_data() else { continue };
+            let mut rest = &data[..];
+            while let Some(end) = rest.iter().position(|byte| *byte == b'\n')
+                && status.is_success()
+            {
+                line.extend_from_slice(&rest[..end]);
+                self.event(&line, version)?;
+                line.clear();
+                rest = &rest[end + 1..];
+            }
+            line.extend_from_slice(rest);
+        }
+        if status.is_success() {
+            return Ok(());
+        }
+        let answer: Status = serde_json::from_slice(&line).unwrap_or_default();
+        Err(RequestError::Answered(Box::new(Status {
+            code: status.as_u16(),
+            ..answer
+        })))
+    }
+
+    fn event(&self, line: &[u8], version: &mut String) -> Result<(), RequestError> {
+        if line.trim_ascii().is_empty() {
+            return Ok(());
+        }
+        let garbled = |error: serde_json::Error| {
+            RequestError::Garbled(format!("an event of {} has another form: {error}", self.source.kind))
+        };
+        let event: Event<'_> = serde_json::from_slice(line).map_err(garbled)?;
+        match event.kind {
+            "BOOKMARK" => {
+                let bookmark: Bookmark = serde_json::from_str(event.object.get()).map_err(garbled)?;
+                *version = bookmark.metadata.resource_version;
+            }
+            "ERROR" => {
+                let status: Status = serde_json::from_str(event.object.get()).map_err(garbled)?;
+                return Err(RequestError::Answered(Box::new(status)));
+            }
+            kind => {
+                let Some(object) = self.read(event.object) else {
+                    return Ok(());
+                };
+                version.replace_range(.., &object.resource_version);
+                if kind == "DELETED" {
+                    self.sink.deleted(&self.source, &object.name);
+                } else {
+                    self.sink.observed(&self.source, object);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn read(&self, object: &RawValue) -> Option<Stored> {
+        let read = self.press.read(object);
+        if let Err(error) = &read {
+            self.sink.unreadable(&self.source.kind, &chain(error));
+        }
+        read.ok()
+    }
+
+    fn request(&self, query: &str, list: &str) -> Result<Request<Body>, RequestError> {
+        let scope = &self.source.scope;
+        let mut uri = format!("{}?{query}", self.served.path(scope.namespace.as_deref(), None));
+        if let Some(name) = &scope.name {
+            uri = format!("{uri}&fieldSelector={}", encoded(&format!("metadata.name={name}")));
+        }
+        if !scope.labels.is_empty() {
+            uri = format!("{uri}&labelSelector={}", encoded(&scope.labels.to_string()));
+        }
+        let accept = match self.detail {
+            Detail::Whole => "application/json".to_owned(),
+            Detail::Metadata => format!("application/json;as=PartialObjectMetadata{list};g=meta.k8s.io;v=v1"),
+        };
+        let mut request = Request::builder().uri(uri).header(header::ACCEPT, accept);
+        if list.is_empty() {
+            // A compressed stream comes in members of its own for each event, and readers stop after the first:
+            // https://github.com/tower-rs/tower-http/issues/737
+            request = request.header(header::ACCEPT_ENCODING, "identity");
+        }
+        request
+            .body(Body::empty())
+            .map_err(|error| RequestError::Garbled(error.to_string()))
+    }
+}
+
+/// Whether a resourceVersion is older than another. They are ordered numbers (KEP-5504); where a server has others,
+/// nothing is known of their order.
+pub fn is_before(version: &str, other: &str) -> bool {
+    matches!((version.parse::<u128>(), other.parse::<u128>()), (Ok(version), Ok(other)) if version < other)
+}
+
+fn encoded(value: &str) -> impl std::fmt::Display {
+    utf8_percent_encode(value, NON_ALPHANUMERIC)
+}
+
+#[derive(Deserialize)]
+struct Page<'a> {
+    metadata: PageMeta,
+    /// Go writes an empty list as null.
+    #[serde(borrow)]
+    items: Option<Vec<&'a RawValue>>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct PageMeta {
+    #[serde(default)]
+    resource_version: String,
+    #[serde(default, rename = "continue")]
+    next: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct Event<'a> {
+    #[serde(rename = "type")]
+    kind: &'a str,
+    #[serde(borrow)]
+    object: &'a RawValue,
+}
+
+#[derive(Deserialize)]
+struct Bookmark {
+    metadata: PageMeta,
 }

@@ -7,8 +7,9 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::hash::Hash;
 use std::sync::Arc;
 
-use crate::grants::CheckedQuery;
 use crate::key::{Kind, Name};
+use crate::path::FieldPath;
+use crate::query::{Anchor, CheckedQuery};
 
 /// One thing that a reconcile has read.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -38,7 +39,12 @@ pub trait ChangedObject<R> {
     fn matched(&self, query: &CheckedQuery) -> bool;
     /// Whether the object matches a query after the change.
     fn matches(&self, query: &CheckedQuery) -> bool;
+    /// The scalars at a path, before and after the change.
+    fn values(&self, path: &FieldPath) -> BTreeSet<String>;
 }
+
+/// A path by which objects of a kind are looked up.
+pub type Index = (Arc<Kind>, FieldPath);
 
 /// The reads of all readers, by what was read.
 #[derive(Debug)]
@@ -46,7 +52,27 @@ pub struct Dependencies<R> {
     reads: HashMap<R, BTreeSet<Read>>,
     gets: HashMap<(Arc<Kind>, Name), BTreeSet<R>>,
     obstacles: HashMap<(Arc<Kind>, Name), BTreeSet<R>>,
-    finds: HashMap<Arc<Kind>, BTreeMap<Arc<CheckedQuery>, BTreeSet<R>>>,
+    finds: HashMap<Arc<Kind>, Finds<R>>,
+}
+
+/// Who asked which query.
+type Queries<R> = BTreeMap<Arc<CheckedQuery>, BTreeSet<R>>;
+
+/// The queries for one kind, so that a change need not be held against all of them: by the value of their anchor, the
+/// rest by namespace.
+#[derive(Debug)]
+struct Finds<R> {
+    anchored: BTreeMap<FieldPath, HashMap<String, Queries<R>>>,
+    placed: HashMap<Option<String>, Queries<R>>,
+}
+
+impl<R> Default for Finds<R> {
+    fn default() -> Self {
+        Self {
+            anchored: BTreeMap::new(),
+            placed: HashMap::new(),
+        }
+    }
 }
 
 impl<R> Default for Dependencies<R> {
@@ -61,18 +87,20 @@ impl<R> Default for Dependencies<R> {
 }
 
 impl<R: Clone + Eq + Hash + Ord> Dependencies<R> {
-    /// Replaces what a reader depends on.
-    pub fn replace(&mut self, reader: &R, reads: BTreeSet<Read>) {
+    /// Replaces what a reader depends on. Says by which paths nobody looks for objects any more.
+    pub fn replace(&mut self, reader: &R, reads: BTreeSet<Read>) -> Vec<Index> {
         let before = self.reads.remove(reader).unwrap_or_default();
-        for gone in before.difference(&reads) {
-            self.unlink(reader, gone);
-        }
         for new in reads.difference(&before) {
             self.link(reader, new);
+        }
+        let mut unused = Vec::new();
+        for gone in before.difference(&reads) {
+            unused.extend(self.unlink(reader, gone));
         }
         if !reads.is_empty() {
             self.reads.insert(reader.clone(), reads);
         }
+        unused
     }
 
     /// Adds one read to what a reader depends on.
@@ -81,9 +109,9 @@ impl<R: Clone + Eq + Hash + Ord> Dependencies<R> {
         self.reads.entry(reader.clone()).or_default().insert(read);
     }
 
-    /// Forgets a reader.
-    pub fn remove(&mut self, reader: &R) {
-        self.replace(reader, BTreeSet::new());
+    /// Forgets a reader. Says by which paths nobody looks for objects any more.
+    pub fn remove(&mut self, reader: &R) -> Vec<Index> {
+        self.replace(reader, BTreeSet::new())
     }
 
     /// Forgets every reader of whom this holds.
@@ -100,54 +128,124 @@ impl<R: Clone + Eq + Hash + Ord> Dependencies<R> {
     }
 
     /// Whom a change of an object wakes, each once.
-    pub fn woken(&self, kind: &Arc<Kind>, name: &Name, change: &impl ChangedObject<R>) -> BTreeSet<R> {
+    pub fn woken(&self, kind: &Arc<Kind>, name: &Name, change: &impl ChangedObject<R>) -> Vec<R> {
         let key = (kind.clone(), name.clone());
-        let mut woken = self.obstacles.get(&key).cloned().unwrap_or_default();
-        let getters = self.gets.get(&key).into_iter().flatten();
-        woken.extend(getters.filter(|reader| change.is_visible_to(reader)).cloned());
-        for (query, readers) in self.finds.get(kind).into_iter().flatten() {
+        let mut woken: Vec<&R> = Vec::new();
+        if let Some(getters) = self.gets.get(&key) {
+            woken.extend(getters.iter().filter(|reader| change.is_visible_to(reader)));
+        }
+        let from_gets = woken.len();
+        woken.extend(self.obstacles.get(&key).into_iter().flatten());
+        for (query, readers) in self
+            .finds
+            .get(kind)
+            .into_iter()
+            .flat_map(|finds| finds.about(name, change))
+        {
             match (change.matched(query), change.matches(query)) {
                 (false, false) => {}
-                (true, true) => woken.extend(readers.iter().filter(|reader| change.is_visible_to(reader)).cloned()),
-                _ => woken.extend(readers.iter().cloned()),
+                (true, true) => woken.extend(readers.iter().filter(|reader| change.is_visible_to(reader))),
+                _ => woken.extend(readers),
             }
         }
-        woken
+        // Those who read by name are in order and each is there once; that is how thousands depend on one object.
+        if woken.len() > from_gets {
+            woken.sort_unstable();
+            woken.dedup();
+        }
+        woken.into_iter().cloned().collect()
     }
 
     fn link(&mut self, reader: &R, read: &Read) {
         let readers = match read {
             Read::Get(kind, name) => self.gets.entry((kind.clone(), name.clone())).or_default(),
             Read::Obstacle(kind, name) => self.obstacles.entry((kind.clone(), name.clone())).or_default(),
-            Read::Find(kind, query) => self
-                .finds
-                .entry(kind.clone())
-                .or_default()
-                .entry(query.clone())
-                .or_default(),
+            Read::Find(kind, query) => {
+                self.finds.entry(kind.clone()).or_default().link(reader, query);
+                return;
+            }
         };
         readers.insert(reader.clone());
     }
 
-    fn unlink(&mut self, reader: &R, read: &Read) {
+    /// Says by which path nobody looks for objects any more.
+    fn unlink(&mut self, reader: &R, read: &Read) -> Option<Index> {
         match read {
             Read::Get(kind, name) => unlink_from(&mut self.gets, (kind.clone(), name.clone()), reader),
             Read::Obstacle(kind, name) => unlink_from(&mut self.obstacles, (kind.clone(), name.clone()), reader),
             Read::Find(kind, query) => {
-                let Some(queries) = self.finds.get_mut(kind) else {
-                    return;
-                };
-                if let Some(readers) = queries.get_mut(query) {
-                    readers.remove(reader);
-                    if readers.is_empty() {
-                        queries.remove(query);
-                    }
-                }
-                if queries.is_empty() {
+                let finds = self.finds.get_mut(kind)?;
+                let unused = finds.unlink(reader, query);
+                if finds.anchored.is_empty() && finds.placed.is_empty() {
                     self.finds.remove(kind);
+                }
+                return unused.map(|path| (kind.clone(), path));
+            }
+        }
+        None
+    }
+}
+
+impl<R: Clone + Eq + Hash + Ord> Finds<R> {
+    /// The queries that an object may have to do with.
+    fn about(&self, name: &Name, change: &impl ChangedObject<R>) -> Vec<(&CheckedQuery, &BTreeSet<R>)> {
+        let mut found = BTreeMap::new();
+        for (path, by_value) in &self.anchored {
+            for queries in change.values(path).iter().filter_map(|value| by_value.get(value)) {
+                found.extend(queries.iter().map(|(query, readers)| (&**query, readers)));
+            }
+        }
+        let namespace = name.namespace.as_deref().map(str::to_owned);
+        for place in BTreeSet::from([None, namespace]) {
+            let queries = self.placed.get(&place).into_iter().flatten();
+            found.extend(queries.map(|(query, readers)| (&**query, readers)));
+        }
+        found.into_iter().collect()
+    }
+
+    fn link(&mut self, reader: &R, query: &Arc<CheckedQuery>) {
+        let add = |queries: &mut Queries<R>| {
+            queries.entry(query.clone()).or_default().insert(reader.clone());
+        };
+        match query.anchor() {
+            None => add(self.placed.entry(query.namespace.clone()).or_default()),
+            Some(Anchor { path, values }) => {
+                let by_value = self.anchored.entry(path).or_default();
+                for value in values {
+                    add(by_value.entry(value).or_default());
                 }
             }
         }
+    }
+
+    /// Says which path is not an anchor any more.
+    fn unlink(&mut self, reader: &R, query: &Arc<CheckedQuery>) -> Option<FieldPath> {
+        let remove = |queries: &mut Queries<R>| {
+            if let Some(readers) = queries.get_mut(query) {
+                readers.remove(reader);
+                if readers.is_empty() {
+                    queries.remove(query);
+                }
+            }
+            queries.is_empty()
+        };
+        let Some(Anchor { path, values }) = query.anchor() else {
+            if self.placed.get_mut(&query.namespace).is_some_and(remove) {
+                self.placed.remove(&query.namespace);
+            }
+            return None;
+        };
+        let by_value = self.anchored.get_mut(&path)?;
+        for value in &values {
+            if by_value.get_mut(value).is_some_and(remove) {
+                by_value.remove(value);
+            }
+        }
+        if !by_value.is_empty() {
+            return None;
+        }
+        self.anchored.remove(&path);
+        Some(path)
     }
 }
 
@@ -183,6 +281,11 @@ mod tests {
         fn matches(&self, _: &CheckedQuery) -> bool {
             self.matches
         }
+
+        fn values(&self, path: &FieldPath) -> BTreeSet<String> {
+            let labels = path == &FieldPath::label("a");
+            labels.then(|| "b".to_owned()).into_iter().collect()
+        }
     }
 
     fn kind() -> Arc<Kind> {
@@ -198,10 +301,8 @@ mod tests {
         Read::Find(
             kind(),
             Arc::new(CheckedQuery {
-                namespace: None,
                 labels,
-                fields: vec![],
-                limit: None,
+                ..CheckedQuery::default()
             }),
         )
     }
@@ -288,5 +389,31 @@ mod tests {
         dependencies.remove(&1);
         assert_eq!(dependencies.readers(), 0);
         assert!(dependencies.gets.is_empty() && dependencies.finds.is_empty() && dependencies.obstacles.is_empty());
+    }
+
+    #[test]
+    fn a_change_is_held_only_against_queries_that_it_may_concern() {
+        let mut dependencies = Dependencies::default();
+        dependencies.replace(&1, BTreeSet::from([query("a=b")]));
+        dependencies.replace(&2, BTreeSet::from([query("a=c")]));
+        dependencies.replace(&3, BTreeSet::from([query("a in (b,c)")]));
+        dependencies.replace(&4, BTreeSet::from([query("!x")]));
+        let seen = Seen {
+            visible: &[],
+            matched: false,
+            matches: true,
+        };
+        // Seen says that all match: who is left out was not asked.
+        assert_eq!(woken(&dependencies, "x", &seen), [1, 3, 4]);
+    }
+
+    #[test]
+    fn an_index_is_of_use_as_long_as_somebody_asks_by_it() {
+        let mut dependencies = Dependencies::default();
+        dependencies.replace(&1, BTreeSet::from([query("a=b")]));
+        dependencies.replace(&2, BTreeSet::from([query("a=c"), query("!x")]));
+        assert_eq!(dependencies.replace(&1, BTreeSet::from([query("a=d")])), []);
+        assert_eq!(dependencies.remove(&1), []);
+        assert_eq!(dependencies.remove(&2), [(kind(), FieldPath::label("a"))]);
     }
 }

@@ -7,6 +7,7 @@ use crate::failure::{Failure, reason};
 use crate::key::Kind;
 use crate::manifest::{Access, Controller, Touch};
 use crate::path::{FieldPath, Projection};
+use crate::query::CheckedQuery;
 use crate::selector::Selector;
 
 /// What a controller may do with one kind.
@@ -41,19 +42,6 @@ pub struct Grants {
     primary: Kind,
     primary_projection: Projection,
     kinds: HashMap<Kind, Grant>,
-}
-
-/// A query whose parts have been parsed and found to be declared.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct CheckedQuery {
-    /// None: every namespace.
-    pub namespace: Option<String>,
-    /// Empty: all.
-    pub labels: Selector,
-    /// Conditions on declared fields; all must hold.
-    pub fields: Vec<(FieldPath, String)>,
-    /// At most so many.
-    pub limit: Option<u32>,
 }
 
 impl Grants {
@@ -170,8 +158,9 @@ impl Grants {
             grant,
             CheckedQuery {
                 namespace: query.namespace.clone(),
-                labels,
+                labels: labels.and(grant.touch.labels.as_ref()),
                 fields,
+                names: grant.touch.names.clone(),
                 limit: query.limit,
             },
         ))

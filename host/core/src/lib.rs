@@ -17,6 +17,8 @@ pub mod ledger;
 pub mod limits;
 pub mod manifest;
 pub mod path;
+pub mod query;
+pub mod reach;
 #[cfg(test)]
 mod schema;
 pub mod selector;

@@ -93,6 +93,14 @@ impl FieldPath {
         Ok(Self { steps })
     }
 
+    /// The path of one label.
+    pub fn label(key: &str) -> Self {
+        let steps = ["metadata", "labels", key];
+        Self {
+            steps: steps.map(|name| Step::Field(name.to_owned())).into(),
+        }
+    }
+
     /// The steps from the root.
     pub fn steps(&self) -> &[Step] {
         &self.steps
@@ -238,6 +246,11 @@ impl Projection {
                 ..Node::default()
             },
         }
+    }
+
+    /// Whether nothing but the metadata is shown.
+    pub fn is_metadata_only(&self) -> bool {
+        !self.root.whole && self.root.each.is_none() && self.root.fields.keys().all(|name| name == "metadata")
     }
 
     /// Whether what `other` shows is shown by this one too.

@@ -63,6 +63,32 @@ impl Selector {
         Ok(Self { requirements })
     }
 
+    /// A selector that asks for what another asks for too.
+    #[must_use]
+    pub fn and(mut self, other: Option<&Self>) -> Self {
+        for requirement in other.map_or(&[][..], |other| &other.requirements) {
+            if !self.requirements.contains(requirement) {
+                self.requirements.push(requirement.clone());
+            }
+        }
+        self
+    }
+
+    /// Whether there is no requirement.
+    pub fn is_empty(&self) -> bool {
+        self.requirements.is_empty()
+    }
+
+    /// The requirements that a label has one of some values: its key and the values.
+    pub fn equalities(&self) -> impl Iterator<Item = (&str, &[String])> {
+        self.requirements
+            .iter()
+            .filter_map(|requirement| match &requirement.test {
+                Test::In(values) => Some((requirement.key.as_str(), values.as_slice())),
+                Test::Exists | Test::Absent | Test::NotIn(_) => None,
+            })
+    }
+
     /// Whether labels, looked up by key, satisfy every requirement.
     pub fn matches<'a>(&self, label: impl Fn(&str) -> Option<&'a str>) -> bool {
         self.requirements.iter().all(|requirement| {

@@ -1,20 +1,22 @@
 //! Owns what is fixed about a lane: one controller of one plugin, with all that its reconciles need.
 
-use std::collections::HashMap;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use pilothouse_cluster::discovery::Served;
 use pilothouse_cluster::events::Recorder;
 use pilothouse_cluster::object::{MANAGER_PREFIX, Stored};
 use pilothouse_cluster::write::Writer;
 use pilothouse_core::grants::Grants;
-use pilothouse_core::manifest::Filter;
+use pilothouse_core::manifest::{Access, Filter};
 use pilothouse_core::path::Projection;
+use pilothouse_core::reach::Reach;
 use pilothouse_core::selector::Selector;
 use pilothouse_core::{Kind, Limits};
 use pilothouse_sandbox::Plugin;
 use serde_json::Value;
 use serde_json::value::RawValue;
+
+use crate::watches::{Need, ServedKinds};
 
 /// A plugin that the host is told to run.
 #[derive(Clone)]
@@ -57,10 +59,8 @@ pub struct Lane {
     pub writer: Writer,
     /// Tells events under the plugin's name.
     pub recorder: Arc<Recorder>,
-    /// Its kinds as the cluster serves them; set before the lane opens.
-    pub served: OnceLock<HashMap<Arc<Kind>, Served>>,
-    /// What the cache holds of each kind; set before the lane opens.
-    pub cached: OnceLock<HashMap<Arc<Kind>, Arc<Projection>>>,
+    /// How the cluster serves the kinds that are watched, of all lanes.
+    pub served: Arc<ServedKinds>,
 }
 
 impl Lane {
@@ -74,9 +74,10 @@ impl Lane {
         format!("{}/{}", self.plugin, self.controller)
     }
 
-    /// How the cluster serves a kind, if it does.
-    pub fn served(&self, kind: &Kind) -> Option<&Served> {
-        self.served.get()?.get(kind)
+    /// How the cluster serves a kind that the lane has to do with, if it does.
+    pub fn served(&self, kind: &Kind) -> Option<Served> {
+        let declared = kind == self.grants.primary() || self.grants.get(kind).is_some();
+        declared.then(|| self.served.get(kind)).flatten()
     }
 
     /// Every kind that the lane needs: the primary and what it touches.
@@ -88,25 +89,37 @@ impl Lane {
         std::iter::once((self.grants.primary().clone(), false)).chain(touched)
     }
 
-    /// What the cache has to hold of a kind for this lane.
-    pub fn needs(&self, kind: &Kind) -> Projection {
+    /// What the cache has to know of a kind for this lane.
+    pub fn need(&self, kind: &Kind) -> Need {
+        let is_primary = kind == self.grants.primary();
+        let grant = self.grants.get(kind);
         let mut projection = Projection::default();
-        if kind == self.grants.primary() {
+        if is_primary {
             projection = projection.union(self.grants.primary_projection());
             if self.brings_crd {
                 let status = pilothouse_core::path::FieldPath::parse(".status").expect("this is a path");
                 projection = projection.union(&Projection::new([&status]));
             }
         }
-        if let Some(grant) = self.grants.get(kind) {
+        if let Some(grant) = grant {
             projection = projection.union(&grant.projection);
         }
-        projection
+        // Who leaves the filter has to be seen leaving, and a label's watch calls that a deletion: the filter does not
+        // narrow what is watched of the primary.
+        let reach = match grant {
+            Some(grant) if !is_primary => Reach::of(&grant.touch),
+            _ => Reach::all(),
+        };
+        Need {
+            projection,
+            reach,
+            whole: grant.is_some_and(|grant| grant.allows(Access::Owned) || grant.allows(Access::Contributed)),
+        }
     }
 
     /// What the plugin sees of an object that its reconcile is about.
     pub fn show_primary(&self, object: &Stored) -> String {
-        self.show(object, self.grants.primary(), self.grants.primary_projection())
+        Self::show(object, self.grants.primary(), self.grants.primary_projection())
     }
 
     /// What the plugin sees of an object that it reads, or nothing if its declaration does not reach that object.
@@ -117,15 +130,15 @@ impl Lane {
             .labels
             .as_ref()
             .is_none_or(|labels| has_labels(object, labels));
-        within.then(|| self.show(object, kind, &grant.projection))
+        within.then(|| Self::show(object, kind, &grant.projection))
     }
 
-    fn show(&self, object: &Stored, kind: &Kind, projection: &Projection) -> String {
-        let cached = self.cached.get().and_then(|cached| cached.get(kind));
-        if cached.is_some_and(|cached| **cached == *projection) {
-            return object.text.to_string();
+    fn show(object: &Stored, kind: &Kind, projection: &Projection) -> String {
+        let text = object.text();
+        if object.projection() == projection {
+            return text.into_owned();
         }
-        let text: &RawValue = serde_json::from_str(&object.text).expect("the cache holds JSON");
+        let text: &RawValue = serde_json::from_str(&text).expect("the cache holds JSON");
         projection.project(text, kind).expect("the cache holds objects")
     }
 
@@ -145,7 +158,7 @@ pub fn metadata(object: &Stored) -> Value {
     struct Head {
         metadata: Value,
     }
-    serde_json::from_str::<Head>(&object.text)
+    serde_json::from_str::<Head>(&object.text())
         .expect("the cache holds objects")
         .metadata
 }

@@ -11,6 +11,7 @@ mod queue;
 mod reconcile;
 mod start;
 mod view;
+mod watches;
 
 pub use host::{Handle, Host, HostOptions, Left};
 pub use lane::PluginSpec;

@@ -169,6 +169,13 @@ impl Queue {
         lane.used = lane.used.max(level);
     }
 
+    /// Hands out nothing of a lane any more until it opens again. What runs, runs to its end.
+    pub fn close(&mut self, lane: LaneId) {
+        if let Some(lane) = self.lanes.get_mut(&lane) {
+            lane.open = false;
+        }
+    }
+
     /// Whether a lane runs.
     pub fn is_open(&self, lane: LaneId) -> bool {
         self.lanes.get(&lane).is_some_and(|lane| lane.open)

@@ -1,26 +1,21 @@
 //! Owns how plugins come up: described, checked against each other, and opened once the cluster serves what they need
 //! and the cache has listed it.
 
-use std::collections::{BTreeSet, HashMap};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
-use parking_lot::Mutex;
 use pilothouse_cluster::Client;
-use pilothouse_cluster::discovery::{Served, discover};
 use pilothouse_cluster::events::Recorder;
 use pilothouse_cluster::install::install_crd;
-use pilothouse_cluster::watch::watch;
 use pilothouse_cluster::write::Writer;
-use pilothouse_core::Kind;
 use pilothouse_core::grants::Grants;
 use pilothouse_core::manifest::{self, BroughtCrd, CheckedManifest};
-use pilothouse_core::path::Projection;
 use tokio::task::JoinSet;
 
 use crate::host::HostOptions;
 use crate::hub::Hub;
 use crate::lane::{Lane, PluginSpec};
+use crate::watches::Watches;
 
 /// The waits between two looks for what is missing.
 const FIRST_WAIT: Duration = Duration::from_millis(500);
@@ -131,8 +126,7 @@ fn prepare_one(
             limits: limits.clone(),
             writer: writer.clone(),
             recorder: recorder.clone(),
-            served: OnceLock::new(),
-            cached: OnceLock::new(),
+            served: hub.served.clone(),
         }));
     }
     tracing::info!(
@@ -152,12 +146,12 @@ fn prepare_one(
 /// Starts bringing up every plugin; what is returned runs until it is dropped.
 pub fn start(client: &Client, options: &HostOptions, hub: &Arc<Hub>, prepared: Vec<Prepared>) -> JoinSet<()> {
     let mut tasks = JoinSet::new();
-    let watches = Arc::new(Watches::new(client.clone(), hub.clone(), &prepared));
+    let watches = Arc::new(Watches::new(client.clone(), hub.clone()));
     for plugin in prepared {
-        let (client, hub, watches) = (client.clone(), hub.clone(), watches.clone());
+        let (client, watches) = (client.clone(), watches.clone());
         let install = options.install_crds;
         tasks.spawn(async move {
-            bring_up(&client, &hub, &watches, plugin, install).await;
+            bring_up(&client, &watches, plugin, install).await;
             // The watches live as long as this task.
             std::future::pending::<()>().await;
         });
@@ -165,7 +159,7 @@ pub fn start(client: &Client, options: &HostOptions, hub: &Arc<Hub>, prepared: V
     tasks
 }
 
-async fn bring_up(client: &Client, hub: &Hub, watches: &Watches, plugin: Prepared, install: bool) {
+async fn bring_up(client: &Client, watches: &Watches, plugin: Prepared, install: bool) {
     let Prepared {
         name,
         crds,
@@ -188,54 +182,9 @@ async fn bring_up(client: &Client, hub: &Hub, watches: &Watches, plugin: Prepare
         recorder.recall().await.map_err(|error| error.to_string())
     })
     .await;
-    let served = until_done(&name, || find_kinds(client, &lanes)).await;
     for lane in &lanes {
-        let own: HashMap<_, _> = lane
-            .kinds()
-            .filter_map(|(kind, _)| {
-                served
-                    .get_key_value(&kind)
-                    .map(|(kind, served)| (kind.clone(), served.clone()))
-            })
-            .collect();
-        let cached = own
-            .keys()
-            .map(|kind| (kind.clone(), watches.projection(kind)))
-            .collect();
-        for served in own.values() {
-            watches.ensure(served);
-        }
-        lane.cached.set(cached).expect("a lane is brought up once");
-        lane.served.set(own).expect("a lane is brought up once");
+        watches.add(lane);
     }
-    hub.open_lanes();
-}
-
-/// Asks for the kinds of a plugin; what is missing is the error.
-async fn find_kinds(client: &Client, lanes: &[Arc<Lane>]) -> Result<HashMap<Arc<Kind>, Served>, String> {
-    let needed: HashMap<Arc<Kind>, bool> =
-        lanes
-            .iter()
-            .flat_map(|lane| lane.kinds())
-            .fold(HashMap::new(), |mut needed, (kind, optional)| {
-                *needed.entry(Arc::new(kind)).or_insert(true) &= optional;
-                needed
-            });
-    let served = discover(client, needed.keys().cloned())
-        .await
-        .map_err(|error| error.to_string())?;
-    let missing: BTreeSet<_> = needed
-        .iter()
-        .filter(|(kind, optional)| !**optional && !served.contains_key(*kind))
-        .map(|(kind, _)| kind.to_string())
-        .collect();
-    if missing.is_empty() {
-        return Ok(served);
-    }
-    let missing = missing.into_iter().collect::<Vec<_>>().join(", ");
-    Err(format!(
-        "the cluster does not serve {missing}; install what brings it (--install-crds does so for the CRDs of the plugins)"
-    ))
 }
 
 /// Tries until it is done, with back-off; a message comes whenever the cause changes, not at each try.
@@ -259,63 +208,5 @@ async fn until_done<T, F: Future<Output = Result<T, String>>>(plugin: &str, mut 
         }
         tokio::time::sleep(wait).await;
         wait = (wait * 2).min(LONGEST_WAIT);
-    }
-}
-
-/// One watch for each kind, for all plugins.
-struct Watches {
-    client: Client,
-    hub: Arc<Hub>,
-    /// What the cache holds of each kind: the union of what the lanes need.
-    projections: HashMap<Kind, Arc<Projection>>,
-    running: Mutex<HashMap<Arc<Kind>, tokio::task::JoinHandle<()>>>,
-}
-
-impl Watches {
-    fn new(client: Client, hub: Arc<Hub>, plugins: &[Prepared]) -> Self {
-        let mut projections: HashMap<Kind, Projection> = HashMap::new();
-        for lane in plugins.iter().flat_map(|plugin| &plugin.lanes) {
-            for (kind, _) in lane.kinds() {
-                let needed = lane.needs(&kind);
-                let projection = projections.entry(kind).or_default();
-                *projection = std::mem::take(projection).union(&needed);
-            }
-        }
-        let projections = projections
-            .into_iter()
-            .map(|(kind, projection)| (kind, Arc::new(projection)))
-            .collect();
-        Self {
-            client,
-            hub,
-            projections,
-            running: Mutex::default(),
-        }
-    }
-
-    fn projection(&self, kind: &Kind) -> Arc<Projection> {
-        self.projections
-            .get(kind)
-            .expect("every kind of every lane has one")
-            .clone()
-    }
-
-    fn ensure(&self, served: &Served) {
-        let mut running = self.running.lock();
-        if running.contains_key(&served.kind) {
-            return;
-        }
-        self.hub.state.write().store.add_kind(served.kind.clone());
-        let projection = self.projection(&served.kind);
-        let task = watch(self.client.clone(), served.clone(), projection, self.hub.clone());
-        running.insert(served.kind.clone(), tokio::spawn(task));
-    }
-}
-
-impl Drop for Watches {
-    fn drop(&mut self) {
-        for task in self.running.lock().values() {
-            task.abort();
-        }
     }
 }

@@ -5,20 +5,34 @@ use std::fmt::Write as _;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
-use pilothouse_cluster::object::Stored;
 use pilothouse_cluster::store::Store;
 use pilothouse_core::contract::{Imports, LogLevel, Query};
 use pilothouse_core::dependencies::Read;
 use pilothouse_core::failure::reason;
-use pilothouse_core::grants::CheckedQuery;
+use pilothouse_core::grants::Grant;
+use pilothouse_core::reach::Reach;
 use pilothouse_core::{Failure, Kind, Name};
-use serde_json::Value;
 
 use crate::hub::Hub;
-use crate::lane::{Lane, has_labels};
+use crate::lane::Lane;
 
 /// The finest granularity of `clock.now`, in milliseconds.
 const FINEST_GRANULARITY: u64 = 1000;
+
+/// What a read was answered.
+#[derive(Clone, Copy, Debug)]
+pub struct Answered {
+    /// The count of the kind's changes at that moment; as long as it stands, so does the answer.
+    changes: u64,
+    fingerprint: u64,
+}
+
+impl Answered {
+    /// Whether the answer would be another by now.
+    pub fn is_outdated(self, store: &Store, lane: &Lane, read: &Read) -> bool {
+        store.changes(read.kind()) != self.changes && fingerprint(store, lane, read) != self.fingerprint
+    }
+}
 
 /// The cache and the clock as one call sees them, and what it asked.
 pub struct View {
@@ -26,8 +40,8 @@ pub struct View {
     lane: Arc<Lane>,
     primary: Name,
     now: u64,
-    /// What was read, with a fingerprint of what was answered.
-    pub reads: BTreeMap<Read, u64>,
+    /// What was read, with what was answered.
+    pub reads: BTreeMap<Read, Answered>,
     /// The moment (milliseconds since the epoch) at which an answer about time would be another.
     pub wake_at: Option<u64>,
 }
@@ -46,63 +60,65 @@ impl View {
         }
     }
 
+    /// Remembers a read. The first answer counts: if a later one differs, the object runs again.
+    fn note(&mut self, read: Read, changes: u64, hash: impl FnOnce(&mut DefaultHasher)) {
+        let mut hasher = DefaultHasher::new();
+        hash(&mut hasher);
+        let fingerprint = hasher.finish();
+        self.reads.entry(read).or_insert(Answered { changes, fingerprint });
+    }
+
     fn wake_at(&mut self, moment: u64) {
         self.wake_at = Some(self.wake_at.map_or(moment, |earlier| earlier.min(moment)));
     }
 
-    /// The watched kind, or none if it is optional and not served.
-    fn watched(&self, kind: &Kind) -> Result<Option<Arc<Kind>>, Failure> {
-        let Some(served) = self.lane.served(kind) else {
-            return Ok(None);
-        };
-        if self.hub.state.read().store.is_synced(kind) {
-            return Ok(Some(served.kind.clone()));
+    /// The kind, if the cache can answer for it: all that was declared is listed, or it is optional and not served.
+    fn known(&self, kind: &Kind, grant: &Grant) -> Result<Arc<Kind>, Failure> {
+        if grant.touch.optional && self.hub.served.is_missing(kind) {
+            return Ok(Arc::new(kind.clone()));
         }
-        Err(Failure::cluster(
-            reason::NOT_SYNCED,
-            format!("{kind} is read, but the cache has not listed it yet"),
-        ))
+        let reach = Reach::of(&grant.touch);
+        match self.lane.served(kind) {
+            Some(served) if self.hub.state.read().store.has(kind, &grant.projection, &reach) => Ok(served.kind),
+            _ => Err(Failure::cluster(
+                reason::NOT_SYNCED,
+                format!("{kind} is read, but the cache has not listed it yet"),
+            )),
+        }
     }
 }
 
 impl Imports for View {
     fn get(&mut self, kind: &Kind, namespace: Option<&str>, name: &str) -> Result<Option<String>, Failure> {
-        self.lane.grants.check_get(kind, namespace, name)?;
-        let Some(kind) = self.watched(kind)? else {
-            return Ok(None);
-        };
-        let read = Read::Get(kind.clone(), Name::new(namespace, name));
+        let grant = self.lane.grants.check_get(kind, namespace, name)?;
+        let kind = self.known(kind, grant)?;
+        let name = Name::new(namespace, name);
         let state = self.hub.state.read();
-        let answer = fingerprint(&state.store, &self.lane, &read);
-        let Read::Get(_, name) = &read else {
-            unreachable!("it was made three lines above")
-        };
-        let text = state
-            .store
-            .get(&kind, name)
-            .and_then(|object| self.lane.show_read(&kind, object));
+        let object = state.store.get(&kind, &name);
+        let text = object.and_then(|object| self.lane.show_read(&kind, object));
+        let changes = state.store.changes(&kind);
         drop(state);
-        // The first answer counts: if a later one differs, the object runs again.
-        self.reads.entry(read).or_insert(answer);
+        self.note(Read::Get(kind, name), changes, |hasher| text.hash(hasher));
         Ok(text)
     }
 
     fn find(&mut self, kind: &Kind, query: &Query) -> Result<Vec<String>, Failure> {
-        let (_, query) = self.lane.grants.check_find(kind, query)?;
-        let Some(kind) = self.watched(kind)? else {
-            return Ok(Vec::new());
-        };
-        let read = Read::Find(kind.clone(), Arc::new(query));
-        let Read::Find(_, query) = &read else {
-            unreachable!("it was made a line above")
-        };
+        let (grant, query) = self.lane.grants.check_find(kind, query)?;
+        let kind = self.known(kind, grant)?;
+        if !self.hub.state.read().store.is_indexed(&kind, &query) {
+            self.hub.state.write().store.add_index(&kind, &query);
+        }
         let state = self.hub.state.read();
-        let answer = fingerprint(&state.store, &self.lane, &read);
-        let texts = found(&state.store, &self.lane, &kind, query)
+        let texts: Vec<String> = state
+            .store
+            .find(&kind, &query)
             .filter_map(|object| self.lane.show_read(&kind, object))
             .collect();
+        let changes = state.store.changes(&kind);
         drop(state);
-        self.reads.entry(read).or_insert(answer);
+        self.note(Read::Find(kind, Arc::new(query)), changes, |hasher| {
+            texts.iter().for_each(|text| text.hash(hasher));
+        });
         Ok(texts)
     }
 
@@ -136,69 +152,18 @@ impl Imports for View {
     }
 }
 
-/// The objects that a query finds, as far as the lane's declaration reaches.
-fn found<'a>(
-    store: &'a Store,
-    lane: &'a Lane,
-    kind: &'a Kind,
-    query: &'a CheckedQuery,
-) -> impl Iterator<Item = &'a Arc<Stored>> {
-    let labels = lane.grants.get(kind).and_then(|grant| grant.touch.labels.as_ref());
-    let names = lane
-        .grants
-        .get(kind)
-        .map(|grant| &grant.touch.names)
-        .filter(|names| !names.is_empty());
-    let limit = query.limit.map_or(usize::MAX, |limit| limit as usize);
-    store
-        .iter(kind, query.namespace.as_deref())
-        .filter(move |object| labels.is_none_or(|labels| has_labels(object, labels)))
-        .filter(move |object| names.is_none_or(|names| names.iter().any(|name| **name == *object.name.name)))
-        .filter(move |object| matches(object, query))
-        .take(limit)
-}
-
-/// Whether an object satisfies a query.
-pub fn matches(object: &Stored, query: &CheckedQuery) -> bool {
-    let CheckedQuery {
-        namespace,
-        labels,
-        fields,
-        limit: _,
-    } = query;
-    namespace
-        .as_deref()
-        .is_none_or(|namespace| object.name.namespace.as_deref() == Some(namespace))
-        && has_labels(object, labels)
-        && (fields.is_empty() || {
-            let value: Value = serde_json::from_str(&object.text).expect("the cache holds JSON");
-            fields
-                .iter()
-                .all(|(path, wanted)| path.values(&value).into_iter().any(|found| scalar_is(found, wanted)))
-        })
-}
-
-/// Whether a scalar's text is the one that was asked for.
-fn scalar_is(value: &Value, wanted: &str) -> bool {
-    match value {
-        Value::String(text) => text == wanted,
-        Value::Bool(value) => wanted == if *value { "true" } else { "false" },
-        Value::Number(number) => number.to_string() == wanted,
-        Value::Null | Value::Array(_) | Value::Object(_) => false,
-    }
-}
-
-/// A fingerprint of what a read would be answered now.
+/// A fingerprint of what a read would be answered now: of the bytes that the plugin would see.
 pub fn fingerprint(store: &Store, lane: &Lane, read: &Read) -> u64 {
     let mut hasher = DefaultHasher::new();
-    let mut add = |object: &Stored| (&object.uid, &object.resource_version).hash(&mut hasher);
     match read {
         Read::Get(kind, name) | Read::Obstacle(kind, name) => {
-            if let Some(object) = store.get(kind, name) {
-                add(object);
-            }
+            let object = store.get(kind, name);
+            object.and_then(|object| lane.show_read(kind, object)).hash(&mut hasher);
         }
-        Read::Find(kind, query) => found(store, lane, kind, query).for_each(|object| add(object)),
+        Read::Find(kind, query) => store
+            .find(kind, query)
+            .filter_map(|object| lane.show_read(kind, object))
+            .for_each(|text| text.hash(&mut hasher)),
     }
     hasher.finish()
 }

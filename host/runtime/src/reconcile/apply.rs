@@ -272,7 +272,7 @@ fn note_what_is_not_kept(hub: &Hub, lane: &Lane, step: &Step, object: &Stored, a
         state.odd.remove(&key(step));
         return;
     }
-    let left = entry.map(|entry| entry.fields.clone()).unwrap_or_default();
+    let left = entry.map(|entry| entry.fields().into()).unwrap_or_default();
     state.odd.insert(
         key(step),
         Odd {

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use pilothouse_cluster::discovery::Served;
-use pilothouse_cluster::object::{Entry, Stored};
+use pilothouse_cluster::object::Stored;
 use pilothouse_core::answer::{Answer, DesiredObject};
 use pilothouse_core::diff::{self, Action, Live, LiveEntry, Owner};
 use pilothouse_core::manifest::Access;
@@ -56,10 +56,7 @@ pub fn diff(hub: &Hub, lane: &Lane, owner: &Owner, validated: Validated) -> Plan
     let mut wanted: HashSet<(Arc<Kind>, Name)> = HashSet::with_capacity(answer.owned.len());
     let mut steps = Vec::with_capacity(answer.owned.len());
     for desired in std::mem::take(&mut answer.owned) {
-        let served = lane
-            .served(&desired.kind)
-            .expect("validate let only served kinds pass")
-            .clone();
+        let served = lane.served(&desired.kind).expect("validate let only served kinds pass");
         wanted.insert((served.kind.clone(), desired.name.clone()));
         let (body, digest) = diff::body(&desired, owner);
         let action = decide(&state, lane, owner, &served, &desired, &body, &digest);
@@ -97,16 +94,16 @@ fn decide(
     };
     let entry = object.entry(lane.writer.manager(), false);
     let odd = state.odd.get(&Key::new(served.kind.clone(), desired.name.clone()));
-    let fields = entry.map(Entry::field_set);
+    let fields = entry.map(|entry| entry.field_set());
     let live = Live {
         controller: object.controller.as_ref().map(|controller| &*controller.uid),
         deleting: object.deleting,
         digest: object.digest.as_deref(),
         entry: entry.zip(fields.as_ref()).map(|(entry, fields)| LiveEntry {
-            api_version: &entry.api_version,
+            api_version: entry.api_version,
             fields,
             as_we_left_it: odd
-                .is_some_and(|Odd { digest: applied, left }| **applied == *digest && *left == entry.fields),
+                .is_some_and(|Odd { digest: applied, left }| **applied == *digest && **left == *entry.fields()),
         }),
     };
     diff::decide(desired, body, digest, owner, Some(&live))

@@ -30,7 +30,7 @@ pub async fn reconcile(hub: &Arc<Hub>, lane: &Arc<Lane>, job: &Job) -> Ended {
         gather::Found::Steered(gathered) => gathered,
         gather::Found::Left(left) => return leave(hub, lane, &reader, left).await,
         gather::Found::Gone => {
-            hub.state.write().dependencies.remove(&reader);
+            hub.state.write().forget_reader(&reader);
             return Ended {
                 verdict: Verdict::Gone,
                 used: Duration::ZERO,
@@ -59,7 +59,7 @@ pub async fn reconcile(hub: &Arc<Hub>, lane: &Arc<Lane>, job: &Job) -> Ended {
 
 /// An object that has left the filter: nothing is desired of it any more.
 async fn leave(hub: &Arc<Hub>, lane: &Arc<Lane>, reader: &Reader, left: gather::Left) -> Ended {
-    hub.state.write().dependencies.remove(reader);
+    hub.state.write().forget_reader(reader);
     let planned = diff::diff(hub, lane, &left.owner, validate::Validated::nothing());
     let applied = apply::apply(hub, lane, reader, planned).await;
     if let Some(failure) = &applied.failure {

@@ -2,7 +2,7 @@
 //! there is something new to say.
 
 use pilothouse_cluster::events::Regarding;
-use pilothouse_cluster::object::{Entry, Stored};
+use pilothouse_cluster::object::Stored;
 use pilothouse_core::canonical::digest;
 use pilothouse_core::contract::{Condition, Event, Severity};
 use pilothouse_core::failure::reason;
@@ -141,7 +141,7 @@ async fn state(
     hub.state.write().begin_write(key.clone());
     let sent = lane
         .writer
-        .apply_status(served, &object.name, &object.uid, &desired)
+        .apply_status(&served, &object.name, &object.uid, &desired)
         .await;
     let awaited = sent
         .as_ref()
@@ -209,7 +209,7 @@ fn is_as_desired(
     live: Option<&Value>,
     desired: &Map<String, Value>,
 ) -> bool {
-    let fields = object.entry(lane.writer.manager(), true).map(Entry::field_set);
+    let fields = object.entry(lane.writer.manager(), true).map(|entry| entry.field_set());
     if status::status_is_as_desired(desired, live, fields.as_ref()) {
         return true;
     }
@@ -220,7 +220,7 @@ fn is_as_desired(
 /// What the server made of a status that it did not keep as it was sent is remembered, so that it is sent once.
 fn remember(hub: &Hub, lane: &Lane, key: Key, object: &Stored, desired: &Map<String, Value>) {
     let live = hub::status(object);
-    let fields = object.entry(lane.writer.manager(), true).map(Entry::field_set);
+    let fields = object.entry(lane.writer.manager(), true).map(|entry| entry.field_set());
     let mut state = hub.state.write();
     if status::status_is_as_desired(desired, live.as_ref(), fields.as_ref()) {
         state.odd.remove(&key);

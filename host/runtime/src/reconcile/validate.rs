@@ -12,7 +12,7 @@ use super::invoke::Invoked;
 use crate::hub::{Hub, Reader};
 use crate::lane::Lane;
 use crate::queue::Priority;
-use crate::view::fingerprint;
+use crate::view::Answered;
 
 /// An answer that may be carried out.
 pub struct Validated {
@@ -61,12 +61,12 @@ pub fn validate(
 
 /// Replaces the object's dependencies. What has changed since it was read wakes the object again: between the read and
 /// this moment nobody watched on its behalf.
-fn depend(hub: &Hub, lane: &Lane, reader: &Reader, reads: BTreeMap<Read, u64>) {
+fn depend(hub: &Hub, lane: &Lane, reader: &Reader, reads: BTreeMap<Read, Answered>) {
     let mut state = hub.state.write();
     let outdated = reads
         .iter()
-        .any(|(read, answer)| fingerprint(&state.store, lane, read) != *answer);
-    state.dependencies.replace(reader, reads.into_keys().collect());
+        .any(|(read, answered)| answered.is_outdated(&state.store, lane, read));
+    state.depend(reader, reads.into_keys().collect());
     if outdated {
         state.queue.push(reader.lane, &reader.name, Priority::Change);
     }

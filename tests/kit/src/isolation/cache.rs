@@ -11,7 +11,7 @@ use pilothouse_core::{
     contract::{Imports, LogLevel, Query},
     dependencies::Read,
     failure::reason,
-    grants::{CheckedQuery, Grant, Grants},
+    grants::{Grant, Grants},
     path::Projection,
 };
 use serde_json::{Value, value::RawValue};
@@ -62,7 +62,7 @@ impl Imports for Cache {
         let found = self
             .objects
             .iter()
-            .filter(|((its, name), object)| its == kind && is_selected(grant, object) && matches(&query, name, object))
+            .filter(|((its, name), object)| its == kind && query.matches(name, object))
             .take(limit)
             .map(|(_, object)| project(&grant.projection, object, kind))
             .collect::<Result<_, _>>()?;
@@ -103,27 +103,6 @@ fn is_selected(grant: &Grant, object: &Value) -> bool {
         .is_none_or(|labels| labels.matches(|key| label(object, key)))
 }
 
-fn matches(query: &CheckedQuery, name: &Name, object: &Value) -> bool {
-    query
-        .namespace
-        .as_deref()
-        .is_none_or(|namespace| name.namespace.as_deref() == Some(namespace))
-        && query.labels.matches(|key| label(object, key))
-        && query
-            .fields
-            .iter()
-            .all(|(path, text)| path.values(object).into_iter().any(|value| is_text(value, text)))
-}
-
 fn label<'object>(object: &'object Value, key: &str) -> Option<&'object str> {
     object.get("metadata")?.get("labels")?.get(key)?.as_str()
-}
-
-fn is_text(value: &Value, text: &str) -> bool {
-    match value {
-        Value::String(value) => value == text,
-        Value::Number(number) => number.to_string() == text,
-        Value::Bool(value) => value.to_string() == text,
-        _ => false,
-    }
 }

@@ -1,0 +1,274 @@
+//! Owns how the objects of one kind are made small for the cache: trimmed to what plugins may see, compressed against a
+//! sample of the kind, and with what repeats from object to object kept once.
+//!
+//! LZ4 in blocks, because a read has to stay cheap (a microsecond for an object of a few KB) and needs no C. An object
+//! alone compresses badly; against others of its kind, little is left but what is its own.
+
+use std::borrow::Cow;
+use std::collections::HashSet;
+use std::hash::Hash;
+use std::sync::Arc;
+
+use parking_lot::{Mutex, RwLock};
+use pilothouse_core::Kind;
+use pilothouse_core::path::Projection;
+use serde_json::value::RawValue;
+
+use crate::object::{Entry, ObjectError, Stored};
+
+/// The sample that objects of a kind are compressed against has at most so many bytes. It is hashed at each compression,
+/// and copied at each read.
+const SAMPLE_BYTES: usize = 8 * 1024;
+
+/// Of so many objects a sample is made.
+const SAMPLED_OBJECTS: usize = 4;
+
+/// What repeats is looked through for what nobody uses any more when there is twice as much as after the last look, and
+/// at least this much.
+const SMALLEST_SWEEP: usize = 256;
+
+/// In front of bytes that are text, and of bytes that are compressed.
+const PLAIN: u8 = 0;
+const COMPRESSED: u8 = 1;
+
+/// How the objects of one kind are kept.
+#[derive(Debug)]
+pub struct Press {
+    kind: Arc<Kind>,
+    form: RwLock<Arc<Form>>,
+    texts: Interner<str>,
+    entries: Interner<[Entry]>,
+}
+
+/// How an object was trimmed and compressed; all that is needed to read it again.
+#[derive(Debug)]
+pub struct Form {
+    projection: Projection,
+    sample: Box<[u8]>,
+}
+
+impl Form {
+    /// What is shown of the object.
+    pub fn projection(&self) -> &Projection {
+        &self.projection
+    }
+}
+
+impl Press {
+    /// Objects of a kind are trimmed to a projection.
+    pub fn new(kind: Arc<Kind>, projection: Projection) -> Self {
+        Self {
+            kind,
+            form: RwLock::new(Arc::new(Form {
+                projection,
+                sample: Box::default(),
+            })),
+            texts: Interner::default(),
+            entries: Interner::default(),
+        }
+    }
+
+    /// The kind.
+    pub fn kind(&self) -> &Arc<Kind> {
+        &self.kind
+    }
+
+    /// How objects are kept from now on.
+    pub fn form(&self) -> Arc<Form> {
+        self.form.read().clone()
+    }
+
+    /// Trims to another projection from now on. What was read before is trimmed by [`Press::again`].
+    pub fn trim_to(&self, projection: Projection) {
+        let mut form = self.form.write();
+        let sample = form.sample.clone();
+        *form = Arc::new(Form { projection, sample });
+    }
+
+    /// Takes a sample of these objects to compress others against, if there is none yet.
+    pub fn learn(&self, objects: &[&RawValue]) {
+        let form = self.form();
+        if !form.sample.is_empty() || objects.is_empty() {
+            return;
+        }
+        let step = objects.len().div_ceil(SAMPLED_OBJECTS);
+        let mut sample = Vec::new();
+        for object in objects.iter().step_by(step) {
+            let Ok(text) = form.projection.project(object, &self.kind) else {
+                continue;
+            };
+            let rest = SAMPLE_BYTES - sample.len();
+            let fair = (SAMPLE_BYTES / SAMPLED_OBJECTS).max(if sample.is_empty() { SAMPLE_BYTES / 2 } else { 0 });
+            sample.extend_from_slice(&text.as_bytes()[..text.len().min(rest).min(fair)]);
+        }
+        *self.form.write() = Arc::new(Form {
+            projection: form.projection.clone(),
+            sample: sample.into(),
+        });
+    }
+
+    /// Reads an object from the server's JSON.
+    pub fn read(&self, text: &RawValue) -> Result<Stored, ObjectError> {
+        Stored::read_with(text, &self.kind, self)
+    }
+
+    /// An object that was read before, as it would be read now; the projection may only have become narrower.
+    pub fn again(&self, object: &Stored) -> Stored {
+        let text = object.text();
+        let raw: &RawValue = serde_json::from_str(&text).expect("the cache holds JSON");
+        let form = self.form();
+        let text = form
+            .projection
+            .project(raw, &self.kind)
+            .expect("the cache holds objects");
+        object.with_text(&text, form)
+    }
+
+    /// A text that many objects have, kept once.
+    pub(crate) fn text(&self, text: &str) -> Arc<str> {
+        self.texts.keep(text, || Arc::from(text))
+    }
+
+    /// Entries that many objects have, kept once.
+    pub(crate) fn entries(&self, entries: Vec<Entry>) -> Arc<[Entry]> {
+        self.entries.keep(&entries, || Arc::from(entries.as_slice()))
+    }
+}
+
+/// Makes text small. `own` is what the object is known by, and what its text therefore need not hold again.
+pub(crate) fn pack(text: &str, form: &Form, own: &[&str]) -> Box<[u8]> {
+    let plain = || {
+        let mut bytes = Vec::with_capacity(text.len() + 1);
+        bytes.push(PLAIN);
+        bytes.extend_from_slice(text.as_bytes());
+        bytes.into_boxed_slice()
+    };
+    let Ok(length) = u32::try_from(text.len()) else {
+        return plain();
+    };
+    if form.sample.is_empty() {
+        return plain();
+    }
+    let mut bytes = vec![0; 5 + lz4_flex::block::get_maximum_output_size(text.len())];
+    bytes[0] = COMPRESSED;
+    bytes[1..5].copy_from_slice(&length.to_le_bytes());
+    match lz4_flex::block::compress_into_with_dict(text.as_bytes(), &mut bytes[5..], &known(form, own)) {
+        Ok(written) if written + 5 <= text.len() => {
+            bytes.truncate(5 + written);
+            bytes.into_boxed_slice()
+        }
+        _ => plain(),
+    }
+}
+
+/// The text that [`pack`] was given.
+pub(crate) fn unpack<'a>(bytes: &'a [u8], form: &Form, own: &[&str]) -> Cow<'a, str> {
+    const WRITTEN: &str = "the bytes were written by pack with this form";
+    match bytes.split_first().expect(WRITTEN) {
+        (&PLAIN, text) => Cow::Borrowed(std::str::from_utf8(text).expect(WRITTEN)),
+        (_, rest) => {
+            let (length, compressed) = rest.split_at(4);
+            let length = u32::from_le_bytes(length.try_into().expect(WRITTEN)) as usize;
+            let text = lz4_flex::block::decompress_with_dict(compressed, length, &known(form, own)).expect(WRITTEN);
+            Cow::Owned(String::from_utf8(text).expect(WRITTEN))
+        }
+    }
+}
+
+/// What an object is compressed against: the kind's sample, and what is known of the object itself.
+fn known(form: &Form, own: &[&str]) -> Vec<u8> {
+    let mut known = Vec::with_capacity(form.sample.len() + own.iter().map(|text| text.len()).sum::<usize>());
+    known.extend_from_slice(&form.sample);
+    own.iter().for_each(|text| known.extend_from_slice(text.as_bytes()));
+    known
+}
+
+/// Keeps equal values once, for as long as somebody uses them.
+#[derive(Debug)]
+struct Interner<T: ?Sized>(Mutex<Kept<T>>);
+
+#[derive(Debug)]
+struct Kept<T: ?Sized> {
+    values: HashSet<Arc<T>>,
+    sweep_at: usize,
+}
+
+impl<T: ?Sized> Default for Interner<T> {
+    fn default() -> Self {
+        Self(Mutex::new(Kept {
+            values: HashSet::new(),
+            sweep_at: SMALLEST_SWEEP,
+        }))
+    }
+}
+
+impl<T: ?Sized + Eq + Hash> Interner<T> {
+    fn keep(&self, value: &T, make: impl FnOnce() -> Arc<T>) -> Arc<T> {
+        let mut kept = self.0.lock();
+        if let Some(value) = kept.values.get(value) {
+            return value.clone();
+        }
+        if kept.values.len() >= kept.sweep_at {
+            kept.values.retain(|value| Arc::strong_count(value) > 1);
+            kept.sweep_at = (kept.values.len() * 2).max(SMALLEST_SWEEP);
+        }
+        let value = make();
+        kept.values.insert(value.clone());
+        value
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn raw(index: usize) -> Box<RawValue> {
+        RawValue::from_string(format!(
+            r#"{{"metadata":{{"name":"web-{index}","namespace":"shop","uid":"4c7e7c52-0f0b-4f0e-9a51-{index:012}","resourceVersion":"{index}"}},
+            "spec":{{"replicas":{index},"paused":false,"progressDeadlineSeconds":600,"revisionHistoryLimit":10}}}}"#
+        ))
+        .unwrap()
+    }
+
+    fn press() -> Press {
+        Press::new(Arc::new(Kind::new("apps", "v1", "Deployment")), Projection::whole())
+    }
+
+    #[test]
+    fn what_was_made_small_reads_as_it_was() {
+        let press = press();
+        let plain = press.read(&raw(1)).unwrap();
+        press.learn(&[&raw(2), &raw(3)]);
+        let small = press.read(&raw(1)).unwrap();
+        assert_eq!(plain.text(), small.text());
+        assert!(small.has_text_of(&plain) && !small.has_text_of(&press.read(&raw(4)).unwrap()));
+        assert!(
+            small.packed_bytes() * 2 < plain.packed_bytes(),
+            "{} of {}",
+            small.packed_bytes(),
+            plain.packed_bytes()
+        );
+    }
+
+    #[test]
+    fn an_object_is_trimmed_again_when_less_is_shown() {
+        let press = press();
+        press.learn(&[&raw(2)]);
+        let whole = press.read(&raw(1)).unwrap();
+        press.trim_to(Projection::default());
+        let trimmed = press.again(&whole);
+        assert!(!trimmed.text().contains("replicas") && trimmed.text().contains("web-1"));
+        assert_eq!(trimmed.text(), press.read(&raw(1)).unwrap().text());
+    }
+
+    #[test]
+    fn what_nobody_uses_is_not_kept() {
+        let press = press();
+        let used = press.text("used");
+        for index in 0..10_000 {
+            press.text(&index.to_string());
+        }
+        assert!(press.texts.0.lock().values.len() <= 2 * SMALLEST_SWEEP);
+        assert!(Arc::ptr_eq(&used, &press.text("used")));
+    }
+}

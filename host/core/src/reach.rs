@@ -1,0 +1,183 @@
+//! Owns which objects of a kind have to be watched: the union of what controllers declare to look at, and the lists and
+//! watches that this takes.
+
+use std::collections::BTreeSet;
+
+use crate::key::Name;
+use crate::manifest::Touch;
+use crate::selector::Selector;
+
+/// The most lists and watches of one kind; each holds a connection to an HTTP/1.1 server. Where more would be needed,
+/// names are not told apart any more, then namespaces.
+pub const MAX_SCOPES: usize = 32;
+
+/// Which objects of a kind are looked at. What is given must all hold; the default is every object.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Reach {
+    /// None: every namespace.
+    namespaces: Option<BTreeSet<String>>,
+    /// None: every name.
+    names: Option<BTreeSet<String>>,
+    /// Empty: whatever the labels.
+    labels: Selector,
+}
+
+/// What one list and watch is about. The scopes of a reach have no object in common.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Scope {
+    /// None: every namespace, or a kind without namespaces.
+    pub namespace: Option<String>,
+    /// None: every name.
+    pub name: Option<String>,
+    /// Empty: whatever the labels.
+    pub labels: Selector,
+}
+
+impl Reach {
+    /// Every object.
+    pub fn all() -> Self {
+        Self::default()
+    }
+
+    /// Every object of these namespaces; of all, if none is given.
+    pub fn namespaces<'a>(namespaces: impl IntoIterator<Item = &'a String>) -> Self {
+        Self {
+            namespaces: set(namespaces),
+            ..Self::default()
+        }
+    }
+
+    /// What a controller declares of a kind that it touches.
+    pub fn of(touch: &Touch) -> Self {
+        Self {
+            namespaces: set(&touch.namespaces),
+            names: set(&touch.names),
+            labels: touch.labels.clone().unwrap_or_default(),
+        }
+    }
+
+    /// A reach with all that is in either. Labels stay a condition only where both have the same: an object may leave
+    /// one selection and stay in another, and a watch tells the two apart only where it has one selector.
+    #[must_use]
+    pub fn union(self, other: &Self) -> Self {
+        let either = |one: Option<BTreeSet<String>>, other: &Option<BTreeSet<String>>| {
+            Some(one?.union(other.as_ref()?).cloned().collect())
+        };
+        Self {
+            namespaces: either(self.namespaces, &other.namespaces),
+            names: either(self.names, &other.names),
+            labels: if self.labels == other.labels {
+                self.labels
+            } else {
+                Selector::default()
+            },
+        }
+    }
+
+    /// Whether all that is in `other` is in this one.
+    pub fn covers(&self, other: &Self) -> bool {
+        let covers = |own: &Option<BTreeSet<String>>, asked: &Option<BTreeSet<String>>| match (own, asked) {
+            (None, _) => true,
+            (Some(own), Some(asked)) => own.is_superset(asked),
+            (Some(_), None) => false,
+        };
+        covers(&self.namespaces, &other.namespaces)
+            && covers(&self.names, &other.names)
+            && (self.labels.is_empty() || self.labels == other.labels)
+    }
+
+    /// Whether an object of this name is within the reach whatever it looks like, so that what is not seen is not there.
+    pub fn holds(&self, name: &Name) -> bool {
+        let holds = |set: &Option<BTreeSet<String>>, value: Option<&str>| {
+            set.as_ref()
+                .is_none_or(|set| value.is_none_or(|value| set.contains(value)))
+        };
+        holds(&self.namespaces, name.namespace.as_deref())
+            && holds(&self.names, Some(&name.name))
+            && self.labels.is_empty()
+    }
+
+    /// The lists and watches that it takes.
+    pub fn scopes(&self, namespaced: bool) -> Vec<Scope> {
+        let namespaces = self
+            .namespaces
+            .as_ref()
+            .filter(|set| namespaced && set.len() <= MAX_SCOPES);
+        let places = namespaces.map_or(1, BTreeSet::len);
+        let names = self.names.as_ref().filter(|set| set.len() * places <= MAX_SCOPES);
+        let each = |set: Option<&BTreeSet<String>>| -> Vec<Option<String>> {
+            set.map_or_else(|| vec![None], |set| set.iter().cloned().map(Some).collect())
+        };
+        let mut scopes = Vec::new();
+        for namespace in each(namespaces) {
+            for name in each(names) {
+                scopes.push(Scope {
+                    namespace: namespace.clone(),
+                    name,
+                    labels: self.labels.clone(),
+                });
+            }
+        }
+        scopes
+    }
+}
+
+impl Scope {
+    /// Whether a list of this scope shows the object, if its labels are right.
+    pub fn has(&self, name: &Name) -> bool {
+        self.namespace
+            .as_deref()
+            .is_none_or(|namespace| name.namespace.as_deref() == Some(namespace))
+            && self.name.as_deref().is_none_or(|wanted| *name.name == *wanted)
+    }
+}
+
+fn set<'a>(values: impl IntoIterator<Item = &'a String>) -> Option<BTreeSet<String>> {
+    let set: BTreeSet<String> = values.into_iter().cloned().collect();
+    (!set.is_empty()).then_some(set)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn reach(namespaces: &[&str], names: &[&str], labels: &str) -> Reach {
+        let owned = |values: &[&str]| values.iter().map(|it| (*it).to_owned()).collect::<Vec<_>>();
+        Reach {
+            namespaces: set(&owned(namespaces)),
+            names: set(&owned(names)),
+            labels: Selector::parse(labels).unwrap(),
+        }
+    }
+
+    #[test]
+    fn a_union_covers_both_and_is_narrow_only_where_both_are() {
+        let one = reach(&["a"], &["x"], "app=web");
+        let other = reach(&["b"], &[], "app=web");
+        let both = one.clone().union(&other);
+        assert_eq!(both, reach(&["a", "b"], &[], "app=web"));
+        assert!(both.covers(&one) && both.covers(&other) && !one.covers(&both));
+        assert_eq!(both.union(&reach(&["a"], &[], "app=db")), reach(&["a", "b"], &[], ""));
+        assert!(Reach::all().covers(&one) && !one.covers(&Reach::all()));
+    }
+
+    #[test]
+    fn a_label_leaves_it_open_whether_an_object_is_there() {
+        let name = Name::new(Some("a"), "x");
+        assert!(Reach::all().holds(&name) && reach(&["a"], &["x"], "").holds(&name));
+        assert!(!reach(&["b"], &[], "").holds(&name) && !reach(&[], &["y"], "").holds(&name));
+        assert!(!reach(&[], &[], "app=web").holds(&name));
+    }
+
+    #[test]
+    fn each_place_has_a_watch_until_there_are_too_many() {
+        let scopes = reach(&["a", "b"], &["x"], "").scopes(true);
+        assert_eq!(scopes.len(), 2);
+        assert!(scopes[0].has(&Name::new(Some("a"), "x")) && !scopes[1].has(&Name::new(Some("a"), "x")));
+        assert_eq!(reach(&["a", "b"], &[], "").scopes(false), [Scope::default()]);
+        let many: Vec<String> = (0..=MAX_SCOPES).map(|it| it.to_string()).collect();
+        let many: Vec<&str> = many.iter().map(String::as_str).collect();
+        assert_eq!(reach(&["a", "b"], &many, "").scopes(true).len(), 2);
+        assert_eq!(reach(&many, &[], "").scopes(true), [Scope::default()]);
+    }
+}

@@ -1,0 +1,270 @@
+//! Owns which kinds are watched, and how: each kind once for all lanes, for as long as a lane needs it, in the form that
+//! is enough for all of them.
+//!
+//! A lane that needs more than what is watched has the kind listed again; the others go on with what is known. When one
+//! that needed more goes, what is cached is trimmed where it lies. How lanes open and close by it is the hub's matter.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::{Mutex, RwLock};
+use pilothouse_cluster::Client;
+use pilothouse_cluster::discovery::{Discovery, Served};
+use pilothouse_cluster::error::chain;
+use pilothouse_cluster::press::Press;
+use pilothouse_cluster::watch::{Detail, Sink as _, Watch};
+use pilothouse_core::Kind;
+use pilothouse_core::path::Projection;
+use pilothouse_core::reach::Reach;
+use tokio::task::{AbortHandle, JoinSet};
+use tokio::time::Instant;
+
+use crate::hub::Hub;
+use crate::lane::Lane;
+
+/// The waits between two looks for a kind that is not served.
+const FIRST_WAIT: Duration = Duration::from_millis(500);
+const LONGEST_WAIT: Duration = Duration::from_secs(15);
+
+/// What the cache has to know of a kind.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Need {
+    /// What of each object.
+    pub projection: Projection,
+    /// Of which objects.
+    pub reach: Reach,
+    /// Whether whole objects have to be asked for though not all of them is kept: the order of the fields that the host
+    /// applied is read from there.
+    pub whole: bool,
+}
+
+impl Need {
+    fn union(self, other: &Self) -> Self {
+        Self {
+            projection: self.projection.union(&other.projection),
+            reach: self.reach.union(&other.reach),
+            whole: self.whole || other.whole,
+        }
+    }
+
+    fn covers(&self, other: &Self) -> bool {
+        self.projection.covers(&other.projection)
+            && self.reach.covers(&other.reach)
+            && (self.detail() == other.detail() || self.detail() == Detail::Whole)
+    }
+
+    fn detail(&self) -> Detail {
+        if self.whole || !self.projection.is_metadata_only() {
+            Detail::Whole
+        } else {
+            Detail::Metadata
+        }
+    }
+}
+
+/// How the cluster serves the kinds that are watched.
+#[derive(Debug, Default)]
+pub struct ServedKinds(RwLock<HashMap<Kind, Option<Served>>>);
+
+impl ServedKinds {
+    /// How a kind is served; none if it is not, or not known to be.
+    pub fn get(&self, kind: &Kind) -> Option<Served> {
+        self.0.read().get(kind).cloned().flatten()
+    }
+
+    /// Whether the cluster was asked and does not serve the kind.
+    pub fn is_missing(&self, kind: &Kind) -> bool {
+        matches!(self.0.read().get(kind), Some(None))
+    }
+
+    /// Says whether that is news.
+    pub fn set(&self, kind: &Kind, served: Option<Served>) -> bool {
+        let before = self.0.write().insert(kind.clone(), served.clone());
+        before != Some(served)
+    }
+
+    /// Nobody asks for the kind any more.
+    #[allow(dead_code, reason = "plugins do not go yet")]
+    pub fn forget(&self, kind: &Kind) {
+        self.0.write().remove(kind);
+    }
+}
+
+/// The watches of all kinds. They end with the value.
+pub struct Watches {
+    client: Client,
+    discovery: Arc<Discovery>,
+    hub: Arc<Hub>,
+    kinds: Mutex<HashMap<Kind, Watched>>,
+}
+
+/// One kind that is watched.
+struct Watched {
+    /// A lane and the one that is to replace it have the same number, and may need different things.
+    lanes: Vec<(Arc<Lane>, Need)>,
+    /// What the lanes need together.
+    need: Need,
+    press: Arc<Press>,
+    task: AbortHandle,
+}
+
+impl Drop for Watched {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl Watches {
+    /// Nothing is watched yet.
+    pub fn new(client: Client, hub: Arc<Hub>) -> Self {
+        Self {
+            discovery: Arc::new(Discovery::new(client.clone())),
+            client,
+            hub,
+            kinds: Mutex::default(),
+        }
+    }
+
+    /// Watches what a lane needs. The hub opens the lane, if it has been put there, once all of that is listed.
+    pub fn add(&self, lane: &Arc<Lane>) {
+        let asked = Instant::now();
+        let mut kinds = self.kinds.lock();
+        for (kind, need) in needs(lane) {
+            let Some(watched) = kinds.get_mut(&kind) else {
+                let press = Arc::new(Press::new(Arc::new(kind.clone()), need.projection.clone()));
+                let watched = Watched {
+                    task: self.start(&press, &need, asked),
+                    lanes: vec![(lane.clone(), need.clone())],
+                    need,
+                    press,
+                };
+                kinds.insert(kind, watched);
+                continue;
+            };
+            watched.lanes.push((lane.clone(), need.clone()));
+            if !watched.need.covers(&need) {
+                let union = watched.need.clone().union(&need);
+                watched.press.trim_to(union.projection.clone());
+                self.restart(watched, union);
+            }
+        }
+        drop(kinds);
+        self.hub.settle_lanes();
+    }
+
+    /// Ends what only this lane needed. The lane is to be closed already.
+    #[allow(dead_code, reason = "plugins do not go yet")]
+    pub fn remove(&self, lane: &Arc<Lane>) {
+        let mut kinds = self.kinds.lock();
+        for (kind, _) in needs(lane) {
+            let Some(watched) = kinds.get_mut(&kind) else {
+                continue;
+            };
+            watched.lanes.retain(|(other, _)| !Arc::ptr_eq(other, lane));
+            let needs = watched.lanes.iter().map(|(_, need)| need.clone());
+            let Some(need) = needs.reduce(|one, other| one.union(&other)) else {
+                kinds.remove(&kind);
+                self.hub.forget_kind(&kind);
+                continue;
+            };
+            if need.projection != watched.need.projection {
+                watched.press.trim_to(need.projection.clone());
+                self.hub.state.write().store.trim(&kind);
+            }
+            if need.reach != watched.need.reach || need.detail() != watched.need.detail() {
+                self.restart(watched, need);
+            } else {
+                watched.need = need;
+            }
+        }
+    }
+
+    fn restart(&self, watched: &mut Watched, need: Need) {
+        watched.task.abort();
+        watched.task = self.start(&watched.press, &need, Instant::now());
+        watched.need = need;
+    }
+
+    fn start(&self, press: &Arc<Press>, need: &Need, asked: Instant) -> AbortHandle {
+        let following = Following {
+            client: self.client.clone(),
+            discovery: self.discovery.clone(),
+            hub: self.hub.clone(),
+            press: press.clone(),
+            reach: need.reach.clone(),
+            detail: need.detail(),
+        };
+        tokio::spawn(following.run(asked)).abort_handle()
+    }
+}
+
+/// What a lane needs of each kind; a kind that it steers and touches is named once.
+fn needs(lane: &Lane) -> HashMap<Kind, Need> {
+    let kinds: BTreeSet<Kind> = lane.kinds().map(|(kind, _)| kind).collect();
+    kinds
+        .into_iter()
+        .map(|kind| {
+            let need = lane.need(&kind);
+            (kind, need)
+        })
+        .collect()
+}
+
+/// The lists and watches of one kind.
+struct Following {
+    client: Client,
+    discovery: Arc<Discovery>,
+    hub: Arc<Hub>,
+    press: Arc<Press>,
+    reach: Reach,
+    detail: Detail,
+}
+
+impl Following {
+    /// Follows the kind for ever: while it is served, by lists and watches; while it is not, by asking again.
+    async fn run(self, mut since: Instant) {
+        loop {
+            let served = self.find(since).await;
+            let reach = self.reach.clone();
+            let sources = self
+                .hub
+                .state
+                .write()
+                .store
+                .open(self.press.clone(), reach, served.facts.namespaced);
+            self.hub.kind_is_served(&served);
+            let mut follows = JoinSet::new();
+            for source in sources {
+                let watch = Watch {
+                    client: self.client.clone(),
+                    discovery: self.discovery.clone(),
+                    served: served.clone(),
+                    source,
+                    detail: self.detail,
+                    press: self.press.clone(),
+                    sink: self.hub.clone(),
+                };
+                follows.spawn(watch.follow());
+            }
+            // One of them has seen that the kind is not served as it was.
+            follows.join_next().await;
+            since = Instant::now();
+        }
+    }
+
+    async fn find(&self, mut since: Instant) -> Served {
+        let kind = self.press.kind();
+        let mut wait = FIRST_WAIT;
+        loop {
+            match self.discovery.find(kind, since).await {
+                Ok(Some(served)) => return served,
+                Ok(None) => self.hub.kind_is_missing(kind),
+                Err(error) => self.hub.trouble(kind, &chain(&error)),
+            }
+            tokio::time::sleep(wait).await;
+            wait = (wait * 2).min(LONGEST_WAIT);
+            since = Instant::now();
+        }
+    }
+}
