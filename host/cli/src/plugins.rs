@@ -113,6 +113,7 @@ pub fn load(
             component,
             config,
             limits,
+            concurrency: None,
         });
     }
     for (option, left) in [("--config", configs), ("--limits", limits)] {

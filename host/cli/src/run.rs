@@ -110,7 +110,7 @@ impl Run {
             install_crds,
             resync: Duration::from_secs(resync),
             workers,
-            lane_workers: workers.div_ceil(2),
+            plugin_workers: workers.div_ceil(2),
             grace: Duration::from_secs(grace),
             instance: settings::instance(),
             ..HostOptions::default()

@@ -117,15 +117,30 @@ impl Writer {
 
     /// Looks at one object as it is now, past the cache.
     pub async fn live(&self, served: &Served, name: &Name) -> Result<Option<Stored>, RequestError> {
+        match self.read_live(served, name).await {
+            Ok(text) => read(&text, &served.kind).map(Some),
+            Err(error) if error.is_not_found() => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The same with everything that others hold of it; none when it is not there.
+    pub async fn live_whole(&self, served: &Served, name: &Name) -> Result<Option<Value>, RequestError> {
+        match self.read_live(served, name).await {
+            Ok(text) => serde_json::from_str(&text)
+                .map(Some)
+                .map_err(|error| RequestError::Garbled(error.to_string())),
+            Err(error) if error.is_not_found() => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn read_live(&self, served: &Served, name: &Name) -> Result<String, RequestError> {
         let request = Request::builder()
             .uri(encode(&served.object_path(name)))
             .body(Body::empty())
             .map_err(|error| RequestError::Garbled(error.to_string()))?;
-        match send(&self.client, request).await {
-            Ok((_, text)) => read(&text, &served.kind).map(Some),
-            Err(error) if error.is_not_found() => Ok(None),
-            Err(error) => Err(error),
-        }
+        send(&self.client, request).await.map(|(_, text)| text)
     }
 
     async fn apply_at(

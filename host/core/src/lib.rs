@@ -6,6 +6,7 @@
 pub mod answer;
 pub mod backoff;
 pub mod canonical;
+pub mod contest;
 pub mod contract;
 pub mod dependencies;
 pub mod diff;

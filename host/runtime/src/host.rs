@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use crate::clock::WallClock;
 use crate::hub::Hub;
 use crate::lane::{Lane, PluginSpec};
-use crate::queue::{Depth, Ended, Job, Verdict};
+use crate::queue::{Capacity, Depth, Ended, Job, Verdict};
 use crate::reconcile::reconcile;
 use crate::start::{self, Prepared};
 
@@ -25,8 +25,8 @@ pub struct HostOptions {
     pub resync: Duration,
     /// Reconciles at once, over all lanes.
     pub workers: usize,
-    /// Reconciles at once of one lane.
-    pub lane_workers: usize,
+    /// Reconciles at once of one plugin that does not say itself how many.
+    pub plugin_workers: usize,
     /// How long work in flight may take to end on a stop.
     pub grace: Duration,
     /// The name of this process in events.
@@ -41,7 +41,7 @@ impl Default for HostOptions {
             install_crds: false,
             resync: Duration::from_hours(1),
             workers: 32,
-            lane_workers: 16,
+            plugin_workers: 16,
             grace: Duration::from_secs(10),
             instance: "pilothouse".to_owned(),
             clock: WallClock::System,
@@ -89,11 +89,11 @@ impl Handle {
 
     /// What each lane holds, by `plugin/controller`.
     pub fn depths(&self) -> Vec<(String, Depth)> {
-        let state = self.hub.state.read();
+        let (state, now) = (self.hub.state.read(), Instant::now());
         state
             .lanes
             .iter()
-            .map(|lane| (lane.title(), state.queue.depth(lane.id)))
+            .map(|lane| (lane.title(), state.queue.depth(lane.id, now)))
             .collect()
     }
 }
@@ -108,7 +108,11 @@ pub struct Host {
 impl Host {
     /// A host for a cluster. No request is made yet.
     pub fn new(client: Client, options: HostOptions) -> Self {
-        let hub = Arc::new(Hub::new(options.clock.clone(), options.lane_workers));
+        let capacity = Capacity {
+            workers: options.workers,
+            per_plugin: options.plugin_workers,
+        };
+        let hub = Arc::new(Hub::new(options.clock.clone(), capacity));
         Self { client, options, hub }
     }
 
@@ -133,7 +137,6 @@ impl Host {
         let mut jobs = Jobs {
             running: JoinSet::new(),
             who: HashMap::new(),
-            limit: options.workers,
         };
         let mut resync = tokio::time::interval_at(Instant::now() + options.resync, options.resync);
         let handle = Handle { hub: hub.clone() };
@@ -169,12 +172,11 @@ async fn sleep_until(due: Option<Instant>) {
 struct Jobs {
     running: JoinSet<Ended>,
     who: HashMap<Id, (Job, Arc<Lane>)>,
-    limit: usize,
 }
 
 impl Jobs {
     fn hand_out(&mut self, hub: &Arc<Hub>) {
-        while self.running.len() < self.limit {
+        loop {
             let mut state = hub.state.write();
             let Some(job) = state.queue.pop(Instant::now()) else {
                 return;
@@ -203,15 +205,7 @@ impl Jobs {
                 let verdict = Verdict::Retry {
                     at_least: Duration::ZERO,
                 };
-                (
-                    error.id(),
-                    Ended {
-                        verdict,
-                        used: Duration::ZERO,
-                        wrote: false,
-                        failure: None,
-                    },
-                )
+                (error.id(), Ended::idly(verdict))
             }
         };
         if let Some((job, _)) = self.who.remove(&id) {

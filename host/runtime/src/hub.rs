@@ -20,7 +20,7 @@ use tokio::sync::Notify;
 use crate::clock::WallClock;
 use crate::lane::{Lane, LaneId};
 use crate::lanes::Lanes;
-use crate::queue::{Priority, Queue};
+use crate::queue::{Capacity, Priority, Queue};
 use crate::watches::{Need, ServedKinds};
 
 /// A primary of a lane.
@@ -88,12 +88,12 @@ pub struct Hub {
 
 impl Hub {
     /// An empty hub.
-    pub fn new(clock: WallClock, lane_limit: usize) -> Self {
+    pub fn new(clock: WallClock, capacity: Capacity) -> Self {
         Self {
             state: RwLock::new(State {
                 store: Store::default(),
                 dependencies: Dependencies::default(),
-                queue: Queue::new(lane_limit),
+                queue: Queue::new(capacity),
                 lanes: Lanes::default(),
                 awaited: HashMap::new(),
                 writing: HashMap::new(),
@@ -149,7 +149,7 @@ impl Hub {
                     objects = state.store.len(lane.grants.primary()),
                     "lane opens"
                 );
-                state.queue.open(lane.id);
+                state.queue.open(lane.id, &lane.plugin, lane.concurrency);
                 push_all(&mut state, lane);
             } else if let Some((kind, _)) = lane
                 .kinds()
@@ -320,7 +320,7 @@ fn route(lanes: &Lanes, state: &mut State, change: &Change) {
         }
     }
     for reader in state.dependencies.woken(&change.kind, &name, &seen) {
-        state.queue.push(reader.lane, &reader.name, Priority::Change);
+        state.queue.push(reader.lane, &reader.name, Priority::Wake);
     }
     if change.new.is_none() {
         state.odd.remove(&Key::new(change.kind.clone(), name));

@@ -29,6 +29,8 @@ pub struct PluginSpec {
     pub config: Option<Value>,
     /// What its calls may use.
     pub limits: Limits,
+    /// How many of its objects are reconciled at once; none means as many as the host's options say.
+    pub concurrency: Option<usize>,
 }
 
 /// A lane's number, in the order in which lanes came.
@@ -55,6 +57,8 @@ pub struct Lane {
     pub config: String,
     /// What its calls may use.
     pub limits: Limits,
+    /// How many objects of its plugin are reconciled at once, over all its lanes; none means the host's default.
+    pub concurrency: Option<usize>,
     /// Writes under the plugin's name.
     pub writer: Writer,
     /// Tells events under the plugin's name.

@@ -15,3 +15,4 @@ mod watches;
 
 pub use host::{Handle, Host, HostOptions, Left};
 pub use lane::PluginSpec;
+pub use queue::Depth;

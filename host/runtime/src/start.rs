@@ -74,6 +74,7 @@ fn prepare_one(
         component,
         config,
         limits,
+        concurrency,
     } = spec;
     limits.check()?;
     let config = config.map(|config| config.to_string());
@@ -124,6 +125,7 @@ fn prepare_one(
             component: component.clone(),
             config: config.clone().unwrap_or_else(|| "{}".to_owned()),
             limits: limits.clone(),
+            concurrency,
             writer: writer.clone(),
             recorder: recorder.clone(),
             served: hub.served.clone(),

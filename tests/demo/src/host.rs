@@ -83,6 +83,7 @@ impl RunningHost {
             component,
             config: None,
             limits: Limits::default(),
+            concurrency: None,
         }];
         let ended = tokio::spawn(async move {
             let stopped = async move {

@@ -93,6 +93,7 @@ impl RuntimeHost {
             component: components::load(name)?,
             config: None,
             limits: self.limits.clone(),
+            concurrency: None,
         })
     }
 }

@@ -4,6 +4,7 @@
 //! gather and diff look at the cache; invoke runs the guest; validate is pure; apply and report make requests.
 
 mod apply;
+mod contest;
 mod diff;
 mod gather;
 mod invoke;
@@ -31,29 +32,30 @@ pub async fn reconcile(hub: &Arc<Hub>, lane: &Arc<Lane>, job: &Job) -> Ended {
         gather::Found::Left(left) => return leave(hub, lane, &reader, left).await,
         gather::Found::Gone => {
             hub.state.write().forget_reader(&reader);
-            return Ended {
-                verdict: Verdict::Gone,
-                used: Duration::ZERO,
-                wrote: false,
-                failure: None,
-            };
+            return Ended::idly(Verdict::Gone);
         }
     };
     let invoked = invoke::invoke(hub, lane, &gathered).await;
     let used = invoked.used;
     let validated = validate::validate(hub, lane, &gathered, &reader, invoked);
     let planned = validated.map(|answer| diff::diff(hub, lane, &gathered.owner, answer));
-    let applied = match planned {
+    let story = match &planned {
+        Ok(planned) => contest::look(lane, job, planned).await,
+        Err(_) => None,
+    };
+    let mut applied = match planned {
         Ok(planned) => apply::apply(hub, lane, &reader, planned).await,
         Err(failure) => apply::Applied::nothing(failure),
     };
     let (again, wrote) = (applied.again(hub), applied.writes > 0);
+    applied.failure = applied.failure.or_else(|| story.as_deref().cloned());
     let failure = report::report(hub, lane, &reader, &gathered, applied).await.err();
     Ended {
         verdict: verdict(failure.as_ref(), again),
         used,
         wrote,
         failure,
+        story,
     }
 }
 
@@ -70,6 +72,7 @@ async fn leave(hub: &Arc<Hub>, lane: &Arc<Lane>, reader: &Reader, left: gather::
         verdict: verdict(applied.failure.as_ref(), None),
         used: Duration::ZERO,
         failure: applied.failure,
+        story: None,
     }
 }
 

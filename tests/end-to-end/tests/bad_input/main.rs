@@ -9,3 +9,4 @@ mod hostile;
 mod plugins;
 mod program;
 mod stage;
+mod storms;

@@ -1,0 +1,250 @@
+//! Owns finding out who fights over a child: an object that is applied again and again either meets somebody who takes
+//! its fields back, or is asked for in another form each time.
+//!
+//! Only fields and managers are named, never values: a Secret may be fought over too.
+
+use serde_json::{Map, Value};
+
+use crate::diff::Difference;
+use crate::failure::{Failure, reason};
+use crate::fields::FieldSet;
+
+/// The most fields that are named.
+const NAMED: usize = 5;
+
+/// What is known of a child that is about to be written once more.
+#[derive(Debug)]
+pub struct Fight<'a> {
+    /// Its kind and place, for people.
+    pub title: &'a str,
+    /// What is to be applied.
+    pub body: &'a Map<String, Value>,
+    /// Why.
+    pub difference: &'a Difference,
+    /// The object as it is now, with its managedFields.
+    pub live: &'a Value,
+    /// Our field manager.
+    pub manager: &'a str,
+}
+
+/// Who fights over what, and what can be done about it.
+pub fn explain(fight: &Fight<'_>) -> Failure {
+    let Fight {
+        title,
+        body,
+        difference,
+        live,
+        manager,
+    } = *fight;
+    let Difference::Drift(taken) = difference else {
+        let fields = differing(body, live);
+        return Failure::guest(
+            reason::CONTESTED,
+            format!(
+                "the plugin asks for another {title} in each run{}, so it is slowed; mend the plugin: its answer must not \
+                 depend on what it has written, nor on the time without end",
+                list(" (", &fields, ")")
+            ),
+        );
+    };
+    let takers: Vec<_> = others(live, manager)
+        .into_iter()
+        .filter_map(|(name, held)| {
+            let fields = held_of(taken, &held.missing(body));
+            (!fields.is_empty()).then(|| format!("{name} sets {}", list("", &fields, "")))
+        })
+        .collect();
+    let who = if takers.is_empty() {
+        format!("somebody removes {}", list("", taken, ""))
+    } else {
+        takers.join(", and ")
+    };
+    Failure::cluster(
+        reason::CONTESTED,
+        format!(
+            "{title} is fought over: {who} each time that it has been set as desired, so it is slowed; let only one of the \
+             two set it"
+        ),
+    )
+}
+
+/// The words for a child that somebody deletes again and again.
+pub fn deleted(title: &str) -> Failure {
+    Failure::cluster(
+        reason::CONTESTED,
+        format!(
+            "{title} is deleted by somebody each time that it has been made, so it is slowed; find out who deletes it, or \
+             delete the object that asks for it"
+        ),
+    )
+}
+
+/// The other managers with what they hold; those who wrote last come first. Entries of subresources count too.
+fn others(live: &Value, own: &str) -> Vec<(String, FieldSet)> {
+    let entries = live["metadata"]["managedFields"].as_array();
+    let mut others: Vec<_> = entries
+        .into_iter()
+        .flatten()
+        .filter_map(|entry| {
+            let applied_by_us = entry["manager"] == own && entry["operation"] == "Apply";
+            let held = serde_json::from_value(entry["fieldsV1"].clone()).ok()?;
+            let time = entry["time"].as_str().unwrap_or_default().to_owned();
+            let name = entry["manager"]
+                .as_str()
+                .unwrap_or("somebody without a name")
+                .to_owned();
+            (!applied_by_us).then_some((time, name, held))
+        })
+        .collect();
+    others.sort_by(|(one, ..), (other, ..)| other.cmp(one));
+    others.into_iter().map(|(_, name, held)| (name, held)).collect()
+}
+
+/// Those of the paths that a set holds which lacks only these.
+fn held_of(paths: &[String], lacking: &[String]) -> Vec<String> {
+    let lacks = |path: &String| {
+        lacking.iter().any(|lacking| {
+            path.strip_prefix(lacking.as_str())
+                .is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[', ' ']))
+        })
+    };
+    paths.iter().filter(|path| !lacks(path)).cloned().collect()
+}
+
+/// The paths at which the live object has other values than the body; what the host itself adds apart.
+fn differing(body: &Map<String, Value>, live: &Value) -> Vec<String> {
+    let mut paths = Vec::new();
+    for (name, value) in body {
+        let of_metadata = |name: &str| ["labels", "annotations", "finalizers"].contains(&name);
+        match (name.as_str(), value) {
+            ("apiVersion" | "kind", _) => {}
+            ("metadata", Value::Object(metadata)) => {
+                for (name, value) in metadata.iter().filter(|(name, _)| of_metadata(name)) {
+                    differing_at(&format!(".metadata.{name}"), value, &live["metadata"][name], &mut paths);
+                }
+            }
+            _ => differing_at(&format!(".{name}"), value, &live[name], &mut paths),
+        }
+    }
+    paths.retain(|path| path != OWN_ANNOTATION);
+    paths
+}
+
+/// The annotation with the digest, which differs whenever anything does.
+const OWN_ANNOTATION: &str = ".metadata.annotations.pilothouse.dev/desired";
+
+fn differing_at(path: &str, value: &Value, live: &Value, paths: &mut Vec<String>) {
+    match value {
+        Value::Object(members) => {
+            for (name, value) in members {
+                let live = live.get(name).unwrap_or(&Value::Null);
+                differing_at(&format!("{path}.{name}"), value, live, paths);
+            }
+        }
+        _ if value == live => {}
+        _ => paths.push(path.to_owned()),
+    }
+}
+
+/// The first fields, between two words; nothing when there are none.
+fn list(before: &str, fields: &[String], after: &str) -> String {
+    if fields.is_empty() {
+        return String::new();
+    }
+    let named = fields
+        .iter()
+        .take(NAMED)
+        .map(String::as_str)
+        .collect::<Vec<_>>()
+        .join(", ");
+    match fields.len().saturating_sub(NAMED) {
+        0 => format!("{before}{named}{after}"),
+        more => format!("{before}{named} and {more} more{after}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    const OURS: &str = "pilothouse/p";
+
+    fn body() -> Map<String, Value> {
+        let body = json!({
+            "apiVersion": "v1", "kind": "ConfigMap",
+            "metadata": {"name": "c", "labels": {"app": "c"}, "annotations": {"pilothouse.dev/desired": "2"}},
+            "data": {"a": "1", "b": "secret words"},
+        });
+        body.as_object().unwrap().clone()
+    }
+
+    fn live(others: &Value) -> Value {
+        let ours = json!({"manager": OURS, "operation": "Apply", "time": "2026-01-01T00:00:00Z",
+            "fieldsV1": {"f:metadata": {"f:labels": {"f:app": {}}}, "f:data": {"f:a": {}}}});
+        let mut entries = vec![ours];
+        entries.extend(others.as_array().unwrap().iter().cloned());
+        json!({"metadata": {"name": "c", "labels": {"app": "c"}, "managedFields": entries},
+            "data": {"a": "1", "b": "other words"}})
+    }
+
+    fn words(difference: &Difference, live: &Value) -> String {
+        let body = body();
+        let fight = Fight {
+            title: "ConfigMap n/c",
+            body: &body,
+            difference,
+            live,
+            manager: OURS,
+        };
+        let failure = explain(&fight);
+        assert_eq!(failure.reason, reason::CONTESTED);
+        assert!(!failure.message.contains("words"), "no value is told: {failure}");
+        failure.message
+    }
+
+    #[test]
+    fn the_managers_are_named_with_the_fields_that_they_took() {
+        let live = live(&json!([
+            {"manager": "early", "operation": "Update", "time": "2026-01-01T00:00:01Z", "fieldsV1": {"f:data": {"f:z": {}}}},
+            {"manager": "kubectl-edit", "operation": "Update", "time": "2026-01-01T00:00:02Z",
+             "fieldsV1": {"f:data": {"f:b": {}}}},
+        ]));
+        let words = words(&Difference::Drift(vec![".data.b".to_owned()]), &live);
+        assert!(
+            words.starts_with("ConfigMap n/c is fought over: kubectl-edit sets .data.b each time"),
+            "{words}"
+        );
+        assert!(!words.contains("early"), "{words}");
+    }
+
+    #[test]
+    fn our_own_updates_are_somebody_elses() {
+        let live = live(&json!([{"manager": OURS, "operation": "Update", "fieldsV1": {"f:data": {"f:b": {}}}}]));
+        let words = words(&Difference::Drift(vec![".data.b".to_owned()]), &live);
+        assert!(words.contains("pilothouse/p sets .data.b"), "{words}");
+    }
+
+    #[test]
+    fn a_field_that_nobody_holds_is_removed_by_somebody() {
+        let words = words(&Difference::Drift(vec![".data.b".to_owned()]), &live(&json!([])));
+        assert!(words.contains("somebody removes .data.b each time"), "{words}");
+    }
+
+    #[test]
+    fn an_answer_that_is_another_each_time_is_the_plugins_fault() {
+        let words = words(&Difference::Desired, &live(&json!([])));
+        assert!(
+            words.starts_with("the plugin asks for another ConfigMap n/c in each run (.data.b), so"),
+            "{words}"
+        );
+    }
+
+    #[test]
+    fn no_more_fields_are_named_than_a_person_reads() {
+        let fields: Vec<_> = (0..8).map(|number| format!(".data.x{number}")).collect();
+        let words = words(&Difference::Drift(fields), &live(&json!([])));
+        assert!(words.contains(".data.x4 and 3 more each time"), "{words}");
+    }
+}

@@ -1,0 +1,305 @@
+//! Owns what is to be reconciled when: a lane for each controller, fair over plugins by time used, and one object at a
+//! time.
+//!
+//! `backlog` is what one lane has to do and in which order, `share` what each plugin has used of the workers, `brake`
+//! how objects are slowed that would go on for ever. Nothing here waits or does I/O.
+
+mod backlog;
+mod brake;
+mod share;
+#[cfg(test)]
+mod tests;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use pilothouse_core::{Failure, Name};
+use tokio::time::Instant;
+
+use self::backlog::Backlog;
+pub use self::brake::Storm;
+use self::share::Share;
+use crate::lane::LaneId;
+
+/// Of this many workers one is kept for plugins of which none is at work, so that however many others are busy, a plugin
+/// with little to do begins at once.
+const KEPT_FREE: usize = 4;
+
+/// Why an object is in the queue; the first has precedence.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Priority {
+    /// It has changed, or one of its children has.
+    Change,
+    /// Something that it has read has changed. One such change may concern thousands of objects, and a new object does
+    /// not wait behind them.
+    Wake,
+    /// Nothing is known to have changed: a start, a resync, a requeue.
+    Resync,
+    /// It failed before.
+    Retry,
+}
+
+/// What became of a reconcile, as far as the queue is concerned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// It succeeded; run again at this time at the latest.
+    Done { again: Option<Instant> },
+    /// It failed; time may help. The cluster may have asked for a longer wait than the back-off's: before that is over,
+    /// a change does not make it run either.
+    Retry { at_least: Duration },
+    /// It failed; only a change can help.
+    AwaitChange,
+    /// There is nothing to reconcile any more.
+    Gone,
+}
+
+/// How a job ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ended {
+    /// What became of it.
+    pub verdict: Verdict,
+    /// The guest's time. Where clocks are paused, nothing else shows what a job has cost.
+    pub used: Duration,
+    /// Whether an object was written; the primary's own status apart.
+    pub wrote: bool,
+    /// Why it failed, for the plugin's account; the queue goes by the verdict.
+    pub failure: Option<Failure>,
+    /// Who fights over what, if the object is in a storm and that was found out.
+    pub story: Option<Arc<Failure>>,
+}
+
+impl Ended {
+    /// Nothing was done, and there is nothing to tell.
+    pub fn idly(verdict: Verdict) -> Self {
+        Self {
+            verdict,
+            used: Duration::ZERO,
+            wrote: false,
+            failure: None,
+            story: None,
+        }
+    }
+}
+
+/// An object that is to be reconciled now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Job {
+    /// Its lane.
+    pub lane: LaneId,
+    /// The primary.
+    pub name: Name,
+    /// Failures in a row before this one.
+    pub failures: u32,
+    /// Whether it has written so often that it is slowed.
+    pub storm: Option<Storm>,
+}
+
+/// What a lane holds, for status and metrics.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Depth {
+    /// Ready to run.
+    pub ready: usize,
+    /// Running now.
+    pub running: usize,
+    /// Waiting for a time.
+    pub delayed: usize,
+    /// Waiting for the cache to see their own writes.
+    pub unseen: usize,
+    /// Failed, and waiting for a time or a change.
+    pub failing: usize,
+    /// How long the oldest of those that are ready has been so.
+    pub oldest: Duration,
+}
+
+/// How many objects are reconciled at once.
+#[derive(Clone, Copy, Debug)]
+pub struct Capacity {
+    /// Over all plugins.
+    pub workers: usize,
+    /// Of one plugin, unless it has a limit of its own.
+    pub per_plugin: usize,
+}
+
+/// The queue of all lanes.
+#[derive(Debug)]
+pub struct Queue {
+    lanes: HashMap<LaneId, Lane>,
+    /// In the order in which plugins came. A plugin that goes and comes back finds its own again.
+    shares: Vec<Share>,
+    capacity: Capacity,
+    running: usize,
+    /// What the plugin that was served last had used by then: who comes back from having nothing to do begins here.
+    level: Duration,
+}
+
+#[derive(Debug, Default)]
+struct Lane {
+    backlog: Backlog,
+    open: bool,
+    /// The index of its plugin's share, from the first time that it is open.
+    share: Option<usize>,
+}
+
+impl Queue {
+    /// An empty queue.
+    pub fn new(capacity: Capacity) -> Self {
+        Self {
+            lanes: HashMap::new(),
+            shares: Vec::new(),
+            capacity,
+            running: 0,
+            level: Duration::ZERO,
+        }
+    }
+
+    /// Lets a lane of a plugin run, which runs so many objects at once as it says itself, if it does.
+    pub fn open(&mut self, lane: LaneId, plugin: &Arc<str>, concurrency: Option<usize>) {
+        let at_most = concurrency.unwrap_or(self.capacity.per_plugin);
+        let known = self.shares.iter().position(|share| share.plugin == *plugin);
+        let share = known.unwrap_or_else(|| {
+            self.shares.push(Share::new(plugin.clone()));
+            self.shares.len() - 1
+        });
+        self.shares[share].at_most = at_most;
+        let lanes = self.lanes.values().filter(|lane| lane.share == Some(share));
+        let level = lanes.map(|lane| lane.backlog.used).min().unwrap_or_default();
+        let lane = self.lanes.entry(lane).or_default();
+        lane.open = true;
+        lane.share = Some(share);
+        lane.backlog.used = lane.backlog.used.max(level);
+    }
+
+    /// Hands out nothing of a lane any more until it opens again. What runs, runs to its end.
+    pub fn close(&mut self, lane: LaneId) {
+        if let Some(lane) = self.lanes.get_mut(&lane) {
+            lane.open = false;
+        }
+    }
+
+    /// Whether a lane runs.
+    pub fn is_open(&self, lane: LaneId) -> bool {
+        self.lanes.get(&lane).is_some_and(|lane| lane.open)
+    }
+
+    /// Asks for a reconcile. What is queued already moves up if this is more urgent.
+    pub fn push(&mut self, lane: LaneId, name: &Name, priority: Priority) {
+        let backlog = &mut self.lanes.entry(lane).or_default().backlog;
+        backlog.push(name, priority, Instant::now());
+    }
+
+    /// The next object: of the plugin that has used the least time, of its lane that has used the least.
+    pub fn pop(&mut self, now: Instant) -> Option<Job> {
+        for lane in self.lanes.values_mut() {
+            lane.backlog.wake_due(now);
+        }
+        while let Some((id, share)) = self.next_lane() {
+            let lane = self.lanes.get_mut(&id).expect("it was found among them");
+            // Nothing comes where all that was queued has been forgotten or held since; then there is nothing left.
+            let Some((name, failures, storm)) = lane.backlog.take(now) else {
+                continue;
+            };
+            let share = &mut self.shares[share];
+            self.level = self.level.max(share.claim());
+            share.running += 1;
+            self.running += 1;
+            return Some(Job {
+                lane: id,
+                name,
+                failures,
+                storm,
+            });
+        }
+        None
+    }
+
+    /// When something is due that only waits for its time.
+    pub fn next_due(&self) -> Option<Instant> {
+        self.lanes
+            .values()
+            .filter(|lane| lane.open)
+            .filter_map(|lane| lane.backlog.next_due())
+            .min()
+    }
+
+    /// A job is over.
+    pub fn done(&mut self, job: &Job, ended: &Ended, now: Instant) {
+        self.running = self.running.saturating_sub(1);
+        let Some(lane) = self.lanes.get_mut(&job.lane) else {
+            return;
+        };
+        let took = lane.backlog.end(&job.name, ended, now);
+        if let Some(share) = lane.share {
+            self.shares[share].end(took);
+        }
+    }
+
+    /// The object wrote something that the cache has not seen: it does not run until it has.
+    pub fn hold(&mut self, lane: LaneId, name: &Name) {
+        self.lanes.entry(lane).or_default().backlog.hold(name);
+    }
+
+    /// The cache has seen one of the object's writes.
+    pub fn release(&mut self, lane: LaneId, name: &Name) {
+        if let Some(lane) = self.lanes.get_mut(&lane) {
+            lane.backlog.release(name);
+        }
+    }
+
+    /// The object is gone: nothing of it is due any more. What runs, runs to its end.
+    pub fn forget(&mut self, lane: LaneId, name: &Name) {
+        if let Some(lane) = self.lanes.get_mut(&lane) {
+            lane.backlog.forget(name);
+        }
+    }
+
+    /// What a lane holds.
+    pub fn depth(&self, lane: LaneId, now: Instant) -> Depth {
+        self.lanes
+            .get(&lane)
+            .map(|lane| lane.backlog.depth(now))
+            .unwrap_or_default()
+    }
+
+    /// Whether nothing is to be done before a time comes or something changes.
+    pub fn is_idle(&self) -> bool {
+        self.lanes.values().all(|lane| lane.backlog.is_idle())
+    }
+
+    /// How many objects are queued or held.
+    pub fn waiting(&self) -> usize {
+        self.lanes.values().map(|lane| lane.backlog.waiting()).sum()
+    }
+
+    /// The open lane that is next, with the index of its plugin's share; none when none has anything or none may run.
+    fn next_lane(&mut self) -> Option<(LaneId, usize)> {
+        let Self {
+            lanes,
+            shares,
+            capacity,
+            running,
+            level,
+        } = self;
+        if *running >= capacity.workers {
+            return None;
+        }
+        let ready = || {
+            let ready = lanes.iter().filter(|(_, lane)| lane.open && lane.backlog.has_ready());
+            ready.filter_map(|(id, lane)| Some((*id, lane, lane.share?)))
+        };
+        for share in shares.iter_mut() {
+            share.has_ready = false;
+        }
+        for (_, _, share) in ready() {
+            shares[share].has_ready = true;
+        }
+        for share in shares.iter_mut() {
+            share.settle(*level);
+        }
+        let kept_free = *running + capacity.workers / KEPT_FREE >= capacity.workers;
+        ready()
+            .filter(|(_, _, share)| shares[*share].may_run(kept_free))
+            .min_by_key(|(id, lane, share)| (shares[*share].claim(), lane.backlog.used, *id))
+            .map(|(id, _, share)| (id, share))
+    }
+}

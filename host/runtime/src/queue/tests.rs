@@ -1,0 +1,476 @@
+//! What the queue promises, on a clock that the tests move.
+
+use super::backlog::Backlog;
+use super::brake::{CALM, FREE_RUNS, LONGEST};
+use super::*;
+
+const A: LaneId = LaneId(0);
+const B: LaneId = LaneId(1);
+const C: LaneId = LaneId(2);
+
+const DONE: Verdict = Verdict::Done { again: None };
+
+fn name(name: &str) -> Name {
+    Name::new(Some("n"), name)
+}
+
+fn with(workers: usize, per_plugin: usize) -> Queue {
+    Queue::new(Capacity { workers, per_plugin })
+}
+
+fn open(queue: &mut Queue, lane: LaneId, plugin: &str) {
+    queue.open(lane, &Arc::from(plugin), None);
+}
+
+/// Two plugins of one lane each.
+fn queue() -> Queue {
+    let mut queue = with(100, 10);
+    open(&mut queue, A, "a");
+    open(&mut queue, B, "b");
+    queue
+}
+
+fn change(queue: &mut Queue, lane: LaneId, object: &str) {
+    queue.push(lane, &name(object), Priority::Change);
+}
+
+fn pop(queue: &mut Queue) -> Option<String> {
+    queue.pop(Instant::now()).map(|job| job.name.name.to_string())
+}
+
+fn done(queue: &mut Queue, lane: LaneId, object: &str, verdict: Verdict) {
+    let job = Job {
+        lane,
+        name: name(object),
+        failures: 0,
+        storm: None,
+    };
+    end(queue, &job, verdict, Duration::from_millis(1));
+}
+
+fn end(queue: &mut Queue, job: &Job, verdict: Verdict, used: Duration) {
+    let ended = Ended {
+        used,
+        ..Ended::idly(verdict)
+    };
+    queue.done(job, &ended, Instant::now());
+}
+
+fn backlog(queue: &Queue, lane: LaneId) -> &Backlog {
+    &queue.lanes[&lane].backlog
+}
+
+/// Runs what comes for so many jobs, each of which takes as long as its lane says: how many jobs each lane had.
+fn run(queue: &mut Queue, jobs: u32, takes: impl Fn(LaneId) -> Duration) -> HashMap<LaneId, u32> {
+    let mut ran = HashMap::new();
+    for _ in 0..jobs {
+        let job = queue.pop(Instant::now()).expect("there is enough to do");
+        *ran.entry(job.lane).or_default() += 1;
+        end(queue, &job, DONE, takes(job.lane));
+    }
+    ran
+}
+
+#[tokio::test(start_paused = true)]
+async fn changes_come_before_wakes_before_resyncs_before_retries() {
+    let mut queue = queue();
+    queue.push(A, &name("retry"), Priority::Retry);
+    queue.push(A, &name("resync"), Priority::Resync);
+    queue.push(A, &name("woken"), Priority::Wake);
+    queue.push(A, &name("change"), Priority::Change);
+    queue.push(A, &name("resync"), Priority::Retry);
+    queue.push(A, &name("retry"), Priority::Change);
+    let order: Vec<_> = std::iter::from_fn(|| pop(&mut queue)).collect();
+    assert_eq!(order, ["change", "retry", "woken", "resync"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_new_object_does_not_wait_behind_a_backlog() {
+    let mut queue = queue();
+    for number in 0..10_000 {
+        queue.push(A, &name(&format!("resync-{number}")), Priority::Resync);
+        queue.push(A, &name(&format!("woken-{number}")), Priority::Wake);
+    }
+    change(&mut queue, A, "new");
+    assert_eq!(pop(&mut queue).as_deref(), Some("new"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_object_runs_once_at_a_time_and_again_if_asked_meanwhile() {
+    let mut queue = queue();
+    change(&mut queue, A, "x");
+    assert_eq!(pop(&mut queue).as_deref(), Some("x"));
+    change(&mut queue, A, "x");
+    change(&mut queue, A, "x");
+    assert_eq!(pop(&mut queue), None);
+    done(&mut queue, A, "x", DONE);
+    assert_eq!(pop(&mut queue).as_deref(), Some("x"));
+    done(&mut queue, A, "x", DONE);
+    assert_eq!(pop(&mut queue), None);
+    assert!(
+        queue.is_idle() && backlog(&queue, A).is_empty(),
+        "nothing is kept of what is idle"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn plugins_share_by_time_used_however_many_lanes_they_have() {
+    let mut queue = with(1, 1);
+    open(&mut queue, A, "a");
+    open(&mut queue, B, "b");
+    open(&mut queue, C, "b");
+    for number in 0..300 {
+        for lane in [A, B, C] {
+            change(&mut queue, lane, &format!("{number}"));
+        }
+    }
+    let ran = run(&mut queue, 200, |lane| {
+        Duration::from_millis(if lane == A { 10 } else { 1 })
+    });
+    assert!((15..=25).contains(&ran[&A]), "{ran:?}");
+    assert!(ran[&B].abs_diff(ran[&C]) <= 2, "{ran:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_waits_for_the_cluster_counts_as_used() {
+    let mut queue = with(1, 1);
+    open(&mut queue, A, "a");
+    open(&mut queue, B, "b");
+    for number in 0..100 {
+        change(&mut queue, A, &format!("{number}"));
+        change(&mut queue, B, &format!("{number}"));
+    }
+    let mut ran = HashMap::<LaneId, u32>::new();
+    for _ in 0..55 {
+        let job = queue.pop(Instant::now()).unwrap();
+        tokio::time::advance(Duration::from_millis(if job.lane == A { 10 } else { 1 })).await;
+        *ran.entry(job.lane).or_default() += 1;
+        end(&mut queue, &job, DONE, Duration::from_micros(50));
+    }
+    assert!(ran[&A] <= 7, "{ran:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_comes_late_or_has_been_idle_has_no_credit() {
+    let mut queue = with(1, 1);
+    open(&mut queue, A, "a");
+    open(&mut queue, C, "c");
+    for number in 0..300 {
+        change(&mut queue, A, &format!("{number}"));
+    }
+    run(&mut queue, 100, |_| Duration::from_secs(1));
+    open(&mut queue, B, "b");
+    for number in 0..300 {
+        change(&mut queue, B, &format!("{number}"));
+        change(&mut queue, C, &format!("{number}"));
+    }
+    let ran = run(&mut queue, 30, |_| Duration::from_secs(1));
+    assert!([A, B, C].iter().all(|lane| (9..=11).contains(&ran[lane])), "{ran:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_runs_counts_before_it_is_over() {
+    let mut queue = with(8, 8);
+    open(&mut queue, A, "slow");
+    open(&mut queue, B, "quick");
+    for number in 0..100 {
+        change(&mut queue, A, &format!("{number}"));
+        change(&mut queue, B, &format!("{number}"));
+    }
+    // Their usual times become known.
+    run(&mut queue, 60, |lane| {
+        Duration::from_millis(if lane == A { 100 } else { 1 })
+    });
+    let at_once: Vec<_> = std::iter::from_fn(|| queue.pop(Instant::now())).collect();
+    let slow = at_once.iter().filter(|job| job.lane == A).count();
+    assert!(slow <= 2, "{slow} of {}", at_once.len());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_worker_is_free_for_a_plugin_with_little_to_do_however_many_are_busy() {
+    let mut queue = with(8, 4);
+    for (lane, plugin) in [(A, "a"), (B, "b")] {
+        open(&mut queue, lane, plugin);
+        for number in 0..10 {
+            change(&mut queue, lane, &format!("{number}"));
+        }
+    }
+    while queue.pop(Instant::now()).is_some() {}
+    assert_eq!(queue.running, 6, "a quarter is kept free");
+    open(&mut queue, C, "c");
+    change(&mut queue, C, "x");
+    change(&mut queue, C, "y");
+    assert_eq!(pop(&mut queue).as_deref(), Some("x"));
+    assert_eq!(pop(&mut queue), None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lane_waits_until_it_is_open_and_its_plugin_runs_no_more_than_its_limit() {
+    let mut queue = with(100, 2);
+    for object in ["x", "y", "z"] {
+        change(&mut queue, A, object);
+    }
+    change(&mut queue, B, "w");
+    assert_eq!(pop(&mut queue), None);
+    open(&mut queue, A, "a");
+    open(&mut queue, B, "a");
+    assert!(pop(&mut queue).is_some() && pop(&mut queue).is_some());
+    assert_eq!(pop(&mut queue), None);
+    queue.open(C, &Arc::from("c"), Some(1));
+    change(&mut queue, C, "p");
+    change(&mut queue, C, "q");
+    assert_eq!(pop(&mut queue).as_deref(), Some("p"));
+    assert_eq!(pop(&mut queue), None, "its own limit is 1");
+    done(&mut queue, A, "x", DONE);
+    assert!(pop(&mut queue).is_some());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lane_that_closes_keeps_what_it_has_and_ends_what_runs() {
+    let mut queue = with(1, 1);
+    open(&mut queue, A, "a");
+    change(&mut queue, A, "x");
+    change(&mut queue, A, "y");
+    let job = queue.pop(Instant::now()).unwrap();
+    queue.close(A);
+    end(&mut queue, &job, DONE, Duration::ZERO);
+    assert_eq!(pop(&mut queue), None);
+    open(&mut queue, A, "a");
+    assert_eq!(pop(&mut queue).as_deref(), Some("y"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failure_comes_back_after_its_back_off_and_a_change_comes_first() {
+    let mut queue = queue();
+    change(&mut queue, A, "x");
+    pop(&mut queue);
+    let at_least = Duration::ZERO;
+    done(&mut queue, A, "x", Verdict::Retry { at_least });
+    assert_eq!(pop(&mut queue), None);
+    assert_eq!(queue.depth(A, Instant::now()).failing, 1);
+    let due = queue.next_due().unwrap();
+    tokio::time::advance(due - Instant::now()).await;
+    let job = queue.pop(Instant::now()).unwrap();
+    assert_eq!(job.failures, 1);
+    end(&mut queue, &job, Verdict::Retry { at_least }, Duration::ZERO);
+    change(&mut queue, A, "x");
+    let job = queue.pop(Instant::now()).unwrap();
+    assert_eq!(job.failures, 2);
+    assert_eq!(
+        queue.next_due(),
+        None,
+        "the back-off ends with the run that the change brought"
+    );
+    end(&mut queue, &job, DONE, Duration::ZERO);
+    assert!(backlog(&queue, A).is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_the_cluster_asks_to_wait_is_waited_even_if_the_object_changes() {
+    let mut queue = queue();
+    change(&mut queue, A, "x");
+    pop(&mut queue);
+    let at_least = Duration::from_mins(1);
+    done(&mut queue, A, "x", Verdict::Retry { at_least });
+    change(&mut queue, A, "x");
+    assert_eq!(pop(&mut queue), None);
+    assert!(queue.next_due().unwrap() >= Instant::now() + at_least);
+    tokio::time::advance(at_least).await;
+    queue.push(A, &name("resync"), Priority::Resync);
+    assert_eq!(pop(&mut queue).as_deref(), Some("x"), "it is still a change");
+    done(&mut queue, A, "x", DONE);
+    pop(&mut queue);
+    done(&mut queue, A, "resync", DONE);
+    assert!(backlog(&queue, A).is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_requeue_comes_at_its_time() {
+    let mut queue = queue();
+    change(&mut queue, A, "x");
+    pop(&mut queue);
+    let again = Some(Instant::now() + Duration::from_secs(7));
+    done(&mut queue, A, "x", Verdict::Done { again });
+    tokio::time::advance(Duration::from_secs(6)).await;
+    assert_eq!(pop(&mut queue), None);
+    tokio::time::advance(Duration::from_secs(1)).await;
+    assert_eq!(queue.pop(Instant::now()).unwrap().failures, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_awaits_a_change_has_no_time() {
+    let mut queue = queue();
+    change(&mut queue, A, "x");
+    pop(&mut queue);
+    done(&mut queue, A, "x", Verdict::AwaitChange);
+    assert_eq!(queue.next_due(), None);
+    change(&mut queue, A, "x");
+    assert_eq!(queue.pop(Instant::now()).unwrap().failures, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_object_does_not_run_before_the_cache_has_seen_its_writes() {
+    let mut queue = queue();
+    change(&mut queue, A, "x");
+    pop(&mut queue);
+    queue.hold(A, &name("x"));
+    queue.hold(A, &name("x"));
+    change(&mut queue, A, "x");
+    done(&mut queue, A, "x", DONE);
+    assert_eq!(pop(&mut queue), None);
+    queue.release(A, &name("x"));
+    assert_eq!(pop(&mut queue), None);
+    queue.release(A, &name("x"));
+    assert_eq!(pop(&mut queue).as_deref(), Some("x"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_time_that_comes_while_it_is_held_is_not_lost() {
+    let mut queue = queue();
+    change(&mut queue, A, "x");
+    pop(&mut queue);
+    queue.hold(A, &name("x"));
+    let again = Some(Instant::now() + Duration::from_secs(1));
+    done(&mut queue, A, "x", Verdict::Done { again });
+    tokio::time::advance(Duration::from_secs(2)).await;
+    assert_eq!(pop(&mut queue), None);
+    queue.release(A, &name("x"));
+    assert_eq!(pop(&mut queue).as_deref(), Some("x"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_forgotten_is_not_due_any_more() {
+    let mut queue = queue();
+    change(&mut queue, A, "x");
+    queue.forget(A, &name("x"));
+    assert_eq!(pop(&mut queue), None);
+    assert!(backlog(&queue, A).is_empty());
+    queue.push(A, &name("x"), Priority::Resync);
+    assert_eq!(pop(&mut queue).as_deref(), Some("x"));
+    done(&mut queue, A, "x", Verdict::Gone);
+    assert!(queue.is_idle());
+}
+
+#[tokio::test(start_paused = true)]
+async fn depth_and_age_can_be_seen() {
+    let mut queue = queue();
+    change(&mut queue, A, "x");
+    tokio::time::advance(Duration::from_secs(3)).await;
+    change(&mut queue, A, "y");
+    change(&mut queue, A, "x");
+    let depth = queue.depth(A, Instant::now());
+    assert_eq!((depth.ready, depth.oldest), (2, Duration::from_secs(3)));
+    pop(&mut queue);
+    let depth = queue.depth(A, Instant::now());
+    assert_eq!((depth.ready, depth.running, depth.oldest), (1, 1, Duration::ZERO));
+}
+
+mod storms {
+    use pilothouse_core::failure::reason;
+
+    use super::*;
+
+    fn wrote(story: Option<&Arc<Failure>>) -> Ended {
+        Ended {
+            wrote: true,
+            story: story.cloned(),
+            ..Ended::idly(DONE)
+        }
+    }
+
+    /// Runs `x` as often as the queue lets it within a time; each run writes and is asked for again.
+    async fn rage(queue: &mut Queue, time: Duration) -> u32 {
+        let mut runs = 0;
+        let begun = Instant::now();
+        while begun.elapsed() < time {
+            change(queue, A, "x");
+            match queue.pop(Instant::now()) {
+                Some(job) => {
+                    runs += 1;
+                    queue.done(&job, &wrote(None), Instant::now());
+                }
+                None => tokio::time::sleep_until(queue.next_due().unwrap()).await,
+            }
+        }
+        runs
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_object_that_writes_again_and_again_is_slowed_until_it_is_calm() {
+        let mut queue = queue();
+        let runs = rage(&mut queue, Duration::from_mins(10)).await;
+        assert!((FREE_RUNS..60).contains(&runs), "{runs} runs in ten minutes");
+        queue.forget(A, &name("x"));
+        tokio::time::advance(2 * (LONGEST + CALM)).await;
+        change(&mut queue, A, "x");
+        let job = queue.pop(Instant::now()).expect("it is calm again");
+        assert_eq!(job.storm, None);
+        queue.done(&job, &wrote(None), Instant::now());
+        change(&mut queue, A, "x");
+        assert!(queue.pop(Instant::now()).is_some(), "and may write again at once");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_run_with_nothing_to_write_ends_the_story_while_runs_are_free() {
+        let mut queue = queue();
+        for _ in 0..10 * FREE_RUNS {
+            change(&mut queue, A, "x");
+            let job = queue.pop(Instant::now()).expect("it is not slowed");
+            queue.done(&job, &wrote(None), Instant::now());
+            change(&mut queue, A, "x");
+            let job = queue.pop(Instant::now()).expect("it is not slowed");
+            assert_eq!(job.storm, None);
+            end(&mut queue, &job, DONE, Duration::ZERO);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_story_is_kept_through_runs_without_a_write_and_ends_with_the_storm() {
+        let mut queue = queue();
+        rage(&mut queue, Duration::from_secs(3)).await;
+        let story = Arc::new(Failure::cluster(reason::CONTESTED, "they fight"));
+        tokio::time::sleep_until(queue.next_due().unwrap()).await;
+        let job = queue.pop(Instant::now()).unwrap();
+        assert_eq!(job.storm, Some(Storm::default()), "nobody has found out yet");
+        queue.done(&job, &wrote(Some(&story)), Instant::now());
+
+        tokio::time::sleep_until(queue.lanes[&A].backlog.next_due().unwrap() - CALM).await;
+        change(&mut queue, A, "x");
+        let job = queue.pop(Instant::now()).unwrap();
+        let told = |over| {
+            let story = Some(story.clone());
+            Some(Storm { story, over })
+        };
+        assert_eq!(job.storm, told(false));
+        end(&mut queue, &job, DONE, Duration::ZERO);
+
+        let calm = queue.next_due().expect("it runs again when the storm may be over");
+        tokio::time::sleep_until(calm).await;
+        let job = queue.pop(Instant::now()).unwrap();
+        assert_eq!(job.storm, told(true));
+        end(&mut queue, &job, DONE, Duration::ZERO);
+        assert_eq!(queue.next_due(), None);
+        assert!(backlog(&queue, A).is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_writes_again_when_it_was_calm_is_still_in_the_storm() {
+        let mut queue = queue();
+        let mut runs = 0;
+        change(&mut queue, A, "x");
+        let begun = Instant::now();
+        while begun.elapsed() < Duration::from_mins(20) {
+            let Some(job) = queue.pop(Instant::now()) else {
+                tokio::time::sleep_until(queue.next_due().unwrap()).await;
+                continue;
+            };
+            runs += 1;
+            queue.done(&job, &wrote(None), Instant::now());
+            // Nobody asks for it while it is slowed.
+            if runs < FREE_RUNS {
+                change(&mut queue, A, "x");
+            }
+        }
+        assert!((20..60).contains(&runs), "{runs} runs in twenty minutes");
+    }
+}

@@ -1,0 +1,185 @@
+//! What would go on for ever, or take all there is: an answer that is another each time, a child that somebody else sets
+//! or deletes again and again, and a plugin that floods. It is slowed and told, and its neighbours do not notice.
+
+mod simulated {
+    use std::time::Duration;
+
+    use kube::api::{DeleteParams, Patch, PatchParams};
+    use kube::{Api, Client};
+    use pilothouse_end_to_end::host::RuntimeHost;
+    use pilothouse_runtime::HostOptions;
+    use pilothouse_runtime::clock::WallClock;
+    use pilothouse_simulator::{Fault, Rule};
+    use pilothouse_testkit::cluster::Cluster;
+    use serde_json::{Value, json};
+    use tokio::task::JoinHandle;
+    use tokio::time::{Instant, sleep};
+
+    use crate::stage::{Stage, app_service, hostile, unhurried};
+
+    type ConfigMap = k8s_openapi::api::core::v1::ConfigMap;
+
+    /// The message of a Hostile's condition while that says `Contested`.
+    fn contested(stage: &Stage, name: &str) -> Option<String> {
+        let condition = stage.reconciled("Hostile", name)?;
+        let message = condition["message"].as_str()?.to_owned();
+        (condition["status"] == "False" && message.starts_with("Contested: ")).then_some(message)
+    }
+
+    fn well_behaved(name: &str) -> Value {
+        hostile(name, &json!({"behaviour": "config-map", "text": "as it should be"}))
+    }
+
+    async fn config_maps(stage: &Stage) -> Api<ConfigMap> {
+        let client: Client = stage.cluster.client().await.unwrap();
+        Api::namespaced(client, "default")
+    }
+
+    /// Does something whenever the child `victim` is as the plugin wants it, a quarter of a second later.
+    async fn rival(children: Api<ConfigMap>, act: impl AsyncFn(&Api<ConfigMap>)) {
+        loop {
+            let text = |child: ConfigMap| child.data.and_then(|mut data| data.remove("text"));
+            let child = children.get_opt("victim").await.unwrap();
+            if child.and_then(text).as_deref() == Some("as it should be") {
+                act(&children).await;
+            }
+            sleep(Duration::from_millis(250)).await;
+        }
+    }
+
+    /// Ten minutes of a fight: it is told in these words, with few writes, and over soon after the rival is gone.
+    async fn fight_is_told_and_ends(stage: Stage, rival: impl Future<Output = ()> + 'static, words: &str) {
+        stage.create(&well_behaved("victim")).await;
+        let local = tokio::task::LocalSet::new();
+        local
+            .run_until(async {
+                let rival: JoinHandle<()> = tokio::task::spawn_local(rival);
+                let told = stage.until(|stage| contested(stage, "victim")).await;
+                let told = told.unwrap_or_else(|| panic!("{:?}", stage.reconciled("Hostile", "victim")));
+                assert!(told.contains(words), "{told}");
+                let events = stage.events("victim", "ReconcileFailed");
+                assert_eq!(events.len(), 1, "{events:?}");
+
+                let mark = stage.mark();
+                for _ in 0..10 {
+                    stage.minute().await;
+                    assert_eq!(
+                        contested(&stage, "victim").as_ref(),
+                        Some(&told),
+                        "it is told as long as it lasts"
+                    );
+                }
+                let writes = stage.host_writes_since(mark).len();
+                assert!((10..60).contains(&writes), "{writes} writes in ten minutes");
+
+                rival.abort();
+                // What the rival did last is undone once the brake lets it, and then it has to be calm for a while.
+                stage.minute().await;
+                let over = stage
+                    .until(|stage| stage.is_reconciled("Hostile", "victim").then_some(()))
+                    .await;
+                assert!(over.is_some(), "{:?}", stage.reconciled("Hostile", "victim"));
+                stage.stop().await;
+            })
+            .await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_sets_a_childs_fields_again_and_again_is_told_by_name() {
+        let stage = Stage::with(&["hostile"], unhurried()).await;
+        let rival = rival(config_maps(&stage).await, async |children| {
+            let as_rival = PatchParams {
+                field_manager: Some("rival".to_owned()),
+                ..PatchParams::default()
+            };
+            let theirs = Patch::Merge(json!({"data": {"text": "as the rival likes it"}}));
+            children.patch("victim", &as_rival, &theirs).await.unwrap();
+        });
+        let words = "ConfigMap default/victim is fought over: rival sets .data each time";
+        fight_is_told_and_ends(stage, rival, words).await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_child_that_is_deleted_again_and_again_is_told() {
+        let stage = Stage::with(&["hostile"], unhurried()).await;
+        let rival = rival(config_maps(&stage).await, async |children| {
+            children.delete("victim", &DeleteParams::default()).await.unwrap();
+        });
+        let words = "ConfigMap default/victim is deleted by somebody each time";
+        fight_is_told_and_ends(stage, rival, words).await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_answer_that_is_another_each_time_is_slowed_and_told() {
+        for behaviour in ["differs-by-read", "differs-by-clock"] {
+            let mut stage = Stage::empty(unhurried());
+            let options = HostOptions {
+                clock: WallClock::starting_at(1_800_000_000_000),
+                ..HostOptions::default()
+            };
+            stage.host = RuntimeHost::new(options, unhurried());
+            let specs = ["hostile", "app-service"].map(|name| stage.host.spec(name).unwrap());
+            stage.start(specs.into()).await;
+            stage.host.settled().await.unwrap();
+            let mark = stage.mark();
+            stage.create(&hostile("victim", &json!({"behaviour": behaviour}))).await;
+            let told = stage.until(|stage| contested(stage, "victim")).await;
+            let told = told.unwrap_or_else(|| panic!("{behaviour}: {:?}", stage.reconciled("Hostile", "victim")));
+            assert!(
+                told.contains(
+                    "the plugin asks for another ConfigMap default/victim in each run (.data.text), so it is slowed"
+                ),
+                "{behaviour}: {told}"
+            );
+            for _ in 0..10 {
+                stage.minute().await;
+                assert!(
+                    contested(&stage, "victim").is_some(),
+                    "{behaviour} is told as long as it lasts"
+                );
+            }
+            let writes = stage.host_writes_since(mark);
+            let writes = writes.iter().filter(|write| write.resource == "configmaps").count();
+            assert!(
+                (20..80).contains(&writes),
+                "{behaviour}: {writes} writes in ten minutes"
+            );
+            stage.create(&app_service("web")).await;
+            let well = stage
+                .until(|stage| stage.is_reconciled("AppService", "web").then_some(()))
+                .await;
+            assert!(well.is_some(), "{behaviour}");
+            stage.stop().await;
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_plugin_that_floods_does_not_keep_another_waiting() {
+        const FLOOD: usize = 400;
+        let stage = Stage::with(&["hostile", "app-service"], unhurried()).await;
+        let Cluster::Simulated(simulated) = &stage.cluster else {
+            unreachable!("a stage is simulated")
+        };
+        // Writes take their time, so that what is fast is not over before the neighbour comes.
+        let slow = Rule::new(Fault::Delay(Duration::from_millis(100))).verbs(&["patch"]);
+        simulated.simulator().faults().add(slow);
+        for number in 0..FLOOD {
+            stage.create(&well_behaved(&format!("flood-{number}"))).await;
+        }
+        let begun = Instant::now();
+        stage.create(&app_service("web")).await;
+        let well = stage
+            .until(|stage| stage.is_reconciled("AppService", "web").then_some(()))
+            .await;
+        assert!(well.is_some());
+        let took = begun.elapsed();
+        let depths = stage.host.handle().unwrap().depths();
+        let (_, flood) = depths.iter().find(|(lane, _)| lane.starts_with("hostile/")).unwrap();
+        assert!(flood.ready > FLOOD / 2, "it waited for the flood: {flood:?}");
+        assert!(!flood.oldest.is_zero(), "the age of the oldest is known");
+        // A Deployment, a Service and two statuses, each a tenth of a second, and its own echoes.
+        assert!(took < Duration::from_millis(1500), "{took:?}");
+        stage.host.settled().await.unwrap();
+        stage.stop().await;
+    }
+}
