@@ -1,11 +1,12 @@
 //! Owns asking for the tests' control plane by hand and whether there is one. Leaves the control plane to
 //! `pilothouse-testkit`, in a process of its own: linked in, it would make every chore wait for its dependencies.
 
+use std::env::consts::EXE_SUFFIX;
 use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, Result, ensure};
 
-use crate::cargo;
+use crate::{cargo, root};
 
 /// What to do with the control plane.
 #[derive(Clone, Debug, clap::Args)]
@@ -20,38 +21,36 @@ pub struct Options {
 
 /// Starts a control plane and keeps it until it is interrupted.
 pub fn run(options: &Options) -> Result<()> {
-    let mut command = example();
+    let mut command = example()?;
     if options.build {
         command.arg("--build");
     } else if options.check {
         command.arg("--check");
     }
-    let status = command.status().context("run cargo")?;
+    let status = command.status().context("run the control plane's example")?;
     ensure!(status.success(), "the control plane failed ({status})");
     Ok(())
 }
 
 /// Why there is no control plane, or none when there is one or it can be built.
 pub(crate) fn missing() -> Result<Option<String>> {
-    let output = example()
-        .arg("--check")
-        .stderr(Stdio::piped())
-        .output()
-        .context("run cargo")?;
+    let output = example()?.arg("--check").stderr(Stdio::piped()).output();
+    let output = output.context("run the control plane's example")?;
     let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
     Ok((!output.status.success()).then_some(said))
 }
 
-fn example() -> Command {
-    let mut command = cargo();
-    command.args([
-        "run",
-        "--quiet",
-        "--package",
-        "pilothouse-testkit",
-        "--example",
-        "controlplane",
-        "--",
-    ]);
-    command
+/// Built with the whole workspace's choice of features, as the tests are: by itself it would build its dependencies again.
+fn example() -> Result<Command> {
+    let mut build = cargo();
+    build.args(["build", "--quiet", "--workspace", "--example", "controlplane"]);
+    ensure!(
+        build.status().context("run cargo")?.success(),
+        "the control plane's example does not build"
+    );
+    Ok(Command::new(
+        root()
+            .join("target/debug/examples")
+            .join(format!("controlplane{EXE_SUFFIX}")),
+    ))
 }

@@ -1,10 +1,8 @@
-//! Owns the host's own program as these tests run it: built when it is missing or old, never left behind, its output at
-//! hand.
+//! Owns the host's own program as these tests run it: never left behind, its output at hand.
 
 use std::fs::{self, File};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
-use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use pilothouse_end_to_end::components::{folder, root};
@@ -17,18 +15,17 @@ const WITHIN: Duration = Duration::from_mins(1);
 /// How long to pause between two looks.
 const LOOK_INTERVAL: Duration = Duration::from_millis(20);
 
-/// The program as it is shipped.
-fn program() -> &'static Path {
-    static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
-    PROGRAM.get_or_init(|| {
-        let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-        let built = Command::new(cargo)
-            .args(["build", "--release", "--quiet", "--package", "pilothouse"])
-            .current_dir(root())
-            .status();
-        assert!(built.expect("cargo runs").success(), "the host does not build");
-        root().join("target").join("release").join("pilothouse")
-    })
+/// The program as it is shipped, as `cargo xtask test` builds it.
+fn program() -> PathBuf {
+    let path = root()
+        .join("target/release")
+        .join(format!("pilothouse{}", std::env::consts::EXE_SUFFIX));
+    assert!(
+        path.is_file(),
+        "{} is missing; `cargo build --release --package pilothouse` builds it",
+        path.display()
+    );
+    path
 }
 
 /// The component of a plugin that `cargo xtask plugins` builds.
