@@ -1,4 +1,4 @@
-//! Owns `cargo xtask demo`: building the plugin and the demo's program, then becoming that program. Leaves what is shown
+//! Owns `cargo xtask demo`: building the plugins and the demo's program, then becoming that program. Leaves what is shown
 //! to `pilothouse-demo`: linked in, the host and the cluster would make every chore wait for their dependencies.
 
 use std::io::{BufRead as _, BufReader};
@@ -12,11 +12,11 @@ use serde::Deserialize;
 
 use crate::{cargo, plugins, root};
 
-/// The plugin that is shown.
-const PLUGIN: &str = "app-service";
+/// The plugins that are shown.
+const PLUGINS: [&str; 2] = ["app-service", "service-ingress"];
 
-/// What is applied, from the workspace's root.
-const SAMPLE: &str = "deploy/samples/app-service.yaml";
+/// What is applied: a file for each plugin, from the workspace's root.
+const SAMPLES: &str = "deploy/samples";
 
 /// The crate of the demo, whose program has the same name.
 const PROGRAM: &str = "pilothouse-demo";
@@ -31,20 +31,19 @@ pub struct Options {
 
 /// Builds what is needed and shows it. Returns only where that fails: signals and the exit code are the demo's own.
 pub fn run(options: &Options) -> Result<()> {
-    eprintln!("xtask: building the plugin {PLUGIN} and the host (minutes at first, then a second)");
+    eprintln!("xtask: building the plugins and the host (minutes at first, then a second)");
     // Both at once: each ends with work for a single core.
     let building = Building::start()?;
-    let built = plugins::build(&plugins::Options {
-        only: vec![PLUGIN.to_owned()],
+    plugins::build(&plugins::Options {
+        only: PLUGINS.map(str::to_owned).to_vec(),
         ..plugins::Options::default()
     })?;
-    let component = built.into_iter().next().context("no component was built")?.path;
     let program = building.finish()?;
     let mut demo = Command::new(program);
     demo.current_dir(root())
-        .arg("--component")
-        .arg(component)
-        .args(["--sample", SAMPLE, "--folder", "target/demo"]);
+        .arg("--plugins")
+        .arg(plugins::directory())
+        .args(["--samples", SAMPLES, "--folder", "target/demo"]);
     if options.once {
         demo.arg("--once");
     }

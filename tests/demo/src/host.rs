@@ -1,7 +1,7 @@
-//! Owns the host in the demo's process: its plugin loaded, its log in a file, started and stopped in order.
+//! Owns the host in the demo's process: its plugins loaded, its log in a file, started and stopped in order.
 
 use std::fs::{self, File};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::time::Instant;
 
@@ -20,29 +20,33 @@ pub const USER_AGENT: &str = "pilothouse";
 /// The file that the host's log goes to.
 pub const LOG: &str = "host.log";
 
-/// A plugin that the host can run.
+/// Plugins that the host can run.
 pub struct Loaded {
-    /// One line about it.
-    pub about: String,
-    component: Plugin,
-    /// Lives as long as its plugin.
+    /// One line about each.
+    pub about: Vec<String>,
+    components: Vec<Plugin>,
+    /// Lives as long as its plugins.
     sandbox: Sandbox,
 }
 
-/// Loads a component; compiled code is kept, so that this takes long only once.
-pub fn load(path: &Path, folder: &Path) -> Result<Loaded> {
-    let started = Instant::now();
+/// Loads components; compiled code is kept, so that this takes long only once.
+pub fn load(paths: &[PathBuf], folder: &Path) -> Result<Loaded> {
     let sandbox = Sandbox::new(SandboxOptions::new(folder.join("code"), Compiler::InProcess))?;
-    let component = sandbox.load(path)?;
-    let name = path.file_name().unwrap_or_default().to_string_lossy();
-    let about = format!(
-        "{name}, {} KB, ready to run after {} ms",
-        component.component_bytes() / 1000,
-        started.elapsed().as_millis()
-    );
+    let (mut about, mut components) = (Vec::new(), Vec::new());
+    for path in paths {
+        let started = Instant::now();
+        let component = sandbox.load(path)?;
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        about.push(format!(
+            "{name}, {} KB, ready to run after {} ms",
+            component.component_bytes() / 1000,
+            started.elapsed().as_millis()
+        ));
+        components.push(component);
+    }
     Ok(Loaded {
         about,
-        component,
+        components,
         sandbox,
     })
 }
@@ -57,12 +61,12 @@ pub struct RunningHost {
 
 impl RunningHost {
     /// Starts it on a cluster.
-    pub async fn start(plugin: Loaded, kubeconfig: &Path, folder: &Path) -> Result<Self> {
+    pub async fn start(plugins: Loaded, kubeconfig: &Path, folder: &Path) -> Result<Self> {
         let Loaded {
             about: _,
-            component,
+            components,
             sandbox,
-        } = plugin;
+        } = plugins;
         log_to(&folder.join(LOG))?;
         let target = Target {
             kubeconfig: Some(kubeconfig.to_owned()),
@@ -78,13 +82,16 @@ impl RunningHost {
         );
         let handle = host.handle();
         let (stop, stopped) = oneshot::channel();
-        let specs = vec![PluginSpec {
-            name: None,
-            component,
-            config: None,
-            limits: Limits::default(),
-            concurrency: None,
-        }];
+        let specs = components
+            .into_iter()
+            .map(|component| PluginSpec {
+                name: None,
+                component,
+                config: None,
+                limits: Limits::default(),
+                concurrency: None,
+            })
+            .collect();
         let ended = tokio::spawn(async move {
             let stopped = async move {
                 // Whoever holds the other end also stops the host by letting go of it.

@@ -1,13 +1,16 @@
-//! The demo: the host steers a simulated cluster with the plugin app-service, and the terminal shows what the cluster's
-//! watches say, as they say it.
+//! The demo: the host steers a simulated cluster with all plugins, and the terminal shows what the cluster's watches say,
+//! as they say it.
 //!
-//! `sample` is what is applied, `host` the host in this process, `watch` what brings changes here, `scene` what is known
-//! from them, `expectations` what has to be true of it, `story` the order of events, `terminal` their form.
+//! `acts` has a file for each plugin: its part of the story, made of what `act` offers and of a `sample`. `host` is the host
+//! in this process, `watch` brings changes here, `scene` is what is known from them, `kind` which objects there are and how
+//! they are shown, `story` the order of events, `terminal` their form.
 
 #![forbid(unsafe_code)]
 
-mod expectations;
+mod act;
+mod acts;
 mod host;
+mod kind;
 mod sample;
 mod scene;
 mod story;
@@ -34,13 +37,13 @@ use crate::terminal::Terminal;
 #[derive(Debug, Parser)]
 #[command(name = "pilothouse-demo")]
 struct Arguments {
-    /// The component of the plugin app-service
-    #[arg(long, value_name = "FILE")]
-    component: PathBuf,
-    /// An AppService, as YAML
-    #[arg(long, value_name = "FILE")]
-    sample: PathBuf,
-    /// Where the kubeconfig, the host's log and the compiled plugin go
+    /// The folder with the plugins' components, NAME.wasm
+    #[arg(long, value_name = "FOLDER")]
+    plugins: PathBuf,
+    /// The folder with a resource for each plugin, NAME.yaml
+    #[arg(long, value_name = "FOLDER")]
+    samples: PathBuf,
+    /// Where the kubeconfig, the host's log and the compiled plugins go
     #[arg(long, value_name = "FOLDER")]
     folder: PathBuf,
     /// End by itself, with exit code 1 where anything went otherwise than it should
@@ -84,8 +87,8 @@ fn main() -> ExitCode {
 
 async fn run(arguments: &Arguments) -> Result<End> {
     let Arguments {
-        component,
-        sample,
+        plugins,
+        samples,
         folder,
         once,
         patience,
@@ -104,8 +107,16 @@ async fn run(arguments: &Arguments) -> Result<End> {
     let folder = &folder
         .canonicalize()
         .with_context(|| format!("find {}", folder.display()))?;
-    let sample = Sample::read(sample)?;
-    let plugin = host::load(component, folder)?;
+    let mut acts = Vec::new();
+    for act in acts::acts() {
+        let sample = Sample::read(&samples.join(format!("{}.yaml", act.plugin)), act.kind)?;
+        acts.push((act, sample));
+    }
+    let components: Vec<_> = acts
+        .iter()
+        .map(|(act, _)| plugins.join(format!("{}.wasm", act.plugin)))
+        .collect();
+    let loaded = host::load(&components, folder)?;
     let simulator = Simulator::new(Options::default());
     let serving = simulator
         .serve((Ipv4Addr::LOCALHOST, 0).into())
@@ -114,16 +125,18 @@ async fn run(arguments: &Arguments) -> Result<End> {
     let kubeconfig = Kubeconfig::write(folder.join("kubeconfig"), serving.kubeconfig())?;
 
     let terminal = Terminal::of_this_process();
-    terminal.fact("plugin", &plugin.about);
+    for about in &loaded.about {
+        terminal.fact("plugin", about);
+    }
     terminal.fact("cluster", &format!("simulated, {}", serving.url()));
     terminal.fact("kubectl", &kubectl_line(&kubeconfig.path));
     let patience = Duration::from_secs(*patience);
-    let mut story = Story::new(sample, simulator, terminal, patience);
+    let mut story = Story::new(acts, simulator, terminal, patience);
     tokio::select! {
         begun = story.begin() => begun?,
         () = &mut interrupted => return Ok(End::Interrupted),
     }
-    let mut host = RunningHost::start(plugin, &kubeconfig.path, folder).await?;
+    let mut host = RunningHost::start(loaded, &kubeconfig.path, folder).await?;
     let handle = host.handle();
     let told = async {
         story.tell(&handle).await?;
@@ -182,7 +195,7 @@ fn kubectl_line(kubeconfig: &Path) -> String {
     } else {
         format!("'{}'", path.replace('\'', r"'\''"))
     };
-    format!("export KUBECONFIG={quoted}; kubectl get appservices,deployments,services")
+    format!("export KUBECONFIG={quoted}; kubectl get appservices,deployments,services,ingresses")
 }
 
 /// An error with what the host said last.

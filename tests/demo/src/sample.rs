@@ -1,4 +1,4 @@
-//! Owns the AppService that the demo applies: read once, and what of it is expected to come true.
+//! Owns the resources that the demo applies: each read once from its file.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -6,92 +6,81 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, Result, ensure};
 use serde_json::Value;
 
-/// An AppService from a file.
+use crate::kind::Kind;
+
+/// A resource from a file.
 #[derive(Clone, Debug)]
 pub struct Sample {
     /// The file, as it was named.
     pub path: PathBuf,
     /// The whole of it.
     pub body: Value,
+    /// Its kind.
+    pub kind: Kind,
     /// `metadata.name`
     pub name: String,
-    /// `metadata.namespace`, or `default`.
-    pub namespace: String,
-    /// `spec.size`
-    pub size: u64,
-    /// `spec.image`
-    pub image: String,
-    /// `spec.ports`
-    pub ports: Vec<Value>,
+    /// `metadata.namespace`, or `default`; none where the kind has no namespaces.
+    pub namespace: Option<String>,
 }
 
 impl Sample {
-    /// Reads a file.
-    pub fn read(path: &Path) -> Result<Self> {
+    /// Reads a file, which must have this kind.
+    pub fn read(path: &Path, kind: Kind) -> Result<Self> {
         let text = fs::read_to_string(path).with_context(|| format!("read the sample {}", path.display()))?;
-        Self::parse(path, &text).with_context(|| format!("the sample {} can't be used", path.display()))
+        Self::parse(path, kind, &text).with_context(|| format!("the sample {} can't be used", path.display()))
     }
 
-    fn parse(path: &Path, text: &str) -> Result<Self> {
+    /// Takes a text as if it were in that file.
+    pub fn parse(path: &Path, kind: Kind, text: &str) -> Result<Self> {
         let body: Value = serde_saphyr::from_str(text).context("it is not YAML")?;
-        let kind = (body["apiVersion"].as_str(), body["kind"].as_str());
+        let resource = kind.resource();
         ensure!(
-            kind == (Some("kosmos.io/v1"), Some("AppService")),
-            "it is not a kosmos.io/v1 AppService"
+            body["apiVersion"] == resource.api_version && body["kind"] == resource.kind,
+            "it is not a {} {}",
+            resource.api_version,
+            resource.kind
         );
-        let name = body["metadata"]["name"]
-            .as_str()
-            .context("it has no metadata.name")?
-            .to_owned();
-        let namespace = body["metadata"]["namespace"].as_str().unwrap_or("default").to_owned();
-        let spec = &body["spec"];
-        let size = spec["size"].as_u64().context("it has no spec.size")?;
-        let image = spec["image"].as_str().context("it has no spec.image")?.to_owned();
-        let ports = spec["ports"].as_array().cloned().unwrap_or_default();
+        let metadata = &body["metadata"];
+        let name = metadata["name"].as_str().context("it has no metadata.name")?.to_owned();
+        let namespace = metadata["namespace"].as_str().unwrap_or("default").to_owned();
+        let namespace = kind.is_namespaced().then_some(namespace);
         Ok(Self {
             path: path.to_owned(),
             body,
+            kind,
             name,
             namespace,
-            size,
-            image,
-            ports,
         })
+    }
+
+    /// The namespace as scenes have it.
+    pub fn namespace(&self) -> &str {
+        self.namespace.as_deref().unwrap_or_default()
     }
 }
 
 #[cfg(test)]
-pub(crate) mod tests {
+mod tests {
     use super::*;
-
-    /// Two replicas and a port.
-    pub(crate) fn sample() -> Sample {
-        let text = "{apiVersion: kosmos.io/v1, kind: AppService, metadata: {name: web}, \
-                    spec: {size: 2, image: 'nginx:1', ports: [{port: 80, nodePort: 30002}]}}";
-        Sample::parse(Path::new("web.yaml"), text).unwrap()
-    }
+    use crate::acts::acts;
 
     #[test]
-    fn the_sample_that_is_shipped_can_be_used() {
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/samples/app-service.yaml");
-        let Sample {
-            name,
-            namespace,
-            size,
-            ports,
-            ..
-        } = Sample::read(&path).unwrap();
-        assert_eq!(
-            (name.as_str(), namespace.as_str(), size, ports.len()),
-            ("example-appservice", "default", 2, 1)
-        );
+    fn the_samples_that_are_shipped_can_be_used() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/samples");
+        for act in acts() {
+            let sample = Sample::read(&folder.join(format!("{}.yaml", act.plugin)), act.kind).unwrap();
+            assert!(sample.name.starts_with("example-"), "{}", sample.name);
+        }
     }
 
     #[test]
     fn another_kind_is_refused_by_the_files_name() {
-        let refused = Sample::parse(Path::new("a.yaml"), "{apiVersion: v1, kind: Pod}").unwrap_err();
+        let refused = Sample::parse(Path::new("a.yaml"), Kind::AppService, "{apiVersion: v1, kind: Pod}").unwrap_err();
         assert_eq!(refused.to_string(), "it is not a kosmos.io/v1 AppService");
-        let missing = format!("{:#}", Sample::read(Path::new("no/such.yaml")).unwrap_err());
+        let missing = format!(
+            "{:#}",
+            Sample::read(Path::new("no/such.yaml"), Kind::AppService).unwrap_err()
+        );
         assert!(missing.starts_with("read the sample no/such.yaml"), "{missing}");
     }
 }

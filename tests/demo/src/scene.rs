@@ -5,33 +5,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-/// A kind that the demo watches.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Kind {
-    /// Of resources: CustomResourceDefinition.
-    Definition,
-    /// What users write.
-    AppService,
-    /// A child.
-    Deployment,
-    /// A child.
-    Service,
-}
-
-impl Kind {
-    /// What an AppService may own.
-    pub const CHILDREN: [Self; 2] = [Self::Deployment, Self::Service];
-
-    /// As it is shown.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Definition => "CRD",
-            Self::AppService => "AppService",
-            Self::Deployment => "Deployment",
-            Self::Service => "Service",
-        }
-    }
-}
+use crate::kind::{Kind, state};
 
 /// What a watch said, and when, counted from the start of the story.
 #[derive(Clone, Debug)]
@@ -88,10 +62,8 @@ pub enum What {
 pub struct Scene {
     objects: BTreeMap<(Kind, String), Value>,
     listed: BTreeSet<Kind>,
-    /// When an object was first seen, by its uid.
-    seen: BTreeMap<String, Duration>,
-    /// When it was seen to go, by its uid.
-    gone: BTreeMap<String, Duration>,
+    /// The names of those that have been seen to go.
+    gone: BTreeSet<(Kind, String)>,
     broken: BTreeMap<Kind, String>,
 }
 
@@ -144,14 +116,9 @@ impl Scene {
         self.of(kind).filter(controlled).collect()
     }
 
-    /// When the object with this uid was first seen.
-    pub fn seen(&self, uid: &str) -> Option<Duration> {
-        self.seen.get(uid).copied()
-    }
-
-    /// When the object with this uid was seen to go.
-    pub fn gone(&self, uid: &str) -> Option<Duration> {
-        self.gone.get(uid).copied()
+    /// Whether an object of this name has been seen to go.
+    pub fn has_gone(&self, kind: Kind, namespace: &str, name: &str) -> bool {
+        self.gone.contains(&(kind, shown_name(namespace, name)))
     }
 
     /// What is there at the start of a watch is no news; what a later list lacks or adds happened while the watch was down.
@@ -190,7 +157,6 @@ impl Scene {
                 Some((What::Created, format!("by {}: {now}", maker(&object))))
             }
         };
-        self.seen.entry(uid).or_insert(at);
         self.objects.insert((kind, name.clone()), object);
         lines.extend(news.map(|(what, detail)| Line {
             at,
@@ -203,8 +169,9 @@ impl Scene {
     }
 
     fn deleted(&mut self, at: Duration, kind: Kind, name: &str) -> Option<Line> {
-        let object = self.objects.remove(&(kind, name.to_owned()))?;
-        self.gone.insert(uid(&object).to_owned(), at);
+        let entry = (kind, name.to_owned());
+        self.objects.remove(&entry)?;
+        self.gone.insert(entry);
         Some(Line {
             at,
             what: What::Deleted,
@@ -218,71 +185,6 @@ impl Scene {
 /// An object's uid.
 pub fn uid(object: &Value) -> &str {
     object["metadata"]["uid"].as_str().unwrap_or_default()
-}
-
-/// What is shown of an object, in few words.
-pub fn state(kind: Kind, object: &Value) -> String {
-    let (spec, status) = (&object["spec"], &object["status"]);
-    let state = match kind {
-        Kind::Definition => match condition(object, "Established") {
-            Some("True") => "established".to_owned(),
-            _ => "not established yet".to_owned(),
-        },
-        Kind::AppService => {
-            let available = number(&status["availableReplicas"]);
-            let reconciled = condition(object, "Reconciled").map(|state| format!(", Reconciled={state}"));
-            format!(
-                "{available} of {} available{}",
-                number(&spec["size"]),
-                reconciled.unwrap_or_default()
-            )
-        }
-        Kind::Deployment => {
-            let image = spec["template"]["spec"]["containers"][0]["image"]
-                .as_str()
-                .unwrap_or("no image");
-            format!(
-                "{image}, {} of {} ready",
-                number(&status["readyReplicas"]),
-                number(&spec["replicas"])
-            )
-        }
-        Kind::Service => {
-            let ports = spec["ports"].as_array();
-            let ports = ports.into_iter().flatten().map(|port| {
-                let protocol = port["protocol"].as_str().unwrap_or("TCP");
-                match port["nodePort"].as_u64() {
-                    Some(on_node) => format!(" {}:{on_node}/{protocol}", number(&port["port"])),
-                    None => format!(" {}/{protocol}", number(&port["port"])),
-                }
-            });
-            format!(
-                "{}{}",
-                spec["type"].as_str().unwrap_or("no type"),
-                ports.collect::<String>()
-            )
-        }
-    };
-    if object["metadata"]["deletionTimestamp"].is_null() {
-        state
-    } else {
-        format!("{state}, being deleted")
-    }
-}
-
-/// The status of one of an object's conditions.
-pub fn condition<'object>(object: &'object Value, name: &str) -> Option<&'object str> {
-    let conditions = object["status"]["conditions"].as_array();
-    conditions
-        .into_iter()
-        .flatten()
-        .find(|condition| condition["type"] == name)?["status"]
-        .as_str()
-}
-
-/// Absent counts are zero: the API leaves them out.
-pub fn number(value: &Value) -> u64 {
-    value.as_u64().unwrap_or_default()
 }
 
 /// Who made an object: the oldest manager of its fields, which the server writes down.
@@ -367,8 +269,8 @@ mod tests {
             says(What::Deleted, "")
         );
         assert_eq!(scene.of(Kind::Deployment).count(), 0);
-        assert_eq!(scene.seen("a"), Some(Duration::from_millis(1)));
-        assert_eq!(scene.gone("a"), Some(Duration::from_millis(4)));
+        assert!(scene.has_gone(Kind::Deployment, "default", "web"));
+        assert!(!scene.has_gone(Kind::Service, "default", "web"));
     }
 
     #[test]
@@ -394,10 +296,7 @@ mod tests {
             lines.iter().map(|(what, _)| *what).collect::<Vec<_>>(),
             [What::Deleted, What::Created]
         );
-        assert_eq!(
-            (scene.gone("a"), scene.seen("b")),
-            (Some(Duration::from_millis(7)), Some(Duration::from_millis(7)))
-        );
+        assert!(scene.has_gone(Kind::Deployment, "default", "web"));
     }
 
     #[test]
@@ -417,22 +316,5 @@ mod tests {
             scene.watches(Kind::Deployment).unwrap_err(),
             "the watch of Deployment fails: connection refused"
         );
-    }
-
-    #[test]
-    fn states_are_few_words() {
-        let service =
-            json!({"spec": {"type": "NodePort", "ports": [{"port": 80, "nodePort": 30002, "protocol": "TCP"}]}});
-        assert_eq!(state(Kind::Service, &service), "NodePort 80:30002/TCP");
-        let mut app = json!({"spec": {"size": 2}});
-        assert_eq!(state(Kind::AppService, &app), "0 of 2 available");
-        app["status"] = json!({"availableReplicas": 2, "conditions": [{"type": "Reconciled", "status": "True"}]});
-        assert_eq!(state(Kind::AppService, &app), "2 of 2 available, Reconciled=True");
-        app["metadata"] = json!({"deletionTimestamp": "2026-01-01T00:00:00Z"});
-        assert_eq!(
-            state(Kind::AppService, &app),
-            "2 of 2 available, Reconciled=True, being deleted"
-        );
-        assert_eq!(state(Kind::Definition, &json!({})), "not established yet");
     }
 }

@@ -1,22 +1,25 @@
-//! Owns the order of events: what the demo does to the cluster, what it waits for, and the sum at the end.
+//! Owns the order of events: what the demo does to the cluster, what it waits for, and the sum at the end. What each
+//! plugin's part of it is, is in `acts`.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, anyhow, ensure};
 use kube::Client;
-use kube::api::{DeleteParams, ListParams, Patch, PatchParams};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use pilothouse_runtime::Handle;
 use pilothouse_simulator::{Mark, Simulator};
+use serde_json::Value;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-use crate::expectations::{app_service, defined, fulfilled, fulfilled_again, the_only};
+use crate::act::{Act, Place, Step};
 use crate::host::USER_AGENT;
+use crate::kind::{Kind, condition, state};
 use crate::sample::Sample;
-use crate::scene::{Change, Kind, Scene, key, state, uid};
-use crate::terminal::{Terminal, milliseconds, status_rows, table};
+use crate::scene::{Change, Scene, key, uid};
+use crate::terminal::{Terminal, table};
 use crate::watch;
 
 /// By this the demo's fields are known from other managers'.
@@ -25,12 +28,9 @@ const SELF: &str = "demo";
 /// How often the host is asked whether it has anything to do; watches are looked at when they say something.
 const LOOK_AGAIN: Duration = Duration::from_millis(5);
 
-/// What is watched from the start; AppServices are not served before the host has installed their CRD.
-const EARLY: [Kind; 3] = [Kind::Definition, Kind::Deployment, Kind::Service];
-
 /// A demo on its way.
 pub struct Story {
-    sample: Sample,
+    acts: Vec<(Act, Sample)>,
     simulator: Simulator,
     client: Client,
     terminal: Terminal,
@@ -38,6 +38,7 @@ pub struct Story {
     patience: Duration,
     started: Instant,
     scene: Scene,
+    followed: Vec<Kind>,
     watches: JoinSet<()>,
     sender: mpsc::UnboundedSender<Change>,
     changes: mpsc::UnboundedReceiver<Change>,
@@ -46,19 +47,20 @@ pub struct Story {
 
 impl Story {
     /// A story of this cluster; from now on time is counted.
-    pub fn new(sample: Sample, simulator: Simulator, terminal: Terminal, patience: Duration) -> Self {
+    pub fn new(acts: Vec<(Act, Sample)>, simulator: Simulator, terminal: Terminal, patience: Duration) -> Self {
         // Without sockets between, what is seen here is seen when it happens.
-        let client = Client::new(simulator.service(), &sample.namespace);
+        let client = Client::new(simulator.service(), "default");
         let (sender, changes) = mpsc::unbounded_channel();
         let (started, scene) = (Instant::now(), Scene::default());
         Self {
-            sample,
+            acts,
             simulator,
             client,
             terminal,
             patience,
             started,
             scene,
+            followed: Vec::new(),
             watches: JoinSet::new(),
             sender,
             changes,
@@ -71,13 +73,16 @@ impl Story {
         self.told
     }
 
-    /// Watches what is there before the host is, so that nothing is missed.
+    /// Makes what has to be there, and watches it before the host is, so that nothing is missed.
     pub async fn begin(&mut self) -> Result<()> {
-        for kind in EARLY {
-            self.follow(kind);
+        for (kind, object) in self.acts.iter().flat_map(|(act, _)| (act.seeds)()) {
+            self.seed(kind, object).await?;
         }
-        let watched = |scene: &Scene| EARLY.into_iter().try_for_each(|kind| scene.watches(kind));
-        self.until("the watches to begin", watched).await?;
+        self.follow(Kind::EARLY);
+        self.until("the watches to begin", |scene| {
+            Kind::EARLY.into_iter().try_for_each(|kind| scene.watches(kind))
+        })
+        .await?;
         self.terminal.plain(&[String::new(), "       ms".to_owned()]);
         self.deed("start the host");
         Ok(())
@@ -85,60 +90,102 @@ impl Story {
 
     /// Tells it from the start of the host to the sum.
     pub async fn tell(&mut self, host: &Handle) -> Result<()> {
-        self.until("the plugin's CRD to be installed", defined).await?;
-        self.follow(Kind::AppService);
-        self.until("the watch of AppServices to begin", |scene| {
-            scene.watches(Kind::AppService)
+        let kinds: Vec<Kind> = self.acts.iter().map(|(act, _)| act.kind).collect();
+        let brought: Vec<Kind> = kinds.into_iter().filter(|kind| !Kind::EARLY.contains(kind)).collect();
+        self.until("the plugins' CRDs to be installed", |scene| {
+            brought.iter().try_for_each(|kind| defined(scene, *kind))
+        })
+        .await?;
+        self.follow(brought.clone());
+        self.until("the watches of the plugins' resources to begin", |scene| {
+            brought.iter().try_for_each(|kind| scene.watches(*kind))
         })
         .await?;
         self.rest(host).await?;
 
-        let sample = self.sample.clone();
-        let applied = self.apply(&sample).await?;
-        self.until("the AppService to be fulfilled", |scene| fulfilled(scene, &sample))
-            .await?;
-        self.settle(host).await?;
-
-        let first = self.deployment()?;
-        let deleted = self.delete_deployment(&sample).await?;
-        self.until("the Deployment to be back", |scene| {
-            fulfilled_again(scene, &sample, &first)
-        })
-        .await?;
-        self.settle(host).await?;
-
+        let acts = std::mem::take(&mut self.acts);
+        for (act, sample) in &acts {
+            self.terminal
+                .plain(&[String::new(), format!("{}: {}", act.plugin, act.about)]);
+            for step in (act.steps)(sample) {
+                self.take_step(step, sample).await?;
+            }
+            self.settle(host).await?;
+        }
+        self.terminal.plain(&[String::new()]);
         self.resync(host).await?;
-        fulfilled(&self.scene, &sample).map_err(|lacks| anyhow!("at the end, {lacks}"))?;
-        let came = self.seen_after(applied, &first);
-        let back = self.seen_after(deleted, &self.deployment()?);
-        self.sum(came, back)?;
+        self.sum(&acts)?;
         self.told = true;
         Ok(())
     }
 
     /// Goes on telling what happens, for as long as it is asked to.
     pub async fn go_on(&mut self) -> Result<()> {
-        let hint = format!(
-            "The cluster stays until Ctrl-C. Try: kubectl delete service {}",
-            self.sample.name
-        );
-        self.terminal.plain(&[String::new(), hint]);
+        let hint = "The cluster stays until Ctrl-C. Try: kubectl delete service example-appservice";
+        self.terminal.plain(&[String::new(), hint.to_owned()]);
         loop {
             let change = self.changes.recv().await.context("the watches ended")?;
             self.take(change);
         }
     }
 
-    fn follow(&mut self, kind: Kind) {
-        let watch = watch::follow(&self.client, kind, self.started, self.sender.clone());
-        self.watches.spawn(watch);
+    fn follow(&mut self, kinds: impl IntoIterator<Item = Kind>) {
+        for kind in kinds {
+            let watch = watch::follow(&self.client, kind, self.started, self.sender.clone());
+            self.watches.spawn(watch);
+            self.followed.push(kind);
+        }
     }
 
-    /// Says what is done now, and when that is.
-    fn deed(&self, text: &str) -> Duration {
-        let now = self.started.elapsed();
-        self.terminal.deed(now, text);
-        now
+    async fn take_step(&mut self, step: Step, sample: &Sample) -> Result<()> {
+        match step {
+            Step::Apply => {
+                let text = format!("apply {}", sample.path.display());
+                self.deed(&text);
+                let api = watch::api_in(&self.client, sample.kind, sample.namespace.as_deref());
+                let parameters = PatchParams::apply(SELF);
+                let applied = api.patch(&sample.name, &parameters, &Patch::Apply(&sample.body)).await;
+                applied.map(drop).context(text)
+            }
+            Step::Patch {
+                text,
+                object,
+                subresource,
+                body,
+            } => {
+                self.deed(&text);
+                let Place { kind, namespace, name } = &object;
+                let api = watch::api_in(&self.client, *kind, namespace.as_deref());
+                let (parameters, body) = (PatchParams::default(), Patch::Merge(&body));
+                let patched = match subresource {
+                    None => api.patch(name, &parameters, &body).await,
+                    Some(subresource) => api.patch_subresource(subresource, name, &parameters, &body).await,
+                };
+                patched.map(drop).context(text)
+            }
+            Step::Delete { text, object } => {
+                self.deed(&text);
+                let Place { kind, namespace, name } = &object;
+                let api = watch::api_in(&self.client, *kind, namespace.as_deref());
+                let deleted = api.delete(name, &DeleteParams::default()).await;
+                deleted.map(drop).context(text)
+            }
+            Step::Until { what, holds } => self.until(what, |scene| holds(scene, sample)).await,
+        }
+    }
+
+    async fn seed(&self, kind: Kind, object: Value) -> Result<()> {
+        let namespace = object["metadata"]["namespace"].as_str().map(str::to_owned);
+        let what = format!("make {} {}", kind.name(), key(&object));
+        let api = watch::api_in(&self.client, kind, namespace.as_deref());
+        let object = serde_json::from_value(object).context("read a seed")?;
+        let made = api.create(&PostParams::default(), &object).await;
+        made.map(drop).context(what)
+    }
+
+    /// Says what is done now.
+    fn deed(&self, text: &str) {
+        self.terminal.deed(self.started.elapsed(), text);
     }
 
     fn take(&mut self, change: Change) {
@@ -194,10 +241,10 @@ impl Story {
         }
     }
 
-    /// The version of each object that matters, as the cluster has it.
+    /// The version of each object that is watched, as the cluster has it.
     async fn live(&self) -> Result<BTreeMap<(Kind, String), String>> {
         let mut versions = BTreeMap::new();
-        for kind in std::iter::once(Kind::AppService).chain(Kind::CHILDREN) {
+        for kind in self.followed.iter().copied() {
             let list = watch::api(&self.client, kind).list(&ListParams::default()).await;
             for object in list.with_context(|| format!("list {}s", kind.name()))? {
                 let version = object.metadata.resource_version.clone().unwrap_or_default();
@@ -209,13 +256,13 @@ impl Story {
 
     /// The same as the watches have it.
     fn seen(&self) -> BTreeMap<(Kind, String), String> {
-        let kinds = std::iter::once(Kind::AppService).chain(Kind::CHILDREN);
-        let version = |object: &serde_json::Value| {
+        let version = |object: &Value| {
             object["metadata"]["resourceVersion"]
                 .as_str()
                 .unwrap_or_default()
                 .to_owned()
         };
+        let kinds = self.followed.iter().copied();
         kinds
             .flat_map(|kind| {
                 self.scene
@@ -223,27 +270,6 @@ impl Story {
                     .map(move |object| ((kind, key(object)), version(object)))
             })
             .collect()
-    }
-
-    /// Applies the sample, and gives the moment at which that began.
-    async fn apply(&self, sample: &Sample) -> Result<Duration> {
-        let what = format!("apply {}", sample.path.display());
-        let began = self.deed(&what);
-        let api = watch::api_in(&self.client, Kind::AppService, &sample.namespace);
-        let parameters = PatchParams::apply(SELF);
-        let applied = api.patch(&sample.name, &parameters, &Patch::Apply(&sample.body)).await;
-        applied.context(what)?;
-        Ok(began)
-    }
-
-    /// Deletes the Deployment, and gives the moment at which that began.
-    async fn delete_deployment(&self, sample: &Sample) -> Result<Duration> {
-        let what = format!("delete Deployment {} by hand", sample.name);
-        let began = self.deed(&what);
-        let api = watch::api_in(&self.client, Kind::Deployment, &sample.namespace);
-        let deleted = api.delete(&sample.name, &DeleteParams::default()).await;
-        deleted.context(what)?;
-        Ok(began)
     }
 
     /// Has the host reconcile everything again, which may cost no request, as nothing has changed.
@@ -270,53 +296,44 @@ impl Story {
             .collect()
     }
 
-    /// The uid of the Deployment.
-    fn deployment(&self) -> Result<String> {
-        let app = app_service(&self.scene, &self.sample).map_err(|lacks| anyhow!(lacks))?;
-        let deployment = the_only(&self.scene, app, Kind::Deployment).map_err(|lacks| anyhow!(lacks))?;
-        Ok(uid(deployment).to_owned())
-    }
-
-    /// How long after a moment an object was first seen.
-    fn seen_after(&self, moment: Duration, uid: &str) -> Duration {
-        let seen = self.scene.seen(uid).unwrap_or_default();
-        seen.saturating_sub(moment)
-    }
-
-    /// The status, the children, and how long things took, all as the watches had them.
-    fn sum(&self, came: Duration, back: Duration) -> Result<()> {
-        let app = app_service(&self.scene, &self.sample).map_err(|lacks| anyhow!(lacks))?;
-        let mut lines = vec![String::new()];
-        lines.extend(table(
-            [&format!("STATUS of AppService {}", self.sample.name), ""],
-            &status_rows(&app["status"]),
-        ));
-        lines.push(String::new());
-
-        let mut rows = vec![[
-            format!("AppService {}", key(app)),
-            String::new(),
-            state(Kind::AppService, app),
-        ]];
-        for kind in Kind::CHILDREN {
-            for child in self.scene.children(uid(app), kind) {
-                rows.push([
-                    String::new(),
-                    format!("{} {}", kind.name(), key(child)),
-                    state(kind, child),
-                ]);
+    /// Each sample, what there is because of it, and how that is, all as the watches had it.
+    fn sum(&self, acts: &[(Act, Sample)]) -> Result<()> {
+        let mut rows = Vec::new();
+        for (act, sample) in acts {
+            let object = self.scene.get(act.kind, sample.namespace(), &sample.name);
+            let object = object.with_context(|| format!("{} {} is gone", act.kind.name(), sample.name))?;
+            rows.push([
+                format!("{} {}", act.kind.name(), key(object)),
+                String::new(),
+                state(act.kind, object),
+            ]);
+            for kind in Kind::CHILDREN {
+                for child in self.scene.children(uid(object), kind) {
+                    let name = format!("{} {}", kind.name(), key(child));
+                    rows.push([String::new(), name, state(kind, child)]);
+                }
+            }
+            for [place, state] in (act.contributed)(&self.scene, sample) {
+                rows.push([String::new(), place, state]);
             }
         }
+        let mut lines = vec![String::new()];
         lines.extend(table(["RESOURCE", "CHILDREN", "STATE"], &rows));
         lines.push(String::new());
-
-        lines.push(format!(
-            "The Deployment was there {} ms after the sample was applied, and back {} ms after it was deleted.",
-            milliseconds(came),
-            milliseconds(back)
-        ));
         lines.push("Reconciled again with nothing changed, the host sent no request.".to_owned());
         self.terminal.plain(&lines);
         Ok(())
+    }
+}
+
+/// A kind's definition is served.
+fn defined(scene: &Scene, kind: Kind) -> Result<(), String> {
+    let established = scene
+        .of(Kind::Definition)
+        .any(|crd| crd["spec"]["names"]["kind"] == kind.name() && condition(crd, "Established") == Some("True"));
+    if established {
+        Ok(())
+    } else {
+        Err(format!("no CRD of {} is established", kind.name()))
     }
 }

@@ -5,8 +5,6 @@ use std::fmt::Write as _;
 use std::io::{self, IsTerminal as _, Write as _};
 use std::time::Duration;
 
-use serde_json::Value;
-
 use crate::scene::{Line, What};
 
 /// The width of the names of facts and of the times, so that all lines begin alike.
@@ -95,7 +93,7 @@ impl Terminal {
 }
 
 /// With one decimal.
-pub fn milliseconds(duration: Duration) -> String {
+fn milliseconds(duration: Duration) -> String {
     format!("{:.1}", duration.as_secs_f64() * 1000.0)
 }
 
@@ -115,36 +113,10 @@ pub fn table<const COLUMNS: usize>(heading: [&str; COLUMNS], rows: &[[String; CO
     lines.collect()
 }
 
-/// A status as rows of name and value; a condition is one row.
-pub fn status_rows(status: &Value) -> Vec<[String; 2]> {
-    let mut rows = Vec::new();
-    for (name, value) in status.as_object().into_iter().flatten() {
-        match value.as_array() {
-            Some(conditions) if name == "conditions" => rows.extend(conditions.iter().map(|condition| {
-                let text = |field: &str| condition[field].as_str().unwrap_or_default().to_owned();
-                let reason = text("reason");
-                let because = if reason.is_empty() {
-                    String::new()
-                } else {
-                    format!(", {reason}")
-                };
-                [
-                    format!("condition {}", text("type")),
-                    format!("{}{because}", text("status")),
-                ]
-            })),
-            _ => rows.push([name.clone(), value.to_string()]),
-        }
-    }
-    rows
-}
-
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
-    use crate::scene::Kind;
+    use crate::kind::Kind;
 
     fn line(what: What) -> Line {
         let at = Duration::from_micros(12_345);
@@ -177,15 +149,5 @@ mod tests {
     fn columns_are_as_wide_as_their_widest_cell() {
         let rows = [["a".to_owned(), "b".to_owned()], ["longer".to_owned(), String::new()]];
         assert_eq!(table(["ONE", "TWO"], &rows), ["ONE      TWO", "a        b", "longer"]);
-    }
-
-    #[test]
-    fn a_condition_is_one_row() {
-        let status = json!({"replicas": 2, "conditions": [
-            {"type": "Available", "status": "True", "reason": "Enough"}, {"type": "Odd", "status": "Unknown"}]});
-        let rows = status_rows(&status);
-        assert!(rows.contains(&["replicas".to_owned(), "2".to_owned()]));
-        assert!(rows.contains(&["condition Available".to_owned(), "True, Enough".to_owned()]));
-        assert!(rows.contains(&["condition Odd".to_owned(), "Unknown".to_owned()]));
     }
 }

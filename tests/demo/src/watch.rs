@@ -4,37 +4,26 @@ use std::time::Instant;
 
 use futures::StreamExt as _;
 use kube::Client;
-use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind};
+use kube::api::{Api, DynamicObject};
 use kube::runtime::watcher::Event;
 use kube::runtime::{WatchStreamExt as _, watcher};
 use serde_json::Value;
 use tokio::sync::mpsc;
 
-use crate::scene::{Change, Kind, News};
+use crate::kind::Kind;
+use crate::scene::{Change, News};
 
 /// The objects of a kind, in all namespaces.
 pub fn api(client: &Client, kind: Kind) -> Api<DynamicObject> {
-    Api::all_with(client.clone(), &resource(kind))
+    Api::all_with(client.clone(), &kind.resource())
 }
 
-/// The objects of a kind in one namespace.
-pub fn api_in(client: &Client, kind: Kind, namespace: &str) -> Api<DynamicObject> {
-    Api::namespaced_with(client.clone(), namespace, &resource(kind))
-}
-
-fn resource(kind: Kind) -> ApiResource {
-    let (group, version, name, plural) = match kind {
-        Kind::Definition => (
-            "apiextensions.k8s.io",
-            "v1",
-            "CustomResourceDefinition",
-            "customresourcedefinitions",
-        ),
-        Kind::AppService => ("kosmos.io", "v1", "AppService", "appservices"),
-        Kind::Deployment => ("apps", "v1", "Deployment", "deployments"),
-        Kind::Service => ("", "v1", "Service", "services"),
-    };
-    ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, version, name), plural)
+/// The objects of a kind in one namespace; in none for a kind of the cluster's scope.
+pub fn api_in(client: &Client, kind: Kind, namespace: Option<&str>) -> Api<DynamicObject> {
+    match namespace {
+        Some(namespace) => Api::namespaced_with(client.clone(), namespace, &kind.resource()),
+        None => api(client, kind),
+    }
 }
 
 /// Sends every change of a kind's objects, with the moment at which it came, until nobody receives them.

@@ -12,46 +12,50 @@ mod simulated {
         Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
     }
 
-    fn component() -> PathBuf {
-        let path = root().join("target/plugins/app-service.wasm");
+    fn plugins() -> PathBuf {
+        let path = root().join("target/plugins");
         assert!(path.exists(), "`cargo xtask plugins` builds the plugins");
         path
     }
 
-    fn demo(folder: &TempDir, component: &Path) -> Command {
+    fn demo(folder: &TempDir, plugins: &Path) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_pilothouse-demo"));
-        command.arg("--component").arg(component);
-        command
-            .arg("--sample")
-            .arg(root().join("deploy/samples/app-service.yaml"));
+        command.arg("--plugins").arg(plugins);
+        command.arg("--samples").arg(root().join("deploy/samples"));
         command.arg("--folder").arg(folder.path());
         command
     }
 
-    fn once(folder: &TempDir, component: &Path) -> Output {
-        demo(folder, component).arg("--once").output().expect("the demo runs")
+    fn once(folder: &TempDir, plugins: &Path) -> Output {
+        demo(folder, plugins).arg("--once").output().expect("the demo runs")
     }
 
     #[test]
     fn the_story_is_told_in_order_and_ends_by_itself() {
         let folder = tempfile::tempdir().unwrap();
-        let Output { status, stdout, stderr } = once(&folder, &component());
+        let Output { status, stdout, stderr } = once(&folder, &plugins());
         let (story, said) = (String::from_utf8(stdout).unwrap(), String::from_utf8(stderr).unwrap());
         assert!(status.success(), "{status}\n{story}{said}");
         let mut rest = story.as_str();
         for part in [
-            "kubectl get appservices,deployments,services\n",
+            "kubectl get appservices,deployments,services,ingresses\n",
             "created CRD        appservices.kosmos.io",
             "created AppService example-appservice     by demo",
             "created Deployment example-appservice     by pilothouse/app-service",
             "> delete Deployment",
             "deleted Deployment example-appservice",
             "created Deployment example-appservice     by pilothouse/app-service",
-            "STATUS of AppService example-appservice",
-            "condition Reconciled                      True",
+            "service-ingress: ",
+            "created Ingress    example-service        by pilothouse/service-ingress",
+            "> take the annotation from Service example-service",
+            "deleted Ingress    example-service",
+            "created Ingress    example-service        by pilothouse/service-ingress",
             "RESOURCE ",
+            "AppService example-appservice ",
             "Deployment example-appservice   nginx:1.7.9, 2 of 2 ready",
             "Service example-appservice      NodePort 80:30002/TCP",
+            "Service example-service ",
+            "Ingress example-service         example.com/ -> example-service:80",
             "the host sent no request.",
         ] {
             let found = rest.find(part);
@@ -65,17 +69,16 @@ mod simulated {
     #[test]
     fn a_plugin_that_cannot_be_used_fails_with_its_name() {
         let folder = tempfile::tempdir().unwrap();
-        let broken = folder.path().join("broken.wasm");
-        fs::write(&broken, "not wasm").unwrap();
+        fs::write(folder.path().join("app-service.wasm"), "not wasm").unwrap();
         let Output {
             status,
             stdout: _,
             stderr,
-        } = once(&folder, &broken);
+        } = once(&folder, folder.path());
         let said = String::from_utf8(stderr).unwrap();
         assert_eq!(status.code(), Some(1), "{said}");
         assert!(
-            said.starts_with("demo: FAILED: ") && said.contains("broken.wasm"),
+            said.starts_with("demo: FAILED: ") && said.contains("app-service.wasm"),
             "{said}"
         );
     }
@@ -83,12 +86,17 @@ mod simulated {
     #[test]
     fn another_plugin_than_the_samples_fails_with_what_was_missing() {
         let folder = tempfile::tempdir().unwrap();
-        let hostile = root().join("target/plugins/hostile.wasm");
+        let mixed = tempfile::tempdir().unwrap();
+        for entry in fs::read_dir(plugins()).unwrap() {
+            let path = entry.unwrap().path();
+            fs::copy(&path, mixed.path().join(path.file_name().unwrap())).unwrap();
+        }
+        fs::copy(plugins().join("hostile.wasm"), mixed.path().join("app-service.wasm")).unwrap();
         let Output {
             status,
             stdout: _,
             stderr,
-        } = demo(&folder, &hostile)
+        } = demo(&folder, mixed.path())
             .args(["--once", "--patience", "1"])
             .output()
             .unwrap();
@@ -101,7 +109,7 @@ mod simulated {
     #[test]
     fn an_interrupt_after_the_story_ends_it_well_and_leaves_nothing() {
         let folder = tempfile::tempdir().unwrap();
-        let mut demo = demo(&folder, &component()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut demo = demo(&folder, &plugins()).stdout(Stdio::piped()).spawn().unwrap();
         let mut story = BufReader::new(demo.stdout.take().unwrap());
         let mut line = String::new();
         while !line.contains("stays until Ctrl-C") {

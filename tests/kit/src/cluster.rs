@@ -1,14 +1,17 @@
 //! Owns the one type behind which tests find either cluster: clients for the test and for the host, and the log of who
 //! asked for what. Leaves being a cluster to `controlplane` and `pilothouse-simulator`.
 
-use std::{fs, io, net::Ipv4Addr, path::PathBuf, sync::Arc};
+use std::{fs, io, net::Ipv4Addr, path::PathBuf, sync::Arc, time::SystemTime};
 
 use http::HeaderValue;
 use kube::Client;
-use pilothouse_simulator::{Controllers, Options as SimulatorOptions, Record, Serving, Simulator};
+use pilothouse_simulator::{Clock, Controllers, Options as SimulatorOptions, Record, Serving, Simulator};
 use tempfile::TempDir;
 use thiserror::Error;
-use tokio::sync::{Mutex, MutexGuard};
+use tokio::{
+    sync::{Mutex, MutexGuard},
+    time::Instant,
+};
 use tower::util::MapRequestLayer;
 
 use crate::{
@@ -248,8 +251,14 @@ fn like_the_real_one() -> SimulatorOptions {
         workloads: pilothouse_simulator::Workloads::NeverReady,
         ..Controllers::default()
     };
+    // Where a test pauses time, the ages of objects go with it.
+    let clock = Clock::Tokio {
+        start: SystemTime::now(),
+        origin: Instant::now(),
+    };
     SimulatorOptions {
         controllers,
+        clock,
         ..SimulatorOptions::default()
     }
 }

@@ -1,67 +1,81 @@
-//! Owns what has to be true of the cluster once the host has done its work. Pure: an expectation looks at the scene and
-//! says what is missing.
+//! Owns the act of app-service: an AppService gets a Deployment and a Service, and the Deployment comes back when it is
+//! deleted.
 
 use serde_json::Value;
 
+use crate::act::{Act, Place, Step, expect, no_seeds, nothing_contributed};
+use crate::kind::{Kind, condition, number};
 use crate::sample::Sample;
-use crate::scene::{Kind, Scene, condition, number, uid};
+use crate::scene::{Scene, uid};
 
 /// Counts of the AppService's status that are the Deployment's.
 const COUNTS: [&str; 4] = ["replicas", "updatedReplicas", "readyReplicas", "availableReplicas"];
 
-/// The AppService's definition is served.
-pub fn defined(scene: &Scene) -> Result<(), String> {
-    let established = scene.of(Kind::Definition).any(|crd| {
-        crd["spec"]["names"]["kind"] == Kind::AppService.name() && condition(crd, "Established") == Some("True")
-    });
-    if established {
-        Ok(())
-    } else {
-        Err("no CRD of AppService is established".to_owned())
+/// The act.
+pub fn act() -> Act {
+    Act {
+        plugin: "app-service",
+        about: "an AppService stands for a Deployment and a NodePort Service",
+        kind: Kind::AppService,
+        seeds: no_seeds,
+        steps,
+        contributed: nothing_contributed,
     }
 }
 
+fn steps(sample: &Sample) -> Vec<Step> {
+    vec![
+        Step::Apply,
+        Step::Until {
+            what: "the AppService to be fulfilled",
+            holds: fulfilled,
+        },
+        Step::Delete {
+            text: format!("delete Deployment {} by hand", sample.name),
+            object: Place::like(sample, Kind::Deployment),
+        },
+        Step::Until {
+            what: "the Deployment to be back",
+            holds: fulfilled_again,
+        },
+    ]
+}
+
 /// The AppService has both children as it asked for them, they work, and its status says so.
-pub fn fulfilled(scene: &Scene, sample: &Sample) -> Result<(), String> {
-    let app = app_service(scene, sample)?;
+fn fulfilled(scene: &Scene, sample: &Sample) -> Result<(), String> {
+    let app = scene.get(Kind::AppService, sample.namespace(), &sample.name);
+    let app = app.ok_or_else(|| format!("AppService {} is not there", sample.name))?;
+    let wanted = &sample.body["spec"];
     let deployment = the_only(scene, app, Kind::Deployment)?;
-    let asked = number(&deployment["spec"]["replicas"]);
-    expect("the Deployment's replicas", &asked, &sample.size)?;
-    let image = deployment["spec"]["template"]["spec"]["containers"][0]["image"].as_str();
-    expect("the Deployment's image", &image, &Some(sample.image.as_str()))?;
+    let size = number(&wanted["size"]);
     expect(
-        "the Deployment's ready replicas",
-        &number(&deployment["status"]["readyReplicas"]),
-        &sample.size,
+        "the Deployment's replicas",
+        &number(&deployment["spec"]["replicas"]),
+        &size,
     )?;
-    service(scene, app, sample)?;
+    let image = &deployment["spec"]["template"]["spec"]["containers"][0]["image"];
+    expect("the Deployment's image", &image, &&wanted["image"])?;
+    let ready = number(&deployment["status"]["readyReplicas"]);
+    expect("the Deployment's ready replicas", &ready, &size)?;
+    service(scene, app, wanted)?;
     for count in COUNTS {
         let (own, theirs) = (number(&app["status"][count]), number(&deployment["status"][count]));
         expect(&format!("the AppService's {count}"), &own, &theirs)?;
     }
-    expect(
-        "the AppService's condition Reconciled",
-        &condition(app, "Reconciled"),
-        &Some("True"),
-    )
+    let reconciled = condition(app, "Reconciled");
+    expect("the AppService's condition Reconciled", &reconciled, &Some("True"))
 }
 
-/// The AppService is fulfilled by another Deployment than that one.
-pub fn fulfilled_again(scene: &Scene, sample: &Sample, deleted: &str) -> Result<(), String> {
-    if scene.gone(deleted).is_none() {
+/// The AppService is fulfilled by another Deployment than the first.
+fn fulfilled_again(scene: &Scene, sample: &Sample) -> Result<(), String> {
+    if !scene.has_gone(Kind::Deployment, sample.namespace(), &sample.name) {
         return Err("the deleted Deployment has not been seen to go".to_owned());
     }
     fulfilled(scene, sample)
 }
 
-/// The AppService of the sample.
-pub fn app_service<'scene>(scene: &'scene Scene, sample: &Sample) -> Result<&'scene Value, String> {
-    let app = scene.get(Kind::AppService, &sample.namespace, &sample.name);
-    app.ok_or_else(|| format!("AppService {} is not there", sample.name))
-}
-
 /// The only child of its kind.
-pub fn the_only<'scene>(scene: &'scene Scene, app: &Value, kind: Kind) -> Result<&'scene Value, String> {
+fn the_only<'scene>(scene: &'scene Scene, app: &Value, kind: Kind) -> Result<&'scene Value, String> {
     match scene.children(uid(app), kind)[..] {
         [only] => Ok(only),
         ref several => Err(format!(
@@ -72,26 +86,19 @@ pub fn the_only<'scene>(scene: &'scene Scene, app: &Value, kind: Kind) -> Result
     }
 }
 
-fn service(scene: &Scene, app: &Value, sample: &Sample) -> Result<(), String> {
-    if sample.ports.is_empty() {
-        return expect(
-            "the number of Services",
-            &scene.children(uid(app), Kind::Service).len(),
-            &0,
-        );
+fn service(scene: &Scene, app: &Value, wanted: &Value) -> Result<(), String> {
+    let items = |value: &Value| value.as_array().cloned().unwrap_or_default();
+    let wanted = items(&wanted["ports"]);
+    if wanted.is_empty() {
+        let services = scene.children(uid(app), Kind::Service);
+        return expect("the number of Services", &services.len(), &0);
     }
     let service = the_only(scene, app, Kind::Service)?;
-    expect(
-        "the Service's type",
-        &service["spec"]["type"].as_str(),
-        &Some("NodePort"),
-    )?;
-    let ports = service["spec"]["ports"]
-        .as_array()
-        .map(Vec::as_slice)
-        .unwrap_or_default();
-    expect("the number of the Service's ports", &ports.len(), &sample.ports.len())?;
-    for (port, wanted) in ports.iter().zip(&sample.ports) {
+    let kind = service["spec"]["type"].as_str();
+    expect("the Service's type", &kind, &Some("NodePort"))?;
+    let ports = items(&service["spec"]["ports"]);
+    expect("the number of the Service's ports", &ports.len(), &wanted.len())?;
+    for (port, wanted) in ports.iter().zip(&wanted) {
         // What the sample leaves open, the server fills in.
         for (field, wanted) in wanted.as_object().into_iter().flatten() {
             expect(&format!("the Service's {field}"), &&port[field], &wanted)?;
@@ -100,23 +107,26 @@ fn service(scene: &Scene, app: &Value, sample: &Sample) -> Result<(), String> {
     Ok(())
 }
 
-fn expect<T: PartialEq + std::fmt::Debug>(what: &str, is: &T, wanted: &T) -> Result<(), String> {
-    if is == wanted {
-        Ok(())
-    } else {
-        Err(format!("{what}: {is:?} in place of {wanted:?}"))
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
     use std::time::Duration;
 
     use serde_json::json;
 
     use super::*;
-    use crate::sample::tests::sample;
     use crate::scene::{Change, News};
+
+    /// Two replicas and these ports.
+    fn sample(ports: &str) -> Sample {
+        let text = format!(
+            "{{apiVersion: kosmos.io/v1, kind: AppService, metadata: {{name: web}}, \
+             spec: {{size: 2, image: 'nginx:1', ports: {ports}}}}}"
+        );
+        Sample::parse(Path::new("web.yaml"), Kind::AppService, &text).unwrap()
+    }
+
+    const PORTS: &str = "[{port: 80, nodePort: 30002}]";
 
     fn put(scene: &mut Scene, kind: Kind, news: News) {
         scene.take(Change {
@@ -152,7 +162,7 @@ mod tests {
 
     #[test]
     fn it_is_fulfilled_when_all_is_as_it_should_be() {
-        assert_eq!(fulfilled(&good(), &sample()), Ok(()));
+        assert_eq!(fulfilled(&good(), &sample(PORTS)), Ok(()));
     }
 
     #[test]
@@ -160,21 +170,18 @@ mod tests {
         let lacks = |change: &dyn Fn(&mut Scene)| {
             let mut scene = good();
             change(&mut scene);
-            fulfilled(&scene, &sample()).unwrap_err()
+            fulfilled(&scene, &sample(PORTS)).unwrap_err()
         };
-        let nothing = fulfilled(&Scene::default(), &sample()).unwrap_err();
+        let nothing = fulfilled(&Scene::default(), &sample(PORTS)).unwrap_err();
         assert_eq!(nothing, "AppService web is not there");
         let lost = lacks(&|scene| put(scene, Kind::Service, News::Deleted(json!({"metadata": metadata("s")}))));
         assert_eq!(lost, "the AppService owns 0 Services in place of one");
         let slow = lacks(&|scene| put(scene, Kind::Deployment, News::Applied(deployment("d", 1))));
         assert_eq!(slow, "the Deployment's ready replicas: 1 in place of 2");
-        let mut other = sample();
-        other.ports[0]["nodePort"] = json!(30003);
-        let moved = fulfilled(&good(), &other).unwrap_err();
+        let moved = fulfilled(&good(), &sample("[{port: 80, nodePort: 30003}]")).unwrap_err();
         assert!(moved.starts_with("the Service's nodePort: Number(30002)"), "{moved}");
-        other.ports.clear();
         assert_eq!(
-            fulfilled(&good(), &other).unwrap_err(),
+            fulfilled(&good(), &sample("[]")).unwrap_err(),
             "the number of Services: 1 in place of 0"
         );
     }
@@ -182,21 +189,11 @@ mod tests {
     #[test]
     fn the_same_deployment_does_not_count_as_back() {
         let mut scene = good();
-        assert!(fulfilled_again(&scene, &sample(), "d").is_err());
+        let sample = sample(PORTS);
+        assert!(fulfilled_again(&scene, &sample).is_err());
         put(&mut scene, Kind::Deployment, News::Deleted(deployment("d", 2)));
-        assert!(fulfilled_again(&scene, &sample(), "d").is_err());
+        assert!(fulfilled_again(&scene, &sample).is_err());
         put(&mut scene, Kind::Deployment, News::Applied(deployment("e", 2)));
-        assert_eq!(fulfilled_again(&scene, &sample(), "d"), Ok(()));
-    }
-
-    #[test]
-    fn a_definition_counts_once_it_is_established() {
-        let mut scene = Scene::default();
-        let mut crd = json!({"metadata": {"name": "a.b"}, "spec": {"names": {"kind": "AppService"}}});
-        put(&mut scene, Kind::Definition, News::Applied(crd.clone()));
-        assert!(defined(&scene).is_err());
-        crd["status"] = json!({"conditions": [{"type": "Established", "status": "True"}]});
-        put(&mut scene, Kind::Definition, News::Applied(crd));
-        assert_eq!(defined(&scene), Ok(()));
+        assert_eq!(fulfilled_again(&scene, &sample), Ok(()));
     }
 }

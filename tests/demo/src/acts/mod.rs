@@ -1,0 +1,11 @@
+//! Owns which acts the demo has, and their order. Each file is one plugin's.
+
+mod app_service;
+mod service_ingress;
+
+use crate::act::Act;
+
+/// All acts, in the order in which they are played.
+pub fn acts() -> Vec<Act> {
+    vec![app_service::act(), service_ingress::act()]
+}

@@ -1,0 +1,174 @@
+//! Owns the kinds that the demo watches, and what of an object is shown, in few words. Pure.
+
+use kube::api::{ApiResource, GroupVersionKind};
+use serde_json::Value;
+
+/// A kind that the demo watches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Kind {
+    /// Of resources: CustomResourceDefinition.
+    Definition,
+    /// What users of app-service write.
+    AppService,
+    /// A child.
+    Deployment,
+    /// A child, and what users of service-ingress annotate.
+    Service,
+    /// A child.
+    Ingress,
+}
+
+impl Kind {
+    /// What can be watched from the start: the others are served once the host has installed their CRDs.
+    pub const EARLY: [Self; 4] = [Self::Definition, Self::Deployment, Self::Service, Self::Ingress];
+
+    /// What a resource may own.
+    pub const CHILDREN: [Self; 3] = [Self::Deployment, Self::Service, Self::Ingress];
+
+    /// As it is shown.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Definition => "CRD",
+            other => other.served().2,
+        }
+    }
+
+    /// How the cluster serves it.
+    pub fn resource(self) -> ApiResource {
+        let (group, version, kind, plural) = self.served();
+        ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, version, kind), plural)
+    }
+
+    /// Whether its objects live in namespaces.
+    pub fn is_namespaced(self) -> bool {
+        self != Self::Definition
+    }
+
+    /// Group, version, kind and plural.
+    fn served(self) -> (&'static str, &'static str, &'static str, &'static str) {
+        match self {
+            Self::Definition => (
+                "apiextensions.k8s.io",
+                "v1",
+                "CustomResourceDefinition",
+                "customresourcedefinitions",
+            ),
+            Self::AppService => ("kosmos.io", "v1", "AppService", "appservices"),
+            Self::Deployment => ("apps", "v1", "Deployment", "deployments"),
+            Self::Service => ("", "v1", "Service", "services"),
+            Self::Ingress => ("networking.k8s.io", "v1", "Ingress", "ingresses"),
+        }
+    }
+}
+
+/// What is shown of an object, in few words.
+pub fn state(kind: Kind, object: &Value) -> String {
+    let (spec, status) = (&object["spec"], &object["status"]);
+    let state = match kind {
+        Kind::Definition => match condition(object, "Established") {
+            Some("True") => "established".to_owned(),
+            _ => "not established yet".to_owned(),
+        },
+        Kind::AppService => {
+            let available = number(&status["availableReplicas"]);
+            let reconciled = condition(object, "Reconciled").map(|state| format!(", Reconciled={state}"));
+            format!(
+                "{available} of {} available{}",
+                number(&spec["size"]),
+                reconciled.unwrap_or_default()
+            )
+        }
+        Kind::Deployment => {
+            let image = spec["template"]["spec"]["containers"][0]["image"]
+                .as_str()
+                .unwrap_or("no image");
+            format!(
+                "{image}, {} of {} ready",
+                number(&status["readyReplicas"]),
+                number(&spec["replicas"])
+            )
+        }
+        Kind::Service => {
+            let annotated = object["metadata"]["annotations"].get("ingress/http").is_some();
+            let ports = spec["ports"].as_array();
+            let ports = ports.into_iter().flatten().map(|port| {
+                let protocol = port["protocol"].as_str().unwrap_or("TCP");
+                match port["nodePort"].as_u64() {
+                    Some(on_node) => format!(" {}:{on_node}/{protocol}", number(&port["port"])),
+                    None => format!(" {}/{protocol}", number(&port["port"])),
+                }
+            });
+            format!(
+                "{}{}{}",
+                spec["type"].as_str().unwrap_or("no type"),
+                ports.collect::<String>(),
+                if annotated { ", annotated ingress/http" } else { "" }
+            )
+        }
+        Kind::Ingress => {
+            let rule = &spec["rules"][0];
+            let path = &rule["http"]["paths"][0];
+            let backend = &path["backend"]["service"];
+            let text = |value: &Value| value.as_str().unwrap_or("?").to_owned();
+            format!(
+                "{}{} -> {}:{}",
+                text(&rule["host"]),
+                text(&path["path"]),
+                text(&backend["name"]),
+                number(&backend["port"]["number"])
+            )
+        }
+    };
+    if object["metadata"]["deletionTimestamp"].is_null() {
+        state
+    } else {
+        format!("{state}, being deleted")
+    }
+}
+
+/// The status of one of an object's conditions.
+pub fn condition<'object>(object: &'object Value, name: &str) -> Option<&'object str> {
+    let conditions = object["status"]["conditions"].as_array();
+    conditions
+        .into_iter()
+        .flatten()
+        .find(|condition| condition["type"] == name)?["status"]
+        .as_str()
+}
+
+/// Absent counts are zero: the API leaves them out.
+pub fn number(value: &Value) -> u64 {
+    value.as_u64().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn states_are_few_words() {
+        let mut service =
+            json!({"spec": {"type": "NodePort", "ports": [{"port": 80, "nodePort": 30002, "protocol": "TCP"}]}});
+        assert_eq!(state(Kind::Service, &service), "NodePort 80:30002/TCP");
+        service["metadata"] = json!({"annotations": {"ingress/http": ""}});
+        assert_eq!(
+            state(Kind::Service, &service),
+            "NodePort 80:30002/TCP, annotated ingress/http"
+        );
+        let mut app = json!({"spec": {"size": 2}});
+        assert_eq!(state(Kind::AppService, &app), "0 of 2 available");
+        app["status"] = json!({"availableReplicas": 2, "conditions": [{"type": "Reconciled", "status": "True"}]});
+        assert_eq!(state(Kind::AppService, &app), "2 of 2 available, Reconciled=True");
+        app["metadata"] = json!({"deletionTimestamp": "2026-01-01T00:00:00Z"});
+        assert_eq!(
+            state(Kind::AppService, &app),
+            "2 of 2 available, Reconciled=True, being deleted"
+        );
+        let paths = json!([{"path": "/", "backend": {"service": {"name": "web", "port": {"number": 80}}}}]);
+        let ingress = json!({"spec": {"rules": [{"host": "example.com", "http": {"paths": paths}}]}});
+        assert_eq!(state(Kind::Ingress, &ingress), "example.com/ -> web:80");
+        assert_eq!(state(Kind::Definition, &json!({})), "not established yet");
+    }
+}
