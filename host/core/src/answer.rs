@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use serde_json::{Map, Value};
 
 use crate::canonical::canonical;
-use crate::contract::{Condition, Event, Lifecycle, Outcome, Ownership};
+use crate::contract::{Condition, Desired, Event, Lifecycle, Outcome, Ownership};
 use crate::failure::{Failure, reason};
 use crate::grants::Grants;
 use crate::key::{Kind, Name};
@@ -69,6 +69,8 @@ impl DesiredObject {
 pub struct Answer {
     /// The owned objects, in the plugin's order.
     pub owned: Vec<DesiredObject>,
+    /// Fields of other people's objects.
+    pub contributed: Vec<DesiredObject>,
     /// The status without the host's part.
     pub status: Option<Map<String, Value>>,
     /// The plugin's conditions.
@@ -110,11 +112,12 @@ pub fn check(
         ));
     }
     let mut owned: Vec<DesiredObject> = Vec::with_capacity(desired.len());
+    let mut contributed = Vec::new();
     let mut seen = HashMap::with_capacity(desired.len());
     for (position, wanted) in desired.into_iter().enumerate() {
-        if wanted.ownership == Ownership::Contributed {
+        if wanted.ownership == Ownership::Contributed && wanted.lifecycle != Lifecycle::default() {
             return Err(invalid(format!(
-                "desired object {position} is contributed; this host owns objects only"
+                "desired object {position} is contributed and has a lifecycle, which only owned objects have"
             )));
         }
         if wanted.lifecycle.keep || wanted.lifecycle.replace {
@@ -122,7 +125,7 @@ pub fn check(
                 "desired object {position} asks for lifecycle keep or replace, which this host does not do yet"
             )));
         }
-        let object = check_object(position, &wanted.object, wanted.lifecycle, primary, grants, &facts)?;
+        let object = check_object(position, &wanted, primary, grants, &facts)?;
         let identity = (object.kind.group.clone(), object.kind.kind.clone(), object.name.clone());
         if let Some(earlier) = seen.insert(identity, position) {
             return Err(invalid(format!(
@@ -130,7 +133,10 @@ pub fn check(
                 object.title()
             )));
         }
-        owned.push(object);
+        match wanted.ownership {
+            Ownership::Owned => owned.push(object),
+            Ownership::Contributed => contributed.push(object),
+        }
     }
     let status = status.map(|text| check_status(&text)).transpose()?;
     for condition in &conditions {
@@ -152,6 +158,7 @@ pub fn check(
     }
     Ok(Answer {
         owned,
+        contributed,
         status,
         conditions,
         events,
@@ -166,13 +173,12 @@ fn first_twice<'a>(names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
 
 fn check_object(
     position: usize,
-    text: &str,
-    lifecycle: Lifecycle,
+    wanted: &Desired,
     primary: &Primary<'_>,
     grants: &Grants,
     facts: &impl Fn(&Kind) -> Option<KindFacts>,
 ) -> Result<DesiredObject, Failure> {
-    let mut body: Map<String, Value> = serde_json::from_str(text)
+    let mut body: Map<String, Value> = serde_json::from_str(&wanted.object)
         .map_err(|error| invalid(format!("desired object {position} is not a JSON object: {error}")))?;
     let member = |name: &str| body.get(name).and_then(Value::as_str).filter(|text| !text.is_empty());
     let (Some(api_version), Some(kind)) = (member("apiVersion"), member("kind")) else {
@@ -198,16 +204,20 @@ fn check_object(
             kind.kind
         )));
     }
+    let access = match wanted.ownership {
+        Ownership::Owned => Access::Owned,
+        Ownership::Contributed => Access::Contributed,
+    };
     match grants.get(&kind) {
-        Some(grant) if grant.allows(Access::Owned) => {}
+        Some(grant) if grant.allows(access) => {}
         Some(_) => {
-            return Err(undeclared(
-                &kind,
-                &name,
-                "the manifest declares the kind without access owned",
-            ));
+            let problem = format!("the manifest declares the kind without access {}", word(access));
+            return Err(undeclared(&kind, &name, access, &problem));
         }
-        None => return Err(undeclared(&kind, &name, "the manifest does not declare the kind")),
+        None => {
+            let problem = "the manifest does not declare the kind";
+            return Err(undeclared(&kind, &name, access, problem));
+        }
     }
     let Some(facts) = facts(&kind) else {
         return Err(Failure::cluster(
@@ -215,12 +225,19 @@ fn check_object(
             format!("{kind} {name} is desired, but the cluster does not serve the kind; install what brings it"),
         ));
     };
-    let namespace = place(&kind, &name, text_of("namespace"), primary, facts)?;
+    let given = text_of("namespace");
+    let namespace = match wanted.ownership {
+        Ownership::Owned => place(&kind, &name, given, primary, facts)?,
+        Ownership::Contributed => place_of_other(&kind, &name, given, primary, facts)?,
+    };
     let name = Name::new(namespace.as_deref(), &name);
-    if let Some(problem) = grants.get(&kind).and_then(|grant| outside(&grant.touch, &name, &body)) {
-        return Err(undeclared(&kind, &name.name, &problem));
+    if let Some(problem) = grants
+        .get(&kind)
+        .and_then(|grant| outside(&grant.touch, &name, &body, wanted.ownership))
+    {
+        return Err(undeclared(&kind, &name.name, access, &problem));
     }
-    if kind.same_kind(primary.kind) && name == *primary.name {
+    if wanted.ownership == Ownership::Owned && kind.same_kind(primary.kind) && name == *primary.name {
         return Err(invalid(format!(
             "{} {name} is desired by itself; an object cannot own itself",
             kind.kind
@@ -234,12 +251,12 @@ fn check_object(
         kind,
         name,
         body,
-        lifecycle,
+        lifecycle: wanted.lifecycle,
     })
 }
 
 /// How an object lies outside of what a plugin declares of its own objects: it would not see it again.
-fn outside(touch: &Touch, name: &Name, body: &Map<String, Value>) -> Option<String> {
+fn outside(touch: &Touch, name: &Name, body: &Map<String, Value>, ownership: Ownership) -> Option<String> {
     let Touch {
         kind: _,
         access: _,
@@ -258,17 +275,49 @@ fn outside(touch: &Touch, name: &Name, body: &Map<String, Value>) -> Option<Stri
     if !names.is_empty() && !names.iter().any(|it| **it == *name.name) {
         return Some("its name is outside the names that the manifest declares".to_owned());
     }
+    // Somebody else's object has the labels that it has; they are looked at where it is found.
+    if ownership == Ownership::Contributed {
+        return None;
+    }
     let own = body.get("metadata").and_then(|metadata| metadata.get("labels"));
     let label = |key: &str| own.and_then(|labels| labels.get(key)).and_then(Value::as_str);
     let labels = labels.as_ref().filter(|labels| !labels.matches(label))?;
     Some(format!("its labels do not match {labels}, which the manifest declares"))
 }
 
-fn undeclared(kind: &Kind, name: &str, problem: &str) -> Failure {
+fn undeclared(kind: &Kind, name: &str, access: Access, problem: &str) -> Failure {
+    let access = word(access);
     Failure::guest(
         reason::UNDECLARED,
-        format!("{kind} {name} is desired, but {problem}; declare it under touches with access owned"),
+        format!("{kind} {name} is desired, but {problem}; declare it under touches with access {access}"),
     )
+}
+
+/// As the manifest spells it.
+fn word(access: Access) -> &'static str {
+    match access {
+        Access::Read => "read",
+        Access::Owned => "owned",
+        Access::Contributed => "contributed",
+    }
+}
+
+/// The namespace of somebody else's object, which may be any: no owner reference has to reach it.
+fn place_of_other(
+    kind: &Kind,
+    name: &str,
+    namespace: Option<String>,
+    primary: &Primary<'_>,
+    facts: KindFacts,
+) -> Result<Option<String>, Failure> {
+    let home = primary.name.namespace.as_deref();
+    match (facts.namespaced, namespace.or_else(|| home.map(str::to_owned))) {
+        (true, Some(namespace)) => Ok(Some(namespace)),
+        (true, None) => Err(invalid(format!(
+            "{kind} {name} is contributed to without a namespace, and the primary has none to give it"
+        ))),
+        (false, _) => Ok(None),
+    }
 }
 
 /// The namespace that a desired object gets: the primary's where it gives none.
@@ -407,7 +456,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::contract::{ConditionStatus, Desired, Severity};
+    use crate::contract::{ConditionStatus, Severity};
 
     fn check_outcome(outcome: Outcome) -> Result<Answer, Failure> {
         let grants = Grants::new(
@@ -416,7 +465,10 @@ mod tests {
                 "touches": [
                     {"kind": {"group": "", "version": "v1", "kind": "ConfigMap"}, "access": ["owned"]},
                     {"kind": {"group": "x.dev", "version": "v1", "kind": "X"}, "access": ["owned"]},
-                    {"kind": {"group": "", "version": "v1", "kind": "Namespace"}, "access": ["owned"]},
+                    {"kind": {"group": "", "version": "v1", "kind": "Namespace"}, "access": ["owned", "contributed"]},
+                    {"kind": {"group": "", "version": "v1", "kind": "Node"}, "access": ["contributed"],
+                     "names": ["n"], "labels": "app=mine"},
+                    {"kind": {"group": "", "version": "v1", "kind": "Pod"}, "access": ["contributed"]},
                     {"kind": {"group": "y.dev", "version": "v1", "kind": "Unserved"}, "access": ["owned"]},
                     {"kind": {"group": "", "version": "v1", "kind": "Service"}, "access": ["owned"],
                      "names": ["only"], "labels": "app=mine"},
@@ -443,7 +495,7 @@ mod tests {
             &limits,
             |kind| match kind.kind.as_str() {
                 "Unserved" => None,
-                "Namespace" => Some(KindFacts {
+                "Namespace" | "Node" => Some(KindFacts {
                     namespaced: false,
                     has_status: true,
                 }),
@@ -491,7 +543,7 @@ mod tests {
         );
         assert!(message(&[CONFIG_MAP, CONFIG_MAP]).contains("0 and 1 are both ConfigMap home/a"));
         assert!(
-            message(&[r#"{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a"}}"#])
+            message(&[r#"{"apiVersion":"v1","kind":"Lease","metadata":{"name":"a"}}"#])
                 .contains("does not declare the kind")
         );
         assert!(
@@ -523,9 +575,41 @@ mod tests {
                 .message
                 .contains("lifecycle keep or replace")
         );
-        let mut contributed = desiring(&[CONFIG_MAP]);
-        contributed.desired[0].ownership = Ownership::Contributed;
-        assert!(check_outcome(contributed).unwrap_err().message.contains("contributed"));
+    }
+
+    fn contributing(object: &str) -> Outcome {
+        let mut outcome = desiring(&[object]);
+        outcome.desired[0].ownership = Ownership::Contributed;
+        outcome
+    }
+
+    #[test]
+    fn fields_go_to_objects_of_any_place_and_to_the_primary_itself() {
+        let answer = |object: &str| check_outcome(contributing(object)).unwrap().contributed.remove(0);
+        let elsewhere = answer(r#"{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a","namespace":"b"}}"#);
+        assert_eq!(elsewhere.name, Name::new(Some("b"), "a"));
+        let at_home = answer(r#"{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a"}}"#);
+        assert_eq!(at_home.name, Name::new(Some("home"), "a"));
+        let of_the_cluster = answer(r#"{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"a"}}"#);
+        assert_eq!(of_the_cluster.name, Name::new(None, "a"));
+        let labelled = answer(r#"{"apiVersion":"v1","kind":"Node","metadata":{"name":"n"}}"#);
+        assert_eq!(labelled.body["metadata"]["name"], "n");
+    }
+
+    #[test]
+    fn fields_of_undeclared_objects_and_with_a_lifecycle_are_refused() {
+        let message = |outcome: Outcome| check_outcome(outcome).unwrap_err().message;
+        assert!(message(contributing(CONFIG_MAP)).contains("without access contributed"));
+        let node = r#"{"apiVersion":"v1","kind":"Node","metadata":{"name":"m"}}"#;
+        assert!(message(contributing(node)).contains("outside the names"));
+        let mut kept = contributing(r#"{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a"}}"#);
+        kept.desired[0].lifecycle.create_only = true;
+        assert!(message(kept).contains("has a lifecycle"));
+        let pod = r#"{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a"}}"#;
+        let mut twice = desiring(&[pod, pod]);
+        twice.desired[0].ownership = Ownership::Contributed;
+        twice.desired[1].ownership = Ownership::Contributed;
+        assert!(message(twice).contains("are both Pod home/a"));
     }
 
     #[test]

@@ -116,6 +116,10 @@ pub mod reason {
     pub const NOT_SYNCED: &str = "NotSynced";
     /// An object of a desired name exists and is somebody else's.
     pub const FOREIGN_OBJECT: &str = "ForeignObject";
+    /// An object to contribute to does not exist.
+    pub const TARGET_NOT_FOUND: &str = "TargetNotFound";
+    /// A field to contribute is somebody else's.
+    pub const FIELD_CONFLICT: &str = "FieldConflict";
     /// The API server refused an object; the message has its words.
     pub const REFUSED: &str = "Refused";
     /// The host may not do what the plugin wants.

@@ -10,6 +10,7 @@ use tokio::task::{Id, JoinSet};
 use tokio::time::Instant;
 
 use crate::clock::WallClock;
+use crate::contribute;
 use crate::hub::Hub;
 use crate::lane::{Lane, PluginSpec};
 use crate::queue::{Capacity, Depth, Ended, Job, Verdict};
@@ -84,7 +85,22 @@ impl Handle {
     pub fn is_idle(&self) -> bool {
         let state = self.hub.state.read();
         let lanes = &state.lanes;
-        !lanes.is_empty() && lanes.iter().all(|lane| state.queue.is_open(lane.id)) && state.queue.is_idle()
+        !lanes.is_empty()
+            && lanes.iter().all(|lane| state.queue.is_open(lane.id))
+            && state.queue.is_idle()
+            && state.contributions.is_idle()
+    }
+
+    /// The primaries of a plugin that have to answer before fields that nobody claims are given up, by controller.
+    pub fn waited_for(&self, plugin: &str) -> Vec<(String, String)> {
+        let state = self.hub.state.read();
+        let readers = state.contributions.waited_for(plugin);
+        readers
+            .filter_map(|reader| {
+                let lane = state.lanes.get(reader.lane)?;
+                Some((lane.controller.clone(), reader.name.to_string()))
+            })
+            .collect()
     }
 
     /// What each lane holds, by `plugin/controller`.
@@ -112,7 +128,7 @@ impl Host {
             workers: options.workers,
             per_plugin: options.plugin_workers,
         };
-        let hub = Arc::new(Hub::new(options.clock.clone(), capacity));
+        let hub = Arc::new(Hub::new(client.clone(), options.clock.clone(), capacity));
         Self { client, options, hub }
     }
 
@@ -134,6 +150,7 @@ impl Host {
             hub.put_lane(lane);
         }
         let mut background = start::start(&client, &options, &hub, prepared);
+        background.spawn(contribute::run(hub.clone()));
         let mut jobs = Jobs {
             running: JoinSet::new(),
             who: HashMap::new(),

@@ -6,8 +6,10 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use parking_lot::{Mutex, RwLock};
+use pilothouse_cluster::Client;
 use pilothouse_cluster::discovery::Served;
 use pilothouse_cluster::object::{Controller, Stored};
+use pilothouse_cluster::openapi::Schemas;
 use pilothouse_cluster::store::{Change, Source, Store};
 use pilothouse_cluster::watch::{Sink, is_before};
 use pilothouse_core::dependencies::{ChangedObject, Dependencies, Read};
@@ -18,6 +20,7 @@ use serde_json::Value;
 use tokio::sync::Notify;
 
 use crate::clock::WallClock;
+use crate::contribute::{self, Contributions, Waiters};
 use crate::lane::{Lane, LaneId};
 use crate::lanes::Lanes;
 use crate::queue::{Capacity, Priority, Queue};
@@ -66,6 +69,8 @@ pub struct State {
     writing: HashMap<Key, Option<Box<str>>>,
     /// Children and statuses that the server does not hold as they were applied.
     pub odd: HashMap<Key, Odd>,
+    /// Who contributes what to which object.
+    pub contributions: Contributions,
 }
 
 /// The shared state, and what never changes beside it.
@@ -80,6 +85,12 @@ pub struct Hub {
     pub work: Notify,
     /// Told whenever more is known of a kind, or less.
     settled: Notify,
+    /// Told whenever there may be something to contribute.
+    pub claims: Notify,
+    /// How values are merged.
+    pub schemas: Schemas,
+    /// The primaries that wait for what becomes of their claims.
+    pub waiters: Waiters,
     /// The last trouble of each kind's watch, so that a message comes when the cause changes and not at each try.
     trouble: Mutex<HashMap<Arc<Kind>, String>>,
     /// Who was told that a kind is not served: the plugins' names by kind.
@@ -88,7 +99,7 @@ pub struct Hub {
 
 impl Hub {
     /// An empty hub.
-    pub fn new(clock: WallClock, capacity: Capacity) -> Self {
+    pub fn new(client: Client, clock: WallClock, capacity: Capacity) -> Self {
         Self {
             state: RwLock::new(State {
                 store: Store::default(),
@@ -98,11 +109,15 @@ impl Hub {
                 awaited: HashMap::new(),
                 writing: HashMap::new(),
                 odd: HashMap::new(),
+                contributions: Contributions::default(),
             }),
             served: Arc::default(),
             clock,
             work: Notify::new(),
             settled: Notify::new(),
+            claims: Notify::new(),
+            schemas: Schemas::new(client),
+            waiters: Waiters::default(),
             trouble: Mutex::default(),
             waiting: Mutex::default(),
         }
@@ -150,6 +165,7 @@ impl Hub {
                     "lane opens"
                 );
                 state.queue.open(lane.id, &lane.plugin, lane.concurrency);
+                contribute::lane_opens(&mut state, lane);
                 push_all(&mut state, lane);
             } else if let Some((kind, _)) = lane
                 .kinds()
@@ -162,6 +178,7 @@ impl Hub {
         drop(state);
         self.settled.notify_waiters();
         self.work.notify_one();
+        self.claims.notify_one();
     }
 
     /// Whether all that a lane needs is served and listed.
@@ -247,6 +264,7 @@ impl Hub {
             route(&lanes, state, &change);
         }
         self.work.notify_one();
+        self.claims.notify_one();
     }
 }
 
@@ -319,6 +337,7 @@ fn route(lanes: &Lanes, state: &mut State, change: &Change) {
             }
         }
     }
+    contribute::target_changed(state, change);
     for reader in state.dependencies.woken(&change.kind, &name, &seen) {
         state.queue.push(reader.lane, &reader.name, Priority::Wake);
     }
@@ -330,10 +349,12 @@ fn route(lanes: &Lanes, state: &mut State, change: &Change) {
 fn route_primary(lane: &Lane, state: &mut State, change: &Change, seen: &SeenChange<'_>, by_us: bool) {
     let name = change.name();
     let Some(new) = &change.new else {
-        state.forget_reader(&Reader {
+        let reader = Reader {
             lane: lane.id,
             name: name.clone(),
-        });
+        };
+        state.forget_reader(&reader);
+        contribute::withdraw(state, lane, &reader);
         state.queue.forget(lane.id, name);
         return;
     };

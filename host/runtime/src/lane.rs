@@ -107,6 +107,10 @@ impl Lane {
         }
         if let Some(grant) = grant {
             projection = projection.union(&grant.projection);
+            // Whether a claim is as it was applied, and whether it is worth another try, shows in the values.
+            if grant.allows(Access::Contributed) {
+                projection = Projection::whole();
+            }
         }
         // Who leaves the filter has to be seen leaving, and a label's watch calls that a deletion: the filter does not
         // narrow what is watched of the primary.

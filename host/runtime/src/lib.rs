@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 pub mod clock;
+mod contribute;
 pub mod host;
 mod hub;
 mod lane;

@@ -96,6 +96,18 @@ impl Backlog {
         self.ready.iter().any(|ready| !ready.is_empty())
     }
 
+    /// How many objects run.
+    pub fn running(&self) -> usize {
+        self.running
+    }
+
+    /// What an object waited for others is not its time.
+    pub fn excuse(&mut self, name: &Name, waited: Duration) {
+        if let Some(since) = self.items.get_mut(name).and_then(|item| item.running.as_mut()) {
+            *since += waited;
+        }
+    }
+
     /// The next object to run, how often it has failed, and the storm that it is in.
     pub fn take(&mut self, now: Instant) -> Option<(Name, u32, Option<Storm>)> {
         for priority in PRIORITIES {

@@ -139,6 +139,8 @@ struct Lane {
     open: bool,
     /// The index of its plugin's share, from the first time that it is open.
     share: Option<usize>,
+    /// Jobs that wait for what others do, and keep no worker meanwhile.
+    parked: usize,
 }
 
 impl Queue {
@@ -232,6 +234,33 @@ impl Queue {
         if let Some(share) = lane.share {
             self.shares[share].end(took);
         }
+    }
+
+    /// A job waits for what others do: another may run in its place.
+    pub fn park(&mut self, lane: LaneId) {
+        self.running = self.running.saturating_sub(1);
+        let lane = self.lanes.entry(lane).or_default();
+        lane.parked += 1;
+        if let Some(share) = lane.share {
+            self.shares[share].running = self.shares[share].running.saturating_sub(1);
+        }
+    }
+
+    /// A job that waited so long is to end. The wait is not held against its plugin.
+    pub fn unpark(&mut self, lane: LaneId, name: &Name, waited: Duration) {
+        self.running += 1;
+        let lane = self.lanes.entry(lane).or_default();
+        lane.parked = lane.parked.saturating_sub(1);
+        lane.backlog.excuse(name, waited);
+        if let Some(share) = lane.share {
+            self.shares[share].running += 1;
+        }
+    }
+
+    /// Whether a lane has something to run, or something that runs without waiting for others.
+    pub fn is_busy(&self, lane: LaneId) -> bool {
+        let lane = self.lanes.get(&lane);
+        lane.is_some_and(|lane| lane.backlog.has_ready() || lane.backlog.running() > lane.parked)
     }
 
     /// The object wrote something that the cache has not seen: it does not run until it has.

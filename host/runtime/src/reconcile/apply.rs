@@ -1,6 +1,7 @@
 //! Owns the fifth stage: the plan is carried out. Makes requests. A failure of one object does not keep the others from
 //! being applied, but nothing is pruned then.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use pilothouse_cluster::discovery::Served;
@@ -15,6 +16,7 @@ use pilothouse_core::{Failure, Key, Retry};
 use tokio::time::Instant;
 
 use super::diff::{Planned, Step};
+use crate::contribute::{Contributed, Turn, contribute};
 use crate::hub::{Awaited, Hub, Odd, Reader};
 use crate::lane::Lane;
 
@@ -30,6 +32,8 @@ pub struct Applied {
     pub not_kept: Vec<String>,
     /// When time alone would change the answer, in milliseconds since the epoch.
     pub wake_at: Option<u64>,
+    /// The turn to go on, where the object had to wait for others.
+    pub turn: Option<Turn>,
 }
 
 impl Applied {
@@ -41,6 +45,7 @@ impl Applied {
             writes: 0,
             not_kept: Vec::new(),
             wake_at: None,
+            turn: None,
         }
     }
 
@@ -62,21 +67,31 @@ impl Applied {
 }
 
 /// Carries the plan out.
-pub async fn apply(hub: &Hub, lane: &Lane, reader: &Reader, planned: Planned) -> Applied {
+///
+/// Without the primary, nothing is desired, and there is nothing to contribute.
+pub async fn apply(
+    hub: &Arc<Hub>,
+    lane: &Arc<Lane>,
+    reader: &Reader,
+    primary: Option<&Stored>,
+    planned: Planned,
+) -> Applied {
     let Planned {
         steps,
         prune,
-        answer,
+        mut answer,
         owner,
         wake_at,
         attempt,
     } = planned;
+    let contributed = std::mem::take(&mut answer.contributed);
     let mut applied = Applied {
         answer: Some(answer),
         failure: None,
         writes: 0,
         not_kept: Vec::new(),
         wake_at,
+        turn: None,
     };
     for step in &steps {
         let result = match &step.action {
@@ -103,6 +118,14 @@ pub async fn apply(hub: &Hub, lane: &Lane, reader: &Reader, planned: Planned) ->
             }
         };
         if let Err(failure) = result {
+            applied.fail(failure);
+        }
+    }
+    if let Some(primary) = primary {
+        let Contributed { failures, wrote, turn } = contribute(hub, lane, reader, primary, contributed).await;
+        applied.turn = turn;
+        applied.writes += u32::from(wrote);
+        for failure in failures {
             applied.fail(failure);
         }
     }

@@ -17,6 +17,7 @@ use std::time::Duration;
 use pilothouse_core::{Failure, Retry};
 use tokio::time::Instant;
 
+use crate::contribute;
 use crate::hub::{Hub, Reader};
 use crate::lane::Lane;
 use crate::queue::{Ended, Job, Verdict};
@@ -31,7 +32,12 @@ pub async fn reconcile(hub: &Arc<Hub>, lane: &Arc<Lane>, job: &Job) -> Ended {
         gather::Found::Steered(gathered) => gathered,
         gather::Found::Left(left) => return leave(hub, lane, &reader, left).await,
         gather::Found::Gone => {
-            hub.state.write().forget_reader(&reader);
+            {
+                let mut state = hub.state.write();
+                state.forget_reader(&reader);
+                contribute::withdraw(&mut state, lane, &reader);
+            }
+            hub.claims.notify_one();
             return Ended::idly(Verdict::Gone);
         }
     };
@@ -44,7 +50,7 @@ pub async fn reconcile(hub: &Arc<Hub>, lane: &Arc<Lane>, job: &Job) -> Ended {
         Err(_) => None,
     };
     let mut applied = match planned {
-        Ok(planned) => apply::apply(hub, lane, &reader, planned).await,
+        Ok(planned) => apply::apply(hub, lane, &reader, Some(&gathered.object), planned).await,
         Err(failure) => apply::Applied::nothing(failure),
     };
     let (again, wrote) = (applied.again(hub), applied.writes > 0);
@@ -61,9 +67,14 @@ pub async fn reconcile(hub: &Arc<Hub>, lane: &Arc<Lane>, job: &Job) -> Ended {
 
 /// An object that has left the filter: nothing is desired of it any more.
 async fn leave(hub: &Arc<Hub>, lane: &Arc<Lane>, reader: &Reader, left: gather::Left) -> Ended {
-    hub.state.write().forget_reader(reader);
+    {
+        let mut state = hub.state.write();
+        state.forget_reader(reader);
+        contribute::withdraw(&mut state, lane, reader);
+    }
+    hub.claims.notify_one();
     let planned = diff::diff(hub, lane, &left.owner, validate::Validated::nothing());
-    let applied = apply::apply(hub, lane, reader, planned).await;
+    let applied = apply::apply(hub, lane, reader, None, planned).await;
     if let Some(failure) = &applied.failure {
         tracing::warn!(lane = lane.title(), object = %reader.name, %failure, "cannot clean up after an object");
     }

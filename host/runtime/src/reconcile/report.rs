@@ -35,6 +35,8 @@ pub async fn report(
         writes,
         not_kept,
         wake_at: _,
+        // Kept to the end: so many report at once, and no more.
+        turn: _turn,
     } = applied;
     let stated = state(
         hub,

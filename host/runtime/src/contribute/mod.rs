@@ -1,0 +1,190 @@
+//! Owns contributions: fields in other people's objects. A reconcile makes its primary's claims in the [`books`] and
+//! waits for what becomes of them; [`flush`] makes the claims of many primaries into few writes, and [`settle`] finds
+//! out which claims the server takes.
+//!
+//! A primary that waits occupies no worker, so that all that are queued can make their claims before the first write.
+
+mod books;
+mod flush;
+mod settle;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use pilothouse_cluster::object::Stored;
+use pilothouse_core::answer::DesiredObject;
+use pilothouse_core::failure::reason;
+use pilothouse_core::ledger::{Age, Leaves, take_apart};
+use pilothouse_core::{Failure, Key};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::Instant;
+
+pub use books::{Contributions, lane_opens, target_changed, withdraw};
+pub use flush::run;
+
+use self::books::Registered;
+use crate::hub::{Hub, Reader};
+use crate::lane::{Lane, metadata};
+
+/// Primaries that wait without a worker at most; more than these keep theirs.
+const MOST_WAITING: usize = 2048;
+
+/// Primaries that go on at once after waiting.
+const RESUMED_AT_ONCE: usize = 16;
+
+/// What became of a primary's claims.
+#[derive(Default)]
+pub struct Contributed {
+    /// The claims that are not held.
+    pub failures: Vec<Failure>,
+    /// Whether something was written for it.
+    pub wrote: bool,
+    /// The primary's turn to go on; given back when this is dropped.
+    pub turn: Option<Turn>,
+}
+
+/// Makes the claims of a primary and waits for what becomes of them. `primary` is the object as the plugin saw it.
+pub async fn contribute(
+    hub: &Arc<Hub>,
+    lane: &Arc<Lane>,
+    reader: &Reader,
+    primary: &Stored,
+    desired: Vec<DesiredObject>,
+) -> Contributed {
+    let mut contributed = Contributed::default();
+    if !books::contributes(lane) && !hub.state.read().contributions.has_claims(lane, reader) {
+        return contributed;
+    }
+    let wanted = match take_all_apart(hub, lane, desired).await {
+        Ok(wanted) => wanted,
+        Err(failure) => {
+            contributed.failures.push(failure);
+            return contributed;
+        }
+    };
+    let age = Age {
+        created: metadata(primary)["creationTimestamp"]
+            .as_str()
+            .unwrap_or_default()
+            .to_owned(),
+        uid: primary.uid.clone(),
+    };
+    let registered = {
+        let mut state = hub.state.write();
+        let registered = books::register(&mut state, lane, reader, &primary.uid, &age, wanted);
+        books::answered(&mut state, lane, reader);
+        registered
+    };
+    hub.claims.notify_one();
+    let Registered::Known(mut outcomes, coming) = registered else {
+        return contributed;
+    };
+    if !coming.is_empty() {
+        let waiting = Waiting::begin(hub, reader);
+        let mut came = Vec::with_capacity(coming.len());
+        for outcome in coming {
+            came.push(outcome.await);
+        }
+        contributed.turn = waiting.end().await;
+        for outcome in came {
+            match outcome {
+                Ok(outcome) => outcomes.push(outcome),
+                Err(_) => contributed.failures.push(Failure::host(
+                    reason::HOST,
+                    "the host stopped looking at what is contributed; it is tried again",
+                )),
+            }
+        }
+    }
+    for outcome in outcomes {
+        contributed.wrote |= outcome.wrote;
+        contributed.failures.extend(outcome.result.err());
+    }
+    contributed
+}
+
+/// The fields that are wanted of each object.
+async fn take_all_apart(hub: &Hub, lane: &Lane, desired: Vec<DesiredObject>) -> Result<BTreeMap<Key, Leaves>, Failure> {
+    let mut wanted = BTreeMap::new();
+    for object in desired {
+        let title = object.title();
+        let served = lane.served(&object.kind).expect("validate let only served kinds pass");
+        let types = hub.schemas.types(&object.kind).await.map_err(|error| {
+            let problem = format!("cannot contribute to {title}: its kind's lists are not known: {error}");
+            Failure::cluster(reason::UNAVAILABLE, problem)
+        })?;
+        let leaves = take_apart(&object.body, &types).map_err(|error| {
+            let problem = format!("cannot contribute to {title}: {error}; mend the plugin");
+            Failure::guest(reason::INVALID_ANSWER, problem)
+        })?;
+        wanted.insert(Key::new(served.kind.clone(), object.name), leaves);
+    }
+    Ok(wanted)
+}
+
+/// How many wait, and whose turn it is to go on.
+pub struct Waiters {
+    count: AtomicUsize,
+    turns: Arc<Semaphore>,
+}
+
+impl Default for Waiters {
+    fn default() -> Self {
+        Self {
+            count: AtomicUsize::new(0),
+            turns: Arc::new(Semaphore::new(RESUMED_AT_ONCE)),
+        }
+    }
+}
+
+/// A primary that waits and leaves its worker to others.
+struct Waiting(Option<Parked>);
+
+impl Waiting {
+    fn begin(hub: &Arc<Hub>, reader: &Reader) -> Self {
+        if hub.waiters.count.fetch_add(1, Ordering::Relaxed) >= MOST_WAITING {
+            hub.waiters.count.fetch_sub(1, Ordering::Relaxed);
+            return Self(None);
+        }
+        hub.state.write().queue.park(reader.lane);
+        hub.work.notify_one();
+        Self(Some(Parked {
+            hub: hub.clone(),
+            reader: reader.clone(),
+            since: Instant::now(),
+        }))
+    }
+
+    /// Waits for a turn to go on. Those who kept their worker need none.
+    async fn end(self) -> Option<Turn> {
+        let parked = self.0?;
+        let turns = parked.hub.waiters.turns.clone();
+        let permit = turns.acquire_owned().await.ok();
+        Some(Turn {
+            _permit: permit,
+            _parked: parked,
+        })
+    }
+}
+
+/// A primary that waited goes on, beside the workers, until this is dropped.
+pub struct Turn {
+    _permit: Option<OwnedSemaphorePermit>,
+    _parked: Parked,
+}
+
+/// A primary's place among those that wait.
+struct Parked {
+    hub: Arc<Hub>,
+    reader: Reader,
+    since: Instant,
+}
+
+impl Drop for Parked {
+    fn drop(&mut self) {
+        self.hub.waiters.count.fetch_sub(1, Ordering::Relaxed);
+        let mut state = self.hub.state.write();
+        state.queue.unpark(self.reader.lane, &self.reader.name, self.since.elapsed());
+    }
+}

@@ -1,0 +1,557 @@
+//! Owns one look at a target: what of the claims can be held, found out with as few requests as possible. Makes requests,
+//! each only when what is wanted is not what is held.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::sync::Arc;
+use std::time::Duration;
+
+use pilothouse_cluster::discovery::Served;
+use pilothouse_cluster::error::RequestError;
+use pilothouse_cluster::object::Stored;
+use pilothouse_cluster::write::Force;
+use pilothouse_core::failure::reason;
+use pilothouse_core::ledger::{self, Blame, Claim, Leaves, Narrowing, Path, assemble, unite};
+use pilothouse_core::{Failure, Retry};
+use serde_json::{Value, json};
+
+use super::books::{self, Odd, TargetId};
+use crate::hub::{Reader, State};
+use crate::lane::{Lane, has_labels};
+
+/// How often a look starts anew because the target was changed meanwhile, before it is left for later.
+const MOST_RESTARTS: u32 = 5;
+
+/// How often a request is tried at once when the cluster has trouble.
+const TRIES: u32 = 3;
+
+/// The wait between these.
+const BETWEEN_TRIES: Duration = Duration::from_millis(200);
+
+/// What there is to look at, taken under the lock.
+pub struct Look {
+    lane: Arc<Lane>,
+    served: Served,
+    title: String,
+    key: pilothouse_core::Key,
+    live: Option<Arc<Stored>>,
+    claims: BTreeMap<Reader, Claim>,
+    titles: BTreeMap<Reader, Arc<str>>,
+    /// Claims that the server did not take when the target was as it is now.
+    refused: BTreeMap<Reader, Failure>,
+    /// Whether what nobody claims is nobody's.
+    all_known: bool,
+    odd: Option<Odd>,
+}
+
+/// What a look came to.
+pub struct Settled {
+    /// For each primary, whether its claim is held.
+    pub results: BTreeMap<Reader, Result<(), Failure>>,
+    /// The claims that the server does not take, and the state of the target that this holds for.
+    pub refused: BTreeMap<Reader, (Failure, u64)>,
+    /// The target as our last request showed it.
+    pub newest: Option<Arc<Stored>>,
+    /// What the server made of what was sent.
+    pub odd: Option<Odd>,
+    /// Whether something was written.
+    pub wrote: bool,
+    /// The look has to be repeated, after so long at least.
+    pub trouble: Option<Duration>,
+}
+
+impl Look {
+    /// Takes what is known of a target; none when it has been forgotten.
+    pub fn new(state: &mut State, id: &TargetId) -> Option<Self> {
+        let State {
+            store,
+            contributions,
+            lanes,
+            ..
+        } = state;
+        let (target, all_known) = contributions.target(id)?;
+        let live = books::best_known(store, id, target);
+        let lane = books::lane_for(lanes, &id.0, &id.1.kind)?.clone();
+        let served = lane.served(&id.1.kind)?.clone();
+        let standing = live.as_ref().map(|live| standing(live));
+        let mut look = Self {
+            title: id.1.to_string(),
+            key: id.1.clone(),
+            lane,
+            served,
+            live,
+            claims: BTreeMap::new(),
+            titles: BTreeMap::new(),
+            refused: BTreeMap::new(),
+            all_known,
+            odd: target.odd,
+        };
+        for (reader, wanted) in &target.claims {
+            look.claims.insert(reader.clone(), wanted.claim.clone());
+            look.titles.insert(reader.clone(), wanted.title.clone());
+            if let Some((failure, against)) = &wanted.refused
+                && Some(*against) == standing
+            {
+                look.refused.insert(reader.clone(), failure.clone());
+            }
+        }
+        Some(look)
+    }
+
+    /// The claims that are looked at.
+    pub fn claims(&self) -> impl Iterator<Item = (&Reader, &Claim)> {
+        self.claims.iter()
+    }
+
+    /// Why nothing can be contributed to the target at all.
+    fn obstacle(&self) -> Option<Failure> {
+        let title = &self.title;
+        let problem = match &self.live {
+            None => {
+                return Some(missing(title));
+            }
+            Some(live) if live.deleting => {
+                format!("{title} is being deleted; what is contributed to it waits for its successor")
+            }
+            Some(live) if books::is_own(&self.lane, live) => {
+                format!(
+                    "{title} is owned by the plugin that contributes to it; mend the plugin: put the fields into what it owns"
+                )
+            }
+            Some(live) => {
+                let labels = self.lane.grants.get(&self.key.kind)?.touch.labels.as_ref()?;
+                if has_labels(live, labels) {
+                    return None;
+                }
+                format!("{title} does not match {labels}, to which the manifest restricts the plugin")
+            }
+        };
+        Some(Failure::cluster(reason::WAITING, problem).retry(Retry::Change))
+    }
+}
+
+fn missing(title: &str) -> Failure {
+    let problem = format!("{title} does not exist, and is not made only to contribute to it; create it");
+    Failure::cluster(reason::TARGET_NOT_FOUND, problem).retry(Retry::Change)
+}
+
+/// What a request came to.
+enum Sent {
+    /// It is held.
+    Held,
+    /// Other managers hold fields of these claims.
+    Conflict(BTreeMap<Reader, Failure>),
+    /// The server refuses something in it.
+    Refused(String, Box<Failure>),
+    /// The target is not as it was believed to be; what is known of it is new.
+    Outdated,
+    /// Time may help.
+    Trouble(Box<Failure>, Duration),
+}
+
+/// Finds out what can be held, and sees to it that it is.
+pub async fn settle(look: Look) -> Settled {
+    let mut work = Work {
+        newest: None,
+        wrote: false,
+        keep_all: false,
+        held: Leaves::new(),
+        look,
+    };
+    let mut restarts = 0;
+    let failure = loop {
+        if let Some(obstacle) = work.look.obstacle() {
+            return work.end_for_all(&obstacle, None);
+        }
+        match work.pass().await {
+            Pass::Done => return work.end(),
+            Pass::Again => {}
+            Pass::Outdated => {
+                restarts += 1;
+                if restarts > MOST_RESTARTS {
+                    let problem = format!(
+                        "{} is changed too often to contribute to it; it is tried again",
+                        work.look.title
+                    );
+                    break (Failure::cluster(reason::UNAVAILABLE, problem), Duration::ZERO);
+                }
+            }
+            Pass::Trouble(failure, wait) => break (*failure, wait),
+        }
+    };
+    let (failure, wait) = failure;
+    // The look is repeated by itself, so that the primaries need not be asked again and again.
+    work.end_for_all(&failure.retry(Retry::Change), Some(wait))
+}
+
+/// What one way through all claims came to.
+enum Pass {
+    Done,
+    /// What was found out lets other claims have another chance.
+    Again,
+    Outdated,
+    Trouble(Box<Failure>, Duration),
+}
+
+struct Work {
+    look: Look,
+    newest: Option<Arc<Stored>>,
+    wrote: bool,
+    /// The server does not let what is held be given up.
+    keep_all: bool,
+    held: Leaves,
+}
+
+impl Work {
+    async fn pass(&mut self) -> Pass {
+        self.held = self.held_now();
+        let refused_before = self.look.refused.len();
+        let candidates = self.candidates();
+        let is_held = |claim: &Claim| {
+            claim
+                .leaves
+                .iter()
+                .all(|(path, leaf)| self.held.get(path) == Some(leaf))
+        };
+        let (held, mut suspects): (Vec<_>, Vec<_>) = candidates.iter().partition(|(_, claim)| is_held(claim));
+        suspects.sort_by_key(|(_, claim)| &claim.age);
+        let held = held.into_iter().map(|(reader, _)| reader.clone()).collect();
+        let suspects = suspects.into_iter().map(|(reader, _)| reader.clone()).collect();
+        let mut narrowing = Narrowing::new(held, suspects);
+        while let Some(tried) = narrowing.next_try() {
+            match self.attempt(&candidates, &tried).await {
+                Sent::Held => narrowing.accepted(),
+                Sent::Conflict(theirs) => {
+                    for (reader, failure) in theirs {
+                        narrowing.leave_out(&reader);
+                        self.look.refused.insert(reader, failure);
+                    }
+                }
+                Sent::Refused(words, failure) => match narrowing.refused() {
+                    Blame::Unknown => {}
+                    Blame::Claim(reader) => {
+                        self.look.refused.insert(reader, *failure);
+                    }
+                    Blame::Nobody if self.keep_all => break,
+                    Blame::Nobody => {
+                        tracing::warn!(
+                            lane = self.look.lane.title(),
+                            object = self.look.title,
+                            problem = words,
+                            "what is claimed no more cannot be taken away; it stays until the object changes"
+                        );
+                        self.keep_all = true;
+                        self.look.refused.clear();
+                        return Pass::Again;
+                    }
+                },
+                Sent::Outdated => return Pass::Outdated,
+                Sent::Trouble(failure, wait) => return Pass::Trouble(failure, wait),
+            }
+        }
+        let lost = !unite(self.usable()).lost.is_empty()
+            || candidates.len() + self.look.refused.len() < self.look.claims.len();
+        if lost && self.look.refused.len() > refused_before {
+            Pass::Again
+        } else {
+            Pass::Done
+        }
+    }
+
+    /// The claims that the server is not known to refuse.
+    fn usable(&self) -> impl Iterator<Item = (&Reader, &Claim)> {
+        let refused = &self.look.refused;
+        self.look
+            .claims
+            .iter()
+            .filter(|(reader, _)| !refused.contains_key(*reader))
+    }
+
+    /// Of these, the claims that do not lose to older ones.
+    fn candidates(&self) -> BTreeMap<Reader, Claim> {
+        let lost = unite(self.usable()).lost;
+        let winners = self.usable().filter(|(reader, _)| !lost.contains_key(*reader));
+        winners.map(|(reader, claim)| (reader.clone(), claim.clone())).collect()
+    }
+
+    fn held_now(&self) -> Leaves {
+        let Some(live) = &self.look.live else {
+            return Leaves::new();
+        };
+        held(live, self.look.lane.writer.manager())
+    }
+
+    /// Everything that is sent when these claims are tried.
+    ///
+    /// What is held without being tried stays as it is where it may be wanted: by a claim that waits for its try, by one
+    /// that is refused (a failure prunes nothing), or, until all have answered, by somebody.
+    fn desired(&self, candidates: &BTreeMap<Reader, Claim>, tried: &BTreeSet<Reader>) -> Leaves {
+        let mut desired = unite(candidates.iter().filter(|(reader, _)| tried.contains(*reader))).leaves;
+        let has = |reader: &Reader, path: &Path| self.look.claims[reader].leaves.contains_key(path);
+        let is_kept = |path: &Path| {
+            self.keep_all
+                || candidates
+                    .keys()
+                    .chain(self.look.refused.keys())
+                    .any(|reader| has(reader, path))
+                || (!self.look.all_known && !self.look.claims.keys().any(|reader| has(reader, path)))
+        };
+        let kept: Vec<_> = self
+            .held
+            .iter()
+            .filter(|(path, leaf)| desired.get(*path) != Some(*leaf) && is_kept(path))
+            .collect();
+        ledger::keep(&mut desired, kept);
+        desired
+    }
+
+    /// Sends what is to be tried, unless it is what is held.
+    async fn attempt(&mut self, candidates: &BTreeMap<Reader, Claim>, tried: &BTreeSet<Reader>) -> Sent {
+        let desired = self.desired(candidates, tried);
+        if desired == self.held || self.look.odd == Some(self.odd(&desired)) {
+            return Sent::Held;
+        }
+        let mut tries = 0;
+        loop {
+            tries += 1;
+            match self.send(&desired).await {
+                Ok(object) => {
+                    tracing::info!(
+                        lane = self.look.lane.title(),
+                        object = self.look.title,
+                        claims = tried.len(),
+                        fields = desired.len(),
+                        "contributed"
+                    );
+                    self.wrote = true;
+                    self.know(Some(Arc::new(object)));
+                    let odd = self.odd(&desired);
+                    self.look.odd = (desired != self.held).then_some(odd);
+                    return Sent::Held;
+                }
+                Err(error) => {
+                    let sent = self.judge(error, candidates, tried).await;
+                    match sent {
+                        Sent::Trouble(_, wait) if tries < TRIES && wait.is_zero() => {
+                            tokio::time::sleep(BETWEEN_TRIES).await;
+                        }
+                        sent => return sent,
+                    }
+                }
+            }
+        }
+    }
+
+    async fn send(&self, desired: &Leaves) -> Result<Stored, RequestError> {
+        let live = self
+            .look
+            .live
+            .as_ref()
+            .expect("a target that is missing is an obstacle");
+        let mut body = assemble(desired);
+        let place = json!({
+            "name": &*live.name.name,
+            "uid": &*live.uid,
+            "resourceVersion": &*live.resource_version,
+        });
+        let metadata = body.entry("metadata").or_insert_with(|| json!({}));
+        if let (Value::Object(metadata), Value::Object(place)) = (metadata, place) {
+            metadata.extend(place);
+            if let Some(namespace) = &live.name.namespace {
+                metadata.insert("namespace".to_owned(), json!(&**namespace));
+            }
+        }
+        body.insert("apiVersion".to_owned(), json!(self.key_kind().api_version()));
+        body.insert("kind".to_owned(), json!(self.key_kind().kind));
+        let writer = &self.look.lane.writer;
+        let applied = writer.apply(&self.look.served, &live.name, &body, Force::No).await?;
+        Ok(applied.object)
+    }
+
+    fn key_kind(&self) -> &pilothouse_core::Kind {
+        &self.look.key.kind
+    }
+
+    /// What an error means, and for whom.
+    async fn judge(
+        &mut self,
+        error: RequestError,
+        candidates: &BTreeMap<Reader, Claim>,
+        tried: &BTreeSet<Reader>,
+    ) -> Sent {
+        let theirs = error.held_by_others();
+        let wait = error.retry_after().unwrap_or_default();
+        let title = self.look.title.clone();
+        if error.is_not_found() {
+            self.know(None);
+            return Sent::Outdated;
+        }
+        if !theirs.is_empty() {
+            let conflicts = self.conflicts(&theirs, candidates, tried);
+            if conflicts.is_empty() {
+                let words = error.to_string();
+                return Sent::Refused(words, Box::new(held_elsewhere(&title, &theirs[0].1, &theirs[0].0)));
+            }
+            return Sent::Conflict(conflicts);
+        }
+        if error.code() == Some(409) {
+            let writer = self.look.lane.writer.clone();
+            return match writer.live(&self.look.served, &self.look.key.name).await {
+                Ok(live) => {
+                    self.know(live.map(Arc::new));
+                    Sent::Outdated
+                }
+                Err(error) => Sent::Trouble(Box::new(error.into_failure("look at", &title)), wait),
+            };
+        }
+        let words = error.to_string();
+        let failure = error.into_failure("contribute to", &title);
+        match failure.retry {
+            Retry::Change => Sent::Refused(words, Box::new(failure)),
+            Retry::Backoff => Sent::Trouble(Box::new(failure), wait),
+        }
+    }
+
+    /// The claims that want fields which others hold.
+    fn conflicts(
+        &self,
+        theirs: &[(String, String)],
+        candidates: &BTreeMap<Reader, Claim>,
+        tried: &BTreeSet<Reader>,
+    ) -> BTreeMap<Reader, Failure> {
+        let claims = candidates.iter().filter(|(reader, _)| tried.contains(*reader));
+        let conflict = |claim: &Claim| {
+            let exact = |field: &str| claim.leaves.keys().any(|path| path.to_string() == field);
+            let near = |field: &str| claim.leaves.keys().any(|path| path.touches(field));
+            let found = theirs.iter().find(|(_, field)| exact(field));
+            found.or_else(|| theirs.iter().find(|(_, field)| near(field))).cloned()
+        };
+        claims
+            .filter_map(|(reader, claim)| {
+                let (manager, field) = conflict(claim)?;
+                Some((reader.clone(), held_elsewhere(&self.look.title, &field, &manager)))
+            })
+            .collect()
+    }
+
+    /// The target is now known to be like this.
+    fn know(&mut self, live: Option<Arc<Stored>>) {
+        self.newest.clone_from(&live);
+        self.look.live = live;
+        self.held = self.held_now();
+    }
+
+    fn odd(&self, desired: &Leaves) -> Odd {
+        Odd {
+            sent: fingerprint(desired),
+            left: fingerprint(&self.held),
+        }
+    }
+
+    fn end(self) -> Settled {
+        let lost = unite(self.usable()).lost;
+        let title = &self.look.title;
+        let result = |reader: &Reader| {
+            if let Some(failure) = self.look.refused.get(reader) {
+                return Err(failure.clone());
+            }
+            match lost.get(reader) {
+                None => Ok(()),
+                Some(lost) => {
+                    let holder = &self.look.titles[&lost.holder];
+                    let problem = format!(
+                        "{} of {title} is held by {holder}, which is older; it is taken over when that one lets go of it",
+                        lost.path
+                    );
+                    Err(Failure::user(reason::FIELD_CONFLICT, problem))
+                }
+            }
+        };
+        let results = self
+            .look
+            .claims
+            .keys()
+            .map(|reader| (reader.clone(), result(reader)))
+            .collect();
+        let standing = self.look.live.as_ref().map_or(0, |live| standing(live));
+        let refused = self
+            .look
+            .refused
+            .iter()
+            .map(|(reader, failure)| (reader.clone(), (failure.clone(), standing)))
+            .collect();
+        Settled {
+            results,
+            refused,
+            newest: self.newest,
+            odd: self.look.odd,
+            wrote: self.wrote,
+            trouble: None,
+        }
+    }
+
+    /// Ends with the same failure for all claims; with `trouble`, for those that are not held anyway.
+    fn end_for_all(self, failure: &Failure, trouble: Option<Duration>) -> Settled {
+        let is_held = |claim: &Claim| {
+            trouble.is_some()
+                && claim
+                    .leaves
+                    .iter()
+                    .all(|(path, leaf)| self.held.get(path) == Some(leaf))
+        };
+        let results = self.look.claims.iter().map(|(reader, claim)| {
+            let result = if is_held(claim) { Ok(()) } else { Err(failure.clone()) };
+            (reader.clone(), result)
+        });
+        Settled {
+            results: results.collect(),
+            refused: BTreeMap::new(),
+            newest: self.newest,
+            odd: self.look.odd,
+            wrote: self.wrote,
+            trouble,
+        }
+    }
+}
+
+fn held_elsewhere(title: &str, field: &str, manager: &str) -> Failure {
+    let problem = format!(
+        "{field} of {title} is held by {manager:?} and left to it until it lets go; remove the field there, or ask for another"
+    );
+    Failure::cluster(reason::FIELD_CONFLICT, problem).retry(Retry::Change)
+}
+
+/// The fields that a manager holds of an object, with their live values.
+fn held(live: &Stored, manager: &str) -> Leaves {
+    let Some(fields) = live.entry(manager, false).map(|entry| entry.field_set()) else {
+        return Leaves::new();
+    };
+    let value = live.value();
+    ledger::held(&fields, &value)
+}
+
+/// A fingerprint of all of a target that a claim may be refused for.
+fn standing(live: &Stored) -> u64 {
+    let mut value = live.value();
+    if let Some(object) = value.as_object_mut() {
+        object.remove("status");
+    }
+    let mut hasher = DefaultHasher::new();
+    value.to_string().hash(&mut hasher);
+    hasher.finish()
+}
+
+fn fingerprint(leaves: &Leaves) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    assemble_text(leaves).hash(&mut hasher);
+    hasher.finish()
+}
+
+fn assemble_text(leaves: &Leaves) -> String {
+    use std::fmt::Write as _;
+    let mut text = String::new();
+    for (path, leaf) in leaves {
+        writeln!(text, "{path} {leaf:?}").expect("writing to a String cannot fail");
+    }
+    text
+}
