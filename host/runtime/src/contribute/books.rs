@@ -73,6 +73,8 @@ pub struct Target {
     /// Looks in a row that ended in trouble with the cluster.
     pub troubles: u32,
     fights: Fights,
+    /// When something was last written.
+    written: Option<Instant>,
     waiters: Vec<(Reader, oneshot::Sender<Outcome>)>,
     /// Primaries that do not run before the cache shows this version.
     unseen: Vec<(Box<str>, Reader)>,
@@ -182,9 +184,11 @@ impl Contributions {
 }
 
 impl Target {
-    /// Notes whether a look wrote what no primary had asked for; when that happens again and again, looks become rare.
-    pub fn note_write(&mut self, reverted: bool, now: Instant, brake: impl Fn(u32) -> Duration) {
-        if !reverted {
+    /// Notes that a look has written, and whether a primary had asked for it; when that was nobody again and again, looks
+    /// become rare.
+    pub fn note_write(&mut self, asked: bool, now: Instant, brake: impl Fn(u32) -> Duration) {
+        self.written = Some(now);
+        if asked {
             return;
         }
         let Fights { count, last, calm_at } = &mut self.fights;
@@ -322,22 +326,6 @@ pub fn lane_opens(state: &mut State, lane: &Lane) {
         name: primary.name.clone(),
     }));
     settle(state, &lane.plugin);
-}
-
-/// A lane closes: what its primaries claimed stays as it is, and whose it is will be known when it opens again.
-pub fn lane_closes(state: &mut State, lane: &Lane) {
-    let Some(book) = state.contributions.plugins.get_mut(&lane.plugin) else {
-        return;
-    };
-    book.settled = false;
-    let of_lane = |reader: &Reader| reader.lane == lane.id;
-    book.waited_for.retain(|reader| !of_lane(reader));
-    book.by_primary.retain(|reader, _| !of_lane(reader));
-    for target in book.targets.values_mut() {
-        target.claims.retain(|reader, _| !of_lane(reader));
-        target.waiters.retain(|(reader, _)| !of_lane(reader));
-        target.unseen.retain(|(_, reader)| !of_lane(reader));
-    }
 }
 
 /// Once everybody has answered, what nobody claims is looked for in the whole cache.
@@ -565,9 +553,12 @@ pub fn take_dirty(state: &mut State, now: Instant, room: usize, linger: Duration
             .filter(|target| target.waiters.is_empty())
             .and_then(|target| target.fights.calm_at)
             .filter(|calm_at| *calm_at > now);
+        let written = target.and_then(|target| target.written);
         if let Some(calm_at) = calm_at {
             resting.push((calm_at, id.clone()));
-        } else if *since + linger <= now || !more_to_come(&id.0) {
+        } else if written.is_none_or(|written| written + linger <= now)
+            && (*since + linger <= now || !more_to_come(&id.0))
+        {
             taken.push(id.clone());
         }
     }

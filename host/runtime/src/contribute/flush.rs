@@ -12,7 +12,7 @@ use super::books::{self, Outcome, TargetId};
 use super::settle::{self, Look, Settled};
 use crate::hub::{Hub, Reader};
 
-/// How long a look waits at most for claims of primaries that are queued already.
+/// How long a look waits at most for claims of primaries that are queued already, and for more of them after a write.
 const LONGEST_LINGER: Duration = Duration::from_millis(250);
 
 /// How often that is looked at.
@@ -104,9 +104,9 @@ async fn look(hub: Arc<Hub>, id: TargetId) {
     } else {
         0
     };
-    target.note_write(wrote && !asked, now, |over| {
-        backoff::delay(over, seed(&id)).min(LONGEST_BRAKE)
-    });
+    if wrote {
+        target.note_write(asked, now, |over| backoff::delay(over, seed(&id)).min(LONGEST_BRAKE));
+    }
     let troubles = target.troubles;
     for (reader, leaves) in &claims {
         let wanted = target.claims.get_mut(reader);

@@ -185,6 +185,8 @@ impl Drop for Parked {
     fn drop(&mut self) {
         self.hub.waiters.count.fetch_sub(1, Ordering::Relaxed);
         let mut state = self.hub.state.write();
-        state.queue.unpark(self.reader.lane, &self.reader.name, self.since.elapsed());
+        state
+            .queue
+            .unpark(self.reader.lane, &self.reader.name, self.since.elapsed());
     }
 }

@@ -14,7 +14,7 @@ kindless                | once  | InvalidAnswer: desired object 0 lacks apiVersi
 undeclared-kind         | once  | Undeclared: …Secret victim…; declare it under touches with access owned
 same-name-twice         | once  | InvalidAnswer: desired objects 0 and 1 are both ConfigMap default/victim; mend the plugin
 other-namespace         | once  | InvalidAnswer: …ConfigMap elsewhere/victim…must be in default; mend the plugin
-undeclared-contribution | once  | InvalidAnswer: desired object 0 is contributed…; mend the plugin
+undeclared-contribution | once  | Undeclared: …ConfigMap victim…; declare it under touches with access contributed
 many-objects            | once  | GuestLimit: …limit outputObjects is 10000; mend the plugin, or raise its limit
 ";
 

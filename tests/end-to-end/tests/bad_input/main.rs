@@ -5,6 +5,7 @@
 
 mod clusters;
 mod command;
+mod contributions;
 mod hostile;
 mod plugins;
 mod program;

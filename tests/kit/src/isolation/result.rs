@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, fmt};
 
 use pilothouse_core::{
     Failure,
-    answer::Answer,
+    answer::{Answer, DesiredObject},
     contract::{Condition, Severity},
     dependencies::Read,
 };
@@ -110,13 +110,18 @@ impl Reconciled {
         found.map(|object| Value::Object(object.body.clone()))
     }
 
+    /// The fields that are contributed to an object of this kind and name.
+    pub fn contribution(&self, kind: &str, name: &str) -> Option<Value> {
+        let contributed = &self.answer.contributed;
+        let found = contributed
+            .iter()
+            .find(|object| object.kind.kind == kind && &*object.name.name == name);
+        found.map(|object| Value::Object(object.body.clone()))
+    }
+
     /// `Kind namespace/name` of every desired object, in the plugin's order.
     pub fn titles(&self) -> Vec<String> {
-        self.answer
-            .owned
-            .iter()
-            .map(pilothouse_core::answer::DesiredObject::title)
-            .collect()
+        self.answer.owned.iter().map(DesiredObject::title).collect()
     }
 
     /// The status that the plugin gives.
@@ -133,12 +138,17 @@ impl Reconciled {
     pub fn snapshot(&self) -> String {
         let Answer {
             owned,
+            contributed,
             status,
             conditions,
             events,
             requeue_after,
         } = &self.answer;
-        let objects: Vec<Value> = owned.iter().map(|object| Value::Object(object.body.clone())).collect();
+        let bodies = |objects: &[DesiredObject]| -> Vec<Value> {
+            let bodies = objects.iter().map(|object| Value::Object(object.body.clone()));
+            bodies.collect()
+        };
+        let objects = bodies(owned);
         let conditions: Vec<Value> = conditions
             .iter()
             .map(
@@ -157,6 +167,9 @@ impl Reconciled {
             })
             .collect();
         let mut whole = json!({"objects": objects, "status": status, "conditions": conditions, "events": events});
+        if !contributed.is_empty() {
+            whole["contributed"] = Value::from(bodies(contributed));
+        }
         if let Some(milliseconds) = requeue_after {
             whole["requeueAfterMilliseconds"] = Value::from(*milliseconds);
         }

@@ -324,7 +324,8 @@ fn add_members(schema: &mut Value) {
 }
 
 fn embedded(schema: &mut Value) {
-    for (_, property) in schema["properties"].as_object_mut().into_iter().flatten() {
+    let properties = schema.get_mut("properties").and_then(Value::as_object_mut);
+    for (_, property) in properties.into_iter().flatten() {
         embedded(property);
     }
     for inner in ["items", "additionalProperties"] {

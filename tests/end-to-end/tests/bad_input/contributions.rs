@@ -1,0 +1,541 @@
+//! Many primaries want fields of one object of somebody else's: what each gets, what it is told, and how many writes it
+//! takes. The primaries are Shares, which contribute what they say as it is.
+
+mod simulated {
+    use kube::Api;
+    use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams};
+    use kube::core::{ApiResource, GroupVersionKind};
+    use pilothouse_runtime::PluginSpec;
+    use pilothouse_testkit::cluster::{Cluster, Mark};
+    use pilothouse_testkit::host::SteeredHost as _;
+    use pilothouse_testkit::requests::Request;
+    use serde_json::{Value, json};
+
+    use crate::stage::{Stage, unhurried};
+
+    async fn stage() -> Stage {
+        Stage::with(&["sharer"], unhurried()).await
+    }
+
+    fn of_kind(kind: &str, name: &str, contributes: &[Value]) -> Value {
+        json!({
+            "apiVersion": "sharing.test.dev/v1", "kind": kind, "metadata": {"name": name, "namespace": "default"},
+            "spec": {"contributes": contributes},
+        })
+    }
+
+    fn share(name: &str, contributes: &[Value]) -> Value {
+        of_kind("Share", name, contributes)
+    }
+
+    fn entry(key: &str, value: &str) -> Value {
+        json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "target"}, "data": {key: value}})
+    }
+
+    fn config_map(data: &Value) -> Value {
+        json!({
+            "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "target", "namespace": "default"},
+            "data": data,
+        })
+    }
+
+    fn service(ports: &Value) -> Value {
+        json!({
+            "apiVersion": "v1", "kind": "Service", "metadata": {"name": "target", "namespace": "default"},
+            "spec": {"ports": ports},
+        })
+    }
+
+    fn port(port: u64, name: &str) -> Value {
+        json!({
+            "apiVersion": "v1", "kind": "Service", "metadata": {"name": "target"},
+            "spec": {"ports": [{"name": name, "port": port}]},
+        })
+    }
+
+    async fn api(stage: &Stage, kind: &str) -> Api<DynamicObject> {
+        let (group, version) = match kind {
+            "Share" | "Loan" => ("sharing.test.dev", "v1"),
+            _ => ("", "v1"),
+        };
+        let mut resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind));
+        if kind == "ConfigMap" {
+            resource.plural = "configmaps".to_owned();
+        }
+        Api::namespaced_with(stage.cluster.client().await.unwrap(), "default", &resource)
+    }
+
+    /// Changes an object of the namespace `default` as somebody with this name does.
+    async fn edit(stage: &Stage, kind: &str, name: &str, manager: &str, patch: &Value) {
+        let params = PatchParams {
+            field_manager: Some(manager.to_owned()),
+            ..PatchParams::default()
+        };
+        let patched = api(stage, kind).await.patch(name, &params, &Patch::Merge(patch)).await;
+        patched.unwrap();
+    }
+
+    async fn delete(stage: &Stage, kind: &str, name: &str) {
+        api(stage, kind)
+            .await
+            .delete(name, &DeleteParams::default())
+            .await
+            .unwrap();
+    }
+
+    /// The data of the ConfigMap that all contribute to.
+    fn data(stage: &Stage) -> Value {
+        stage
+            .find("ConfigMap", "target")
+            .map_or(Value::Null, |target| target["data"].clone())
+    }
+
+    fn ports(stage: &Stage) -> Vec<u64> {
+        let service = stage.find("Service", "target").unwrap();
+        let ports = service["spec"]["ports"].as_array().unwrap().iter();
+        let mut ports: Vec<_> = ports.map(|port| port["port"].as_u64().unwrap()).collect();
+        ports.sort_unstable();
+        ports
+    }
+
+    async fn until_data(stage: &Stage, wanted: &Value) {
+        let seen = stage.until(|stage| (data(stage) == *wanted).then_some(())).await;
+        assert!(
+            seen.is_some(),
+            "{} and not {wanted}\n{}",
+            data(stage),
+            stage.lines(&[]).join("\n")
+        );
+    }
+
+    fn problem(stage: &Stage, kind: &str, name: &str) -> Option<String> {
+        let condition = stage.reconciled(kind, name)?;
+        (condition["status"] == "False").then(|| condition["message"].as_str().unwrap_or_default().to_owned())
+    }
+
+    /// Waits until a primary's condition says all these words.
+    async fn until_told(stage: &Stage, kind: &str, name: &str, words: &[&str]) {
+        let told = |stage: &Stage| {
+            let message = problem(stage, kind, name)?;
+            words.iter().all(|word| message.contains(word)).then_some(())
+        };
+        let seen = stage.until(told).await;
+        assert!(seen.is_some(), "{:?} and not {words:?}", stage.reconciled(kind, name));
+    }
+
+    async fn until_reconciled(stage: &Stage, kind: &str, names: impl IntoIterator<Item = String>) {
+        for name in names {
+            let seen = stage
+                .until(|stage| stage.is_reconciled(kind, &name).then_some(()))
+                .await;
+            assert!(seen.is_some(), "{kind} {name}: {:?}", stage.reconciled(kind, &name));
+        }
+    }
+
+    fn names(count: usize) -> impl Iterator<Item = String> {
+        (0..count).map(|number| format!("share-{number}"))
+    }
+
+    /// The host's writes of the objects that are contributed to.
+    fn writes(stage: &Stage, mark: Mark) -> Vec<Request> {
+        let mut writes = stage.host_writes_since(mark);
+        writes.retain(|request| request.name == "target");
+        writes
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn two_hundred_primaries_at_once_are_few_writes() {
+        let stage = stage().await;
+        stage.create(&config_map(&json!({"mine": "by hand"}))).await;
+        stage.create(&service(&json!([{"name": "mine", "port": 22}]))).await;
+        let begun = stage.mark();
+        for (number, name) in (1000_u64..).zip(names(200)) {
+            let contributes = [
+                entry(&number.to_string(), &name),
+                port(number, &format!("tcp-{number}")),
+            ];
+            stage.create(&share(&name, &contributes)).await;
+        }
+        until_reconciled(&stage, "Share", names(200)).await;
+        assert_eq!(data(&stage).as_object().unwrap().len(), 201);
+        assert_eq!(ports(&stage).len(), 201);
+        let made = writes(&stage, begun);
+        assert!(made.len() <= 40, "{} writes for 200 objects", made.len());
+        assert!(made.iter().all(|write| write.code == 200), "{made:?}");
+
+        let begun = stage.mark();
+        for name in names(200) {
+            delete(&stage, "Share", &name).await;
+        }
+        until_data(&stage, &json!({"mine": "by hand"})).await;
+        stage.host.settled().await.unwrap();
+        assert_eq!(ports(&stage), [22]);
+        let taken = writes(&stage, begun);
+        assert!(taken.len() <= 40, "{} writes for 200 objects", taken.len());
+        println!(
+            "200 primaries: {} writes to two objects, {} to take them away",
+            made.len(),
+            taken.len()
+        );
+        stage.stop().await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn one_bad_claim_among_a_hundred_keeps_nobody_else_from_what_it_wants() {
+        let mut stage = stage().await;
+        stage.create(&service(&json!([{"name": "mine", "port": 22}]))).await;
+        stage.host.stop().await.unwrap();
+        for (number, name) in (1000_u64..).zip(names(101)) {
+            let called = if number == 1050 {
+                "Not_A_Name!".to_owned()
+            } else {
+                format!("tcp-{number}")
+            };
+            stage.create(&share(&name, &[port(number, &called)])).await;
+        }
+        let begun = stage.mark();
+        let spec = stage.host.spec("sharer").unwrap();
+        stage.start(vec![spec]).await;
+        until_reconciled(&stage, "Share", names(101).filter(|name| name != "share-50")).await;
+        until_told(
+            &stage,
+            "Share",
+            "share-50",
+            &["Refused: cannot contribute to Service default/target", "Not_A_Name!"],
+        )
+        .await;
+        assert_eq!(ports(&stage).len(), 101);
+        let tries = writes(&stage, begun);
+        assert!(tries.len() <= 30, "{} tries", tries.len());
+        println!("one bad claim among 101: {} writes", tries.len());
+
+        let calm = stage.mark();
+        stage.minute().await;
+        assert_eq!(stage.host_writes_since(calm), [], "a refused claim waits for a change");
+        let right = json!({"spec": {"contributes": [port(1050, "tcp-1050")]}});
+        edit(&stage, "Share", "share-50", "someone", &right).await;
+        until_reconciled(&stage, "Share", names(101)).await;
+        assert_eq!(ports(&stage).len(), 102);
+        stage.stop().await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_target_that_is_missing_is_not_made_and_is_contributed_to_whenever_it_is_there() {
+        let stage = stage().await;
+        stage.create(&share("one", &[entry("a", "1")])).await;
+        until_told(
+            &stage,
+            "Share",
+            "one",
+            &["TargetNotFound: ConfigMap default/target does not exist", "create it"],
+        )
+        .await;
+        assert_eq!(stage.find("ConfigMap", "target"), None);
+        stage.create(&config_map(&json!({"mine": "1"}))).await;
+        until_data(&stage, &json!({"mine": "1", "a": "1"})).await;
+        until_reconciled(&stage, "Share", ["one".to_owned()]).await;
+        for _ in 0..2 {
+            delete(&stage, "ConfigMap", "target").await;
+            until_told(&stage, "Share", "one", &["does not exist"]).await;
+            stage.create(&config_map(&json!({"mine": "2"}))).await;
+            until_data(&stage, &json!({"mine": "2", "a": "1"})).await;
+            until_reconciled(&stage, "Share", ["one".to_owned()]).await;
+        }
+        stage.stop().await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_older_of_two_holds_the_field_and_the_other_takes_over_when_it_goes() {
+        let stage = stage().await;
+        stage.create(&config_map(&json!({}))).await;
+        stage
+            .create(&share("a-first", &[entry("k", "first"), port(1, "p")]))
+            .await;
+        until_data(&stage, &json!({"k": "first"})).await;
+        tokio::time::sleep(std::time::Duration::from_secs(2)).await;
+        stage.create(&share("b-second", &[entry("k", "second")])).await;
+        until_told(
+            &stage,
+            "Share",
+            "b-second",
+            &[".data.k of ConfigMap default/target is held by Share default/a-first"],
+        )
+        .await;
+        until_data(&stage, &json!({"k": "first"})).await;
+        let begun = stage.mark();
+        delete(&stage, "Share", "a-first").await;
+        until_data(&stage, &json!({"k": "second"})).await;
+        until_reconciled(&stage, "Share", ["b-second".to_owned()]).await;
+        assert_eq!(writes(&stage, begun).len(), 1, "it is handed over in one write");
+        stage.stop().await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_entry_that_somebody_edited_is_theirs_until_they_let_go() {
+        let stage = stage().await;
+        stage.create(&config_map(&json!({}))).await;
+        for (name, key) in [("one", "a"), ("two", "b")] {
+            stage.create(&share(name, &[entry(key, "ours")])).await;
+        }
+        until_data(&stage, &json!({"a": "ours", "b": "ours"})).await;
+        edit(
+            &stage,
+            "ConfigMap",
+            "target",
+            "somebody",
+            &json!({"data": {"a": "theirs"}}),
+        )
+        .await;
+        until_told(
+            &stage,
+            "Share",
+            "one",
+            &["FieldConflict: .data.a of ConfigMap default/target is held by \"somebody\""],
+        )
+        .await;
+        until_data(&stage, &json!({"a": "theirs", "b": "ours"})).await;
+        assert!(stage.is_reconciled("Share", "two"));
+        let calm = stage.mark();
+        stage.minute().await;
+        stage.host.handle().unwrap().resync();
+        stage.host.settled().await.unwrap();
+        assert_eq!(stage.host_writes_since(calm), [], "nobody fights");
+        edit(&stage, "ConfigMap", "target", "somebody", &json!({"data": {"a": null}})).await;
+        until_data(&stage, &json!({"a": "ours", "b": "ours"})).await;
+        until_reconciled(&stage, "Share", ["one".to_owned()]).await;
+        edit(
+            &stage,
+            "ConfigMap",
+            "target",
+            "somebody",
+            &json!({"data": {"b": null, "c": "new"}}),
+        )
+        .await;
+        until_data(&stage, &json!({"a": "ours", "b": "ours", "c": "new"})).await;
+        stage.stop().await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn two_plugins_that_want_one_field_do_not_fight() {
+        let mut stage = Stage::empty(unhurried());
+        let first = stage.host.spec("sharer").unwrap();
+        let second = PluginSpec {
+            name: Some("lender".to_owned()),
+            ..stage.configured("sharer", json!({"kind": "Loan"}))
+        };
+        stage.start(vec![first, second]).await;
+        stage.host.settled().await.unwrap();
+        stage.create(&config_map(&json!({}))).await;
+        stage.create(&share("one", &[entry("k", "share")])).await;
+        until_data(&stage, &json!({"k": "share"})).await;
+        stage.create(&of_kind("Loan", "two", &[entry("k", "loan")])).await;
+        until_told(
+            &stage,
+            "Loan",
+            "two",
+            &[".data.k of ConfigMap default/target is held by \"pilothouse/sharer\""],
+        )
+        .await;
+        let calm = stage.mark();
+        stage.minute().await;
+        assert_eq!(stage.host_writes_since(calm), []);
+        assert!(stage.is_reconciled("Share", "one"));
+        delete(&stage, "Share", "one").await;
+        until_data(&stage, &json!({"k": "loan"})).await;
+        until_reconciled(&stage, "Loan", ["two".to_owned()]).await;
+        stage.stop().await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_a_primary_had_that_went_while_the_host_was_down_goes_after_all_have_answered() {
+        let mut stage = stage().await;
+        stage.create(&config_map(&json!({"mine": "1"}))).await;
+        stage.create(&service(&json!([{"name": "mine", "port": 22}]))).await;
+        for (name, key) in [("goes", "a"), ("stays", "b"), ("fails", "c")] {
+            stage.create(&share(name, &[entry(key, name)])).await;
+        }
+        stage.create(&share("alone", &[port(80, "alone")])).await;
+        until_data(&stage, &json!({"mine": "1", "a": "goes", "b": "stays", "c": "fails"})).await;
+        until_reconciled(&stage, "Share", ["alone".to_owned()]).await;
+        stage.host.stop().await.unwrap();
+        delete(&stage, "Share", "goes").await;
+        delete(&stage, "Share", "alone").await;
+        edit(
+            &stage,
+            "Share",
+            "fails",
+            "someone",
+            &json!({"spec": {"fails": "just now"}}),
+        )
+        .await;
+        let begun = stage.mark();
+        let spec = stage.host.spec("sharer").unwrap();
+        stage.start(vec![spec]).await;
+        until_told(&stage, "Share", "fails", &["just now"]).await;
+        stage.create(&share("new", &[entry("d", "new")])).await;
+        until_data(
+            &stage,
+            &json!({"mine": "1", "a": "goes", "b": "stays", "c": "fails", "d": "new"}),
+        )
+        .await;
+        assert_eq!(ports(&stage), [22, 80], "nothing goes before everybody has answered");
+        let waited_for = stage.host.handle().unwrap().waited_for("sharer");
+        assert_eq!(waited_for, [("sharer".to_owned(), "default/fails".to_owned())]);
+
+        edit(&stage, "Share", "fails", "someone", &json!({"spec": {"fails": null}})).await;
+        until_data(&stage, &json!({"mine": "1", "b": "stays", "c": "fails", "d": "new"})).await;
+        let gone = stage.until(|stage| (ports(stage) == [22]).then_some(())).await;
+        assert!(gone.is_some(), "also where nobody is left who contributes");
+        assert_eq!(
+            writes(&stage, begun).len(),
+            3,
+            "one for what is new, and one for each object that something left"
+        );
+        stage.stop().await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_primary_that_fails_keeps_what_it_has() {
+        let stage = stage().await;
+        stage.create(&config_map(&json!({}))).await;
+        stage.create(&share("one", &[entry("a", "1")])).await;
+        stage.create(&share("two", &[entry("b", "1")])).await;
+        until_data(&stage, &json!({"a": "1", "b": "1"})).await;
+        let failing = json!({"spec": {"fails": "no luck", "contributes": []}});
+        edit(&stage, "Share", "one", "someone", &failing).await;
+        until_told(&stage, "Share", "one", &["no luck"]).await;
+        edit(
+            &stage,
+            "Share",
+            "two",
+            "someone",
+            &json!({"spec": {"contributes": [entry("c", "1")]}}),
+        )
+        .await;
+        until_data(&stage, &json!({"a": "1", "c": "1"})).await;
+        stage.stop().await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_leaves_the_filter_or_is_being_deleted_has_nothing_any_more() {
+        let mut stage = stage().await;
+        stage.create(&config_map(&json!({}))).await;
+        for (name, key) in [("off", "a"), ("held", "b"), ("later", "c"), ("stays", "d")] {
+            stage.create(&share(name, &[entry(key, "1")])).await;
+        }
+        until_data(&stage, &json!({"a": "1", "b": "1", "c": "1", "d": "1"})).await;
+        edit(
+            &stage,
+            "Share",
+            "held",
+            "someone",
+            &json!({"metadata": {"finalizers": ["test.dev/held"]}}),
+        )
+        .await;
+        edit(
+            &stage,
+            "Share",
+            "off",
+            "someone",
+            &json!({"metadata": {"labels": {"off": "yes"}}}),
+        )
+        .await;
+        until_data(&stage, &json!({"b": "1", "c": "1", "d": "1"})).await;
+        delete(&stage, "Share", "held").await;
+        until_data(&stage, &json!({"c": "1", "d": "1"})).await;
+        stage.host.settled().await.unwrap();
+        stage.host.stop().await.unwrap();
+        edit(
+            &stage,
+            "Share",
+            "later",
+            "someone",
+            &json!({"metadata": {"labels": {"off": "yes"}}}),
+        )
+        .await;
+        let spec = stage.host.spec("sharer").unwrap();
+        stage.start(vec![spec]).await;
+        until_data(&stage, &json!({"d": "1"})).await;
+        edit(
+            &stage,
+            "Share",
+            "held",
+            "someone",
+            &json!({"metadata": {"finalizers": null}}),
+        )
+        .await;
+        stage.stop().await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_part_of_an_atomic_list_is_refused_and_takes_nothing_away() {
+        let stage = stage().await;
+        stage.create(&config_map(&json!({}))).await;
+        stage.create(&service(&json!([{"name": "mine", "port": 22}]))).await;
+        stage.create(&share("one", &[entry("a", "1")])).await;
+        until_data(&stage, &json!({"a": "1"})).await;
+        let atomic = json!({
+            "apiVersion": "v1", "kind": "Service", "metadata": {"name": "target"}, "spec": {"externalIPs": ["1.2.3.4"]},
+        });
+        let patch = json!({"spec": {"contributes": [atomic]}});
+        edit(&stage, "Share", "one", "someone", &patch).await;
+        let words = [
+            "InvalidAnswer: cannot contribute to Service default/target: .spec.externalIPs is a list that is only held as a whole",
+        ];
+        until_told(&stage, "Share", "one", &words).await;
+        assert_eq!(data(&stage), json!({"a": "1"}), "a failure takes nothing away");
+        stage.stop().await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn lists_of_custom_kinds_have_their_keys_from_the_server() {
+        let stage = stage().await;
+        stage.create(&share("house", &[])).await;
+        edit(
+            &stage,
+            "Share",
+            "house",
+            "owner",
+            &json!({"spec": {"rooms": [{"number": 1, "floor": "top", "guest": "o"}]}}),
+        )
+        .await;
+        let room = |room: Value| {
+            json!({
+                "apiVersion": "sharing.test.dev/v1", "kind": "Share", "metadata": {"name": "house"},
+                "spec": {"rooms": [room]},
+            })
+        };
+        stage
+            .create(&share("one", &[room(json!({"number": 1, "guest": "a"}))]))
+            .await;
+        stage
+            .create(&share(
+                "two",
+                &[room(json!({"number": 2, "floor": "top", "guest": "b"}))],
+            ))
+            .await;
+        until_reconciled(&stage, "Share", ["one".to_owned(), "two".to_owned()]).await;
+        let guests = |stage: &Stage| {
+            let house = stage.find("Share", "house").unwrap();
+            let rooms = house["spec"]["rooms"].as_array().unwrap().clone();
+            let mut guests: Vec<_> = rooms
+                .iter()
+                .map(|room| room["guest"].as_str().unwrap_or("-").to_owned())
+                .collect();
+            guests.sort_unstable();
+            guests.concat()
+        };
+        assert_eq!(guests(&stage), "abo");
+        delete(&stage, "Share", "one").await;
+        assert!(
+            stage
+                .until(|stage| (guests(stage) == "bo").then_some(()))
+                .await
+                .is_some()
+        );
+        let Cluster::Simulated(_) = &stage.cluster else {
+            unreachable!("a stage is simulated")
+        };
+        stage.stop().await;
+    }
+}
