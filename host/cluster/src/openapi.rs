@@ -1,14 +1,13 @@
-//! Owns the server's OpenAPI v3: how the values of a kind are merged, asked once per kind and kept.
+//! Owns the server's OpenAPI v3: how the values of a kind are merged, asked once and kept.
 
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use http::Request;
 use kube::Client;
 use kube::client::Body;
 use pilothouse_core::Kind;
 use pilothouse_core::types::{Types, TypesError};
-use tokio::sync::Mutex;
 
 use crate::error::RequestError;
 use crate::write::send;
@@ -16,8 +15,9 @@ use crate::write::send;
 /// The types of the kinds that were asked for.
 pub struct Schemas {
     client: Client,
-    /// Locked over the request, so that many who need a kind at once make one.
     known: Mutex<HashMap<Kind, Arc<Types>>>,
+    /// Held over a request, so that many who need a kind at once make one.
+    asking: tokio::sync::Mutex<()>,
 }
 
 /// Why the types of a kind are not known.
@@ -37,15 +37,54 @@ impl Schemas {
         Self {
             client,
             known: Mutex::default(),
+            asking: tokio::sync::Mutex::default(),
         }
     }
 
-    /// The types of a kind. One request for the document of its group and version, the first time.
-    pub async fn types(&self, kind: &Kind) -> Result<Arc<Types>, SchemaError> {
-        let mut known = self.known.lock().await;
-        if let Some(types) = known.get(kind) {
-            return Ok(types.clone());
+    /// The types of these kinds. What is not known is asked, with one request for each group and version.
+    pub async fn types<'a>(
+        &self,
+        kinds: impl IntoIterator<Item = &'a Kind>,
+    ) -> Result<HashMap<&'a Kind, Arc<Types>>, SchemaError> {
+        let kinds: Vec<&Kind> = kinds.into_iter().collect();
+        if let Some(types) = self.known(&kinds) {
+            return Ok(types);
         }
+        let _asking = self.asking.lock().await;
+        let mut documents: HashMap<String, String> = HashMap::new();
+        for kind in &kinds {
+            if self.known(&[kind]).is_some() {
+                continue;
+            }
+            let version = kind.api_version();
+            if !documents.contains_key(&version) {
+                let document = self.document(kind).await?;
+                documents.insert(version.clone(), document);
+            }
+            let types = Types::parse(&documents[&version], kind)?;
+            self.lock().insert((*kind).clone(), Arc::new(types));
+        }
+        Ok(self.known(&kinds).unwrap_or_default())
+    }
+
+    /// A kind may be another than it was: its types are asked again when they are needed.
+    pub fn forget(&self, kind: &Kind) {
+        self.lock().remove(kind);
+    }
+
+    fn known<'a>(&self, kinds: &[&'a Kind]) -> Option<HashMap<&'a Kind, Arc<Types>>> {
+        let known = self.lock();
+        kinds
+            .iter()
+            .map(|kind| Some((*kind, known.get(kind)?.clone())))
+            .collect()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<Kind, Arc<Types>>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn document(&self, kind: &Kind) -> Result<String, RequestError> {
         let root = if kind.group.is_empty() { "api" } else { "apis" };
         let request = Request::builder()
             .uri(format!("/openapi/v3/{root}/{}", kind.api_version()))
@@ -53,13 +92,6 @@ impl Schemas {
             .body(Body::empty())
             .map_err(|error| RequestError::Garbled(error.to_string()))?;
         let (_, document) = send(&self.client, request).await?;
-        let types = Arc::new(Types::parse(&document, kind)?);
-        known.insert(kind.clone(), types.clone());
-        Ok(types)
-    }
-
-    /// A kind's types have turned out to be others than they were: they are asked again when they are needed.
-    pub async fn forget(&self, kind: &Kind) {
-        self.known.lock().await.remove(kind);
+        Ok(document)
     }
 }

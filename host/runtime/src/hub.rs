@@ -211,6 +211,7 @@ impl Hub {
     /// The cluster serves a kind, in this way from now on.
     pub fn kind_is_served(&self, served: &Served) {
         self.served.set(&served.kind, Some(served.clone()));
+        self.schemas.forget(&served.kind);
         let waiting = self.waiting.lock().remove(&served.kind).unwrap_or_default();
         for plugin in waiting {
             tracing::info!(plugin = &*plugin, kind = %served.kind, "what was missing is there");

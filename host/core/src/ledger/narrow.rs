@@ -53,6 +53,11 @@ impl<K: Clone + Ord> Narrowing<K> {
         }
     }
 
+    /// The claims that have passed.
+    pub fn into_passed(self) -> BTreeSet<K> {
+        self.passed
+    }
+
     /// Leaves out a claim of which it is known without a search.
     pub fn leave_out(&mut self, claim: &K) {
         self.passed.remove(claim);

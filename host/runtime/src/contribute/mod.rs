@@ -106,21 +106,29 @@ pub async fn contribute(
 
 /// The fields that are wanted of each object.
 async fn take_all_apart(hub: &Hub, lane: &Lane, desired: Vec<DesiredObject>) -> Result<BTreeMap<Key, Leaves>, Failure> {
+    let types = hub.schemas.types(desired.iter().map(|object| &object.kind)).await;
+    let types = types.map_err(|error| {
+        let problem = format!("cannot contribute anything before the lists of the kinds are known: {error}");
+        Failure::cluster(reason::UNAVAILABLE, problem)
+    })?;
     let mut wanted = BTreeMap::new();
-    for object in desired {
-        let title = object.title();
-        let served = lane.served(&object.kind).expect("validate let only served kinds pass");
-        let types = hub.schemas.types(&object.kind).await.map_err(|error| {
-            let problem = format!("cannot contribute to {title}: its kind's lists are not known: {error}");
-            Failure::cluster(reason::UNAVAILABLE, problem)
-        })?;
-        let leaves = take_apart(&object.body, &types).map_err(|error| {
-            let problem = format!("cannot contribute to {title}: {error}; mend the plugin");
+    for object in &desired {
+        let served = lane.served(&object.kind).ok_or_else(|| not_served(&object.title()))?;
+        let leaves = types.get(&object.kind).map(|types| take_apart(&object.body, types));
+        let leaves = leaves.ok_or_else(|| not_served(&object.title()))?.map_err(|error| {
+            let problem = format!("cannot contribute to {}: {error}; mend the plugin", object.title());
             Failure::guest(reason::INVALID_ANSWER, problem)
         })?;
-        wanted.insert(Key::new(served.kind.clone(), object.name), leaves);
+        wanted.insert(Key::new(served.kind, object.name.clone()), leaves);
     }
     Ok(wanted)
+}
+
+/// The kind has gone since the answer was checked.
+fn not_served(title: &str) -> Failure {
+    let problem =
+        format!("cannot contribute to {title}: the cluster does not serve its kind any more; it is tried again");
+    Failure::cluster(reason::NOT_SYNCED, problem)
 }
 
 /// How many wait, and whose turn it is to go on.

@@ -73,7 +73,7 @@ impl Look {
         let live = books::best_known(store, id, target);
         let lane = books::lane_for(lanes, &id.0, &id.1.kind)?.clone();
         let served = lane.served(&id.1.kind)?.clone();
-        let standing = live.as_ref().map(|live| standing(live));
+        let mut now = None;
         let mut look = Self {
             title: id.1.to_string(),
             key: id.1.clone(),
@@ -89,8 +89,8 @@ impl Look {
         for (reader, wanted) in &target.claims {
             look.claims.insert(reader.clone(), wanted.claim.clone());
             look.titles.insert(reader.clone(), wanted.title.clone());
-            if let Some((failure, against)) = &wanted.refused
-                && Some(*against) == standing
+            if let (Some((failure, against)), Some(live)) = (&wanted.refused, &look.live)
+                && *against == *now.get_or_insert_with(|| standing(live))
             {
                 look.refused.insert(reader.clone(), failure.clone());
             }
@@ -154,7 +154,7 @@ pub async fn settle(look: Look) -> Settled {
     let mut work = Work {
         newest: None,
         wrote: false,
-        keep_all: false,
+        stays: false,
         held: Leaves::new(),
         look,
     };
@@ -198,7 +198,7 @@ struct Work {
     newest: Option<Arc<Stored>>,
     wrote: bool,
     /// The server does not let what is held be given up.
-    keep_all: bool,
+    stays: bool,
     held: Leaves,
 }
 
@@ -232,30 +232,50 @@ impl Work {
                     Blame::Claim(reader) => {
                         self.look.refused.insert(reader, *failure);
                     }
-                    Blame::Nobody if self.keep_all => break,
-                    Blame::Nobody => {
-                        tracing::warn!(
-                            lane = self.look.lane.title(),
-                            object = self.look.title,
-                            problem = words,
-                            "what is claimed no more cannot be taken away; it stays until the object changes"
-                        );
-                        self.keep_all = true;
-                        self.look.refused.clear();
-                        return Pass::Again;
-                    }
+                    Blame::Nobody => return self.keep_all(&words),
                 },
                 Sent::Outdated => return Pass::Outdated,
                 Sent::Trouble(failure, wait) => return Pass::Trouble(failure, wait),
             }
         }
-        let lost = !unite(self.usable()).lost.is_empty()
-            || candidates.len() + self.look.refused.len() < self.look.claims.len();
-        if lost && self.look.refused.len() > refused_before {
+        if self.look.refused.len() == refused_before {
+            return Pass::Done;
+        }
+        // What goes was tried only together with claims that were refused: now by itself.
+        match self.attempt(&candidates, &narrowing.into_passed()).await {
+            Sent::Held => {}
+            Sent::Conflict(theirs) => {
+                self.look.refused.extend(theirs);
+                return Pass::Again;
+            }
+            Sent::Refused(words, _) => return self.keep_all(&words),
+            Sent::Outdated => return Pass::Outdated,
+            Sent::Trouble(failure, wait) => return Pass::Trouble(failure, wait),
+        }
+        // A claim that is refused stands in nobody's way.
+        if self.candidates().keys().any(|reader| !candidates.contains_key(reader)) {
             Pass::Again
         } else {
             Pass::Done
         }
+    }
+
+    /// The server does not let what is claimed no more be taken away: then all that is held stays, and each claim has
+    /// another chance beside it.
+    fn keep_all(&mut self, words: &str) -> Pass {
+        let (lane, object) = (self.look.lane.title(), &self.look.title);
+        if self.stays {
+            return Pass::Done;
+        }
+        tracing::warn!(
+            lane,
+            object,
+            problem = words,
+            "what is claimed no more cannot be taken away; it stays until the object changes"
+        );
+        self.stays = true;
+        self.look.refused.clear();
+        Pass::Again
     }
 
     /// The claims that the server is not known to refuse.
@@ -289,7 +309,7 @@ impl Work {
         let mut desired = unite(candidates.iter().filter(|(reader, _)| tried.contains(*reader))).leaves;
         let has = |reader: &Reader, path: &Path| self.look.claims[reader].leaves.contains_key(path);
         let is_kept = |path: &Path| {
-            self.keep_all
+            self.stays
                 || candidates
                     .keys()
                     .chain(self.look.refused.keys())

@@ -2,11 +2,14 @@
 //! takes. The primaries are Shares, which contribute what they say as it is.
 
 mod simulated {
+    use std::time::Duration;
+
     use kube::Api;
     use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams};
     use kube::core::{ApiResource, GroupVersionKind};
     use pilothouse_runtime::PluginSpec;
-    use pilothouse_testkit::cluster::{Cluster, Mark};
+    use pilothouse_simulator::{Fault, Rule};
+    use pilothouse_testkit::cluster::Mark;
     use pilothouse_testkit::host::SteeredHost as _;
     use pilothouse_testkit::requests::Request;
     use serde_json::{Value, json};
@@ -58,10 +61,7 @@ mod simulated {
             "Share" | "Loan" => ("sharing.test.dev", "v1"),
             _ => ("", "v1"),
         };
-        let mut resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind));
-        if kind == "ConfigMap" {
-            resource.plural = "configmaps".to_owned();
-        }
+        let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind));
         Api::namespaced_with(stage.cluster.client().await.unwrap(), "default", &resource)
     }
 
@@ -252,7 +252,7 @@ mod simulated {
             .create(&share("a-first", &[entry("k", "first"), port(1, "p")]))
             .await;
         until_data(&stage, &json!({"k": "first"})).await;
-        tokio::time::sleep(std::time::Duration::from_secs(2)).await;
+        tokio::time::sleep(Duration::from_secs(2)).await;
         stage.create(&share("b-second", &[entry("k", "second")])).await;
         until_told(
             &stage,
@@ -533,9 +533,198 @@ mod simulated {
                 .await
                 .is_some()
         );
-        let Cluster::Simulated(_) = &stage.cluster else {
-            unreachable!("a stage is simulated")
-        };
+        stage.stop().await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_refused_stands_in_nobodys_way() {
+        let stage = stage().await;
+        stage.create(&service(&json!([{"name": "mine", "port": 22}]))).await;
+        stage.create(&share("goes", &[port(1, "one")])).await;
+        until_reconciled(&stage, "Share", ["goes".to_owned()]).await;
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        // Older than its rival, but of no use: its name is none.
+        stage.create(&share("older", &[port(80, "Not_A_Name!")])).await;
+        until_told(&stage, "Share", "older", &["Refused: "]).await;
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        stage.create(&share("younger", &[port(80, "good")])).await;
+        until_reconciled(&stage, "Share", ["younger".to_owned()]).await;
+        // What goes together with what is refused goes nevertheless.
+        let bad = json!({"spec": {"contributes": [port(80, "Also_No_Name!")]}});
+        edit(&stage, "Share", "older", "someone", &bad).await;
+        delete(&stage, "Share", "goes").await;
+        let gone = stage.until(|stage| (ports(stage) == [22, 80]).then_some(())).await;
+        assert!(gone.is_some(), "{:?}", ports(&stage));
+        until_told(&stage, "Share", "older", &["Also_No_Name!"]).await;
+        stage.stop().await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_cannot_be_taken_away_does_not_keep_others_from_what_they_want() {
+        let stage = stage().await;
+        stage.create(&service(&json!([{"name": "mine", "port": 22}]))).await;
+        for (name, number) in [("goes", 80), ("stays", 81)] {
+            stage.create(&share(name, &[port(number, name)])).await;
+        }
+        until_reconciled(&stage, "Share", ["goes".to_owned(), "stays".to_owned()]).await;
+        // A Service of this type must have one port at least, and from now on these are the only ones.
+        edit(
+            &stage,
+            "Service",
+            "target",
+            "somebody",
+            &json!({"spec": {"ports": [
+            {"name": "goes", "port": 80, "protocol": "TCP"}, {"name": "stays", "port": 81, "protocol": "TCP"}]}}),
+        )
+        .await;
+        delete(&stage, "Share", "stays").await;
+        let one = stage.until(|stage| (ports(stage) == [80]).then_some(())).await;
+        assert!(one.is_some(), "{:?}", ports(&stage));
+        delete(&stage, "Share", "goes").await;
+        let said = stage.until(|stage| stage.lines(&["cannot be taken away"]).pop()).await;
+        assert!(said.is_some());
+        let calm = stage.mark();
+        stage.minute().await;
+        assert_eq!(stage.host_writes_since(calm), [], "it waits for a change");
+        stage.create(&share("new", &[port(82, "new")])).await;
+        until_reconciled(&stage, "Share", ["new".to_owned()]).await;
+        let swapped = stage.until(|stage| (ports(stage) == [82]).then_some(())).await;
+        assert!(
+            swapped.is_some(),
+            "now that there is another, the first one goes: {:?}",
+            ports(&stage)
+        );
+        stage.stop().await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn whatever_goes_wrong_with_a_write_it_is_made_and_nothing_more() {
+        let faults: [(&str, Fault, u32); 6] = [
+            ("a lost response", Fault::LoseResponse, 1),
+            ("no connection", Fault::Refuse, 5),
+            ("a conflict", status(409), 3),
+            ("too many requests", status(429), 4),
+            ("an error of the server", status(500), 10),
+            ("unavailable", status(503), 3),
+        ];
+        for (what, fault, times) in faults {
+            let stage = stage().await;
+            stage.create(&config_map(&json!({"mine": "1"}))).await;
+            stage.create(&share("first", &[entry("a", "1")])).await;
+            until_data(&stage, &json!({"mine": "1", "a": "1"})).await;
+            let rule = Rule::new(fault).writes().resource("configmaps").times(times);
+            stage
+                .simulator()
+                .faults()
+                .add(rule.when(|asked| asked.name.as_deref() == Some("target")));
+            stage.create(&share("second", &[entry("b", "1")])).await;
+            until_data(&stage, &json!({"mine": "1", "a": "1", "b": "1"})).await;
+            until_reconciled(&stage, "Share", ["first".to_owned(), "second".to_owned()]).await;
+            stage.host.settled().await.unwrap();
+            let calm = stage.mark();
+            stage.minute().await;
+            assert_eq!(stage.host_writes_since(calm), [], "{what}: it has come to rest");
+            stage.stop().await;
+        }
+    }
+
+    fn status(code: u16) -> Fault {
+        Fault::Status {
+            code,
+            retry_after: None,
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_target_that_others_write_to_all_the_time_gets_what_is_contributed() {
+        let stage = stage().await;
+        stage.create(&config_map(&json!({}))).await;
+        for round in 0..20 {
+            let name = format!("share-{round}");
+            stage.create(&share(&name, &[entry(&name, "1")])).await;
+            for write in 0..5 {
+                let data = json!({"data": {"busy": format!("{round}-{write}")}});
+                edit(&stage, "ConfigMap", "target", "somebody", &data).await;
+                tokio::task::yield_now().await;
+            }
+        }
+        until_reconciled(&stage, "Share", names(20)).await;
+        assert_eq!(data(&stage).as_object().unwrap().len(), 21);
+        stage.stop().await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_takes_an_entry_away_again_and_again_is_not_answered_at_once_for_ever() {
+        let stage = stage().await;
+        stage.create(&config_map(&json!({}))).await;
+        stage.create(&share("one", &[entry("a", "1")])).await;
+        until_data(&stage, &json!({"a": "1"})).await;
+        let begun = stage.mark();
+        let end = tokio::time::Instant::now() + Duration::from_mins(5);
+        while tokio::time::Instant::now() < end {
+            if data(&stage)["a"] == "1" {
+                edit(&stage, "ConfigMap", "target", "somebody", &json!({"data": {"a": null}})).await;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        let fought = writes(&stage, begun).len();
+        assert!(fought < 40, "{fought} writes in five minutes");
+        until_data(&stage, &json!({"a": "1"})).await;
+        stage.stop().await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_start_that_finds_everything_as_it_was_asks_for_lists_and_types_and_nothing_else() {
+        let mut stage = stage().await;
+        stage.create(&config_map(&json!({"mine": "1"}))).await;
+        stage.create(&service(&json!([{"name": "mine", "port": 22}]))).await;
+        for (number, name) in (1000_u64..).zip(names(20)) {
+            let itself = json!({
+                "apiVersion": "sharing.test.dev/v1", "kind": "Share",
+                "metadata": {"name": name, "labels": {"given": "yes"}},
+            });
+            let contributes = [entry(&name, "1"), port(number, &format!("tcp-{number}")), itself];
+            stage.create(&share(&name, &contributes)).await;
+        }
+        until_reconciled(&stage, "Share", names(20)).await;
+        stage.host.settled().await.unwrap();
+        stage.host.stop().await.unwrap();
+        let begun = stage.mark();
+        let spec = stage.host.spec("sharer").unwrap();
+        stage.start(vec![spec]).await;
+        stage.host.settled().await.unwrap();
+        assert_eq!(stage.host_writes_since(begun), []);
+        let requests = stage.cluster.requests_since(begun).unwrap();
+        let gets = requests
+            .iter()
+            .filter(|request| request.verb == "get" && request.name == "target");
+        assert_eq!(gets.count(), 0);
+        let resync = stage.mark();
+        stage.host.handle().unwrap().resync();
+        stage.host.settled().await.unwrap();
+        let asked = stage.cluster.requests_since(resync).unwrap();
+        assert_eq!(asked, [], "a resync asks nothing");
+        stage.stop().await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_the_plugin_owns_is_not_contributed_to() {
+        let stage = stage().await;
+        let owner = json!({
+            "apiVersion": "sharing.test.dev/v1", "kind": "Share", "metadata": {"name": "owner", "namespace": "default"},
+            "spec": {"owns": [entry("own", "1")]},
+        });
+        stage.create(&owner).await;
+        until_data(&stage, &json!({"own": "1"})).await;
+        stage.create(&share("one", &[entry("a", "1")])).await;
+        until_told(
+            &stage,
+            "Share",
+            "one",
+            &["ConfigMap default/target is owned by the plugin that contributes to it"],
+        )
+        .await;
+        assert_eq!(data(&stage), json!({"own": "1"}));
         stage.stop().await;
     }
 }

@@ -8,6 +8,7 @@ use kube::{Api, Client};
 use pilothouse_core::Limits;
 use pilothouse_end_to_end::host::RuntimeHost;
 use pilothouse_runtime::{HostOptions, PluginSpec};
+use pilothouse_simulator::Simulator;
 use pilothouse_testkit::cluster::{Cluster, Mark};
 use pilothouse_testkit::host::SteeredHost as _;
 use pilothouse_testkit::requests::Request;
@@ -74,12 +75,17 @@ impl Stage {
             .unwrap();
     }
 
-    /// Every object of the cluster that is of this kind.
-    pub fn all(&self, kind: &str) -> Vec<Value> {
+    /// The API server.
+    pub fn simulator(&self) -> &Simulator {
         let Cluster::Simulated(simulated) = &self.cluster else {
             unreachable!("a stage is simulated")
         };
-        let mut objects = simulated.simulator().objects();
+        simulated.simulator()
+    }
+
+    /// Every object of the cluster that is of this kind.
+    pub fn all(&self, kind: &str) -> Vec<Value> {
+        let mut objects = self.simulator().objects();
         objects.retain(|object| object["kind"] == kind);
         objects
     }
