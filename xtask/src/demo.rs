@@ -13,7 +13,7 @@ use serde::Deserialize;
 use crate::{cargo, plugins, root};
 
 /// The plugins that are shown.
-const PLUGINS: [&str; 2] = ["app-service", "service-ingress"];
+const PLUGINS: [&str; 4] = ["app-service", "service-ingress", "stream-ingress", "ecs-binding"];
 
 /// What is applied: a file for each plugin, from the workspace's root.
 const SAMPLES: &str = "deploy/samples";

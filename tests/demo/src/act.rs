@@ -38,6 +38,15 @@ pub enum Step {
         /// What is changed.
         body: Value,
     },
+    /// Makes an object.
+    Create {
+        /// As it is told.
+        text: String,
+        /// Its kind.
+        kind: Kind,
+        /// The whole of it.
+        body: Value,
+    },
     /// Deletes an object.
     Delete {
         /// As it is told.

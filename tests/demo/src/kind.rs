@@ -16,11 +16,28 @@ pub enum Kind {
     Service,
     /// A child.
     Ingress,
+    /// What users of stream-ingress write.
+    StreamIngress,
+    /// Shared by StreamIngresses.
+    ConfigMap,
+    /// What users of ecs-binding write.
+    EcsBinding,
+    /// What an EcsBinding is about.
+    Node,
+    /// What others live in.
+    Namespace,
 }
 
 impl Kind {
     /// What can be watched from the start: the others are served once the host has installed their CRDs.
-    pub const EARLY: [Self; 4] = [Self::Definition, Self::Deployment, Self::Service, Self::Ingress];
+    pub const EARLY: [Self; 6] = [
+        Self::Definition,
+        Self::Deployment,
+        Self::Service,
+        Self::Ingress,
+        Self::ConfigMap,
+        Self::Node,
+    ];
 
     /// What a resource may own.
     pub const CHILDREN: [Self; 3] = [Self::Deployment, Self::Service, Self::Ingress];
@@ -41,7 +58,7 @@ impl Kind {
 
     /// Whether its objects live in namespaces.
     pub fn is_namespaced(self) -> bool {
-        self != Self::Definition
+        !matches!(self, Self::Definition | Self::EcsBinding | Self::Node | Self::Namespace)
     }
 
     /// Group, version, kind and plural.
@@ -57,6 +74,16 @@ impl Kind {
             Self::Deployment => ("apps", "v1", "Deployment", "deployments"),
             Self::Service => ("", "v1", "Service", "services"),
             Self::Ingress => ("networking.k8s.io", "v1", "Ingress", "ingresses"),
+            Self::StreamIngress => (
+                "nginx-stream.jeffthecoder.xyz",
+                "v1beta1",
+                "StreamIngress",
+                "streamingresses",
+            ),
+            Self::ConfigMap => ("", "v1", "ConfigMap", "configmaps"),
+            Self::EcsBinding => ("hopegi.com", "v1", "EcsBinding", "ecsbinding"),
+            Self::Node => ("", "v1", "Node", "nodes"),
+            Self::Namespace => ("", "v1", "Namespace", "namespaces"),
         }
     }
 }
@@ -109,15 +136,51 @@ pub fn state(kind: Kind, object: &Value) -> String {
             let rule = &spec["rules"][0];
             let path = &rule["http"]["paths"][0];
             let backend = &path["backend"]["service"];
-            let text = |value: &Value| value.as_str().unwrap_or("?").to_owned();
             format!(
                 "{}{} -> {}:{}",
-                text(&rule["host"]),
-                text(&path["path"]),
-                text(&backend["name"]),
+                word(&rule["host"]),
+                word(&path["path"]),
+                word(&backend["name"]),
                 number(&backend["port"]["number"])
             )
         }
+        Kind::StreamIngress => {
+            let upstream = &spec["upstream"];
+            format!(
+                "{} {} -> {}:{}{}",
+                word(&spec["protocol"]),
+                number(&spec["listen"]),
+                word(&upstream["service"]),
+                number(&upstream["port"]),
+                because(object, "Accepted")
+            )
+        }
+        Kind::ConfigMap => {
+            let entries = object["data"].as_object();
+            let entries = entries.into_iter().flatten();
+            let entries: Vec<_> = entries.map(|(key, value)| format!("{key}={}", word(value))).collect();
+            entries.join(" ")
+        }
+        Kind::EcsBinding => format!(
+            "{} has {}{}",
+            word(&spec["nodename"]),
+            word(&spec["innerip"]),
+            because(object, "Bound")
+        ),
+        Kind::Node => {
+            let addresses = status["addresses"].as_array();
+            let addresses: Vec<_> = addresses
+                .into_iter()
+                .flatten()
+                .map(|address| word(&address["address"]))
+                .collect();
+            if addresses.is_empty() {
+                "no addresses".to_owned()
+            } else {
+                addresses.join(" ")
+            }
+        }
+        Kind::Namespace => word(&status["phase"]).to_owned(),
     };
     if object["metadata"]["deletionTimestamp"].is_null() {
         state
@@ -128,12 +191,35 @@ pub fn state(kind: Kind, object: &Value) -> String {
 
 /// The status of one of an object's conditions.
 pub fn condition<'object>(object: &'object Value, name: &str) -> Option<&'object str> {
+    of_condition(object, name, "status")
+}
+
+/// Why one of an object's conditions is as it is, in one word.
+pub fn reason<'object>(object: &'object Value, name: &str) -> Option<&'object str> {
+    of_condition(object, name, "reason")
+}
+
+fn of_condition<'object>(object: &'object Value, name: &str, field: &str) -> Option<&'object str> {
     let conditions = object["status"]["conditions"].as_array();
     conditions
         .into_iter()
         .flatten()
-        .find(|condition| condition["type"] == name)?["status"]
+        .find(|condition| condition["type"] == name)?[field]
         .as_str()
+}
+
+/// A condition as the end of a state, with its reason where it does not hold.
+fn because(object: &Value, name: &str) -> String {
+    match (condition(object, name), reason(object, name)) {
+        (None, _) => String::new(),
+        (Some("True"), _) => format!(", {name}=True"),
+        (Some(status), reason) => format!(", {name}={status} {}", reason.unwrap_or("for no reason")),
+    }
+}
+
+/// A text, which should be there.
+fn word(value: &Value) -> &str {
+    value.as_str().unwrap_or("?")
 }
 
 /// Absent counts are zero: the API leaves them out.
@@ -170,5 +256,15 @@ mod tests {
         let ingress = json!({"spec": {"rules": [{"host": "example.com", "http": {"paths": paths}}]}});
         assert_eq!(state(Kind::Ingress, &ingress), "example.com/ -> web:80");
         assert_eq!(state(Kind::Definition, &json!({})), "not established yet");
+        let mut stream = json!({"spec": {"protocol": "TCP", "listen": 1, "upstream": {"service": "db", "port": 2}}});
+        assert_eq!(state(Kind::StreamIngress, &stream), "TCP 1 -> db:2");
+        stream["status"] = json!({"conditions": [{"type": "Accepted", "status": "False", "reason": "PortConflict"}]});
+        assert_eq!(
+            state(Kind::StreamIngress, &stream),
+            "TCP 1 -> db:2, Accepted=False PortConflict"
+        );
+        let map = json!({"data": {"5432": "shop/db:5432", "9": "by/hand:9"}});
+        assert_eq!(state(Kind::ConfigMap, &map), "5432=shop/db:5432 9=by/hand:9");
+        assert_eq!(state(Kind::Node, &json!({})), "no addresses");
     }
 }

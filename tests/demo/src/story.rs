@@ -76,7 +76,8 @@ impl Story {
     /// Makes what has to be there, and watches it before the host is, so that nothing is missed.
     pub async fn begin(&mut self) -> Result<()> {
         for (kind, object) in self.acts.iter().flat_map(|(act, _)| (act.seeds)()) {
-            self.seed(kind, object).await?;
+            let what = format!("make {} {}", kind.name(), key(&object));
+            self.create(kind, object).await.context(what)?;
         }
         self.follow(Kind::EARLY);
         self.until("the watches to begin", |scene| {
@@ -163,6 +164,10 @@ impl Story {
                 };
                 patched.map(drop).context(text)
             }
+            Step::Create { text, kind, body } => {
+                self.deed(&text);
+                self.create(kind, body).await.context(text)
+            }
             Step::Delete { text, object } => {
                 self.deed(&text);
                 let Place { kind, namespace, name } = &object;
@@ -174,13 +179,12 @@ impl Story {
         }
     }
 
-    async fn seed(&self, kind: Kind, object: Value) -> Result<()> {
+    async fn create(&self, kind: Kind, object: Value) -> Result<()> {
         let namespace = object["metadata"]["namespace"].as_str().map(str::to_owned);
-        let what = format!("make {} {}", kind.name(), key(&object));
         let api = watch::api_in(&self.client, kind, namespace.as_deref());
-        let object = serde_json::from_value(object).context("read a seed")?;
-        let made = api.create(&PostParams::default(), &object).await;
-        made.map(drop).context(what)
+        let object = serde_json::from_value(object).context("read it as an object")?;
+        api.create(&PostParams::default(), &object).await?;
+        Ok(())
     }
 
     /// Says what is done now.

@@ -1,11 +1,18 @@
 //! Owns which acts the demo has, and their order. Each file is one plugin's.
 
 mod app_service;
+mod ecs_binding;
 mod service_ingress;
+mod stream_ingress;
 
 use crate::act::Act;
 
 /// All acts, in the order in which they are played.
 pub fn acts() -> Vec<Act> {
-    vec![app_service::act(), service_ingress::act()]
+    vec![
+        app_service::act(),
+        service_ingress::act(),
+        stream_ingress::act(),
+        ecs_binding::act(),
+    ]
 }
