@@ -159,3 +159,36 @@ fn of_nodes_only_the_addresses_are_asked_for() {
     let columns: Vec<_> = columns.unwrap().iter().map(|column| &column["name"]).collect();
     assert_eq!(columns, ["Age", "NodeName", "InnerIp"]);
 }
+
+mod isolated {
+    use pilothouse_core::{Kind, Name, dependencies::Read};
+    use pilothouse_testkit::isolation::Isolated;
+    use serde_json::json;
+
+    /// Where `cargo xtask plugins` leaves the component.
+    const COMPONENT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../target/plugins/ecs-binding.wasm");
+
+    #[test]
+    fn the_component_labels_and_is_bound_by_the_addresses_alone() {
+        let plugin = Isolated::load(COMPONENT).unwrap();
+        let plugin = plugin.with(super::node(&["10.0.0.1"])).unwrap();
+        let reconciled = plugin.reconcile(&super::binding("10.0.0.1")).unwrap();
+        let label = &reconciled.contribution("EcsBinding", "web-1").unwrap()["metadata"]["labels"];
+        assert_eq!(*label, json!({"hopegi.com/cluster": "k8s-cluster"}));
+        assert_eq!(reconciled.condition("Bound").unwrap().reason, "AddressFound");
+        let node = Read::Get(Kind::new("", "v1", "Node").into(), Name::new(None, "node-1"));
+        assert_eq!(reconciled.reads.iter().collect::<Vec<_>>(), [&node]);
+    }
+
+    #[test]
+    fn the_component_refuses_a_configuration_by_its_field() {
+        let refused = Isolated::load(COMPONENT)
+            .unwrap()
+            .configured(json!({"clusterName": ""}));
+        let refused = refused.err().expect("it is refused").to_string();
+        assert!(
+            refused.contains("clusterName: \"\" cannot be a label's value"),
+            "{refused}"
+        );
+    }
+}

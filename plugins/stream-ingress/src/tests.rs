@@ -361,3 +361,55 @@ fn the_manifest_reaches_no_further_than_the_configuration() {
         "streamingresses.nginx-stream.jeffthecoder.xyz"
     );
 }
+
+mod isolated {
+    use pilothouse_testkit::isolation::Isolated;
+    use serde_json::{Value, json};
+
+    /// Where `cargo xtask plugins` leaves the component.
+    const COMPONENT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../target/plugins/stream-ingress.wasm");
+
+    /// The component, with these objects in the cache.
+    fn plugin(objects: impl IntoIterator<Item = Value>) -> Isolated {
+        let plugin = Isolated::load(COMPONENT).unwrap();
+        objects
+            .into_iter()
+            .fold(plugin, |plugin, object| plugin.with(object).unwrap())
+    }
+
+    fn ingress_nginx() -> [Value; 3] {
+        [
+            super::config_map("ingress-nginx", "tcp-services"),
+            super::service("ingress-nginx", "ingress-nginx-controller", &json!([])),
+            super::service("shop", "postgres", &json!([{"port": 5433, "protocol": "TCP"}])),
+        ]
+    }
+
+    #[test]
+    fn the_component_contributes_an_entry_and_a_port() {
+        let reconciled = plugin(ingress_nginx()).reconcile(&super::postgres()).unwrap();
+        let entry = reconciled.contribution("ConfigMap", "tcp-services").unwrap();
+        assert_eq!(entry["data"], json!({"5432": "shop/postgres:5433"}));
+        let port = reconciled.contribution("Service", "ingress-nginx-controller").unwrap();
+        assert_eq!(port["spec"]["ports"][0]["name"], "tcp-5432");
+        assert!(reconciled.titles().is_empty(), "nothing is owned");
+        assert_eq!(reconciled.condition("Accepted").unwrap().reason, "Accepted");
+    }
+
+    #[test]
+    fn the_component_leaves_the_port_to_an_older_one() {
+        let older = super::stream("older", 0, super::postgres()["spec"].clone());
+        let reconciled = plugin(ingress_nginx().into_iter().chain([older]))
+            .reconcile(&super::postgres())
+            .unwrap();
+        assert_eq!(reconciled.condition("Accepted").unwrap().reason, "PortConflict");
+        assert_eq!(reconciled.contribution("ConfigMap", "tcp-services"), None);
+    }
+
+    #[test]
+    fn the_component_refuses_a_configuration_by_its_field() {
+        let refused = plugin([]).configured(json!({"service": "A"}));
+        let refused = refused.err().expect("it is refused").to_string();
+        assert!(refused.contains("service: \"A\" is no name"), "{refused}");
+    }
+}
