@@ -6,9 +6,10 @@ use anyhow::{Context as _, Result, ensure};
 use crate::cargo;
 
 /// The tests that compare a generated file with what the code gives: package, and part of the test's name.
-const GENERATED: [(&str, &str); 6] = [
+const GENERATED: [(&str, &str); 7] = [
     ("app-service", "crd::"),
     ("ecs-binding", "generated::"),
+    ("reverse-proxy", "generated::"),
     ("service-ingress", "generated::"),
     ("stream-ingress", "generated::"),
     ("pilothouse-core", "schema::"),

@@ -1,7 +1,8 @@
 //! Owns running the tests in parts and adding up what they say. Leaves each test to its crate.
 //!
 //! Which part a test belongs to is said by the modules that it is in: `real::` needs a real control plane, `isolated::`
-//! runs a plugin by itself, `simulated::` runs a host on the simulated cluster; all others are unit tests.
+//! runs a plugin by itself, `simulated::` runs a host on the simulated cluster, `oracle::` asks a real nginx; all others are
+//! unit tests.
 
 use std::{
     io::{BufRead as _, BufReader},
@@ -11,7 +12,7 @@ use std::{
 
 use anyhow::{Context as _, Result, ensure};
 
-use crate::{cargo, controlplane, plugins};
+use crate::{cargo, controlplane, nginx, plugins};
 
 /// Which tests to run.
 #[derive(Clone, Debug, Default, clap::Args)]
@@ -19,7 +20,7 @@ pub struct Options {
     /// Run only this part; may be given several times.
     #[arg(long, value_enum, value_name = "PART")]
     pub only: Vec<Part>,
-    /// Fail where there is no real control plane, instead of leaving its tests out.
+    /// Fail where there is no real control plane or no nginx, instead of leaving their tests out.
     #[arg(long)]
     pub require_real: bool,
 }
@@ -33,6 +34,8 @@ pub enum Part {
     Isolated,
     /// The host on the simulated cluster.
     Simulated,
+    /// What plugins take for good, against the real nginx.
+    Oracle,
     /// The host on a real control plane.
     Real,
 }
@@ -57,13 +60,14 @@ struct Done {
 }
 
 impl Part {
-    const ALL: [Self; 4] = [Self::Unit, Self::Isolated, Self::Simulated, Self::Real];
+    const ALL: [Self; 5] = [Self::Unit, Self::Isolated, Self::Simulated, Self::Oracle, Self::Real];
 
     fn name(self) -> &'static str {
         match self {
             Self::Unit => "unit",
             Self::Isolated => "isolated",
             Self::Simulated => "simulated",
+            Self::Oracle => "oracle",
             Self::Real => "real",
         }
     }
@@ -73,6 +77,7 @@ impl Part {
             Self::Unit => "what needs neither a plugin nor a cluster",
             Self::Isolated => "plugins by themselves, under the host's sandbox",
             Self::Simulated => "the host on the simulated cluster",
+            Self::Oracle => "what plugins take for good, against the real nginx",
             Self::Real => "the host on a real control plane",
         }
     }
@@ -80,9 +85,19 @@ impl Part {
     /// What the harness of each test binary is told.
     fn filter(self) -> &'static [&'static str] {
         match self {
-            Self::Unit => &["--skip", "isolated::", "--skip", "simulated::", "--skip", "real::"],
+            Self::Unit => &[
+                "--skip",
+                "isolated::",
+                "--skip",
+                "simulated::",
+                "--skip",
+                "oracle::",
+                "--skip",
+                "real::",
+            ],
             Self::Isolated => &["isolated::"],
             Self::Simulated => &["simulated::"],
+            Self::Oracle => &["oracle::"],
             Self::Real => &["real::"],
         }
     }
@@ -120,11 +135,21 @@ pub fn run(options: &Options) -> Result<()> {
 
 fn run_part(part: Part, require_real: bool) -> Result<Done> {
     let started = Instant::now();
-    if part == Part::Real
-        && let Some(reason) = controlplane::missing()?
-    {
+    let mut command = cargo();
+    let missing = match part {
+        Part::Unit | Part::Isolated | Part::Simulated => None,
+        Part::Real => controlplane::missing()?,
+        Part::Oracle => match nginx::find() {
+            Ok(nginx) => {
+                command.envs(nginx.environment());
+                None
+            }
+            Err(error) => Some(format!("{error:#}")),
+        },
+    };
+    if let Some(reason) = missing {
         let skipped = listed(part)?;
-        heading(&format!("LEFT OUT: {skipped} tests on a real control plane. {reason}"));
+        heading(&format!("LEFT OUT: {skipped} tests. {reason}"));
         let count = Count {
             skipped,
             ..Count::default()
@@ -139,7 +164,6 @@ fn run_part(part: Part, require_real: bool) -> Result<Done> {
         });
     }
     prepare(part)?;
-    let mut command = cargo();
     command
         .args(["test", "--workspace", "--no-fail-fast", "--"])
         .args(part.filter())
@@ -171,6 +195,9 @@ fn run_part(part: Part, require_real: bool) -> Result<Done> {
 
 /// Builds what a part's tests run besides themselves.
 fn prepare(part: Part) -> Result<()> {
+    if part == Part::Oracle {
+        return Ok(());
+    }
     if part != Part::Unit {
         plugins::run(&plugins::Options::default()).context("build the plugins")?;
     }

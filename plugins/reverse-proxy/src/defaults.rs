@@ -1,0 +1,81 @@
+//! Owns what is filled in when a resource is stored. It works on JSON: what has the wrong form is left for the validator.
+
+use serde_json::{Map, Value};
+
+use crate::nginx::address::Url;
+use crate::nginx::http::COMBINED;
+use crate::settings::Settings;
+
+/// Completes a ReverseProxy.
+pub(crate) fn http(object: &mut Value, settings: &Settings) {
+    let Some(spec) = spec(object) else { return };
+    image(spec, settings);
+    if is_absent(spec, "logFormat") {
+        spec.insert("logFormat".to_owned(), COMBINED.into());
+    }
+    let url = spec.get("proxyPass").and_then(Value::as_str).and_then(Url::parse);
+    // A URL that is to be refused is refused once, for itself.
+    let host = url
+        .filter(|url| url.check().is_ok())
+        .map(|url| url.authority.to_owned());
+    if is_absent(spec, "proxySetHeader") {
+        spec.insert("proxySetHeader".to_owned(), Value::Object(Map::new()));
+    }
+    let Some(headers) = spec.get_mut("proxySetHeader").and_then(Value::as_object_mut) else {
+        return;
+    };
+    *headers = in_lower_case(std::mem::take(headers));
+    if let Some(host) = host
+        && !headers.keys().any(|name| name.eq_ignore_ascii_case("host"))
+    {
+        headers.insert("host".to_owned(), host.into());
+    }
+}
+
+/// Completes a TCPReverseProxy.
+pub(crate) fn tcp(object: &mut Value, settings: &Settings) {
+    if let Some(spec) = spec(object) {
+        image(spec, settings);
+    }
+}
+
+/// The spec, unless the object is being deleted: then it is left as it is.
+fn spec(object: &mut Value) -> Option<&mut Map<String, Value>> {
+    if object
+        .pointer("/metadata/deletionTimestamp")
+        .is_some_and(|moment| !moment.is_null())
+    {
+        return None;
+    }
+    object.get_mut("spec")?.as_object_mut()
+}
+
+fn image(spec: &mut Map<String, Value>, settings: &Settings) {
+    if is_absent(spec, "image") || spec["image"] == "" {
+        spec.insert("image".to_owned(), settings.default_image.as_str().into());
+    }
+}
+
+fn is_absent(spec: &Map<String, Value>, field: &str) -> bool {
+    spec.get(field).is_none_or(Value::is_null)
+}
+
+/// The headers by name in lower case. Of names that differ in nothing but case, none is taken for another: the validator
+/// refuses them.
+fn in_lower_case(headers: Map<String, Value>) -> Map<String, Value> {
+    let same = |name: &String| headers.keys().filter(|other| other.eq_ignore_ascii_case(name)).count() > 1;
+    let names: Vec<String> = headers
+        .keys()
+        .map(|name| {
+            if same(name) {
+                name.clone()
+            } else {
+                name.to_ascii_lowercase()
+            }
+        })
+        .collect();
+    names
+        .into_iter()
+        .zip(headers.into_iter().map(|(_, value)| value))
+        .collect()
+}

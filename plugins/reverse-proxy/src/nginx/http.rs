@@ -1,0 +1,160 @@
+//! Owns the configuration of a ReverseProxy's nginx.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::writer::Writer;
+use crate::resource::Flag;
+
+/// The log format that nginx calls `combined`.
+pub(crate) const COMBINED: &str = "$remote_addr - $remote_user [$time_local] \"$request\" $status $body_bytes_sent \
+                                   \"$http_referer\" \"$http_user_agent\"";
+
+/// The port that proxies listen on.
+pub(crate) const PORT: u16 = 8080;
+
+/// The port of the probes.
+pub(crate) const PROBE_PORT: u16 = 3001;
+
+/// The path of the probes.
+pub(crate) const PROBE_PATH: &str = "/_/ping";
+
+/// The longest name of a header, in bytes. The hashes of header names are made for it.
+pub(crate) const LONGEST_HEADER: u16 = 128;
+
+/// How many worker processes, and how many connections each of them has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Workers {
+    /// As many as there are cores when absent.
+    pub processes: Option<i32>,
+    /// For each process.
+    pub connections: i32,
+}
+
+/// What the configuration is made of, checked.
+#[derive(Debug)]
+pub(crate) struct Configuration<'a> {
+    pub workers: Workers,
+    pub resolver: &'a [String],
+    /// None: no access log.
+    pub log_format: Option<&'a str>,
+    pub rewrites: Vec<Rewrite<'a>>,
+    /// In lower case.
+    pub hidden_headers: BTreeSet<String>,
+    /// By name in lower case.
+    pub headers: BTreeMap<String, &'a str>,
+    pub connect_timeout: &'a str,
+    pub read_timeout: &'a str,
+    pub send_timeout: &'a str,
+    pub proxy_pass: &'a str,
+}
+
+/// One rewrite of the path.
+#[derive(Debug)]
+pub(crate) struct Rewrite<'a> {
+    pub regex: &'a str,
+    pub replacement: &'a str,
+    pub flag: Flag,
+}
+
+impl Configuration<'_> {
+    /// The text of `nginx.conf`.
+    pub(crate) fn text(&self) -> String {
+        let mut writer = Writer::default();
+        write_main(&mut writer, self.workers);
+        writer.gap();
+        writer.block("http", &[], |writer| {
+            write_temporary_paths(writer);
+            // Names of headers are hashed into buckets, and nginx refuses to start when one does not fit.
+            writer.number("proxy_headers_hash_bucket_size", 2 * LONGEST_HEADER);
+            writer.number("proxy_headers_hash_max_size", 4096);
+            match self.log_format {
+                Some(format) => {
+                    writer.directive("log_format", &["proxy", format]);
+                    writer.directive("access_log", &["/dev/stdout", "proxy"]);
+                }
+                None => writer.directive("access_log", &["off"]),
+            }
+            write_resolver(writer, self.resolver);
+            writer.gap();
+            writer.block("map", &["$http_upgrade", "$connection_upgrade"], |writer| {
+                writer.directive("default", &["upgrade"]);
+                writer.directive("\"\"", &["close"]);
+            });
+            writer.gap();
+            writer.block("server", &[], |writer| {
+                writer.number("listen", PORT);
+                writer.block("location", &["/"], |writer| self.write_location(writer));
+            });
+            writer.gap();
+            write_probe(writer);
+        });
+        writer.finish()
+    }
+
+    fn write_location(&self, writer: &mut Writer) {
+        for Rewrite {
+            regex,
+            replacement,
+            flag,
+        } in &self.rewrites
+        {
+            writer.directive("rewrite", &[regex, replacement, flag.word()]);
+        }
+        writer.directive("proxy_http_version", &["1.1"]);
+        writer.directive("proxy_connect_timeout", &[self.connect_timeout]);
+        writer.directive("proxy_read_timeout", &[self.read_timeout]);
+        writer.directive("proxy_send_timeout", &[self.send_timeout]);
+        for header in &self.hidden_headers {
+            writer.directive("proxy_hide_header", &[header]);
+        }
+        writer.directive("proxy_ssl_server_name", &["on"]);
+        let upgrade = [("connection", "$connection_upgrade"), ("upgrade", "$http_upgrade")];
+        for (name, value) in upgrade {
+            // Two values of one header would both be sent.
+            if !self.headers.contains_key(name) {
+                writer.directive("proxy_set_header", &[name, value]);
+            }
+        }
+        for (name, value) in &self.headers {
+            writer.directive("proxy_set_header", &[name, value]);
+        }
+        writer.directive("proxy_pass", &[self.proxy_pass]);
+    }
+}
+
+/// What stands outside of all protocols.
+pub(super) fn write_main(writer: &mut Writer, Workers { processes, connections }: Workers) {
+    match processes {
+        Some(processes) => writer.number("worker_processes", processes),
+        None => writer.directive("worker_processes", &["auto"]),
+    }
+    writer.directive("pid", &["/tmp/nginx.pid"]);
+    writer.directive("error_log", &["/dev/stderr"]);
+    writer.gap();
+    writer.block("events", &[], |writer| writer.number("worker_connections", connections));
+}
+
+/// nginx makes these folders when it starts, and only `/tmp` can be written to.
+pub(super) fn write_temporary_paths(writer: &mut Writer) {
+    writer.directive("client_body_temp_path", &["/tmp/client_body"]);
+    writer.directive("proxy_temp_path", &["/tmp/proxy"]);
+    writer.directive("fastcgi_temp_path", &["/tmp/fastcgi"]);
+    writer.directive("uwsgi_temp_path", &["/tmp/uwsgi"]);
+    writer.directive("scgi_temp_path", &["/tmp/scgi"]);
+}
+
+pub(super) fn write_resolver(writer: &mut Writer, resolver: &[String]) {
+    if !resolver.is_empty() {
+        let values: Vec<&str> = resolver.iter().map(String::as_str).collect();
+        writer.directive("resolver", &values);
+    }
+}
+
+/// The server that the kubelet asks.
+pub(super) fn write_probe(writer: &mut Writer) {
+    writer.block("server", &[], |writer| {
+        writer.number("listen", PROBE_PORT);
+        writer.directive("access_log", &["off"]);
+        writer.block("location", &["=", PROBE_PATH], |writer| writer.number("return", 200));
+    });
+}

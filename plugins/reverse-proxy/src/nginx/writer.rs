@@ -1,0 +1,83 @@
+//! Owns writing a configuration: directives, blocks, and quotes that keep every value one token.
+
+use std::fmt::Write as _;
+
+/// A configuration that is being written.
+#[derive(Debug, Default)]
+pub(super) struct Writer {
+    text: String,
+    depth: usize,
+}
+
+impl Writer {
+    /// A directive with its values.
+    pub(super) fn directive(&mut self, name: &'static str, values: &[&str]) {
+        self.begin(name, values);
+        self.text.push_str(";\n");
+    }
+
+    /// A directive with a number.
+    pub(super) fn number(&mut self, name: &'static str, number: impl Into<i64>) {
+        self.directive(name, &[&number.into().to_string()]);
+    }
+
+    /// A block with what stands in it.
+    pub(super) fn block(&mut self, name: &'static str, values: &[&str], inside: impl FnOnce(&mut Self)) {
+        self.begin(name, values);
+        self.text.push_str(" {\n");
+        self.depth += 1;
+        inside(self);
+        self.depth -= 1;
+        let _ = writeln!(self.text, "{:1$}}}", "", self.depth * 4);
+    }
+
+    /// An empty line between blocks.
+    pub(super) fn gap(&mut self) {
+        self.text.push('\n');
+    }
+
+    /// The whole text.
+    pub(super) fn finish(self) -> String {
+        self.text
+    }
+
+    fn begin(&mut self, name: &str, values: &[&str]) {
+        let _ = write!(self.text, "{:1$}{name}", "", self.depth * 4);
+        for value in values {
+            self.text.push(' ');
+            write_token(&mut self.text, value);
+        }
+    }
+}
+
+/// Writes a value as one token, whatever it is: in quotes where it is not a plain word.
+fn write_token(text: &mut String, value: &str) {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"$_-./:=".contains(&byte);
+    if !value.is_empty() && value.bytes().all(plain) {
+        text.push_str(value);
+        return;
+    }
+    text.push('"');
+    for character in value.chars() {
+        if matches!(character, '"' | '\\') {
+            text.push('\\');
+        }
+        text.push(character);
+    }
+    text.push('"');
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Writer;
+
+    #[test]
+    fn every_value_is_one_token() {
+        let mut writer = Writer::default();
+        writer.block("server", &[], |writer| {
+            writer.directive("a", &["plain", "$host/x.y:80", "", "two words", "; } \" \\d '"]);
+        });
+        let expected = "server {\n    a plain $host/x.y:80 \"\" \"two words\" \"; } \\\" \\\\d '\";\n}\n";
+        assert_eq!(writer.finish(), expected);
+    }
+}

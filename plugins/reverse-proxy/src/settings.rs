@@ -1,0 +1,44 @@
+//! Owns the plugin's configuration.
+
+use serde::Deserialize;
+use serde_json::Value;
+
+/// The image of resources that name none, where an installation says nothing else.
+const DEFAULT_IMAGE: &str = "nginx:1.27-alpine";
+
+/// The configuration of reverse-proxy.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(default, deny_unknown_fields, rename_all = "camelCase")]
+pub struct Settings {
+    /// The nginx image of resources that name none.
+    #[cfg_attr(test, schemars(length(min = 1, max = 512), regex(pattern = r"^[!-~]+$")))]
+    pub default_image: String,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            default_image: DEFAULT_IMAGE.to_owned(),
+        }
+    }
+}
+
+impl Settings {
+    /// Why no container can have this image.
+    pub(crate) fn check(&self) -> Result<(), String> {
+        let Self { default_image: image } = self;
+        if image.is_empty() || !image.bytes().all(|byte| byte.is_ascii_graphic()) {
+            return Err(format!(
+                "defaultImage: {image:?} is no name of an image; give one, or leave it out for {DEFAULT_IMAGE}"
+            ));
+        }
+        Ok(())
+    }
+}
+
+/// The schema of the configuration, generated from the type above.
+pub(crate) fn schema() -> Value {
+    let text = include_str!("../configuration.schema.json");
+    serde_json::from_str(text).expect("a test has written it as JSON")
+}

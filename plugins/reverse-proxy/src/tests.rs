@@ -1,0 +1,405 @@
+//! What proxies stand for: the children of both samples, field by field, the defaults, and what is refused. What nginx makes
+//! of the configuration is in `tests/nginx`.
+
+use pilothouse_plugin::testing::{Answer, FakeCluster, Finalized, Ownership, describe};
+use pilothouse_plugin::{Failure, FieldError};
+use serde_json::{Value, json};
+
+use crate::ReverseProxyPlugin;
+use crate::nginx::http::COMBINED;
+
+fn object(kind: &str, spec: Value) -> Value {
+    let mut object = json!({
+        "apiVersion": "nginx.lin2ur.cn/v1", "kind": kind,
+        "metadata": {"name": "web", "namespace": "shop", "uid": "u-1", "generation": 1},
+    });
+    object["spec"] = spec;
+    object
+}
+
+fn http(spec: Value) -> Value {
+    object("ReverseProxy", spec)
+}
+
+fn tcp(spec: Value) -> Value {
+    object("TCPReverseProxy", spec)
+}
+
+fn reconcile(object: Value) -> Result<Answer, Failure> {
+    FakeCluster::new().reconcile::<ReverseProxyPlugin>(object)
+}
+
+fn defaulted(object: Value) -> Value {
+    FakeCluster::new().apply_defaults::<ReverseProxyPlugin>(object).unwrap()["spec"].clone()
+}
+
+fn refused(object: Value) -> Vec<FieldError> {
+    FakeCluster::new()
+        .validate::<ReverseProxyPlugin>(object)
+        .expect_err("this is to be refused")
+}
+
+/// The samples: a ReverseProxy and a TCPReverseProxy.
+fn samples() -> [Value; 2] {
+    let text = include_str!("../../../deploy/samples/reverse-proxy.yaml");
+    let mut samples: Vec<Value> = serde_saphyr::from_multiple(text).unwrap();
+    for sample in &mut samples {
+        sample["metadata"]["namespace"] = json!("default");
+    }
+    samples.try_into().unwrap()
+}
+
+#[test]
+fn the_first_sample_stands_for_a_config_map_a_deployment_and_a_service() {
+    let [sample, _] = samples();
+    let answer = reconcile(sample).unwrap();
+    let name = "ngx-proxy-whoami";
+    assert_eq!(
+        answer.objects(),
+        [
+            format!("ConfigMap {name}"),
+            format!("Deployment {name}"),
+            format!("Service {name}")
+        ]
+    );
+    assert!(
+        answer
+            .desired
+            .iter()
+            .all(|desired| desired.ownership == Ownership::Owned)
+    );
+
+    let config_map = answer.object("ConfigMap", name);
+    let sum = &config_map["metadata"]["labels"]["nginx-operator/configsum"];
+    assert_eq!(sum.as_str().unwrap().len(), 32);
+    let labels = json!({"app.kubernetes.io/managed-by": "nginx-operator", "app.kubernetes.io/instance": name});
+    let mut with_sum = labels.clone();
+    with_sum["nginx-operator/configsum"] = sum.clone();
+    assert_eq!(
+        config_map["metadata"],
+        json!({"name": name, "namespace": "default", "labels": with_sum})
+    );
+    assert_eq!(config_map["data"]["nginx.conf"], include_str!("../tests/whoami.conf"));
+
+    let probe = json!({
+        "httpGet": {"path": "/_/ping", "port": 3001}, "periodSeconds": 5, "timeoutSeconds": 5, "failureThreshold": 10,
+    });
+    let mut liveness = probe.clone();
+    liveness["initialDelaySeconds"] = json!(5);
+    let deployment = json!({
+        "apiVersion": "apps/v1", "kind": "Deployment",
+        "metadata": {"name": name, "namespace": "default", "labels": labels},
+        "spec": {
+            "replicas": 1,
+            "selector": {"matchLabels": labels},
+            "template": {
+                "metadata": {"labels": with_sum},
+                "spec": {
+                    "automountServiceAccountToken": false,
+                    "enableServiceLinks": false,
+                    "containers": [{
+                        "name": "nginx", "image": "nginx:1.27-alpine",
+                        "ports": [{"name": "nginx", "containerPort": 8080, "protocol": "TCP"}],
+                        "livenessProbe": liveness,
+                        "readinessProbe": probe,
+                        "securityContext": {
+                            "runAsUser": 101, "runAsGroup": 101, "runAsNonRoot": true, "readOnlyRootFilesystem": true,
+                            "allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]},
+                        },
+                        "volumeMounts": [
+                            {"name": "config", "mountPath": "/etc/nginx/nginx.conf", "subPath": "nginx.conf", "readOnly": true},
+                            {"name": "tmp", "mountPath": "/tmp"},
+                        ],
+                    }],
+                    "volumes": [{"name": "config", "configMap": {"name": name}}, {"name": "tmp", "emptyDir": {}}],
+                },
+            },
+        },
+    });
+    assert_eq!(*answer.object("Deployment", name), deployment);
+    let service = json!({
+        "apiVersion": "v1", "kind": "Service", "metadata": {"name": name, "namespace": "default", "labels": labels},
+        "spec": {
+            "type": "ClusterIP", "selector": labels,
+            "ports": [{"port": 80, "targetPort": "nginx", "protocol": "TCP"}],
+        },
+    });
+    assert_eq!(*answer.object("Service", name), service);
+}
+
+#[test]
+fn the_second_sample_is_a_stream() {
+    let [_, sample] = samples();
+    let answer = reconcile(sample).unwrap();
+    let name = "ngx-tcpproxy-database";
+    assert_eq!(
+        answer.objects(),
+        [
+            format!("ConfigMap {name}"),
+            format!("Deployment {name}"),
+            format!("Service {name}")
+        ]
+    );
+    assert_eq!(
+        answer.object("ConfigMap", name)["data"]["nginx.conf"],
+        include_str!("../tests/database.conf")
+    );
+}
+
+#[test]
+fn the_protocol_is_that_of_listener_container_port_and_service() {
+    let answer = reconcile(tcp(
+        json!({"servers": [{"server": "a:53"}], "protocol": "UDP", "servicePort": 53}),
+    ))
+    .unwrap();
+    let name = "ngx-tcpproxy-web";
+    let text = answer.object("ConfigMap", name)["data"]["nginx.conf"].as_str().unwrap();
+    assert!(text.contains("listen 8080 udp;"), "{text}");
+    let container = &answer.object("Deployment", name)["spec"]["template"]["spec"]["containers"][0];
+    assert_eq!(
+        container["ports"],
+        json!([{"name": "nginx", "containerPort": 8080, "protocol": "UDP"}])
+    );
+    let ports = &answer.object("Service", name)["spec"]["ports"];
+    assert_eq!(*ports, json!([{"port": 53, "targetPort": "nginx", "protocol": "UDP"}]));
+}
+
+#[test]
+fn what_is_said_of_the_pods_is_theirs() {
+    let given = json!({
+        "resources": {"limits": {"cpu": "1", "memory": "1Gi"}},
+        "env": [{"name": "TZ", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}],
+        "nodeSelector": {"a/b": "c"},
+        "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": []}}},
+    });
+    let mut spec = given.clone();
+    spec["proxyPass"] = json!("http://a");
+    spec["podLabels"] = json!({"team": "shop"});
+    spec["replicas"] = json!(3);
+    spec["image"] = json!("nginx:2");
+    let answer = reconcile(http(spec)).unwrap();
+    let deployment = &answer.object("Deployment", "ngx-proxy-web")["spec"];
+    let pod = &deployment["template"]["spec"];
+    assert_eq!(deployment["replicas"], 3);
+    assert_eq!(deployment["template"]["metadata"]["labels"]["team"], "shop");
+    assert_eq!(
+        deployment["selector"]["matchLabels"]["team"],
+        Value::Null,
+        "a selector can't be changed"
+    );
+    let container = &pod["containers"][0];
+    assert_eq!(container["image"], "nginx:2");
+    assert_eq!(
+        (&container["resources"], &container["env"]),
+        (&given["resources"], &given["env"])
+    );
+    assert_eq!(
+        (&pod["nodeSelector"], &pod["affinity"]),
+        (&given["nodeSelector"], &given["affinity"])
+    );
+}
+
+#[test]
+fn another_configuration_has_another_sum_and_other_pods_have_not() {
+    let sum = |spec| {
+        let answer = reconcile(http(spec)).unwrap();
+        let on = |object: &Value, path: &str| object.pointer(path).unwrap().clone();
+        let config_map = on(
+            answer.object("ConfigMap", "ngx-proxy-web"),
+            "/metadata/labels/nginx-operator~1configsum",
+        );
+        let template = "/spec/template/metadata/labels/nginx-operator~1configsum";
+        assert_eq!(on(answer.object("Deployment", "ngx-proxy-web"), template), config_map);
+        config_map
+    };
+    let first = sum(json!({"proxyPass": "http://a"}));
+    assert_eq!(
+        sum(json!({"proxyPass": "http://a", "replicas": 7, "servicePort": 81, "image": "b"})),
+        first
+    );
+    assert_ne!(sum(json!({"proxyPass": "http://b"})), first);
+    // What the defaulter writes out changes nothing.
+    assert_eq!(sum(defaulted(http(json!({"proxyPass": "http://a"})))), first);
+}
+
+#[test]
+fn a_reverse_proxy_is_completed() {
+    let spec = defaulted(http(
+        json!({"proxyPass": "https://a.test:8443/x", "proxySetHeader": {"X-A": "B"}, "image": ""}),
+    ));
+    let expected = json!({
+        "proxyPass": "https://a.test:8443/x",
+        "proxySetHeader": {"x-a": "B", "host": "a.test:8443"},
+        "image": "nginx:1.27-alpine",
+        "logFormat": COMBINED,
+    });
+    assert_eq!(spec, expected);
+    let spec = defaulted(http(
+        json!({"proxyPass": "http://a", "proxySetHeader": {"HOST": "b"}, "logFormat": ""}),
+    ));
+    assert_eq!(spec["proxySetHeader"], json!({"host": "b"}));
+    assert_eq!(spec["logFormat"], "", "empty means no access log");
+    assert_eq!(
+        defaulted(tcp(json!({"servers": []}))),
+        json!({"servers": [], "image": "nginx:1.27-alpine"})
+    );
+}
+
+#[test]
+fn an_image_that_is_not_given_is_that_of_the_configuration() {
+    let cluster = FakeCluster::new().config(json!({"defaultImage": "mine:1"}));
+    let object = http(json!({"proxyPass": "http://a"}));
+    let spec = &cluster.apply_defaults::<ReverseProxyPlugin>(object.clone()).unwrap()["spec"];
+    assert_eq!(spec["image"], "mine:1");
+    let answer = cluster.reconcile::<ReverseProxyPlugin>(object).unwrap();
+    let containers = &answer.object("Deployment", "ngx-proxy-web")["spec"]["template"]["spec"]["containers"];
+    assert_eq!(containers[0]["image"], "mine:1");
+}
+
+#[test]
+fn what_has_another_form_or_is_being_deleted_is_not_completed() {
+    for spec in [
+        json!(7),
+        json!({"proxyPass": 7, "image": 1, "proxySetHeader": [], "logFormat": 1}),
+    ] {
+        assert_eq!(defaulted(http(spec.clone())), spec);
+    }
+    let mut leaving = http(json!({"proxyPass": "http://a"}));
+    leaving["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+    assert_eq!(defaulted(leaving.clone()), leaving["spec"]);
+}
+
+#[test]
+fn an_invalid_resource_can_be_deleted() {
+    let mut leaving = http(json!({"proxyPass": "https://$noexists"}));
+    assert_eq!(refused(leaving.clone())[0].path, "spec.image");
+    leaving["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+    assert_eq!(
+        FakeCluster::new().validate::<ReverseProxyPlugin>(leaving),
+        Ok(Vec::new())
+    );
+    let mut leaving = tcp(json!("of no form at all"));
+    leaving["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+    assert_eq!(
+        FakeCluster::new().finalize::<ReverseProxyPlugin>(leaving),
+        Ok(Finalized::Done)
+    );
+}
+
+#[test]
+fn all_that_is_wrong_is_said_at_once_and_by_field() {
+    let object = http(json!({
+        "image": "a b", "replicas": -1, "servicePort": 0, "workerProcesses": 0, "workerConnections": 1,
+        "podLabels": {"nginx-operator/configsum": "x", "-": "y", "ok": "-"}, "nodeSelector": {"A_B/c": "d"},
+        "proxyPass": "https://$noexists", "resolver": ["valid=1s"], "logFormat": "$nope",
+        "rewrite": [{"regex": "(", "replacement": ""}], "proxyHideHeader": ["a b"],
+        "proxySetHeader": {"x-a": "1", "X-A": "2"}, "proxyReadTimeout": "1m",
+    }));
+    let mut paths: Vec<_> = refused(object.clone()).into_iter().map(|error| error.path).collect();
+    paths.sort();
+    let expected = [
+        "spec.image",
+        "spec.logFormat",
+        "spec.nodeSelector[A_B/c]",
+        "spec.podLabels[-]",
+        "spec.podLabels[nginx-operator/configsum]",
+        "spec.podLabels[ok]",
+        "spec.proxyHideHeader[0]",
+        "spec.proxyPass",
+        "spec.proxyReadTimeout",
+        "spec.proxySetHeader[x-a]",
+        "spec.replicas",
+        "spec.resolver",
+        "spec.rewrite[0].regex",
+        "spec.rewrite[0].replacement",
+        "spec.servicePort",
+        "spec.workerConnections",
+        "spec.workerProcesses",
+    ];
+    assert_eq!(paths, expected);
+    let Err(Failure::Permanent(message)) = reconcile(object) else {
+        panic!("this is to be refused for good")
+    };
+    assert!(message.starts_with("ReverseProxy shop/web: spec."), "{message}");
+    assert!(
+        message.contains("spec.proxyPass: unknown \"noexists\" variable"),
+        "{message}"
+    );
+}
+
+#[test]
+fn a_stream_is_refused_by_field_too() {
+    let object = tcp(json!({
+        "image": "a", "servers": [{"server": "a:1", "weight": 0, "maxConns": -1}, {"server": "a:1"}, {"server": "b"}],
+        "hash": "$host", "proxyTimeout": "1h",
+    }));
+    let paths: Vec<_> = refused(object).into_iter().map(|error| error.path).collect();
+    let expected = [
+        "spec.hash",
+        "spec.servers[0].weight",
+        "spec.servers[0].maxConns",
+        "spec.servers[1].server",
+        "spec.servers[2].server",
+        "spec.proxyTimeout",
+    ];
+    assert_eq!(paths, expected);
+    assert_eq!(
+        refused(tcp(json!({"image": "a", "servers": []})))[0].path,
+        "spec.servers"
+    );
+    let wrong_form = refused(tcp(json!({"servers": [{"server": 7}]})));
+    assert_eq!(wrong_form[0].path, "spec.servers[0].server");
+}
+
+#[test]
+fn names_that_the_children_cannot_have_are_refused() {
+    for (mut object, longest) in [
+        (http(json!({"proxyPass": "http://a", "image": "a"})), 53),
+        (tcp(json!({"servers": [{"server": "a:1"}], "image": "a"})), 50),
+    ] {
+        object["metadata"]["name"] = "a".repeat(longest).into();
+        assert_eq!(
+            FakeCluster::new().validate::<ReverseProxyPlugin>(object.clone()),
+            Ok(Vec::new())
+        );
+        for name in ["a".repeat(longest + 1), "a.b".to_owned()] {
+            object["metadata"]["name"] = name.into();
+            assert_eq!(refused(object.clone())[0].path, "metadata.name");
+        }
+    }
+}
+
+#[test]
+fn the_manifest_declares_both_kinds_and_brings_their_definitions() {
+    let manifest = describe::<ReverseProxyPlugin>(None).unwrap();
+    let controllers = manifest["controllers"].as_array().unwrap();
+    let names: Vec<_> = controllers.iter().map(|controller| &controller["name"]).collect();
+    assert_eq!(names, ["http", "tcp"]);
+    assert_eq!(
+        controllers[0]["finalizer"],
+        Value::Null,
+        "the garbage collector does it"
+    );
+    assert_eq!(controllers[1]["finalizer"], "nginx.lin2ur.cn/finalizer");
+    for controller in controllers {
+        assert_eq!(controller["touches"].as_array().unwrap().len(), 3);
+    }
+    assert_eq!(manifest["crds"].as_array().unwrap().len(), 2);
+    assert_eq!(
+        manifest["configuration"]["properties"]["defaultImage"]["default"],
+        "nginx:1.27-alpine"
+    );
+}
+
+#[test]
+fn a_configuration_of_the_wrong_shape_is_refused_by_field() {
+    for (configuration, field) in [
+        (json!({"defaultImage": ""}), "defaultImage"),
+        (json!({"defaultImage": "a b"}), "defaultImage"),
+        (json!({"defaultImage": 1}), "defaultImage"),
+        (json!({"image": "a"}), "unknown field `image`"),
+    ] {
+        let refused = describe::<ReverseProxyPlugin>(Some(&configuration)).unwrap_err();
+        assert!(refused.contains(field), "{configuration}: {refused}");
+    }
+}
