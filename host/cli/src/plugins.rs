@@ -7,7 +7,7 @@ use std::str::FromStr;
 use anyhow::{Context as _, bail};
 use pilothouse_cluster::error::chain;
 use pilothouse_core::Limits;
-use pilothouse_runtime::PluginSpec;
+use pilothouse_runtime::{Mode, PluginSpec};
 use pilothouse_sandbox::{Compiler, Sandbox, SandboxOptions};
 use serde_json::Value;
 
@@ -114,6 +114,8 @@ pub fn load(
             config,
             limits,
             concurrency: None,
+            mode: Mode::Active,
+            former_managers: Vec::new(),
         });
     }
     for (option, left) in [("--config", configs), ("--limits", limits)] {

@@ -31,6 +31,21 @@ fn words(status: &Status) -> String {
     }
 }
 
+/// What the API server's validation says where a field cannot be changed: most kinds, Services, StatefulSets and storage
+/// classes, role bindings, priority classes.
+const IMMUTABLE: [&str; 5] = [
+    "immutable",
+    "may not change once set",
+    "updates to ",
+    "cannot change ",
+    "may not be changed",
+];
+
+/// Server-side apply says 500 to a body that its types refuse; the same body can never pass.
+fn is_about_types(message: &str) -> bool {
+    message.contains("failed to create typed patch object")
+}
+
 /// Every link of an error's chain, because the first link of a transport error rarely names the cause.
 pub fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
@@ -107,6 +122,41 @@ impl RequestError {
         self.code() == Some(404)
     }
 
+    /// Whether it is the object that is not there. A 404 that names no object is about the path: its kind is not served,
+    /// or the way there is wrong, and says nothing about objects.
+    pub fn is_object_not_found(&self) -> bool {
+        match self {
+            Self::Answered(status) => {
+                let names_it = |details: &kube::core::response::StatusDetails| !details.name.is_empty();
+                status.code == 404 && status.details.as_ref().is_some_and(names_it)
+            }
+            _ => false,
+        }
+    }
+
+    /// Whether the same request may have success in a moment: the server was busy, or gave no answer that says otherwise.
+    pub fn may_pass(&self) -> bool {
+        match self {
+            Self::Answered(status) => {
+                matches!(status.code, 429 | 500 | 502 | 503 | 504) && !is_about_types(&status.message)
+            }
+            Self::Unreachable(_) | Self::Silent(_) => true,
+            Self::Garbled(_) => false,
+        }
+    }
+
+    /// Whether the server refuses to change a field that it took when the object was made. There is no code for it, only
+    /// words, which differ between kinds.
+    pub fn is_immutable(&self) -> bool {
+        match self {
+            Self::Answered(status) if status.code == 422 => {
+                let message = status.message.to_lowercase();
+                IMMUTABLE.iter().any(|words| message.contains(words))
+            }
+            _ => false,
+        }
+    }
+
     /// What a refused or failed write of an object means. `title` names the object, `verb` what was tried.
     pub fn into_failure(self, verb: &str, title: &str) -> Failure {
         let message = self.to_string();
@@ -116,12 +166,20 @@ impl RequestError {
                 format!("cannot {verb} {title}: {message}; it is tried again"),
             );
         };
-        let typed_patch = message.contains("failed to create typed patch object");
+        let typed_patch = is_about_types(&message);
+        let at_least = self.retry_after().unwrap_or_default();
         match status.code {
-            // Server-side apply says 500 to a body that its types refuse; the same body can never pass.
             500 if typed_patch => Failure::guest(
                 reason::REFUSED,
                 format!("cannot {verb} {title}: the API server's types refuse it: {message}; mend the plugin"),
+            ),
+            422 if self.is_immutable() => Failure::guest(
+                reason::REFUSED,
+                format!(
+                    "cannot {verb} {title}: the API server refuses it: {message}; the field cannot be changed in place: \
+                     delete {title}, which is then made anew, or take the change back; a plugin can ask for lifecycle \
+                     replace"
+                ),
             ),
             400 | 413 | 415 | 422 => Failure::guest(
                 reason::REFUSED,
@@ -149,6 +207,7 @@ impl RequestError {
             500 if typed_patch => Retry::Change,
             _ => Retry::Backoff,
         })
+        .at_least(at_least)
     }
 }
 
@@ -190,6 +249,32 @@ mod tests {
     }
 
     #[test]
+    fn a_field_that_cannot_be_changed_is_known_by_the_servers_words() {
+        for words in [
+            r#"Deployment.apps "web" is invalid: spec.selector: Invalid value: {}: field is immutable"#,
+            r#"Service "web" is invalid: spec.clusterIPs[0]: Invalid value: ["None"]: may not change once set"#,
+            r#"StatefulSet.apps "db" is invalid: spec: Forbidden: updates to statefulset spec for fields other than"#,
+            r#"RoleBinding.rbac.authorization.k8s.io "b" is invalid: roleRef: Invalid value: {}: cannot change roleRef"#,
+        ] {
+            let error = answered(422, words);
+            assert!(error.is_immutable(), "{words}");
+            let failure = error.into_failure("apply", "Deployment a/b");
+            assert!(failure.message.contains(words) && failure.message.contains("delete Deployment a/b"));
+        }
+        assert!(!answered(422, "spec.replicas: Invalid value: -1").is_immutable());
+        assert!(!answered(500, "field is immutable").is_immutable());
+    }
+
+    #[test]
+    fn a_path_that_is_not_served_is_no_object_that_is_gone() {
+        assert!(!answered(404, "404 page not found").is_object_not_found());
+        let gone: Status =
+            serde_json::from_value(serde_json::json!({"code": 404, "details": {"name": "a", "kind": "things"}}))
+                .unwrap();
+        assert!(RequestError::Answered(Box::new(gone)).is_object_not_found());
+    }
+
+    #[test]
     fn trouble_that_may_pass_is_tried_again() {
         for error in [
             answered(500, "etcd is away"),
@@ -197,8 +282,10 @@ mod tests {
             answered(503, ""),
             answered(409, "x"),
         ] {
+            assert_eq!(error.may_pass(), error.code() != Some(409));
             let failure = error.into_failure("apply", "Deployment a/b");
             assert_eq!((failure.blame, failure.retry), (Blame::Cluster, Retry::Backoff));
+            assert_eq!(failure.at_least, Duration::from_secs(3), "the server asked for it");
         }
         assert_eq!(answered(429, "").retry_after(), Some(Duration::from_secs(3)));
     }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use pilothouse_core::canonical::DESIRED_ANNOTATION;
 use pilothouse_core::fields::FieldSet;
+use pilothouse_core::ownership::{Bond, KEEP_ANNOTATION, OWNER_ANNOTATION, OWNER_LABEL, parse_owner_name};
 use pilothouse_core::path::Projection;
 use pilothouse_core::{Kind, Name};
 use serde::Deserialize;
@@ -17,13 +18,17 @@ use crate::press::{Form, Press, pack, unpack};
 /// Field managers of the host begin with this; the rest is the Plugin's name.
 pub const MANAGER_PREFIX: &str = "pilothouse/";
 
-/// The owner reference with `controller: true`.
+/// Whose an object is: the owner reference with `controller: true`, else the host's label.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Controller {
+    /// What ties the object to the owner.
+    pub bond: Bond,
     /// The API group of the owner.
     pub group: Arc<str>,
     /// The kind of the owner.
     pub kind: Arc<str>,
+    /// The owner's namespace; none where it has none, and for a reference, which does not say.
+    pub namespace: Option<Arc<str>>,
     /// The owner's name.
     pub name: Arc<str>,
     /// The owner's uid.
@@ -131,22 +136,39 @@ struct Meta<'a> {
     generation: Option<i64>,
     #[serde(default)]
     deletion_timestamp: Option<serde::de::IgnoredAny>,
-    #[serde(default)]
-    annotations: Option<Annotations>,
+    #[serde(borrow, default)]
+    annotations: Option<Annotations<'a>>,
+    #[serde(borrow, default)]
+    labels: Option<Labels<'a>>,
     #[serde(borrow, default)]
     owner_references: Vec<OwnerReference<'a>>,
     #[serde(borrow, default)]
     managed_fields: Vec<ManagedFields<'a>>,
 }
 
-/// Only the one annotation that the host needs is read.
+/// Only the annotations that the host needs are read.
 #[derive(Deserialize)]
-struct Annotations {
+struct Annotations<'a> {
     #[serde(rename = "pilothouse.dev/desired", default)]
     desired: Option<Box<str>>,
+    #[serde(rename = "pilothouse.dev/owner-name", borrow, default)]
+    owner_name: Option<Cow<'a, str>>,
+    #[serde(rename = "pilothouse.dev/keep", borrow, default)]
+    keep: Option<Cow<'a, str>>,
 }
 
 const _: () = assert!(matches!(DESIRED_ANNOTATION.as_bytes(), b"pilothouse.dev/desired"));
+const _: () = assert!(matches!(OWNER_ANNOTATION.as_bytes(), b"pilothouse.dev/owner-name"));
+const _: () = assert!(matches!(KEEP_ANNOTATION.as_bytes(), b"pilothouse.dev/keep"));
+
+/// Only the label that the host needs is read.
+#[derive(Deserialize)]
+struct Labels<'a> {
+    #[serde(rename = "pilothouse.dev/owner", borrow, default)]
+    owner: Option<Cow<'a, str>>,
+}
+
+const _: () = assert!(matches!(OWNER_LABEL.as_bytes(), b"pilothouse.dev/owner"));
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -203,6 +225,7 @@ impl Stored {
             generation,
             deletion_timestamp,
             annotations,
+            labels,
             owner_references,
             managed_fields,
         } = metadata;
@@ -211,13 +234,17 @@ impl Stored {
             .find(|it| it.controller == Some(true))
             .map(|reference| {
                 let owner = Kind::from_api_version(&reference.api_version, &reference.kind);
-                Box::new(Controller {
+                Controller {
+                    bond: Bond::Reference,
                     group: press.text(&owner.group),
                     kind: press.text(&owner.kind),
+                    namespace: None,
                     name: Arc::from(reference.name.as_ref()),
                     uid: Arc::from(reference.uid.as_ref()),
-                })
-            });
+                }
+            })
+            .or_else(|| labelled_owner(labels.as_ref()?, annotations.as_ref()?, press))
+            .map(Box::new);
         let entries = read_entries(text, managed_fields, &name, controller.as_deref())?;
         let form = press.form();
         let visible = form.projection().project(text, kind)?;
@@ -313,6 +340,21 @@ impl Stored {
     }
 }
 
+/// The owner that the host's label and annotations name.
+fn labelled_owner(labels: &Labels<'_>, annotations: &Annotations<'_>, press: &Press) -> Option<Controller> {
+    let uid = labels.owner.as_deref()?;
+    let (group, kind, name) = parse_owner_name(annotations.owner_name.as_deref()?)?;
+    let kept = annotations.keep.as_deref() == Some("true");
+    Some(Controller {
+        bond: if kept { Bond::Kept } else { Bond::Label },
+        group: press.text(group),
+        kind: press.text(kind),
+        namespace: name.namespace.as_deref().map(|namespace| press.text(namespace)),
+        name: name.name,
+        uid: Arc::from(uid),
+    })
+}
+
 fn read_entries(
     text: &RawValue,
     managed: Vec<ManagedFields<'_>>,
@@ -395,6 +437,31 @@ mod tests {
             "items of built-in lists come without it"
         );
         assert!(visible.get("status").is_none() && visible["metadata"].get("managedFields").is_none());
+    }
+
+    #[test]
+    fn an_object_without_a_controller_is_its_owners_whom_the_label_names() {
+        let read = |metadata: &str| {
+            let text = format!(r#"{{"metadata":{{"name":"c","namespace":"b",{metadata}}}}}"#);
+            let raw = RawValue::from_string(text).unwrap();
+            Stored::read(&raw, &Kind::new("", "v1", "C"), &Projection::default())
+                .unwrap()
+                .controller
+        };
+        let label = r#""labels":{"pilothouse.dev/owner":"u"}"#;
+        let owner = read(&format!(
+            r#"{label},"annotations":{{"pilothouse.dev/owner-name":"x.dev/X/a/x"}}"#
+        ))
+        .unwrap();
+        assert_eq!(
+            (owner.bond, owner.namespace.as_deref(), &*owner.name, &*owner.uid),
+            (Bond::Label, Some("a"), "x", "u")
+        );
+        let kept = r#""annotations":{"pilothouse.dev/owner-name":"x.dev/X/a/x","pilothouse.dev/keep":"true"}"#;
+        assert_eq!(read(&format!("{label},{kept}")).unwrap().bond, Bond::Kept);
+        assert_eq!(read(label), None, "a label alone does not say enough");
+        let reference = r#""ownerReferences":[{"apiVersion":"v1","kind":"Y","name":"y","uid":"p","controller":true}]"#;
+        assert_eq!(read(&format!("{label},{kept},{reference}")).unwrap().uid, "p".into());
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! Owns the requests that change objects: server-side apply, status, delete. What they mean is decided elsewhere.
+//! Owns the requests that change objects: server-side apply, status, finalizers, delete. What they mean is decided
+//! elsewhere.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,9 +9,11 @@ use http_body_util::BodyExt as _;
 use kube::Client;
 use kube::client::Body;
 use kube::core::Status;
+use kube::core::response::StatusDetails;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use pilothouse_core::path::Projection;
 use pilothouse_core::{Kind, Name};
+use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
@@ -28,6 +31,26 @@ pub struct Applied {
     pub created: bool,
     /// The object as the server has it now.
     pub object: Stored,
+}
+
+/// An object as it is now.
+#[derive(Debug)]
+pub struct Live {
+    /// The object, all of it visible.
+    pub object: Stored,
+    /// `metadata.managedFields`, whosever they are.
+    pub managers: Vec<Value>,
+}
+
+#[derive(Deserialize)]
+struct Managers {
+    metadata: ManagersMeta,
+}
+
+#[derive(Deserialize)]
+struct ManagersMeta {
+    #[serde(rename = "managedFields", default)]
+    managed_fields: Vec<Value>,
 }
 
 /// Whether fields that another manager holds are taken over.
@@ -108,18 +131,25 @@ impl Writer {
         });
         let request = Request::builder()
             .method(Method::DELETE)
-            .uri(served.object_path(&object.name))
+            .uri(encode(&served.object_path(&object.name)))
             .header(http::header::CONTENT_TYPE, "application/json")
             .body(Body::from(options.to_string().into_bytes()))
-            .expect("the path is made of names that the server gave");
+            .map_err(|error| RequestError::Garbled(error.to_string()))?;
         send(&self.client, request).await.map(drop)
     }
 
     /// Looks at one object as it is now, past the cache.
-    pub async fn live(&self, served: &Served, name: &Name) -> Result<Option<Stored>, RequestError> {
+    pub async fn live(&self, served: &Served, name: &Name) -> Result<Option<Live>, RequestError> {
+        let garbled = |error: serde_json::Error| RequestError::Garbled(error.to_string());
         match self.read_live(served, name).await {
-            Ok(text) => read(&text, &served.kind).map(Some),
-            Err(error) if error.is_not_found() => Ok(None),
+            Ok(text) => {
+                let Managers { metadata } = serde_json::from_str(&text).map_err(garbled)?;
+                Ok(Some(Live {
+                    object: read(&text, &served.kind)?,
+                    managers: metadata.managed_fields,
+                }))
+            }
+            Err(error) if error.is_object_not_found() => Ok(None),
             Err(error) => Err(error),
         }
     }
@@ -130,7 +160,7 @@ impl Writer {
             Ok(text) => serde_json::from_str(&text)
                 .map(Some)
                 .map_err(|error| RequestError::Garbled(error.to_string())),
-            Err(error) if error.is_not_found() => Ok(None),
+            Err(error) if error.is_object_not_found() => Ok(None),
             Err(error) => Err(error),
         }
     }
@@ -141,6 +171,83 @@ impl Writer {
             .body(Body::empty())
             .map_err(|error| RequestError::Garbled(error.to_string()))?;
         send(&self.client, request).await.map(|(_, text)| text)
+    }
+
+    /// Adds a finalizer to an object that is still in this version; `present` are those that it has.
+    pub async fn add_finalizer(
+        &self,
+        served: &Served,
+        object: &Stored,
+        present: &[String],
+        name: &str,
+    ) -> Result<Stored, RequestError> {
+        let add = if present.is_empty() {
+            json!({"op": "add", "path": "/metadata/finalizers", "value": [name]})
+        } else {
+            json!({"op": "add", "path": "/metadata/finalizers/-", "value": name})
+        };
+        self.patch(served, object, &self.finalizer_manager(), vec![add]).await
+    }
+
+    /// Removes a finalizer from an object that is still in this version; `present` are those that it has.
+    pub async fn remove_finalizer(
+        &self,
+        served: &Served,
+        object: &Stored,
+        present: &[String],
+        name: &str,
+    ) -> Result<Stored, RequestError> {
+        let Some(position) = present.iter().position(|it| it == name) else {
+            return Ok(object.clone());
+        };
+        let path = format!("/metadata/finalizers/{position}");
+        let operations = vec![
+            json!({"op": "test", "path": path, "value": name}),
+            json!({"op": "remove", "path": path}),
+        ];
+        self.patch(served, object, &self.finalizer_manager(), operations).await
+    }
+
+    /// Rewrites who manages which fields of an object that is still in this version.
+    pub async fn set_managers(
+        &self,
+        served: &Served,
+        object: &Stored,
+        managers: Vec<Value>,
+    ) -> Result<Stored, RequestError> {
+        let replace = json!({"op": "replace", "path": "/metadata/managedFields", "value": managers});
+        self.patch(served, object, &self.manager, vec![replace]).await
+    }
+
+    /// Finalizers are written under a name of their own: the next apply would take away what its manager does not name.
+    fn finalizer_manager(&self) -> String {
+        let plugin = self.manager.rsplit('/').next().unwrap_or_default();
+        format!("pilothouse-finalizer/{plugin}")
+    }
+
+    /// Changes an object by a JSON patch, if it still is this one in this version.
+    async fn patch(
+        &self,
+        served: &Served,
+        object: &Stored,
+        manager: &str,
+        mut operations: Vec<Value>,
+    ) -> Result<Stored, RequestError> {
+        let version = json!({"op": "test", "path": "/metadata/resourceVersion", "value": &*object.resource_version});
+        operations.insert(0, version);
+        let uri = format!(
+            "{}?fieldManager={}",
+            encode(&served.object_path(&object.name)),
+            manager.replace('/', "%2F")
+        );
+        let request = Request::builder()
+            .method(Method::PATCH)
+            .uri(uri)
+            .header(http::header::CONTENT_TYPE, "application/json-patch+json")
+            .body(Body::from(Value::Array(operations).to_string().into_bytes()))
+            .map_err(|error| RequestError::Garbled(error.to_string()))?;
+        let (_, text) = send(&self.client, request).await?;
+        read(&text, &served.kind)
     }
 
     async fn apply_at(
@@ -205,21 +312,32 @@ pub(crate) async fn send(client: &Client, request: Request<Body>) -> Result<(Sta
     let exchange = async {
         let response = client.send(request).await?;
         let status = response.status();
+        let retry_after = response.headers().get(http::header::RETRY_AFTER).cloned();
         let body = response.into_body().collect().await.map_err(RequestError::from)?;
         let text =
             String::from_utf8(body.to_bytes().to_vec()).map_err(|error| RequestError::Garbled(error.to_string()))?;
         if status.is_success() {
             return Ok((status, text));
         }
-        let answer: Status = serde_json::from_str(&text).unwrap_or_else(|_| {
+        let mut answer: Status = serde_json::from_str(&text).unwrap_or_else(|_| {
             let mut answer = Status::default();
             answer.message.clone_from(&text);
             answer
         });
-        Err(RequestError::Answered(Box::new(Status {
-            code: status.as_u16(),
-            ..answer
-        })))
+        answer.code = status.as_u16();
+        // A server that is too busy says so in the header alone, with a body that is no Status.
+        if let Some(seconds) = retry_after.and_then(|seconds| seconds.to_str().ok()?.parse().ok()) {
+            let details = answer.details.get_or_insert_with(|| StatusDetails {
+                name: String::new(),
+                group: String::new(),
+                kind: String::new(),
+                uid: String::new(),
+                causes: Vec::new(),
+                retry_after_seconds: 0,
+            });
+            details.retry_after_seconds = details.retry_after_seconds.max(seconds);
+        }
+        Err(RequestError::Answered(Box::new(answer)))
     };
     tokio::time::timeout(REQUEST_TIMEOUT, exchange)
         .await

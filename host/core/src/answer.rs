@@ -11,7 +11,7 @@ use crate::failure::{Failure, reason};
 use crate::grants::Grants;
 use crate::key::{Kind, Name};
 use crate::limits::Limits;
-use crate::manifest::{Access, Touch};
+use crate::manifest::{Access, Touch, is_label};
 use crate::status::RECONCILED;
 
 /// The longest message of a condition that is kept; the schema of metav1.Condition allows no more.
@@ -120,11 +120,6 @@ pub fn check(
                 "desired object {position} is contributed and has a lifecycle, which only owned objects have"
             )));
         }
-        if wanted.lifecycle.keep || wanted.lifecycle.replace {
-            return Err(invalid(format!(
-                "desired object {position} asks for lifecycle keep or replace, which this host does not do yet"
-            )));
-        }
         let object = check_object(position, &wanted, primary, grants, &facts)?;
         let identity = (object.kind.group.clone(), object.kind.kind.clone(), object.name.clone());
         if let Some(earlier) = seen.insert(identity, position) {
@@ -226,10 +221,7 @@ fn check_object(
         ));
     };
     let given = text_of("namespace");
-    let namespace = match wanted.ownership {
-        Ownership::Owned => place(&kind, &name, given, primary, facts)?,
-        Ownership::Contributed => place_of_other(&kind, &name, given, primary, facts)?,
-    };
+    let namespace = place(&kind, &name, given, primary, facts)?;
     let name = Name::new(namespace.as_deref(), &name);
     if let Some(problem) = grants
         .get(&kind)
@@ -244,8 +236,11 @@ fn check_object(
         )));
     }
     canonical(&mut body, &kind, facts.has_status);
-    if let (Some(namespace), Some(Value::Object(metadata))) = (namespace, body.get_mut("metadata")) {
-        metadata.insert("namespace".to_owned(), Value::String(namespace));
+    if let Some(Value::Object(metadata)) = body.get_mut("metadata") {
+        match namespace {
+            Some(namespace) => metadata.insert("namespace".to_owned(), Value::String(namespace)),
+            None => metadata.remove("namespace"),
+        };
     }
     Ok(DesiredObject {
         kind,
@@ -302,24 +297,6 @@ fn word(access: Access) -> &'static str {
     }
 }
 
-/// The namespace of somebody else's object, which may be any: no owner reference has to reach it.
-fn place_of_other(
-    kind: &Kind,
-    name: &str,
-    namespace: Option<String>,
-    primary: &Primary<'_>,
-    facts: KindFacts,
-) -> Result<Option<String>, Failure> {
-    let home = primary.name.namespace.as_deref();
-    match (facts.namespaced, namespace.or_else(|| home.map(str::to_owned))) {
-        (true, Some(namespace)) => Ok(Some(namespace)),
-        (true, None) => Err(invalid(format!(
-            "{kind} {name} is contributed to without a namespace, and the primary has none to give it"
-        ))),
-        (false, _) => Ok(None),
-    }
-}
-
 /// The namespace that a desired object gets: the primary's where it gives none.
 fn place(
     kind: &Kind,
@@ -328,21 +305,19 @@ fn place(
     primary: &Primary<'_>,
     facts: KindFacts,
 ) -> Result<Option<String>, Failure> {
-    let home = primary.name.namespace.as_deref();
-    match (facts.namespaced, namespace, home) {
-        (true, None, Some(home)) => Ok(Some(home.to_owned())),
-        (true, Some(namespace), Some(home)) if namespace != home => Err(invalid(format!(
-            "{kind} {namespace}/{name} is desired by an object of namespace {home}; an owner reference does not reach \
-             into another namespace, so the object must be in {home}"
+    if !facts.namespaced {
+        return Ok(None);
+    }
+    let home = primary.name.namespace.as_deref().map(str::to_owned);
+    match namespace.filter(|namespace| !namespace.is_empty()).or(home) {
+        // It goes into a path.
+        Some(namespace) if !is_label(&namespace) => Err(invalid(format!(
+            "{kind} {name} is desired in the unusable namespace {namespace:?}"
         ))),
-        (true, Some(namespace), _) => Ok(Some(namespace)),
-        (true, None, None) => Err(invalid(format!(
-            "{kind} {name} is desired without a namespace, and its owner has none to give it"
+        Some(namespace) => Ok(Some(namespace)),
+        None => Err(invalid(format!(
+            "{kind} {name} is desired without a namespace, and the primary has none to give it"
         ))),
-        (false, _, Some(home)) => Err(invalid(format!(
-            "{kind} {name} has the scope of the cluster and cannot be owned by an object of namespace {home}"
-        ))),
-        (false, _, None) => Ok(None),
     }
 }
 
@@ -532,6 +507,16 @@ mod tests {
     }
 
     #[test]
+    fn an_object_may_stand_elsewhere() {
+        let elsewhere = r#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a","namespace":"b"}}"#;
+        let of_the_cluster = r#"{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"a","namespace":"b"}}"#;
+        let answer = check_outcome(desiring(&[elsewhere, of_the_cluster])).unwrap();
+        assert_eq!(answer.owned[0].name, Name::new(Some("b"), "a"));
+        assert_eq!(answer.owned[1].name, Name::new(None, "a"));
+        assert!(answer.owned[1].body["metadata"].get("namespace").is_none());
+    }
+
+    #[test]
     fn each_unusable_object_is_named_with_its_fault() {
         let message = |objects: &[&str]| check_outcome(desiring(objects)).unwrap_err().message;
         assert!(message(&["{"]).contains("desired object 0 is not a JSON object"));
@@ -550,31 +535,15 @@ mod tests {
             message(&[r#"{"apiVersion":"v1","kind":"Secret","metadata":{"name":"a"}}"#])
                 .contains("without access owned")
         );
-        assert!(
-            message(&[r#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a","namespace":"b"}}"#])
-                .contains("must be in home")
-        );
-        assert!(
-            message(&[r#"{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"a"}}"#])
-                .contains("scope of the cluster")
-        );
         assert!(message(&[r#"{"apiVersion":"x.dev/v1","kind":"X","metadata":{"name":"x"}}"#]).contains("own itself"));
+        assert!(
+            message(&[r#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a","namespace":"b/c"}}"#])
+                .contains("unusable namespace \"b/c\"")
+        );
         let unserved = check_outcome(desiring(&[
             r#"{"apiVersion":"y.dev/v1","kind":"Unserved","metadata":{"name":"x"}}"#,
         ]));
         assert_eq!(unserved.unwrap_err().reason, reason::NOT_SYNCED);
-    }
-
-    #[test]
-    fn what_this_host_cannot_do_is_refused_and_not_ignored() {
-        let mut kept = desiring(&[CONFIG_MAP]);
-        kept.desired[0].lifecycle.keep = true;
-        assert!(
-            check_outcome(kept)
-                .unwrap_err()
-                .message
-                .contains("lifecycle keep or replace")
-        );
     }
 
     fn contributing(object: &str) -> Outcome {

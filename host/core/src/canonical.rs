@@ -8,6 +8,7 @@ use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 
 use crate::key::Kind;
+use crate::ownership::{KEEP_ANNOTATION, OWNER_ANNOTATION, OWNER_LABEL};
 
 /// The annotation that carries the digest of the canonical form.
 pub const DESIRED_ANNOTATION: &str = "pilothouse.dev/desired";
@@ -28,7 +29,7 @@ const SERVER_SET_METADATA: [&str; 9] = [
 /// Bytes of SHA-256 that the annotation shows: a change that goes unseen by chance has odds of 2^-128.
 const DIGEST_BYTES: usize = 16;
 
-/// Brings a desired object into canonical form: nulls, server-set metadata and the status of kinds with that
+/// Brings a desired object into canonical form: nulls, metadata that the server or the host sets, and the status of kinds with that
 /// subresource dropped, and a Secret's `stringData` made `data`.
 pub fn canonical(object: &mut Map<String, Value>, kind: &Kind, has_status: bool) {
     if has_status {
@@ -41,8 +42,16 @@ pub fn canonical(object: &mut Map<String, Value>, kind: &Kind, has_status: bool)
         for name in SERVER_SET_METADATA {
             metadata.remove(name);
         }
-        if let Some(Value::Object(annotations)) = metadata.get_mut("annotations") {
-            annotations.remove(DESIRED_ANNOTATION);
+        for (map, own) in [
+            (
+                "annotations",
+                [DESIRED_ANNOTATION, OWNER_ANNOTATION, KEEP_ANNOTATION].as_slice(),
+            ),
+            ("labels", &[OWNER_LABEL]),
+        ] {
+            if let Some(Value::Object(map)) = metadata.get_mut(map) {
+                map.retain(|name, _| !own.contains(&name.as_str()));
+            }
         }
     }
     drop_nulls(object);
@@ -130,8 +139,8 @@ mod tests {
     fn what_the_server_sets_is_dropped() {
         let config_map = Kind::new("", "v1", "ConfigMap");
         let object = json!({
-            "metadata": {"name": "a", "uid": "u", "resourceVersion": "1", "labels": {"x": null, "y": "z"},
-                         "annotations": {"pilothouse.dev/desired": "old"}},
+            "metadata": {"name": "a", "uid": "u", "resourceVersion": "1", "labels": {"x": null, "y": "z", "pilothouse.dev/owner": "u"},
+                         "annotations": {"pilothouse.dev/desired": "old", "pilothouse.dev/keep": "true"}},
             "data": {"a": "b", "c": null}, "status": {"x": 1}
         });
         assert_eq!(

@@ -1,28 +1,18 @@
 //! Owns what has to be done for one owned object: create, apply, leave, wait, or say that it is somebody else's.
 
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
 use crate::answer::DesiredObject;
 use crate::canonical::{DESIRED_ANNOTATION, digest};
 use crate::fields::FieldSet;
-use crate::key::{Kind, Name};
-
-/// The owner of a plugin's objects, as an owner reference names it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Owner {
-    /// Its kind.
-    pub kind: Kind,
-    /// Its place.
-    pub name: Name,
-    /// Its uid.
-    pub uid: String,
-}
+use crate::key::Kind;
+use crate::ownership::{self, Bond, Holder, Owner};
 
 /// What the cache knows of a live object, as far as ownership goes.
 #[derive(Clone, Debug)]
 pub struct Live<'a> {
-    /// The uid of the owner reference with `controller: true`.
-    pub controller: Option<&'a str>,
+    /// Whose it is, as far as it says so.
+    pub holder: Option<Holder<'a>>,
     /// Whether the object is being deleted.
     pub deleting: bool,
     /// The value of [`DESIRED_ANNOTATION`].
@@ -55,6 +45,8 @@ pub enum Action {
     Foreign,
     /// It is being deleted; its successor can be made once it is gone.
     Wait,
+    /// It belongs to a predecessor of the owner and will be collected; its successor can be made once it is gone.
+    Inherited,
 }
 
 /// Why an object of ours is applied.
@@ -68,33 +60,32 @@ pub enum Difference {
     ApiVersion,
 }
 
-/// The body to apply: the desired object with the owner reference and the digest's annotation.
+/// The place of a kind in the order of applying: what others need to exist comes first. Deletes go the other way round.
+pub fn rank(kind: &Kind) -> u8 {
+    match (kind.group.as_str(), kind.kind.as_str()) {
+        ("", "Namespace") => 0,
+        ("apiextensions.k8s.io", "CustomResourceDefinition") => 1,
+        _ => 2,
+    }
+}
+
+/// The body to apply: the desired object, whose it is, and the digest's annotation.
 ///
-/// The digest covers the owner reference too, so that an object made for a predecessor of the same name is not taken
-/// for ours.
+/// The digest covers whose it is too, so that an object made for a predecessor of the same name is not taken for ours.
 pub fn body(desired: &DesiredObject, owner: &Owner) -> (Map<String, Value>, String) {
     let mut body = desired.body.clone();
-    let reference = json!({
-        "apiVersion": owner.kind.api_version(),
-        "kind": owner.kind.kind,
-        "name": &*owner.name.name,
-        "uid": owner.uid,
-        "controller": true,
-    });
-    let metadata = body.entry("metadata").or_insert_with(|| Value::Object(Map::new()));
-    metadata["ownerReferences"] = Value::Array(vec![reference]);
-    let value = Value::Object(body);
+    ownership::bind(&mut body, owner, Bond::of(desired, owner));
+    let mut value = Value::Object(body);
     let digest = digest(&value);
-    let Value::Object(mut body) = value else {
-        unreachable!("it was made from an object two lines above")
+    ownership::set(
+        &mut value["metadata"],
+        "annotations",
+        DESIRED_ANNOTATION,
+        digest.clone(),
+    );
+    let Value::Object(body) = value else {
+        unreachable!("it was made from an object four lines above")
     };
-    if let Some(Value::Object(metadata)) = body.get_mut("metadata")
-        && let Value::Object(annotations) = metadata
-            .entry("annotations")
-            .or_insert_with(|| Value::Object(Map::new()))
-    {
-        annotations.insert(DESIRED_ANNOTATION.to_owned(), Value::String(digest.clone()));
-    }
     (body, digest)
 }
 
@@ -109,8 +100,12 @@ pub fn decide(
     let Some(live) = live else {
         return Action::Create;
     };
-    if live.controller != Some(owner.uid.as_str()) {
-        return Action::Foreign;
+    match live.holder {
+        Some(holder) if holder.uid == owner.uid => {}
+        // What was kept when a predecessor went is its successor's.
+        Some(holder) if holder.is_namesake && holder.bond == Bond::Kept => {}
+        Some(holder) if holder.is_namesake => return Action::Inherited,
+        _ => return Action::Foreign,
     }
     if live.deleting {
         return Action::Wait;
@@ -140,8 +135,17 @@ pub fn decide(
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
     use crate::contract::Lifecycle;
+    use crate::key::Name;
+
+    const OURS: Holder<'static> = Holder {
+        uid: "u1",
+        is_namesake: true,
+        bond: Bond::Reference,
+    };
 
     fn owner() -> Owner {
         Owner {
@@ -176,7 +180,7 @@ mod tests {
         let (body, applied) = body(&desired, &owner());
         let fields = entry();
         let mut live = Live {
-            controller: Some("u1"),
+            holder: Some(OURS),
             deleting: false,
             digest: Some(&applied),
             entry: Some(LiveEntry {
@@ -202,15 +206,50 @@ mod tests {
 
     #[test]
     fn a_foreign_object_is_never_applied() {
-        assert_eq!(decide_for(|live, _| live.controller = None), Action::Foreign);
-        assert_eq!(decide_for(|live, _| live.controller = Some("u2")), Action::Foreign);
+        let theirs = Holder {
+            uid: "u2",
+            is_namesake: false,
+            bond: Bond::Reference,
+        };
+        assert_eq!(decide_for(|live, _| live.holder = None), Action::Foreign);
+        assert_eq!(decide_for(|live, _| live.holder = Some(theirs)), Action::Foreign);
         assert_eq!(
             decide_for(|live, _| {
-                live.controller = None;
+                live.holder = None;
                 live.deleting = true;
             }),
             Action::Foreign
         );
+    }
+
+    #[test]
+    fn what_a_predecessor_left_is_waited_for_unless_it_was_kept() {
+        let left = |bond| Holder {
+            uid: "u0",
+            is_namesake: true,
+            bond,
+        };
+        for bond in [Bond::Reference, Bond::Label] {
+            assert_eq!(decide_for(|live, _| live.holder = Some(left(bond))), Action::Inherited);
+        }
+        let kept = |live: &mut Live<'_>, _: &mut DesiredObject| {
+            live.holder = Some(left(Bond::Kept));
+            live.digest = Some("its");
+        };
+        assert_eq!(decide_for(kept), Action::Apply(Difference::Desired));
+    }
+
+    #[test]
+    fn what_others_need_comes_first() {
+        let mut kinds = [
+            Kind::new("apps", "v1", "Deployment"),
+            Kind::new("apiextensions.k8s.io", "v1", "CustomResourceDefinition"),
+            Kind::new("x.dev", "v1", "Namespace"),
+            Kind::new("", "v1", "Namespace"),
+        ];
+        kinds.sort_by_key(rank);
+        let order: Vec<_> = kinds.iter().map(|kind| kind.group.as_str()).collect();
+        assert_eq!(order, ["", "apiextensions.k8s.io", "apps", "x.dev"]);
     }
 
     #[test]
@@ -230,7 +269,7 @@ mod tests {
         let empty = FieldSet::default();
         let (applied, digest) = body(&desired(), &owner());
         let live = Live {
-            controller: Some("u1"),
+            holder: Some(OURS),
             deleting: false,
             digest: Some(&digest),
             entry: Some(LiveEntry {
@@ -251,7 +290,7 @@ mod tests {
         let empty = FieldSet::default();
         let (applied, digest) = body(&desired(), &owner());
         let live = Live {
-            controller: Some("u1"),
+            holder: Some(OURS),
             deleting: false,
             digest: Some(&digest),
             entry: Some(LiveEntry {

@@ -1,6 +1,7 @@
 //! Owns why a reconcile did not succeed: whose fault it is, whether trying again can help, and the words for it.
 
 use std::fmt;
+use std::time::Duration;
 
 /// Whose matter a failure is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -43,6 +44,8 @@ pub struct Failure {
     pub blame: Blame,
     /// When to try again.
     pub retry: Retry,
+    /// The least wait before another try, where the cluster asked for one.
+    pub at_least: Duration,
     /// The condition's reason: CamelCase, from a closed set of words.
     pub reason: &'static str,
     /// What failed, on which object, why, and what to do next. Lower case, without a full stop.
@@ -55,6 +58,7 @@ impl Failure {
         Self {
             blame: Blame::Guest,
             retry: Retry::Change,
+            at_least: Duration::ZERO,
             reason,
             message: message.into(),
         }
@@ -65,6 +69,7 @@ impl Failure {
         Self {
             blame: Blame::User,
             retry: Retry::Change,
+            at_least: Duration::ZERO,
             reason,
             message: message.into(),
         }
@@ -75,6 +80,7 @@ impl Failure {
         Self {
             blame: Blame::Cluster,
             retry: Retry::Backoff,
+            at_least: Duration::ZERO,
             reason,
             message: message.into(),
         }
@@ -85,6 +91,7 @@ impl Failure {
         Self {
             blame: Blame::Host,
             retry: Retry::Backoff,
+            at_least: Duration::ZERO,
             reason,
             message: message.into(),
         }
@@ -94,6 +101,13 @@ impl Failure {
     #[must_use]
     pub fn retry(mut self, retry: Retry) -> Self {
         self.retry = retry;
+        self
+    }
+
+    /// The same failure, not to be tried again before this much time has passed.
+    #[must_use]
+    pub fn at_least(mut self, wait: Duration) -> Self {
+        self.at_least = wait;
         self
     }
 }

@@ -261,6 +261,45 @@ impl FieldSet {
         positions
     }
 
+    /// The paths of the set that the desired object has not: applying it would remove them.
+    pub fn surplus(&self, desired: &Map<String, Value>) -> Vec<String> {
+        let mut surplus = Vec::new();
+        self.surplus_in(&Value::Object(desired.clone()), "", &mut surplus);
+        surplus
+    }
+
+    fn surplus_in(&self, value: &Value, path: &str, surplus: &mut Vec<String>) {
+        let items = value.as_array().map(Vec::as_slice).unwrap_or_default();
+        let positions = self.positions(items);
+        for (index, (element, child)) in self.children.iter().enumerate() {
+            let (found, path) = match element {
+                Element::Field(name) => (value.get(name), format!("{path}.{name}")),
+                other => {
+                    let item = positions.iter().position(|position| *position == Some(index));
+                    let text = other.text();
+                    let key = text.split_once(':').map_or(&*text, |(_, key)| key);
+                    (item.map(|item| &items[item]), format!("{path}[{key}]"))
+                }
+            };
+            match (found, element) {
+                (None, _) => surplus.push(path),
+                // What the server filled in of the key is not ours to remove.
+                (Some(item), Element::Key(key)) => child.without(key).surplus_in(item, &path, surplus),
+                (Some(value), _) => child.surplus_in(value, &path, surplus),
+            }
+        }
+    }
+
+    /// The set without the fields of a key.
+    fn without(&self, key: &Value) -> Self {
+        let is_key = |element: &Element| matches!(element, Element::Field(name) if key.get(name).is_some());
+        let others = self.children.iter().filter(|(element, _)| !is_key(element));
+        Self {
+            itself: self.itself,
+            children: others.cloned().collect(),
+        }
+    }
+
     /// Whether every member of the set stands in the value, so that applying the value would not remove anything.
     pub fn is_within(&self, value: &Value) -> bool {
         self.children.iter().all(|(element, child)| {
@@ -398,6 +437,21 @@ mod tests {
         assert_eq!(
             missing(&finalizers, &desired(json!(["a", "c"]))),
             [r#".metadata.finalizers["c"]"#]
+        );
+    }
+
+    #[test]
+    fn what_is_no_longer_desired_is_surplus() {
+        assert_eq!(
+            service_set().surplus(service().as_object().unwrap()),
+            Vec::<String>::new()
+        );
+        let mut less = service();
+        less["metadata"] = json!({"name": "dns"});
+        less["spec"]["ports"].as_array_mut().unwrap().pop();
+        assert_eq!(
+            service_set().surplus(less.as_object().unwrap()),
+            [".metadata.labels", r#".spec.ports[{"port":53,"protocol":"UDP"}]"#]
         );
     }
 

@@ -17,13 +17,16 @@ pub mod key;
 pub mod ledger;
 pub mod limits;
 pub mod manifest;
+pub mod ownership;
 pub mod path;
+pub mod preview;
 pub mod query;
 pub mod reach;
 #[cfg(test)]
 mod schema;
 pub mod selector;
 pub mod status;
+pub mod takeover;
 pub mod types;
 
 pub use failure::{Blame, Failure, Retry};

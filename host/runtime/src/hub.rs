@@ -8,12 +8,15 @@ use std::sync::Arc;
 use parking_lot::{Mutex, RwLock};
 use pilothouse_cluster::Client;
 use pilothouse_cluster::discovery::Served;
-use pilothouse_cluster::object::{Controller, Stored};
+use pilothouse_cluster::object::Stored;
 use pilothouse_cluster::openapi::Schemas;
 use pilothouse_cluster::store::{Change, Source, Store};
 use pilothouse_cluster::watch::{Sink, is_before};
 use pilothouse_core::dependencies::{ChangedObject, Dependencies, Read};
+use pilothouse_core::manifest::Access;
+use pilothouse_core::ownership::Bond;
 use pilothouse_core::path::FieldPath;
+use pilothouse_core::preview::Previews;
 use pilothouse_core::query::{CheckedQuery, values_at};
 use pilothouse_core::{Key, Kind, Name};
 use serde_json::Value;
@@ -24,6 +27,7 @@ use crate::contribute::{self, Contributions, Waiters};
 use crate::lane::{Lane, LaneId};
 use crate::lanes::Lanes;
 use crate::queue::{Capacity, Priority, Queue};
+use crate::refusals::{Part, Refusals};
 use crate::watches::{Need, ServedKinds};
 
 /// A primary of a lane.
@@ -71,6 +75,12 @@ pub struct State {
     pub odd: HashMap<Key, Odd>,
     /// Who contributes what to which object.
     pub contributions: Contributions,
+    /// Bodies that the server refuses for good.
+    pub refusals: Refusals,
+    /// Uids of primaries that are gone, or out of sight, and whose children are the host's to collect.
+    pub orphaned: HashMap<Reader, BTreeSet<Arc<str>>>,
+    /// What plugins that are in preview would do.
+    pub previews: Previews<Reader>,
 }
 
 /// The shared state, and what never changes beside it.
@@ -110,6 +120,9 @@ impl Hub {
                 writing: HashMap::new(),
                 odd: HashMap::new(),
                 contributions: Contributions::default(),
+                refusals: Refusals::default(),
+                orphaned: HashMap::new(),
+                previews: Previews::default(),
             }),
             served: Arc::default(),
             clock,
@@ -270,19 +283,30 @@ impl Hub {
 }
 
 fn push_all(state: &mut State, lane: &Lane) {
-    let State { store, queue, .. } = state;
-    for object in store
-        .iter(lane.grants.primary(), None)
-        .filter(|object| lane.steers(object))
-    {
-        queue.push(lane.id, &object.name, Priority::Resync);
-    }
-    // Objects that left the filter while nobody watched still have children of ours.
+    let State {
+        store, queue, orphaned, ..
+    } = state;
     let has_filter = lane.filter.annotation.is_some() || lane.filter.labels.is_some();
-    for grant in lane.grants.touched().filter(|_| has_filter) {
+    for object in store.iter(lane.grants.primary(), None) {
+        // Objects that left the filter while nobody watched may still have our finalizer.
+        if lane.steers(object) || (has_filter && lane.has_finalized(object)) {
+            queue.push(lane.id, &object.name, Priority::Resync);
+        }
+    }
+    for grant in lane.grants.touched().filter(|grant| grant.allows(Access::Owned)) {
         for child in store.iter(&grant.touch.kind, None).filter(|child| is_ours(lane, child)) {
-            if let Some(owner) = owner_of(store, lane, child.controller.as_deref(), &child.name) {
-                queue.push(lane.id, &owner, Priority::Resync);
+            match custody(store, lane, child) {
+                // They may still have children of ours, too.
+                Some(Custody::Living(owner)) if has_filter => queue.push(lane.id, &owner, Priority::Resync),
+                Some(Custody::Orphaned(owner, uid)) => {
+                    queue.push(lane.id, &owner, Priority::Resync);
+                    let reader = Reader {
+                        lane: lane.id,
+                        name: owner,
+                    };
+                    orphaned.entry(reader).or_default().insert(uid);
+                }
+                _ => {}
             }
         }
     }
@@ -293,24 +317,36 @@ fn is_ours(lane: &Lane, object: &Stored) -> bool {
     object.entry(lane.writer.manager(), false).is_some()
 }
 
-/// The living primary of a lane that controls an object.
-fn owner_of(store: &Store, lane: &Lane, controller: Option<&Controller>, child: &Name) -> Option<Name> {
-    let controller = controller?;
+/// Whose a child of a lane is.
+enum Custody {
+    /// A primary's that the cache has.
+    Living(Name),
+    /// One's that the cache has not, or not any more, and the child is the host's to collect.
+    Orphaned(Name, Arc<str>),
+}
+
+/// Whose a child is; none if it is not the lane's matter.
+fn custody(store: &Store, lane: &Lane, child: &Stored) -> Option<Custody> {
+    let controller = child.controller.as_ref()?;
     let primary = lane.grants.primary();
     if *controller.group != *primary.group || *controller.kind != *primary.kind {
         return None;
     }
-    let within = Name {
-        namespace: child.namespace.clone(),
+    let place = |namespace: Option<&Arc<str>>| Name {
+        namespace: namespace.cloned(),
         name: controller.name.clone(),
     };
-    let without = Name {
-        namespace: None,
-        name: controller.name.clone(),
+    // A reference does not say where the owner is: in the child's namespace, or in none.
+    let places = match controller.bond {
+        Bond::Reference => vec![place(child.name.namespace.as_ref()), place(None)],
+        Bond::Label | Bond::Kept => vec![place(controller.namespace.as_ref())],
     };
-    [within, without]
-        .into_iter()
-        .find(|name| store.get(primary, name).is_some_and(|it| it.uid == controller.uid))
+    let is_owner = |name: &&Name| store.get(primary, name).is_some_and(|it| it.uid == controller.uid);
+    if let Some(owner) = places.iter().find(is_owner) {
+        return Some(Custody::Living(owner.clone()));
+    }
+    let orphaned = controller.bond == Bond::Label && is_ours(lane, child) && !child.deleting;
+    orphaned.then(|| Custody::Orphaned(place(controller.namespace.as_ref()), controller.uid.clone()))
 }
 
 /// Takes one change to everybody whom it concerns.
@@ -326,16 +362,8 @@ fn route(lanes: &Lanes, state: &mut State, change: &Change) {
         if *lane.grants.primary() == *change.kind {
             route_primary(lane, state, change, &seen, by_us);
         }
-        if is_touched(lane, change) && !by_us && !is_held_alike(change) {
-            let objects = [change.old.as_ref(), change.new.as_ref()];
-            let owners: BTreeSet<_> = objects
-                .into_iter()
-                .flatten()
-                .filter_map(|child| owner_of(&state.store, lane, child.controller.as_deref(), &name))
-                .collect();
-            for owner in owners {
-                state.queue.push(lane.id, &owner, Priority::Change);
-            }
+        if is_touched(lane, change) && !is_held_alike(change) {
+            route_child(lane, state, change, by_us);
         }
     }
     contribute::target_changed(state, change);
@@ -343,7 +371,32 @@ fn route(lanes: &Lanes, state: &mut State, change: &Change) {
         state.queue.push(reader.lane, &reader.name, Priority::Wake);
     }
     if change.new.is_none() {
-        state.odd.remove(&Key::new(change.kind.clone(), name));
+        let key = Key::new(change.kind.clone(), name);
+        state.refusals.forget(key.clone(), Part::Status);
+        state.odd.remove(&key);
+    }
+}
+
+/// The owner of a child is woken, but not by its own write; a child whose owner is gone is to be collected, whoever wrote
+/// it: the owner may have gone while it was being made.
+fn route_child(lane: &Lane, state: &mut State, change: &Change, by_us: bool) {
+    let mut woken = BTreeSet::new();
+    let objects = [change.old.as_ref(), change.new.as_ref()];
+    for child in objects.into_iter().flatten() {
+        if let Some(Custody::Living(owner)) = custody(&state.store, lane, child)
+            && !by_us
+        {
+            woken.insert(owner);
+        }
+    }
+    if let Some(child) = &change.new
+        && let Some(Custody::Orphaned(owner, uid)) = custody(&state.store, lane, child)
+    {
+        state.orphan(lane, &owner, uid);
+        woken.insert(owner);
+    }
+    for owner in woken {
+        state.queue.push(lane.id, &owner, Priority::Change);
     }
 }
 
@@ -357,6 +410,12 @@ fn route_primary(lane: &Lane, state: &mut State, change: &Change, seen: &SeenCha
         state.forget_reader(&reader);
         contribute::withdraw(state, lane, &reader);
         state.queue.forget(lane.id, name);
+        if let Some(old) = &change.old
+            && state.has_labelled_children(lane, &old.uid)
+        {
+            state.orphan(lane, name, old.uid.clone());
+            state.queue.push(lane.id, name, Priority::Change);
+        }
         return;
     };
     let steered_before = change.old.as_ref().is_some_and(|old| lane.steers(old));
@@ -394,6 +453,37 @@ impl State {
     /// A primary depends on nothing any more.
     pub fn forget_reader(&mut self, reader: &Reader) {
         self.depend(reader, BTreeSet::new());
+    }
+
+    /// A primary is gone that had children which no garbage collector takes away.
+    fn orphan(&mut self, lane: &Lane, owner: &Name, uid: Arc<str>) {
+        let reader = Reader {
+            lane: lane.id,
+            name: owner.clone(),
+        };
+        self.orphaned.entry(reader).or_default().insert(uid);
+    }
+
+    fn has_labelled_children(&self, lane: &Lane, owner: &str) -> bool {
+        self.children_of(lane, owner)
+            .any(|(_, child)| child.controller.as_ref().is_some_and(|it| it.bond == Bond::Label))
+    }
+
+    /// The objects that a lane's plugin applied for a primary and that go with it, those too that are being deleted.
+    pub fn children_of<'a>(
+        &'a self,
+        lane: &'a Lane,
+        owner: &'a str,
+    ) -> impl Iterator<Item = (Served, &'a Arc<Stored>)> {
+        let owned = lane.grants.touched().filter(|grant| grant.allows(Access::Owned));
+        let served = owned.filter_map(|grant| lane.served(&grant.touch.kind));
+        served.flat_map(move |served| {
+            let children = self.store.children(&served.kind, owner);
+            let kept = |child: &Stored| child.controller.as_ref().is_some_and(|it| it.bond == Bond::Kept);
+            children
+                .filter(move |child| is_ours(lane, child) && !kept(child))
+                .map(move |child| (served.clone(), child))
+        })
     }
 
     /// A write of an object begins.

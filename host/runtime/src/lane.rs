@@ -31,6 +31,20 @@ pub struct PluginSpec {
     pub limits: Limits,
     /// How many of its objects are reconciled at once; none means as many as the host's options say.
     pub concurrency: Option<usize>,
+    /// Whether it acts.
+    pub mode: Mode,
+    /// Field managers of an earlier operator whose fields are taken over.
+    pub former_managers: Vec<String>,
+}
+
+/// Whether a plugin that runs acts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Mode {
+    /// What is desired is applied and reported.
+    #[default]
+    Active,
+    /// Nothing is written; what would be is told.
+    Preview,
 }
 
 /// A lane's number, in the order in which lanes came.
@@ -49,6 +63,12 @@ pub struct Lane {
     pub grants: Grants,
     /// Which primaries it steers.
     pub filter: Filter,
+    /// The finalizer that its primaries get, for plugins that have something to do before one goes.
+    pub finalizer: Option<String>,
+    /// Whether it acts.
+    pub mode: Mode,
+    /// Field managers of an earlier operator whose fields are taken over.
+    pub former_managers: Vec<String>,
     /// Whether the CRD of its primary kind came with the plugin, so that conditions may be written.
     pub brings_crd: bool,
     /// The component.
@@ -150,6 +170,17 @@ impl Lane {
         projection.project(text, kind).expect("the cache holds objects")
     }
 
+    /// Whether an object of the primary kind has this lane's finalizer.
+    pub fn has_finalized(&self, object: &Stored) -> bool {
+        let has = |finalizer: &String| finalizers(object).contains(finalizer);
+        self.finalizer.as_ref().is_some_and(has)
+    }
+
+    /// Whether an object of a kind may exist that the cache does not show.
+    pub fn sees_part_of(&self, kind: &Kind) -> bool {
+        self.grants.get(kind).is_some_and(|grant| grant.touch.labels.is_some())
+    }
+
     /// Whether an object of the primary kind is steered.
     pub fn steers(&self, object: &Stored) -> bool {
         let Filter { annotation, labels } = &self.filter;
@@ -158,6 +189,13 @@ impl Lane {
             metadata["annotations"].get(annotation).is_some()
         }) && labels.as_ref().is_none_or(|labels| has_labels(object, labels))
     }
+}
+
+/// An object's finalizers.
+pub fn finalizers(object: &Stored) -> Vec<String> {
+    let metadata = metadata(object);
+    let names = metadata["finalizers"].as_array().into_iter().flatten();
+    names.filter_map(Value::as_str).map(str::to_owned).collect()
 }
 
 /// An object's metadata.

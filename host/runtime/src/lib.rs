@@ -10,10 +10,11 @@ mod lane;
 mod lanes;
 mod queue;
 mod reconcile;
+mod refusals;
 mod start;
 mod view;
 mod watches;
 
 pub use host::{Handle, Host, HostOptions, Left};
-pub use lane::PluginSpec;
+pub use lane::{Mode, PluginSpec};
 pub use queue::Depth;

@@ -43,7 +43,9 @@ enum PrepareError {
     Name(String),
     #[error("it brings the CRD of {kind}, which plugin {holder} brings already; run one of them")]
     KindTaken { kind: String, holder: Arc<str> },
-    #[error("controller {0} asks for a finalizer, which this host does not keep yet; leave it out of the manifest")]
+    #[error(
+        "controller {0} names a finalizer, but the component does not export the interface finalizer; export it, or leave the name out of the manifest"
+    )]
     Finalizer(String),
     #[error(transparent)]
     Limit(#[from] pilothouse_core::limits::LimitError),
@@ -75,6 +77,8 @@ fn prepare_one(
         config,
         limits,
         concurrency,
+        mode,
+        former_managers,
     } = spec;
     limits.check()?;
     let config = config.map(|config| config.to_string());
@@ -103,7 +107,7 @@ fn prepare_one(
     if let Some(controller) = manifest
         .controllers
         .iter()
-        .find(|controller| controller.finalizer.is_some())
+        .find(|controller| controller.finalizer.is_some() && !component.optional().finalizer)
     {
         return Err(PrepareError::Finalizer(controller.name.clone()));
     }
@@ -121,6 +125,9 @@ fn prepare_one(
             grants: Grants::new(&controller),
             controller: controller.name,
             filter: controller.filter,
+            finalizer: controller.finalizer,
+            mode,
+            former_managers: former_managers.clone(),
             brings_crd,
             component: component.clone(),
             config: config.clone().unwrap_or_else(|| "{}".to_owned()),

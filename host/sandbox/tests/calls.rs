@@ -149,6 +149,7 @@ fn what_a_guest_says_of_its_failure_decides_when_to_try_again() {
             Failure {
                 blame,
                 retry,
+                at_least: std::time::Duration::ZERO,
                 reason: reason::FAILURE,
                 message: "{}".to_owned()
             }

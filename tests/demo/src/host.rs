@@ -8,7 +8,7 @@ use std::time::Instant;
 use anyhow::{Context as _, Result, anyhow};
 use pilothouse_cluster::connect::{Target, connect};
 use pilothouse_core::Limits;
-use pilothouse_runtime::{Handle, Host, HostOptions, Left, PluginSpec};
+use pilothouse_runtime::{Handle, Host, HostOptions, Left, Mode, PluginSpec};
 use pilothouse_sandbox::{Compiler, Plugin, Sandbox, SandboxOptions};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
@@ -90,6 +90,8 @@ impl RunningHost {
                 config: None,
                 limits: Limits::default(),
                 concurrency: None,
+                mode: Mode::Active,
+                former_managers: Vec::new(),
             })
             .collect();
         let ended = tokio::spawn(async move {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use pilothouse_core::Limits;
-use pilothouse_runtime::{Handle, Host, HostOptions, Left, PluginSpec};
+use pilothouse_runtime::{Handle, Host, HostOptions, Left, Mode, PluginSpec};
 use pilothouse_testkit::cluster::Cluster;
 use pilothouse_testkit::host::{HostError, SteeredHost, SteeredPlugin};
 use tokio::sync::oneshot;
@@ -94,6 +94,8 @@ impl RuntimeHost {
             config: None,
             limits: self.limits.clone(),
             concurrency: None,
+            mode: Mode::Active,
+            former_managers: Vec::new(),
         })
     }
 }

@@ -418,7 +418,7 @@ impl Work {
             let writer = self.look.lane.writer.clone();
             return match writer.live(&self.look.served, &self.look.key.name).await {
                 Ok(live) => {
-                    self.know(live.map(Arc::new));
+                    self.know(live.map(|live| Arc::new(live.object)));
                     Sent::Outdated
                 }
                 Err(error) => Sent::Trouble(Box::new(error.into_failure("look at", &title)), wait),

@@ -10,21 +10,26 @@ use pilothouse_cluster::object::Stored;
 use pilothouse_cluster::write::Force;
 use pilothouse_core::answer::Answer;
 use pilothouse_core::dependencies::Read;
-use pilothouse_core::diff::{Action, Difference, Owner};
+use pilothouse_core::diff::{Action, Difference};
 use pilothouse_core::failure::reason;
-use pilothouse_core::{Failure, Key, Retry};
+use pilothouse_core::ownership::Owner;
+use pilothouse_core::{Failure, Name, Retry};
 use tokio::time::Instant;
 
 use super::diff::{Planned, Step};
+use super::requests::{Deleted, Requests, Tries, key};
+use super::takeover;
 use crate::contribute::{Contributed, Turn, contribute};
-use crate::hub::{Awaited, Hub, Odd, Reader};
+use crate::hub::{Hub, Odd, Reader};
 use crate::lane::Lane;
+use crate::queue::Priority;
+use crate::refusals::Part;
 
 /// What was done, and what can be reported of it.
 pub struct Applied {
     /// The plugin's answer; none when there was none to carry out.
     pub answer: Option<Answer>,
-    /// The first failure.
+    /// The failure that decides when the object is tried again.
     pub failure: Option<Failure>,
     /// Requests that changed something.
     pub writes: u32,
@@ -57,8 +62,8 @@ impl Applied {
         Some(Instant::now() + Duration::from_millis(wait))
     }
 
-    fn fail(&mut self, failure: Failure) {
-        // What time can help with is worth another try, even if something else waits for a change.
+    /// Notes a failure. What time can help with is worth another try, even if something else waits for a change.
+    pub fn fail(&mut self, failure: Failure) {
         match &self.failure {
             Some(first) if first.retry == Retry::Backoff || failure.retry == Retry::Change => {}
             _ => self.failure = Some(failure),
@@ -85,239 +90,348 @@ pub async fn apply(
         attempt,
     } = planned;
     let contributed = std::mem::take(&mut answer.contributed);
-    let mut applied = Applied {
-        answer: Some(answer),
-        failure: None,
-        writes: 0,
-        not_kept: Vec::new(),
-        wake_at,
-        turn: None,
+    let mut work = Work {
+        hub,
+        lane,
+        reader,
+        requests: Requests::new(hub, lane, reader),
+        owner,
+        attempt,
+        applied: Applied {
+            answer: Some(answer),
+            failure: None,
+            writes: 0,
+            not_kept: Vec::new(),
+            wake_at,
+            turn: None,
+        },
     };
     for step in &steps {
-        let result = match &step.action {
-            Action::Nothing => {
-                remember_what_is_not_kept(hub, step, &mut applied);
-                Ok(())
-            }
-            Action::Create => create(hub, lane, reader, step, &owner, attempt, &mut applied).await,
-            Action::Apply(difference) => update(hub, lane, reader, step, difference, &mut applied).await,
-            Action::Foreign => {
-                mind(hub, reader, step);
-                Err(foreign(step))
-            }
-            Action::Wait => {
-                mind(hub, reader, step);
-                Err(Failure::cluster(
-                    reason::WAITING,
-                    format!(
-                        "{} is being deleted; it is made again once it is gone",
-                        step.desired.title()
-                    ),
-                )
-                .retry(Retry::Change))
-            }
-        };
-        if let Err(failure) = result {
-            applied.fail(failure);
+        if let Err(failure) = work.carry_out(step).await {
+            work.applied.fail(failure);
         }
     }
     if let Some(primary) = primary {
         let Contributed { failures, wrote, turn } = contribute(hub, lane, reader, primary, contributed).await;
-        applied.turn = turn;
-        applied.writes += u32::from(wrote);
+        work.applied.turn = turn;
+        work.applied.writes += u32::from(wrote);
         for failure in failures {
-            applied.fail(failure);
+            work.applied.fail(failure);
         }
     }
-    if applied.failure.is_none() {
+    if work.applied.failure.is_none() {
         for (served, child) in prune {
-            if let Err(failure) = delete(hub, lane, reader, &served, &child, &mut applied).await {
-                applied.fail(failure);
+            if let Err(failure) = work.prune(&served, &child).await {
+                work.applied.fail(failure);
             }
         }
     }
-    applied
+    work.applied
 }
 
-fn foreign(step: &Step) -> Failure {
-    Failure::cluster(
-        reason::FOREIGN_OBJECT,
-        format!(
-            "{} exists and belongs to somebody else; it is left alone: delete or rename it, or rename this object",
-            step.desired.title()
-        ),
-    )
-    .retry(Retry::Change)
+/// Depends on an object that stands in the way. If it has changed since it was seen so, the reader runs again at once:
+/// meanwhile nobody watched on its behalf.
+pub fn mind(hub: &Hub, reader: &Reader, served: &Served, object: &Name, seen: Option<&Stored>) {
+    let read = Read::Obstacle(served.kind.clone(), object.clone());
+    let version = |object: &Stored| (object.uid.clone(), object.resource_version.clone());
+    let mut state = hub.state.write();
+    let now = state.store.get(&served.kind, object).map(|object| version(object));
+    state.dependencies.add(reader, read);
+    if now != seen.map(version) {
+        state.queue.push(reader.lane, &reader.name, Priority::Change);
+    }
 }
 
-/// Depends on an object that stands in the way.
-fn mind(hub: &Hub, reader: &Reader, step: &Step) {
-    let read = Read::Obstacle(step.served.kind.clone(), step.desired.name.clone());
-    hub.state.write().dependencies.add(reader, read);
+/// Nothing can be done before an object is gone.
+pub fn waiting(message: String) -> Failure {
+    Failure::cluster(reason::WAITING, message).retry(Retry::Change)
 }
 
-fn key(step: &Step) -> Key {
-    Key::new(step.served.kind.clone(), step.desired.name.clone())
-}
-
-async fn create(
-    hub: &Hub,
-    lane: &Lane,
-    reader: &Reader,
-    step: &Step,
-    owner: &Owner,
+struct Work<'a> {
+    hub: &'a Hub,
+    lane: &'a Lane,
+    reader: &'a Reader,
+    requests: Requests<'a>,
+    owner: Owner,
     attempt: u32,
-    applied: &mut Applied,
-) -> Result<(), Failure> {
-    let title = step.desired.title();
-    // An earlier try may have made the object without our hearing of it; then it is not unexpected.
-    let mut known = None;
-    if attempt > 0 {
-        let live = lane.writer.live(&step.served, &step.desired.name).await;
-        known = live.map_err(|error| error.into_failure("look for", &title))?;
-        let ours = |object: &Stored| object.controller.as_ref().is_some_and(|it| *it.uid == *owner.uid);
-        if known.as_ref().is_some_and(|object| !ours(object)) {
-            mind(hub, reader, step);
-            return Err(foreign(step));
+    applied: Applied,
+}
+
+impl Work<'_> {
+    async fn carry_out(&mut self, step: &Step) -> Result<(), Failure> {
+        let title = step.desired.title();
+        match &step.action {
+            Action::Nothing => {
+                self.recall_what_is_not_kept(step);
+                Ok(())
+            }
+            Action::Create => {
+                self.refused_before(step)?;
+                self.create(step).await
+            }
+            Action::Apply(difference) => {
+                self.refused_before(step)?;
+                self.update(step, difference).await
+            }
+            Action::Foreign => {
+                self.mind(step);
+                self.refused_before(step)?;
+                if self.take_over(step).await? {
+                    return self.update(step, &Difference::Desired).await;
+                }
+                Err(self.foreign(step))
+            }
+            Action::Wait => {
+                self.mind(step);
+                Err(waiting(format!(
+                    "{title} is being deleted; it is made again once it is gone"
+                )))
+            }
+            Action::Inherited => {
+                self.mind(step);
+                Err(waiting(format!(
+                    "{title} belongs to a predecessor of this object and will be collected; it is made again once it is gone"
+                )))
+            }
         }
     }
-    let force = if known.is_some() { Force::Yes } else { Force::No };
-    let sent = send(hub, lane, reader, step, force).await;
-    let (created, object) = match sent {
-        Ok(sent) => sent,
-        // Another manager holds a field of an object that, as far as we know, did not exist.
-        Err(error) if error.code() == Some(409) && force == Force::No && error.reason() == Some("Conflict") => {
-            mind(hub, reader, step);
-            return Err(foreign(step));
+
+    fn mind(&self, step: &Step) {
+        mind(
+            self.hub,
+            self.reader,
+            &step.served,
+            &step.desired.name,
+            step.live.as_deref(),
+        );
+    }
+
+    fn foreign(&self, step: &Step) -> Failure {
+        self.mind(step);
+        let failure = Failure::cluster(
+            reason::FOREIGN_OBJECT,
+            format!(
+                "{} exists and belongs to somebody else; it is left alone: delete or rename it, or rename this object",
+                step.desired.title()
+            ),
+        )
+        .retry(Retry::Change);
+        self.remember_refusal(step, &failure);
+        failure
+    }
+
+    /// The failure with which the server refused the same before, if nothing has changed since.
+    fn refused_before(&self, step: &Step) -> Result<(), Failure> {
+        let key = key(&step.served, &step.desired.name);
+        let state = self.hub.state.read();
+        let known = state
+            .refusals
+            .recall(&key, Part::Main, &step.digest, step.live.as_deref(), Instant::now());
+        known.map_or(Ok(()), Err)
+    }
+
+    /// What the refusal of a request means; one that is for good is remembered.
+    fn refused(&self, step: &Step, verb: &str, error: RequestError) -> Failure {
+        let failure = error.into_failure(verb, &step.desired.title());
+        if failure.retry == Retry::Change {
+            self.remember_refusal(step, &failure);
         }
-        Err(error) => return Err(error.into_failure("create", &title)),
-    };
-    applied.writes += 1;
-    if !created && known.is_none() {
+        failure
+    }
+
+    fn remember_refusal(&self, step: &Step, failure: &Failure) {
+        let refused = (key(&step.served, &step.desired.name), Part::Main);
+        let mut state = self.hub.state.write();
+        let refusals = &mut state.refusals;
+        refusals.note(
+            refused,
+            &step.digest,
+            step.live.as_deref(),
+            failure.clone(),
+            Instant::now(),
+        );
+    }
+
+    async fn create(&mut self, step: &Step) -> Result<(), Failure> {
+        let title = step.desired.title();
+        // An earlier try may have made the object without our hearing of it; and a cache that shows a part of its kind
+        // says nothing about the rest.
+        let mut unsure = self.attempt > 0 || self.lane.sees_part_of(&step.served.kind);
+        let mut tries = Tries::default();
+        let (sent, known) = loop {
+            let known = unsure && self.is_there(step).await?;
+            let force = if known { Force::Yes } else { Force::No };
+            match self.requests.apply_once(step, force).await {
+                Ok(sent) => break (sent, known),
+                // Another manager holds a field of an object that, as far as we know, did not exist.
+                Err(error) if error.code() == Some(409) && force == Force::No && error.reason() == Some("Conflict") => {
+                    return Err(self.foreign(step));
+                }
+                Err(error) if self.requests.may_go_on(&mut tries, &error).await => unsure = true,
+                Err(error) => return Err(self.refused(step, "create", error)),
+            }
+        };
+        self.applied.writes += 1;
+        if !sent.created && !known {
+            return Err(self.withdraw(step, &sent.object).await);
+        }
+        tracing::info!(lane = self.lane.title(), owner = %self.reader.name, object = title, "created");
+        self.note_what_was_applied(step, &sent.object);
+        Ok(())
+    }
+
+    /// Whether the object is there after all, and ours; an error if it is somebody else's.
+    async fn is_there(&mut self, step: &Step) -> Result<bool, Failure> {
+        let live = self.requests.live(&step.served, &step.desired.name).await;
+        let live = live.map_err(|error| error.into_failure("look for", &step.desired.title()))?;
+        let Some(live) = live else { return Ok(false) };
+        let ours = live
+            .object
+            .controller
+            .as_ref()
+            .is_some_and(|it| *it.uid == *self.owner.uid);
+        if ours || takeover::take_over(&self.requests, self.lane, &self.owner, step, live).await? {
+            return Ok(true);
+        }
+        Err(self.foreign(step))
+    }
+
+    /// Gives back at once what an apply took that was to create, and found somebody else's object.
+    async fn withdraw(&mut self, step: &Step, object: &Stored) -> Failure {
+        let title = step.desired.title();
         tracing::warn!(
-            lane = lane.title(),
+            lane = self.lane.title(),
             object = title,
             "found an object where none was known; withdrawing"
         );
-        let withdrawn = lane
-            .writer
-            .withdraw(&step.served, &step.desired.name, &object.uid)
+        let (name, uid) = (&step.desired.name, &object.uid);
+        let withdrawn = self
+            .requests
+            .patiently(|| self.lane.writer.withdraw(&step.served, name, uid))
             .await;
-        withdrawn.map_err(|error| error.into_failure("withdraw from", &title))?;
-        mind(hub, reader, step);
-        return Err(foreign(step));
-    }
-    tracing::info!(lane = lane.title(), owner = %reader.name, object = title, "created");
-    note_what_is_not_kept(hub, lane, step, &object, applied);
-    Ok(())
-}
-
-async fn update(
-    hub: &Hub,
-    lane: &Lane,
-    reader: &Reader,
-    step: &Step,
-    difference: &Difference,
-    applied: &mut Applied,
-) -> Result<(), Failure> {
-    let title = step.desired.title();
-    let (_, object) = send(hub, lane, reader, step, Force::Yes)
-        .await
-        .map_err(|error| error.into_failure("apply", &title))?;
-    applied.writes += 1;
-    match difference {
-        Difference::Drift(fields) => {
-            tracing::info!(lane = lane.title(), owner = %reader.name, object = title, ?fields, "reverted drift");
-        }
-        Difference::Desired | Difference::ApiVersion => {
-            tracing::info!(lane = lane.title(), owner = %reader.name, object = title, "updated");
+        match withdrawn {
+            Ok(()) => self.foreign(step),
+            Err(error) => error.into_failure("withdraw from", &title),
         }
     }
-    note_what_is_not_kept(hub, lane, step, &object, applied);
-    Ok(())
-}
 
-async fn send(
-    hub: &Hub,
-    lane: &Lane,
-    reader: &Reader,
-    step: &Step,
-    force: Force,
-) -> Result<(bool, Stored), RequestError> {
-    hub.state.write().begin_write(key(step));
-    let sent = lane
-        .writer
-        .apply(&step.served, &step.desired.name, &step.body, force)
-        .await;
-    let awaited = sent
-        .as_ref()
-        .ok()
-        .map(|sent| Awaited::Version(sent.object.resource_version.clone()));
-    hub.state.write().end_write(key(step), awaited, reader);
-    sent.map(|sent| (sent.created, sent.object))
-}
-
-async fn delete(
-    hub: &Hub,
-    lane: &Lane,
-    reader: &Reader,
-    served: &Served,
-    child: &Stored,
-    applied: &mut Applied,
-) -> Result<(), Failure> {
-    let title = format!("{} {}", served.kind.kind, child.name);
-    let key = Key::new(served.kind.clone(), child.name.clone());
-    hub.state.write().begin_write(key.clone());
-    let deleted = lane.writer.delete(served, child).await;
-    let awaited = deleted.is_ok().then(|| Awaited::Deletion(child.uid.clone()));
-    hub.state.write().end_write(key, awaited, reader);
-    match deleted {
-        Ok(()) => {
-            applied.writes += 1;
-            tracing::info!(lane = lane.title(), owner = %reader.name, object = title, "pruned");
-            Ok(())
+    async fn update(&mut self, step: &Step, difference: &Difference) -> Result<(), Failure> {
+        let title = step.desired.title();
+        let held = step
+            .live
+            .as_ref()
+            .is_some_and(|live| live.entry(self.lane.writer.manager(), false).is_some());
+        if !held {
+            self.take_over(step).await?;
         }
-        // Somebody was faster.
-        Err(error) if error.is_not_found() => Ok(()),
-        Err(error) => Err(error.into_failure("delete", &title)),
+        let object = match self.requests.apply(step).await {
+            Ok(sent) => sent.object,
+            Err(error) if error.is_immutable() && step.desired.lifecycle.replace => {
+                return Err(self.replace(step, &error).await);
+            }
+            Err(error) => return Err(self.refused(step, "apply", error)),
+        };
+        self.applied.writes += 1;
+        match difference {
+            Difference::Drift(fields) => {
+                tracing::info!(lane = self.lane.title(), owner = %self.reader.name, object = title, ?fields, "reverted drift");
+            }
+            Difference::Desired | Difference::ApiVersion => {
+                tracing::info!(lane = self.lane.title(), owner = %self.reader.name, object = title, "updated");
+            }
+        }
+        self.note_what_was_applied(step, &object);
+        Ok(())
     }
-}
 
-/// What the walk misses right after our own apply, the server does not keep: it is remembered, so that it costs one
-/// request and not one for each reconcile.
-fn note_what_is_not_kept(hub: &Hub, lane: &Lane, step: &Step, object: &Stored, applied: &mut Applied) {
-    let entry = object.entry(lane.writer.manager(), false);
-    let missing = entry
-        .map(|entry| entry.field_set().missing(&step.body))
-        .unwrap_or_default();
-    let mut state = hub.state.write();
-    if missing.is_empty() {
-        state.odd.remove(&key(step));
-        return;
+    /// Takes over what an earlier operator wrote. Says whether the object is ours now.
+    async fn take_over(&mut self, step: &Step) -> Result<bool, Failure> {
+        if self.lane.former_managers.is_empty() {
+            return Ok(false);
+        }
+        let live = self.requests.live(&step.served, &step.desired.name).await;
+        let live = live.map_err(|error| error.into_failure("look at", &step.desired.title()))?;
+        match live {
+            Some(live) => takeover::take_over(&self.requests, self.lane, &self.owner, step, live).await,
+            None => Ok(false),
+        }
     }
-    let left = entry.map(|entry| entry.fields().into()).unwrap_or_default();
-    state.odd.insert(
-        key(step),
-        Odd {
+
+    /// Deletes an object of which a field cannot be changed; it is made anew once it has been seen to be gone.
+    async fn replace(&mut self, step: &Step, refused: &RequestError) -> Failure {
+        let title = step.desired.title();
+        let Some(live) = &step.live else {
+            return Failure::host(
+                reason::HOST,
+                format!("{title} was applied as a change, but is not in the cache"),
+            );
+        };
+        self.mind(step);
+        match self.requests.delete(&step.served, live).await {
+            Ok(_) => {
+                self.applied.writes += 1;
+                tracing::info!(
+                    lane = self.lane.title(), owner = %self.reader.name, object = title, cause = %refused,
+                    "deleted, to be made anew"
+                );
+                waiting(format!(
+                    "{title} is deleted, because a field cannot be changed in place; it is made again once it is gone"
+                ))
+            }
+            Err(error) => error.into_failure("delete", &title),
+        }
+    }
+
+    async fn prune(&mut self, served: &Served, child: &Stored) -> Result<(), Failure> {
+        let title = format!("{} {}", served.kind.kind, child.name);
+        match self.requests.delete(served, child).await {
+            Ok(Deleted::Now) => {
+                self.applied.writes += 1;
+                tracing::info!(lane = self.lane.title(), owner = %self.reader.name, object = title, "pruned");
+                Ok(())
+            }
+            // Somebody was faster.
+            Ok(Deleted::Before) => Ok(()),
+            Err(error) => Err(error.into_failure("delete", &title)),
+        }
+    }
+
+    /// What the walk misses right after our own apply, the server does not keep: it is remembered, so that it costs one
+    /// request and not one for each reconcile.
+    fn note_what_was_applied(&mut self, step: &Step, object: &Stored) {
+        let key = key(&step.served, &step.desired.name);
+        let entry = object.entry(self.lane.writer.manager(), false);
+        let missing = entry
+            .map(|entry| entry.field_set().missing(&step.body))
+            .unwrap_or_default();
+        let mut state = self.hub.state.write();
+        state.refusals.forget(key.clone(), Part::Main);
+        if missing.is_empty() {
+            state.odd.remove(&key);
+            return;
+        }
+        let odd = Odd {
             digest: step.digest.as_str().into(),
-            left,
-        },
-    );
-    drop(state);
-    name_what_is_not_kept(step, &missing, applied);
-}
+            left: entry.map(|entry| entry.fields().into()).unwrap_or_default(),
+        };
+        state.odd.insert(key, odd);
+        drop(state);
+        self.name_what_is_not_kept(step, &missing);
+    }
 
-/// The same for an object that was left alone because of that memory.
-fn remember_what_is_not_kept(hub: &Hub, step: &Step, applied: &mut Applied) {
-    let state = hub.state.read();
-    let Some(odd) = state.odd.get(&key(step)) else { return };
-    let set: pilothouse_core::fields::FieldSet = serde_json::from_str(&odd.left).unwrap_or_default();
-    drop(state);
-    name_what_is_not_kept(step, &set.missing(&step.body), applied);
-}
+    /// The same for an object that was left alone because of that memory.
+    fn recall_what_is_not_kept(&mut self, step: &Step) {
+        let state = self.hub.state.read();
+        let Some(odd) = state.odd.get(&key(&step.served, &step.desired.name)) else {
+            return;
+        };
+        let set: pilothouse_core::fields::FieldSet = serde_json::from_str(&odd.left).unwrap_or_default();
+        drop(state);
+        self.name_what_is_not_kept(step, &set.missing(&step.body));
+    }
 
-fn name_what_is_not_kept(step: &Step, missing: &[String], applied: &mut Applied) {
-    applied
-        .not_kept
-        .extend(missing.iter().map(|path| format!("{path} of {}", step.desired.title())));
+    fn name_what_is_not_kept(&mut self, step: &Step, missing: &[String]) {
+        let named = missing.iter().map(|path| format!("{path} of {}", step.desired.title()));
+        self.applied.not_kept.extend(named);
+    }
 }

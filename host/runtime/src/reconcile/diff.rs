@@ -1,16 +1,18 @@
 //! Owns the fourth stage: what is desired against what the cache has, object by object. Makes no request.
 
+use std::cmp::Reverse;
 use std::collections::HashSet;
 use std::sync::Arc;
 
 use pilothouse_cluster::discovery::Served;
-use pilothouse_cluster::object::Stored;
+use pilothouse_cluster::object::{Controller, Stored};
 use pilothouse_core::answer::{Answer, DesiredObject};
-use pilothouse_core::diff::{self, Action, Live, LiveEntry, Owner};
-use pilothouse_core::manifest::Access;
-use pilothouse_core::{Key, Kind, Name};
+use pilothouse_core::diff::{self, Action, Live, LiveEntry};
+use pilothouse_core::ownership::{Bond, Holder, Owner};
+use pilothouse_core::{Kind, Name};
 use serde_json::{Map, Value};
 
+use super::requests::key;
 use super::validate::Validated;
 use crate::hub::{Hub, Odd, State};
 use crate::lane::Lane;
@@ -41,6 +43,8 @@ pub struct Step {
     pub body: Map<String, Value>,
     /// The digest that the body carries.
     pub digest: String,
+    /// The object as the cache has it.
+    pub live: Option<Arc<Stored>>,
     /// What has to be done.
     pub action: Action,
 }
@@ -55,18 +59,22 @@ pub fn diff(hub: &Hub, lane: &Lane, owner: &Owner, validated: Validated) -> Plan
     let state = hub.state.read();
     let mut wanted: HashSet<(Arc<Kind>, Name)> = HashSet::with_capacity(answer.owned.len());
     let mut steps = Vec::with_capacity(answer.owned.len());
+    answer.owned.sort_by_key(|desired| diff::rank(&desired.kind));
     for desired in std::mem::take(&mut answer.owned) {
         let served = lane.served(&desired.kind).expect("validate let only served kinds pass");
         wanted.insert((served.kind.clone(), desired.name.clone()));
         let (body, digest) = diff::body(&desired, owner);
-        let action = decide(&state, lane, owner, &served, &desired, &body, &digest);
-        steps.push(Step {
+        let live = state.store.get(&served.kind, &desired.name).cloned();
+        let mut step = Step {
             served,
             desired,
             body,
             digest,
-            action,
-        });
+            live,
+            action: Action::Nothing,
+        };
+        step.action = decide(&state, lane, owner, &step);
+        steps.push(step);
     }
     let prune = undesired(&state, lane, owner, &wanted);
     drop(state);
@@ -80,52 +88,70 @@ pub fn diff(hub: &Hub, lane: &Lane, owner: &Owner, validated: Validated) -> Plan
     }
 }
 
-fn decide(
-    state: &State,
-    lane: &Lane,
-    owner: &Owner,
-    served: &Served,
-    desired: &DesiredObject,
-    body: &Map<String, Value>,
-    digest: &str,
-) -> Action {
-    let Some(object) = state.store.get(&served.kind, &desired.name) else {
+fn decide(state: &State, lane: &Lane, owner: &Owner, step: &Step) -> Action {
+    let Step {
+        served,
+        desired,
+        body,
+        digest,
+        live,
+        action: _,
+    } = step;
+    let Some(object) = live else {
         return diff::decide(desired, body, digest, owner, None);
     };
     let entry = object.entry(lane.writer.manager(), false);
-    let odd = state.odd.get(&Key::new(served.kind.clone(), desired.name.clone()));
+    let odd = state.odd.get(&key(served, &desired.name));
     let fields = entry.map(|entry| entry.field_set());
     let live = Live {
-        controller: object.controller.as_ref().map(|controller| &*controller.uid),
+        holder: object.controller.as_ref().map(|it| holder(it, object, owner)),
         deleting: object.deleting,
         digest: object.digest.as_deref(),
         entry: entry.zip(fields.as_ref()).map(|(entry, fields)| LiveEntry {
             api_version: entry.api_version,
             fields,
             as_we_left_it: odd
-                .is_some_and(|Odd { digest: applied, left }| **applied == *digest && **left == *entry.fields()),
+                .is_some_and(|Odd { digest: applied, left }| **applied == **digest && **left == *entry.fields()),
         }),
     };
     diff::decide(desired, body, digest, owner, Some(&live))
 }
 
-/// The living children that this plugin applied for the owner and that are not wanted any more.
+fn holder<'a>(controller: &'a Controller, object: &Stored, owner: &Owner) -> Holder<'a> {
+    let Controller {
+        bond,
+        group,
+        kind,
+        namespace,
+        name,
+        uid,
+    } = controller;
+    let place = &owner.name.namespace;
+    let is_near = match bond {
+        Bond::Reference => place.is_none() || *place == object.name.namespace,
+        Bond::Label | Bond::Kept => place == namespace,
+    };
+    Holder {
+        uid,
+        is_namesake: is_near && **group == *owner.kind.group && **kind == *owner.kind.kind && *name == owner.name.name,
+        bond: *bond,
+    }
+}
+
+/// The living children that this plugin applied for the owner and that are not wanted any more, in the reverse of the
+/// order in which they are made. What was to be kept is not among them.
 fn undesired(
     state: &State,
     lane: &Lane,
     owner: &Owner,
     wanted: &HashSet<(Arc<Kind>, Name)>,
 ) -> Vec<(Served, Arc<Stored>)> {
-    let owned = lane.grants.touched().filter(|grant| grant.allows(Access::Owned));
-    let mut undesired = Vec::new();
-    for served in owned.filter_map(|grant| lane.served(&grant.touch.kind)) {
-        let children = state.store.children(&served.kind, &owner.uid);
-        let ours = children.filter(|child| child.entry(lane.writer.manager(), false).is_some() && !child.deleting);
-        for child in ours {
-            if !wanted.contains(&(served.kind.clone(), child.name.clone())) {
-                undesired.push((served.clone(), child.clone()));
-            }
-        }
-    }
+    let mut undesired: Vec<_> = state
+        .children_of(lane, &owner.uid)
+        .filter(|(_, child)| !child.deleting)
+        .filter(|(served, child)| !wanted.contains(&(served.kind.clone(), child.name.clone())))
+        .map(|(served, child)| (served, child.clone()))
+        .collect();
+    undesired.sort_by_key(|(served, _)| Reverse(diff::rank(&served.kind)));
     undesired
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use pilothouse_cluster::object::Stored;
 use pilothouse_core::contract::Request;
-use pilothouse_core::diff::Owner;
+use pilothouse_core::ownership::Owner;
 
 use crate::hub::Hub;
 use crate::lane::Lane;
@@ -12,15 +12,15 @@ use crate::queue::Job;
 
 /// What the queue's job is about.
 pub enum Found {
-    /// An object that the lane steers.
+    /// An object that the lane steers; one that is being deleted waits for the plugin's finalizer.
     Steered(Gathered),
-    /// An object that is alive and not steered (any more).
+    /// An object that is there and not steered (any more).
     Left(Left),
-    /// Nothing, or an object that is being deleted: its children are the garbage collector's.
+    /// Nothing, or an object that is being deleted without our finalizer: its children are collected once it is gone.
     Gone,
 }
 
-/// An object to reconcile.
+/// An object to reconcile, or to finalize.
 pub struct Gathered {
     /// The object as the cache has it.
     pub object: Arc<Stored>,
@@ -32,6 +32,8 @@ pub struct Gathered {
 
 /// An object outside the lane's filter.
 pub struct Left {
+    /// The object as the cache has it.
+    pub object: Arc<Stored>,
     /// The owner of the children that it may still have.
     pub owner: Owner,
 }
@@ -39,17 +41,19 @@ pub struct Left {
 /// Looks the object up.
 pub fn gather(hub: &Hub, lane: &Lane, job: &Job) -> Found {
     let primary = lane.grants.primary();
-    let object = hub.state.read().store.get(primary, &job.name).cloned();
-    let Some(object) = object.filter(|object| !object.deleting) else {
+    let Some(object) = hub.state.read().store.get(primary, &job.name).cloned() else {
         return Found::Gone;
     };
+    if object.deleting && !lane.has_finalized(&object) {
+        return Found::Gone;
+    }
     let owner = Owner {
         kind: primary.clone(),
         name: object.name.clone(),
         uid: object.uid.to_string(),
     };
     if !lane.steers(&object) {
-        return Found::Left(Left { owner });
+        return Found::Left(Left { object, owner });
     }
     let request = Request {
         object: lane.show_primary(&object),

@@ -1,14 +1,21 @@
 //! Owns the order of a reconcile: six stages, each in its own file. Each takes what the one before it made, so that no
 //! stage can be left out or run early.
 //!
-//! gather and diff look at the cache; invoke runs the guest; validate is pure; apply and report make requests.
+//! gather and diff look at the cache; invoke runs the guest; validate is pure; apply and report make requests. Beside
+//! them, `collect` clears away what dead primaries left, `finalize` holds primaries for plugins that have something to do
+//! before one goes, and `preview` stands where apply and report do for a plugin that only says what it would do.
 
 mod apply;
+mod collect;
 mod contest;
 mod diff;
+pub mod finalize;
 mod gather;
 mod invoke;
+mod preview;
 mod report;
+mod requests;
+mod takeover;
 mod validate;
 
 use std::sync::Arc;
@@ -19,7 +26,7 @@ use tokio::time::Instant;
 
 use crate::contribute;
 use crate::hub::{Hub, Reader};
-use crate::lane::Lane;
+use crate::lane::{Lane, Mode};
 use crate::queue::{Ended, Job, Verdict};
 
 /// Reconciles one object once.
@@ -28,34 +35,77 @@ pub async fn reconcile(hub: &Arc<Hub>, lane: &Arc<Lane>, job: &Job) -> Ended {
         lane: job.lane,
         name: job.name.clone(),
     };
-    let gathered = match gather::gather(hub, lane, job) {
-        gather::Found::Steered(gathered) => gathered,
-        gather::Found::Left(left) => return leave(hub, lane, &reader, left).await,
+    let collected = match lane.mode {
+        Mode::Active => collect::collect(hub, lane, &reader).await,
+        Mode::Preview => Ok(()),
+    };
+    let mut ended = match gather::gather(hub, lane, job) {
+        gather::Found::Steered(gathered) => steer(hub, lane, &reader, job, gathered).await,
+        gather::Found::Left(left) => leave(hub, lane, &reader, left).await,
         gather::Found::Gone => {
             {
                 let mut state = hub.state.write();
                 state.forget_reader(&reader);
+                state.previews.forget(&reader);
                 contribute::withdraw(&mut state, lane, &reader);
             }
             hub.claims.notify_one();
-            return Ended::idly(Verdict::Gone);
+            Ended::idly(Verdict::Gone)
         }
     };
+    if let Err(failure) = collected {
+        tracing::warn!(lane = lane.title(), object = %reader.name, %failure, "cannot collect what an object left");
+        if matches!(ended.verdict, Verdict::Done { .. } | Verdict::Gone) {
+            ended.verdict = verdict(Some(&failure), None);
+            ended.failure = Some(failure);
+        }
+    }
+    ended
+}
+
+async fn steer(hub: &Arc<Hub>, lane: &Arc<Lane>, reader: &Reader, job: &Job, gathered: gather::Gathered) -> Ended {
+    let object = &gathered.object;
+    if lane.mode == Mode::Active && !object.deleting {
+        match finalize::set(hub, lane, reader, object).await {
+            Ok(false) => {}
+            Ok(true) => return without_writes(None),
+            Err(failure) => {
+                let applied = apply::Applied::nothing(failure);
+                return without_writes(report::report(hub, lane, reader, &gathered, applied).await.err());
+            }
+        }
+    }
     let invoked = invoke::invoke(hub, lane, &gathered).await;
-    let used = invoked.used;
-    let validated = validate::validate(hub, lane, &gathered, &reader, invoked);
+    let (used, is_done) = (invoked.used, invoked.is_done);
+    let validated = validate::validate(hub, lane, &gathered, reader, invoked);
     let planned = validated.map(|answer| diff::diff(hub, lane, &gathered.owner, answer));
+    if lane.mode == Mode::Preview {
+        return Ended {
+            used,
+            ..previewed(hub, lane, reader, planned).await
+        };
+    }
     let story = match &planned {
         Ok(planned) => contest::look(lane, job, planned).await,
         Err(_) => None,
     };
     let mut applied = match planned {
-        Ok(planned) => apply::apply(hub, lane, &reader, Some(&gathered.object), planned).await,
+        Ok(planned) => apply::apply(hub, lane, reader, Some(object), planned).await,
         Err(failure) => apply::Applied::nothing(failure),
     };
     let (again, wrote) = (applied.again(hub), applied.writes > 0);
+    if is_done {
+        // The plugin has nothing more to say; what it said last stays.
+        applied.answer = None;
+        if applied.failure.is_none() {
+            match finalize::release(hub, lane, reader, object).await {
+                Ok(()) => return without_writes(None),
+                Err(failure) => applied.fail(failure),
+            }
+        }
+    }
     applied.failure = applied.failure.or_else(|| story.as_deref().cloned());
-    let failure = report::report(hub, lane, &reader, &gathered, applied).await.err();
+    let failure = report::report(hub, lane, reader, &gathered, applied).await.err();
     Ended {
         verdict: verdict(failure.as_ref(), again),
         used,
@@ -67,22 +117,51 @@ pub async fn reconcile(hub: &Arc<Hub>, lane: &Arc<Lane>, job: &Job) -> Ended {
 
 /// An object that has left the filter: nothing is desired of it any more.
 async fn leave(hub: &Arc<Hub>, lane: &Arc<Lane>, reader: &Reader, left: gather::Left) -> Ended {
+    let gather::Left { object, owner } = left;
     {
         let mut state = hub.state.write();
         state.forget_reader(reader);
         contribute::withdraw(&mut state, lane, reader);
     }
     hub.claims.notify_one();
-    let planned = diff::diff(hub, lane, &left.owner, validate::Validated::nothing());
-    let applied = apply::apply(hub, lane, reader, None, planned).await;
+    let planned = diff::diff(hub, lane, &owner, validate::Validated::nothing());
+    if lane.mode == Mode::Preview {
+        return previewed(hub, lane, reader, Ok(planned)).await;
+    }
+    let mut applied = apply::apply(hub, lane, reader, None, planned).await;
+    if applied.failure.is_none()
+        && let Err(failure) = finalize::release(hub, lane, reader, &object).await
+    {
+        applied.fail(failure);
+    }
     if let Some(failure) = &applied.failure {
         tracing::warn!(lane = lane.title(), object = %reader.name, %failure, "cannot clean up after an object");
     }
     Ended {
         wrote: applied.writes > 0,
-        verdict: verdict(applied.failure.as_ref(), None),
+        ..without_writes(applied.failure)
+    }
+}
+
+/// The end of a reconcile of a plugin that is in preview; a failure is told in the log alone.
+async fn previewed(hub: &Hub, lane: &Lane, reader: &Reader, planned: Result<diff::Planned, Failure>) -> Ended {
+    let failure = match planned {
+        Ok(planned) => preview::preview(hub, lane, reader, &planned).await.err(),
+        Err(failure) => Some(failure),
+    };
+    if let Some(failure) = &failure {
+        tracing::warn!(lane = lane.title(), object = %reader.name, %failure, "cannot preview");
+    }
+    without_writes(failure)
+}
+
+/// The end of a reconcile that did nothing that the queue has to know of.
+fn without_writes(failure: Option<Failure>) -> Ended {
+    Ended {
+        verdict: verdict(failure.as_ref(), None),
         used: Duration::ZERO,
-        failure: applied.failure,
+        wrote: false,
+        failure,
         story: None,
     }
 }
@@ -91,7 +170,7 @@ fn verdict(failure: Option<&Failure>, again: Option<Instant>) -> Verdict {
     match failure {
         None => Verdict::Done { again },
         Some(failure) if failure.retry == Retry::Backoff => Verdict::Retry {
-            at_least: Duration::ZERO,
+            at_least: failure.at_least,
         },
         Some(_) => Verdict::AwaitChange,
     }

@@ -9,11 +9,14 @@ use pilothouse_core::failure::reason;
 use pilothouse_core::status::{self, StatusInput};
 use pilothouse_core::{Failure, Key, Retry};
 use serde_json::{Map, Value};
+use tokio::time::Instant;
 
 use super::apply::Applied;
 use super::gather::Gathered;
-use crate::hub::{self, Awaited, Hub, Odd, Reader};
+use super::requests::{Requests, version};
+use crate::hub::{self, Hub, Odd, Reader};
 use crate::lane::Lane;
+use crate::refusals::Part;
 
 /// The reason of the Warning event that tells of a failed reconcile.
 const RECONCILE_FAILED: &str = "ReconcileFailed";
@@ -68,6 +71,7 @@ pub async fn report(
             reason,
             message,
             retry: _,
+            at_least: _,
         } = failure;
         tracing::warn!(lane = lane.title(), %object, %blame, reason, problem = message, "reconcile failed");
     } else {
@@ -140,24 +144,44 @@ async fn state(
     if is_as_desired(hub, lane, &key, object, live.as_ref(), &desired) {
         return Ok(());
     }
-    hub.state.write().begin_write(key.clone());
-    let sent = lane
-        .writer
-        .apply_status(&served, &object.name, &object.uid, &desired)
-        .await;
-    let awaited = sent
-        .as_ref()
-        .ok()
-        .map(|object| Awaited::Version(object.resource_version.clone()));
-    hub.state.write().end_write(key.clone(), awaited, reader);
-    match sent {
+    let asked = digest(&Value::Object(without_times(&desired)));
+    let refused = hub
+        .state
+        .read()
+        .refusals
+        .recall(&key, Part::Status, &asked, Some(object), Instant::now());
+    if let Some(failure) = refused {
+        return Err(failure);
+    }
+    let requests = Requests::new(hub, lane, reader);
+    let sent = requests.patiently(|| {
+        let request = lane.writer.apply_status(&served, &object.name, &object.uid, &desired);
+        requests.told(key.clone(), request, version)
+    });
+    match sent.await {
         Ok(object) => {
+            if answer.is_some() {
+                hub.state.write().refusals.forget(key.clone(), Part::Status);
+            }
             remember(hub, lane, key, &object, &desired);
             Ok(())
         }
         // It went meanwhile, or another took its name: there is nothing left to report to.
         Err(error) if error.is_not_found() || error.code() == Some(409) => Ok(()),
-        Err(error) => Err(error.into_failure("report the status of", &title(lane, gathered))),
+        Err(error) => {
+            let failure = error.into_failure("report the status of", &title(lane, gathered));
+            if failure.retry == Retry::Change {
+                let refusals = &mut hub.state.write().refusals;
+                refusals.note(
+                    (key, Part::Status),
+                    &asked,
+                    Some(object),
+                    failure.clone(),
+                    Instant::now(),
+                );
+            }
+            Err(failure)
+        }
     }
 }
 
@@ -232,8 +256,15 @@ fn remember(hub: &Hub, lane: &Lane, key: Key, object: &Stored, desired: &Map<Str
 }
 
 fn odd_status(desired: &Map<String, Value>, live: Option<&Value>) -> Odd {
+    Odd {
+        digest: digest(&Value::Object(without_times(desired))).into(),
+        left: digest(live.unwrap_or(&Value::Null)).into(),
+    }
+}
+
+/// A status as it is compared with an earlier one: where the server drops conditions, their times are new each time.
+fn without_times(desired: &Map<String, Value>) -> Map<String, Value> {
     let mut desired = desired.clone();
-    // Where the server drops conditions, their times are new each time.
     for condition in desired
         .get_mut("conditions")
         .and_then(Value::as_array_mut)
@@ -244,8 +275,5 @@ fn odd_status(desired: &Map<String, Value>, live: Option<&Value>) -> Odd {
             condition.remove("lastTransitionTime");
         }
     }
-    Odd {
-        digest: digest(&Value::Object(desired)).into(),
-        left: digest(live.unwrap_or(&Value::Null)).into(),
-    }
+    desired
 }

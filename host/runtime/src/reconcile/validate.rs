@@ -43,7 +43,12 @@ pub fn validate(
     reader: &Reader,
     invoked: Invoked,
 ) -> Result<Validated, Failure> {
-    let Invoked { result, view, used: _ } = invoked;
+    let Invoked {
+        result,
+        is_done: _,
+        view,
+        used: _,
+    } = invoked;
     let wake_at = view.as_ref().and_then(|view| view.wake_at);
     depend(hub, lane, reader, view.map(|view| view.reads).unwrap_or_default());
     let primary = Primary {

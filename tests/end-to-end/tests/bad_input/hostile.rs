@@ -13,7 +13,6 @@ nameless                | once  | InvalidAnswer: desired object 0, a ConfigMap, 
 kindless                | once  | InvalidAnswer: desired object 0 lacks apiVersion or kind; mend the plugin
 undeclared-kind         | once  | Undeclared: …Secret victim…; declare it under touches with access owned
 same-name-twice         | once  | InvalidAnswer: desired objects 0 and 1 are both ConfigMap default/victim; mend the plugin
-other-namespace         | once  | InvalidAnswer: …ConfigMap elsewhere/victim…must be in default; mend the plugin
 undeclared-contribution | once  | Undeclared: …ConfigMap victim…; declare it under touches with access contributed
 many-objects            | once  | GuestLimit: …limit outputObjects is 10000; mend the plugin, or raise its limit
 ";

@@ -1,0 +1,188 @@
+//! Owns how an object says whose it is: by a controller reference where Kubernetes allows one, else by a label with the
+//! owner's uid and an annotation that names the owner.
+
+use serde_json::{Map, Value, json};
+
+use crate::answer::DesiredObject;
+use crate::key::{Kind, Name};
+
+/// The label with the owner's uid, on objects that no owner reference can hold.
+pub const OWNER_LABEL: &str = "pilothouse.dev/owner";
+
+/// The annotation beside it, which names the owner: `group/Kind/namespace/name`, with nothing between two slashes where
+/// there is no group or no namespace. No part can have a slash.
+pub const OWNER_ANNOTATION: &str = "pilothouse.dev/owner-name";
+
+/// The annotation of an object that stays when it is no longer desired; its value is `true`.
+pub const KEEP_ANNOTATION: &str = "pilothouse.dev/keep";
+
+/// The owner of a plugin's objects, as an owner reference names it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Owner {
+    /// Its kind.
+    pub kind: Kind,
+    /// Its place.
+    pub name: Name,
+    /// Its uid.
+    pub uid: String,
+}
+
+/// What ties an object to its owner.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Bond {
+    /// A controller reference: Kubernetes' garbage collector takes the object away with its owner.
+    Reference,
+    /// The label: the host takes it away, once the server says that the owner is gone.
+    Label,
+    /// The label, and nobody ever takes it away.
+    Kept,
+}
+
+impl Bond {
+    /// What ties a desired object to its owner. An owner reference does not reach into another namespace, nor from a
+    /// namespace out of it; the garbage collector would delete the object.
+    pub fn of(desired: &DesiredObject, owner: &Owner) -> Self {
+        let reachable = owner.name.namespace.is_none() || owner.name.namespace == desired.name.namespace;
+        match (desired.lifecycle.keep, reachable) {
+            (true, _) => Self::Kept,
+            (false, true) => Self::Reference,
+            (false, false) => Self::Label,
+        }
+    }
+}
+
+/// Who holds a live object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Holder<'a> {
+    /// The owner's uid.
+    pub uid: &'a str,
+    /// Whether the owner has the kind and the name of the one that desires the object: it, or its predecessor.
+    pub is_namesake: bool,
+    /// What ties the object to it.
+    pub bond: Bond,
+}
+
+/// The value of [`OWNER_ANNOTATION`].
+pub fn owner_name(kind: &Kind, name: &Name) -> String {
+    let namespace = name.namespace.as_deref().unwrap_or_default();
+    format!("{}/{}/{namespace}/{}", kind.group, kind.kind, name.name)
+}
+
+/// The group, the kind and the place that [`OWNER_ANNOTATION`] names; none if it was not written by a host.
+pub fn parse_owner_name(text: &str) -> Option<(&str, &str, Name)> {
+    let mut parts = text.split('/');
+    let (group, kind, namespace, name) = (parts.next()?, parts.next()?, parts.next()?, parts.next()?);
+    let namespace = Some(namespace).filter(|namespace| !namespace.is_empty());
+    (parts.next().is_none() && !name.is_empty()).then(|| (group, kind, Name::new(namespace, name)))
+}
+
+/// Writes into a desired object whose it is.
+pub fn bind(body: &mut Map<String, Value>, owner: &Owner, bond: Bond) {
+    let metadata = body.entry("metadata").or_insert_with(|| json!({}));
+    if bond == Bond::Reference {
+        metadata["ownerReferences"] = json!([{
+            "apiVersion": owner.kind.api_version(),
+            "kind": owner.kind.kind,
+            "name": &*owner.name.name,
+            "uid": owner.uid,
+            "controller": true,
+        }]);
+        return;
+    }
+    set(metadata, "labels", OWNER_LABEL, owner.uid.clone());
+    set(
+        metadata,
+        "annotations",
+        OWNER_ANNOTATION,
+        owner_name(&owner.kind, &owner.name),
+    );
+    if bond == Bond::Kept {
+        set(metadata, "annotations", KEEP_ANNOTATION, "true".to_owned());
+    }
+}
+
+/// Sets a label or an annotation. Where the plugin's answer has something else than an object there, it stays, and the
+/// server refuses it in its own words.
+pub(crate) fn set(metadata: &mut Value, map: &str, name: &str, value: String) {
+    if let Value::Object(metadata) = metadata
+        && let Value::Object(map) = metadata.entry(map).or_insert_with(|| json!({}))
+    {
+        map.insert(name.to_owned(), Value::String(value));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::contract::Lifecycle;
+
+    fn owner(namespace: Option<&str>) -> Owner {
+        Owner {
+            kind: Kind::new("x.dev", "v1", "X"),
+            name: Name::new(namespace, "x"),
+            uid: "u1".into(),
+        }
+    }
+
+    fn desired(namespace: Option<&str>, keep: bool) -> DesiredObject {
+        DesiredObject {
+            kind: Kind::new("", "v1", "ConfigMap"),
+            name: Name::new(namespace, "c"),
+            body: json!({"metadata": {"name": "c", "labels": {"a": "b"}}})
+                .as_object()
+                .unwrap()
+                .clone(),
+            lifecycle: Lifecycle {
+                keep,
+                ..Lifecycle::default()
+            },
+        }
+    }
+
+    #[test]
+    fn a_reference_is_taken_only_where_kubernetes_lets_it_reach() {
+        let bond = |desired_in, owner_in, keep| Bond::of(&desired(desired_in, keep), &owner(owner_in));
+        assert_eq!(bond(Some("a"), Some("a"), false), Bond::Reference);
+        assert_eq!(bond(Some("a"), None, false), Bond::Reference);
+        assert_eq!(bond(None, None, false), Bond::Reference);
+        assert_eq!(bond(Some("b"), Some("a"), false), Bond::Label);
+        assert_eq!(bond(None, Some("a"), false), Bond::Label);
+        assert_eq!(bond(Some("a"), Some("a"), true), Bond::Kept);
+    }
+
+    #[test]
+    fn what_no_reference_holds_has_a_label_and_the_owners_name() {
+        let mut body = desired(Some("b"), false).body;
+        bind(&mut body, &owner(Some("a")), Bond::Label);
+        let metadata = &body["metadata"];
+        assert_eq!(metadata["labels"], json!({"a": "b", "pilothouse.dev/owner": "u1"}));
+        assert_eq!(
+            metadata["annotations"],
+            json!({"pilothouse.dev/owner-name": "x.dev/X/a/x"})
+        );
+        assert!(metadata.get("ownerReferences").is_none());
+
+        let mut kept = desired(Some("a"), true).body;
+        bind(&mut kept, &owner(Some("a")), Bond::Kept);
+        assert_eq!(kept["metadata"]["annotations"]["pilothouse.dev/keep"], "true");
+        assert!(kept["metadata"].get("ownerReferences").is_none());
+    }
+
+    #[test]
+    fn the_owners_name_is_read_as_it_was_written() {
+        for (kind, name) in [
+            (Kind::new("x.dev", "v1", "X"), Name::new(Some("a"), "x")),
+            (Kind::new("", "v1", "Node"), Name::new(None, "n.example.com")),
+        ] {
+            let text = owner_name(&kind, &name);
+            assert_eq!(
+                parse_owner_name(&text),
+                Some((kind.group.as_str(), kind.kind.as_str(), name)),
+                "{text}"
+            );
+        }
+        for nonsense in ["", "a/b", "a/b/c/", "a/b/c/d/e"] {
+            assert_eq!(parse_owner_name(nonsense), None, "{nonsense}");
+        }
+    }
+}

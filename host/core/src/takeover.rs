@@ -1,0 +1,117 @@
+//! Owns the rewriting of managedFields by which the fields of an earlier operator become ours.
+//!
+//! An apply takes over only what it names, and whatever the earlier operator wrote besides would stay for ever. So its
+//! entries are made part of our Apply entry first; the apply after that removes what is not desired. client-go does the
+//! same for client-side apply (`util/csaupgrade`).
+
+use serde_json::{Map, Value, json};
+
+/// The managedFields of an object with the entries of former managers merged into our Apply entry; none if there is
+/// nothing to take over. Entries of subresources and of other versions of the kind stay as they are.
+pub fn take_over(managed: &[Value], former: &[String], ours: &str, api_version: &str) -> Option<Vec<Value>> {
+    let is_main = |entry: &Value| {
+        entry["subresource"].as_str().unwrap_or_default().is_empty() && entry["apiVersion"] == api_version
+    };
+    let is_former = |entry: &Value| {
+        let manager = entry["manager"].as_str().unwrap_or_default();
+        is_main(entry) && former.iter().any(|name| name == manager)
+    };
+    let is_ours = |entry: &Value| is_main(entry) && entry["manager"] == ours && entry["operation"] == "Apply";
+    if !managed.iter().any(is_former) {
+        return None;
+    }
+    let mut fields = Map::new();
+    let mut kept = Vec::with_capacity(managed.len());
+    for entry in managed {
+        if !is_former(entry) && !is_ours(entry) {
+            kept.push(entry.clone());
+            continue;
+        }
+        if let Some(more) = entry["fieldsV1"].as_object() {
+            merge(&mut fields, more);
+        }
+    }
+    kept.push(json!({
+        "manager": ours,
+        "operation": "Apply",
+        "apiVersion": api_version,
+        "fieldsType": "FieldsV1",
+        "fieldsV1": fields,
+    }));
+    Some(kept)
+}
+
+/// The union of two field sets, as the server writes them.
+fn merge(fields: &mut Map<String, Value>, more: &Map<String, Value>) {
+    for (name, below) in more {
+        match (fields.get_mut(name), below) {
+            (Some(Value::Object(fields)), Value::Object(more)) => merge(fields, more),
+            _ => {
+                fields.insert(name.clone(), below.clone());
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(manager: &str, operation: &str, subresource: &str, fields: &Value) -> Value {
+        let mut entry = json!({"manager": manager, "operation": operation, "apiVersion": "apps/v1",
+            "fieldsType": "FieldsV1", "fieldsV1": fields, "time": "2026-01-02T03:04:05Z"});
+        if !subresource.is_empty() {
+            entry["subresource"] = json!(subresource);
+        }
+        entry
+    }
+
+    #[test]
+    fn the_fields_of_former_managers_become_ours_and_nobody_elses() {
+        let managed = [
+            entry(
+                "old",
+                "Update",
+                "",
+                &json!({"f:spec": {"f:replicas": {}, "f:paused": {}}}),
+            ),
+            entry("old", "Update", "status", &json!({"f:status": {}})),
+            entry("older", "Apply", "", &json!({"f:metadata": {"f:labels": {"f:a": {}}}})),
+            entry(
+                "kubectl",
+                "Update",
+                "",
+                &json!({"f:metadata": {"f:labels": {"f:b": {}}}}),
+            ),
+            entry(
+                "pilothouse/p",
+                "Apply",
+                "",
+                &json!({"f:spec": {"f:replicas": {}, "f:template": {}}}),
+            ),
+        ];
+        let former = ["old".to_owned(), "older".to_owned()];
+        let taken = take_over(&managed, &former, "pilothouse/p", "apps/v1").unwrap();
+        assert_eq!(taken[..2], [managed[1].clone(), managed[3].clone()]);
+        assert_eq!(
+            taken[2],
+            json!({"manager": "pilothouse/p", "operation": "Apply", "apiVersion": "apps/v1", "fieldsType": "FieldsV1",
+                "fieldsV1": {"f:spec": {"f:replicas": {}, "f:paused": {}, "f:template": {}},
+                             "f:metadata": {"f:labels": {"f:a": {}}}}})
+        );
+        assert_eq!(
+            take_over(&taken, &former, "pilothouse/p", "apps/v1"),
+            None,
+            "once is enough"
+        );
+    }
+
+    #[test]
+    fn entries_of_another_version_are_left_alone() {
+        let managed = [entry("old", "Update", "", &json!({"f:spec": {}}))];
+        assert_eq!(
+            take_over(&managed, &["old".to_owned()], "pilothouse/p", "apps/v2"),
+            None
+        );
+    }
+}

@@ -1,0 +1,84 @@
+//! Owns the collection of children that Kubernetes does not collect: those in other namespaces, and those of cluster
+//! scope that an object of a namespace has. They go once the server itself has said that their owner is gone.
+
+use std::sync::Arc;
+
+use pilothouse_cluster::discovery::Served;
+use pilothouse_cluster::object::Stored;
+use pilothouse_cluster::write::Live;
+use pilothouse_core::Failure;
+use pilothouse_core::diff::rank;
+use pilothouse_core::ownership::Bond;
+
+use super::requests::{Deleted, Requests};
+use crate::hub::{Hub, Reader};
+use crate::lane::Lane;
+
+/// Collects what primaries of this name have left behind.
+pub async fn collect(hub: &Hub, lane: &Lane, reader: &Reader) -> Result<(), Failure> {
+    let uids = hub.state.read().orphaned.get(reader).cloned().unwrap_or_default();
+    if uids.is_empty() {
+        return Ok(());
+    }
+    let requests = Requests::new(hub, lane, reader);
+    for uid in uids {
+        collect_one(hub, lane, reader, &requests, &uid).await?;
+        let mut state = hub.state.write();
+        if let Some(left) = state.orphaned.get_mut(reader) {
+            left.remove(&uid);
+            if left.is_empty() {
+                state.orphaned.remove(reader);
+            }
+        }
+    }
+    Ok(())
+}
+
+async fn collect_one(
+    hub: &Hub,
+    lane: &Lane,
+    reader: &Reader,
+    requests: &Requests<'_>,
+    uid: &str,
+) -> Result<(), Failure> {
+    let mut children = children(hub, lane, uid);
+    let Some(primary) = lane.served(lane.grants.primary()).filter(|_| !children.is_empty()) else {
+        return Ok(());
+    };
+    let owner = format!("{} {}", primary.kind.kind, reader.name);
+    let live = requests.live(&primary, &reader.name).await;
+    let live = live.map_err(|error| error.into_failure("ask whether there still is", &owner))?;
+    match live {
+        Some(Live { object, .. }) if *object.uid == *uid && (object.deleting || lane.steers(&object)) => {
+            tracing::debug!(lane = lane.title(), owner, "the owner of children elsewhere is alive");
+            return Ok(());
+        }
+        // It has left the filter, or is gone, or another has its name.
+        Some(_) | None => {}
+    }
+    children.sort_by_key(|(served, _)| std::cmp::Reverse(rank(&served.kind)));
+    for (served, child) in children {
+        let title = format!("{} {}", served.kind.kind, child.name);
+        let deleted = requests.delete(&served, &child).await;
+        if deleted.map_err(|error| error.into_failure("delete", &title))? == Deleted::Now {
+            tracing::info!(
+                lane = lane.title(),
+                owner,
+                object = title,
+                "collected, since its owner is gone"
+            );
+        }
+    }
+    Ok(())
+}
+
+/// The children of an owner that are the host's to collect.
+fn children(hub: &Hub, lane: &Lane, owner: &str) -> Vec<(Served, Arc<Stored>)> {
+    let state = hub.state.read();
+    let labelled = |child: &Stored| child.controller.as_ref().is_some_and(|it| it.bond == Bond::Label);
+    state
+        .children_of(lane, owner)
+        .filter(|(_, child)| labelled(child) && !child.deleting)
+        .map(|(served, child)| (served, child.clone()))
+        .collect()
+}

@@ -1,0 +1,175 @@
+//! Owns the plugin's finalizer on its primaries: set before anything is made for one, and taken off when all that was
+//! owned is gone. Makes requests.
+
+use std::borrow::Cow;
+
+use pilothouse_cluster::discovery::Served;
+use pilothouse_cluster::error::RequestError;
+use pilothouse_cluster::object::Stored;
+use pilothouse_core::failure::reason;
+use pilothouse_core::{Failure, Retry};
+
+use super::apply::{mind, waiting};
+use super::requests::{Requests, Tries, key, version};
+use crate::hub::{Awaited, Hub, Reader};
+use crate::lane::{Lane, finalizers};
+
+/// The most objects that a message names.
+const NAMED_OBJECTS: usize = 5;
+
+/// How often an object that changes under our hands is looked at anew.
+const LOOKS: u32 = 3;
+
+/// Whether the finalizer is to be there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Wanted {
+    There,
+    Gone,
+}
+
+/// Sets the finalizer, if the lane has one and the object has not. Says whether it did: then the object runs again when
+/// the cache shows it.
+pub async fn set(hub: &Hub, lane: &Lane, reader: &Reader, object: &Stored) -> Result<bool, Failure> {
+    match &lane.finalizer {
+        Some(finalizer) if !finalizers(object).contains(finalizer) => {
+            rewrite(hub, lane, reader, object, Wanted::There).await?;
+            Ok(true)
+        }
+        _ => Ok(false),
+    }
+}
+
+/// Takes the finalizer off, once all that was owned is gone. What is still there is waited for.
+pub async fn release(hub: &Hub, lane: &Lane, reader: &Reader, object: &Stored) -> Result<(), Failure> {
+    if !lane.has_finalized(object) {
+        return Ok(());
+    }
+    wait_for_children(hub, lane, reader, object)?;
+    rewrite(hub, lane, reader, object, Wanted::Gone).await?;
+    tracing::info!(lane = lane.title(), object = %object.name, finalizer = lane.finalizer, "released");
+    Ok(())
+}
+
+/// Takes the finalizer off every primary of a lane whose plugin goes, whatever they own; says off how many. They are
+/// stranded else: nobody would ever finalize them.
+#[allow(dead_code, reason = "plugins do not go yet")]
+pub async fn release_all(hub: &Hub, lane: &Lane) -> Result<usize, Failure> {
+    let held: Vec<_> = {
+        let state = hub.state.read();
+        let primaries = state.store.iter(lane.grants.primary(), None);
+        primaries.filter(|object| lane.has_finalized(object)).cloned().collect()
+    };
+    for object in &held {
+        let reader = Reader {
+            lane: lane.id,
+            name: object.name.clone(),
+        };
+        rewrite(hub, lane, &reader, object, Wanted::Gone).await?;
+    }
+    Ok(held.len())
+}
+
+/// Writes the list of finalizers, with or without ours. An object that has changed meanwhile is looked at anew.
+async fn rewrite(hub: &Hub, lane: &Lane, reader: &Reader, cached: &Stored, wanted: Wanted) -> Result<(), Failure> {
+    let Some((finalizer, served)) = lane.finalizer.as_deref().zip(lane.served(lane.grants.primary())) else {
+        return Ok(());
+    };
+    let title = title(lane, cached);
+    let requests = Requests::new(hub, lane, reader);
+    let mut object = Cow::Borrowed(cached);
+    let (mut looks, mut tries) = (0, Tries::default());
+    loop {
+        let present = finalizers(&object);
+        let is_there = present.iter().any(|it| it == finalizer);
+        // None can be added to an object that is being deleted.
+        if is_there == (wanted == Wanted::There) || (wanted == Wanted::There && object.deleting) {
+            return Ok(());
+        }
+        match write(&requests, lane, &served, &object, &present, wanted).await {
+            Ok(()) => return Ok(()),
+            Err(error) if error.is_object_not_found() => return Ok(()),
+            Err(error) if has_changed(&error) && looks < LOOKS => {
+                looks += 1;
+                let live = requests.live(&served, &cached.name).await;
+                match live.map_err(|error| error.into_failure("look at", &title))? {
+                    Some(live) if live.object.uid == cached.uid => object = Cow::Owned(live.object),
+                    _ => return Ok(()),
+                }
+            }
+            Err(error) if has_changed(&error) => {
+                return Err(Failure::cluster(
+                    reason::UNAVAILABLE,
+                    format!("cannot write the finalizers of {title}: it changes all the time; it is tried again"),
+                ));
+            }
+            Err(error) if requests.may_go_on(&mut tries, &error).await => {}
+            Err(error) => {
+                let failure = error.into_failure("write the finalizers of", &title);
+                return Err(failure.retry(Retry::Backoff));
+            }
+        }
+    }
+}
+
+async fn write(
+    requests: &Requests<'_>,
+    lane: &Lane,
+    served: &Served,
+    object: &Stored,
+    present: &[String],
+    wanted: Wanted,
+) -> Result<(), RequestError> {
+    let finalizer = lane.finalizer.as_deref().unwrap_or_default();
+    let request = async {
+        match wanted {
+            Wanted::There => lane.writer.add_finalizer(served, object, present, finalizer).await,
+            Wanted::Gone => lane.writer.remove_finalizer(served, object, present, finalizer).await,
+        }
+    };
+    // The last finalizer of an object that is being deleted goes with the object: there is no version to wait for.
+    let awaited = |left: &Stored| match left.deleting {
+        true => Awaited::Deletion(left.uid.clone()),
+        false => version(left),
+    };
+    requests
+        .told(key(served, &object.name), request, awaited)
+        .await
+        .map(drop)
+}
+
+/// Whether the object has another version than the patch was made for. A test in a JSON patch that fails is 422.
+fn has_changed(error: &RequestError) -> bool {
+    matches!(error.code(), Some(409 | 422))
+}
+
+fn wait_for_children(hub: &Hub, lane: &Lane, reader: &Reader, object: &Stored) -> Result<(), Failure> {
+    let left: Vec<_> = {
+        let state = hub.state.read();
+        let children = state.children_of(lane, &object.uid);
+        children.map(|(served, child)| (served, child.clone())).collect()
+    };
+    if left.is_empty() {
+        return Ok(());
+    }
+    for (served, child) in &left {
+        mind(hub, reader, served, &child.name, Some(child));
+    }
+    let named: Vec<_> = left
+        .iter()
+        .take(NAMED_OBJECTS)
+        .map(|(served, child)| format!("{} {}", served.kind.kind, child.name))
+        .collect();
+    let more = match left.len().saturating_sub(NAMED_OBJECTS) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    Err(waiting(format!(
+        "{} is released once what it owned is gone: {}{more}",
+        title(lane, object),
+        named.join(", ")
+    )))
+}
+
+fn title(lane: &Lane, object: &Stored) -> String {
+    format!("{} {}", lane.grants.primary().kind, object.name)
+}

@@ -1,0 +1,93 @@
+//! Owns the fifth stage of a plugin that is in preview: what would be written is told, and nothing is. Makes requests that
+//! only look, and those once for each plan.
+
+use pilothouse_core::Failure;
+use pilothouse_core::canonical::digest;
+use pilothouse_core::diff::{Action, Difference};
+use pilothouse_core::fields::FieldSet;
+use pilothouse_core::preview::{Act, Change, Preview};
+use serde_json::{Value, json};
+
+use super::diff::{Planned, Step};
+use super::requests::Requests;
+use crate::hub::{Hub, Reader};
+use crate::lane::Lane;
+
+/// Notes and logs what carrying out the plan would change.
+pub async fn preview(hub: &Hub, lane: &Lane, reader: &Reader, planned: &Planned) -> Result<(), Failure> {
+    let basis = basis(planned);
+    if hub
+        .state
+        .read()
+        .previews
+        .get(reader)
+        .is_some_and(|known| known.basis == basis)
+    {
+        return Ok(());
+    }
+    let requests = Requests::new(hub, lane, reader);
+    let mut changes = Vec::new();
+    for step in &planned.steps {
+        changes.extend(change_of(lane, &requests, step).await?);
+    }
+    for (served, child) in &planned.prune {
+        changes.push(Change::whole(
+            Act::Delete,
+            format!("{} {}", served.kind.kind, child.name),
+        ));
+    }
+    let preview = Preview::new(basis, changes);
+    let (lane, owner, more) = (lane.title(), &reader.name, preview.more);
+    for Change {
+        act,
+        object,
+        fields,
+        more_fields,
+    } in &preview.changes
+    {
+        let fields = serde_json::to_string(fields).expect("paths and values are text");
+        tracing::info!(lane, %owner, ?act, object, fields, more_fields, "would change");
+    }
+    tracing::info!(lane, %owner, changes = preview.changes.len() + more, "previewed");
+    hub.state.write().previews.put(reader.clone(), preview);
+    Ok(())
+}
+
+/// What is done to one object, if anything is.
+async fn change_of(lane: &Lane, requests: &Requests<'_>, step: &Step) -> Result<Option<Change>, Failure> {
+    let object = step.desired.title();
+    match &step.action {
+        Action::Create => Ok(Some(Change::whole(Act::Create, object))),
+        Action::Apply(difference) => {
+            let live = requests.live(&step.served, &step.desired.name).await;
+            let live = live.map_err(|error| error.into_failure("look at", &object))?;
+            let Some(live) = live else {
+                return Ok(Some(Change::whole(Act::Create, object)));
+            };
+            // What nobody took is ours; what was taken will not be missed.
+            let applied = match difference {
+                Difference::Desired => live.object.entry(lane.writer.manager(), false),
+                Difference::Drift(_) | Difference::ApiVersion => None,
+            };
+            let applied: Option<FieldSet> = applied.map(|entry| entry.field_set());
+            let shown = live.object.value();
+            let change = Change::update(object, &step.desired.kind, &shown, &step.body, applied.as_ref());
+            Ok(Some(change))
+        }
+        Action::Nothing | Action::Foreign | Action::Wait | Action::Inherited => Ok(None),
+    }
+}
+
+/// What decides about the changes: what is desired, what has to be done, and to which versions of what is there.
+fn basis(planned: &Planned) -> String {
+    let steps = planned.steps.iter().map(|step| {
+        let live = step.live.as_ref().map(|live| (&*live.uid, &*live.resource_version));
+        let live = live.filter(|_| step.action != Action::Nothing);
+        json!([step.desired.title(), step.digest, format!("{:?}", step.action), live])
+    });
+    let prune = planned
+        .prune
+        .iter()
+        .map(|(served, child)| json!([served.kind.kind, child.name.to_string(), &*child.uid]));
+    digest(&Value::Array(steps.chain(prune).collect()))
+}

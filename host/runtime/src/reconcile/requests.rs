@@ -1,0 +1,162 @@
+//! Owns how a reconcile makes a request that changes an object: the hub hears of it before and after, and what may pass
+//! is tried again within the reconcile's patience.
+
+use std::time::Duration;
+
+use pilothouse_cluster::discovery::Served;
+use pilothouse_cluster::error::RequestError;
+use pilothouse_cluster::object::Stored;
+use pilothouse_cluster::write::{Applied, Force, Live};
+use pilothouse_core::{Key, Name};
+use tokio::time::Instant;
+
+use super::diff::Step;
+use crate::hub::{Awaited, Hub, Reader};
+use crate::lane::Lane;
+
+/// How often one request is made at most.
+const TRIES: u32 = 3;
+
+/// How long one reconcile waits in all for a server that is busy. It has a worker meanwhile, which is as it should be:
+/// what is in the queue would go to the same server.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// The wait before the second try where the server asks for none; it doubles.
+const FIRST_PAUSE: Duration = Duration::from_millis(250);
+
+/// The requests of one reconcile.
+pub struct Requests<'a> {
+    hub: &'a Hub,
+    lane: &'a Lane,
+    reader: &'a Reader,
+    deadline: Instant,
+}
+
+/// The tries of one request.
+#[derive(Default)]
+pub struct Tries(u32);
+
+impl<'a> Requests<'a> {
+    /// For a reconcile that begins to make requests now.
+    pub fn new(hub: &'a Hub, lane: &'a Lane, reader: &'a Reader) -> Self {
+        Self {
+            hub,
+            lane,
+            reader,
+            deadline: Instant::now() + PATIENCE,
+        }
+    }
+
+    /// Waits if a request that failed is worth another try now; else says no.
+    pub async fn may_go_on(&self, tries: &mut Tries, error: &RequestError) -> bool {
+        tries.0 += 1;
+        let pause = error
+            .retry_after()
+            .unwrap_or_else(|| FIRST_PAUSE * (1 << tries.0.saturating_sub(1)));
+        if !error.may_pass() || tries.0 >= TRIES || Instant::now() + pause > self.deadline {
+            return false;
+        }
+        tokio::time::sleep(pause).await;
+        true
+    }
+
+    /// Looks at an object as it is now.
+    pub async fn live(&self, served: &Served, name: &Name) -> Result<Option<Live>, RequestError> {
+        self.patiently(|| self.lane.writer.live(served, name)).await
+    }
+
+    /// Applies a desired object that is known to be ours. The same apply twice is the same as once.
+    pub async fn apply(&self, step: &Step) -> Result<Applied, RequestError> {
+        self.patiently(|| self.apply_once(step, Force::Yes)).await
+    }
+
+    /// Applies a desired object, and leaves it to the caller what a failure means.
+    pub async fn apply_once(&self, step: &Step, force: Force) -> Result<Applied, RequestError> {
+        let key = key(&step.served, &step.desired.name);
+        let request = self
+            .lane
+            .writer
+            .apply(&step.served, &step.desired.name, &step.body, force);
+        self.told(key, request, |applied| version(&applied.object)).await
+    }
+
+    /// Deletes a child. One that has changed since the cache saw it is looked at again: it has to be the same, and still
+    /// held by our entry.
+    pub async fn delete(&self, served: &Served, child: &Stored) -> Result<Deleted, RequestError> {
+        match self.delete_once(served, child).await {
+            Ok(()) => return Ok(Deleted::Now),
+            Err(error) if error.is_object_not_found() => return Ok(Deleted::Before),
+            Err(error) if error.code() == Some(409) => {}
+            Err(error) => return Err(error),
+        }
+        let Some(Live { object, .. }) = self.live(served, &child.name).await? else {
+            return Ok(Deleted::Before);
+        };
+        let same = object.uid == child.uid && object.controller == child.controller;
+        if !same || object.deleting || object.entry(self.lane.writer.manager(), false).is_none() {
+            return Ok(Deleted::Before);
+        }
+        match self.delete_once(served, &object).await {
+            Ok(()) => Ok(Deleted::Now),
+            Err(error) if error.is_object_not_found() => Ok(Deleted::Before),
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn delete_once(&self, served: &Served, child: &Stored) -> Result<(), RequestError> {
+        self.patiently(|| {
+            let request = self.lane.writer.delete(served, child);
+            let awaited = Awaited::Deletion(child.uid.clone());
+            self.told(key(served, &child.name), request, |()| awaited)
+        })
+        .await
+    }
+
+    /// Makes a request that changes an object; what the cache has to see before the primary runs again is taken from
+    /// the answer.
+    pub async fn told<T>(
+        &self,
+        key: Key,
+        request: impl Future<Output = Result<T, RequestError>>,
+        awaited: impl FnOnce(&T) -> Awaited,
+    ) -> Result<T, RequestError> {
+        self.hub.state.write().begin_write(key.clone());
+        let sent = request.await;
+        let awaited = sent.as_ref().ok().map(awaited);
+        self.hub.state.write().end_write(key, awaited, self.reader);
+        sent
+    }
+
+    /// Makes a request that can be made again, and does so while that is worth it.
+    pub async fn patiently<T, F: Future<Output = Result<T, RequestError>>>(
+        &self,
+        mut request: impl FnMut() -> F,
+    ) -> Result<T, RequestError> {
+        let mut tries = Tries::default();
+        loop {
+            match request().await {
+                Err(error) if self.may_go_on(&mut tries, &error).await => {}
+                ended => return ended,
+            }
+        }
+    }
+}
+
+/// What became of an object that was to be deleted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Deleted {
+    /// The server took the request.
+    Now,
+    /// There was nothing to delete any more.
+    Before,
+}
+
+/// Where a child stands.
+pub fn key(served: &Served, name: &Name) -> Key {
+    Key::new(served.kind.clone(), name.clone())
+}
+
+/// The version that the cache has to see.
+pub fn version(object: &Stored) -> Awaited {
+    Awaited::Version(object.resource_version.clone())
+}

@@ -1,0 +1,46 @@
+//! Owns what becomes of objects that an earlier operator made: its fields are taken over before the first apply, where
+//! the plugin's installation names its field managers.
+
+use pilothouse_cluster::object::Controller;
+use pilothouse_cluster::write::Live;
+use pilothouse_core::ownership::Owner;
+use pilothouse_core::{Failure, Retry, takeover};
+
+use super::diff::Step;
+use super::requests::{Requests, key, version};
+use crate::lane::Lane;
+
+/// Takes over the fields of former managers. Says whether the object is ours now: it has such fields, and is nobody
+/// else's. Makes a request where there is something to take over.
+pub async fn take_over(
+    requests: &Requests<'_>,
+    lane: &Lane,
+    owner: &Owner,
+    step: &Step,
+    live: Live,
+) -> Result<bool, Failure> {
+    let Live { object, managers } = live;
+    let (manager, api_version) = (lane.writer.manager(), step.desired.kind.api_version());
+    let Some(managers) = takeover::take_over(&managers, &lane.former_managers, manager, &api_version) else {
+        return Ok(false);
+    };
+    let title = step.desired.title();
+    let is_others = |controller: &Controller| *controller.uid != *owner.uid;
+    if object.deleting || object.controller.as_deref().is_some_and(is_others) {
+        return Ok(false);
+    }
+    let taken = requests
+        .told(
+            key(&step.served, &step.desired.name),
+            lane.writer.set_managers(&step.served, &object, managers),
+            version,
+        )
+        .await;
+    match taken {
+        Ok(_) => {
+            tracing::info!(lane = lane.title(), object = title, former = ?lane.former_managers, "took over an object");
+            Ok(true)
+        }
+        Err(error) => Err(error.into_failure("take over", &title).retry(Retry::Backoff)),
+    }
+}

@@ -1,0 +1,173 @@
+//! Owns what the API server has refused for good: the same body is not sent again while nothing has changed.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use pilothouse_cluster::object::Stored;
+use pilothouse_core::{Failure, Key};
+use tokio::time::Instant;
+
+/// How long a refusal counts. What refuses can change without the object changing: a policy, a port that somebody else
+/// holds.
+const COUNTS_FOR: Duration = Duration::from_hours(6);
+
+/// The most refusals that are remembered; beyond it the oldest are forgotten first.
+const REMEMBERED: usize = 10_000;
+
+/// Which part of an object was refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Part {
+    /// All but the status.
+    Main,
+    /// The status.
+    Status,
+}
+
+/// What was refused, by the object and its part.
+#[derive(Debug, Default)]
+pub struct Refusals {
+    known: HashMap<(Key, Part), Refusal>,
+}
+
+#[derive(Debug)]
+struct Refusal {
+    digest: Box<str>,
+    live: Option<Box<str>>,
+    failure: Failure,
+    at: Instant,
+}
+
+impl Refusals {
+    /// Why a body of this digest would be refused again, as far as that is known.
+    pub fn recall(&self, key: &Key, part: Part, digest: &str, live: Option<&Stored>, now: Instant) -> Option<Failure> {
+        let refusal = self.known.get(&(key.clone(), part))?;
+        let same = *refusal.digest == *digest && refusal.live == live.map(state_of);
+        (same && now.duration_since(refusal.at) < COUNTS_FOR).then(|| refusal.failure.clone())
+    }
+
+    /// A body of this digest was refused.
+    pub fn note(
+        &mut self,
+        (key, part): (Key, Part),
+        digest: &str,
+        live: Option<&Stored>,
+        failure: Failure,
+        now: Instant,
+    ) {
+        if self.known.len() >= REMEMBERED {
+            self.known
+                .retain(|_, refusal| now.duration_since(refusal.at) < COUNTS_FOR);
+        }
+        if self.known.len() >= REMEMBERED
+            && let Some(oldest) = self
+                .known
+                .iter()
+                .min_by_key(|(_, refusal)| refusal.at)
+                .map(|(key, _)| key.clone())
+        {
+            self.known.remove(&oldest);
+        }
+        let refusal = Refusal {
+            digest: digest.into(),
+            live: live.map(state_of),
+            failure,
+            at: now,
+        };
+        self.known.insert((key, part), refusal);
+    }
+
+    /// What was refused has been taken, or is gone.
+    pub fn forget(&mut self, key: Key, part: Part) {
+        if !self.known.is_empty() {
+            self.known.remove(&(key, part));
+        }
+    }
+}
+
+/// What of a live object decides whether a body fits it: its specification, where it has a generation.
+fn state_of(live: &Stored) -> Box<str> {
+    match live.generation {
+        Some(generation) => format!("{} {generation}", live.uid).into(),
+        None => format!("{} {}", live.uid, live.resource_version).into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use pilothouse_core::failure::reason;
+    use pilothouse_core::path::Projection;
+    use pilothouse_core::{Kind, Name};
+    use serde_json::value::RawValue;
+
+    use super::*;
+
+    fn key(name: &str) -> Key {
+        Key::new(
+            Arc::new(Kind::new("apps", "v1", "Deployment")),
+            Name::new(Some("a"), name),
+        )
+    }
+
+    fn live(generation: u32, version: u32) -> Stored {
+        let text = format!(
+            r#"{{"metadata":{{"name":"x","uid":"u","generation":{generation},"resourceVersion":"{version}"}}}}"#
+        );
+        Stored::read(
+            &RawValue::from_string(text).unwrap(),
+            &Kind::new("apps", "v1", "Deployment"),
+            &Projection::default(),
+        )
+        .unwrap()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_same_body_on_the_same_object_is_refused_again_and_nothing_else() {
+        let mut refusals = Refusals::default();
+        let failure = Failure::guest(reason::REFUSED, "no");
+        refusals.note(
+            (key("x"), Part::Main),
+            "d1",
+            Some(&live(1, 5)),
+            failure.clone(),
+            Instant::now(),
+        );
+        let recall = |name: &str, part, digest: &str, live: Option<&Stored>| {
+            refusals.recall(&key(name), part, digest, live, Instant::now())
+        };
+        assert_eq!(recall("x", Part::Main, "d1", Some(&live(1, 5))), Some(failure.clone()));
+        assert_eq!(
+            recall("x", Part::Main, "d1", Some(&live(1, 6))),
+            Some(failure),
+            "a new status is no change"
+        );
+        assert_eq!(recall("x", Part::Main, "d1", Some(&live(2, 6))), None);
+        assert_eq!(recall("x", Part::Main, "d1", None), None);
+        assert_eq!(recall("x", Part::Main, "d2", Some(&live(1, 5))), None);
+        assert_eq!(recall("x", Part::Status, "d1", Some(&live(1, 5))), None);
+        assert_eq!(recall("y", Part::Main, "d1", Some(&live(1, 5))), None);
+        tokio::time::advance(COUNTS_FOR).await;
+        assert_eq!(
+            refusals.recall(&key("x"), Part::Main, "d1", Some(&live(1, 5)), Instant::now()),
+            None,
+            "it is tried again some day"
+        );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn no_more_are_remembered_than_there_is_room_for() {
+        let mut refusals = Refusals::default();
+        for number in 0..REMEMBERED + 10 {
+            let failure = Failure::guest(reason::REFUSED, "no");
+            refusals.note(
+                (key(&number.to_string()), Part::Main),
+                "d",
+                None,
+                failure,
+                Instant::now(),
+            );
+        }
+        assert_eq!(refusals.known.len(), REMEMBERED);
+    }
+}
