@@ -136,6 +136,7 @@ fn controller_text(controller: &Controller, text: &mut String) {
         fields,
         filter,
         finalizer,
+        admission: _,
         touches,
     } = controller;
     let _ = writeln!(

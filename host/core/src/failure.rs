@@ -126,6 +126,8 @@ pub mod reason {
     pub const INVALID_ANSWER: &str = "InvalidAnswer";
     /// The guest read or wanted what its manifest does not declare.
     pub const UNDECLARED: &str = "Undeclared";
+    /// The plugin's defaulter or validator refuses the object; the message names the fields.
+    pub const INVALID: &str = "Invalid";
     /// A kind that was read is not served or not synced yet.
     pub const NOT_SYNCED: &str = "NotSynced";
     /// An object of a desired name exists and is somebody else's.

@@ -25,6 +25,12 @@ pub const MAX_TOUCHED_KINDS: usize = 256;
 /// What [`is_label`] holds for, as a regular expression; its length is given beside it.
 const LABEL_PATTERN: &str = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$";
 
+/// The longest that an API server waits for a webhook, in seconds.
+pub const MAX_ADMISSION_SECONDS: u8 = 30;
+
+/// The most match conditions of one controller: the API server takes 64, and the host adds its own.
+pub const MAX_MATCH_CONDITIONS: usize = 60;
+
 /// What `describe` answers.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -67,6 +73,10 @@ pub struct Controller {
     /// The finalizer's name, for plugins that export `finalizer`; qualified by a domain, as in `example.com/finalizer`.
     #[serde(default)]
     pub finalizer: Option<String>,
+    /// When an API server asks the plugin's `defaulter` and `validator`. Without it, about every primary whose CRD the
+    /// plugin brings, and about no other.
+    #[serde(default)]
+    pub admission: Option<Admission>,
     /// Every other kind that is read or written, each once.
     #[serde(default)]
     #[schemars(length(max = MAX_TOUCHED_KINDS))]
@@ -83,6 +93,58 @@ pub struct Filter {
     /// A label selector that must match.
     #[serde(default)]
     pub labels: Option<Selector>,
+}
+
+/// When an API server asks the plugin before it stores a primary; what is given must all hold.
+///
+/// Never asked about are kube-system, the host's own namespace, deletions, and changes of neither spec, labels nor
+/// annotations.
+#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Eq)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct Admission {
+    /// What becomes of a request when the plugin cannot be asked, or fails.
+    pub failure_policy: FailurePolicy,
+    /// How long the API server waits for the plugin.
+    #[schemars(range(min = 1, max = MAX_ADMISSION_SECONDS))]
+    pub timeout_seconds: u8,
+    /// A label selector for the objects.
+    pub object_selector: Option<Selector>,
+    /// A label selector for their namespaces.
+    pub namespace_selector: Option<Selector>,
+    /// Conditions in CEL, as in a webhook configuration.
+    #[schemars(length(max = MAX_MATCH_CONDITIONS))]
+    pub match_conditions: Vec<MatchCondition>,
+}
+
+impl Default for Admission {
+    fn default() -> Self {
+        Self {
+            failure_policy: FailurePolicy::Fail,
+            timeout_seconds: 5,
+            object_selector: None,
+            namespace_selector: None,
+            match_conditions: Vec::new(),
+        }
+    }
+}
+
+/// What becomes of a request when the plugin cannot be asked, or fails.
+#[derive(Clone, Copy, Debug, Deserialize, JsonSchema, PartialEq, Eq)]
+pub enum FailurePolicy {
+    /// It is refused.
+    Fail,
+    /// It passes.
+    Ignore,
+}
+
+/// A condition in CEL.
+#[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq, Eq)]
+#[serde(deny_unknown_fields)]
+pub struct MatchCondition {
+    /// What messages call it.
+    pub name: String,
+    /// True where the plugin is to be asked.
+    pub expression: String,
 }
 
 /// A kind that is touched, and how.
@@ -246,6 +308,9 @@ fn check_controller(member: &str, controller: &Controller) -> Result<(), Manifes
             format!("{finalizer:?} must be qualified by a domain, as in example.com/finalizer"),
         ));
     }
+    if let Some(admission) = &controller.admission {
+        check_admission(&format!("{member}.admission"), admission)?;
+    }
     if controller.touches.len() > MAX_TOUCHED_KINDS {
         return Err(ManifestError::member(
             format!("{member}.touches"),
@@ -270,6 +335,22 @@ fn check_controller(member: &str, controller: &Controller) -> Result<(), Manifes
                 format!("a second entry for {}; put all access to a kind into one", touch.kind),
             ));
         }
+    }
+    Ok(())
+}
+
+fn check_admission(member: &str, admission: &Admission) -> Result<(), ManifestError> {
+    if !(1..=MAX_ADMISSION_SECONDS).contains(&admission.timeout_seconds) {
+        return Err(ManifestError::member(
+            format!("{member}.timeoutSeconds"),
+            format!("must be 1 to {MAX_ADMISSION_SECONDS}"),
+        ));
+    }
+    if admission.match_conditions.len() > MAX_MATCH_CONDITIONS {
+        return Err(ManifestError::member(
+            format!("{member}.matchConditions"),
+            format!("must have at most {MAX_MATCH_CONDITIONS} entries"),
+        ));
     }
     Ok(())
 }
@@ -369,6 +450,10 @@ mod tests {
         assert!(problem(|it| it["controllers"][0]["finalizer"] = json!("mine")).contains("finalizer"));
         assert!(problem(|it| it["controllers"][0]["touches"][0]["access"] = json!([])).contains("touches[0].access"));
         assert!(problem(|it| it["controllers"][0]["touches"][0]["access"] = json!(["write"])).contains("write"));
+        let seconds = json!({"timeoutSeconds": 31});
+        assert!(problem(|it| it["controllers"][0]["admission"] = seconds).contains("admission.timeoutSeconds"));
+        let policy = json!({"failurePolicy": "Perhaps"});
+        assert!(problem(|it| it["controllers"][0]["admission"] = policy).contains("Perhaps"));
         assert!(problem(|it| it["crds"] = json!([": :"])).contains("crds[0]"));
         assert!(problem(|it| it["crds"] = json!(["kind: Pod"])).contains("CustomResourceDefinition"));
         let twice = problem(|it| {

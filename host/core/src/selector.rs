@@ -8,6 +8,7 @@ use std::fmt;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{Deserializer, Error as _};
 use serde::{Deserialize, Serialize, Serializer};
+use serde_json::{Value, json};
 
 /// The longest selector that is read.
 const MAX_SELECTOR_BYTES: usize = 4096;
@@ -87,6 +88,16 @@ impl Selector {
                 Test::In(values) => Some((requirement.key.as_str(), values.as_slice())),
                 Test::Exists | Test::Absent | Test::NotIn(_) => None,
             })
+    }
+
+    /// As the `matchExpressions` of a LabelSelector in the API.
+    pub fn expressions(&self) -> impl Iterator<Item = Value> {
+        self.requirements.iter().map(|Requirement { key, test }| match test {
+            Test::Exists => json!({"key": key, "operator": "Exists"}),
+            Test::Absent => json!({"key": key, "operator": "DoesNotExist"}),
+            Test::In(values) => json!({"key": key, "operator": "In", "values": values}),
+            Test::NotIn(values) => json!({"key": key, "operator": "NotIn", "values": values}),
+        })
     }
 
     /// Whether labels, looked up by key, satisfy every requirement.

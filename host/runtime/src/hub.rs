@@ -91,6 +91,8 @@ pub struct Hub {
     pub served: Arc<ServedKinds>,
     /// The time of day.
     pub clock: WallClock,
+    /// The plugins whose webhooks an API server asks.
+    webhooks: RwLock<BTreeSet<Arc<str>>>,
     /// Told whenever the queue may have something to do.
     pub work: Notify,
     /// Told whenever more is known of a kind, or less.
@@ -126,6 +128,7 @@ impl Hub {
             }),
             served: Arc::default(),
             clock,
+            webhooks: RwLock::default(),
             work: Notify::new(),
             settled: Notify::new(),
             claims: Notify::new(),
@@ -134,6 +137,11 @@ impl Hub {
             trouble: Mutex::default(),
             waiting: Mutex::default(),
         }
+    }
+
+    /// Whether an API server asks this plugin before it stores an object.
+    pub fn has_webhooks(&self, plugin: &str) -> bool {
+        self.webhooks.read().contains(plugin)
     }
 
     /// The lanes as they are now.

@@ -1,5 +1,6 @@
 //! Owns the second stage: the plugin is asked, on a fresh instance, on a thread that may be blocked. Reads the cache
-//! through the plugin's view.
+//! through the plugin's view. Where no webhook is in place, [`admit()`] comes first, but
+//! for an object that is being deleted.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,6 +10,7 @@ use pilothouse_core::contract::{Finalization, Outcome};
 use pilothouse_core::failure::reason;
 use pilothouse_sandbox::Call;
 
+use super::admit::{Admitted, admit};
 use super::gather::Gathered;
 use crate::hub::Hub;
 use crate::lane::Lane;
@@ -29,21 +31,29 @@ pub struct Invoked {
 /// Asks the plugin what should exist; of an object that is being deleted, what should still exist.
 pub async fn invoke(hub: &Arc<Hub>, lane: &Arc<Lane>, gathered: &Gathered) -> Invoked {
     let view = View::new(hub.clone(), lane.clone(), gathered.object.name.clone());
-    let (component, limits, request) = (lane.component.clone(), lane.limits.clone(), gathered.request.clone());
-    let deleting = gathered.object.deleting;
+    let (asked, request, object) = (lane.clone(), gathered.request.clone(), gathered.object.clone());
+    let is_judged = object.deleting || hub.has_webhooks(&lane.plugin);
     let call = tokio::task::spawn_blocking(move || {
-        if deleting {
-            return component.finalize(&request, &limits, view);
+        let admitted = if is_judged {
+            Admitted::unasked(request, view)
+        } else {
+            admit(&asked, &object.name.name, request, view)
+        };
+        let Admitted { result, view, used } = admitted;
+        let request = match result {
+            Ok(request) => request,
+            Err(failure) => return (Err(failure), view, used),
+        };
+        let (component, limits) = (&asked.component, &asked.limits);
+        if object.deleting {
+            let Call { result, imports, usage } = component.finalize(&request, limits, view);
+            return (result, imports, used + usage.time);
         }
-        let Call { result, imports, usage } = component.reconcile(&request, &limits, view);
-        Call {
-            result: result.map(Finalization::Pending),
-            imports,
-            usage,
-        }
+        let Call { result, imports, usage } = component.reconcile(&request, limits, view);
+        (result.map(Finalization::Pending), imports, used + usage.time)
     });
     match call.await {
-        Ok(Call { result, imports, usage }) => {
+        Ok((result, view, used)) => {
             let is_done = matches!(result, Ok(Finalization::Done));
             let result = result.map(|answer| match answer {
                 Finalization::Done => Outcome::default(),
@@ -52,8 +62,8 @@ pub async fn invoke(hub: &Arc<Hub>, lane: &Arc<Lane>, gathered: &Gathered) -> In
             Invoked {
                 result,
                 is_done,
-                view: Some(imports),
-                used: usage.time,
+                view: Some(view),
+                used,
             }
         }
         Err(error) => Invoked {

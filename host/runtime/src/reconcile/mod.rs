@@ -5,6 +5,7 @@
 //! them, `collect` clears away what dead primaries left, `finalize` holds primaries for plugins that have something to do
 //! before one goes, and `preview` stands where apply and report do for a plugin that only says what it would do.
 
+mod admit;
 mod apply;
 mod collect;
 mod contest;

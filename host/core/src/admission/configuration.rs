@@ -1,0 +1,353 @@
+//! Owns what makes an API server ask the host: the webhook configurations of a plugin, and the conversion of its CRDs, as
+//! objects to apply. Everything that a server would fill in is said, so that a live object can be compared with them.
+//!
+//! Whatever a plugin's manifest says, no configuration reaches kube-system or the host's own namespace, asks about
+//! deletions, or about changes that a plugin could not judge ([`when`](super::when)).
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::{Value, json};
+
+use super::{review, when};
+use crate::key::Kind;
+use crate::manifest::{Admission, FailurePolicy, Filter, MatchCondition};
+use crate::selector::Selector;
+
+/// The label of every configuration that says which plugin it is for.
+pub const PLUGIN_LABEL: &str = "pilothouse.dev/plugin";
+
+/// The label of every configuration that says which host answers it: by the Secret that its processes share.
+pub const HOST_LABEL: &str = "pilothouse.dev/webhooks";
+
+/// The label by which a namespace is known in selectors.
+const NAMESPACE_LABEL: &str = "kubernetes.io/metadata.name";
+
+/// Where a cluster runs itself.
+const SYSTEM_NAMESPACE: &str = "kube-system";
+
+/// How an API server reaches the host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Endpoint {
+    /// By a URL that begins with `https://`, without a slash at its end.
+    Url(String),
+    /// Through a Service.
+    Service {
+        /// Its namespace.
+        namespace: String,
+        /// Its name.
+        name: String,
+        /// Its port.
+        port: u16,
+    },
+}
+
+impl Endpoint {
+    /// The names that the host's certificate has to carry.
+    pub fn names(&self) -> Vec<String> {
+        match self {
+            Self::Url(url) => vec![host_of(url).to_owned()],
+            Self::Service { namespace, name, .. } => vec![
+                format!("{name}.{namespace}.svc"),
+                format!("{name}.{namespace}.svc.cluster.local"),
+            ],
+        }
+    }
+
+    fn client_config(&self, path: &str, bundle: &str) -> Value {
+        let mut config = match self {
+            Self::Url(url) => json!({"url": format!("{url}{path}")}),
+            Self::Service { namespace, name, port } => {
+                json!({"service": {"namespace": namespace, "name": name, "port": port, "path": path}})
+            }
+        };
+        config["caBundle"] = json!(STANDARD.encode(bundle));
+        config
+    }
+}
+
+/// The host of a URL, without its port.
+fn host_of(url: &str) -> &str {
+    let rest = url.strip_prefix("https://").unwrap_or(url);
+    let authority = rest.split('/').next().unwrap_or(rest);
+    match authority.strip_prefix('[') {
+        Some(v6) => v6.split(']').next().unwrap_or(v6),
+        None => authority.rsplit_once(':').map_or(authority, |(host, _)| host),
+    }
+}
+
+/// What the API server is to ask about one controller.
+#[derive(Clone, Debug)]
+pub struct Hook {
+    /// The controller's name.
+    pub controller: String,
+    /// Its primary kind.
+    pub kind: Kind,
+    /// The kind's resource, such as `deployments`.
+    pub plural: String,
+    /// Which primaries it steers: the others are not asked about.
+    pub filter: Filter,
+    /// What the manifest says of admission.
+    pub admission: Admission,
+}
+
+/// What all configurations of one plugin have in common.
+#[derive(Clone, Copy, Debug)]
+pub struct Common<'a> {
+    /// The plugin's name.
+    pub plugin: &'a str,
+    /// How the API server reaches the host.
+    pub endpoint: &'a Endpoint,
+    /// The certificates of the authorities that vouch for the host, PEM.
+    pub bundle: &'a str,
+    /// The namespace that the host runs in.
+    pub own_namespace: &'a str,
+    /// Which host it is: the value of [`HOST_LABEL`].
+    pub host: &'a str,
+}
+
+/// The path at which a controller's defaulter answers.
+pub fn default_path(plugin: &str, controller: &str) -> String {
+    format!("/default/{plugin}/{controller}")
+}
+
+/// The path at which a controller's validator answers.
+pub fn validate_path(plugin: &str, controller: &str) -> String {
+    format!("/validate/{plugin}/{controller}")
+}
+
+/// The path at which a plugin's converter answers.
+pub fn convert_path(plugin: &str) -> String {
+    format!("/convert/{plugin}")
+}
+
+/// The name of both configurations of a plugin.
+pub fn configuration_name(plugin: &str) -> String {
+    format!("pilothouse-{plugin}")
+}
+
+/// The MutatingWebhookConfiguration for a plugin's defaulter.
+pub fn mutating(common: &Common<'_>, hooks: &[Hook]) -> Value {
+    configuration(common, "MutatingWebhookConfiguration", hooks, |hook| {
+        let mut webhook = webhook(common, hook, "default", &default_path(common.plugin, &hook.controller));
+        webhook["reinvocationPolicy"] = json!("IfNeeded");
+        webhook
+    })
+}
+
+/// The ValidatingWebhookConfiguration for a plugin's validator.
+pub fn validating(common: &Common<'_>, hooks: &[Hook]) -> Value {
+    configuration(common, "ValidatingWebhookConfiguration", hooks, |hook| {
+        webhook(
+            common,
+            hook,
+            "validate",
+            &validate_path(common.plugin, &hook.controller),
+        )
+    })
+}
+
+/// The part of a CRD that has its objects converted by the host.
+pub fn conversion(common: &Common<'_>, crd: &str) -> Value {
+    json!({
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": crd},
+        "spec": {"conversion": {"strategy": "Webhook", "webhook": {
+            "clientConfig": common.endpoint.client_config(&convert_path(common.plugin), common.bundle),
+            "conversionReviewVersions": ["v1"],
+        }}},
+    })
+}
+
+fn configuration(common: &Common<'_>, kind: &str, hooks: &[Hook], webhook: impl Fn(&Hook) -> Value) -> Value {
+    json!({
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": kind,
+        "metadata": {"name": configuration_name(common.plugin), "labels": {PLUGIN_LABEL: common.plugin, HOST_LABEL: common.host}},
+        "webhooks": hooks.iter().map(webhook).collect::<Vec<_>>(),
+    })
+}
+
+fn webhook(common: &Common<'_>, hook: &Hook, verb: &str, path: &str) -> Value {
+    let Hook {
+        controller,
+        kind,
+        plural,
+        filter,
+        admission,
+    } = hook;
+    let Admission {
+        failure_policy,
+        timeout_seconds,
+        object_selector,
+        namespace_selector,
+        match_conditions,
+    } = admission;
+    let (_, version) = review::API_VERSION.split_once('/').expect("it has a group");
+    json!({
+        "name": format!("{verb}.{controller}.{}.pilothouse.dev", common.plugin),
+        "clientConfig": common.endpoint.client_config(path, common.bundle),
+        "rules": [{
+            "apiGroups": [kind.group], "apiVersions": [kind.version], "resources": [plural],
+            "operations": ["CREATE", "UPDATE"], "scope": "*",
+        }],
+        "admissionReviewVersions": [version],
+        "sideEffects": "None",
+        "matchPolicy": "Equivalent",
+        "failurePolicy": match failure_policy {
+            FailurePolicy::Fail => "Fail",
+            FailurePolicy::Ignore => "Ignore",
+        },
+        "timeoutSeconds": timeout_seconds,
+        "objectSelector": selector([filter.labels.as_ref(), object_selector.as_ref()], []),
+        "namespaceSelector": selector([namespace_selector.as_ref()], [json!({
+            "key": NAMESPACE_LABEL, "operator": "NotIn", "values": spared(common.own_namespace),
+        })]),
+        "matchConditions": conditions(filter, match_conditions),
+    })
+}
+
+/// The namespaces that are never asked about.
+fn spared(own: &str) -> Vec<&str> {
+    let mut spared = vec![SYSTEM_NAMESPACE];
+    if own != SYSTEM_NAMESPACE && !own.is_empty() {
+        spared.push(own);
+    }
+    spared
+}
+
+fn selector<const N: usize, const M: usize>(selectors: [Option<&Selector>; N], more: [Value; M]) -> Value {
+    let expressions: Vec<Value> = selectors
+        .into_iter()
+        .flatten()
+        .flat_map(Selector::expressions)
+        .chain(more)
+        .collect();
+    if expressions.is_empty() {
+        json!({})
+    } else {
+        json!({"matchExpressions": expressions})
+    }
+}
+
+fn conditions(filter: &Filter, more: &[MatchCondition]) -> Vec<Value> {
+    let mut conditions = vec![json!({"name": "pilothouse-may-judge", "expression": when::CONDITION})];
+    if let Some(annotation) = &filter.annotation {
+        // A JSON string is one of CEL as well.
+        let key = Value::String(annotation.clone());
+        let expression = format!("has(object.metadata.annotations) && {key} in object.metadata.annotations");
+        conditions.push(json!({"name": "pilothouse-steers", "expression": expression}));
+    }
+    conditions.extend(
+        more.iter()
+            .map(|MatchCondition { name, expression }| json!({"name": name, "expression": expression})),
+    );
+    conditions
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn hook() -> Hook {
+        Hook {
+            controller: "things".to_owned(),
+            kind: Kind::new("x.dev", "v1", "Thing"),
+            plural: "things".to_owned(),
+            filter: Filter::default(),
+            admission: Admission::default(),
+        }
+    }
+
+    fn service() -> Endpoint {
+        Endpoint::Service {
+            namespace: "harbour".to_owned(),
+            name: "host".to_owned(),
+            port: 443,
+        }
+    }
+
+    fn rendered(hook: &Hook) -> Value {
+        let common = Common {
+            plugin: "shop",
+            endpoint: &service(),
+            bundle: "PEM",
+            own_namespace: "harbour",
+            host: "harbour.webhooks",
+        };
+        validating(&common, std::slice::from_ref(hook))["webhooks"][0].clone()
+    }
+
+    #[test]
+    fn deletions_the_system_and_the_host_itself_are_never_asked_about() {
+        let mut hook = hook();
+        hook.admission.namespace_selector = Some(Selector::parse("team=blue").unwrap());
+        let webhook = rendered(&hook);
+        assert_eq!(webhook["rules"][0]["operations"], json!(["CREATE", "UPDATE"]));
+        assert_eq!(webhook["sideEffects"], "None");
+        let expressions = webhook["namespaceSelector"]["matchExpressions"].as_array().unwrap();
+        assert_eq!(
+            expressions.last().unwrap(),
+            &json!({"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": ["kube-system", "harbour"]})
+        );
+        assert_eq!(expressions.len(), 2);
+        assert_eq!(webhook["matchConditions"][0]["expression"], when::CONDITION);
+    }
+
+    #[test]
+    fn what_a_controller_does_not_steer_is_not_asked_about() {
+        let mut hook = hook();
+        hook.filter = Filter {
+            annotation: Some("a.b/\"c".to_owned()),
+            labels: Some(Selector::parse("app=web,!legacy,tier notin (a,b)").unwrap()),
+        };
+        let webhook = rendered(&hook);
+        assert_eq!(
+            webhook["objectSelector"]["matchExpressions"],
+            json!([
+                {"key": "app", "operator": "In", "values": ["web"]},
+                {"key": "legacy", "operator": "DoesNotExist"},
+                {"key": "tier", "operator": "NotIn", "values": ["a", "b"]},
+            ])
+        );
+        assert_eq!(
+            webhook["matchConditions"][1]["expression"],
+            r#"has(object.metadata.annotations) && "a.b/\"c" in object.metadata.annotations"#
+        );
+    }
+
+    #[test]
+    fn a_service_or_a_url_leads_to_the_controllers_path() {
+        let service = rendered(&hook());
+        assert_eq!(
+            service["clientConfig"],
+            json!({"service": {"namespace": "harbour", "name": "host", "port": 443, "path": "/validate/shop/things"}, "caBundle": "UEVN"})
+        );
+        let endpoint = Endpoint::Url("https://10.0.0.1:9443/base".to_owned());
+        let common = Common {
+            plugin: "shop",
+            endpoint: &endpoint,
+            bundle: "PEM",
+            own_namespace: "harbour",
+            host: "harbour.webhooks",
+        };
+        let defaulting = mutating(&common, &[hook()]);
+        assert_eq!(
+            defaulting["webhooks"][0]["clientConfig"]["url"],
+            "https://10.0.0.1:9443/base/default/shop/things"
+        );
+        assert_eq!(
+            conversion(&common, "things.x.dev")["spec"]["conversion"]["webhook"]["clientConfig"]["url"],
+            "https://10.0.0.1:9443/base/convert/shop"
+        );
+    }
+
+    #[test]
+    fn the_certificate_carries_the_names_by_which_the_host_is_reached() {
+        let names = |url: &str| Endpoint::Url(url.to_owned()).names();
+        assert_eq!(names("https://10.0.0.1:9443/base"), ["10.0.0.1"]);
+        assert_eq!(names("https://[::1]:9443"), ["::1"]);
+        assert_eq!(names("https://host.example"), ["host.example"]);
+        assert!(service().names().contains(&"host.harbour.svc".to_owned()));
+    }
+}

@@ -1,0 +1,254 @@
+//! Owns AdmissionReview: the API server's question, parsed once, and the forms of an answer.
+//!
+//! Source: <https://kubernetes.io/docs/reference/access-authn-authz/extensible-admission-controllers/#request>.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
+
+use super::words::Refusal;
+use crate::contract::Operation;
+use crate::key::Kind;
+
+/// The version that is asked and answered; the configurations ask for no other.
+pub const API_VERSION: &str = "admission.k8s.io/v1";
+
+/// The kind of both question and answer.
+const KIND: &str = "AdmissionReview";
+
+/// What an API server asks.
+#[derive(Debug)]
+pub struct AdmissionRequest {
+    /// Goes into the answer.
+    pub uid: String,
+    /// The object's kind, in the version in which it is given.
+    pub kind: Kind,
+    /// The object's name; empty when the server is still to make one.
+    pub name: String,
+    /// Its namespace, if it has one.
+    pub namespace: Option<String>,
+    /// What is done to it.
+    pub operation: Operation,
+    /// As it shall be; none when it is deleted.
+    pub object: Option<Box<RawValue>>,
+    /// As it is; none when it is made.
+    pub old: Option<Box<RawValue>>,
+    /// Who asks for it.
+    pub username: String,
+    /// The groups of whoever asks.
+    pub groups: Vec<String>,
+    /// Whether nothing will be stored.
+    pub dry_run: bool,
+}
+
+/// Why a question is none.
+#[derive(Debug, thiserror::Error)]
+pub enum ReviewError {
+    /// Not JSON, or not of the shape of an AdmissionReview.
+    #[error("the body is not an AdmissionReview: {0}")]
+    Shape(#[from] serde_json::Error),
+    /// Another kind, or a version that is not spoken.
+    #[error(
+        "the body is {kind} of {api_version}, and only {KIND} of {API_VERSION} is understood; list v1 in admissionReviewVersions"
+    )]
+    Version {
+        /// What it says that it is.
+        api_version: String,
+        /// What it says that it is.
+        kind: String,
+    },
+    /// A question without a request, or an operation without an object.
+    #[error("the AdmissionReview has no {0}")]
+    Missing(&'static str),
+    /// CONNECT, or a word that is none.
+    #[error("the operation {0:?} is not reviewed; only CREATE, UPDATE and DELETE are")]
+    Operation(String),
+}
+
+/// Parses a question.
+pub fn parse(body: &[u8]) -> Result<AdmissionRequest, ReviewError> {
+    let Envelope {
+        api_version,
+        kind,
+        request,
+    } = serde_json::from_slice(body)?;
+    if api_version != API_VERSION || kind != KIND {
+        return Err(ReviewError::Version { api_version, kind });
+    }
+    let request: Request = match request {
+        Some(request) => serde_json::from_str(request.get())?,
+        None => return Err(ReviewError::Missing("request")),
+    };
+    let Request {
+        uid,
+        kind,
+        name,
+        namespace,
+        operation,
+        object,
+        old_object,
+        user_info,
+        dry_run,
+    } = request;
+    let operation = match operation.as_str() {
+        "CREATE" => Operation::Create,
+        "UPDATE" => Operation::Update,
+        "DELETE" => Operation::Delete,
+        _ => return Err(ReviewError::Operation(operation)),
+    };
+    let given = |object: Option<Box<RawValue>>| object.filter(|object| object.get() != "null");
+    let (object, old) = (given(object), given(old_object));
+    match operation {
+        Operation::Create | Operation::Update if object.is_none() => {
+            return Err(ReviewError::Missing("request.object"));
+        }
+        Operation::Update if old.is_none() => return Err(ReviewError::Missing("request.oldObject")),
+        _ => {}
+    }
+    let UserInfo { username, groups } = user_info;
+    Ok(AdmissionRequest {
+        uid,
+        kind,
+        name,
+        namespace: namespace.filter(|namespace| !namespace.is_empty()),
+        operation,
+        object,
+        old,
+        username,
+        groups,
+        dry_run,
+    })
+}
+
+/// The answer that lets a request pass, with warnings for whoever made it and a JSON patch of the object.
+pub fn allowed(uid: &str, warnings: &[String], patch: &[Value]) -> Value {
+    let mut response = json!({"uid": uid, "allowed": true});
+    if !patch.is_empty() {
+        response["patchType"] = json!("JSONPatch");
+        response["patch"] = json!(STANDARD.encode(Value::from(patch).to_string()));
+    }
+    answer(response, warnings)
+}
+
+/// The answer that refuses a request, in the form in which an API server refuses an invalid object itself.
+pub fn refused(uid: &str, refusal: &Refusal) -> Value {
+    answer(json!({"uid": uid, "allowed": false, "status": refusal.status()}), &[])
+}
+
+fn answer(mut response: Value, warnings: &[String]) -> Value {
+    if !warnings.is_empty() {
+        response["warnings"] = json!(warnings);
+    }
+    json!({"apiVersion": API_VERSION, "kind": KIND, "response": response})
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Envelope<'a> {
+    #[serde(default)]
+    api_version: String,
+    #[serde(default)]
+    kind: String,
+    #[serde(borrow)]
+    request: Option<&'a RawValue>,
+}
+
+/// What is looked at; the rest of a request (the resource, options, the kind that was asked for) is not needed.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Request {
+    uid: String,
+    kind: Kind,
+    #[serde(default)]
+    name: String,
+    namespace: Option<String>,
+    operation: String,
+    object: Option<Box<RawValue>>,
+    old_object: Option<Box<RawValue>>,
+    #[serde(default)]
+    user_info: UserInfo,
+    #[serde(default)]
+    dry_run: bool,
+}
+
+#[derive(Default, Deserialize)]
+struct UserInfo {
+    #[serde(default)]
+    username: String,
+    #[serde(default)]
+    groups: Vec<String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn review() -> Value {
+        json!({
+            "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
+            "request": {
+                "uid": "7", "kind": {"group": "x.dev", "version": "v1", "kind": "Thing"},
+                "resource": {"group": "x.dev", "version": "v1", "resource": "things"},
+                "name": "a", "namespace": "here", "operation": "UPDATE",
+                "userInfo": {"username": "ann", "groups": ["crew"], "extra": {"k": ["v"]}},
+                "object": {"spec": 1}, "oldObject": {"spec": 2}, "dryRun": true, "options": null
+            }
+        })
+    }
+
+    fn problem(change: impl FnOnce(&mut Value)) -> String {
+        let mut review = review();
+        change(&mut review);
+        parse(review.to_string().as_bytes()).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn a_question_is_read_whole() {
+        let request = parse(review().to_string().as_bytes()).unwrap();
+        assert_eq!(request.kind, Kind::new("x.dev", "v1", "Thing"));
+        assert_eq!((&*request.uid, &*request.name), ("7", "a"));
+        assert_eq!(request.namespace.as_deref(), Some("here"));
+        assert_eq!(request.operation, Operation::Update);
+        assert_eq!(request.object.unwrap().get(), r#"{"spec":1}"#);
+        assert_eq!(request.old.unwrap().get(), r#"{"spec":2}"#);
+        assert_eq!((&*request.username, request.groups), ("ann", vec!["crew".to_owned()]));
+        assert!(request.dry_run);
+    }
+
+    #[test]
+    fn what_is_no_question_is_refused_with_its_fault() {
+        assert!(parse(b"").unwrap_err().to_string().contains("not an AdmissionReview"));
+        assert!(
+            parse(b"[1]")
+                .unwrap_err()
+                .to_string()
+                .contains("not an AdmissionReview")
+        );
+        assert!(parse(&[0xff, 0xfe]).is_err());
+        let version = problem(|it| it["apiVersion"] = json!("admission.k8s.io/v1beta1"));
+        assert!(version.contains("admission.k8s.io/v1beta1") && version.contains("admissionReviewVersions"));
+        assert!(problem(|it| it["kind"] = json!("Pod")).contains("is Pod of"));
+        assert!(problem(|it| it["request"] = Value::Null).contains("no request"));
+        assert!(problem(|it| it["request"]["object"] = Value::Null).contains("no request.object"));
+        assert!(problem(|it| it["request"]["oldObject"] = Value::Null).contains("no request.oldObject"));
+        assert!(problem(|it| it["request"]["operation"] = json!("CONNECT")).contains("CONNECT"));
+        assert!(
+            problem(|it| it["request"]["uid"] = json!(7)).contains("uid")
+                || problem(|it| it["request"]["uid"] = json!(7)).contains("string")
+        );
+        assert!(problem(|it| it["request"]["kind"] = json!("Thing")).contains("Kind"));
+    }
+
+    #[test]
+    fn a_patch_is_sent_in_base64_and_only_if_there_is_one() {
+        let without = allowed("7", &[], &[]);
+        assert_eq!(without["response"], json!({"uid": "7", "allowed": true}));
+        let with = allowed("7", &["careful".to_owned()], &[json!({"op": "add"})]);
+        assert_eq!(with["response"]["patchType"], "JSONPatch");
+        assert_eq!(with["response"]["warnings"], json!(["careful"]));
+        let patch = STANDARD.decode(with["response"]["patch"].as_str().unwrap()).unwrap();
+        assert_eq!(patch, br#"[{"op":"add"}]"#);
+    }
+}

@@ -1,0 +1,111 @@
+//! Owns the part of the second stage that stands in for an API server where no webhook is in place: the plugin's defaulter,
+//! then its validator, before its reconcile. A refusal becomes the condition. Reads the cache through the plugin's view.
+
+use std::time::Duration;
+
+use pilothouse_core::Failure;
+use pilothouse_core::admission::patch::with_defaults;
+use pilothouse_core::admission::words::Refusal;
+use pilothouse_core::contract::{FieldError, Operation, Request, Review};
+use pilothouse_core::failure::reason;
+use serde_json::Value;
+
+use crate::lane::Lane;
+use crate::view::View;
+
+/// What came of asking, with what the calls used.
+pub struct Admitted {
+    /// The request with defaults filled in, or why the object is refused.
+    pub result: Result<Request, Failure>,
+    /// What was asked.
+    pub view: View,
+    /// How long it took.
+    pub used: Duration,
+}
+
+impl Admitted {
+    /// Where an API server has asked already.
+    pub fn unasked(request: Request, view: View) -> Self {
+        Self {
+            result: Ok(request),
+            view,
+            used: Duration::ZERO,
+        }
+    }
+}
+
+/// Asks the defaulter and the validator, as far as the plugin has them. Blocks while they run.
+pub fn admit(lane: &Lane, name: &str, request: Request, view: View) -> Admitted {
+    let Request {
+        object,
+        config,
+        attempt,
+    } = request;
+    let optional = lane.component.optional();
+    let mut review = Review {
+        operation: Operation::Create,
+        kind: lane.grants.primary().clone(),
+        object: Some(object.clone()),
+        old: None,
+        config: config.clone(),
+        username: String::new(),
+        groups: Vec::new(),
+        dry_run: false,
+    };
+    let (mut object, mut view, mut used) = (object, view, Duration::ZERO);
+    if optional.defaulter {
+        let call = lane.component.apply_defaults(&review, &lane.limits, view);
+        (view, used) = (call.imports, used + call.usage.time);
+        match call.result.and_then(|answer| match answer {
+            Ok(answer) => defaulted(&object, &answer),
+            Err(errors) => Err(refused(lane, name, &errors, &object)),
+        }) {
+            Ok(defaulted) => {
+                review.object = Some(defaulted.clone());
+                object = defaulted;
+            }
+            Err(failure) => {
+                let result = Err(failure);
+                return Admitted { result, view, used };
+            }
+        }
+    }
+    if optional.validator {
+        let call = lane.component.validate(&review, &lane.limits, view);
+        (view, used) = (call.imports, used + call.usage.time);
+        let refusal = match call.result {
+            Ok(Ok(warnings)) => {
+                if !warnings.is_empty() {
+                    tracing::debug!(lane = lane.title(), object = name, ?warnings, "the validator warns");
+                }
+                None
+            }
+            Ok(Err(errors)) => Some(refused(lane, name, &errors, &object)),
+            Err(failure) => Some(failure),
+        };
+        if let Some(failure) = refusal {
+            let result = Err(failure);
+            return Admitted { result, view, used };
+        }
+    }
+    let result = Ok(Request {
+        object,
+        config,
+        attempt,
+    });
+    Admitted { result, view, used }
+}
+
+fn defaulted(shown: &str, answer: &str) -> Result<String, Failure> {
+    let shown = parsed(shown);
+    with_defaults(&shown, &shown, answer).map(|object| object.to_string())
+}
+
+fn refused(lane: &Lane, name: &str, errors: &[FieldError], object: &str) -> Failure {
+    let refusal = Refusal::new(lane.grants.primary(), name, errors, &parsed(object));
+    Failure::user(reason::INVALID, format!("{}; correct the object", refusal.message()))
+}
+
+fn parsed(object: &str) -> Value {
+    serde_json::from_str(object).expect("what a plugin is shown is JSON")
+}

@@ -1,0 +1,115 @@
+//! Owns what the gate says: its manifest, defaults, judgements and conversions, as functions of text.
+
+#![cfg_attr(
+    not(target_family = "wasm"),
+    allow(dead_code, reason = "only the component calls it")
+)]
+
+use serde_json::{Value, json};
+
+/// The most that a gate may have.
+const LARGEST: i64 = 1000;
+
+/// From here on a gate is warned of.
+const LARGE: i64 = 100;
+
+/// The ConfigMap that has to be there for a gate of the behaviour `ask-leave`.
+pub const LEAVE: &str = "leave";
+
+/// What `describe` answers.
+pub fn manifest() -> String {
+    json!({
+        "name": env!("CARGO_PKG_NAME"),
+        "version": env!("CARGO_PKG_VERSION"),
+        "description": env!("CARGO_PKG_DESCRIPTION"),
+        "controllers": [{
+            "name": "gates",
+            "kind": {"group": "gate.test.dev", "version": "v1", "kind": "Gate"},
+            "fields": [".spec"],
+            "touches": [{"kind": {"group": "", "version": "v1", "kind": "ConfigMap"}, "access": ["owned", "read"], "fields": [".data"]}],
+        }],
+        "crds": [include_str!("../crds/gates.gate.test.dev.yaml")],
+    })
+    .to_string()
+}
+
+/// The ConfigMap of a gate.
+pub fn config_map(gate: &str) -> String {
+    let gate = parse(gate);
+    json!({
+        "apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": {"name": gate["metadata"]["name"]},
+        "data": {"size": gate["spec"]["size"].to_string(), "colour": gate["spec"]["colour"].to_string()},
+    })
+    .to_string()
+}
+
+/// The gate with a colour.
+pub fn with_colour(gate: &str) -> String {
+    let mut gate = parse(gate);
+    assert!(
+        gate["spec"]["behaviour"] != "trap-at-defaults",
+        "the gate was asked to trap"
+    );
+    if gate["spec"]["colour"].is_null() {
+        gate["spec"]["colour"] = json!("blue");
+    }
+    gate.to_string()
+}
+
+/// Warnings about a gate, or what is wrong with it, by path.
+pub fn judge(gate: &str, has_leave: impl Fn(&str) -> bool) -> Result<Vec<String>, Vec<(String, String)>> {
+    let gate = parse(gate);
+    let spec = &gate["spec"];
+    match spec["behaviour"].as_str() {
+        Some("trap") => panic!("the gate was asked to trap"),
+        Some("loop") => loop {
+            std::hint::black_box(());
+        },
+        Some("ask-leave") if !has_leave(gate["metadata"]["namespace"].as_str().unwrap_or_default()) => {
+            let message = format!("Forbidden: there is no ConfigMap {LEAVE}");
+            return Err(vec![("spec.behaviour".to_owned(), message)]);
+        }
+        _ => {}
+    }
+    let size = spec["size"].as_i64();
+    let mut errors = Vec::new();
+    if size.is_none_or(|size| !(0..=LARGEST).contains(&size)) {
+        errors.push(("spec.size".to_owned(), format!("must be 0 to {LARGEST}")));
+    }
+    if spec["colour"] == "invisible" {
+        errors.push(("spec.colour".to_owned(), "must be one that can be seen".to_owned()));
+    }
+    if !errors.is_empty() {
+        return Err(errors);
+    }
+    let large = size.is_some_and(|size| size > LARGE);
+    Ok(large
+        .then(|| format!("more than {LARGE} is much for a gate"))
+        .into_iter()
+        .collect())
+}
+
+/// The gate in another version: what is `size` in v1 is `count` in v2.
+pub fn convert(gate: &str, api_version: &str) -> Result<String, String> {
+    let mut gate = parse(gate);
+    if gate["spec"]["behaviour"] == "stay" {
+        return Err("this gate was asked to stay as it is".to_owned());
+    }
+    let (from, to) = if api_version.ends_with("/v2") {
+        ("size", "count")
+    } else {
+        ("count", "size")
+    };
+    if let Some(spec) = gate["spec"].as_object_mut()
+        && let Some(size) = spec.remove(from)
+    {
+        spec.insert(to.to_owned(), size);
+    }
+    gate["apiVersion"] = json!(api_version);
+    Ok(gate.to_string())
+}
+
+fn parse(object: &str) -> Value {
+    serde_json::from_str(object).expect("the host gives JSON")
+}

@@ -1,0 +1,95 @@
+//! A plugin that is asked before its resources are stored: it fills in a colour, judges the size, converts between two
+//! versions, and where `spec.behaviour` says so, misbehaves at it. Each resource desires a ConfigMap that shows what
+//! reached reconcile.
+//!
+//! It speaks the contract without the SDK, so that it is sure to say exactly what is written here.
+
+#![cfg_attr(not(target_family = "wasm"), forbid(unsafe_code))]
+
+mod judge;
+
+#[cfg(target_family = "wasm")]
+#[allow(
+    unsafe_code,
+    missing_docs,
+    unused_qualifications,
+    clippy::pedantic,
+    reason = "generated from wit/plugin.wit"
+)]
+mod component {
+    //! Owns the component's side: the generated exports, and what they call.
+
+    wit_bindgen::generate!({ path: "../../../wit", world: "plugin-with-everything" });
+
+    use exports::pilothouse::plugin::{converter, defaulter, finalizer, manifest, reconciler, validator};
+    use pilothouse::plugin::types::{Desired, Failure, Kind, Lifecycle, Outcome, Ownership, Request};
+
+    use crate::judge;
+
+    struct Gate;
+
+    export!(Gate);
+
+    impl manifest::Guest for Gate {
+        fn describe(_: Option<String>) -> Result<String, String> {
+            Ok(judge::manifest())
+        }
+    }
+
+    impl reconciler::Guest for Gate {
+        fn reconcile(request: Request) -> Result<Outcome, Failure> {
+            Ok(Outcome {
+                desired: vec![Desired {
+                    object: judge::config_map(&request.object),
+                    ownership: Ownership::Owned,
+                    lifecycle: Lifecycle::empty(),
+                }],
+                status: None,
+                conditions: Vec::new(),
+                events: Vec::new(),
+                requeue_after: None,
+                extensions: None,
+            })
+        }
+    }
+
+    impl finalizer::Guest for Gate {
+        fn finalize(_: Request) -> Result<finalizer::Finalization, Failure> {
+            Ok(finalizer::Finalization::Done)
+        }
+    }
+
+    impl defaulter::Guest for Gate {
+        fn apply_defaults(review: defaulter::Review) -> Result<String, Vec<defaulter::FieldError>> {
+            Ok(judge::with_colour(
+                &review.object.expect("it is never asked about deletions"),
+            ))
+        }
+    }
+
+    impl validator::Guest for Gate {
+        fn validate(review: validator::Review) -> Result<Vec<String>, Vec<validator::FieldError>> {
+            let object = review.object.expect("it is never asked about deletions");
+            let leave = |namespace: &str| {
+                let config_map = Kind {
+                    group: String::new(),
+                    version: "v1".to_owned(),
+                    kind: "ConfigMap".to_owned(),
+                };
+                pilothouse::plugin::cluster::get(&config_map, Some(namespace), judge::LEAVE).is_some()
+            };
+            judge::judge(&object, leave).map_err(|errors| {
+                errors
+                    .into_iter()
+                    .map(|(path, message)| validator::FieldError { path, message })
+                    .collect()
+            })
+        }
+    }
+
+    impl converter::Guest for Gate {
+        fn convert(object: String, api_version: String) -> Result<String, String> {
+            judge::convert(&object, &api_version)
+        }
+    }
+}
