@@ -13,6 +13,8 @@ use crate::plugins;
 pub enum Options {
     /// One reconcile of app-service in the sandbox, on a fresh instance each, beside the same logic native.
     Call(CallOptions),
+    /// The host at work, on real control planes, beside a client that does nothing but the same writes.
+    Host(HostOptions),
     /// The host with nothing to do, on a real control plane: memory, and the requests of a resync and of a restart.
     Idle,
 }
@@ -28,11 +30,46 @@ pub struct CallOptions {
     pub repetitions: NonZeroUsize,
 }
 
+/// How much of the host, and which part.
+#[derive(Clone, Debug, clap::Args)]
+pub struct HostOptions {
+    /// Measure only this part; may be given several times.
+    #[arg(long, value_enum, value_name = "PART")]
+    pub only: Vec<HostPart>,
+    /// Bundles that are made and converge.
+    #[arg(long, value_name = "NUMBER", default_value = "2000")]
+    pub objects: NonZeroUsize,
+    /// Distinct plugins with nothing to do.
+    #[arg(long, value_name = "NUMBER", default_value = "100")]
+    pub plugins: NonZeroUsize,
+    /// Runs of what is compared, of which the least, the middle and the largest are shown.
+    #[arg(long, value_name = "NUMBER", default_value = "3")]
+    pub repetitions: NonZeroUsize,
+}
+
+/// A part of the host's benchmark.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum HostPart {
+    /// Memory of distinct plugins with nothing to do.
+    Plugins,
+    /// Memory of cached objects.
+    Cache,
+    /// New objects, resync, restart.
+    Lifetime,
+    /// A change of one object that all others have read.
+    Dependents,
+    /// A plugin beside one that misbehaves.
+    Neighbours,
+}
+
 /// Builds what is measured, measures, and prints.
 pub fn run(options: &Options) -> Result<()> {
-    let only = vec!["app-service".to_owned()];
+    let needed: &[&str] = match options {
+        Options::Call(_) | Options::Idle => &["app-service"],
+        Options::Host(_) => &["bundle", "hostile", "service-ingress"],
+    };
     plugins::build(&plugins::Options {
-        only,
+        only: needed.iter().map(|name| (*name).to_owned()).collect(),
         ..plugins::Options::default()
     })?;
     match options {
@@ -41,26 +78,47 @@ pub fn run(options: &Options) -> Result<()> {
             "call",
             &[calls.to_string(), repetitions.to_string()],
         ),
-        Options::Idle => idle(),
+        Options::Idle => steer("idle", &[]),
+        Options::Host(HostOptions {
+            only,
+            objects,
+            plugins,
+            repetitions,
+        }) => {
+            let mut arguments = vec![objects.to_string(), plugins.to_string(), repetitions.to_string()];
+            let parts = only.iter().filter_map(clap::ValueEnum::to_possible_value);
+            arguments.extend(parts.map(|part| part.get_name().to_owned()));
+            steer("host", &arguments)
+        }
     }
 }
 
-/// The host as released, steered by a program whose own speed does not matter.
-fn idle() -> Result<()> {
-    let steps = [
-        ["build", "--release", "--package", "pilothouse"].as_slice(),
-        &[
-            "run",
-            "--quiet",
-            "--package",
-            "pilothouse-end-to-end",
-            "--example",
-            "idle",
-        ],
+/// The host as released, and the floor that it is compared with, steered by a program whose own speed does not matter.
+fn steer(example: &str, arguments: &[String]) -> Result<()> {
+    let released = [
+        "build",
+        "--release",
+        "--package",
+        "pilothouse",
+        "--package",
+        "pilothouse-floor",
     ];
-    for arguments in steps {
-        let status = crate::cargo().args(arguments).status().context("cannot start cargo")?;
-        ensure!(status.success(), "cargo {} failed", arguments.join(" "));
+    let steering = [
+        "run",
+        "--quiet",
+        "--package",
+        "pilothouse-end-to-end",
+        "--example",
+        example,
+        "--",
+    ];
+    for (command, arguments) in [(released.as_slice(), [].as_slice()), (&steering, arguments)] {
+        let status = crate::cargo()
+            .args(command)
+            .args(arguments)
+            .status()
+            .context("cannot start cargo")?;
+        ensure!(status.success(), "cargo {} failed", command.join(" "));
     }
     Ok(())
 }

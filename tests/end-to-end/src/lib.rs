@@ -5,3 +5,4 @@
 pub mod components;
 pub mod host;
 mod log;
+pub mod variants;

@@ -106,6 +106,7 @@ const ONLY: &[(&str, &[&str])] = &[
             "pilothouse-cluster",
             "pilothouse-testkit",
             "pilothouse-demo",
+            "pilothouse-floor",
             "pilothouse-crds",
             "app-service",
             "hostile",

@@ -112,6 +112,7 @@ pub struct ProcessHost {
     /// Where `<name>.wasm` is found for each plugin.
     plugins: PathBuf,
     arguments: Vec<String>,
+    resync: Duration,
     running: Option<Supervisor>,
     /// The files with the plugins' configurations, while it runs.
     configurations: Option<TempDir>,
@@ -149,6 +150,7 @@ impl ProcessHost {
             program: program.into(),
             plugins: plugins.into(),
             arguments: Vec::new(),
+            resync: RESYNC,
             running: None,
             configurations: None,
             last_log: String::new(),
@@ -159,6 +161,13 @@ impl ProcessHost {
     #[must_use]
     pub fn with_arguments(mut self, arguments: impl IntoIterator<Item = String>) -> Self {
         self.arguments.extend(arguments);
+        self
+    }
+
+    /// Looks at every object again in another interval than every two seconds, whole seconds long.
+    #[must_use]
+    pub fn with_resync(mut self, resync: Duration) -> Self {
+        self.resync = resync;
         self
     }
 
@@ -189,7 +198,7 @@ impl ProcessHost {
         }
         arguments.extend(["--kubeconfig".to_owned(), kubeconfig.display().to_string()]);
         arguments.push("--install-crds".to_owned());
-        arguments.extend(["--resync".to_owned(), RESYNC.as_secs().to_string()]);
+        arguments.extend(["--resync".to_owned(), self.resync.as_secs().to_string()]);
         arguments.extend(self.arguments.iter().cloned());
         Ok(arguments)
     }
@@ -221,7 +230,7 @@ impl SteeredHost for ProcessHost {
             return Err(ProcessHostError::NotRunning.into());
         }
         // It looks again by itself all the time. Nothing is seen of it from outside, so there is nothing else to wait for.
-        tokio::time::sleep(RESYNC + RESYNC / 2).await;
+        tokio::time::sleep(self.resync + self.resync / 2).await;
         Ok(())
     }
 

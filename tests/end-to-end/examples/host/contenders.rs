@@ -1,0 +1,247 @@
+//! Owns the clusters with Bundles that the host or the floor converges, one cluster for each run, and that both leave the
+//! same behind.
+
+use std::collections::HashMap;
+use std::process::Stdio;
+use std::sync::{Arc, Mutex};
+use std::time::Instant;
+
+use futures::StreamExt as _;
+use kube::api::DynamicObject;
+use kube::core::{ApiResource, GroupVersionKind};
+use kube::runtime::watcher;
+use kube::{Api, Client};
+use pilothouse_testkit::cluster::Cluster;
+use pilothouse_testkit::controlplane::Options;
+use pilothouse_testkit::host::{ProcessHost, SteeredHost as _, SteeredPlugin};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tokio::task::JoinHandle;
+
+use crate::Outcome;
+use crate::steered::{self, NEVER, asked, cpu_seconds, memory, process, program, settled, until};
+
+/// Requests in flight: what the host has for one plugin.
+pub const IN_FLIGHT: usize = 16;
+
+/// Bundles that are compared after each run.
+const COMPARED: usize = 10;
+
+/// What one run has cost.
+#[derive(Debug)]
+pub struct Run {
+    /// From the start of the program to the last status seen.
+    pub seconds: f64,
+    pub cpu_seconds: f64,
+    pub writes: usize,
+    /// Whole objects, without what differs by nature.
+    left: Vec<Value>,
+}
+
+/// A run of the host, and its memory.
+#[derive(Debug)]
+pub struct Hosted {
+    pub run: Run,
+    /// PSS in KiB: without an object, converged, and the greatest that was seen meanwhile.
+    pub idle: f64,
+    pub full: f64,
+    pub peak: f64,
+}
+
+/// What the floor says of itself.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Said {
+    pub seconds: f64,
+    pub cpu_seconds: f64,
+    pub requests: usize,
+}
+
+/// A control plane of its own with the CRD and so many Bundles; and what the host uses with none.
+pub async fn cluster(objects: usize) -> Outcome<(Cluster, f64)> {
+    let cluster = Cluster::real_with(Options::default()).await?;
+    let mut host = steered::host(NEVER);
+    start(&cluster, &mut host).await?;
+    let idle = memory(process(&host)?)?;
+    host.stop().await?;
+    floor(&cluster, "make", objects).await?;
+    Ok((cluster, idle))
+}
+
+/// Starts the host and waits until it watches all that it needs.
+pub async fn start(cluster: &Cluster, host: &mut ProcessHost) -> Outcome<()> {
+    let mark = cluster.mark()?;
+    host.start(cluster, &[SteeredPlugin::from("bundle")]).await?;
+    until("the host to watch", host, async || {
+        let requests = asked(cluster, mark)?;
+        Ok(["bundles", "configmaps", "services", "deployments"].iter().all(|kind| {
+            requests
+                .iter()
+                .any(|request| request.verb == "watch" && request.resource == *kind)
+        }))
+    })
+    .await?;
+    settled(cluster, host).await
+}
+
+/// The floor converges a cluster.
+pub async fn by_floor(cluster: &Cluster, objects: usize) -> Outcome<Run> {
+    let Said {
+        seconds,
+        cpu_seconds,
+        requests,
+    } = floor(cluster, "write", objects).await?;
+    Ok(Run {
+        seconds,
+        cpu_seconds,
+        writes: requests,
+        left: left(cluster).await?,
+    })
+}
+
+/// The host, which does not run yet, converges a cluster and goes on running.
+pub async fn by_host(cluster: &Cluster, host: &mut ProcessHost, objects: usize, idle: f64) -> Outcome<Hosted> {
+    let ready = Ready::watch(cluster.client().await?);
+    let mark = cluster.mark()?;
+    let begun = Instant::now();
+    host.start(cluster, &[SteeredPlugin::from("bundle")]).await?;
+    let id = process(host)?;
+    let mut peak = idle;
+    until("all Bundles to be ready", host, async || {
+        peak = peak.max(memory(id)?);
+        Ok(ready.count() >= objects)
+    })
+    .await?;
+    let seconds = begun.elapsed().as_secs_f64();
+    let cpu = cpu_seconds(id)?;
+    settled(cluster, host).await?;
+    let writes = asked(cluster, mark)?
+        .iter()
+        .filter(|request| request.is_write())
+        .count();
+    let run = Run {
+        seconds,
+        cpu_seconds: cpu,
+        writes,
+        left: left(cluster).await?,
+    };
+    let full = memory(id)?;
+    Ok(Hosted { run, idle, full, peak })
+}
+
+/// Whether two runs have left the same behind.
+pub fn compare(one: &Run, other: &Run) -> Outcome<()> {
+    for (one, other) in one.left.iter().zip(&other.left) {
+        if one != other {
+            return Err(format!("the contenders do not make the same objects:\n{one:#}\n{other:#}").into());
+        }
+    }
+    if one.left.len() == other.left.len() {
+        return Ok(());
+    }
+    Err("the contenders do not make as many objects".into())
+}
+
+/// Runs the floor's program.
+pub async fn floor(cluster: &Cluster, task: &str, objects: usize) -> Outcome<Said> {
+    let output = tokio::process::Command::new(program("pilothouse-floor"))
+        .arg(task)
+        .arg(cluster.host_kubeconfig()?)
+        .args([objects.to_string(), IN_FLIGHT.to_string()])
+        .stderr(Stdio::inherit())
+        .output()
+        .await?;
+    if !output.status.success() {
+        return Err(format!("the floor's program ended with {}", output.status).into());
+    }
+    Ok(serde_json::from_slice(&output.stdout)?)
+}
+
+/// A collection of the namespace that everything is in.
+pub fn collection(client: Client, group: &str, kind: &str) -> Api<DynamicObject> {
+    let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, "v1", kind));
+    Api::namespaced_with(client, "default", &resource)
+}
+
+/// What stands for the first Bundles.
+async fn left(cluster: &Cluster) -> Outcome<Vec<Value>> {
+    let client = cluster.client().await?;
+    let mut left = Vec::new();
+    for (group, kind) in [
+        ("", "ConfigMap"),
+        ("", "Service"),
+        ("apps", "Deployment"),
+        ("bench.example.dev", "Bundle"),
+    ] {
+        let objects = collection(client.clone(), group, kind);
+        for number in 0..COMPARED {
+            if let Some(object) = objects.get_opt(&format!("b-{number}")).await? {
+                left.push(comparable(serde_json::to_value(object)?));
+            }
+        }
+    }
+    Ok(left)
+}
+
+/// An object without what the server sets, owner references and the host's own annotation.
+fn comparable(mut object: Value) -> Value {
+    let metadata = object["metadata"].take();
+    object["metadata"] = json!({"name": metadata["name"], "labels": metadata["labels"]});
+    if let Some(spec) = object["spec"].as_object_mut() {
+        spec.remove("clusterIP");
+        spec.remove("clusterIPs");
+    }
+    if object["kind"] != "Bundle" {
+        // It is the control plane's.
+        object["status"].take();
+    }
+    for condition in object["status"]["conditions"].as_array_mut().into_iter().flatten() {
+        condition["lastTransitionTime"].take();
+    }
+    object
+}
+
+/// The Bundles that are ready, each with the moment at which a watch showed it so.
+pub struct Ready {
+    moments: Arc<Mutex<HashMap<String, Instant>>>,
+    task: JoinHandle<()>,
+}
+
+impl Ready {
+    /// Begins to watch.
+    pub fn watch(client: Client) -> Self {
+        let moments = Arc::<Mutex<HashMap<String, Instant>>>::default();
+        let seen = moments.clone();
+        let bundles = collection(client, "bench.example.dev", "Bundle");
+        let task = tokio::spawn(async move {
+            let mut events = std::pin::pin!(watcher(bundles, watcher::Config::default()));
+            while let Some(event) = events.next().await {
+                if let Ok(watcher::Event::InitApply(object) | watcher::Event::Apply(object)) = event
+                    && object.data["status"]["ready"] == true
+                    && let Some(name) = object.metadata.name
+                {
+                    let mut seen = seen.lock().expect("no panic happens while it is held");
+                    seen.entry(name).or_insert_with(Instant::now);
+                }
+            }
+        });
+        Self { moments, task }
+    }
+
+    /// How many are.
+    pub fn count(&self) -> usize {
+        self.moments.lock().expect("no panic happens while it is held").len()
+    }
+
+    /// Since when a Bundle is, by its name.
+    pub fn moment(&self, name: &str) -> Option<Instant> {
+        let moments = self.moments.lock().expect("no panic happens while it is held");
+        moments.get(name).copied()
+    }
+}
+
+impl Drop for Ready {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}

@@ -1,0 +1,103 @@
+//! Owns the requests: a Bundle, and the four writes that stand for it. `tests/guests/bundle` wants the same.
+
+use http::Method;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+/// The collection of all Bundles.
+pub const BUNDLES: &str = "/apis/bench.example.dev/v1/bundles";
+
+const NAMESPACE: &str = "default";
+
+/// What is needed of a Bundle; other objects are read as one too, for their number.
+#[derive(Debug, Deserialize)]
+pub struct Bundle {
+    metadata: Metadata,
+    #[serde(default)]
+    spec: Value,
+}
+
+#[derive(Debug, Deserialize)]
+struct Metadata {
+    name: String,
+    uid: String,
+}
+
+/// One request.
+#[derive(Debug)]
+pub struct Write {
+    pub method: Method,
+    pub path: String,
+    pub kind: &'static str,
+    pub body: Vec<u8>,
+}
+
+/// The request that makes a Bundle, of about a kilobyte.
+pub fn make(number: usize) -> Write {
+    let body = json!({
+        "apiVersion": "bench.example.dev/v1", "kind": "Bundle",
+        "metadata": {"name": format!("b-{number}"), "namespace": NAMESPACE},
+        "spec": {"payload": "payload ".repeat(75), "port": 8080, "image": "registry.example.dev/web:1"},
+    });
+    Write {
+        method: Method::POST,
+        path: format!("/apis/bench.example.dev/v1/namespaces/{NAMESPACE}/bundles"),
+        kind: "application/json",
+        body: body.to_string().into_bytes(),
+    }
+}
+
+/// What has to be written for a Bundle, in this order.
+pub fn writes(bundle: &Bundle) -> [Write; 4] {
+    let Bundle { metadata, spec } = bundle;
+    let Metadata { name, uid } = metadata;
+    let owner = json!({
+        "apiVersion": "bench.example.dev/v1", "kind": "Bundle", "name": name, "uid": uid, "controller": true,
+    });
+    let labels = json!({"app": name});
+    let child = json!({"name": name, "namespace": NAMESPACE, "labels": labels, "ownerReferences": [owner]});
+    let config_map = json!({
+        "apiVersion": "v1", "kind": "ConfigMap", "metadata": child, "data": {"payload": spec["payload"]},
+    });
+    let service = json!({
+        "apiVersion": "v1", "kind": "Service", "metadata": child,
+        "spec": {"type": "ClusterIP", "selector": labels, "ports": [{"port": spec["port"], "protocol": "TCP"}]},
+    });
+    let deployment = json!({
+        "apiVersion": "apps/v1", "kind": "Deployment", "metadata": child,
+        "spec": {
+            "replicas": 0, "selector": {"matchLabels": labels},
+            "template": {
+                "metadata": {"labels": labels},
+                "spec": {"containers": [{"name": "main", "image": spec["image"]}]},
+            },
+        },
+    });
+    let status = json!({
+        "apiVersion": "bench.example.dev/v1", "kind": "Bundle",
+        "metadata": {"name": name, "namespace": NAMESPACE, "uid": uid},
+        "status": {"ready": true, "observedGeneration": 1, "conditions": [{
+            "type": "Reconciled", "status": "True", "reason": "Success", "message": "all is as desired",
+            "lastTransitionTime": "2026-01-01T00:00:00Z", "observedGeneration": 1,
+        }]},
+    });
+    let at = |collection: &str, subresource: &str| format!("{collection}/{name}{subresource}");
+    [
+        apply(&at("/api/v1/namespaces/default/configmaps", ""), &config_map),
+        apply(&at("/api/v1/namespaces/default/services", ""), &service),
+        apply(&at("/apis/apps/v1/namespaces/default/deployments", ""), &deployment),
+        apply(
+            &at("/apis/bench.example.dev/v1/namespaces/default/bundles", "/status"),
+            &status,
+        ),
+    ]
+}
+
+fn apply(path: &str, body: &Value) -> Write {
+    Write {
+        method: Method::PATCH,
+        path: format!("{path}?fieldManager=floor&force=true"),
+        kind: "application/apply-patch+yaml",
+        body: body.to_string().into_bytes(),
+    }
+}
