@@ -2,6 +2,7 @@
 //! size, kept whole and with their metadata only.
 
 use std::fmt::Write as _;
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 
 use pilothouse_cluster::press::Press;
@@ -18,30 +19,53 @@ use crate::steered::memory;
 
 const DEPLOYMENTS: usize = 10_000;
 
-/// Measures and prints.
+/// Objects that the cache learns from what repeats.
+const PAGE: usize = 50;
+
+/// What is kept of each.
+const KEPT: [(&str, &str, &str); 2] = [
+    ("whole", "kept whole: bytes for each object", "aim 0.6"),
+    ("metadata", "metadata only: bytes for each object", "aim 0.1"),
+];
+
+/// Measures and prints. Each is measured in a process of its own, because memory that one has given back would be used by
+/// the next.
 pub fn measure() -> Outcome<()> {
     let stripped: usize = (0..DEPLOYMENTS).map(|index| deployment(index).to_string().len()).sum();
     let json = number(stripped) / number(DEPLOYMENTS);
     heading(&format!(
         "the cache with {DEPLOYMENTS} Deployments of {json:.0} bytes of JSON without managedFields"
     ));
-    for (what, projection, aim) in [
-        ("kept whole: bytes for each object", Projection::whole(), "aim 0.6"),
-        ("metadata only: bytes for each object", Projection::default(), "aim 0.1"),
-    ] {
-        let bytes = bytes_per_object(projection)?;
+    for (kept, what, aim) in KEPT {
+        let output = Command::new(std::env::current_exe()?)
+            .args([ALONE, kept])
+            .stderr(Stdio::inherit())
+            .output()?;
+        let bytes: f64 = String::from_utf8(output.stdout)?.trim().parse()?;
         line(what, &format!("{bytes:.0} = {:.2} of the JSON", bytes / json), aim);
     }
     Ok(())
 }
 
-fn bytes_per_object(projection: Projection) -> Outcome<f64> {
+/// The argument of a process that measures one thing and prints it: bytes of memory for each object.
+pub const ALONE: &str = "cached";
+
+/// Measures in this process.
+pub fn alone(kept: &str) -> Outcome<()> {
+    let projection = match kept {
+        "whole" => Projection::whole(),
+        _ => Projection::default(),
+    };
     let press = Arc::new(Press::new(Arc::new(Kind::new("apps", "v1", "Deployment")), projection));
     let mut store = Store::default();
     let source = store
         .open(press.clone(), Reach::all(), true)
         .pop()
         .ok_or("there is one list of everything")?;
+    // As the first page of a list does.
+    let page = (0..PAGE).map(as_served).collect::<Outcome<Vec<_>>>()?;
+    press.learn(&page.iter().map(|object| &**object).collect::<Vec<_>>());
+    drop(page);
     let before = memory(std::process::id())?;
     store.begin_list(&source);
     for index in 0..DEPLOYMENTS {
@@ -49,7 +73,8 @@ fn bytes_per_object(projection: Projection) -> Outcome<f64> {
     }
     store.end_list(&source);
     let after = memory(std::process::id())?;
-    Ok((after - before) * 1024.0 / number(DEPLOYMENTS))
+    println!("{}", (after - before) * 1024.0 / number(DEPLOYMENTS));
+    Ok(())
 }
 
 /// As a server sends it, with the managedFields of those who wrote it.

@@ -33,6 +33,9 @@ struct Size {
 #[tokio::main]
 async fn main() -> Outcome<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
+    if let [cache::ALONE, kept] = arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        return cache::alone(kept);
+    }
     let [objects, plugins, repetitions, only @ ..] = arguments.as_slice() else {
         return Err("usage: host OBJECTS PLUGINS REPETITIONS [PART]...".into());
     };

@@ -1,0 +1,194 @@
+//! One host with thirteen plugins, some of which misbehave in every way at once: all others do what they are for.
+
+mod real {
+    use std::path::Path;
+    use std::time::{Duration, Instant};
+
+    use kube::api::{DynamicObject, PostParams};
+    use kube::core::{ApiResource, GroupVersionKind};
+    use kube::{Api, Client};
+    use pilothouse_end_to_end::{components, variants};
+    use pilothouse_testkit::cluster::Cluster;
+    use pilothouse_testkit::host::{ProcessHost, SteeredHost as _, SteeredPlugin};
+    use serde_json::{Value, json};
+
+    /// What each fixture's objects do, beside one that behaves. A fixture is the plugin hostile with an API group of its
+    /// own.
+    const FIXTURES: [(&str, usize); 10] = [
+        ("config-map", 1),
+        ("config-map", 1),
+        ("nothing", 1),
+        ("fail-at-first", 1),
+        ("config-map", 100),
+        ("loop", 5),
+        ("trap", 5),
+        ("memory-bomb", 5),
+        ("many-objects", 2),
+        ("differs-by-read", 2),
+    ];
+
+    /// How long all of it may take.
+    const WITHIN: Duration = Duration::from_mins(2);
+
+    fn group(number: usize) -> String {
+        format!("hostil{number}.test.dev")
+    }
+
+    /// Writes the fixtures' components; gives the arguments that name them.
+    fn fixtures(folder: &Path) -> Vec<String> {
+        let component = std::fs::read(components::folder().join("hostile.wasm"))
+            .expect("`cargo xtask plugins` has built the plugins");
+        let write = |number: usize| {
+            let path = folder.join(format!("fixture-{number}.wasm"));
+            let fixture = variants::reworded(&component, "hostile.test.dev", &group(number));
+            std::fs::write(&path, fixture).expect("the folder is ours");
+            ["--plugin".to_owned(), format!("fixture-{number}={}", path.display())]
+        };
+        (0..FIXTURES.len()).flat_map(write).collect()
+    }
+
+    fn api(client: &Client, group: &str, kind: &str) -> Api<DynamicObject> {
+        let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, "v1", kind));
+        Api::namespaced_with(client.clone(), "default", &resource)
+    }
+
+    async fn create(client: &Client, object: Value) {
+        let group = object["apiVersion"]
+            .as_str()
+            .and_then(|version| version.strip_suffix("/v1"));
+        let api = api(
+            client,
+            group.unwrap_or_default(),
+            object["kind"].as_str().expect("it has a kind"),
+        );
+        let object: DynamicObject = serde_json::from_value(object).expect("it is an object");
+        api.create(&PostParams::default(), &object)
+            .await
+            .expect("the server takes it");
+    }
+
+    /// Whether the condition `Reconciled` of an object is this, with these words.
+    async fn reconciled(api: &Api<DynamicObject>, name: &str, status: &str, words: &str) -> bool {
+        let object = api.get(name).await.expect("it is there");
+        let conditions = object.data["status"]["conditions"].as_array();
+        conditions.into_iter().flatten().any(|condition| {
+            condition["type"] == "Reconciled"
+                && condition["status"] == status
+                && condition["message"]
+                    .as_str()
+                    .is_some_and(|message| message.contains(words))
+        })
+    }
+
+    async fn until(what: &str, host: &mut ProcessHost, begun: Instant, mut holds: impl AsyncFnMut() -> bool) {
+        while !holds().await {
+            assert_eq!(host.failure(), None, "{what}\n{}", host.log_tail());
+            assert!(begun.elapsed() < WITHIN, "in vain: {what}\n{}", host.log_tail());
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    }
+
+    fn hostile(number: usize, name: &str, behaviour: &str) -> Value {
+        json!({
+            "apiVersion": format!("{}/v1", group(number)), "kind": "Hostile", "metadata": {"name": name},
+            "spec": {"behaviour": behaviour, "text": "not yet"},
+        })
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_dozen_plugins_do_what_they_are_for_whatever_the_others_do() {
+        let cluster = Cluster::real().await.expect("a control plane starts");
+        let folder = tempfile::tempdir().expect("there is room");
+        let program = components::root().join("target").join("release").join("pilothouse");
+        let mut host = ProcessHost::new(program, components::folder()).with_arguments(fixtures(folder.path()));
+        let plugins = ["app-service", "bundle", "service-ingress"].map(SteeredPlugin::from);
+        host.start(&cluster, &plugins).await.expect("the host starts");
+        let client = cluster.client().await.expect("it has a client");
+        let begun = Instant::now();
+        let bundles = api(&client, "bench.example.dev", "Bundle");
+        let services = api(&client, "kosmos.io", "AppService");
+        let fixtures: Vec<_> = (0..FIXTURES.len())
+            .map(|number| api(&client, &group(number), "Hostile"))
+            .collect();
+        until("all CRDs are there", &mut host, begun, async || {
+            let mut served = true;
+            for api in fixtures.iter().chain([&bundles, &services]) {
+                served &= api.list(&kube::api::ListParams::default()).await.is_ok();
+            }
+            served
+        })
+        .await;
+
+        for (number, (behaviour, count)) in FIXTURES.into_iter().enumerate() {
+            for index in 0..count {
+                // Children have the names of their owners: those of two fixtures must not meet.
+                create(&client, hostile(number, &format!("f{number}-{index}"), behaviour)).await;
+            }
+            create(&client, hostile(number, &format!("good-{number}"), "config-map")).await;
+        }
+        create(
+            &client,
+            json!({
+                "apiVersion": "kosmos.io/v1", "kind": "AppService", "metadata": {"name": "web"},
+                "spec": {"size": 1, "image": "web:1", "ports": [{"port": 80}]},
+            }),
+        )
+        .await;
+        create(
+            &client,
+            json!({
+                "apiVersion": "bench.example.dev/v1", "kind": "Bundle", "metadata": {"name": "bundle"},
+                "spec": {"payload": "words", "port": 80, "image": "web:1"},
+            }),
+        )
+        .await;
+        create(
+            &client,
+            json!({
+                "apiVersion": "v1", "kind": "Service",
+                "metadata": {"name": "annotated", "annotations": {"ingress/http": "example.dev"}},
+                "spec": {"ports": [{"port": 80}]},
+            }),
+        )
+        .await;
+
+        until("AppService web", &mut host, begun, async || {
+            reconciled(&services, "web", "True", "").await
+        })
+        .await;
+        until("Bundle bundle", &mut host, begun, async || {
+            reconciled(&bundles, "bundle", "True", "").await
+        })
+        .await;
+        let ingresses = api(&client, "networking.k8s.io", "Ingress");
+        until("Ingress annotated", &mut host, begun, async || {
+            ingresses
+                .get_opt("annotated")
+                .await
+                .expect("it can be asked for")
+                .is_some()
+        })
+        .await;
+        for (number, (behaviour, _)) in FIXTURES.into_iter().enumerate() {
+            let (status, words) = match behaviour {
+                "loop" | "memory-bomb" | "many-objects" => ("False", "GuestLimit: "),
+                "trap" => ("False", "GuestTrap: "),
+                "differs-by-read" => ("False", "Contested: "),
+                _ => ("True", ""),
+            };
+            for (name, status, words) in [
+                (format!("good-{number}"), "True", ""),
+                (format!("f{number}-0"), status, words),
+            ] {
+                let api = &fixtures[number];
+                let what = format!("{name}, which is to {behaviour}");
+                until(&what, &mut host, begun, async || {
+                    reconciled(api, &name, status, words).await
+                })
+                .await;
+            }
+        }
+        let left = host.stop().await.expect("it runs");
+        assert!(left.is_empty(), "{left:?}\n{}", host.log_tail());
+    }
+}
