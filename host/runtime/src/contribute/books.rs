@@ -391,14 +391,17 @@ fn has_fields_of(lane: &Lane, object: &Stored) -> bool {
     object.entry(lane.writer.manager(), false).is_some() && !is_own(lane, object)
 }
 
-/// Whether an object is owned by the lane's plugin: then it carries the digest under its name.
+/// Whether an object is owned by the lane's plugin: then it has put the owner or the digest there, which no claim can.
 pub fn is_own(lane: &Lane, object: &Stored) -> bool {
     let Some(entry) = object.entry(lane.writer.manager(), false) else {
         return false;
     };
     let fields = entry.field_set();
-    let annotations = fields.below("metadata").and_then(|it| it.below("annotations"));
-    annotations.and_then(|it| it.below(DESIRED_ANNOTATION)).is_some()
+    let Some(metadata) = fields.below("metadata") else {
+        return false;
+    };
+    let annotations = metadata.below("annotations");
+    metadata.below("ownerReferences").is_some() || annotations.is_some_and(|it| it.below(DESIRED_ANNOTATION).is_some())
 }
 
 /// An object has changed: whoever waits to see it is released, and plugins that contribute to it look at it again,

@@ -8,7 +8,7 @@ mod simulated {
     use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams};
     use kube::core::{ApiResource, GroupVersionKind};
     use pilothouse_runtime::PluginSpec;
-    use pilothouse_simulator::{Fault, Rule};
+    use pilothouse_simulator::{Fault, Rule, RuleId};
     use pilothouse_testkit::cluster::Mark;
     use pilothouse_testkit::host::SteeredHost as _;
     use pilothouse_testkit::requests::Request;
@@ -704,6 +704,91 @@ mod simulated {
         stage.host.settled().await.unwrap();
         let asked = stage.cluster.requests_since(resync).unwrap();
         assert_eq!(asked, [], "a resync asks nothing");
+        stage.stop().await;
+    }
+
+    /// The host hears nothing of ConfigMaps any more until [`hear`].
+    async fn deafen(stage: &Stage) -> RuleId {
+        let mark = stage.mark();
+        let silent = Rule::new(Fault::SilentWatch).resource("configmaps").verbs(&["watch"]);
+        let rule = stage.simulator().faults().add(silent);
+        stage.simulator().cut_watches("", "configmaps");
+        until_watched_anew(stage, mark).await;
+        rule
+    }
+
+    /// A silent watch ends by the host's own patience, which is minutes.
+    async fn hear(stage: &Stage, rule: RuleId) {
+        let mark = stage.mark();
+        stage.simulator().faults().remove(rule);
+        until_watched_anew(stage, mark).await;
+    }
+
+    async fn until_watched_anew(stage: &Stage, mark: Mark) {
+        let is_watch = |request: &Request| request.verb == "watch" && request.resource == "configmaps";
+        let anew = async {
+            while !stage.cluster.requests_since(mark).unwrap().iter().any(is_watch) {
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_mins(15), anew).await.unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_target_that_went_unseen_is_not_made_anew() {
+        let stage = stage().await;
+        stage.create(&config_map(&json!({"mine": "1"}))).await;
+        stage.create(&share("first", &[entry("a", "1")])).await;
+        until_data(&stage, &json!({"mine": "1", "a": "1"})).await;
+        stage.host.settled().await.unwrap();
+        let rule = deafen(&stage).await;
+        delete(&stage, "ConfigMap", "target").await;
+        stage.create(&share("second", &[entry("b", "1")])).await;
+        until_told(&stage, "Share", "second", &["does not exist"]).await;
+        assert_eq!(stage.find("ConfigMap", "target"), None);
+        stage.create(&config_map(&json!({"mine": "2"}))).await;
+        hear(&stage, rule).await;
+        until_data(&stage, &json!({"mine": "2", "a": "1", "b": "1"})).await;
+        stage.stop().await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn nobody_runs_again_before_the_cache_shows_what_was_written_for_it() {
+        let stage = stage().await;
+        stage.create(&config_map(&json!({}))).await;
+        stage.create(&share("other", &[])).await;
+        stage.host.settled().await.unwrap();
+        let rule = deafen(&stage).await;
+        stage.create(&share("one", &[entry("a", "1")])).await;
+        until_data(&stage, &json!({"a": "1"})).await;
+        until_reconciled(&stage, "Share", ["one".to_owned()]).await;
+        let unseen = |stage: &Stage| stage.host.handle().unwrap().depths()[0].1.unseen;
+        assert!(stage.until(|stage| (unseen(stage) == 1).then_some(())).await.is_some());
+        edit(
+            &stage,
+            "Share",
+            "one",
+            "someone",
+            &json!({"spec": {"contributes": [entry("b", "1")]}}),
+        )
+        .await;
+        edit(
+            &stage,
+            "Share",
+            "other",
+            "someone",
+            &json!({"spec": {"contributes": [entry("c", "1")]}}),
+        )
+        .await;
+        until_data(&stage, &json!({"a": "1", "c": "1"})).await;
+        assert_eq!(
+            unseen(&stage),
+            2,
+            "one waits for what was written for it, and so does the other by now"
+        );
+        hear(&stage, rule).await;
+        until_data(&stage, &json!({"b": "1", "c": "1"})).await;
+        stage.host.settled().await.unwrap();
         stage.stop().await;
     }
 
