@@ -11,12 +11,13 @@ use pilothouse_cluster::watch::is_before;
 use pilothouse_core::canonical::DESIRED_ANNOTATION;
 use pilothouse_core::ledger::{Age, Claim, Leaves};
 use pilothouse_core::manifest::Access;
+use pilothouse_core::ownership::OWNER_LABEL;
 use pilothouse_core::{Failure, Key, Kind};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use crate::hub::{Reader, State};
-use crate::lane::Lane;
+use crate::lane::{Lane, Mode};
 use crate::lanes::Lanes;
 use crate::queue::Priority;
 
@@ -371,14 +372,15 @@ fn settle(state: &mut State, plugin: &Arc<str>) {
     }
 }
 
-/// A lane of a plugin that may contribute to a kind.
+/// A lane of a plugin that may contribute to a kind; none of a plugin that is in preview.
 pub fn lane_for<'a>(lanes: &'a Lanes, plugin: &str, kind: &Kind) -> Option<&'a Arc<Lane>> {
     let allows = |lane: &Lane| {
         lane.grants
             .get(kind)
             .is_some_and(|grant| grant.allows(Access::Contributed))
     };
-    lanes.of_kind(kind).find(|lane| *lane.plugin == *plugin && allows(lane))
+    let mut of_kind = lanes.of_kind(kind);
+    of_kind.find(|lane| *lane.plugin == *plugin && lane.mode == Mode::Active && allows(lane))
 }
 
 /// Whether a lane may contribute anything.
@@ -400,8 +402,8 @@ pub fn is_own(lane: &Lane, object: &Stored) -> bool {
     let Some(metadata) = fields.below("metadata") else {
         return false;
     };
-    let annotations = metadata.below("annotations");
-    metadata.below("ownerReferences").is_some() || annotations.is_some_and(|it| it.below(DESIRED_ANNOTATION).is_some())
+    let has = |below: &str, name: &str| metadata.below(below).is_some_and(|it| it.below(name).is_some());
+    metadata.below("ownerReferences").is_some() || has("labels", OWNER_LABEL) || has("annotations", DESIRED_ANNOTATION)
 }
 
 /// An object has changed: whoever waits to see it is released, and plugins that contribute to it look at it again,
