@@ -88,7 +88,7 @@ impl Handle {
         !lanes.is_empty()
             && lanes.iter().all(|lane| state.queue.is_open(lane.id))
             && state.queue.is_idle()
-            && state.contributions.is_idle()
+            && state.contributions.agenda.is_idle()
     }
 
     /// The primaries of a plugin that have to answer before fields that nobody claims are given up, by controller.

@@ -8,8 +8,10 @@ use pilothouse_core::backoff;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
+use super::agenda;
 use super::books::{self, Outcome, TargetId};
-use super::settle::{self, Look, Settled};
+use super::look::Look;
+use super::settle::{self, Settled};
 use crate::hub::{Hub, Reader};
 
 /// How long a look waits at most for claims of primaries that are queued already, and for more of them after a write.
@@ -32,12 +34,12 @@ pub async fn run(hub: Arc<Hub>) {
             let mut state = hub.state.write();
             let now = Instant::now();
             let room = LOOKS_AT_ONCE.saturating_sub(looks.len());
-            for id in books::take_dirty(&mut state, now, room, LONGEST_LINGER) {
+            for id in agenda::take_due(&mut state, now, room, LONGEST_LINGER) {
                 looks.spawn(look(hub.clone(), id));
             }
-            let lingers = looks.len() < LOOKS_AT_ONCE && state.contributions.is_lingering();
+            let lingers = looks.len() < LOOKS_AT_ONCE && state.contributions.agenda.is_lingering();
             let step = lingers.then(|| now + LINGER_STEP);
-            step.into_iter().chain(state.contributions.next_due()).min()
+            step.into_iter().chain(state.contributions.agenda.next_due()).min()
         };
         tokio::select! {
             () = hub.claims.notified() => {}
@@ -105,7 +107,11 @@ async fn look(hub: Arc<Hub>, id: TargetId) {
         0
     };
     if wrote {
-        target.note_write(asked, now, |over| backoff::delay(over, seed(&id)).min(LONGEST_BRAKE));
+        target.written = Some(now);
+        if !asked {
+            let brake = |over| backoff::delay(over, seed(&id)).min(LONGEST_BRAKE);
+            target.fights.note(now, brake);
+        }
     }
     let troubles = target.troubles;
     for (reader, leaves) in &claims {
@@ -122,7 +128,7 @@ async fn look(hub: Arc<Hub>, id: TargetId) {
     books::tell(&mut state, &id, &results, waiters);
     if let Some(wait) = trouble {
         let wait = backoff::delay(troubles, seed(&id)).max(wait);
-        state.contributions.look_again(&id, now + wait);
+        state.contributions.agenda.look_again(&id, now + wait);
     }
 }
 

@@ -4,8 +4,12 @@
 //!
 //! A primary that waits occupies no worker, so that all that are queued can make their claims before the first write.
 
+mod agenda;
+mod answered;
 mod books;
 mod flush;
+mod look;
+mod seen;
 mod settle;
 
 use std::collections::BTreeMap;
@@ -20,8 +24,10 @@ use pilothouse_core::{Failure, Key};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
-pub use books::{Contributions, lane_opens, target_changed, withdraw};
+pub use answered::lane_opens;
+pub use books::{Contributions, withdraw};
 pub use flush::run;
+pub use seen::target_changed;
 
 use self::books::Registered;
 use crate::hub::{Hub, Reader};
@@ -53,7 +59,7 @@ pub async fn contribute(
     desired: Vec<DesiredObject>,
 ) -> Contributed {
     let mut contributed = Contributed::default();
-    if !books::contributes(lane) && !hub.state.read().contributions.has_claims(lane, reader) {
+    if !answered::contributes(lane) && !hub.state.read().contributions.has_claims(lane, reader) {
         return contributed;
     }
     let wanted = match take_all_apart(hub, lane, desired).await {
@@ -73,7 +79,7 @@ pub async fn contribute(
     let registered = {
         let mut state = hub.state.write();
         let registered = books::register(&mut state, lane, reader, &primary.uid, &age, wanted);
-        books::answered(&mut state, lane, reader);
+        answered::answered(&mut state, lane, reader);
         registered
     };
     hub.claims.notify_one();

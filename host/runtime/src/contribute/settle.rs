@@ -6,7 +6,6 @@ use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::Arc;
 use std::time::Duration;
 
-use pilothouse_cluster::discovery::Served;
 use pilothouse_cluster::error::RequestError;
 use pilothouse_cluster::object::Stored;
 use pilothouse_cluster::write::Force;
@@ -15,9 +14,9 @@ use pilothouse_core::ledger::{self, Blame, Claim, Leaves, Narrowing, Path, assem
 use pilothouse_core::{Failure, Retry};
 use serde_json::{Value, json};
 
-use super::books::{self, Odd, TargetId};
-use crate::hub::{Reader, State};
-use crate::lane::{Lane, has_labels};
+use super::books::Odd;
+use super::look::{Look, standing};
+use crate::hub::Reader;
 
 /// How often a look starts anew because the target was changed meanwhile, before it is left for later.
 const MOST_RESTARTS: u32 = 5;
@@ -27,22 +26,6 @@ const TRIES: u32 = 3;
 
 /// The wait between these.
 const BETWEEN_TRIES: Duration = Duration::from_millis(200);
-
-/// What there is to look at, taken under the lock.
-pub struct Look {
-    lane: Arc<Lane>,
-    served: Served,
-    title: String,
-    key: pilothouse_core::Key,
-    live: Option<Arc<Stored>>,
-    claims: BTreeMap<Reader, Claim>,
-    titles: BTreeMap<Reader, Arc<str>>,
-    /// Claims that the server did not take when the target was as it is now.
-    refused: BTreeMap<Reader, Failure>,
-    /// Whether what nobody claims is nobody's.
-    all_known: bool,
-    odd: Option<Odd>,
-}
 
 /// What a look came to.
 pub struct Settled {
@@ -58,81 +41,6 @@ pub struct Settled {
     pub wrote: bool,
     /// The look has to be repeated, after so long at least.
     pub trouble: Option<Duration>,
-}
-
-impl Look {
-    /// Takes what is known of a target; none when it has been forgotten.
-    pub fn new(state: &mut State, id: &TargetId) -> Option<Self> {
-        let State {
-            store,
-            contributions,
-            lanes,
-            ..
-        } = state;
-        let (target, all_known) = contributions.target(id)?;
-        let live = books::best_known(store, id, target);
-        let lane = books::lane_for(lanes, &id.0, &id.1.kind)?.clone();
-        let served = lane.served(&id.1.kind)?.clone();
-        let mut now = None;
-        let mut look = Self {
-            title: id.1.to_string(),
-            key: id.1.clone(),
-            lane,
-            served,
-            live,
-            claims: BTreeMap::new(),
-            titles: BTreeMap::new(),
-            refused: BTreeMap::new(),
-            all_known,
-            odd: target.odd,
-        };
-        for (reader, wanted) in &target.claims {
-            look.claims.insert(reader.clone(), wanted.claim.clone());
-            look.titles.insert(reader.clone(), wanted.title.clone());
-            if let (Some((failure, against)), Some(live)) = (&wanted.refused, &look.live)
-                && *against == *now.get_or_insert_with(|| standing(live))
-            {
-                look.refused.insert(reader.clone(), failure.clone());
-            }
-        }
-        Some(look)
-    }
-
-    /// The claims that are looked at.
-    pub fn claims(&self) -> impl Iterator<Item = (&Reader, &Claim)> {
-        self.claims.iter()
-    }
-
-    /// Why nothing can be contributed to the target at all.
-    fn obstacle(&self) -> Option<Failure> {
-        let title = &self.title;
-        let problem = match &self.live {
-            None => {
-                return Some(missing(title));
-            }
-            Some(live) if live.deleting => {
-                format!("{title} is being deleted; what is contributed to it waits for its successor")
-            }
-            Some(live) if books::is_own(&self.lane, live) => {
-                format!(
-                    "{title} is owned by the plugin that contributes to it; mend the plugin: put the fields into what it owns"
-                )
-            }
-            Some(live) => {
-                let labels = self.lane.grants.get(&self.key.kind)?.touch.labels.as_ref()?;
-                if has_labels(live, labels) {
-                    return None;
-                }
-                format!("{title} does not match {labels}, to which the manifest restricts the plugin")
-            }
-        };
-        Some(Failure::cluster(reason::WAITING, problem).retry(Retry::Change))
-    }
-}
-
-fn missing(title: &str) -> Failure {
-    let problem = format!("{title} does not exist, and is not made only to contribute to it; create it");
-    Failure::cluster(reason::TARGET_NOT_FOUND, problem).retry(Retry::Change)
 }
 
 /// What a request came to.
@@ -548,17 +456,6 @@ fn held(live: &Stored, manager: &str) -> Leaves {
     };
     let value = live.value();
     ledger::held(&fields, &value)
-}
-
-/// A fingerprint of all of a target that a claim may be refused for.
-fn standing(live: &Stored) -> u64 {
-    let mut value = live.value();
-    if let Some(object) = value.as_object_mut() {
-        object.remove("status");
-    }
-    let mut hasher = DefaultHasher::new();
-    value.to_string().hash(&mut hasher);
-    hasher.finish()
 }
 
 fn fingerprint(leaves: &Leaves) -> u64 {

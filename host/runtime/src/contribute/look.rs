@@ -1,0 +1,127 @@
+//! Owns what a look at a target begins with: all that is known of it, taken under the lock, and whether anything can be
+//! contributed to it at all. Makes no request.
+
+use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::sync::Arc;
+
+use pilothouse_cluster::discovery::Served;
+use pilothouse_cluster::object::Stored;
+use pilothouse_core::failure::reason;
+use pilothouse_core::ledger::Claim;
+use pilothouse_core::{Failure, Key, Retry};
+
+use super::books::{Odd, TargetId};
+use super::{answered, seen};
+use crate::hub::{Reader, State};
+use crate::lane::{Lane, has_labels};
+
+/// What there is to look at, taken under the lock.
+pub struct Look {
+    /// A lane of the plugin.
+    pub lane: Arc<Lane>,
+    /// How the cluster serves the target's kind.
+    pub served: Served,
+    /// The target, for messages.
+    pub title: String,
+    /// The target.
+    pub key: Key,
+    /// The target as it is best known.
+    pub live: Option<Arc<Stored>>,
+    /// Who wants what.
+    pub claims: BTreeMap<Reader, Claim>,
+    /// The primaries, for messages.
+    pub titles: BTreeMap<Reader, Arc<str>>,
+    /// Claims that the server did not take when the target was as it is now.
+    pub refused: BTreeMap<Reader, Failure>,
+    /// Whether what nobody claims is nobody's.
+    pub all_known: bool,
+    /// What was sent, and what the server made of it.
+    pub odd: Option<Odd>,
+}
+
+impl Look {
+    /// Takes what is known of a target; none when it has been forgotten.
+    pub fn new(state: &mut State, id: &TargetId) -> Option<Self> {
+        let State {
+            store,
+            contributions,
+            lanes,
+            ..
+        } = state;
+        let (target, all_known) = contributions.target(id)?;
+        let live = seen::best_known(store, id, target);
+        let lane = answered::lane_for(lanes, &id.0, &id.1.kind)?.clone();
+        let served = lane.served(&id.1.kind)?.clone();
+        let mut now = None;
+        let mut look = Self {
+            title: id.1.to_string(),
+            key: id.1.clone(),
+            lane,
+            served,
+            live,
+            claims: BTreeMap::new(),
+            titles: BTreeMap::new(),
+            refused: BTreeMap::new(),
+            all_known,
+            odd: target.odd,
+        };
+        for (reader, wanted) in &target.claims {
+            look.claims.insert(reader.clone(), wanted.claim.clone());
+            look.titles.insert(reader.clone(), wanted.title.clone());
+            if let (Some((failure, against)), Some(live)) = (&wanted.refused, &look.live)
+                && *against == *now.get_or_insert_with(|| standing(live))
+            {
+                look.refused.insert(reader.clone(), failure.clone());
+            }
+        }
+        Some(look)
+    }
+
+    /// The claims that are looked at.
+    pub fn claims(&self) -> impl Iterator<Item = (&Reader, &Claim)> {
+        self.claims.iter()
+    }
+
+    /// Why nothing can be contributed to the target at all.
+    pub fn obstacle(&self) -> Option<Failure> {
+        let title = &self.title;
+        let problem = match &self.live {
+            None => {
+                return Some(missing(title));
+            }
+            Some(live) if live.deleting => {
+                format!("{title} is being deleted; what is contributed to it waits for its successor")
+            }
+            Some(live) if answered::is_own(&self.lane, live) => {
+                format!(
+                    "{title} is owned by the plugin that contributes to it; mend the plugin: put the fields into what it owns"
+                )
+            }
+            Some(live) => {
+                let labels = self.lane.grants.get(&self.key.kind)?.touch.labels.as_ref()?;
+                if has_labels(live, labels) {
+                    return None;
+                }
+                format!("{title} does not match {labels}, to which the manifest restricts the plugin")
+            }
+        };
+        Some(Failure::cluster(reason::WAITING, problem).retry(Retry::Change))
+    }
+}
+
+fn missing(title: &str) -> Failure {
+    let problem = format!("{title} does not exist, and is not made only to contribute to it; create it");
+    Failure::cluster(reason::TARGET_NOT_FOUND, problem).retry(Retry::Change)
+}
+
+/// A fingerprint of all of a target that a claim may be refused for.
+pub fn standing(live: &Stored) -> u64 {
+    let mut value = live.value();
+    if let Some(object) = value.as_object_mut() {
+        object.remove("status");
+    }
+    let mut hasher = DefaultHasher::new();
+    value.to_string().hash(&mut hasher);
+    hasher.finish()
+}

@@ -1,0 +1,79 @@
+//! Owns what is known of a target: what the cache shows of it against what our own last request showed. Makes no request.
+
+use std::sync::Arc;
+
+use pilothouse_cluster::object::Stored;
+use pilothouse_cluster::store::{Change, Store};
+use pilothouse_cluster::watch::is_before;
+use pilothouse_core::Key;
+
+use super::books::{Target, TargetId};
+use crate::hub::State;
+
+/// An object has changed: whoever waits to see it is released, and plugins that contribute to it look at it again,
+/// unless the change is what they know already.
+pub fn target_changed(state: &mut State, change: &Change) {
+    let key = Key::new(change.kind.clone(), change.name().clone());
+    let State {
+        contributions, queue, ..
+    } = state;
+    let mut touched = Vec::new();
+    for (plugin, book) in &mut contributions.plugins {
+        let Some(target) = book.targets.get_mut(&key) else {
+            continue;
+        };
+        target.unseen.retain(|(version, reader)| {
+            let seen = change
+                .new
+                .as_ref()
+                .is_none_or(|new| is_as_new(&new.resource_version, version));
+            if seen {
+                queue.release(reader.lane, &reader.name);
+            }
+            !seen
+        });
+        let known = match (&change.new, &target.newest) {
+            (Some(new), Some(newest)) => is_as_new(&newest.resource_version, &new.resource_version),
+            _ => false,
+        };
+        let newest = target.newest.as_ref();
+        if !newest.is_some_and(|newest| is_older(change.new.as_deref(), newest)) {
+            target.newest = None;
+        }
+        touched.push(((plugin.clone(), key.clone()), !known && !is_same(change)));
+    }
+    for (id, is_marked) in touched {
+        if is_marked {
+            contributions.agenda.mark(id);
+        } else {
+            contributions.tidy(&id);
+        }
+    }
+}
+
+/// Whether what is seen of an object is older than what is known.
+pub fn is_older(seen: Option<&Stored>, newest: &Stored) -> bool {
+    seen.is_some_and(|seen| seen.uid == newest.uid && !is_as_new(&seen.resource_version, &newest.resource_version))
+}
+
+/// Whether nothing has changed that matters to a claim.
+fn is_same(change: &Change) -> bool {
+    match (&change.old, &change.new) {
+        (Some(old), Some(new)) => old.is_held_like(new) && old.has_text_of(new),
+        _ => false,
+    }
+}
+
+/// Whether a resourceVersion is this one or a later one.
+fn is_as_new(have: &str, want: &str) -> bool {
+    have == want || is_before(want, have)
+}
+
+/// The object as it is best known: the cache, or our own last request where that is newer.
+pub fn best_known(store: &Store, id: &TargetId, target: &Target) -> Option<Arc<Stored>> {
+    let cached = store.get(&id.1.kind, &id.1.name)?;
+    match &target.newest {
+        Some(newest) if is_older(Some(cached), newest) => Some(newest.clone()),
+        _ => Some(cached.clone()),
+    }
+}
