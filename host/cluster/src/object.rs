@@ -229,6 +229,7 @@ impl Stored {
             owner_references,
             managed_fields,
         } = metadata;
+        let name: Arc<str> = Arc::from(name.as_ref());
         let controller = owner_references
             .into_iter()
             .find(|it| it.controller == Some(true))
@@ -239,7 +240,12 @@ impl Stored {
                     group: press.text(&owner.group),
                     kind: press.text(&owner.kind),
                     namespace: None,
-                    name: Arc::from(reference.name.as_ref()),
+                    // A child often has its owner's name.
+                    name: if *reference.name == *name {
+                        name.clone()
+                    } else {
+                        Arc::from(reference.name.as_ref())
+                    },
                     uid: Arc::from(reference.uid.as_ref()),
                 }
             })
@@ -251,7 +257,7 @@ impl Stored {
         let object = Self {
             name: Name {
                 namespace: namespace.as_deref().map(|namespace| press.text(namespace)),
-                name: Arc::from(name.as_ref()),
+                name,
             },
             uid: Arc::from(uid.as_deref().unwrap_or_default()),
             resource_version: resource_version.as_deref().unwrap_or_default().into(),

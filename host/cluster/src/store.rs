@@ -6,7 +6,6 @@
 use std::borrow::Borrow;
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::hash::Hash;
 use std::sync::Arc;
 
 use pilothouse_core::path::{FieldPath, Projection};
@@ -63,7 +62,9 @@ struct Shelf {
     press: Arc<Press>,
     /// With the list or watch that last showed each.
     objects: BTreeMap<Placed, u32>,
-    children: HashMap<Arc<str>, BTreeSet<Name>>,
+    /// By the controller's uid. One set for all, because a set of its own for each controller would be larger than most
+    /// objects.
+    children: BTreeSet<(Arc<str>, Name)>,
     indexes: HashMap<FieldPath, HashMap<Box<str>, BTreeSet<Name>>>,
     run: u64,
     reach: Reach,
@@ -276,11 +277,13 @@ impl Store {
     /// The objects of a kind whose controller has this uid.
     pub fn children<'a>(&'a self, kind: &Kind, controller: &str) -> impl Iterator<Item = &'a Arc<Stored>> + use<'a> {
         let shelf = self.shelves.get(kind);
-        let names = shelf.and_then(|shelf| shelf.children.get(controller));
-        names
+        let controller: Arc<str> = controller.into();
+        let first = (controller.clone(), Name::new(None, ""));
+        shelf
             .into_iter()
-            .flatten()
-            .filter_map(move |name| Some(&shelf?.objects.get_key_value(name)?.0.0))
+            .flat_map(move |shelf| shelf.children.range(first.clone()..))
+            .take_while(move |(uid, _)| *uid == controller)
+            .filter_map(move |(_, name)| Some(&shelf?.objects.get_key_value(name)?.0.0))
     }
 
     /// How many objects of a kind there are.
@@ -419,7 +422,7 @@ impl Shelf {
         Self {
             press,
             objects: BTreeMap::new(),
-            children: HashMap::new(),
+            children: BTreeSet::new(),
             indexes: HashMap::new(),
             run: 0,
             reach: Reach::all(),
@@ -441,10 +444,10 @@ impl Shelf {
         let (before, after) = (controller(old), controller(new));
         if before != after {
             if let (Some(old), Some(uid)) = (old, before) {
-                remove_from(&mut self.children, &uid, &old.name);
+                self.children.remove(&(uid, old.name.clone()));
             }
             if let (Some(new), Some(uid)) = (new, after) {
-                self.children.entry(uid).or_default().insert(new.name.clone());
+                self.children.insert((uid, new.name.clone()));
             }
         }
         if self.indexes.is_empty() {
@@ -454,7 +457,7 @@ impl Shelf {
         for (path, index) in &mut self.indexes {
             if let (Some(old), Some(value)) = (old, &before) {
                 for value in values_at(path, value) {
-                    remove_from(index, value.as_ref(), &old.name);
+                    remove_from(index, &value, &old.name);
                 }
             }
             if let (Some(new), Some(value)) = (new, &after) {
@@ -470,11 +473,7 @@ fn is_found(object: &Stored, query: &CheckedQuery) -> bool {
     query.is_within(&object.name) && (!query.looks_inside() || query.matches(&object.name, &object.value()))
 }
 
-fn remove_from<K, Q>(index: &mut HashMap<K, BTreeSet<Name>>, key: &Q, name: &Name)
-where
-    K: Borrow<Q> + Eq + Hash,
-    Q: Eq + Hash + ?Sized,
-{
+fn remove_from(index: &mut HashMap<Box<str>, BTreeSet<Name>>, key: &str, name: &Name) {
     if let Some(names) = index.get_mut(key) {
         names.remove(name);
         if names.is_empty() {

@@ -9,7 +9,7 @@ use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::MakeWriter;
 
 /// Lines that are kept.
-const KEPT: usize = 60;
+const KEPT: usize = 400;
 
 /// The last lines of a log.
 #[derive(Clone, Debug, Default)]

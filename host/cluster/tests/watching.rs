@@ -1,0 +1,458 @@
+//! Lists and watches against a simulated cluster, with what goes wrong on the way: what the store has in the end, which
+//! changes were told, and what was asked for.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use kube::Client;
+use kube::client::Body;
+use parking_lot::Mutex;
+use pilothouse_cluster::discovery::Discovery;
+use pilothouse_cluster::object::Stored;
+use pilothouse_cluster::press::Press;
+use pilothouse_cluster::store::{Change, Source, Store};
+use pilothouse_cluster::watch::{Detail, Sink, Watch};
+use pilothouse_core::manifest::Touch;
+use pilothouse_core::path::{FieldPath, Projection};
+use pilothouse_core::reach::Reach;
+use pilothouse_core::{Kind, Name};
+use pilothouse_simulator::{Controllers, Fault, Options, Rule, Simulator};
+use serde_json::{Value, json};
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+
+/// How long, by the test's clock, what has to come may take.
+const WITHIN: Duration = Duration::from_mins(20);
+
+/// A store that remembers what it was told: `+`, `~` and `-` with the object's name.
+#[derive(Default)]
+struct Cache {
+    store: Mutex<Store>,
+    told: Mutex<Vec<String>>,
+    trouble: Mutex<Vec<String>>,
+}
+
+impl Cache {
+    fn note(&self, changes: Vec<Change>) {
+        let told = changes.iter().map(|change| {
+            let mark = match (&change.old, &change.new) {
+                (None, _) => '+',
+                (Some(_), None) => '-',
+                (Some(_), Some(_)) => '~',
+            };
+            format!("{mark}{}", change.name().name)
+        });
+        self.told.lock().extend(told);
+    }
+}
+
+impl Sink for Cache {
+    fn list_begins(&self, source: &Source) {
+        self.store.lock().begin_list(source);
+    }
+
+    fn observed(&self, source: &Source, object: Stored) {
+        let changes = self.store.lock().upsert(source, object);
+        self.note(changes);
+    }
+
+    fn deleted(&self, source: &Source, name: &Name) {
+        let change = self.store.lock().remove(source, name);
+        self.note(change.into_iter().collect());
+    }
+
+    fn list_ends(&self, source: &Source, _: &str) {
+        let changes = self.store.lock().end_list(source);
+        self.note(changes);
+    }
+
+    fn works(&self, _: &Arc<Kind>) {}
+
+    fn trouble(&self, _: &Arc<Kind>, trouble: &str) {
+        self.trouble.lock().push(trouble.to_owned());
+    }
+
+    fn unreadable(&self, kind: &Arc<Kind>, problem: &str) {
+        panic!("{kind}: {problem}");
+    }
+}
+
+/// A cluster, and a watch on one of its kinds.
+struct Bench {
+    simulator: Simulator,
+    cache: Arc<Cache>,
+    kind: Arc<Kind>,
+    watches: Vec<JoinHandle<()>>,
+}
+
+impl Drop for Bench {
+    fn drop(&mut self) {
+        self.watches.iter().for_each(JoinHandle::abort);
+    }
+}
+
+fn config_maps() -> Arc<Kind> {
+    Arc::new(Kind::new("", "v1", "ConfigMap"))
+}
+
+impl Bench {
+    fn new() -> Self {
+        // Namespaces get no ConfigMaps of their own.
+        let controllers = Controllers {
+            namespace: false,
+            ..Controllers::default()
+        };
+        Self {
+            simulator: Simulator::new(Options {
+                controllers,
+                ..Options::default()
+            }),
+            cache: Arc::default(),
+            kind: config_maps(),
+            watches: Vec::new(),
+        }
+    }
+
+    fn client(&self) -> Client {
+        Client::new(self.simulator.service(), "default")
+    }
+
+    /// Watches the kind and waits until it is listed.
+    async fn watch(&mut self, paths: &[&str], reach: Reach) {
+        let paths: Vec<_> = paths.iter().map(|path| FieldPath::parse(path).unwrap()).collect();
+        let projection = Projection::new(&paths);
+        let detail = if projection.is_metadata_only() {
+            Detail::Metadata
+        } else {
+            Detail::Whole
+        };
+        let discovery = Arc::new(Discovery::new(self.client()));
+        let served = discovery.find(&self.kind, Instant::now()).await.unwrap().unwrap();
+        let press = Arc::new(Press::new(self.kind.clone(), projection));
+        let sources = self
+            .cache
+            .store
+            .lock()
+            .open(press.clone(), reach, served.facts.namespaced);
+        for source in sources {
+            let watch = Watch {
+                client: self.client(),
+                discovery: discovery.clone(),
+                served: served.clone(),
+                source,
+                detail,
+                press: press.clone(),
+                sink: self.cache.clone(),
+            };
+            self.watches.push(tokio::spawn(watch.follow()));
+        }
+        self.until(|cache| cache.store.lock().is_synced(&self.kind)).await;
+    }
+
+    async fn watching() -> Self {
+        let mut bench = Self::new();
+        bench.config_map("default", "a", "1").await;
+        bench.config_map("default", "b", "1").await;
+        bench.watch(&[".data"], Reach::all()).await;
+        assert_eq!(bench.told(), ["+a", "+b"]);
+        bench
+    }
+
+    async fn until(&self, holds: impl Fn(&Cache) -> bool) {
+        let wait = async {
+            while !holds(&self.cache) {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        };
+        let in_time = tokio::time::timeout(WITHIN, wait).await;
+        assert!(
+            in_time.is_ok(),
+            "told {:?}; trouble {:?}",
+            self.cache.told.lock(),
+            self.cache.trouble.lock()
+        );
+    }
+
+    /// Waits until as many changes were told as are expected, and then for what must not come.
+    async fn tells(&self, expected: &[&str]) {
+        self.until(|cache| cache.told.lock().len() >= expected.len()).await;
+        tokio::time::sleep(Duration::from_mins(10)).await;
+        assert_eq!(self.told(), expected, "trouble: {:?}", self.cache.trouble.lock());
+    }
+
+    /// What was told since the last look.
+    fn told(&self) -> Vec<String> {
+        std::mem::take(&mut *self.cache.told.lock())
+    }
+
+    fn names(&self) -> Vec<String> {
+        let store = self.cache.store.lock();
+        store
+            .iter(&self.kind, None)
+            .map(|object| object.name.to_string())
+            .collect()
+    }
+
+    async fn send(&self, method: &str, path: &str, body: Value) {
+        let request = http::Request::builder()
+            .method(method)
+            .uri(path)
+            .header("content-type", "application/json")
+            .body(Body::from(body.to_string().into_bytes()))
+            .unwrap();
+        let response = self.client().send(request).await.unwrap();
+        assert!(response.status().is_success(), "{method} {path}: {}", response.status());
+    }
+
+    async fn config_map(&self, namespace: &str, name: &str, value: &str) {
+        let object = json!({"metadata": {"name": name, "labels": {"tier": value}}, "data": {"value": value}});
+        self.send("POST", &format!("/api/v1/namespaces/{namespace}/configmaps"), object)
+            .await;
+    }
+
+    async fn change(&self, name: &str, value: &str) {
+        let object = json!({"metadata": {"name": name, "labels": {"tier": value}}, "data": {"value": value}});
+        self.send("PUT", &format!("/api/v1/namespaces/default/configmaps/{name}"), object)
+            .await;
+    }
+
+    async fn delete(&self, name: &str) {
+        self.send(
+            "DELETE",
+            &format!("/api/v1/namespaces/default/configmaps/{name}"),
+            json!({}),
+        )
+        .await;
+    }
+
+    /// What was asked of the watched resource: verbs with the namespace.
+    fn asked(&self) -> Vec<String> {
+        let log = self.simulator.requests().all();
+        log.into_iter()
+            .filter(|record| record.verb == "list" || record.verb == "watch")
+            .map(|record| format!("{} {}", record.verb, record.namespace.unwrap_or_default()))
+            .collect()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_happens_is_told_once_over_many_renewals_of_the_watch() {
+    let bench = Bench::watching().await;
+    bench.change("a", "2").await;
+    bench.tells(&["~a"]).await;
+    bench.delete("b").await;
+    bench.config_map("default", "b", "3").await;
+    bench.tells(&["-b", "+b"]).await;
+    let asked = bench.asked();
+    assert_eq!(
+        asked.iter().filter(|asked| asked.starts_with("list")).count(),
+        1,
+        "{asked:?}"
+    );
+    assert!(bench.cache.trouble.lock().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn after_410_the_list_tells_what_was_missed_and_nothing_else() {
+    let bench = Bench::watching().await;
+    bench
+        .simulator
+        .faults()
+        .add(Rule::new(Fault::Refuse).verbs(&["watch"]).times(3));
+    bench.simulator.cut_watches("", "configmaps");
+    bench.delete("a").await;
+    bench.config_map("default", "c", "1").await;
+    // Made and deleted, and changed back and forth: nobody has to know.
+    bench.config_map("default", "brief", "1").await;
+    bench.delete("brief").await;
+    bench.simulator.compact();
+    bench.tells(&["+c", "-a"]).await;
+    assert_eq!(bench.names(), ["default/b", "default/c"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_that_expires_between_its_pages_is_made_anew() {
+    let mut bench = Bench::new();
+    for index in 0..1200 {
+        bench.config_map("default", &format!("c{index:04}"), "1").await;
+    }
+    let expired = Fault::Status {
+        code: 410,
+        retry_after: None,
+    };
+    let rule = Rule::new(expired)
+        .when(|asked| asked.verb == "list" && asked.continued)
+        .skip(1)
+        .times(2);
+    bench.simulator.faults().add(rule);
+    bench.watch(&[], Reach::all()).await;
+    assert_eq!(bench.told().len(), 1200, "each once");
+    assert_eq!(bench.names().len(), 1200);
+    assert_eq!(bench.simulator.faults().injected(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_is_cut_after_each_event_misses_nothing() {
+    let bench = Bench::watching().await;
+    bench.simulator.faults().add(Rule::new(Fault::CutWatch { after: 1 }));
+    bench.simulator.cut_watches("", "configmaps");
+    for value in ["2", "3", "4"] {
+        bench.change("a", value).await;
+    }
+    bench.delete("b").await;
+    bench.tells(&["~a", "~a", "~a", "-b"]).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_says_nothing_any_more_is_noticed_and_made_anew() {
+    let bench = Bench::watching().await;
+    bench
+        .simulator
+        .faults()
+        .add(Rule::new(Fault::SilentWatch).verbs(&["watch"]).times(1));
+    bench.simulator.cut_watches("", "configmaps");
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    let begun = Instant::now();
+    bench.change("a", "2").await;
+    bench.until(|cache| !cache.told.lock().is_empty()).await;
+    assert!(begun.elapsed() < Duration::from_secs(200), "{:?}", begun.elapsed());
+    assert!(bench.cache.trouble.lock()[0].contains("no answer within 150 s"));
+    bench.tells(&["~a"]).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_quiet_watch_with_bookmarks_is_left_alone() {
+    let bench = Bench::watching().await;
+    tokio::time::sleep(Duration::from_secs(280)).await;
+    assert_eq!(bench.asked(), ["list ", "watch "]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_lags_behind_takes_nothing_back() {
+    let bench = Bench::watching().await;
+    bench.config_map("default", "new", "1").await;
+    bench.change("a", "2").await;
+    bench.tells(&["+new", "~a"]).await;
+    bench
+        .simulator
+        .faults()
+        .add(Rule::new(Fault::Stale { changes: 2 }).verbs(&["list"]).times(3));
+    bench.simulator.faults().add(Rule::new(Fault::GoneOnWatch).times(1));
+    bench.simulator.cut_watches("", "configmaps");
+    bench.change("b", "2").await;
+    bench.tells(&["~b"]).await;
+    assert!(
+        bench
+            .cache
+            .trouble
+            .lock()
+            .iter()
+            .any(|trouble| trouble.contains("lags behind"))
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cluster_that_went_back_for_good_is_followed_in_the_end() {
+    let bench = Bench::watching().await;
+    bench.config_map("default", "new", "1").await;
+    bench.tells(&["+new"]).await;
+    bench
+        .simulator
+        .faults()
+        .add(Rule::new(Fault::Stale { changes: 1 }).verbs(&["list"]));
+    bench.simulator.faults().add(Rule::new(Fault::GoneOnWatch).times(1));
+    bench.simulator.cut_watches("", "configmaps");
+    bench
+        .until(|cache| cache.told.lock().contains(&"-new".to_owned()))
+        .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn labels_and_namespaces_are_asked_of_the_server() {
+    let mut bench = Bench::new();
+    for namespace in ["one", "two", "three"] {
+        bench
+            .send("POST", "/api/v1/namespaces", json!({"metadata": {"name": namespace}}))
+            .await;
+        bench.config_map(namespace, "red", "red").await;
+        bench.config_map(namespace, "blue", "blue").await;
+    }
+    let touch: Touch = serde_json::from_value(json!({
+        "kind": {"group": "", "version": "v1", "kind": "ConfigMap"}, "access": ["read"],
+        "labels": "tier=red", "namespaces": ["one", "two"],
+    }))
+    .unwrap();
+    bench.watch(&[], Reach::of(&touch)).await;
+    assert_eq!(bench.names(), ["one/red", "two/red"]);
+    let mut asked = bench.asked();
+    asked.sort();
+    asked.dedup();
+    assert_eq!(asked, ["list one", "list two", "watch one", "watch two"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_leaves_the_selection_goes_and_comes_back_with_it() {
+    let mut bench = Bench::new();
+    bench.config_map("default", "a", "red").await;
+    let touch: Touch = serde_json::from_value(json!({
+        "kind": {"group": "", "version": "v1", "kind": "ConfigMap"}, "access": ["read"], "labels": "tier=red",
+    }))
+    .unwrap();
+    bench.watch(&[], Reach::of(&touch)).await;
+    bench.told();
+    bench.change("a", "blue").await;
+    bench.change("a", "green").await;
+    bench.tells(&["-a"]).await;
+    bench.change("a", "red").await;
+    bench.tells(&["+a"]).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_a_kind_nobody_looks_into_only_the_metadata_comes() {
+    let mut bench = Bench::new();
+    bench.config_map("default", "a", "red").await;
+    bench.watch(&[], Reach::all()).await;
+    assert_eq!(bench.told(), ["+a"]);
+    let text = {
+        let store = bench.cache.store.lock();
+        let object = store.get(&bench.kind, &Name::new(Some("default"), "a")).unwrap();
+        object.value()
+    };
+    assert_eq!(text["kind"], "ConfigMap", "not PartialObjectMetadata");
+    assert_eq!(text["metadata"]["labels"]["tier"], "red");
+    assert!(text.get("data").is_none());
+    bench.change("a", "blue").await;
+    bench.tells(&["~a"]).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_ends_when_its_kind_is_not_served_any_more() {
+    let mut bench = Bench::new();
+    let definition = json!({
+        "metadata": {"name": "things.test.dev"},
+        "spec": {
+            "group": "test.dev", "scope": "Namespaced", "names": {"kind": "Thing", "plural": "things"},
+            "versions": [{"name": "v1", "served": true, "storage": true,
+                          "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}}}],
+        },
+    });
+    let definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+    bench.send("POST", definitions, definition).await;
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    bench.kind = Arc::new(Kind::new("test.dev", "v1", "Thing"));
+    bench
+        .send(
+            "POST",
+            "/apis/test.dev/v1/namespaces/default/things",
+            json!({"apiVersion": "test.dev/v1", "kind": "Thing", "metadata": {"name": "x"}}),
+        )
+        .await;
+    bench.watch(&["."], Reach::all()).await;
+    assert_eq!(bench.told(), ["+x"]);
+    bench
+        .send("DELETE", &format!("{definitions}/things.test.dev"), json!({}))
+        .await;
+    let watch = bench.watches.remove(0);
+    tokio::time::timeout(WITHIN, watch).await.expect("it ends").unwrap();
+    assert_eq!(bench.told(), ["-x"]);
+}

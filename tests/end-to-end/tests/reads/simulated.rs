@@ -1,0 +1,280 @@
+//! Owns the tests: visible is what was declared, woken is who would see something else, and kinds come and go.
+
+use serde_json::{Value, json};
+
+use crate::stage::Stage;
+
+fn secrets(more: &Value) -> Value {
+    let mut touch = json!({"kind": secret_kind(), "access": ["read"]});
+    for (name, value) in more.as_object().unwrap() {
+        touch[name] = value.clone();
+    }
+    touch
+}
+
+fn secret_kind() -> Value {
+    json!({"group": "", "version": "v1", "kind": "Secret"})
+}
+
+fn thing_kind() -> Value {
+    json!({"group": "test.dev", "version": "v1", "kind": "Thing"})
+}
+
+fn secret(namespace: &str, name: &str, labels: &Value, data: &Value) -> Value {
+    json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name, "namespace": namespace, "labels": labels}, "stringData": data})
+}
+
+fn get(name: &str) -> Value {
+    json!([{"get": {"kind": secret_kind(), "namespace": "default", "name": name}}])
+}
+
+fn find(conditions: &Value) -> Value {
+    let mut find = json!({"kind": secret_kind()});
+    for (name, value) in conditions.as_object().unwrap() {
+        find[name] = value.clone();
+    }
+    json!([{"find": find}])
+}
+
+fn names(found: &Value) -> Vec<&str> {
+    let objects = found[0].as_array().unwrap();
+    objects
+        .iter()
+        .map(|object| object["metadata"]["name"].as_str().unwrap())
+        .collect()
+}
+
+fn things(scope: &str) -> Value {
+    let schema = json!({"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}});
+    json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": {"name": "things.test.dev"},
+        "spec": {"group": "test.dev", "scope": scope, "names": {"kind": "Thing", "plural": "things"},
+                 "versions": [{"name": "v1", "served": true, "storage": true, "schema": schema}]},
+    })
+}
+
+fn thing(namespace: Option<&str>, name: &str) -> Value {
+    let mut thing = json!({"apiVersion": "test.dev/v1", "kind": "Thing", "metadata": {"name": name}});
+    if let Some(namespace) = namespace {
+        thing["metadata"]["namespace"] = json!(namespace);
+    }
+    thing
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_plugin_sees_what_it_declared_and_is_woken_by_nothing_else_whatever_its_neighbours_declare() {
+    let stage = Stage::with(&[
+        ("narrow", json!([secrets(&json!({"fields": [".data.a"]}))])),
+        ("wide", json!([secrets(&json!({"fields": [".data"]}))])),
+        ("blind", json!([secrets(&json!({}))])),
+    ])
+    .await;
+    let object = secret("default", "shared", &json!({}), &json!({"a": "1", "b": "1"}));
+    stage.create(&object).await;
+    for reader in ["narrow", "wide", "blind"] {
+        stage.object(reader, reader, &get("shared")).await;
+    }
+    let narrow = stage.sees("narrow", |seen| seen[0]["data"]["a"] == "MQ==").await;
+    assert_eq!(narrow[0]["data"], json!({"a": "MQ=="}));
+    assert_eq!(narrow[0]["type"], Value::Null);
+    stage.sees("wide", |seen| seen[0]["data"]["b"] == "MQ==").await;
+    let blind = stage
+        .sees("blind", |seen| seen[0]["metadata"]["name"] == "shared")
+        .await;
+    assert_eq!(blind[0]["data"], Value::Null);
+    assert!(blind[0]["metadata"].get("managedFields").is_none());
+
+    stage.patch(&object, &json!({"stringData": {"b": "2"}})).await;
+    stage.sees("wide", |seen| seen[0]["data"]["b"] == "Mg==").await;
+    stage.patch(&object, &json!({"stringData": {"a": "2"}})).await;
+    stage.sees("narrow", |seen| seen[0]["data"]["a"] == "Mg==").await;
+    stage.sees("wide", |seen| seen[0]["data"]["a"] == "Mg==").await;
+    stage.calm().await;
+    let runs = ["narrow", "wide", "blind"].map(|name| stage.runs(name));
+    assert_eq!(runs, [2, 3, 1]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_asked_for_something_absent_is_woken_once_when_it_comes_and_once_when_it_goes() {
+    let stage = Stage::with(&[("r", json!([secrets(&json!({"fields": [".data"]}))]))]).await;
+    stage.object("r", "waits", &get("late")).await;
+    stage.object("r", "other", &get("later")).await;
+    stage.sees("waits", |seen| *seen == json!([null])).await;
+    stage.sees("other", |seen| *seen == json!([null])).await;
+    let late = secret("default", "late", &json!({}), &json!({"a": "1"}));
+    stage.create(&late).await;
+    stage.sees("waits", |seen| seen[0]["data"]["a"] == "MQ==").await;
+    stage.delete(&late).await;
+    stage.sees("waits", |seen| *seen == json!([null])).await;
+    stage.calm().await;
+    assert_eq!([stage.runs("waits"), stage.runs("other")], [3, 1]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_enters_leaves_or_changes_within_a_query_wakes_who_asked_it_and_nobody_else() {
+    let stage = Stage::with(&[("r", json!([secrets(&json!({"fields": [".data"]}))]))]).await;
+    let one = secret("default", "one", &json!({"tier": "red"}), &json!({"key": "x"}));
+    stage.create(&one).await;
+    for (name, conditions) in [
+        ("red", json!({"labels": "tier=red"})),
+        ("blue", json!({"labels": "tier=blue"})),
+        ("by-x", json!({"fields": [[".data.key", "eA=="]]})),
+        ("by-y", json!({"fields": [[".data.key", "eQ=="]]})),
+        ("elsewhere", json!({"namespace": "kube-system"})),
+    ] {
+        stage.object("r", name, &find(&conditions)).await;
+    }
+    stage.sees("red", |seen| names(seen) == ["one"]).await;
+    stage.sees("by-x", |seen| names(seen) == ["one"]).await;
+    for name in ["blue", "by-y", "elsewhere"] {
+        stage.sees(name, |seen| names(seen).is_empty()).await;
+    }
+    stage.calm().await;
+    let all = ["red", "blue", "by-x", "by-y", "elsewhere"];
+    let runs = |stage: &Stage| all.map(|name| stage.runs(name));
+    assert_eq!(runs(&stage), [1, 1, 1, 1, 1]);
+
+    // It goes from one selection into another; the one by field sees another label.
+    stage
+        .patch(&one, &json!({"metadata": {"labels": {"tier": "blue"}}}))
+        .await;
+    stage.sees("blue", |seen| names(seen) == ["one"]).await;
+    stage.sees("red", |seen| names(seen).is_empty()).await;
+    stage.calm().await;
+    assert_eq!(runs(&stage), [2, 2, 2, 1, 1]);
+
+    stage.patch(&one, &json!({"stringData": {"key": "y"}})).await;
+    stage.sees("by-y", |seen| names(seen) == ["one"]).await;
+    stage.sees("by-x", |seen| names(seen).is_empty()).await;
+    stage.calm().await;
+    assert_eq!(runs(&stage), [2, 3, 3, 2, 1]);
+
+    // Who has asked for it by what it does not have any more is not woken by it any more.
+    stage
+        .create(&secret(
+            "default",
+            "two",
+            &json!({"tier": "green"}),
+            &json!({"key": "x"}),
+        ))
+        .await;
+    stage.sees("by-x", |seen| names(seen) == ["two"]).await;
+    stage.calm().await;
+    assert_eq!(runs(&stage), [2, 3, 4, 2, 1]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_object_that_asks_for_something_else_is_not_woken_by_what_it_asked_before() {
+    let stage = Stage::with(&[("r", json!([secrets(&json!({"fields": [".data"]}))]))]).await;
+    let before = secret("default", "before", &json!({}), &json!({"a": "1"}));
+    stage.create(&before).await;
+    stage.object("r", "turns", &get("before")).await;
+    stage
+        .sees("turns", |seen| seen[0]["metadata"]["name"] == "before")
+        .await;
+    let itself =
+        json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "turns", "namespace": "default"}});
+    let other = get("after").to_string();
+    stage
+        .patch(
+            &itself,
+            &json!({"metadata": {"annotations": {"reader.test.dev/reads": other}}}),
+        )
+        .await;
+    stage.sees("turns", |seen| *seen == json!([null])).await;
+    stage.patch(&before, &json!({"stringData": {"a": "2"}})).await;
+    stage.calm().await;
+    assert_eq!(stage.runs("turns"), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_what_all_declarations_reach_is_watched_and_only_what_one_reaches_is_seen() {
+    let red = |namespaces: Value| secrets(&json!({"labels": "tier=red", "namespaces": namespaces}));
+    let stage = Stage::with(&[
+        ("one", json!([red(json!(["default"]))])),
+        ("both", json!([red(json!(["default", "kube-public"]))])),
+    ])
+    .await;
+    stage
+        .create(&secret("default", "red", &json!({"tier": "red"}), &json!({})))
+        .await;
+    let blue = secret("default", "turns", &json!({"tier": "blue"}), &json!({}));
+    stage.create(&blue).await;
+    stage
+        .create(&secret("kube-public", "red", &json!({"tier": "red"}), &json!({})))
+        .await;
+    stage
+        .object("one", "one", &find(&json!({"namespace": "default"})))
+        .await;
+    stage
+        .object("both", "both", &find(&json!({"namespace": "kube-public"})))
+        .await;
+    stage.sees("one", |seen| names(seen) == ["red"]).await;
+    stage.sees("both", |seen| names(seen) == ["red"]).await;
+    let mut listed = stage.listed("secrets");
+    listed.sort();
+    listed.dedup();
+    assert_eq!(listed, ["default", "kube-public"]);
+
+    stage
+        .patch(&blue, &json!({"metadata": {"labels": {"tier": "red"}}}))
+        .await;
+    stage.sees("one", |seen| names(seen) == ["red", "turns"]).await;
+    stage
+        .patch(&blue, &json!({"metadata": {"labels": {"tier": "blue"}}}))
+        .await;
+    stage.sees("one", |seen| names(seen) == ["red"]).await;
+    stage.calm().await;
+    assert_eq!([stage.runs("one"), stage.runs("both")], [3, 1]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_kind_that_is_deleted_and_made_again_with_another_scope_is_followed() {
+    let touch = json!([{"kind": thing_kind(), "access": ["read"]}]);
+    let stage = Stage::with(&[("r", touch), ("other", json!([secrets(&json!({}))]))]).await;
+    stage.object("other", "busy", &get("some")).await;
+    stage.sees("busy", |seen| *seen == json!([null])).await;
+    assert!(
+        stage.lines(&["lane opens", "\"r/reader\""]).is_empty(),
+        "a kind that is not served delays its plugin alone"
+    );
+
+    stage.create(&things("Namespaced")).await;
+    stage.create(&thing(Some("default"), "first")).await;
+    let all = json!([{"find": {"kind": thing_kind()}}]);
+    stage.object("r", "follows", &all).await;
+    stage.sees("follows", |seen| names(seen) == ["first"]).await;
+
+    stage.delete(&things("Namespaced")).await;
+    let closed = stage
+        .until(|stage| stage.lines(&["lane closes", "\"r/reader\""]).pop())
+        .await;
+    assert!(closed.is_some_and(|line| line.contains("test.dev/v1 Thing")));
+    stage.create(&things("Cluster")).await;
+    stage.create(&thing(None, "second")).await;
+    let seen = stage.sees("follows", |seen| names(seen) == ["second"]).await;
+    assert_eq!(seen[0][0]["metadata"]["namespace"], Value::Null);
+    stage
+        .patch(&thing(None, "second"), &json!({"metadata": {"labels": {"a": "b"}}}))
+        .await;
+    stage
+        .sees("follows", |seen| seen[0][0]["metadata"]["labels"]["a"] == "b")
+        .await;
+    assert_eq!(stage.runs("busy"), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_can_do_without_a_kind_is_woken_when_it_comes_and_when_it_goes() {
+    let touch = json!([{"kind": thing_kind(), "access": ["read"], "optional": true}]);
+    let stage = Stage::with(&[("r", touch)]).await;
+    stage
+        .object("r", "patient", &json!([{"find": {"kind": thing_kind()}}]))
+        .await;
+    stage.sees("patient", |seen| names(seen).is_empty()).await;
+    stage.create(&things("Namespaced")).await;
+    stage.create(&thing(Some("default"), "x")).await;
+    stage.sees("patient", |seen| names(seen) == ["x"]).await;
+    stage.delete(&things("Namespaced")).await;
+    stage.sees("patient", |seen| names(seen).is_empty()).await;
+    assert!(stage.lines(&["lane closes"]).is_empty());
+}

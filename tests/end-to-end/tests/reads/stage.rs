@@ -1,0 +1,154 @@
+//! Owns what the tests of reads stand on: a simulated cluster, a host in this process with readers on it, and how often
+//! each of their objects has run.
+
+use std::time::Duration;
+
+use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
+use kube::core::{ApiResource, GroupVersionKind};
+use kube::{Api, Client};
+use pilothouse_core::Limits;
+use pilothouse_end_to_end::host::RuntimeHost;
+use pilothouse_runtime::{HostOptions, PluginSpec};
+use pilothouse_testkit::cluster::{Cluster, Mark};
+use pilothouse_testkit::host::SteeredHost as _;
+use serde_json::{Value, json};
+
+/// How long, by the clock of the test, what has to come may take.
+const WITHIN: Duration = Duration::from_mins(2);
+
+/// A cluster with a host and its readers.
+pub struct Stage {
+    cluster: Cluster,
+    beginning: Mark,
+    host: RuntimeHost,
+}
+
+impl Stage {
+    /// A host with one reader for each entry: its name, which is also the label of its objects, and its touches.
+    pub async fn with(readers: &[(&str, Value)]) -> Self {
+        let cluster = Cluster::simulated();
+        let beginning = cluster.mark().unwrap();
+        // A call may take its time on a machine under load.
+        let limits = Limits {
+            call_milliseconds: 10_000,
+            ..Limits::default()
+        };
+        let mut host = RuntimeHost::new(HostOptions::default(), limits);
+        let specs = readers
+            .iter()
+            .map(|(name, touches)| PluginSpec {
+                name: Some((*name).to_owned()),
+                config: Some(json!({"objects": format!("reader={name}"), "touches": touches})),
+                ..host.spec("reader").unwrap()
+            })
+            .collect();
+        host.start_with(&cluster, specs).await.unwrap();
+        Self {
+            cluster,
+            beginning,
+            host,
+        }
+    }
+
+    /// Makes an object of a reader that reads this.
+    pub async fn object(&self, reader: &str, name: &str, reads: &Value) {
+        let metadata = json!({"name": name, "namespace": "default", "labels": {"reader": reader},
+                              "annotations": {"reader.test.dev/reads": reads.to_string()}});
+        self.create(&json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata}))
+            .await;
+    }
+
+    /// Makes an object.
+    pub async fn create(&self, object: &Value) {
+        let parsed: DynamicObject = serde_json::from_value(object.clone()).unwrap();
+        self.api(object)
+            .await
+            .create(&PostParams::default(), &parsed)
+            .await
+            .unwrap();
+    }
+
+    /// Changes an object by a merge patch; `object` says which.
+    pub async fn patch(&self, object: &Value, patch: &Value) {
+        let name = object["metadata"]["name"].as_str().unwrap();
+        let api = self.api(object).await;
+        api.patch(name, &PatchParams::default(), &Patch::Merge(patch))
+            .await
+            .unwrap();
+    }
+
+    /// Deletes an object.
+    pub async fn delete(&self, object: &Value) {
+        let name = object["metadata"]["name"].as_str().unwrap();
+        let api = self.api(object).await;
+        let _ = api.delete(name, &DeleteParams::default()).await.unwrap();
+    }
+
+    async fn api(&self, object: &Value) -> Api<DynamicObject> {
+        let client: Client = self.cluster.client().await.unwrap();
+        let api_version = object["apiVersion"].as_str().unwrap();
+        let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+        let kind = GroupVersionKind::gvk(group, version, object["kind"].as_str().unwrap());
+        let resource = ApiResource::from_gvk(&kind);
+        match object["metadata"]["namespace"].as_str() {
+            Some(namespace) => Api::namespaced_with(client, namespace, &resource),
+            None => Api::all_with(client, &resource),
+        }
+    }
+
+    /// What an object of a reader has seen, as it keeps it.
+    pub fn seen(&self, name: &str) -> Option<Value> {
+        let Cluster::Simulated(simulated) = &self.cluster else {
+            unreachable!("a stage is simulated")
+        };
+        let objects = simulated.simulator().objects();
+        let kept = objects
+            .iter()
+            .find(|object| object["kind"] == "ConfigMap" && object["metadata"]["name"] == name)?;
+        serde_json::from_str(kept["data"]["seen"].as_str()?).ok()
+    }
+
+    /// Waits until an object has seen something that satisfies a condition.
+    pub async fn sees(&self, name: &str, is_it: impl Fn(&Value) -> bool) -> Value {
+        let seen = self.until(|stage| stage.seen(name).filter(&is_it)).await;
+        seen.unwrap_or_else(|| panic!("{name} saw {:?}\n{}", self.seen(name), self.host.log_tail()))
+    }
+
+    /// Waits until something is there; none when it does not come.
+    pub async fn until<T>(&self, mut look: impl FnMut(&Self) -> Option<T>) -> Option<T> {
+        let seen = async {
+            loop {
+                if let Some(seen) = look(self) {
+                    return seen;
+                }
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        };
+        tokio::time::timeout(WITHIN, seen).await.ok()
+    }
+
+    /// Lets time pass, for what must not happen.
+    pub async fn calm(&self) {
+        tokio::time::sleep(Duration::from_mins(2)).await;
+    }
+
+    /// How often an object has run.
+    pub fn runs(&self, name: &str) -> usize {
+        self.lines(&["DEBUG", " reconciled ", &format!("object=default/{name} ")])
+            .len()
+    }
+
+    /// The host's log lines that have all these words.
+    pub fn lines(&self, words: &[&str]) -> Vec<String> {
+        let log = self.host.log_tail();
+        let has_all = |line: &&str| words.iter().all(|word| line.contains(word));
+        log.lines().filter(has_all).map(str::to_owned).collect()
+    }
+
+    /// In which namespaces the host has listed a resource; an empty one means all.
+    pub fn listed(&self, resource: &str) -> Vec<String> {
+        let mut requests = self.cluster.requests_since(self.beginning).unwrap();
+        requests.retain(|request| request.verb == "list" && request.resource == resource && request.is_by_host());
+        requests.into_iter().map(|request| request.namespace).collect()
+    }
+}

@@ -1,0 +1,143 @@
+//! A plugin that reads. Which kinds it may read its configuration says, as a manifest would; what it reads, each of its
+//! objects says in an annotation. What it saw it keeps in a ConfigMap of the object's name, and each run is logged.
+//!
+//! Its objects are service accounts with a label, so that it brings no CRD and may be installed twice.
+
+#![forbid(unsafe_code)]
+
+use pilothouse_plugin::raw::RawPlugin;
+use pilothouse_plugin::raw::types::{self, Desired, Failure, Lifecycle, Outcome, Ownership, Query, Request};
+use pilothouse_plugin::raw::{cluster, log};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+/// The annotation with the reads, as a JSON list of [`Read`].
+const READS: &str = "reader.test.dev/reads";
+
+/// The plugin.
+#[derive(Debug)]
+pub struct Reader;
+
+/// The configuration.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Config {
+    /// A label selector: which service accounts are its objects.
+    objects: String,
+    /// What it may read: entries of a manifest's `touches`.
+    touches: Vec<Value>,
+}
+
+/// One read.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+enum Read {
+    /// One object.
+    Get {
+        kind: Kind,
+        namespace: Option<String>,
+        name: String,
+    },
+    /// Those that a query finds.
+    Find {
+        kind: Kind,
+        namespace: Option<String>,
+        labels: Option<String>,
+        #[serde(default)]
+        fields: Vec<(String, String)>,
+    },
+}
+
+#[derive(Debug, Deserialize)]
+struct Kind {
+    group: String,
+    version: String,
+    kind: String,
+}
+
+impl RawPlugin for Reader {
+    fn describe(config: Option<String>) -> Result<String, String> {
+        let config: Config = serde_json::from_str(config.as_deref().unwrap_or_default())
+            .map_err(|error| format!("configuration: {error}; give objects and touches"))?;
+        let mut touches =
+            vec![json!({"kind": {"group": "", "version": "v1", "kind": "ConfigMap"}, "access": ["owned"]})];
+        touches.extend(config.touches);
+        let manifest = json!({
+            "name": env!("CARGO_PKG_NAME"),
+            "version": env!("CARGO_PKG_VERSION"),
+            "description": env!("CARGO_PKG_DESCRIPTION"),
+            "controllers": [{
+                "name": "reader",
+                "kind": {"group": "", "version": "v1", "kind": "ServiceAccount"},
+                "filter": {"labels": config.objects},
+                "touches": touches,
+            }],
+            "configuration": {"type": "object"},
+        });
+        Ok(manifest.to_string())
+    }
+
+    fn reconcile(request: Request) -> Result<Outcome, Failure> {
+        let object: Value = serde_json::from_str(&request.object).map_err(|error| permanent(&error))?;
+        let metadata = &object["metadata"];
+        let reads: Vec<Read> = match metadata["annotations"][READS].as_str() {
+            Some(reads) => serde_json::from_str(reads).map_err(|error| permanent(&error))?,
+            None => Vec::new(),
+        };
+        log::log(log::Level::Info, "it reads", &[]);
+        let seen: Vec<Value> = reads.into_iter().map(read).collect();
+        let kept = json!({
+            "apiVersion": "v1", "kind": "ConfigMap",
+            "metadata": {"name": metadata["name"], "namespace": metadata["namespace"]},
+            "data": {"seen": Value::Array(seen).to_string()},
+        });
+        Ok(Outcome {
+            desired: vec![Desired {
+                object: kept.to_string(),
+                ownership: Ownership::Owned,
+                lifecycle: Lifecycle::empty(),
+            }],
+            status: None,
+            conditions: Vec::new(),
+            events: Vec::new(),
+            requeue_after: None,
+            extensions: None,
+        })
+    }
+}
+
+pilothouse_plugin::export_raw!(Reader);
+
+fn permanent(error: &serde_json::Error) -> Failure {
+    Failure::Permanent(format!(
+        "the annotation {READS} cannot be read: {error}; give a list of reads"
+    ))
+}
+
+/// What the cluster answers; an object that is not there is null.
+fn read(read: Read) -> Value {
+    let parsed = |text: String| serde_json::from_str(&text).unwrap_or(Value::String(text));
+    match read {
+        Read::Get { kind, namespace, name } => {
+            cluster::get(&lower(kind), namespace.as_deref(), &name).map_or(Value::Null, parsed)
+        }
+        Read::Find {
+            kind,
+            namespace,
+            labels,
+            fields,
+        } => {
+            let query = Query {
+                namespace,
+                labels,
+                fields,
+                limit: None,
+            };
+            cluster::find(&lower(kind), &query).into_iter().map(parsed).collect()
+        }
+    }
+}
+
+fn lower(Kind { group, version, kind }: Kind) -> types::Kind {
+    types::Kind { group, version, kind }
+}
