@@ -5,6 +5,7 @@
 //! bytes asked of the allocator: what it rounds them up to is not in it, nor are the lists by which it finds free memory.
 
 use std::alloc::System;
+use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -90,7 +91,7 @@ fn noise(index: usize, salt: u64) -> String {
             .wrapping_mul(0xbf58_476d_1ce4_e5b9)
             .wrapping_add(salt);
         state ^= state >> 27;
-        text.push_str(&format!("{state:016x}"));
+        write!(text, "{state:016x}").expect("writing to a String cannot fail");
     }
     text
 }

@@ -13,6 +13,7 @@ pub mod install;
 pub mod object;
 pub mod openapi;
 pub mod press;
+mod shelf;
 pub mod store;
 pub mod watch;
 pub mod write;

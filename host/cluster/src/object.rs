@@ -265,7 +265,7 @@ impl Stored {
             deleting: deletion_timestamp.is_some(),
             controller,
             digest: annotations.and_then(|it| it.desired),
-            entries: press.entries(entries),
+            entries: press.entries(&entries),
             packed: Box::default(),
             form: form.clone(),
         };

@@ -130,8 +130,8 @@ impl Press {
     }
 
     /// Entries that many objects have, kept once.
-    pub(crate) fn entries(&self, entries: Vec<Entry>) -> Arc<[Entry]> {
-        self.entries.keep(&entries, || Arc::from(entries.as_slice()))
+    pub(crate) fn entries(&self, entries: &[Entry]) -> Arc<[Entry]> {
+        self.entries.keep(entries, || Arc::from(entries))
     }
 }
 
@@ -179,7 +179,9 @@ pub(crate) fn unpack<'a>(bytes: &'a [u8], form: &Form, own: &[&str]) -> Cow<'a, 
 fn known(form: &Form, own: &[&str]) -> Vec<u8> {
     let mut known = Vec::with_capacity(form.sample.len() + own.iter().map(|text| text.len()).sum::<usize>());
     known.extend_from_slice(&form.sample);
-    own.iter().for_each(|text| known.extend_from_slice(text.as_bytes()));
+    for text in own {
+        known.extend_from_slice(text.as_bytes());
+    }
     known
 }
 

@@ -1,20 +1,20 @@
-//! Owns the cache's contents: the objects of each watched kind, who controls whom, and the indexes that queries use.
+//! Owns the cache's contents: what lists and watches make of the objects of each kind, and how they are found again. What
+//! is kept of one kind is [`crate::shelf`]'s matter.
 //!
 //! A relist updates in place: what is unchanged stays as it is, and what is gone is reported when the list is complete. A
 //! kind may come in by several lists and watches that have no object in common.
 
-use std::borrow::Borrow;
-use std::cmp::Ordering;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use pilothouse_core::path::{FieldPath, Projection};
-use pilothouse_core::query::{Anchor, CheckedQuery, values_at};
+use pilothouse_core::query::CheckedQuery;
 use pilothouse_core::reach::{Reach, Scope};
 use pilothouse_core::{Kind, Name};
 
 use crate::object::Stored;
 use crate::press::Press;
+use crate::shelf::{Listing, Placed, Shelf, Synced};
 
 /// What happened to one object. An object that was deleted and made anew counts as two changes.
 #[derive(Clone, Debug)]
@@ -45,79 +45,11 @@ pub struct Source {
     run: u64,
 }
 
-/// The most indexes of one kind; a query that would need another goes through all objects. A plugin chooses by which
-/// labels and fields it asks.
-const MAX_INDEXES: usize = 16;
-
 /// The objects of all watched kinds.
 #[derive(Debug, Default)]
 pub struct Store {
     shelves: HashMap<Arc<Kind>, Shelf>,
     changes: u64,
-}
-
-/// One kind.
-#[derive(Debug)]
-struct Shelf {
-    press: Arc<Press>,
-    /// With the list or watch that last showed each.
-    objects: BTreeMap<Placed, u32>,
-    /// By the controller's uid. One set for all, because a set of its own for each controller would be larger than most
-    /// objects.
-    children: BTreeSet<(Arc<str>, Name)>,
-    indexes: HashMap<FieldPath, HashMap<Box<str>, BTreeSet<Name>>>,
-    run: u64,
-    reach: Reach,
-    sources: Vec<Listing>,
-    /// What has been listed, as long as the watches of that run or a later one go on.
-    synced: Option<Synced>,
-    /// The store's count at the last change.
-    changes: u64,
-}
-
-/// One list and watch of a shelf.
-#[derive(Debug)]
-struct Listing {
-    scope: Scope,
-    epoch: u32,
-    is_complete: bool,
-}
-
-/// What a shelf is known to hold.
-#[derive(Debug)]
-struct Synced {
-    projection: Projection,
-    reach: Reach,
-}
-
-/// An object by its name.
-#[derive(Debug)]
-struct Placed(Arc<Stored>);
-
-impl Borrow<Name> for Placed {
-    fn borrow(&self) -> &Name {
-        &self.0.name
-    }
-}
-
-impl PartialEq for Placed {
-    fn eq(&self, other: &Self) -> bool {
-        self.0.name == other.0.name
-    }
-}
-
-impl Eq for Placed {}
-
-impl PartialOrd for Placed {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for Placed {
-    fn cmp(&self, other: &Self) -> Ordering {
-        self.0.name.cmp(&other.0.name)
-    }
 }
 
 impl Store {
@@ -203,8 +135,7 @@ impl Store {
 
     /// One object.
     pub fn get(&self, kind: &Kind, name: &Name) -> Option<&Arc<Stored>> {
-        let (object, _) = self.shelves.get(kind)?.objects.get_key_value(name)?;
-        Some(&object.0)
+        self.shelves.get(kind)?.get(name)
     }
 
     /// The objects of a kind by namespace and name, of one namespace or of all.
@@ -225,17 +156,9 @@ impl Store {
     /// The objects that a query finds, by namespace and name.
     pub fn find<'a>(&'a self, kind: &Kind, query: &'a CheckedQuery) -> impl Iterator<Item = &'a Arc<Stored>> + use<'a> {
         let shelf = self.shelves.get(kind);
-        let indexed = shelf.and_then(|shelf| {
-            let Anchor { path, values } = query.anchor()?;
-            let index = shelf.indexes.get(&path)?;
-            let names = values.iter().filter_map(|value| index.get(value.as_str())).flatten();
-            Some(names.collect::<BTreeSet<_>>())
-        });
+        let indexed = shelf.and_then(|shelf| shelf.look_up(query));
         let walked = indexed.is_none().then(|| self.iter(kind, query.namespace.as_deref()));
-        let looked_up = indexed
-            .into_iter()
-            .flatten()
-            .filter_map(move |name| Some(&shelf?.objects.get_key_value(name)?.0.0));
+        let looked_up = indexed.into_iter().flatten().filter_map(move |name| shelf?.get(name));
         looked_up
             .chain(walked.into_iter().flatten())
             .filter(|object| is_found(object, query))
@@ -244,33 +167,20 @@ impl Store {
 
     /// Whether a query is answered without going through all objects, or cannot be.
     pub fn is_indexed(&self, kind: &Kind, query: &CheckedQuery) -> bool {
-        let (Some(shelf), Some(anchor)) = (self.shelves.get(kind), query.anchor()) else {
-            return true;
-        };
-        shelf.indexes.contains_key(&anchor.path) || shelf.indexes.len() >= MAX_INDEXES
+        self.shelves.get(kind).is_none_or(|shelf| shelf.is_indexed(query))
     }
 
     /// Makes the index that a query needs.
     pub fn add_index(&mut self, kind: &Kind, query: &CheckedQuery) {
-        if self.is_indexed(kind, query) {
-            return;
+        if let Some(shelf) = self.shelves.get_mut(kind) {
+            shelf.add_index(query);
         }
-        let (Some(shelf), Some(anchor)) = (self.shelves.get_mut(kind), query.anchor()) else {
-            return;
-        };
-        let mut index: HashMap<Box<str>, BTreeSet<Name>> = HashMap::new();
-        for object in shelf.objects.keys() {
-            for value in values_at(&anchor.path, &object.0.value()) {
-                index.entry(value.into()).or_default().insert(object.0.name.clone());
-            }
-        }
-        shelf.indexes.insert(anchor.path, index);
     }
 
     /// Drops an index that nobody uses any more.
     pub fn drop_index(&mut self, kind: &Kind, path: &FieldPath) {
         if let Some(shelf) = self.shelves.get_mut(kind) {
-            shelf.indexes.remove(path);
+            shelf.drop_index(path);
         }
     }
 
@@ -283,7 +193,7 @@ impl Store {
             .into_iter()
             .flat_map(move |shelf| shelf.children.range(first.clone()..))
             .take_while(move |(uid, _)| *uid == controller)
-            .filter_map(move |(_, name)| Some(&shelf?.objects.get_key_value(name)?.0.0))
+            .filter_map(move |(_, name)| shelf?.get(name))
     }
 
     /// How many objects of a kind there are.
@@ -305,7 +215,7 @@ impl Store {
             return Vec::new();
         };
         let epoch = shelf.sources[listing].epoch;
-        let old = shelf.objects.get_key_value(&object.name).map(|(old, _)| old.0.clone());
+        let old = shelf.get(&object.name).cloned();
         let object = Arc::new(object);
         if let Some(old) = &old
             && old.resource_version == object.resource_version
@@ -407,79 +317,8 @@ impl Store {
     }
 }
 
-impl Listing {
-    fn new(scope: Scope) -> Self {
-        Self {
-            scope,
-            epoch: 0,
-            is_complete: false,
-        }
-    }
-}
-
-impl Shelf {
-    fn new(press: Arc<Press>) -> Self {
-        Self {
-            press,
-            objects: BTreeMap::new(),
-            children: BTreeSet::new(),
-            indexes: HashMap::new(),
-            run: 0,
-            reach: Reach::all(),
-            sources: Vec::new(),
-            synced: None,
-            changes: 0,
-        }
-    }
-
-    fn place(&mut self, object: Arc<Stored>, epoch: u32) {
-        // A map keeps the key that it has, and here the key is the object.
-        self.objects.remove::<Name>(&object.name);
-        self.objects.insert(Placed(object), epoch);
-    }
-
-    /// Brings the controllers' children and the indexes to the new state of one object.
-    fn reindex(&mut self, old: Option<&Stored>, new: Option<&Stored>) {
-        let controller = |object: Option<&Stored>| object?.controller.as_ref().map(|controller| controller.uid.clone());
-        let (before, after) = (controller(old), controller(new));
-        if before != after {
-            if let (Some(old), Some(uid)) = (old, before) {
-                self.children.remove(&(uid, old.name.clone()));
-            }
-            if let (Some(new), Some(uid)) = (new, after) {
-                self.children.insert((uid, new.name.clone()));
-            }
-        }
-        if self.indexes.is_empty() {
-            return;
-        }
-        let (before, after) = (old.map(Stored::value), new.map(Stored::value));
-        for (path, index) in &mut self.indexes {
-            if let (Some(old), Some(value)) = (old, &before) {
-                for value in values_at(path, value) {
-                    remove_from(index, &value, &old.name);
-                }
-            }
-            if let (Some(new), Some(value)) = (new, &after) {
-                for value in values_at(path, value) {
-                    index.entry(value.into()).or_default().insert(new.name.clone());
-                }
-            }
-        }
-    }
-}
-
 fn is_found(object: &Stored, query: &CheckedQuery) -> bool {
     query.is_within(&object.name) && (!query.looks_inside() || query.matches(&object.name, &object.value()))
-}
-
-fn remove_from(index: &mut HashMap<Box<str>, BTreeSet<Name>>, key: &str, name: &Name) {
-    if let Some(names) = index.get_mut(key) {
-        names.remove(name);
-        if names.is_empty() {
-            index.remove(key);
-        }
-    }
 }
 
 #[cfg(test)]
@@ -488,6 +327,7 @@ mod tests {
     use serde_json::value::RawValue;
 
     use super::*;
+    use crate::shelf::MAX_INDEXES;
 
     fn kind() -> Arc<Kind> {
         Arc::new(Kind::new("", "v1", "ConfigMap"))
@@ -666,7 +506,7 @@ mod tests {
         for index in 0..100 {
             store.add_index(&kind(), &by(&format!("label-{index}=x"), None));
         }
-        assert_eq!(store.shelves[&kind()].indexes.len(), MAX_INDEXES);
+        assert_eq!(store.shelves[&kind()].indexes(), MAX_INDEXES);
     }
 
     #[test]

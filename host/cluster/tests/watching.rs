@@ -1,5 +1,6 @@
 //! Lists and watches against a simulated cluster, with what goes wrong on the way: what the store has in the end, which
 //! changes were told, and what was asked for.
+#![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -33,7 +34,7 @@ struct Cache {
 }
 
 impl Cache {
-    fn note(&self, changes: Vec<Change>) {
+    fn note(&self, changes: &[Change]) {
         let told = changes.iter().map(|change| {
             let mark = match (&change.old, &change.new) {
                 (None, _) => '+',
@@ -53,17 +54,17 @@ impl Sink for Cache {
 
     fn observed(&self, source: &Source, object: Stored) {
         let changes = self.store.lock().upsert(source, object);
-        self.note(changes);
+        self.note(&changes);
     }
 
     fn deleted(&self, source: &Source, name: &Name) {
         let change = self.store.lock().remove(source, name);
-        self.note(change.into_iter().collect());
+        self.note(change.as_slice());
     }
 
     fn list_ends(&self, source: &Source, _: &str) {
         let changes = self.store.lock().end_list(source);
-        self.note(changes);
+        self.note(&changes);
     }
 
     fn works(&self, _: &Arc<Kind>) {}

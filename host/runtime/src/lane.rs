@@ -176,11 +176,6 @@ impl Lane {
         self.finalizer.as_ref().is_some_and(has)
     }
 
-    /// Whether an object of a kind may exist that the cache does not show.
-    pub fn sees_part_of(&self, kind: &Kind) -> bool {
-        self.grants.get(kind).is_some_and(|grant| grant.touch.labels.is_some())
-    }
-
     /// Whether an object of the primary kind is steered.
     pub fn steers(&self, object: &Stored) -> bool {
         let Filter { annotation, labels } = &self.filter;

@@ -4,6 +4,7 @@
 
 pub mod clock;
 mod contribute;
+mod echo;
 pub mod host;
 mod hub;
 mod lane;
@@ -11,6 +12,8 @@ mod lanes;
 mod queue;
 mod reconcile;
 mod refusals;
+mod route;
+mod seen;
 mod start;
 mod view;
 mod watches;

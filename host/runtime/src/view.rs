@@ -117,7 +117,9 @@ impl Imports for View {
         let changes = state.store.changes(&kind);
         drop(state);
         self.note(Read::Find(kind, Arc::new(query)), changes, |hasher| {
-            texts.iter().for_each(|text| text.hash(hasher));
+            for text in &texts {
+                text.hash(hasher);
+            }
         });
         Ok(texts)
     }

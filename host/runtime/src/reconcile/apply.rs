@@ -256,7 +256,13 @@ impl Work<'_> {
         let title = step.desired.title();
         // An earlier try may have made the object without our hearing of it; and a cache that shows a part of its kind
         // says nothing about the rest.
-        let mut unsure = self.attempt > 0 || self.lane.sees_part_of(&step.served.kind);
+        let would_know = self
+            .hub
+            .state
+            .read()
+            .store
+            .would_know(&step.served.kind, &step.desired.name);
+        let mut unsure = self.attempt > 0 || !would_know;
         let mut tries = Tries::default();
         let (sent, known) = loop {
             let known = unsure && self.is_there(step).await?;

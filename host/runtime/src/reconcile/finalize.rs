@@ -11,7 +11,8 @@ use pilothouse_core::{Failure, Retry};
 
 use super::apply::{mind, waiting};
 use super::requests::{Requests, Tries, key, version};
-use crate::hub::{Awaited, Hub, Reader};
+use crate::echo::Awaited;
+use crate::hub::{Hub, Reader};
 use crate::lane::{Lane, finalizers};
 
 /// The most objects that a message names.

@@ -14,9 +14,10 @@ use tokio::time::Instant;
 use super::apply::Applied;
 use super::gather::Gathered;
 use super::requests::{Requests, version};
-use crate::hub::{self, Hub, Odd, Reader};
+use crate::hub::{Hub, Odd, Reader};
 use crate::lane::Lane;
 use crate::refusals::Part;
+use crate::seen;
 
 /// The reason of the Warning event that tells of a failed reconcile.
 const RECONCILE_FAILED: &str = "ReconcileFailed";
@@ -126,7 +127,7 @@ async fn state(
         return Ok(());
     }
     let object = &gathered.object;
-    let live = hub::status(object);
+    let live = seen::status(object);
     let key = Key::new(served.kind.clone(), object.name.clone());
     // A call that failed says nothing about the plugin's part of the status: what was there stays.
     let kept = answer
@@ -245,7 +246,7 @@ fn is_as_desired(
 
 /// What the server made of a status that it did not keep as it was sent is remembered, so that it is sent once.
 fn remember(hub: &Hub, lane: &Lane, key: Key, object: &Stored, desired: &Map<String, Value>) {
-    let live = hub::status(object);
+    let live = seen::status(object);
     let fields = object.entry(lane.writer.manager(), true).map(|entry| entry.field_set());
     let mut state = hub.state.write();
     if status::status_is_as_desired(desired, live.as_ref(), fields.as_ref()) {

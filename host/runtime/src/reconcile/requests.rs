@@ -11,7 +11,8 @@ use pilothouse_core::{Key, Name};
 use tokio::time::Instant;
 
 use super::diff::Step;
-use crate::hub::{Awaited, Hub, Reader};
+use crate::echo::Awaited;
+use crate::hub::{Hub, Reader};
 use crate::lane::Lane;
 
 /// How often one request is made at most.

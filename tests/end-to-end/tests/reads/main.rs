@@ -1,5 +1,7 @@
 //! What plugins see of a cluster, and what wakes them: the guest `reader`, installed once or twice, on a simulated
 //! cluster.
+#![forbid(unsafe_code)]
+#![allow(clippy::unwrap_used, reason = "all of it is for tests")]
 
 mod simulated;
 mod stage;

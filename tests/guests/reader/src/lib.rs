@@ -34,13 +34,15 @@ struct Config {
 enum Read {
     /// One object.
     Get {
-        kind: Kind,
+        #[serde(with = "Kind")]
+        kind: types::Kind,
         namespace: Option<String>,
         name: String,
     },
     /// Those that a query finds.
     Find {
-        kind: Kind,
+        #[serde(with = "Kind")]
+        kind: types::Kind,
         namespace: Option<String>,
         labels: Option<String>,
         #[serde(default)]
@@ -48,7 +50,10 @@ enum Read {
     },
 }
 
+/// A kind in the contract's words.
 #[derive(Debug, Deserialize)]
+#[serde(remote = "types::Kind")]
+#[allow(clippy::struct_field_names, reason = "a kind's kind is what Kubernetes calls it")]
 struct Kind {
     group: String,
     version: String,
@@ -119,7 +124,7 @@ fn read(read: Read) -> Value {
     let parsed = |text: String| serde_json::from_str(&text).unwrap_or(Value::String(text));
     match read {
         Read::Get { kind, namespace, name } => {
-            cluster::get(&lower(kind), namespace.as_deref(), &name).map_or(Value::Null, parsed)
+            cluster::get(&kind, namespace.as_deref(), &name).map_or(Value::Null, parsed)
         }
         Read::Find {
             kind,
@@ -133,11 +138,7 @@ fn read(read: Read) -> Value {
                 fields,
                 limit: None,
             };
-            cluster::find(&lower(kind), &query).into_iter().map(parsed).collect()
+            cluster::find(&kind, &query).into_iter().map(parsed).collect()
         }
     }
-}
-
-fn lower(Kind { group, version, kind }: Kind) -> types::Kind {
-    types::Kind { group, version, kind }
 }

@@ -1,0 +1,199 @@
+//! Owns what is kept of one kind: its objects, its lists and watches, and the indexes beside them, kept true to each
+//! change of an object.
+
+use std::borrow::Borrow;
+use std::cmp::Ordering;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+
+use pilothouse_core::Name;
+use pilothouse_core::path::{FieldPath, Projection};
+use pilothouse_core::query::{Anchor, CheckedQuery, values_at};
+use pilothouse_core::reach::{Reach, Scope};
+
+use crate::object::Stored;
+use crate::press::Press;
+
+/// The most indexes of one kind; a query that would need another goes through all objects. A plugin chooses by which
+/// labels and fields it asks.
+pub(crate) const MAX_INDEXES: usize = 16;
+
+/// One kind.
+#[derive(Debug)]
+pub(crate) struct Shelf {
+    pub(crate) press: Arc<Press>,
+    /// With the list or watch that last showed each.
+    pub(crate) objects: BTreeMap<Placed, u32>,
+    /// By the controller's uid. One set for all, because a set of its own for each controller would be larger than most
+    /// objects.
+    pub(crate) children: BTreeSet<(Arc<str>, Name)>,
+    indexes: HashMap<FieldPath, HashMap<Box<str>, BTreeSet<Name>>>,
+    pub(crate) run: u64,
+    pub(crate) reach: Reach,
+    pub(crate) sources: Vec<Listing>,
+    /// What has been listed, as long as the watches of that run or a later one go on.
+    pub(crate) synced: Option<Synced>,
+    /// The store's count at the last change.
+    pub(crate) changes: u64,
+}
+
+/// One list and watch of a shelf.
+#[derive(Debug)]
+pub(crate) struct Listing {
+    pub(crate) scope: Scope,
+    pub(crate) epoch: u32,
+    pub(crate) is_complete: bool,
+}
+
+/// What a shelf is known to hold.
+#[derive(Debug)]
+pub(crate) struct Synced {
+    pub(crate) projection: Projection,
+    pub(crate) reach: Reach,
+}
+
+/// An object by its name.
+#[derive(Debug)]
+pub(crate) struct Placed(pub(crate) Arc<Stored>);
+
+impl Borrow<Name> for Placed {
+    fn borrow(&self) -> &Name {
+        &self.0.name
+    }
+}
+
+impl PartialEq for Placed {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.name == other.0.name
+    }
+}
+
+impl Eq for Placed {}
+
+impl PartialOrd for Placed {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Placed {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.0.name.cmp(&other.0.name)
+    }
+}
+
+impl Listing {
+    pub(crate) fn new(scope: Scope) -> Self {
+        Self {
+            scope,
+            epoch: 0,
+            is_complete: false,
+        }
+    }
+}
+
+impl Shelf {
+    pub(crate) fn new(press: Arc<Press>) -> Self {
+        Self {
+            press,
+            objects: BTreeMap::new(),
+            children: BTreeSet::new(),
+            indexes: HashMap::new(),
+            run: 0,
+            reach: Reach::all(),
+            sources: Vec::new(),
+            synced: None,
+            changes: 0,
+        }
+    }
+
+    /// One object.
+    pub(crate) fn get(&self, name: &Name) -> Option<&Arc<Stored>> {
+        let (object, _) = self.objects.get_key_value(name)?;
+        Some(&object.0)
+    }
+
+    /// The names of what an index has for a query; none if there is no index for it.
+    pub(crate) fn look_up(&self, query: &CheckedQuery) -> Option<BTreeSet<&Name>> {
+        let Anchor { path, values } = query.anchor()?;
+        let index = self.indexes.get(&path)?;
+        let names = values.iter().filter_map(|value| index.get(value.as_str()));
+        Some(names.flatten().collect())
+    }
+
+    /// Whether a query is answered without going through all objects, or cannot be.
+    pub(crate) fn is_indexed(&self, query: &CheckedQuery) -> bool {
+        let anchor = query.anchor();
+        anchor.is_none_or(|anchor| self.indexes.contains_key(&anchor.path) || self.indexes.len() >= MAX_INDEXES)
+    }
+
+    /// Makes the index that a query needs.
+    pub(crate) fn add_index(&mut self, query: &CheckedQuery) {
+        let Some(Anchor { path, values: _ }) = query.anchor().filter(|_| !self.is_indexed(query)) else {
+            return;
+        };
+        let mut index: HashMap<Box<str>, BTreeSet<Name>> = HashMap::new();
+        for Placed(object) in self.objects.keys() {
+            for value in values_at(&path, &object.value()) {
+                index.entry(value.into()).or_default().insert(object.name.clone());
+            }
+        }
+        self.indexes.insert(path, index);
+    }
+
+    /// Drops an index that nobody uses any more.
+    pub(crate) fn drop_index(&mut self, path: &FieldPath) {
+        self.indexes.remove(path);
+    }
+
+    /// How many indexes there are.
+    #[cfg(test)]
+    pub(crate) fn indexes(&self) -> usize {
+        self.indexes.len()
+    }
+
+    pub(crate) fn place(&mut self, object: Arc<Stored>, epoch: u32) {
+        // A map keeps the key that it has, and here the key is the object.
+        self.objects.remove::<Name>(&object.name);
+        self.objects.insert(Placed(object), epoch);
+    }
+
+    /// Brings the controllers' children and the indexes to the new state of one object.
+    pub(crate) fn reindex(&mut self, old: Option<&Stored>, new: Option<&Stored>) {
+        let controller = |object: Option<&Stored>| object?.controller.as_ref().map(|controller| controller.uid.clone());
+        let (before, after) = (controller(old), controller(new));
+        if before != after {
+            if let (Some(old), Some(uid)) = (old, before) {
+                self.children.remove(&(uid, old.name.clone()));
+            }
+            if let (Some(new), Some(uid)) = (new, after) {
+                self.children.insert((uid, new.name.clone()));
+            }
+        }
+        if self.indexes.is_empty() {
+            return;
+        }
+        let (before, after) = (old.map(Stored::value), new.map(Stored::value));
+        for (path, index) in &mut self.indexes {
+            if let (Some(old), Some(value)) = (old, &before) {
+                for value in values_at(path, value) {
+                    remove_from(index, &value, &old.name);
+                }
+            }
+            if let (Some(new), Some(value)) = (new, &after) {
+                for value in values_at(path, value) {
+                    index.entry(value.into()).or_default().insert(new.name.clone());
+                }
+            }
+        }
+    }
+}
+
+fn remove_from(index: &mut HashMap<Box<str>, BTreeSet<Name>>, key: &str, name: &Name) {
+    if let Some(names) = index.get_mut(key) {
+        names.remove(name);
+        if names.is_empty() {
+            index.remove(key);
+        }
+    }
+}

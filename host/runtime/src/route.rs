@@ -1,0 +1,213 @@
+//! Owns whom a change concerns: its own lanes, the owner of a child, and those who have read what changed.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use pilothouse_cluster::discovery::Served;
+use pilothouse_cluster::object::Stored;
+use pilothouse_cluster::store::{Change, Store};
+use pilothouse_core::manifest::Access;
+use pilothouse_core::ownership::Bond;
+use pilothouse_core::{Key, Name};
+
+use crate::contribute;
+use crate::hub::{Reader, State};
+use crate::lane::Lane;
+use crate::lanes::Lanes;
+use crate::queue::Priority;
+use crate::refusals::Part;
+use crate::seen::SeenChange;
+
+/// Asks for a reconcile of every primary of a lane.
+pub fn push_all(state: &mut State, lane: &Lane) {
+    let State {
+        store, queue, orphaned, ..
+    } = state;
+    let has_filter = lane.filter.annotation.is_some() || lane.filter.labels.is_some();
+    for object in store.iter(lane.grants.primary(), None) {
+        // Objects that left the filter while nobody watched may still have our finalizer.
+        if lane.steers(object) || (has_filter && lane.has_finalized(object)) {
+            queue.push(lane.id, &object.name, Priority::Resync);
+        }
+    }
+    for grant in lane.grants.touched().filter(|grant| grant.allows(Access::Owned)) {
+        for child in store.iter(&grant.touch.kind, None).filter(|child| is_ours(lane, child)) {
+            match custody(store, lane, child) {
+                // They may still have children of ours, too.
+                Some(Custody::Living(owner)) if has_filter => queue.push(lane.id, &owner, Priority::Resync),
+                Some(Custody::Orphaned(owner, uid)) => {
+                    queue.push(lane.id, &owner, Priority::Resync);
+                    let reader = Reader {
+                        lane: lane.id,
+                        name: owner,
+                    };
+                    orphaned.entry(reader).or_default().insert(uid);
+                }
+                _ => {}
+            }
+        }
+    }
+}
+
+/// Whether a lane's plugin has applied this object.
+fn is_ours(lane: &Lane, object: &Stored) -> bool {
+    object.entry(lane.writer.manager(), false).is_some()
+}
+
+/// Whose a child of a lane is.
+enum Custody {
+    /// A primary's that the cache has.
+    Living(Name),
+    /// One's that the cache has not, or not any more, and the child is the host's to collect.
+    Orphaned(Name, Arc<str>),
+}
+
+/// Whose a child is; none if it is not the lane's matter.
+fn custody(store: &Store, lane: &Lane, child: &Stored) -> Option<Custody> {
+    let controller = child.controller.as_ref()?;
+    let primary = lane.grants.primary();
+    if *controller.group != *primary.group || *controller.kind != *primary.kind {
+        return None;
+    }
+    let place = |namespace: Option<&Arc<str>>| Name {
+        namespace: namespace.cloned(),
+        name: controller.name.clone(),
+    };
+    // A reference does not say where the owner is: in the child's namespace, or in none.
+    let places = match controller.bond {
+        Bond::Reference => vec![place(child.name.namespace.as_ref()), place(None)],
+        Bond::Label | Bond::Kept => vec![place(controller.namespace.as_ref())],
+    };
+    let is_owner = |name: &&Name| store.get(primary, name).is_some_and(|it| it.uid == controller.uid);
+    if let Some(owner) = places.iter().find(is_owner) {
+        return Some(Custody::Living(owner.clone()));
+    }
+    let orphaned = controller.bond == Bond::Label && is_ours(lane, child) && !child.deleting;
+    orphaned.then(|| Custody::Orphaned(place(controller.namespace.as_ref()), controller.uid.clone()))
+}
+
+/// Takes one change to everybody whom it concerns.
+pub fn route(lanes: &Lanes, state: &mut State, change: &Change) {
+    let name = change.name().clone();
+    let echo = state.take_echo(change);
+    let by_us = echo.is_some() || state.note_while_writing(change);
+    let seen = SeenChange::new(lanes, change);
+    for lane in lanes.of_kind(&change.kind) {
+        if !state.queue.is_open(lane.id) {
+            continue;
+        }
+        if *lane.grants.primary() == *change.kind {
+            route_primary(lane, state, change, &seen, by_us);
+        }
+        if is_touched(lane, change) && !is_held_alike(change) {
+            route_child(lane, state, change, by_us);
+        }
+    }
+    contribute::target_changed(state, change);
+    for reader in state.dependencies.woken(&change.kind, &name, &seen) {
+        state.queue.push(reader.lane, &reader.name, Priority::Wake);
+    }
+    if change.new.is_none() {
+        let key = Key::new(change.kind.clone(), name);
+        state.refusals.forget(key.clone(), Part::Status);
+        state.odd.remove(&key);
+    }
+}
+
+/// The owner of a child is woken, but not by its own write; a child whose owner is gone is to be collected, whoever wrote
+/// it: the owner may have gone while it was being made.
+fn route_child(lane: &Lane, state: &mut State, change: &Change, by_us: bool) {
+    let mut woken = BTreeSet::new();
+    let objects = [change.old.as_ref(), change.new.as_ref()];
+    for child in objects.into_iter().flatten() {
+        if let Some(Custody::Living(owner)) = custody(&state.store, lane, child)
+            && !by_us
+        {
+            woken.insert(owner);
+        }
+    }
+    if let Some(child) = &change.new
+        && let Some(Custody::Orphaned(owner, uid)) = custody(&state.store, lane, child)
+    {
+        state.orphan(lane, &owner, uid);
+        woken.insert(owner);
+    }
+    for owner in woken {
+        state.queue.push(lane.id, &owner, Priority::Change);
+    }
+}
+
+fn route_primary(lane: &Lane, state: &mut State, change: &Change, seen: &SeenChange<'_>, by_us: bool) {
+    let name = change.name();
+    let Some(new) = &change.new else {
+        let reader = Reader {
+            lane: lane.id,
+            name: name.clone(),
+        };
+        state.forget_reader(&reader);
+        contribute::withdraw(state, lane, &reader);
+        state.queue.forget(lane.id, name);
+        if let Some(old) = &change.old
+            && state.has_labelled_children(lane, &old.uid)
+        {
+            state.orphan(lane, name, old.uid.clone());
+            state.queue.push(lane.id, name, Priority::Change);
+        }
+        return;
+    };
+    let steered_before = change.old.as_ref().is_some_and(|old| lane.steers(old));
+    if !lane.steers(new) && !steered_before {
+        return;
+    }
+    let status_drifts = || lane.brings_crd && !by_us && seen.status_differs();
+    if seen.primary_differs(lane) || status_drifts() {
+        state.queue.push(lane.id, name, Priority::Change);
+    }
+}
+
+fn is_touched(lane: &Lane, change: &Change) -> bool {
+    [&change.old, &change.new]
+        .into_iter()
+        .flatten()
+        .any(|object| is_ours(lane, object))
+}
+
+fn is_held_alike(change: &Change) -> bool {
+    match (&change.old, &change.new) {
+        (Some(old), Some(new)) => old.is_held_like(new),
+        _ => false,
+    }
+}
+
+impl State {
+    /// A primary is gone that had children which no garbage collector takes away.
+    fn orphan(&mut self, lane: &Lane, owner: &Name, uid: Arc<str>) {
+        let reader = Reader {
+            lane: lane.id,
+            name: owner.clone(),
+        };
+        self.orphaned.entry(reader).or_default().insert(uid);
+    }
+
+    fn has_labelled_children(&self, lane: &Lane, owner: &str) -> bool {
+        self.children_of(lane, owner)
+            .any(|(_, child)| child.controller.as_ref().is_some_and(|it| it.bond == Bond::Label))
+    }
+
+    /// The objects that a lane's plugin applied for a primary and that go with it, those too that are being deleted.
+    pub fn children_of<'a>(
+        &'a self,
+        lane: &'a Lane,
+        owner: &'a str,
+    ) -> impl Iterator<Item = (Served, &'a Arc<Stored>)> {
+        let owned = lane.grants.touched().filter(|grant| grant.allows(Access::Owned));
+        let served = owned.filter_map(|grant| lane.served(&grant.touch.kind));
+        served.flat_map(move |served| {
+            let children = self.store.children(&served.kind, owner);
+            let kept = |child: &Stored| child.controller.as_ref().is_some_and(|it| it.bond == Bond::Kept);
+            children
+                .filter(move |child| is_ours(lane, child) && !kept(child))
+                .map(move |child| (served.clone(), child))
+        })
+    }
+}

@@ -1,0 +1,119 @@
+//! Owns how a change of an object looks to those whom it may concern: what of it each lane sees, and which queries find it.
+
+use std::cell::{OnceCell, RefCell};
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+
+use pilothouse_cluster::object::Stored;
+use pilothouse_cluster::store::Change;
+use pilothouse_core::dependencies::ChangedObject;
+use pilothouse_core::path::FieldPath;
+use pilothouse_core::query::{CheckedQuery, values_at};
+use serde_json::Value;
+
+use crate::hub::Reader;
+use crate::lane::{Lane, LaneId};
+use crate::lanes::Lanes;
+
+/// A change as readers see it; what is compared is computed once for all readers of a lane.
+pub struct SeenChange<'a> {
+    lanes: &'a Lanes,
+    change: &'a Change,
+    differs: OnceCell<bool>,
+    visible: RefCell<HashMap<LaneId, bool>>,
+    status: OnceCell<bool>,
+    values: OnceCell<[Option<Value>; 2]>,
+}
+
+impl<'a> SeenChange<'a> {
+    /// A change, before anybody has looked at it.
+    pub fn new(lanes: &'a Lanes, change: &'a Change) -> Self {
+        Self {
+            lanes,
+            change,
+            differs: OnceCell::new(),
+            visible: RefCell::default(),
+            status: OnceCell::new(),
+            values: OnceCell::new(),
+        }
+    }
+
+    /// Whether anything differs that anybody may see.
+    fn differs(&self) -> bool {
+        *self.differs.get_or_init(|| match (&self.change.old, &self.change.new) {
+            (Some(old), Some(new)) => !old.has_text_of(new),
+            _ => true,
+        })
+    }
+
+    /// Whether a primary differs for its lane: in what the plugin sees, or because it goes.
+    pub fn primary_differs(&self, lane: &Lane) -> bool {
+        match (&self.change.old, &self.change.new) {
+            (Some(old), Some(new)) => {
+                old.deleting != new.deleting || (self.differs() && lane.show_primary(old) != lane.show_primary(new))
+            }
+            _ => true,
+        }
+    }
+
+    /// Whether the status differs.
+    pub fn status_differs(&self) -> bool {
+        *self.status.get_or_init(|| match (&self.change.old, &self.change.new) {
+            (Some(old), Some(new)) => self.differs() && status(old) != status(new),
+            _ => true,
+        })
+    }
+
+    /// The object before and after, parsed.
+    fn values(&self) -> &[Option<Value>; 2] {
+        let Change { kind: _, old, new } = self.change;
+        self.values
+            .get_or_init(|| [old, new].map(|object| object.as_ref().map(|object| object.value())))
+    }
+
+    fn is_found(&self, object: Option<&Value>, query: &CheckedQuery) -> bool {
+        object.is_some_and(|object| query.matches(self.change.name(), object))
+    }
+}
+
+/// The status that the cache has of an object.
+pub fn status(object: &Stored) -> Option<Value> {
+    #[derive(serde::Deserialize)]
+    struct Head {
+        status: Option<Value>,
+    }
+    serde_json::from_str::<Head>(&object.text())
+        .expect("the cache holds objects")
+        .status
+}
+
+impl ChangedObject<Reader> for SeenChange<'_> {
+    fn is_visible_to(&self, reader: &Reader) -> bool {
+        *self.visible.borrow_mut().entry(reader.lane).or_insert_with(|| {
+            let Some(lane) = self.lanes.get(reader.lane) else {
+                return false;
+            };
+            let show = |object: &Option<Arc<Stored>>| {
+                object
+                    .as_ref()
+                    .and_then(|object| lane.show_read(&self.change.kind, object))
+            };
+            self.differs() && show(&self.change.old) != show(&self.change.new)
+        })
+    }
+
+    fn matched(&self, query: &CheckedQuery) -> bool {
+        self.is_found(self.values()[0].as_ref(), query)
+    }
+
+    fn matches(&self, query: &CheckedQuery) -> bool {
+        self.is_found(self.values()[1].as_ref(), query)
+    }
+
+    fn values(&self, path: &FieldPath) -> BTreeSet<String> {
+        let objects = self.values().iter().flatten();
+        objects
+            .flat_map(|object| values_at(path, object).map(std::borrow::Cow::into_owned))
+            .collect()
+    }
+}
