@@ -13,7 +13,13 @@ use serde::Deserialize;
 use crate::{cargo, plugins, root};
 
 /// The plugins that are shown.
-const PLUGINS: [&str; 4] = ["app-service", "service-ingress", "stream-ingress", "ecs-binding"];
+const PLUGINS: [&str; 5] = [
+    "app-service",
+    "reverse-proxy",
+    "service-ingress",
+    "stream-ingress",
+    "ecs-binding",
+];
 
 /// What is applied: a file for each plugin, from the workspace's root.
 const SAMPLES: &str = "deploy/samples";

@@ -39,21 +39,18 @@ fn refused(object: Value) -> Vec<FieldError> {
         .expect_err("this is to be refused")
 }
 
-/// The samples: a ReverseProxy and a TCPReverseProxy.
-fn samples() -> [Value; 2] {
-    let text = include_str!("../../../deploy/samples/reverse-proxy.yaml");
-    let mut samples: Vec<Value> = serde_saphyr::from_multiple(text).unwrap();
-    for sample in &mut samples {
-        sample["metadata"]["namespace"] = json!("default");
-    }
-    samples.try_into().unwrap()
+/// A sample in a namespace.
+fn sample(text: &str) -> Value {
+    let mut sample: Value = serde_saphyr::from_str(text).unwrap();
+    sample["metadata"]["namespace"] = json!("default");
+    sample
 }
 
 #[test]
 fn the_first_sample_stands_for_a_config_map_a_deployment_and_a_service() {
-    let [sample, _] = samples();
+    let sample = sample(include_str!("../../../deploy/samples/reverse-proxy.yaml"));
     let answer = reconcile(sample).unwrap();
-    let name = "ngx-proxy-whoami";
+    let name = "ngx-proxy-example-whoami";
     assert_eq!(
         answer.objects(),
         [
@@ -129,9 +126,9 @@ fn the_first_sample_stands_for_a_config_map_a_deployment_and_a_service() {
 
 #[test]
 fn the_second_sample_is_a_stream() {
-    let [_, sample] = samples();
+    let sample = sample(include_str!("../../../deploy/samples/tcp-reverse-proxy.yaml"));
     let answer = reconcile(sample).unwrap();
-    let name = "ngx-tcpproxy-database";
+    let name = "ngx-tcpproxy-example-database";
     assert_eq!(
         answer.objects(),
         [

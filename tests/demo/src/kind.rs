@@ -16,9 +16,11 @@ pub enum Kind {
     Service,
     /// A child.
     Ingress,
+    /// What users of reverse-proxy write.
+    ReverseProxy,
     /// What users of stream-ingress write.
     StreamIngress,
-    /// Shared by StreamIngresses.
+    /// Shared by StreamIngresses, and a child.
     ConfigMap,
     /// What users of ecs-binding write.
     EcsBinding,
@@ -40,7 +42,7 @@ impl Kind {
     ];
 
     /// What a resource may own.
-    pub const CHILDREN: [Self; 3] = [Self::Deployment, Self::Service, Self::Ingress];
+    pub const CHILDREN: [Self; 4] = [Self::ConfigMap, Self::Deployment, Self::Service, Self::Ingress];
 
     /// As it is shown.
     pub fn name(self) -> &'static str {
@@ -74,6 +76,7 @@ impl Kind {
             Self::Deployment => ("apps", "v1", "Deployment", "deployments"),
             Self::Service => ("", "v1", "Service", "services"),
             Self::Ingress => ("networking.k8s.io", "v1", "Ingress", "ingresses"),
+            Self::ReverseProxy => ("nginx.lin2ur.cn", "v1", "ReverseProxy", "reverseproxies"),
             Self::StreamIngress => (
                 "nginx-stream.jeffthecoder.xyz",
                 "v1beta1",
@@ -144,6 +147,7 @@ pub fn state(kind: Kind, object: &Value) -> String {
                 number(&backend["port"]["number"])
             )
         }
+        Kind::ReverseProxy => format!("{}{}", word(&spec["proxyPass"]), because(object, "Reconciled")),
         Kind::StreamIngress => {
             let upstream = &spec["upstream"];
             format!(
@@ -158,8 +162,11 @@ pub fn state(kind: Kind, object: &Value) -> String {
         Kind::ConfigMap => {
             let entries = object["data"].as_object();
             let entries = entries.into_iter().flatten();
-            let entries: Vec<_> = entries.map(|(key, value)| format!("{key}={}", word(value))).collect();
-            entries.join(" ")
+            let shown = entries.map(|(key, value)| match word(value) {
+                text if text.contains('\n') => format!("{key} of {} lines", text.lines().count()),
+                word => format!("{key}={word}"),
+            });
+            shown.collect::<Vec<_>>().join(" ")
         }
         Kind::EcsBinding => format!(
             "{} has {}{}",
@@ -265,6 +272,8 @@ mod tests {
         );
         let map = json!({"data": {"5432": "shop/db:5432", "9": "by/hand:9"}});
         assert_eq!(state(Kind::ConfigMap, &map), "5432=shop/db:5432 9=by/hand:9");
+        let map = json!({"data": {"nginx.conf": "events {\n}\n"}});
+        assert_eq!(state(Kind::ConfigMap, &map), "nginx.conf of 2 lines");
         assert_eq!(state(Kind::Node, &json!({})), "no addresses");
     }
 }

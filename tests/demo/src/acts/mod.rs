@@ -2,6 +2,7 @@
 
 mod app_service;
 mod ecs_binding;
+mod reverse_proxy;
 mod service_ingress;
 mod stream_ingress;
 
@@ -11,6 +12,7 @@ use crate::act::Act;
 pub fn acts() -> Vec<Act> {
     vec![
         app_service::act(),
+        reverse_proxy::act(),
         service_ingress::act(),
         stream_ingress::act(),
         ecs_binding::act(),
