@@ -182,4 +182,50 @@ mod simulated {
         stage.host.settled().await.unwrap();
         stage.stop().await;
     }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_server_that_asks_for_time_gets_it_even_if_the_object_changes() {
+        const RETRY_AFTER: u32 = 90;
+        let stage = Stage::with(&["hostile"], unhurried()).await;
+        let Cluster::Simulated(simulated) = &stage.cluster else {
+            unreachable!("a stage is simulated")
+        };
+        let busy = Fault::Status {
+            code: 429,
+            retry_after: Some(RETRY_AFTER),
+        };
+        let rule = Rule::new(busy).verbs(&["patch"]).resource("configmaps").times(1);
+        simulated.simulator().faults().add(rule);
+        let (mark, begun) = (stage.mark(), Instant::now());
+        let tries = |stage: &Stage| {
+            let writes = stage.host_writes_since(mark);
+            writes.iter().filter(|write| write.resource == "configmaps").count()
+        };
+        stage.create(&well_behaved("victim")).await;
+        let told = stage
+            .until(|stage| {
+                stage
+                    .reconciled("Hostile", "victim")
+                    .filter(|it| it["status"] == "False")
+            })
+            .await;
+        assert!(told.is_some_and(|it| it["message"].as_str().unwrap().contains("it is tried again")));
+        stage
+            .patch_hostile("victim", &json!({"spec": {"text": "another"}}))
+            .await;
+        stage.minute().await;
+        assert_eq!(tries(&stage), 1, "a change does not make it run before the time");
+        let well = stage
+            .until(|stage| stage.is_reconciled("Hostile", "victim").then_some(()))
+            .await;
+        assert!(well.is_some(), "{:?}", stage.reconciled("Hostile", "victim"));
+        assert!(
+            begun.elapsed() >= Duration::from_secs(RETRY_AFTER.into()),
+            "{:?}",
+            begun.elapsed()
+        );
+        assert_eq!(stage.find("ConfigMap", "victim").unwrap()["data"]["text"], "another");
+        assert_eq!(tries(&stage), 2);
+        stage.stop().await;
+    }
 }
