@@ -15,6 +15,7 @@ use pilothouse_core::{Kind, Limits};
 use pilothouse_sandbox::Plugin;
 use serde_json::Value;
 use serde_json::value::RawValue;
+use tokio::sync::Semaphore;
 
 use crate::watches::{Need, ServedKinds};
 
@@ -79,12 +80,21 @@ pub struct Lane {
     pub limits: Limits,
     /// How many objects of its plugin are reconciled at once, over all its lanes; none means the host's default.
     pub concurrency: Option<usize>,
+    /// The calls of its plugin that may be under way at once.
+    pub calls: Arc<Semaphore>,
     /// Writes under the plugin's name.
     pub writer: Writer,
     /// Tells events under the plugin's name.
     pub recorder: Arc<Recorder>,
     /// How the cluster serves the kinds that are watched, of all lanes.
     pub served: Arc<ServedKinds>,
+}
+
+/// The calls that one plugin may have under way at once: half of the cores, so that one whose calls do not end leaves the
+/// rest to its neighbours. A call that waits for its turn takes neither a thread nor memory of a guest.
+pub fn calls_of_a_plugin() -> Arc<Semaphore> {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    Arc::new(Semaphore::new((cores / 2).max(1)))
 }
 
 impl Lane {

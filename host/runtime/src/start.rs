@@ -14,7 +14,7 @@ use tokio::task::JoinSet;
 
 use crate::host::HostOptions;
 use crate::hub::Hub;
-use crate::lane::{Lane, PluginSpec};
+use crate::lane::{Lane, PluginSpec, calls_of_a_plugin};
 use crate::watches::Watches;
 
 /// The waits between two looks for what is missing.
@@ -113,6 +113,7 @@ fn prepare_one(
     }
     let recorder = Arc::new(Recorder::new(client.clone(), &name, &options.instance));
     let writer = Writer::new(client.clone(), Lane::manager_of(&name).into());
+    let calls = calls_of_a_plugin();
     let mut lanes = Vec::with_capacity(manifest.controllers.len());
     for controller in manifest.controllers {
         let id = hub.state.write().lanes.reserve();
@@ -133,6 +134,7 @@ fn prepare_one(
             config: config.clone().unwrap_or_else(|| "{}".to_owned()),
             limits: limits.clone(),
             concurrency,
+            calls: calls.clone(),
             writer: writer.clone(),
             recorder: recorder.clone(),
             served: hub.served.clone(),

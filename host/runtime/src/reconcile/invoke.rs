@@ -33,7 +33,11 @@ pub async fn invoke(hub: &Arc<Hub>, lane: &Arc<Lane>, gathered: &Gathered) -> In
     let view = View::new(hub.clone(), lane.clone(), gathered.object.name.clone());
     let (asked, request, object) = (lane.clone(), gathered.request.clone(), gathered.object.clone());
     let is_judged = object.deleting || hub.has_webhooks(&lane.plugin);
+    let turn = lane.calls.clone().acquire_owned().await;
+    let turn = turn.expect("nobody closes it");
     let call = tokio::task::spawn_blocking(move || {
+        // Given back when the call is over, also when nobody waits for it any more.
+        let _turn = turn;
         let admitted = if is_judged {
             Admitted::unasked(request, view)
         } else {

@@ -6,6 +6,7 @@ mod simulated {
 
     use kube::api::{DeleteParams, Patch, PatchParams};
     use kube::{Api, Client};
+    use pilothouse_core::Limits;
     use pilothouse_end_to_end::host::RuntimeHost;
     use pilothouse_runtime::HostOptions;
     use pilothouse_runtime::clock::WallClock;
@@ -226,6 +227,32 @@ mod simulated {
         );
         assert_eq!(stage.find("ConfigMap", "victim").unwrap()["data"]["text"], "another");
         assert_eq!(tries(&stage), 2);
+        stage.stop().await;
+    }
+
+    /// The calls take real time, whatever the test's clock says; a machine under load only makes them take more.
+    #[tokio::test(start_paused = true)]
+    async fn a_plugin_whose_calls_do_not_end_has_no_more_than_half_of_the_cores() {
+        const LOOPS: usize = 8;
+        const CALL: Duration = Duration::from_millis(300);
+        let limits = Limits {
+            call_milliseconds: 300,
+            ..Limits::default()
+        };
+        let stage = Stage::with(&["hostile"], limits).await;
+        let begun = std::time::Instant::now();
+        for number in 0..LOOPS {
+            let name = format!("loop-{number}");
+            stage.create(&hostile(&name, &json!({"behaviour": "loop"}))).await;
+        }
+        let told = |stage: &Stage| {
+            let failed = (0..LOOPS).all(|number| stage.reconciled("Hostile", &format!("loop-{number}")).is_some());
+            failed.then_some(())
+        };
+        assert!(stage.until(told).await.is_some());
+        let half = std::thread::available_parallelism().map_or(1, |cores| (cores.get() / 2).max(1));
+        let rounds = u32::try_from(LOOPS.div_ceil(half)).unwrap();
+        assert!(begun.elapsed() >= CALL * rounds, "{:?}", begun.elapsed());
         stage.stop().await;
     }
 }
