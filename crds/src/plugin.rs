@@ -55,7 +55,7 @@ fn default_concurrency() -> u32 {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Source {
-    /// A file below the host's plugin directory.
+    /// A file below the host's plugin directory, or a directory there that has one component.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub file: Option<String>,
     /// An OCI reference, such as `registry.example.com/plugins/app-service:0.1.0`.
@@ -102,6 +102,10 @@ pub struct PluginStatus {
     /// The version that its manifest names.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
+    /// Primaries that it steers.
+    pub objects: u64,
+    /// Primaries whose last reconcile failed.
+    pub failing: u64,
     /// Its controllers.
     pub controllers: Vec<ControllerStatus>,
     /// The last failure.
@@ -181,6 +185,7 @@ pub fn plugin_definition() -> Value {
         status["properties"][list]["x-kubernetes-list-map-keys"] = json!([key]);
     }
     let column = |name: &str, kind: &str, path: &str| json!({"name": name, "type": kind, "jsonPath": path});
+    let wide = |name: &str, path: &str| json!({"name": name, "type": "string", "jsonPath": path, "priority": 1});
     json!({
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
@@ -188,7 +193,8 @@ pub fn plugin_definition() -> Value {
         "spec": {
             "group": GROUP,
             "scope": "Cluster",
-            "names": {"kind": "Plugin", "listKind": "PluginList", "plural": "plugins", "singular": "plugin"},
+            "names": {"kind": "Plugin", "listKind": "PluginList", "plural": "plugins", "singular": "plugin",
+                "categories": ["pilothouse"]},
             "versions": [{
                 "name": VERSION,
                 "served": true,
@@ -199,7 +205,11 @@ pub fn plugin_definition() -> Value {
                     column("Reason", "string", ".status.conditions[?(@.type==\"Ready\")].reason"),
                     column("Mode", "string", ".spec.mode"),
                     column("Version", "string", ".status.version"),
+                    column("Objects", "integer", ".status.objects"),
+                    column("Failing", "integer", ".status.failing"),
                     column("Age", "date", ".metadata.creationTimestamp"),
+                    wide("Message", ".status.conditions[?(@.type==\"Ready\")].message"),
+                    wide("Digest", ".status.digest"),
                 ],
                 "schema": {"openAPIV3Schema": {
                     "description": "A plugin that the host is to run. Its name is the plugin's identity.",

@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use clap::{Args, ValueEnum};
 use pilothouse_cluster::connect::{Target, connect};
-use pilothouse_runtime::{Host, HostOptions, Left};
+use pilothouse_runtime::{Host, HostOptions, Left, Library};
 use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::EnvFilter;
 
@@ -19,19 +19,29 @@ const USER_AGENT: &str = concat!("pilothouse/", env!("CARGO_PKG_VERSION"));
 /// `pilothouse run`
 #[derive(Args)]
 pub struct Run {
-    /// A plugin's component; NAME=FILE gives it another identity than its manifest does. May be given again
-    #[arg(long = "plugin", value_name = "[NAME=]FILE", required = true)]
+    /// A plugin's component; NAME=FILE gives it another identity than its manifest does. May be given again. Without
+    /// this, the cluster's Plugin resources say what runs
+    #[arg(long = "plugin", value_name = "[NAME=]FILE")]
     plugins: Vec<NamedFile>,
 
+    /// Where the components of Plugin resources are: spec.source.file is below it
+    #[arg(
+        long,
+        value_name = "DIRECTORY",
+        default_value = "plugins",
+        conflicts_with = "plugins"
+    )]
+    plugin_dir: PathBuf,
+
     /// A plugin's configuration, YAML or JSON. May be given again
-    #[arg(long = "config", value_name = "PLUGIN=FILE")]
+    #[arg(long = "config", value_name = "PLUGIN=FILE", requires = "plugins")]
     configs: Vec<NamedFile>,
 
     /// A plugin's limits, YAML or JSON; what a file leaves out has its default. May be given again
-    #[arg(long, value_name = "PLUGIN=FILE")]
+    #[arg(long, value_name = "PLUGIN=FILE", requires = "plugins")]
     limits: Vec<NamedFile>,
 
-    /// Install the CRDs that the plugins bring; nothing is installed without this
+    /// Install the CRDs that the plugins bring, and without --plugin the one of Plugin; nothing is installed without this
     #[arg(long)]
     install_crds: bool,
 
@@ -91,6 +101,7 @@ impl Run {
     async fn steer(self) -> anyhow::Result<()> {
         let Self {
             plugins,
+            plugin_dir,
             configs,
             limits,
             install_crds,
@@ -104,7 +115,6 @@ impl Run {
         let ClusterArguments { kubeconfig, context } = cluster;
         let sandbox = cache.sandbox()?;
         let client = connect(&Target { kubeconfig, context }, USER_AGENT).await?;
-        let specs = plugins::load(&sandbox, &plugins, &configs, &limits)?;
         let workers = usize::from(workers);
         let options = HostOptions {
             install_crds,
@@ -116,7 +126,16 @@ impl Run {
             ..HostOptions::default()
         };
         let host = Host::new(client, options);
-        let left = host.run(specs, stopped()?).await?;
+        let left = if plugins.is_empty() {
+            let library = Library {
+                sandbox,
+                directory: plugin_dir,
+            };
+            host.run_resources(library, stopped()?).await?
+        } else {
+            let specs = plugins::load(&sandbox, &plugins, &configs, &limits)?;
+            host.run(specs, stopped()?).await?
+        };
         say_what_is_left(&left);
         Ok(())
     }

@@ -2,7 +2,7 @@
 //!
 //! [`discovery`] says what is served, [`watch`] lists and watches a kind into [`object::Stored`] objects, which [`press`]
 //! makes small and [`store`] keeps, [`mod@write`] applies and deletes, [`openapi`] says how values are merged, [`events`]
-//! tells, [`install`] brings CRDs.
+//! tells, [`install`] brings CRDs, [`own`] is for the host's own resources.
 #![forbid(unsafe_code)]
 
 pub mod connect;
@@ -12,6 +12,7 @@ pub mod events;
 pub mod install;
 pub mod object;
 pub mod openapi;
+pub mod own;
 pub mod press;
 mod shelf;
 pub mod store;

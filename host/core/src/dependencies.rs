@@ -114,12 +114,10 @@ impl<R: Clone + Eq + Hash + Ord> Dependencies<R> {
         self.replace(reader, BTreeSet::new())
     }
 
-    /// Forgets every reader of whom this holds.
-    pub fn remove_all(&mut self, is_gone: impl Fn(&R) -> bool) {
+    /// Forgets every reader of whom this holds; says which indexes nobody needs any more.
+    pub fn remove_all(&mut self, is_gone: impl Fn(&R) -> bool) -> Vec<Index> {
         let gone: Vec<R> = self.reads.keys().filter(|reader| is_gone(reader)).cloned().collect();
-        for reader in gone {
-            self.remove(&reader);
-        }
+        gone.iter().flat_map(|reader| self.remove(reader)).collect()
     }
 
     /// How many readers depend on something.

@@ -14,24 +14,34 @@ const MEBIBYTE: u64 = 1024 * 1024;
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct Limits {
     /// Wall-clock time of one call in milliseconds, 10 to 10,000. It is checked every 10 ms.
+    #[schemars(range(min = 10, max = 10_000))]
     pub call_milliseconds: u64,
     /// Linear memory of one instance in bytes, 1 MiB to 64 MiB.
+    #[schemars(range(min = 1_048_576, max = 67_108_864))]
     pub memory_bytes: u64,
     /// Elements in all tables of one instance, 100 to 100,000.
+    #[schemars(range(min = 100, max = 100_000))]
     pub table_elements: u64,
     /// Native stack of one call in bytes, 64 KiB to 1 MiB.
+    #[schemars(range(min = 65_536, max = 1_048_576))]
     pub stack_bytes: u64,
     /// Bytes that the host may allocate to lift what the guest passes in one call, 64 KiB to 64 MiB.
+    #[schemars(range(min = 65_536, max = 67_108_864))]
     pub transfer_bytes: u64,
     /// Bytes of log messages and fields in one call, 0 to 1 MiB; what is over is dropped and counted.
+    #[schemars(range(min = 0, max = 1_048_576))]
     pub log_bytes: u64,
     /// Bytes of an answer (all desired objects and the status), 1 KiB to 32 MiB.
+    #[schemars(range(min = 1024, max = 33_554_432))]
     pub output_bytes: u64,
     /// Desired objects in one answer, 1 to 100,000.
+    #[schemars(range(min = 1, max = 100_000))]
     pub output_objects: u64,
     /// `cluster.get` and `cluster.find` calls in one call, 0 to 100,000.
+    #[schemars(range(min = 0, max = 100_000))]
     pub reads: u64,
     /// Bytes that `cluster.get` and `cluster.find` may hand to the guest in one call, 0 to 64 MiB.
+    #[schemars(range(min = 0, max = 67_108_864))]
     pub read_bytes: u64,
 }
 
@@ -53,7 +63,7 @@ impl Default for Limits {
 }
 
 /// A limit that cannot be used.
-#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("limit {limit} is {value}; it must be between {least} and {most}")]
 pub struct LimitError {
     /// The field as a limits file spells it.
@@ -133,6 +143,25 @@ mod tests {
             error.to_string(),
             "limit memoryBytes is 18446744073709551615; it must be between 1048576 and 67108864"
         );
+    }
+
+    #[test]
+    fn the_schema_has_the_same_ranges() {
+        let schema = schemars::schema_for!(Limits).to_value();
+        let with = |field: &str, value: &serde_json::Value| {
+            let mut limits = serde_json::to_value(Limits::default()).unwrap();
+            limits[field] = value.clone();
+            serde_json::from_value::<Limits>(limits).unwrap().check()
+        };
+        for (field, range) in schema["properties"].as_object().unwrap() {
+            let [least, most] = ["minimum", "maximum"].map(|bound| range[bound].as_u64().unwrap());
+            assert!(
+                with(field, &least.into()).is_ok() && with(field, &most.into()).is_ok(),
+                "{field}"
+            );
+            assert!(with(field, &(most + 1).into()).is_err(), "{field}");
+            assert!(least == 0 || with(field, &(least - 1).into()).is_err(), "{field}");
+        }
     }
 
     #[test]

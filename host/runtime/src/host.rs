@@ -13,9 +13,9 @@ use crate::clock::WallClock;
 use crate::contribute;
 use crate::hub::Hub;
 use crate::lane::{Lane, PluginSpec};
+use crate::plugins::{Fleet, Library, PluginLook, Roster, given, resources};
 use crate::queue::{Capacity, Depth, Ended, Job, Verdict};
 use crate::reconcile::reconcile;
-use crate::start::{self, Prepared};
 
 /// How the host runs.
 #[derive(Clone, Debug)]
@@ -30,6 +30,8 @@ pub struct HostOptions {
     pub plugin_workers: usize,
     /// How long work in flight may take to end on a stop.
     pub grace: Duration,
+    /// After how long without a call a plugin's code is unmapped until the next one.
+    pub sleep_after: Duration,
     /// The name of this process in events.
     pub instance: String,
     /// The time of day.
@@ -44,6 +46,7 @@ impl Default for HostOptions {
             workers: 32,
             plugin_workers: 16,
             grace: Duration::from_secs(10),
+            sleep_after: Duration::from_mins(5),
             instance: "pilothouse".to_owned(),
             clock: WallClock::System,
         }
@@ -71,6 +74,7 @@ pub struct Left {
 #[derive(Clone)]
 pub struct Handle {
     hub: Arc<Hub>,
+    roster: Arc<Roster>,
 }
 
 impl Handle {
@@ -81,12 +85,12 @@ impl Handle {
         }
     }
 
-    /// Whether every lane is open and nothing is queued, running or waiting for the cache.
+    /// Whether every plugin is where it can be, every lane is open and nothing is queued, running or waiting for the
+    /// cache.
     pub fn is_idle(&self) -> bool {
         let state = self.hub.state.read();
-        let lanes = &state.lanes;
-        !lanes.is_empty()
-            && lanes.iter().all(|lane| state.queue.is_open(lane.id))
+        self.roster.is_settled()
+            && state.lanes.iter().all(|lane| state.queue.is_open(lane.id))
             && state.queue.is_idle()
             && state.contributions.agenda.is_idle()
     }
@@ -101,6 +105,11 @@ impl Handle {
                 Some((lane.controller.clone(), reader.name.to_string()))
             })
             .collect()
+    }
+
+    /// A look at each plugin.
+    pub fn plugins(&self) -> Vec<PluginLook> {
+        self.roster.look()
     }
 
     /// What each lane holds, by `plugin/controller`.
@@ -119,6 +128,7 @@ pub struct Host {
     client: Client,
     options: HostOptions,
     hub: Arc<Hub>,
+    roster: Arc<Roster>,
 }
 
 impl Host {
@@ -129,35 +139,69 @@ impl Host {
             per_plugin: options.plugin_workers,
         };
         let hub = Arc::new(Hub::new(client.clone(), options.clock.clone(), capacity));
-        Self { client, options, hub }
+        Self {
+            client,
+            options,
+            hub,
+            roster: Arc::default(),
+        }
     }
 
     /// A handle that stays valid while the host runs.
     pub fn handle(&self) -> Handle {
-        Handle { hub: self.hub.clone() }
+        Handle {
+            hub: self.hub.clone(),
+            roster: self.roster.clone(),
+        }
     }
 
-    /// Runs plugins until `stop` resolves.
+    /// Runs plugins that are given, until `stop` resolves.
     ///
     /// A plugin that cannot be used is reported and left out; the others go on.
     pub async fn run(self, plugins: Vec<PluginSpec>, stop: impl Future<Output = ()>) -> Result<Left, StartError> {
-        let Self { client, options, hub } = self;
-        let prepared: Vec<Prepared> = start::prepare(&client, &options, &hub, plugins);
-        if prepared.is_empty() {
-            return Err(StartError::NothingToRun);
-        }
-        for lane in prepared.iter().flat_map(|plugin| &plugin.lanes) {
-            hub.put_lane(lane);
-        }
-        let mut background = start::start(&client, &options, &hub, prepared);
+        let mut lives = given::start(&self.fleet(None), plugins);
+        let all_end = async move {
+            while let Some(ended) = lives.join_next().await {
+                if let Err(error) = ended {
+                    tracing::error!(%error, "the life of a plugin ended; restart the host");
+                }
+            }
+        };
+        self.steer(all_end, stop).await
+    }
+
+    /// Runs what the cluster's Plugin resources say, with components from a library, until `stop` resolves.
+    pub async fn run_resources(self, library: Library, stop: impl Future<Output = ()>) -> Result<Left, StartError> {
+        let follow = resources::follow(self.fleet(Some(library)));
+        self.steer(follow, stop).await
+    }
+
+    fn fleet(&self, library: Option<Library>) -> Arc<Fleet> {
+        Arc::new(Fleet::new(
+            self.client.clone(),
+            self.options.clone(),
+            self.hub.clone(),
+            self.roster.clone(),
+            library,
+        ))
+    }
+
+    /// Hands out jobs until `stop` resolves, or until the plugins have all ended by themselves.
+    async fn steer(
+        self,
+        plugins: impl Future<Output = ()>,
+        stop: impl Future<Output = ()>,
+    ) -> Result<Left, StartError> {
+        let handle = self.handle();
+        let Self { options, hub, .. } = self;
+        let mut background = JoinSet::new();
         background.spawn(contribute::run(hub.clone()));
         let mut jobs = Jobs {
             running: JoinSet::new(),
             who: HashMap::new(),
         };
         let mut resync = tokio::time::interval_at(Instant::now() + options.resync, options.resync);
-        let handle = Handle { hub: hub.clone() };
-        tokio::pin!(stop);
+        tokio::pin!(stop, plugins);
         loop {
             jobs.hand_out(&hub);
             let due = hub.state.read().queue.next_due();
@@ -167,14 +211,10 @@ impl Host {
                 Some(ended) = jobs.running.join_next_with_id(), if !jobs.running.is_empty() => jobs.end(&hub, ended),
                 () = sleep_until(due), if due.is_some() => {}
                 _ = resync.tick() => handle.resync(),
-                Some(ended) = background.join_next() => if let Err(error) = ended {
-                    tracing::error!(%error, "a background task ended; restart the host");
-                },
+                () = &mut plugins => return Err(StartError::NothingToRun),
             }
         }
-        let left = jobs.stop(&hub, options.grace).await;
-        background.shutdown().await;
-        Ok(left)
+        Ok(jobs.stop(&hub, options.grace).await)
     }
 }
 
@@ -225,8 +265,8 @@ impl Jobs {
                 (error.id(), Ended::idly(verdict))
             }
         };
-        if let Some((job, _)) = self.who.remove(&id) {
-            hub.state.write().queue.done(&job, &ended, Instant::now());
+        if let Some((job, lane)) = self.who.remove(&id) {
+            hub.ended(&lane, &job, &ended);
         }
     }
 

@@ -1,7 +1,7 @@
 //! Owns the shared state: the cache, the lanes, who depends on what, and the queue, changed together under one lock. What
 //! a watch sees is routed here to the primaries that it concerns.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use parking_lot::{Mutex, RwLock};
@@ -11,17 +11,19 @@ use pilothouse_cluster::object::Stored;
 use pilothouse_cluster::openapi::Schemas;
 use pilothouse_cluster::store::{Change, Source, Store};
 use pilothouse_cluster::watch::Sink;
+use pilothouse_core::crash::Advice;
 use pilothouse_core::dependencies::{Dependencies, Read};
 use pilothouse_core::preview::Previews;
 use pilothouse_core::{Key, Kind, Name};
 use tokio::sync::Notify;
+use tokio::time::Instant;
 
 use crate::clock::WallClock;
 use crate::contribute::{self, Contributions, Waiters};
 use crate::echo::Awaited;
 use crate::lane::{Lane, LaneId};
 use crate::lanes::Lanes;
-use crate::queue::{Capacity, Queue};
+use crate::queue::{Capacity, Depth, Ended, Job, Queue};
 use crate::refusals::Refusals;
 use crate::route::{push_all, route};
 use crate::watches::{Need, ServedKinds};
@@ -54,6 +56,8 @@ pub struct State {
     pub queue: Queue,
     /// Whose work it is. A lane that is replaced keeps its number, and with it what is queued and what was read.
     pub lanes: Lanes,
+    /// Lanes that will not open again.
+    leaving: HashSet<LaneId>,
     /// Writes that the cache has not seen yet.
     pub awaited: HashMap<Key, (Awaited, Reader)>,
     /// Objects with a write of ours under way, and the last version that a watch showed meanwhile: whether that was our
@@ -83,8 +87,10 @@ pub struct Hub {
     webhooks: RwLock<BTreeSet<Arc<str>>>,
     /// Told whenever the queue may have something to do.
     pub work: Notify,
+    /// Told whenever a job has ended.
+    ended: Notify,
     /// Told whenever more is known of a kind, or less.
-    settled: Notify,
+    pub settled: Notify,
     /// Told whenever there may be something to contribute.
     pub claims: Notify,
     /// How values are merged.
@@ -106,6 +112,7 @@ impl Hub {
                 dependencies: Dependencies::default(),
                 queue: Queue::new(capacity),
                 lanes: Lanes::default(),
+                leaving: HashSet::new(),
                 awaited: HashMap::new(),
                 writing: HashMap::new(),
                 odd: HashMap::new(),
@@ -118,6 +125,7 @@ impl Hub {
             clock,
             webhooks: RwLock::default(),
             work: Notify::new(),
+            ended: Notify::new(),
             settled: Notify::new(),
             claims: Notify::new(),
             schemas: Schemas::new(client),
@@ -143,6 +151,8 @@ impl Hub {
         let mut state = self.state.write();
         let replaced = state.lanes.put(lane.clone());
         if state.queue.is_open(lane.id) {
+            state.queue.open(lane.id, &lane.plugin, lane.concurrency);
+            contribute::lane_opens(&mut state, lane);
             if let Some(replaced) = replaced {
                 push_all(&mut state, &replaced);
             }
@@ -150,6 +160,97 @@ impl Hub {
         }
         drop(state);
         self.settle_lanes();
+    }
+
+    /// Stops a lane for good: nothing of it is woken or handed out any more; what runs, runs to its end.
+    pub fn close_lane(&self, id: LaneId) {
+        let mut state = self.state.write();
+        state.queue.close(id);
+        state.leaving.insert(id);
+    }
+
+    /// Waits until nothing of a lane runs.
+    pub async fn nothing_runs_in(&self, id: LaneId) {
+        loop {
+            let ended = self.ended.notified();
+            if self.state.read().queue.depth(id, Instant::now()).running == 0 {
+                return;
+            }
+            ended.await;
+        }
+    }
+
+    /// Forgets a lane that is closed and of which nothing runs.
+    pub fn remove_lane(&self, id: LaneId) {
+        let mut state = self.state.write();
+        state.queue.remove(id);
+        if let Some(lane) = state.lanes.remove(id) {
+            contribute::lane_goes(&mut state, &lane);
+        }
+        state.leaving.remove(&id);
+        state.forget_readers_of(id);
+        state.awaited.retain(|_, (_, reader)| reader.lane != id);
+    }
+
+    /// A job has ended, for the queue and for its plugin's account.
+    pub fn ended(&self, lane: &Lane, job: &Job, ended: &Ended) {
+        let now = Instant::now();
+        let mut state = self.state.write();
+        state.queue.done(job, ended, now);
+        let steered = state.store.len(lane.grants.primary());
+        let advice = lane
+            .account
+            .ended(&job.name, ended.failure.as_ref(), steered, &self.clock);
+        match advice {
+            Advice::Go => {}
+            Advice::Pause(wait) => state.queue.pause(&lane.plugin, now + wait),
+            Advice::Stop(_) => {
+                for lane in state.lanes.clone().iter().filter(|it| it.plugin == lane.plugin) {
+                    state.queue.close(lane.id);
+                    state.leaving.insert(lane.id);
+                }
+            }
+        }
+        drop(state);
+        self.ended.notify_waiters();
+    }
+
+    /// How many primaries a lane steers, and what it has to do.
+    pub fn count(&self, lane: &Lane) -> (usize, Depth) {
+        let state = self.state.read();
+        let depth = state.queue.depth(lane.id, Instant::now());
+        if !lane.is_filtered() {
+            return (state.store.len(lane.grants.primary()), depth);
+        }
+        let primaries = state.store.iter(lane.grants.primary(), None);
+        (primaries.filter(|object| lane.steers(object)).count(), depth)
+    }
+
+    /// At most so many primaries that a lane steers and that are not on their way out.
+    pub fn some_primaries(&self, lane: &Lane, most: usize) -> Vec<Name> {
+        let state = self.state.read();
+        let primaries = state.store.iter(lane.grants.primary(), None);
+        primaries
+            .filter(|object| !object.deleting && lane.steers(object))
+            .take(most)
+            .map(|object| object.name.clone())
+            .collect()
+    }
+
+    /// The kinds that lanes wait for, for people; empty when all are served and listed.
+    pub fn missing(&self, lanes: &[Arc<Lane>]) -> String {
+        let state = self.state.read();
+        let waiting = lanes.iter().flat_map(|lane| {
+            let kinds = lane
+                .kinds()
+                .filter(|(kind, optional)| !self.has(lane, kind, *optional, &state.store));
+            kinds.map(|(kind, _)| kind.to_string())
+        });
+        waiting
+            .collect::<BTreeSet<_>>()
+            .into_iter()
+            .collect::<Vec<_>>()
+            .join(", ")
     }
 
     /// Asks for a reconcile of every primary of a lane.
@@ -164,6 +265,9 @@ impl Hub {
     pub fn settle_lanes(&self) {
         let mut state = self.state.write();
         for lane in state.lanes.clone().iter() {
+            if state.leaving.contains(&lane.id) {
+                continue;
+            }
             if !state.queue.is_open(lane.id) {
                 if !self.is_ready_in(lane, &state.store) {
                     continue;
@@ -190,31 +294,17 @@ impl Hub {
         self.claims.notify_one();
     }
 
-    /// Whether all that a lane needs is served and listed.
-    pub fn is_ready(&self, lane: &Lane) -> bool {
-        self.is_ready_in(lane, &self.state.read().store)
-    }
-
-    /// Waits for all that a lane needs to be served and listed.
-    #[allow(dead_code, reason = "no plugin takes over from another yet")]
-    pub async fn ready(&self, lane: &Lane) {
-        loop {
-            let settled = self.settled.notified();
-            if self.is_ready(lane) {
-                return;
-            }
-            settled.await;
-        }
-    }
-
     fn is_ready_in(&self, lane: &Lane, store: &Store) -> bool {
-        lane.kinds().all(|(kind, optional)| {
-            if self.served.get(&kind).is_none() {
-                return optional && self.served.is_missing(&kind);
-            }
-            let Need { projection, reach, .. } = lane.need(&kind);
-            store.has(&kind, &projection, &reach)
-        })
+        lane.kinds()
+            .all(|(kind, optional)| self.has(lane, &kind, optional, store))
+    }
+
+    fn has(&self, lane: &Lane, kind: &Kind, optional: bool, store: &Store) -> bool {
+        if self.served.get(kind).is_none() {
+            return optional && self.served.is_missing(kind);
+        }
+        let Need { projection, reach, .. } = lane.need(kind);
+        store.has(kind, &projection, &reach)
     }
 
     /// The cluster serves a kind, in this way from now on.
@@ -242,7 +332,6 @@ impl Hub {
     }
 
     /// Nobody needs a kind any more.
-    #[allow(dead_code, reason = "plugins do not go yet")]
     pub fn forget_kind(&self, kind: &Kind) {
         self.state.write().store.close(kind);
         self.served.forget(kind);
@@ -282,6 +371,13 @@ impl State {
     /// Replaces what a primary depends on.
     pub fn depend(&mut self, reader: &Reader, reads: BTreeSet<Read>) {
         for (kind, path) in self.dependencies.replace(reader, reads) {
+            self.store.drop_index(&kind, &path);
+        }
+    }
+
+    /// The primaries of a lane depend on nothing any more.
+    fn forget_readers_of(&mut self, lane: LaneId) {
+        for (kind, path) in self.dependencies.remove_all(|reader| reader.lane == lane) {
             self.store.drop_index(&kind, &path);
         }
     }

@@ -17,6 +17,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 use tokio::sync::Semaphore;
 
+use crate::plugins::account::Account;
 use crate::watches::{Need, ServedKinds};
 
 /// A plugin that the host is told to run.
@@ -53,6 +54,7 @@ pub enum Mode {
 pub struct LaneId(pub u32);
 
 /// One controller of one plugin.
+#[derive(Clone)]
 pub struct Lane {
     /// Its number.
     pub id: LaneId,
@@ -70,6 +72,8 @@ pub struct Lane {
     pub mode: Mode,
     /// Field managers of an earlier operator whose fields are taken over.
     pub former_managers: Vec<String>,
+    /// Only primaries in these namespaces; none means all.
+    pub namespaces: Vec<String>,
     /// Whether the CRD of its primary kind came with the plugin, so that conditions may be written.
     pub brings_crd: bool,
     /// The component.
@@ -86,6 +90,8 @@ pub struct Lane {
     pub writer: Writer,
     /// Tells events under the plugin's name.
     pub recorder: Arc<Recorder>,
+    /// What is remembered of the plugin's calls.
+    pub account: Arc<Account>,
     /// How the cluster serves the kinds that are watched, of all lanes.
     pub served: Arc<ServedKinds>,
 }
@@ -186,13 +192,25 @@ impl Lane {
         self.finalizer.as_ref().is_some_and(has)
     }
 
+    /// Whether there may be objects of the primary kind that are not steered.
+    pub fn is_filtered(&self) -> bool {
+        self.filter != Filter::default() || !self.namespaces.is_empty()
+    }
+
+    fn has_namespace(&self, namespace: Option<&str>) -> bool {
+        self.namespaces.is_empty()
+            || namespace.is_some_and(|namespace| self.namespaces.iter().any(|it| it == namespace))
+    }
+
     /// Whether an object of the primary kind is steered.
     pub fn steers(&self, object: &Stored) -> bool {
         let Filter { annotation, labels } = &self.filter;
-        annotation.as_ref().is_none_or(|annotation| {
-            let metadata: Value = metadata(object);
-            metadata["annotations"].get(annotation).is_some()
-        }) && labels.as_ref().is_none_or(|labels| has_labels(object, labels))
+        self.has_namespace(object.name.namespace.as_deref())
+            && annotation.as_ref().is_none_or(|annotation| {
+                let metadata: Value = metadata(object);
+                metadata["annotations"].get(annotation).is_some()
+            })
+            && labels.as_ref().is_none_or(|labels| has_labels(object, labels))
     }
 }
 

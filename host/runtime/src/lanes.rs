@@ -71,9 +71,4 @@ impl Lanes {
     pub fn of_kind(&self, kind: &Kind) -> impl Iterator<Item = &Arc<Lane>> {
         self.set.by_kind.get(kind).into_iter().flat_map(BTreeMap::values)
     }
-
-    /// Whether there is none.
-    pub fn is_empty(&self) -> bool {
-        self.set.lanes.is_empty()
-    }
 }

@@ -9,15 +9,16 @@ pub mod host;
 mod hub;
 mod lane;
 mod lanes;
+mod plugins;
 mod queue;
 mod reconcile;
 mod refusals;
 mod route;
 mod seen;
-mod start;
 mod view;
 mod watches;
 
 pub use host::{Handle, Host, HostOptions, Left};
 pub use lane::{Mode, PluginSpec};
+pub use plugins::{Library, PluginLook};
 pub use queue::Depth;

@@ -97,6 +97,18 @@ pub enum LoadError {
         /// The limit.
         most: u64,
     },
+    /// It is another component than the one that was asked for.
+    #[error(
+        "cannot load the component {name}: its digest is sha256:{found}, not sha256:{expected}; correct the digest, or fetch that component"
+    )]
+    Digest {
+        /// The component.
+        name: String,
+        /// The digest that was asked for, in hexadecimal digits.
+        expected: String,
+        /// The digest that it has.
+        found: String,
+    },
     /// It is not a plugin that this host runs.
     #[error("cannot load the component {name}: {problem}")]
     Refused {
@@ -193,6 +205,11 @@ impl Sandbox {
 
     /// Loads a component from a file.
     pub fn load(&self, path: &Path) -> Result<Plugin, LoadError> {
+        self.load_expecting(path, None)
+    }
+
+    /// Loads a component from a file, if it has this digest (SHA-256 in hexadecimal digits).
+    pub fn load_expecting(&self, path: &Path, digest: Option<&str>) -> Result<Plugin, LoadError> {
         let read = |source| LoadError::Read {
             path: path.to_owned(),
             source,
@@ -212,7 +229,15 @@ impl Sandbox {
             .take(most.saturating_add(1))
             .read_to_end(&mut bytes)
             .map_err(read)?;
-        self.load_bytes(&path.display().to_string(), &bytes)
+        let name = path.display().to_string();
+        if let Some(expected) = digest {
+            let found = cache::digest(&bytes);
+            if found != expected {
+                let expected = expected.to_owned();
+                return Err(LoadError::Digest { name, expected, found });
+            }
+        }
+        self.load_bytes(&name, &bytes)
     }
 
     /// Loads a component; `name` (a path, an OCI reference) is what messages call it.

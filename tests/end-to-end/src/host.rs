@@ -1,9 +1,10 @@
 //! Owns the host inside a test's process: started on a cluster's client, pushed, and stopped in order.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use pilothouse_core::Limits;
-use pilothouse_runtime::{Handle, Host, HostOptions, Left, Mode, PluginSpec};
+use pilothouse_runtime::{Handle, Host, HostOptions, Left, Library, Mode, PluginSpec};
 use pilothouse_testkit::cluster::Cluster;
 use pilothouse_testkit::host::{HostError, SteeredHost, SteeredPlugin};
 use tokio::sync::oneshot;
@@ -57,16 +58,38 @@ impl RuntimeHost {
 
     /// Starts with loaded plugins.
     pub async fn start_with(&mut self, cluster: &Cluster, specs: Vec<PluginSpec>) -> Result<(), HostError> {
-        let host = Host::new(cluster.host_client().await?, self.options.clone());
+        let host = self.host(cluster).await?;
+        let (stop, stopped) = stop();
         let handle = host.handle();
-        let (stop, stopped) = oneshot::channel();
-        let ended = tokio::spawn(async move {
-            let stopped = async move {
-                let _ = stopped.await;
-            };
-            host.run(specs, stopped).await.map_err(|error| error.to_string())
+        self.running = Some(Running {
+            handle,
+            stop,
+            ended: tokio::spawn(async move { host.run(specs, stopped).await.map_err(|error| error.to_string()) }),
         });
-        self.running = Some(Running { handle, stop, ended });
+        Ok(())
+    }
+
+    async fn host(&self, cluster: &Cluster) -> Result<Host, HostError> {
+        Ok(Host::new(cluster.host_client().await?, self.options.clone()))
+    }
+
+    /// Starts with what Plugin resources say, with components from a directory.
+    pub async fn start_by_resources(&mut self, cluster: &Cluster, directory: PathBuf) -> Result<(), HostError> {
+        let library = Library {
+            sandbox: components::sandbox().clone(),
+            directory,
+        };
+        let host = self.host(cluster).await?;
+        let (stop, stopped) = stop();
+        let handle = host.handle();
+        self.running = Some(Running {
+            handle,
+            stop,
+            ended: tokio::spawn(async move {
+                let left = host.run_resources(library, stopped).await;
+                left.map_err(|error| error.to_string())
+            }),
+        });
         Ok(())
     }
 
@@ -98,6 +121,15 @@ impl RuntimeHost {
             former_managers: Vec::new(),
         })
     }
+}
+
+/// A way to stop a host, and what it waits for.
+fn stop() -> (oneshot::Sender<()>, impl Future<Output = ()>) {
+    let (stop, stopped) = oneshot::channel();
+    let stopped = async move {
+        let _ = stopped.await;
+    };
+    (stop, stopped)
 }
 
 impl SteeredHost for RuntimeHost {

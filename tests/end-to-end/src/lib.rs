@@ -5,4 +5,5 @@
 pub mod components;
 pub mod host;
 mod log;
+pub mod stage;
 pub mod variants;

@@ -106,6 +106,7 @@ const ONLY: &[(&str, &[&str])] = &[
             "pilothouse-cluster",
             "pilothouse-testkit",
             "pilothouse-demo",
+            "pilothouse-end-to-end",
             "pilothouse-floor",
             "pilothouse-crds",
             "app-service",

@@ -25,7 +25,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
 pub use answered::lane_opens;
-pub use books::{Contributions, withdraw};
+pub use books::{Contributions, lane_goes, withdraw};
 pub use flush::run;
 pub use seen::target_changed;
 

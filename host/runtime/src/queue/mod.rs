@@ -179,6 +179,18 @@ impl Queue {
         }
     }
 
+    /// Hands out nothing of a plugin before this time. What runs, runs to its end.
+    pub fn pause(&mut self, plugin: &str, until: Instant) {
+        if let Some(share) = self.shares.iter_mut().find(|share| *share.plugin == *plugin) {
+            share.paused = Some(until);
+        }
+    }
+
+    /// Forgets a lane of which nothing runs, and all that was to be done for it.
+    pub fn remove(&mut self, lane: LaneId) {
+        self.lanes.remove(&lane);
+    }
+
     /// Whether a lane runs.
     pub fn is_open(&self, lane: LaneId) -> bool {
         self.lanes.get(&lane).is_some_and(|lane| lane.open)
@@ -194,6 +206,9 @@ impl Queue {
     pub fn pop(&mut self, now: Instant) -> Option<Job> {
         for lane in self.lanes.values_mut() {
             lane.backlog.wake_due(now);
+        }
+        for share in &mut self.shares {
+            share.paused = share.paused.filter(|until| *until > now);
         }
         while let Some((id, share)) = self.next_lane() {
             let lane = self.lanes.get_mut(&id).expect("it was found among them");
@@ -220,7 +235,11 @@ impl Queue {
         self.lanes
             .values()
             .filter(|lane| lane.open)
-            .filter_map(|lane| lane.backlog.next_due())
+            .filter_map(|lane| {
+                let paused = lane.share.and_then(|share| self.shares[share].paused);
+                let paused = paused.filter(|_| lane.backlog.has_ready());
+                [lane.backlog.next_due(), paused].into_iter().flatten().min()
+            })
             .min()
     }
 

@@ -9,6 +9,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::time::Instant;
+
 /// How much of the usual time of a job is of the past: 7 parts in 8.
 const SMOOTHING: u32 = 8;
 
@@ -21,6 +23,8 @@ pub struct Share {
     pub at_most: usize,
     /// How many run.
     pub running: usize,
+    /// Nothing of it is begun before this time.
+    pub paused: Option<Instant>,
     /// Whether one of its lanes has something to run.
     pub has_ready: bool,
     /// Whether it had something to run or to end when the queue was last looked at.
@@ -37,6 +41,7 @@ impl Share {
             plugin,
             at_most: 1,
             running: 0,
+            paused: None,
             has_ready: false,
             busy: false,
             used: Duration::ZERO,
@@ -52,7 +57,7 @@ impl Share {
 
     /// Whether one more may run; where only workers are free that are kept for plugins that have none at work, the first.
     pub fn may_run(&self, kept_free: bool) -> bool {
-        self.running < self.at_most && (self.running == 0 || !kept_free)
+        self.paused.is_none() && self.running < self.at_most && (self.running == 0 || !kept_free)
     }
 
     /// Lifts a plugin that had nothing to do to where the others are.

@@ -72,6 +72,32 @@ fn run(queue: &mut Queue, jobs: u32, takes: impl Fn(LaneId) -> Duration) -> Hash
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_plugin_that_is_paused_waits_and_the_others_go_on() {
+    let mut queue = queue();
+    queue.pause("a", Instant::now() + Duration::from_secs(2));
+    change(&mut queue, A, "paused");
+    change(&mut queue, B, "other");
+    assert_eq!(pop(&mut queue).as_deref(), Some("other"));
+    assert_eq!(pop(&mut queue), None);
+    let due = queue.next_due().expect("the pause ends");
+    assert_eq!(due - Instant::now(), Duration::from_secs(2));
+    tokio::time::sleep_until(due).await;
+    assert_eq!(pop(&mut queue).as_deref(), Some("paused"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_left_of_a_lane_that_is_removed() {
+    let mut queue = queue();
+    change(&mut queue, A, "x");
+    queue.close(A);
+    assert_eq!(pop(&mut queue), None);
+    queue.remove(A);
+    assert!(queue.is_idle() && !queue.is_open(A));
+    open(&mut queue, A, "a");
+    assert_eq!(pop(&mut queue), None);
+}
+
+#[tokio::test(start_paused = true)]
 async fn changes_come_before_wakes_before_resyncs_before_retries() {
     let mut queue = queue();
     queue.push(A, &name("retry"), Priority::Retry);

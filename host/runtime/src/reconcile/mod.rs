@@ -22,7 +22,7 @@ mod validate;
 use std::sync::Arc;
 use std::time::Duration;
 
-use pilothouse_core::{Failure, Retry};
+use pilothouse_core::{Failure, Name, Retry};
 use tokio::time::Instant;
 
 use crate::contribute;
@@ -114,6 +114,21 @@ async fn steer(hub: &Arc<Hub>, lane: &Arc<Lane>, reader: &Reader, job: &Job, gat
         failure,
         story,
     }
+}
+
+/// Lets a lane's plugin answer for an object, and says why it cannot. Nothing comes of the answer: plugins are pure.
+pub async fn try_out(hub: &Arc<Hub>, lane: &Arc<Lane>, name: &Name) -> Option<Failure> {
+    let job = Job {
+        lane: lane.id,
+        name: name.clone(),
+        failures: 0,
+        storm: None,
+    };
+    let gather::Found::Steered(gathered) = gather::gather(hub, lane, &job) else {
+        return None;
+    };
+    let invoked = invoke::invoke(hub, lane, &gathered).await;
+    validate::check(lane, &gathered, invoked.result).err()
 }
 
 /// An object that has left the filter: nothing is desired of it any more.

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use pilothouse_core::Failure;
 use pilothouse_core::answer::{self, Answer, Primary};
+use pilothouse_core::contract::Outcome;
 use pilothouse_core::dependencies::Read;
 
 use super::gather::Gathered;
@@ -51,17 +52,21 @@ pub fn validate(
     } = invoked;
     let wake_at = view.as_ref().and_then(|view| view.wake_at);
     depend(hub, lane, reader, view.map(|view| view.reads).unwrap_or_default());
+    Ok(Validated {
+        answer: check(lane, gathered, result)?,
+        wake_at,
+        attempt: gathered.request.attempt,
+    })
+}
+
+/// Checks the answer.
+pub fn check(lane: &Lane, gathered: &Gathered, result: Result<Outcome, Failure>) -> Result<Answer, Failure> {
     let primary = Primary {
         kind: lane.grants.primary(),
         name: &gathered.object.name,
     };
     let facts = |kind: &_| lane.served(kind).map(|served| served.facts);
-    let answer = answer::check(result?, &primary, &lane.grants, &lane.limits, facts)?;
-    Ok(Validated {
-        answer,
-        wake_at,
-        attempt: gathered.request.attempt,
-    })
+    answer::check(result?, &primary, &lane.grants, &lane.limits, facts)
 }
 
 /// Replaces the object's dependencies. What has changed since it was read wakes the object again: between the read and

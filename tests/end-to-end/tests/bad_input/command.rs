@@ -194,8 +194,15 @@ fn a_command_line_that_cannot_be_meant_is_refused() {
         assert_eq!(ended, code, "{more:?}: {said}");
         assert!(said.contains(words), "{more:?} does not say {words:?}: {said}");
     }
-    let (code, said) = refused(&["run", "--kubeconfig", &kubeconfig]);
-    assert!(code == 2 && said.contains("--plugin <[NAME=]FILE>"), "{said}");
+    for option in ["--config", "--limits"] {
+        let (code, said) = refused(&["run", "--kubeconfig", &kubeconfig, option, &nobody]);
+        assert!(code == 2 && said.contains("--plugin <[NAME=]FILE>"), "{said}");
+    }
+    let (code, said) = refused(&[&run[..], &["--plugin-dir", "."]].concat());
+    assert!(
+        code == 2 && said.contains("'--plugin-dir <DIRECTORY>' cannot be used with"),
+        "{said}"
+    );
 }
 
 /// With plugins, which the other parts of the tests build.
@@ -238,15 +245,15 @@ mod simulated {
                 "--config",
                 "surprise: 1\n",
                 &[
-                    "the plugin refuses its configuration",
-                    "unknown field `surprise`",
+                    "the configuration does not fit the plugin's schema",
+                    ".surprise is unknown; known are [",
                     "hostile.wasm",
                 ],
             ),
             (
                 "--config",
                 "describe: nonsense\n",
-                &["unknown variant `nonsense`", "hostile.wasm"],
+                &[".describe is \"nonsense\"; it must be one of", "hostile.wasm"],
             ),
         ] {
             let file = folder.file("it.yaml", content);

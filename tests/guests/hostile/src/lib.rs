@@ -1,5 +1,5 @@
 //! A plugin that misbehaves in every way that a plugin can: what it does, each of its resources says in
-//! `spec.behaviour`, and its configuration says what `describe` does.
+//! `spec.behaviour`, and its configuration says what `describe` does, and what all of its resources do.
 //!
 //! `behaviour` names them all; `exhaust` has those that use up what the host limits, `objects` and `words` those that
 //! give an answer that the host or the API server refuses, and `answers` the good one. It stands on the SDK's low level, because the typed one makes no broken JSON.
@@ -35,6 +35,19 @@ pub struct Hostile;
 #[serde(default, deny_unknown_fields)]
 struct Config {
     describe: Describe,
+    /// What every resource does, whatever it says itself.
+    behaviour: Option<Behaviour>,
+    /// The text of every resource, whatever it says itself.
+    text: Option<String>,
+}
+
+impl Config {
+    fn read(given: Option<&str>) -> Result<Self, String> {
+        match given {
+            None | Some("" | "null") => Ok(Self::default()),
+            Some(given) => serde_json::from_str(given).map_err(|error| format!("configuration: {error}")),
+        }
+    }
 }
 
 /// What `describe` does.
@@ -60,11 +73,7 @@ enum Describe {
 
 impl RawPlugin for Hostile {
     fn describe(config: Option<String>) -> Result<String, String> {
-        let config: Config = match config.as_deref() {
-            None | Some("" | "null") => Config::default(),
-            Some(given) => serde_json::from_str(given).map_err(|error| format!("configuration: {error}"))?,
-        };
-        match config.describe {
+        match Config::read(config.as_deref())?.describe {
             Describe::Normal => Ok(manifest([])),
             Describe::Trap => exhaust::trap(),
             Describe::Loop => exhaust::spin(),
@@ -78,7 +87,14 @@ impl RawPlugin for Hostile {
     }
 
     fn reconcile(request: Request) -> Result<Outcome, Failure> {
-        let given = Given::read(&request).map_err(Failure::Permanent)?;
+        let Config {
+            describe: _,
+            behaviour,
+            text,
+        } = Config::read(Some(&request.config)).map_err(Failure::Permanent)?;
+        let mut given = Given::read(&request).map_err(Failure::Permanent)?;
+        given.behaviour = behaviour.unwrap_or(given.behaviour);
+        given.text = text.unwrap_or(given.text);
         match given.behaviour {
             Behaviour::TransientFailure => return Err(Failure::Transient(given.text)),
             Behaviour::FailAtFirst if given.attempt < 2 => return Err(Failure::Transient(given.text)),
@@ -110,9 +126,11 @@ fn manifest(touches: impl IntoIterator<Item = Touch>) -> String {
     .configuration(serde_json::json!({
         "type": "object",
         "additionalProperties": false,
-        "properties": {"describe": {
-            "enum": ["normal", "trap", "loop", "garbage", "unknown-member", "unserved-kind", "refuse"]
-        }}
+        "properties": {
+            "describe": {"enum": ["normal", "trap", "loop", "garbage", "unknown-member", "unserved-kind", "refuse"]},
+            "behaviour": {"type": "string"},
+            "text": {"type": "string", "maxLength": 1000}
+        }
     }));
     serde_json::to_string(&manifest).expect("a manifest has only text for keys")
 }

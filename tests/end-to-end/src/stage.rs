@@ -1,4 +1,5 @@
-//! Owns what the tests of bad input stand on: a simulated cluster with a host in this process, and looks at its objects.
+//! Owns what tests of the host stand on: a simulated cluster with a host in this process, and looks at its objects.
+#![allow(clippy::unwrap_used, missing_docs, reason = "all of it is for tests")]
 
 use std::time::Duration;
 
@@ -6,13 +7,14 @@ use kube::api::{DynamicObject, Patch, PatchParams, PostParams};
 use kube::core::{ApiResource, GroupVersionKind};
 use kube::{Api, Client};
 use pilothouse_core::Limits;
-use pilothouse_end_to_end::host::RuntimeHost;
 use pilothouse_runtime::{HostOptions, PluginSpec};
 use pilothouse_simulator::Simulator;
 use pilothouse_testkit::cluster::{Cluster, Mark};
 use pilothouse_testkit::host::SteeredHost as _;
 use pilothouse_testkit::requests::Request;
 use serde_json::{Value, json};
+
+use crate::host::RuntimeHost;
 
 /// How long to wait for what has to come, by the clock of the test.
 const WITHIN: Duration = Duration::from_mins(1);

@@ -1,0 +1,216 @@
+//! Owns the host's own resources in the cluster: following all of a kind as parsed values, and writing their status and
+//! finalizers. There are few of them, so none of the cache's thrift is needed. What they mean is left to host/runtime.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use futures::StreamExt as _;
+use http::{Method, Request};
+use kube::api::DynamicObject;
+use kube::client::Body;
+use kube::core::ApiResource;
+use kube::runtime::WatchStreamExt as _;
+use kube::runtime::watcher::{self, Event};
+use kube::{Api, Client};
+use pilothouse_core::Kind;
+use pilothouse_core::answer::KindFacts;
+use serde_json::{Value, json};
+use tokio::sync::watch;
+
+use crate::discovery::Served;
+use crate::error::{RequestError, chain};
+use crate::write::send;
+
+/// The field manager of what the host writes for itself.
+pub const MANAGER: &str = "pilothouse";
+
+/// One of the host's own resources. All of them are of cluster scope.
+#[derive(Clone, Debug, PartialEq)]
+pub struct OwnResource {
+    /// `metadata.name`.
+    pub name: Arc<str>,
+    /// `metadata.uid`.
+    pub uid: Arc<str>,
+    /// `metadata.resourceVersion`.
+    pub resource_version: String,
+    /// `metadata.generation`.
+    pub generation: Option<i64>,
+    /// `metadata.creationTimestamp`, RFC 3339 in UTC.
+    pub created: String,
+    /// Whether it is being deleted.
+    pub deleting: bool,
+    /// `metadata.finalizers`.
+    pub finalizers: Vec<String>,
+    /// `spec`.
+    pub spec: Value,
+    /// `status`; null where there is none.
+    pub status: Value,
+}
+
+/// All resources of a kind by their names; none before they have been listed.
+pub type Known = Option<Arc<BTreeMap<Arc<str>, Arc<OwnResource>>>>;
+
+/// A kind of the host's own resources.
+#[derive(Clone)]
+pub struct OwnKind {
+    client: Client,
+    served: Served,
+}
+
+impl OwnKind {
+    /// A kind of cluster scope with a status.
+    pub fn new(client: Client, kind: Kind, plural: &str) -> Self {
+        let served = Served {
+            kind: Arc::new(kind),
+            plural: plural.to_owned(),
+            facts: KindFacts {
+                namespaced: false,
+                has_status: true,
+            },
+        };
+        Self { client, served }
+    }
+
+    /// Lists and watches the kind until it is dropped. Each trouble is told, and tried again with back-off.
+    pub async fn follow(&self, known: watch::Sender<Known>, mut trouble: impl FnMut(Option<&str>)) {
+        let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &self.api_resource());
+        let stream = watcher::watcher(api, watcher::Config::default()).default_backoff();
+        let mut stream = std::pin::pin!(stream);
+        let mut objects = BTreeMap::new();
+        let mut listed = BTreeMap::new();
+        while let Some(event) = stream.next().await {
+            match event {
+                Ok(Event::Init) => {
+                    listed.clear();
+                    continue;
+                }
+                Ok(Event::InitApply(object)) => {
+                    insert(&mut listed, object);
+                    continue;
+                }
+                Ok(Event::InitDone) => {
+                    trouble(None);
+                    objects = std::mem::take(&mut listed);
+                }
+                Ok(Event::Apply(object)) => insert(&mut objects, object),
+                Ok(Event::Delete(object)) => {
+                    objects.remove(object.metadata.name.as_deref().unwrap_or_default());
+                }
+                Err(error) => {
+                    trouble(Some(&chain(&error)));
+                    continue;
+                }
+            }
+            known.send_replace(Some(Arc::new(objects.clone())));
+        }
+    }
+
+    /// Applies the whole status of a resource, unless another has taken its name. Says what the server has then.
+    pub async fn apply_status(&self, resource: &OwnResource, status: &Value) -> Result<OwnResource, RequestError> {
+        let body = json!({
+            "apiVersion": self.served.kind.api_version(),
+            "kind": self.served.kind.kind,
+            "metadata": {"name": &*resource.name, "uid": &*resource.uid},
+            "status": status,
+        });
+        let path = format!("{}?fieldManager={MANAGER}&force=true", self.path(resource, "/status"));
+        self.write(Method::PATCH, path, "application/apply-patch+yaml", &body)
+            .await
+    }
+
+    /// Sets the finalizers of a resource, if it is still in this version.
+    pub async fn set_finalizers(
+        &self,
+        resource: &OwnResource,
+        finalizers: &[String],
+    ) -> Result<OwnResource, RequestError> {
+        let body = json!([
+            {"op": "test", "path": "/metadata/resourceVersion", "value": resource.resource_version},
+            {"op": "add", "path": "/metadata/finalizers", "value": finalizers},
+        ]);
+        let path = format!("{}?fieldManager={MANAGER}-finalizer", self.path(resource, ""));
+        self.write(Method::PATCH, path, "application/json-patch+json", &body)
+            .await
+    }
+
+    fn api_resource(&self) -> ApiResource {
+        let Served { kind, plural, facts: _ } = &self.served;
+        ApiResource {
+            group: kind.group.clone(),
+            version: kind.version.clone(),
+            api_version: kind.api_version(),
+            kind: kind.kind.clone(),
+            plural: plural.clone(),
+        }
+    }
+
+    fn path(&self, resource: &OwnResource, subresource: &str) -> String {
+        format!("{}{subresource}", self.served.path(None, Some(&resource.name)))
+    }
+
+    async fn write(
+        &self,
+        method: Method,
+        path: String,
+        content_type: &str,
+        body: &Value,
+    ) -> Result<OwnResource, RequestError> {
+        let request = Request::builder()
+            .method(method)
+            .uri(path)
+            .header(http::header::CONTENT_TYPE, content_type)
+            .body(Body::from(body.to_string().into_bytes()))
+            .map_err(|error| RequestError::Garbled(error.to_string()))?;
+        let (_, text) = send(&self.client, request).await?;
+        let object: DynamicObject =
+            serde_json::from_str(&text).map_err(|error| RequestError::Garbled(error.to_string()))?;
+        Ok(read(object))
+    }
+}
+
+fn insert(objects: &mut BTreeMap<Arc<str>, Arc<OwnResource>>, object: DynamicObject) {
+    let resource = read(object);
+    objects.insert(resource.name.clone(), Arc::new(resource));
+}
+
+fn read(object: DynamicObject) -> OwnResource {
+    let DynamicObject {
+        types: _,
+        metadata,
+        mut data,
+    } = object;
+    let created = metadata.creation_timestamp.map(|time| json!(time));
+    OwnResource {
+        name: metadata.name.as_deref().unwrap_or_default().into(),
+        uid: metadata.uid.as_deref().unwrap_or_default().into(),
+        resource_version: metadata.resource_version.unwrap_or_default(),
+        generation: metadata.generation,
+        created: created.as_ref().and_then(Value::as_str).unwrap_or_default().to_owned(),
+        deleting: metadata.deletion_timestamp.is_some(),
+        finalizers: metadata.finalizers.unwrap_or_default(),
+        spec: data["spec"].take(),
+        status: data["status"].take(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_resource_is_read_with_what_the_host_goes_by() {
+        let object = json!({
+            "apiVersion": "pilothouse.dev/v1alpha1", "kind": "Plugin", "spec": {"a": 1},
+            "metadata": {"name": "p", "uid": "u", "resourceVersion": "7", "generation": 2, "finalizers": ["x.dev/y"],
+                "creationTimestamp": "2026-01-02T03:04:05Z", "deletionTimestamp": "2026-01-02T03:04:06Z"},
+        });
+        let resource = read(serde_json::from_value(object).unwrap());
+        assert_eq!(
+            (&*resource.name, &*resource.uid, resource.generation),
+            ("p", "u", Some(2))
+        );
+        assert_eq!(resource.created, "2026-01-02T03:04:05Z");
+        assert!(resource.deleting && resource.finalizers == ["x.dev/y"]);
+        assert_eq!((&resource.spec["a"], &resource.status), (&json!(1), &Value::Null));
+    }
+}

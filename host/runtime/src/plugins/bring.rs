@@ -1,0 +1,319 @@
+//! Owns the way of one version of a plugin to where it can take over: loaded, described, allowed, its CRDs there, and, if
+//! another version runs, its kinds listed and its first calls tried. Whatever is given up on the way leaves nothing behind.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use pilothouse_cluster::error::chain;
+use pilothouse_cluster::install::install_crd;
+use pilothouse_core::Blame;
+use pilothouse_core::exclusive::Claim;
+use pilothouse_sandbox::{LoadError, Plugin};
+
+use super::Fleet;
+use super::life::{KIND_TAKEN, Life, Running};
+use super::prepare::{Described, describe};
+use super::source::{self, Found};
+use super::standing::{Fact, Step};
+use super::wanted::{Order, Source, Wanted};
+use crate::lane::Lane;
+use crate::reconcile::try_out;
+
+/// The waits between two looks for what is missing.
+const FIRST_WAIT: Duration = Duration::from_millis(500);
+const LONGEST_WAIT: Duration = Duration::from_secs(15);
+
+/// Primaries of each controller on which a new version is tried before it takes over.
+const TRIED: usize = 10;
+
+/// A component that is loaded, and the file that it came from.
+#[derive(Clone)]
+pub struct Loaded {
+    /// The component.
+    pub component: Plugin,
+    /// Its file; none if it was loaded before.
+    pub found: Option<Found>,
+}
+
+/// A version that can take over.
+pub struct Arrival {
+    /// What it was brought for.
+    pub order: Arc<Order>,
+    /// Where it came from.
+    pub loaded: Loaded,
+    /// What it says of itself.
+    pub described: Described,
+    /// Its lanes, watched for already if another version runs.
+    pub lanes: Candidates,
+}
+
+/// Why a plugin does not run as it is wanted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    /// The step that failed.
+    pub step: Step,
+    /// The reason of the condition.
+    pub reason: &'static str,
+    /// What failed, why, and what to do.
+    pub message: String,
+}
+
+impl Problem {
+    fn new(step: Step, reason: &'static str, message: impl Into<String>) -> Self {
+        Self {
+            step,
+            reason,
+            message: message.into(),
+        }
+    }
+}
+
+/// Lanes for which the cache is widened before they take over. What is not taken is not watched for any more.
+pub struct Candidates {
+    fleet: Arc<Fleet>,
+    lanes: Vec<Arc<Lane>>,
+    watched: bool,
+}
+
+impl Candidates {
+    /// The lanes, and whether they are watched for already, under their own numbers.
+    pub fn take(mut self) -> (Vec<Arc<Lane>>, bool) {
+        (std::mem::take(&mut self.lanes), self.watched)
+    }
+
+    fn watch(&mut self) {
+        self.watched = true;
+        for lane in &self.lanes {
+            self.fleet.watches.add(lane);
+        }
+    }
+}
+
+impl Drop for Candidates {
+    fn drop(&mut self) {
+        if self.watched {
+            for lane in &self.lanes {
+                self.fleet.watches.remove(lane);
+            }
+        }
+    }
+}
+
+impl Life {
+    /// Brings what is wanted as far as it can come without taking over; none if it runs already.
+    pub async fn bring(
+        &self,
+        running: Option<&Running>,
+        order: &Arc<Order>,
+        wanted: &Wanted,
+    ) -> Result<Option<Arrival>, Problem> {
+        let loaded = self
+            .load(&wanted.source, running.map(|running| &running.loaded))
+            .await?;
+        let is_same = |running: &Running| {
+            running.order.is_same(order) && running.loaded.component.digest() == loaded.component.digest()
+        };
+        if running.is_some_and(is_same) {
+            return Ok(None);
+        }
+        let (component, config, limits) = (loaded.component.clone(), wanted.config.clone(), wanted.limits.clone());
+        let described = tokio::task::spawn_blocking(move || describe(&component, config.as_ref(), &limits)).await;
+        let described = described
+            .map_err(|error| Problem::new(Step::Ready, "HostFault", format!("its describe call was lost: {error}")))?
+            .map_err(|error| Problem::new(Step::Ready, error.reason(), error.to_string()))?;
+        self.claim(running, wanted, &described)?;
+        self.install(&described).await;
+        let mut lanes = Candidates {
+            fleet: self.fleet.clone(),
+            lanes: described.lanes(&self.identity, wanted, &self.fleet.hub),
+            watched: false,
+        };
+        if let Some(running) = running {
+            lanes.watch();
+            self.listed(&lanes.lanes).await;
+            self.try_out(running, &lanes.lanes).await?;
+        }
+        Ok(Some(Arrival {
+            order: order.clone(),
+            loaded,
+            described,
+            lanes,
+        }))
+    }
+
+    async fn load(&self, source: &Source, known: Option<&Loaded>) -> Result<Loaded, Problem> {
+        let (path, digest) = match source {
+            Source::Loaded(component) => {
+                return Ok(Loaded {
+                    component: component.clone(),
+                    found: None,
+                });
+            }
+            Source::File { path, digest } => (path, digest.clone()),
+        };
+        let Some(library) = &self.fleet.library else {
+            return Err(Problem::new(
+                Step::Fetched,
+                "FetchFailed",
+                "this host has no plugin directory",
+            ));
+        };
+        let found = source::find(&library.directory, path)
+            .map_err(|error| Problem::new(Step::Fetched, "FetchFailed", error.to_string()))?;
+        let is_known = |known: &&Loaded| {
+            known.found.as_ref() == Some(&found)
+                && digest
+                    .as_deref()
+                    .is_none_or(|digest| digest == known.component.digest())
+        };
+        if let Some(known) = known.filter(is_known) {
+            return Ok(known.clone());
+        }
+        let permit = self.fleet.compiling.acquire().await;
+        let (sandbox, file) = (library.sandbox.clone(), found.file.clone());
+        let component = tokio::task::spawn_blocking(move || sandbox.load_expecting(&file, digest.as_deref())).await;
+        drop(permit);
+        let component = component
+            .map_err(|error| Problem::new(Step::Compiled, "HostFault", format!("loading it was lost: {error}")))?
+            .map_err(|error| load_problem(&error))?;
+        let digest = component.digest();
+        self.standing.set(|known| {
+            known.set(
+                Step::Fetched,
+                Fact::yes("Fetched", format!("{} has sha256:{digest}", found.file.display())),
+            );
+            known.set(
+                Step::Compiled,
+                Fact::yes("Compiled", format!("{} bytes of machine code", component.code_bytes())),
+            );
+        });
+        Ok(Loaded {
+            component,
+            found: Some(found),
+        })
+    }
+
+    /// Asks for the kinds whose CRDs the plugin brings. If somebody older has one, a version that runs keeps what it has.
+    fn claim(&self, running: Option<&Running>, wanted: &Wanted, described: &Described) -> Result<(), Problem> {
+        let claim = |described: &Described, wanted: &Wanted| Claim {
+            age: wanted.age.clone(),
+            crds: described
+                .crds
+                .iter()
+                .map(|crd| (crd.name.as_str().into(), crd.kind.as_str().into()))
+                .collect(),
+            namespaces: wanted.namespaces.clone(),
+        };
+        let name = &self.identity.name;
+        let Err(taken) = self.fleet.claims.want(name, &claim(described, wanted)) else {
+            return Ok(());
+        };
+        if let Some((running, wanted)) = running.and_then(|it| Some((it, it.order.wanted.as_ref().ok()?))) {
+            let _ = self.fleet.claims.want(name, &claim(&running.described, wanted));
+        }
+        Err(Problem::new(
+            Step::Ready,
+            KIND_TAKEN,
+            format!(
+                "it brings the CRD of {}, which plugin {} brings already; run one of them",
+                taken.kind, taken.holder
+            ),
+        ))
+    }
+
+    async fn install(&self, described: &Described) {
+        let (client, name) = (&self.fleet.client, &self.identity.name);
+        if self.fleet.options.install_crds {
+            for crd in &described.crds {
+                let installed =
+                    self.until_done(|| async { install_crd(client, crd).await.map_err(|error| chain(&error)) });
+                if installed.await {
+                    tracing::info!(plugin = &**name, crd = crd.name, "installed the CRD");
+                }
+            }
+        }
+        self.until_done(|| async { self.identity.recorder.recall().await.map_err(|error| error.to_string()) })
+            .await;
+    }
+
+    /// Waits until the cache has all that lanes need which are not in the hub.
+    async fn listed(&self, lanes: &[Arc<Lane>]) {
+        loop {
+            let settled = self.fleet.hub.settled.notified();
+            let missing = self.fleet.hub.missing(lanes);
+            if missing.is_empty() {
+                return;
+            }
+            self.waits(&format!("the new version waits until {missing} is served and listed"));
+            settled.await;
+        }
+    }
+
+    /// Lets the new version answer for primaries that the old one can answer for. Plugins are pure: a call changes
+    /// nothing.
+    async fn try_out(&self, running: &Running, lanes: &[Arc<Lane>]) -> Result<(), Problem> {
+        let hub = &self.fleet.hub;
+        for lane in lanes {
+            let Some(old) = running.lane_for(lane) else { continue };
+            for name in hub.some_primaries(lane, TRIED) {
+                let Some(failure) = try_out(hub, lane, &name)
+                    .await
+                    .filter(|failure| failure.blame == Blame::Guest)
+                else {
+                    continue;
+                };
+                let is_new = try_out(hub, old, &name)
+                    .await
+                    .is_none_or(|failure| failure.blame != Blame::Guest);
+                if is_new {
+                    return Err(Problem::new(
+                        Step::Ready,
+                        "TrialFailed",
+                        format!(
+                            "the new version fails for {} {name}: {}",
+                            lane.grants.primary().kind,
+                            failure.message
+                        ),
+                    ));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Tries until it is done, with back-off; a message comes whenever the cause changes, not at each try.
+    pub async fn until_done<T, F: Future<Output = Result<T, String>>>(&self, mut attempt: impl FnMut() -> F) -> T {
+        let mut wait = FIRST_WAIT;
+        let mut said = None;
+        loop {
+            match attempt().await {
+                Ok(done) => {
+                    if said.is_some() {
+                        tracing::info!(plugin = &*self.identity.name, "what was missing is there");
+                    }
+                    return done;
+                }
+                Err(problem) => {
+                    if said.as_ref() != Some(&problem) {
+                        tracing::warn!(plugin = &*self.identity.name, "waiting: {problem}");
+                        self.waits(&problem);
+                        said = Some(problem);
+                    }
+                }
+            }
+            tokio::time::sleep(wait).await;
+            wait = (wait * 2).min(LONGEST_WAIT);
+        }
+    }
+}
+
+fn load_problem(error: &LoadError) -> Problem {
+    let (step, reason) = match error {
+        LoadError::Read { .. } | LoadError::TooLarge { .. } => (Step::Fetched, "FetchFailed"),
+        LoadError::Digest { .. } => (Step::Fetched, "DigestMismatch"),
+        LoadError::Refused { .. } => (Step::Compiled, "Refused"),
+        LoadError::Compile { .. } => (Step::Compiled, "CompileFailed"),
+        _ => (Step::Compiled, "HostFault"),
+    };
+    Problem::new(step, reason, chain(error))
+}

@@ -1,0 +1,131 @@
+//! Owns plugins as they come, change and go: what is wanted of each, its way up, its exchange for another version, its
+//! end, and what is told of all that.
+//!
+//! `wanted` is what somebody asked for, `resources` and `given` say where from; `life` is what happens to one plugin, by
+//! way of `source`, `prepare` and `bring`; `claims` keeps two from having the same kind; `standing`, `account` and `tell`
+//! make the status of the Plugin resource.
+
+pub mod account;
+mod bring;
+mod claims;
+pub mod given;
+mod life;
+mod prepare;
+pub mod resources;
+mod source;
+mod standing;
+mod tell;
+mod wanted;
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use pilothouse_cluster::Client;
+use pilothouse_sandbox::Sandbox;
+use tokio::sync::Semaphore;
+
+use self::claims::Claims;
+use self::standing::{Standing, Step};
+use crate::host::HostOptions;
+use crate::hub::Hub;
+use crate::watches::Watches;
+
+/// Components that are compiled at the same time. The compiler uses two threads, and the others have to go on.
+const COMPILERS: usize = 1;
+
+/// Where the components of Plugin resources come from, and who loads them.
+#[derive(Clone)]
+pub struct Library {
+    /// Who loads them.
+    pub sandbox: Sandbox,
+    /// `spec.source.file` is below this directory.
+    pub directory: PathBuf,
+}
+
+/// What all plugins of a host have in common.
+pub struct Fleet {
+    client: Client,
+    options: HostOptions,
+    hub: Arc<Hub>,
+    watches: Watches,
+    library: Option<Library>,
+    claims: Claims,
+    compiling: Semaphore,
+    roster: Arc<Roster>,
+}
+
+impl Fleet {
+    /// A fleet without plugins; without a library only those can come that are loaded.
+    pub fn new(
+        client: Client,
+        options: HostOptions,
+        hub: Arc<Hub>,
+        roster: Arc<Roster>,
+        library: Option<Library>,
+    ) -> Self {
+        Self {
+            watches: Watches::new(client.clone(), hub.clone()),
+            client,
+            options,
+            hub,
+            library,
+            claims: Claims::default(),
+            compiling: Semaphore::new(COMPILERS),
+            roster,
+        }
+    }
+}
+
+/// The plugins that are there, by name, for those who look at the host.
+#[derive(Default)]
+pub struct Roster(Mutex<BTreeMap<Arc<str>, Arc<Standing>>>);
+
+/// A look at one plugin.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PluginLook {
+    /// Its name.
+    pub name: Arc<str>,
+    /// The version that runs.
+    pub version: Option<String>,
+    /// The digest of its component, in hexadecimal digits.
+    pub digest: Option<String>,
+    /// The reason of its condition `Ready`, if that is true.
+    pub ready: Option<&'static str>,
+    /// Whether its code is mapped.
+    pub is_awake: bool,
+}
+
+impl Roster {
+    fn enter(&self, name: Arc<str>, standing: Arc<Standing>) {
+        self.0.lock().insert(name, standing);
+    }
+
+    fn leave(&self, name: &str) {
+        self.0.lock().remove(name);
+    }
+
+    /// Whether there is a plugin, and none is on its way to something else.
+    pub fn is_settled(&self) -> bool {
+        let roster = self.0.lock();
+        !roster.is_empty() && roster.values().all(|standing| standing.known().busy.is_none())
+    }
+
+    /// A look at each.
+    pub fn look(&self) -> Vec<PluginLook> {
+        let roster = self.0.lock();
+        let look = |(name, standing): (&Arc<str>, &Arc<Standing>)| {
+            let known = standing.known();
+            let ready = known.fact(Step::Ready);
+            PluginLook {
+                name: name.clone(),
+                ready: (ready.holds == Some(true)).then_some(ready.reason),
+                is_awake: known.lanes.iter().any(|lane| lane.component.is_awake()),
+                version: known.version,
+                digest: known.digest,
+            }
+        };
+        roster.iter().map(look).collect()
+    }
+}

@@ -1,0 +1,154 @@
+//! Owns what a component says of itself: described with its configuration, checked, and made into lanes. Calls the guest
+//! once and makes no request.
+
+use std::sync::Arc;
+
+use pilothouse_cluster::events::Recorder;
+use pilothouse_cluster::write::Writer;
+use pilothouse_core::configuration;
+use pilothouse_core::grants::Grants;
+use pilothouse_core::manifest::{self, BroughtCrd, CheckedManifest, Controller};
+use pilothouse_core::{Failure, Limits};
+use pilothouse_sandbox::Plugin;
+use serde_json::Value;
+use tokio::sync::Semaphore;
+
+use super::account::Account;
+use super::wanted::Wanted;
+use crate::hub::Hub;
+use crate::lane::{Lane, LaneId};
+
+/// What a plugin has for all its versions.
+pub struct Identity {
+    /// Its name: field manager, lanes, events and log hang on it.
+    pub name: Arc<str>,
+    /// Writes under its name.
+    pub writer: Writer,
+    /// Tells events under its name.
+    pub recorder: Arc<Recorder>,
+    /// What is remembered of its calls.
+    pub account: Arc<Account>,
+    /// The calls that may be under way at once, over all versions.
+    pub calls: Arc<Semaphore>,
+}
+
+/// A component that says what it is, with its configuration.
+#[derive(Clone)]
+pub struct Described {
+    /// The component.
+    pub component: Plugin,
+    /// The version that its manifest names.
+    pub version: String,
+    /// The name that its manifest names.
+    pub name: String,
+    /// The CRDs that it brings.
+    pub crds: Vec<BroughtCrd>,
+    controllers: Vec<Controller>,
+    config: String,
+}
+
+/// Why a component cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum DescribeError {
+    /// The call failed, or the plugin refuses its configuration.
+    #[error("its describe call failed: {0}")]
+    Describe(Failure),
+    /// What it says of itself does not fit.
+    #[error(transparent)]
+    Manifest(#[from] manifest::ManifestError),
+    /// The configuration does not fit the schema in the manifest.
+    #[error(transparent)]
+    Configuration(#[from] configuration::ConfigurationError),
+    /// A controller wants to be called before an object goes, and cannot be.
+    #[error(
+        "controller {0} names a finalizer, but the component does not export the interface finalizer; export it, or leave the name out of the manifest"
+    )]
+    Finalizer(String),
+    /// A limit is out of its range.
+    #[error(transparent)]
+    Limit(#[from] pilothouse_core::limits::LimitError),
+}
+
+impl DescribeError {
+    /// The reason of the condition.
+    pub fn reason(&self) -> &'static str {
+        match self {
+            Self::Describe(failure) if failure.blame == pilothouse_core::Blame::User => "InvalidConfiguration",
+            Self::Describe(_) => "DescribeFailed",
+            Self::Manifest(_) | Self::Finalizer(_) => "InvalidManifest",
+            Self::Configuration(_) => "InvalidConfiguration",
+            Self::Limit(_) => "InvalidSpec",
+        }
+    }
+}
+
+/// Asks a component what it is.
+pub fn describe(component: &Plugin, config: Option<&Value>, limits: &Limits) -> Result<Described, DescribeError> {
+    limits.check()?;
+    let text = config.map(Value::to_string);
+    let described = component.describe(text.as_deref(), limits);
+    // The schema names the field, so it is asked first where the plugin tells it without a configuration.
+    let described = match described {
+        Err(failure) if config.is_some() => {
+            if let Ok(bare) = component.describe(None, limits)
+                && let Ok(checked) = manifest::parse(&bare)
+            {
+                configuration::check(checked.manifest.configuration.as_ref(), config)?;
+            }
+            Err(failure)
+        }
+        described => described,
+    };
+    let CheckedManifest { manifest, crds } = manifest::parse(&described.map_err(DescribeError::Describe)?)?;
+    configuration::check(manifest.configuration.as_ref(), config)?;
+    let mut controllers = manifest.controllers.iter();
+    if let Some(controller) = controllers.find(|it| it.finalizer.is_some() && !component.optional().finalizer) {
+        return Err(DescribeError::Finalizer(controller.name.clone()));
+    }
+    Ok(Described {
+        component: component.clone(),
+        version: manifest.version,
+        name: manifest.name,
+        crds,
+        controllers: manifest.controllers,
+        config: text.unwrap_or_else(|| "{}".to_owned()),
+    })
+}
+
+impl Described {
+    /// The lanes of its controllers, with numbers of their own.
+    pub fn lanes(&self, identity: &Identity, wanted: &Wanted, hub: &Hub) -> Vec<Arc<Lane>> {
+        let lane = |controller: &Controller| {
+            Arc::new(Lane {
+                id: hub.state.write().lanes.reserve(),
+                plugin: identity.name.clone(),
+                controller: controller.name.clone(),
+                grants: Grants::new(controller),
+                filter: controller.filter.clone(),
+                finalizer: controller.finalizer.clone(),
+                mode: wanted.mode,
+                former_managers: wanted.former_managers.clone(),
+                namespaces: wanted.namespaces.clone(),
+                brings_crd: self
+                    .crds
+                    .iter()
+                    .any(|crd| crd.group == controller.kind.group && crd.kind == controller.kind.kind),
+                component: self.component.clone(),
+                config: self.config.clone(),
+                limits: wanted.limits.clone(),
+                concurrency: wanted.concurrency,
+                writer: identity.writer.clone(),
+                recorder: identity.recorder.clone(),
+                account: identity.account.clone(),
+                calls: identity.calls.clone(),
+                served: hub.served.clone(),
+            })
+        };
+        self.controllers.iter().map(lane).collect()
+    }
+}
+
+/// A lane that takes the place of another.
+pub fn in_place_of(lane: &Lane, id: LaneId) -> Arc<Lane> {
+    Arc::new(Lane { id, ..lane.clone() })
+}

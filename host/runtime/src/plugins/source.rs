@@ -1,0 +1,165 @@
+//! Owns fetching a component from the plugin directory, and noticing that there is another one. Leaves registries to a
+//! house of their own.
+
+use std::fs::{self, Metadata};
+use std::io;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// How often a file is looked at.
+const LOOK_INTERVAL: Duration = Duration::from_secs(2);
+
+/// A component's file as it was.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Found {
+    /// Where it is.
+    pub file: PathBuf,
+    stamp: Stamp,
+}
+
+/// What differs when a file was written or exchanged: its device, inode, length, and the time of its last change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Stamp(u64, u64, u64, i64, i64);
+
+/// Why there is no component.
+#[derive(Debug, thiserror::Error)]
+pub enum SourceError {
+    /// The file cannot be looked at.
+    #[error("cannot read {}: {source}; put the component there, or correct spec.source.file", .path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        source: io::Error,
+    },
+    /// A link leads out of the plugin directory.
+    #[error("{} leads out of the plugin directory {}; put the component itself there", .path.display(), .root.display())]
+    Outside {
+        /// The file.
+        path: PathBuf,
+        /// The plugin directory.
+        root: PathBuf,
+    },
+    /// A directory has not exactly one component.
+    #[error("the directory {} has {} components: [{}]; leave one there, or name it in spec.source.file",
+        .path.display(), .names.len(), .names.join(", "))]
+    NotOne {
+        /// The directory.
+        path: PathBuf,
+        /// The components in it.
+        names: Vec<String>,
+    },
+}
+
+/// Looks a component up: a file, or the only `.wasm` file of a directory.
+pub fn find(root: &Path, path: &Path) -> Result<Found, SourceError> {
+    let path = root.join(path);
+    let read = |source| SourceError::Read {
+        path: path.clone(),
+        source,
+    };
+    let resolved = path.canonicalize().map_err(read)?;
+    if !root.canonicalize().is_ok_and(|root| resolved.starts_with(root)) {
+        return Err(SourceError::Outside {
+            path,
+            root: root.to_owned(),
+        });
+    }
+    let file = if resolved.is_dir() {
+        let mut names = components(&resolved).map_err(read)?;
+        match (names.pop(), names.is_empty()) {
+            (Some(name), true) => resolved.join(name),
+            (last, _) => {
+                names.extend(last);
+                return Err(SourceError::NotOne { path, names });
+            }
+        }
+    } else {
+        resolved
+    };
+    let stamp = Stamp::of(&fs::metadata(&file).map_err(read)?);
+    Ok(Found { file, stamp })
+}
+
+/// Waits until there is another component than this one, or one where there was none.
+pub async fn changed(root: &Path, path: &Path, before: Option<&Found>) {
+    loop {
+        tokio::time::sleep(LOOK_INTERVAL).await;
+        if let Ok(found) = find(root, path)
+            && Some(&found) != before
+        {
+            return;
+        }
+    }
+}
+
+fn components(directory: &Path) -> io::Result<Vec<String>> {
+    let mut names = Vec::new();
+    for entry in fs::read_dir(directory)? {
+        let entry = entry?;
+        let path = entry.path();
+        if path.is_file() && path.extension().is_some_and(|extension| extension == "wasm") {
+            names.push(entry.file_name().to_string_lossy().into_owned());
+        }
+    }
+    names.sort();
+    Ok(names)
+}
+
+impl Stamp {
+    fn of(metadata: &Metadata) -> Self {
+        Self(
+            metadata.dev(),
+            metadata.ino(),
+            metadata.len(),
+            metadata.ctime(),
+            metadata.ctime_nsec(),
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_component_is_found_as_a_file_or_as_the_only_one_of_a_directory() {
+        let root = tempfile::tempdir().unwrap();
+        fs::create_dir(root.path().join("d")).unwrap();
+        fs::write(root.path().join("d/a.wasm"), "a").unwrap();
+        fs::write(root.path().join("d/README.md"), "r").unwrap();
+        let file = find(root.path(), Path::new("d/a.wasm")).unwrap();
+        assert_eq!(find(root.path(), Path::new("d")).unwrap(), file);
+        fs::write(root.path().join("d/b.wasm"), "b").unwrap();
+        let error = find(root.path(), Path::new("d")).unwrap_err().to_string();
+        assert!(error.contains("has 2 components: [a.wasm, b.wasm]"), "{error}");
+        let error = find(root.path(), Path::new("none.wasm")).unwrap_err().to_string();
+        assert!(
+            error.contains("none.wasm: No such file") && error.contains("spec.source.file"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn a_link_out_of_the_directory_is_refused() {
+        let (root, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        fs::write(other.path().join("a.wasm"), "a").unwrap();
+        std::os::unix::fs::symlink(other.path().join("a.wasm"), root.path().join("a.wasm")).unwrap();
+        let error = find(root.path(), Path::new("a.wasm")).unwrap_err().to_string();
+        assert!(error.contains("leads out of the plugin directory"), "{error}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn another_component_is_noticed() {
+        let root = tempfile::tempdir().unwrap();
+        let path = Path::new("a.wasm");
+        fs::write(root.path().join(path), "a").unwrap();
+        let before = find(root.path(), path).unwrap();
+        let waits = changed(root.path(), path, Some(&before));
+        assert!(tokio::time::timeout(Duration::from_mins(1), waits).await.is_err());
+        fs::write(root.path().join("new"), "b").unwrap();
+        fs::rename(root.path().join("new"), root.path().join(path)).unwrap();
+        changed(root.path(), path, Some(&before)).await;
+    }
+}

@@ -1,0 +1,290 @@
+//! Owns what is known of a plugin's way up, and how that and its account become the status of a Plugin resource. Makes no
+//! request.
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use pilothouse_crds::plugin::{Condition, ControllerStatus, LastFailure, PluginStatus};
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+use crate::lane::Lane;
+
+/// The longest message of a condition, in bytes; Kubernetes allows 32 KiB.
+const LONGEST_MESSAGE: usize = 2048;
+
+/// What a condition says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fact {
+    /// Whether it holds; none: not known yet.
+    pub holds: Option<bool>,
+    /// CamelCase, from a closed set.
+    pub reason: &'static str,
+    /// For people.
+    pub message: String,
+}
+
+impl Fact {
+    /// It holds.
+    pub fn yes(reason: &'static str, message: impl Into<String>) -> Self {
+        Self {
+            holds: Some(true),
+            reason,
+            message: message.into(),
+        }
+    }
+
+    /// It does not hold.
+    pub fn no(reason: &'static str, message: impl Into<String>) -> Self {
+        Self {
+            holds: Some(false),
+            reason,
+            message: message.into(),
+        }
+    }
+
+    fn unknown() -> Self {
+        Self {
+            holds: None,
+            reason: "Pending",
+            message: "an earlier step comes first".to_owned(),
+        }
+    }
+}
+
+/// The steps of a plugin's way up, each with its condition.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// The component is there.
+    Fetched,
+    /// It is a plugin that this host can run.
+    Compiled,
+    /// All its kinds are served and listed.
+    Established,
+    /// It reconciles.
+    Ready,
+}
+
+/// What is known of a plugin.
+#[derive(Clone)]
+pub struct Known {
+    /// The generation of the spec that this is about.
+    pub generation: Option<i64>,
+    /// By step.
+    facts: [Fact; 4],
+    /// The digest of the component that runs.
+    pub digest: Option<String>,
+    /// Its version.
+    pub version: Option<String>,
+    /// Its lanes.
+    pub lanes: Vec<Arc<Lane>>,
+    /// Since when it is on its way to something else; none when there is news only if something happens.
+    pub busy: Option<Instant>,
+}
+
+impl Known {
+    /// What a step's condition says.
+    pub fn fact(&self, step: Step) -> &Fact {
+        &self.facts[step as usize]
+    }
+
+    /// What is known of a step; of the later ones nothing is, then, unless a version runs that has been through them.
+    pub fn set(&mut self, step: Step, fact: Fact) {
+        if fact.holds != Some(true) && self.lanes.is_empty() {
+            for later in &mut self.facts[step as usize + 1..] {
+                *later = Fact::unknown();
+            }
+        }
+        self.facts[step as usize] = fact;
+    }
+}
+
+/// What is known of a plugin, shared by its life and by those who tell of it.
+pub struct Standing {
+    known: Mutex<Known>,
+    /// Told whenever it changes.
+    pub changed: Notify,
+}
+
+impl Default for Standing {
+    fn default() -> Self {
+        Self {
+            known: Mutex::new(Known {
+                generation: None,
+                facts: std::array::from_fn(|_| Fact::unknown()),
+                digest: None,
+                version: None,
+                lanes: Vec::new(),
+                busy: Some(Instant::now()),
+            }),
+            changed: Notify::new(),
+        }
+    }
+}
+
+impl Standing {
+    /// What is known now.
+    pub fn known(&self) -> Known {
+        self.known.lock().clone()
+    }
+
+    /// Changes what is known.
+    pub fn set(&self, change: impl FnOnce(&mut Known)) {
+        change(&mut self.known.lock());
+        self.changed.notify_one();
+    }
+}
+
+/// What the status is made of beside what is known.
+pub struct Figures {
+    /// By controller.
+    pub controllers: Vec<ControllerStatus>,
+    /// The last failure since the host began.
+    pub last_failure: Option<Arc<LastFailure>>,
+    /// How many traps in a row the plugin is slowed for.
+    pub slowed_for: Option<u32>,
+}
+
+/// The status of a Plugin resource, given the one that it has.
+pub fn status(known: &Known, figures: Figures, live: &PluginStatus, now: &str) -> PluginStatus {
+    let Figures {
+        controllers,
+        last_failure,
+        slowed_for,
+    } = figures;
+    let condition = |step: Step, name: &str| {
+        let mut fact = known.fact(step).clone();
+        if let (Step::Ready, Some(true), Some(traps)) = (step, fact.holds, slowed_for) {
+            fact.reason = "Slowed";
+            fact.message = format!("the last {traps} calls trapped or broke a limit; it is called with pauses");
+        }
+        let status = match fact.holds {
+            Some(true) => "True",
+            Some(false) => "False",
+            None => "Unknown",
+        };
+        let before = live.conditions.iter().find(|condition| condition.kind == name);
+        let since = before.filter(|before| before.status == status);
+        Condition {
+            kind: name.to_owned(),
+            status: status.to_owned(),
+            reason: fact.reason.to_owned(),
+            message: pilothouse_core::answer::shorten(fact.message, LONGEST_MESSAGE),
+            last_transition_time: since.map_or(now, |since| &since.last_transition_time).to_owned(),
+            observed_generation: known.generation,
+        }
+    };
+    PluginStatus {
+        observed_generation: known.generation,
+        digest: known.digest.clone().map(|digest| format!("sha256:{digest}")),
+        version: known.version.clone(),
+        objects: controllers.iter().map(|controller| controller.objects).sum(),
+        failing: controllers.iter().map(|controller| controller.failing).sum(),
+        controllers,
+        // A failure that an earlier process saw stays until there is a later one.
+        last_failure: last_failure
+            .map(|failure| (*failure).clone())
+            .or_else(|| live.last_failure.clone()),
+        conditions: vec![
+            condition(Step::Fetched, "Fetched"),
+            condition(Step::Compiled, "Compiled"),
+            condition(Step::Established, "Established"),
+            condition(Step::Ready, "Ready"),
+        ],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: &str = "2026-01-02T03:04:05Z";
+    const BEFORE: &str = "2020-01-01T00:00:00Z";
+
+    fn figures() -> Figures {
+        Figures {
+            controllers: vec![ControllerStatus {
+                name: "c".to_owned(),
+                objects: 3,
+                queued: 1,
+                failing: 2,
+            }],
+            last_failure: None,
+            slowed_for: None,
+        }
+    }
+
+    fn known() -> Known {
+        let standing = Standing::default();
+        standing.set(|known| {
+            known.generation = Some(2);
+            known.set(Step::Fetched, Fact::yes("Fetched", "it is there"));
+            known.set(Step::Compiled, Fact::yes("Compiled", "it compiles"));
+        });
+        standing.known()
+    }
+
+    fn of<'a>(status: &'a PluginStatus, name: &str) -> &'a Condition {
+        status
+            .conditions
+            .iter()
+            .find(|condition| condition.kind == name)
+            .unwrap()
+    }
+
+    #[test]
+    fn the_transition_time_moves_only_with_the_status() {
+        let first = status(&known(), figures(), &PluginStatus::default(), BEFORE);
+        let mut changed = known();
+        changed.set(Step::Fetched, Fact::yes("Fetched", "another one is there"));
+        changed.set(Step::Compiled, Fact::no("Refused", "it is no plugin"));
+        let second = status(&changed, figures(), &first, NOW);
+        assert_eq!(of(&second, "Fetched").last_transition_time, BEFORE);
+        assert_eq!(of(&second, "Fetched").message, "another one is there");
+        assert_eq!(of(&second, "Compiled").last_transition_time, NOW);
+        assert_eq!(of(&second, "Ready").status, "Unknown");
+        assert_eq!(
+            (second.objects, second.failing, second.observed_generation),
+            (3, 2, Some(2))
+        );
+    }
+
+    #[test]
+    fn a_plugin_that_is_slowed_says_so_while_it_is_ready() {
+        let mut known = known();
+        known.set(Step::Ready, Fact::yes("Reconciling", "it reconciles"));
+        let slowed = Figures {
+            slowed_for: Some(7),
+            ..figures()
+        };
+        let status = status(&known, slowed, &PluginStatus::default(), NOW);
+        assert_eq!(
+            (&*of(&status, "Ready").status, &*of(&status, "Ready").reason),
+            ("True", "Slowed")
+        );
+        assert!(of(&status, "Ready").message.contains("the last 7 calls"));
+    }
+
+    #[test]
+    fn the_last_failure_of_an_earlier_process_stays_until_there_is_another() {
+        let failure = |message: &str| LastFailure {
+            blame: "guest".to_owned(),
+            object: None,
+            message: message.to_owned(),
+            time: BEFORE.to_owned(),
+        };
+        let live = PluginStatus {
+            last_failure: Some(failure("old")),
+            ..PluginStatus::default()
+        };
+        assert_eq!(
+            status(&known(), figures(), &live, NOW).last_failure.unwrap().message,
+            "old"
+        );
+        let newer = Figures {
+            last_failure: Some(Arc::new(failure("new"))),
+            ..figures()
+        };
+        assert_eq!(status(&known(), newer, &live, NOW).last_failure.unwrap().message, "new");
+    }
+}

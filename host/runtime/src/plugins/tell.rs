@@ -1,0 +1,135 @@
+//! Owns writing the status of a Plugin resource: only when it differs, at once when a condition changes, and seldom when
+//! only counts do.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use pilothouse_cluster::own::{OwnKind, OwnResource};
+use pilothouse_crds::plugin::{ControllerStatus, PluginStatus};
+use serde_json::Value;
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use super::account::Account;
+use super::standing::{Figures, Known, Standing, status};
+use crate::hub::Hub;
+
+/// The shortest time between two writes.
+const LEAST_INTERVAL: Duration = Duration::from_secs(1);
+
+/// The shortest time between two writes that tell of nothing but counts.
+const COUNTS_INTERVAL: Duration = Duration::from_secs(15);
+
+/// How long a plugin may be on its way before that is told: a start that leads to what is told already writes nothing.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+/// Tells how one plugin fares, until it is dropped.
+pub struct Teller {
+    /// Where it is told.
+    pub kind: OwnKind,
+    /// The resource as it was seen last.
+    pub live: watch::Receiver<Arc<OwnResource>>,
+    /// What is known of its way up.
+    pub standing: Arc<Standing>,
+    /// What is known of its calls.
+    pub account: Arc<Account>,
+    /// Where objects are counted.
+    pub hub: Arc<Hub>,
+}
+
+impl Teller {
+    /// Tells whenever there is something to tell.
+    pub async fn run(mut self) {
+        let begun = Instant::now();
+        let mut written = None;
+        let mut left: Option<(PluginStatus, Value)> = None;
+        loop {
+            let known = self.standing.known();
+            let resource = self.live.borrow_and_update().clone();
+            let live: PluginStatus = serde_json::from_value(resource.status.clone()).unwrap_or_default();
+            let desired = status(&known, self.figures(&known), &live, &self.hub.clock.seconds());
+            let is_told = desired == live
+                || left
+                    .as_ref()
+                    .is_some_and(|(told, left)| *told == desired && *left == resource.status);
+            let due = if is_told {
+                None
+            } else {
+                Some(due(&known, &desired, &live, begun, written))
+            };
+            match due {
+                Some(due) if due <= Instant::now() => {
+                    written = Some(Instant::now());
+                    let body = serde_json::to_value(&desired).expect("a status is always JSON");
+                    match self.kind.apply_status(&resource, &body).await {
+                        Ok(resource) => left = Some((desired, resource.status)),
+                        Err(error) if error.is_not_found() || error.code() == Some(409) => {}
+                        Err(error) => tracing::warn!(
+                            plugin = &*resource.name,
+                            error = pilothouse_cluster::error::chain(&error),
+                            "cannot write the status of the Plugin; it is tried again"
+                        ),
+                    }
+                }
+                due => tokio::select! {
+                    () = self.news() => {}
+                    () = tokio::time::sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => {}
+                },
+            }
+        }
+    }
+
+    async fn news(&mut self) {
+        tokio::select! {
+            () = self.standing.changed.notified() => {}
+            () = self.account.changed.notified() => {}
+            changed = self.live.changed() => if changed.is_err() {
+                // The resource is gone, and with it whoever could read a status.
+                std::future::pending::<()>().await;
+            },
+        }
+    }
+
+    fn figures(&self, known: &Known) -> Figures {
+        let controllers = known.lanes.iter().map(|lane| {
+            let (objects, depth) = self.hub.count(lane);
+            let count = |number: usize| u64::try_from(number).unwrap_or(u64::MAX);
+            ControllerStatus {
+                name: lane.controller.clone(),
+                objects: count(objects),
+                queued: count(depth.ready + depth.running + depth.unseen),
+                failing: count(depth.failing),
+            }
+        });
+        Figures {
+            controllers: controllers.collect(),
+            last_failure: self.account.last_failure(),
+            slowed_for: self.account.slowed_for(),
+        }
+    }
+}
+
+/// When a status that differs is written.
+fn due(
+    known: &Known,
+    desired: &PluginStatus,
+    live: &PluginStatus,
+    begun: Instant,
+    written: Option<Instant>,
+) -> Instant {
+    let counts_only = PluginStatus {
+        controllers: live.controllers.clone(),
+        objects: live.objects,
+        failing: live.failing,
+        last_failure: live.last_failure.clone(),
+        ..desired.clone()
+    } == *live;
+    let interval = if counts_only { COUNTS_INTERVAL } else { LEAST_INTERVAL };
+    let due = match written {
+        Some(written) => written + interval,
+        // Counts settle after a start.
+        None if counts_only => begun + COUNTS_INTERVAL,
+        None => begun,
+    };
+    known.busy.map_or(due, |since| due.max(since + PATIENCE))
+}

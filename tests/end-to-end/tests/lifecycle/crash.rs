@@ -1,0 +1,94 @@
+//! A plugin that traps again and again is slowed, stopped, and tried again; the others go on.
+
+mod simulated {
+    use pilothouse_end_to_end::stage::{app_service, hostile};
+    use serde_json::json;
+
+    use crate::fleet::{Fleet, condition};
+
+    #[tokio::test(start_paused = true)]
+    async fn a_plugin_that_traps_on_every_object_is_stopped_tried_again_and_forgiven() {
+        let fleet = Fleet::start().await;
+        fleet.put("hostile", "a.wasm", 0);
+        fleet.put("app-service", "b.wasm", 0);
+        fleet.plugin("it", json!({"source": {"file": "a.wasm"}})).await;
+        fleet.plugin("neighbour", json!({"source": {"file": "b.wasm"}})).await;
+        fleet.is_ready("it").await;
+        fleet.is_ready("neighbour").await;
+        for index in 0..40 {
+            fleet
+                .stage
+                .create(&hostile(&format!("o{index}"), &json!({"behaviour": "config-map"})))
+                .await;
+        }
+        fleet
+            .until("all are reconciled", |stage| stage.all("ConfigMap").len() >= 40)
+            .await;
+        // Behaviours come with the objects here, so that no trial keeps them away.
+        for index in 0..40 {
+            fleet
+                .stage
+                .patch_hostile(&format!("o{index}"), &json!({"spec": {"behaviour": "trap"}}))
+                .await;
+        }
+        let said = fleet.says("it", "Ready", "False", "CrashLoop").await;
+        assert!(
+            said["message"].as_str().unwrap().contains("the plugin trapped"),
+            "{said:#}"
+        );
+        assert_eq!(fleet.status("it")["lastFailure"]["blame"], "guest");
+        fleet.stage.create(&app_service("web")).await;
+        fleet
+            .until("the neighbour goes on", |stage| {
+                stage.is_reconciled("AppService", "web")
+            })
+            .await;
+
+        // It is tried again, and once more in vain.
+        fleet
+            .until("it is tried again", |stage| {
+                let status = stage.find("Plugin", "it").unwrap()["status"].take();
+                let said = condition(&status, "Ready");
+                said["reason"] == "CrashLoop" && said["message"].to_string().contains("again in 20 s")
+            })
+            .await;
+        for index in 0..40 {
+            fleet
+                .stage
+                .patch_hostile(&format!("o{index}"), &json!({"spec": {"behaviour": "config-map"}}))
+                .await;
+        }
+        fleet.is_ready("it").await;
+        fleet
+            .until("all are reconciled again", |stage| {
+                (0..40).all(|index| stage.is_reconciled("Hostile", &format!("o{index}")))
+            })
+            .await;
+        fleet.stage.stop().await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn one_object_that_traps_is_no_crash_of_the_plugin() {
+        let fleet = Fleet::start().await;
+        fleet.put("hostile", "a.wasm", 0);
+        fleet.plugin("it", json!({"source": {"file": "a.wasm"}})).await;
+        fleet.is_ready("it").await;
+        for name in ["good", "better", "best"] {
+            fleet
+                .stage
+                .create(&hostile(name, &json!({"behaviour": "config-map"})))
+                .await;
+        }
+        fleet.stage.create(&hostile("bad", &json!({"behaviour": "trap"}))).await;
+        for round in 0..30 {
+            fleet
+                .stage
+                .patch_hostile("bad", &json!({"spec": {"text": format!("{round}")}}))
+                .await;
+            tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+        }
+        fleet.is_ready("it").await;
+        assert!(fleet.stage.lines(&["the plugin is stopped"]).is_empty());
+        fleet.stage.stop().await;
+    }
+}

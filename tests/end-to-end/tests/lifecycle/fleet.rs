@@ -1,0 +1,171 @@
+//! Owns what these tests stand on: a host that follows Plugin resources on a simulated cluster, a plugin directory, and
+//! looks at the resources' status.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams};
+use kube::core::{ApiResource, GroupVersionKind};
+use kube::{Api, Client};
+use pilothouse_end_to_end::components;
+use pilothouse_end_to_end::host::RuntimeHost;
+use pilothouse_end_to_end::stage::{Stage, create, unhurried};
+use pilothouse_runtime::HostOptions;
+use pilothouse_testkit::cluster::Cluster;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+/// A host that follows Plugin resources.
+pub struct Fleet {
+    pub stage: Stage,
+    folder: TempDir,
+}
+
+impl Fleet {
+    /// Starts the host; there is no Plugin yet.
+    pub async fn start() -> Self {
+        Self::start_with(Cluster::simulated(), HostOptions::default()).await
+    }
+
+    pub async fn start_with(cluster: Cluster, options: HostOptions) -> Self {
+        let host = RuntimeHost::new(options, unhurried());
+        let mut fleet = Self {
+            stage: Stage { cluster, host },
+            folder: tempfile::tempdir().unwrap(),
+        };
+        fleet.start_host().await;
+        let served = async {
+            while !is_served(fleet.client().await).await {
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        };
+        let within = tokio::time::timeout(Duration::from_mins(1), served).await;
+        assert!(within.is_ok(), "the CRD of Plugin comes: {}", fleet.log());
+        fleet
+    }
+
+    /// Starts the host again after it was stopped.
+    pub async fn start_host(&mut self) {
+        let folder = self.folder.path().to_owned();
+        let Stage { cluster, host } = &mut self.stage;
+        host.start_by_resources(cluster, folder).await.unwrap();
+    }
+
+    pub async fn client(&self) -> Client {
+        self.stage.cluster.client().await.unwrap()
+    }
+
+    /// Puts a built component into the plugin directory, whole or not at all; with another mark it is another version.
+    pub fn put(&self, component: &str, file: &str, mark: u8) {
+        let mut bytes = std::fs::read(components::folder().join(format!("{component}.wasm"))).unwrap();
+        // A custom section, which changes nothing but the digest.
+        bytes.extend([0, 3, 1, b'm', mark]);
+        self.put_bytes(file, &bytes);
+    }
+
+    pub fn put_bytes(&self, file: &str, bytes: &[u8]) {
+        let new = self.path("new");
+        std::fs::write(&new, bytes).unwrap();
+        std::fs::rename(new, self.path(file)).unwrap();
+    }
+
+    pub fn path(&self, file: &str) -> PathBuf {
+        self.folder.path().join(file)
+    }
+
+    /// Makes a Plugin; limits are such that a machine under load changes nothing.
+    pub async fn plugin(&self, name: &str, spec: Value) {
+        create(self.client().await, &plugin(name, spec)).await;
+    }
+
+    /// Changes a Plugin's spec by a merge patch.
+    pub async fn change(&self, name: &str, spec: Value) {
+        let patch = Patch::Merge(json!({"spec": spec}));
+        self.plugins()
+            .await
+            .patch(name, &PatchParams::default(), &patch)
+            .await
+            .unwrap();
+    }
+
+    pub async fn delete(&self, name: &str) {
+        self.plugins()
+            .await
+            .delete(name, &DeleteParams::default())
+            .await
+            .unwrap();
+    }
+
+    pub async fn plugins(&self) -> Api<DynamicObject> {
+        plugins(self.client().await)
+    }
+
+    pub fn status(&self, name: &str) -> Value {
+        self.stage
+            .find("Plugin", name)
+            .map(|mut plugin| plugin["status"].take())
+            .unwrap_or_default()
+    }
+
+    pub fn condition(&self, name: &str, kind: &str) -> Value {
+        condition(&self.status(name), kind)
+    }
+
+    /// Waits until a condition of a Plugin has this status and reason, about the present spec.
+    pub async fn says(&self, name: &str, kind: &str, status: &str, reason: &str) -> Value {
+        let seen = self.stage.until(|stage| {
+            let plugin = stage.find("Plugin", name)?;
+            let found = condition(&plugin["status"], kind);
+            let is_new = found["observedGeneration"] == plugin["metadata"]["generation"];
+            (is_new && found["status"] == status && found["reason"] == reason).then_some(found)
+        });
+        let seen = seen.await;
+        seen.unwrap_or_else(|| {
+            panic!(
+                "{name} does not say {kind}={status}/{reason}: {:#}\n{}",
+                self.status(name),
+                self.log()
+            )
+        })
+    }
+
+    pub async fn is_ready(&self, name: &str) {
+        self.says(name, "Ready", "True", "Reconciling").await;
+    }
+
+    /// Lets so much time pass that the next Plugin is younger: their ages are told apart by whole seconds.
+    pub async fn a_second(&self) {
+        tokio::time::sleep(Duration::from_millis(1100)).await;
+    }
+
+    pub async fn until(&self, what: &str, holds: impl Fn(&Stage) -> bool) {
+        let seen = self.stage.until(|stage| holds(stage).then_some(())).await;
+        assert!(seen.is_some(), "it does not come that {what}:\n{}", self.log());
+    }
+
+    pub fn log(&self) -> String {
+        self.stage.lines(&[]).join("\n")
+    }
+}
+
+pub fn plugin(name: &str, mut spec: Value) -> Value {
+    if spec.get("limits").is_none() {
+        spec["limits"] = json!({"callMilliseconds": 10_000});
+    }
+    json!({"apiVersion": "pilothouse.dev/v1alpha1", "kind": "Plugin", "metadata": {"name": name}, "spec": spec})
+}
+
+pub fn plugins(client: Client) -> Api<DynamicObject> {
+    let kind = GroupVersionKind::gvk("pilothouse.dev", "v1alpha1", "Plugin");
+    Api::all_with(client, &ApiResource::from_gvk(&kind))
+}
+
+pub fn condition(status: &Value, kind: &str) -> Value {
+    let conditions = status["conditions"].as_array().into_iter().flatten();
+    let mut found = conditions.filter(|condition| condition["type"] == kind);
+    found.next().cloned().unwrap_or_default()
+}
+
+async fn is_served(client: Client) -> bool {
+    plugins(client).list(&kube::api::ListParams::default()).await.is_ok()
+}

@@ -1,0 +1,11 @@
+//! Plugins as resources: they come, change, are exchanged, suspended and deleted while the host runs, and each says how it
+//! fares.
+#![forbid(unsafe_code)]
+#![allow(clippy::unwrap_used, reason = "all of it is for tests")]
+
+mod claims;
+mod course;
+mod crash;
+mod fleet;
+mod refused;
+mod swap;
