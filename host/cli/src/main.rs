@@ -3,6 +3,7 @@
 
 mod inspect;
 mod plugins;
+mod release;
 mod run;
 mod settings;
 
@@ -25,6 +26,8 @@ enum Command {
     Run(run::Run),
     /// Print what a plugin is and what it touches.
     Inspect(inspect::Inspect),
+    /// Free objects that wait for the finalizer of a plugin that was lost.
+    Release(release::Release),
     /// Compile a component; the host runs itself with this command, so that the compiler's memory goes with the child.
     #[command(hide = true)]
     CompileComponent {
@@ -40,6 +43,7 @@ fn main() -> ExitCode {
     let result = match command {
         Command::Run(run) => run.execute(),
         Command::Inspect(inspect) => inspect.execute(),
+        Command::Release(release) => release.execute(),
         Command::CompileComponent { input, output } => {
             pilothouse_sandbox::compile_file(&input, &output).map_err(anyhow::Error::from)
         }

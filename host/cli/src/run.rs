@@ -14,7 +14,7 @@ use crate::plugins::{self, CacheArguments, NamedFile};
 use crate::settings;
 
 /// What the program calls itself to an API server.
-const USER_AGENT: &str = concat!("pilothouse/", env!("CARGO_PKG_VERSION"));
+pub const USER_AGENT: &str = concat!("pilothouse/", env!("CARGO_PKG_VERSION"));
 
 /// `pilothouse run`
 #[derive(Args)]
@@ -70,7 +70,7 @@ pub struct Run {
 
 /// Which cluster.
 #[derive(Args)]
-struct ClusterArguments {
+pub struct ClusterArguments {
     /// The kubeconfig; without it KUBECONFIG, ~/.kube/config, or the service account of the pod
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
@@ -78,6 +78,14 @@ struct ClusterArguments {
     /// The kubeconfig's context; without it its current one
     #[arg(long, value_name = "NAME")]
     context: Option<String>,
+}
+
+impl ClusterArguments {
+    /// The cluster that they name.
+    pub fn target(self) -> Target {
+        let Self { kubeconfig, context } = self;
+        Target { kubeconfig, context }
+    }
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -112,9 +120,8 @@ impl Run {
             cluster,
             cache,
         } = self;
-        let ClusterArguments { kubeconfig, context } = cluster;
         let sandbox = cache.sandbox()?;
-        let client = connect(&Target { kubeconfig, context }, USER_AGENT).await?;
+        let client = connect(&cluster.target(), USER_AGENT).await?;
         let workers = usize::from(workers);
         let options = HostOptions {
             install_crds,

@@ -25,6 +25,10 @@ const KEPT: Duration = Duration::from_hours(1);
 const BURST: u32 = 50;
 const REFILL: Duration = Duration::from_secs(2);
 
+/// The same for one object: a single one that never comes to rest leaves room for the others.
+const OBJECT_BURST: u32 = 20;
+const OBJECT_REFILL: Duration = Duration::from_secs(30);
+
 /// The most events that are remembered; beyond it the oldest are forgotten first.
 const REMEMBERED: usize = 20_000;
 
@@ -50,8 +54,32 @@ pub struct Recorder {
 #[derive(Default)]
 struct State {
     told: HashMap<String, Instant>,
+    plugin: Bucket,
+    /// By uid; those that are empty again are forgotten.
+    objects: HashMap<String, Bucket>,
+    dropped: u64,
+    /// How many of the dropped ones the log has told.
+    said: u64,
+}
+
+/// Tokens that are spent, and come back with time.
+#[derive(Clone, Copy, Default)]
+struct Bucket {
     spent: u32,
     since: Option<Instant>,
+}
+
+impl Bucket {
+    /// Whether there is one left to spend.
+    fn has_one(&mut self, burst: u32, refill: Duration, now: Instant) -> bool {
+        let since = *self.since.get_or_insert(now);
+        let refilled = u32::try_from(now.duration_since(since).as_millis() / refill.as_millis()).unwrap_or(u32::MAX);
+        if refilled > 0 {
+            self.spent = self.spent.saturating_sub(refilled);
+            self.since = Some(since + refill.saturating_mul(refilled));
+        }
+        self.spent < burst
+    }
 }
 
 impl Recorder {
@@ -117,7 +145,7 @@ impl Recorder {
         };
         let said = json!([self.plugin, regarding.uid, severity, reason, message]);
         let name = format!("{}.{}", shorten_name(&regarding.name.name), digest(&said));
-        if !self.may_tell(&name) {
+        if !self.may_tell(&name, regarding.uid) {
             return Ok(false);
         }
         let namespace = regarding.name.namespace.as_deref().unwrap_or("default");
@@ -161,7 +189,12 @@ impl Recorder {
         }
     }
 
-    fn may_tell(&self, name: &str) -> bool {
+    /// How many events were dropped because there were too many, since this process began.
+    pub fn dropped(&self) -> u64 {
+        self.state.lock().expect("no panic happens while it is held").dropped
+    }
+
+    fn may_tell(&self, name: &str, object: &str) -> bool {
         let now = Instant::now();
         let mut state = self.state.lock().expect("no panic happens while it is held");
         if state
@@ -171,16 +204,19 @@ impl Recorder {
         {
             return false;
         }
-        let since = *state.since.get_or_insert(now);
-        let refilled = u32::try_from(now.duration_since(since).as_millis() / REFILL.as_millis()).unwrap_or(u32::MAX);
-        if refilled > 0 {
-            state.spent = state.spent.saturating_sub(refilled);
-            state.since = Some(since + REFILL.saturating_mul(refilled));
-        }
-        if state.spent >= BURST {
+        if !state.spend(object, now) {
+            state.dropped += 1;
             return false;
         }
-        state.spent += 1;
+        let missed = state.dropped - state.said;
+        if missed > 0 {
+            state.said = state.dropped;
+            tracing::warn!(
+                plugin = self.plugin,
+                dropped = missed,
+                "too many events; some were not told"
+            );
+        }
         if state.told.len() >= REMEMBERED {
             state.told.retain(|_, told| now.duration_since(*told) < KEPT);
         }
@@ -194,6 +230,28 @@ impl Recorder {
             state.told.remove(&oldest);
         }
         state.told.insert(name.to_owned(), now);
+        true
+    }
+}
+
+impl State {
+    /// Spends one event of the plugin's and one of the object's, if both have one left.
+    fn spend(&mut self, object: &str, now: Instant) -> bool {
+        if !self.plugin.has_one(BURST, REFILL, now) {
+            return false;
+        }
+        if !self.objects.contains_key(object) {
+            self.objects.retain(|_, bucket| {
+                bucket.has_one(OBJECT_BURST, OBJECT_REFILL, now);
+                bucket.spent > 0
+            });
+        }
+        let bucket = self.objects.entry(object.to_owned()).or_default();
+        if !bucket.has_one(OBJECT_BURST, OBJECT_REFILL, now) {
+            return false;
+        }
+        bucket.spent += 1;
+        self.plugin.spent += 1;
         true
     }
 }
@@ -245,21 +303,38 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn the_same_event_is_told_once_an_hour() {
         let recorder = recorder();
-        assert!(recorder.may_tell("a"));
-        assert!(!recorder.may_tell("a"));
+        assert!(recorder.may_tell("a", "u"));
+        assert!(!recorder.may_tell("a", "u"));
         tokio::time::advance(KEPT).await;
-        assert!(recorder.may_tell("a"));
+        assert!(recorder.may_tell("a", "u"));
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_plugin_that_tells_too_many_is_held_back_and_let_on_again() {
         let recorder = recorder();
         let told = (0..200)
-            .filter(|number| recorder.may_tell(&format!("{number}")))
+            .filter(|number| recorder.may_tell(&format!("{number}"), &format!("u{number}")))
             .count();
         assert_eq!(told, BURST as usize);
+        assert_eq!(recorder.dropped(), 200 - u64::from(BURST));
         tokio::time::advance(REFILL).await;
-        assert!(recorder.may_tell("one more") && !recorder.may_tell("but no two"));
+        assert!(recorder.may_tell("one more", "u") && !recorder.may_tell("but no two", "u"));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn one_object_leaves_room_for_the_others() {
+        let recorder = recorder();
+        let told = (0..200)
+            .filter(|number| recorder.may_tell(&format!("{number}"), "loud"))
+            .count();
+        assert_eq!(told, OBJECT_BURST as usize);
+        assert!(recorder.may_tell("a", "quiet"));
+        tokio::time::advance(OBJECT_REFILL).await;
+        assert!(recorder.may_tell("one more", "loud") && !recorder.may_tell("but no two", "loud"));
+        tokio::time::advance(OBJECT_REFILL * OBJECT_BURST).await;
+        assert!(recorder.may_tell("b", "quiet"));
+        let objects = recorder.state.lock().unwrap().objects.len();
+        assert!(objects <= 2, "{objects} objects are remembered");
     }
 
     #[test]

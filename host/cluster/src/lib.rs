@@ -2,7 +2,7 @@
 //!
 //! [`discovery`] says what is served, [`watch`] lists and watches a kind into [`object::Stored`] objects, which [`press`]
 //! makes small and [`store`] keeps, [`mod@write`] applies and deletes, [`openapi`] says how values are merged, [`events`]
-//! tells, [`install`] brings CRDs, [`own`] is for the host's own resources.
+//! tells, [`install`] brings CRDs, [`release`] frees what a lost plugin held, [`own`] is for the host's own resources.
 #![forbid(unsafe_code)]
 
 pub mod connect;
@@ -14,6 +14,7 @@ pub mod object;
 pub mod openapi;
 pub mod own;
 pub mod press;
+pub mod release;
 mod shelf;
 pub mod store;
 pub mod watch;

@@ -1,0 +1,194 @@
+//! Owns freeing objects of a finalizer that nobody serves any more: a plugin that was lost, or that has another finalizer
+//! now, leaves objects that cannot go.
+
+use std::sync::Arc;
+
+use http::{Method, Request};
+use kube::Client;
+use kube::client::Body;
+use pilothouse_core::answer::KindFacts;
+use pilothouse_core::{Kind, Name};
+use serde::Deserialize;
+use serde_json::json;
+
+use crate::discovery::Served;
+use crate::error::RequestError;
+use crate::write::send;
+
+/// The field manager of a release.
+const MANAGER: &str = "pilothouse-release";
+
+/// Objects in a page of a list.
+const PAGE: u32 = 500;
+
+/// An object that has the finalizer.
+#[derive(Clone, Debug)]
+pub struct Held {
+    served: Served,
+    /// Its place.
+    pub name: Name,
+    version: String,
+    finalizers: Vec<String>,
+    /// Whether it is being deleted, and waits for nothing but finalizers.
+    pub deleting: bool,
+}
+
+impl Held {
+    /// For messages: `AppService default/web`.
+    pub fn title(&self) -> String {
+        format!("{} {}", self.served.kind.kind, self.name)
+    }
+}
+
+/// The kinds that the cluster serves and that can be listed and changed, each in the version that the server prefers;
+/// only those of these names, where there are any: `Kind`, or `Kind.group`.
+pub async fn kinds(client: &Client, names: &[String]) -> Result<Vec<Served>, RequestError> {
+    let mut versions = vec!["v1".to_owned()];
+    for group in client.list_api_groups().await?.groups {
+        let preferred = group.preferred_version.or_else(|| group.versions.into_iter().next());
+        versions.extend(preferred.map(|version| version.group_version));
+    }
+    let mut found = Vec::new();
+    for api_version in versions {
+        let list = if api_version.contains('/') {
+            client.list_api_group_resources(&api_version).await?
+        } else {
+            client.list_core_api_resources(&api_version).await?
+        };
+        for resource in list.resources {
+            let can = |verb: &str| resource.verbs.iter().any(|it| it == verb);
+            let kind = Kind::from_api_version(&api_version, &resource.kind);
+            if resource.name.contains('/') || !can("list") || !can("patch") || !is_named(&kind, names) {
+                continue;
+            }
+            found.push(Served {
+                kind: Arc::new(kind),
+                plural: resource.name,
+                facts: KindFacts {
+                    namespaced: resource.namespaced,
+                    has_status: false,
+                },
+            });
+        }
+    }
+    Ok(found)
+}
+
+fn is_named(kind: &Kind, names: &[String]) -> bool {
+    let full = format!("{}.{}", kind.kind, kind.group);
+    names.is_empty() || names.iter().any(|name| *name == kind.kind || *name == full)
+}
+
+/// The objects of a kind that have a finalizer.
+pub async fn find(client: &Client, served: &Served, finalizer: &str) -> Result<Vec<Held>, RequestError> {
+    let mut held = Vec::new();
+    let mut token = String::new();
+    loop {
+        let path = served.path(None, None);
+        let request = Request::builder()
+            .uri(format!("{path}?limit={PAGE}&continue={token}"))
+            .header(
+                http::header::ACCEPT,
+                "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1, application/json",
+            )
+            .body(Body::empty())
+            .map_err(|error| RequestError::Garbled(error.to_string()))?;
+        let (_, text) = send(client, request).await?;
+        let List { metadata, items } =
+            serde_json::from_str(&text).map_err(|error| RequestError::Garbled(error.to_string()))?;
+        for Item { metadata } in items {
+            let Meta {
+                name,
+                namespace,
+                resource_version,
+                finalizers,
+                deletion_timestamp,
+            } = metadata;
+            if finalizers.iter().any(|it| it == finalizer) {
+                held.push(Held {
+                    served: served.clone(),
+                    name: Name::new(namespace.as_deref(), &name),
+                    version: resource_version,
+                    finalizers,
+                    deleting: deletion_timestamp.is_some(),
+                });
+            }
+        }
+        match metadata.next {
+            Some(next) if !next.is_empty() => token = next,
+            _ => return Ok(held),
+        }
+    }
+}
+
+/// Takes a finalizer off an object, if it is still as it was found. An object that is gone meanwhile is free.
+pub async fn release(client: &Client, held: &Held, finalizer: &str) -> Result<(), RequestError> {
+    let Some(position) = held.finalizers.iter().position(|it| it == finalizer) else {
+        return Ok(());
+    };
+    let path = format!("/metadata/finalizers/{position}");
+    let patch = json!([
+        {"op": "test", "path": "/metadata/resourceVersion", "value": held.version},
+        {"op": "test", "path": path, "value": finalizer},
+        {"op": "remove", "path": path},
+    ]);
+    let request = Request::builder()
+        .method(Method::PATCH)
+        .uri(format!(
+            "{}?fieldManager={MANAGER}",
+            held.served.object_path(&held.name)
+        ))
+        .header(http::header::CONTENT_TYPE, "application/json-patch+json")
+        .body(Body::from(patch.to_string().into_bytes()))
+        .map_err(|error| RequestError::Garbled(error.to_string()))?;
+    match send(client, request).await {
+        Ok(_) => Ok(()),
+        Err(error) if error.is_object_not_found() => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+#[derive(Deserialize)]
+struct List {
+    #[serde(default)]
+    metadata: ListMeta,
+    items: Vec<Item>,
+}
+
+#[derive(Default, Deserialize)]
+struct ListMeta {
+    #[serde(rename = "continue", default)]
+    next: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct Item {
+    metadata: Meta,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Meta {
+    name: String,
+    #[serde(default)]
+    namespace: Option<String>,
+    #[serde(default)]
+    resource_version: String,
+    #[serde(default)]
+    finalizers: Vec<String>,
+    #[serde(default)]
+    deletion_timestamp: Option<serde::de::IgnoredAny>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_kind_is_named_with_its_group_or_without() {
+        let kind = Kind::new("kosmos.io", "v1", "AppService");
+        let named = |name: &str| is_named(&kind, &[name.to_owned()]);
+        assert!(named("AppService") && named("AppService.kosmos.io") && is_named(&kind, &[]));
+        assert!(!named("Service") && !named("AppService.other.io"));
+    }
+}

@@ -1,0 +1,193 @@
+//! A plugin that owns what its resources say, as they are, with every exception to the life of an object.
+//!
+//! A `Wish` goes when it is deleted. A `Promise` has a finalizer: while its `holds` is true, what is `lasting` should still
+//! exist.
+
+#![forbid(unsafe_code)]
+
+use pilothouse_plugin::raw::types::{Desired, Failure, Lifecycle, Outcome, Ownership, Request};
+use pilothouse_plugin::raw::{Finalization, RawFinalizer, RawPlugin};
+use pilothouse_plugin::{ControllerManifest, Kind, Manifest, Touch};
+use serde::Deserialize;
+use serde_json::Value;
+
+const CRD: &str = include_str!("../crds/wishes.wishes.test.dev.yaml");
+const FINALIZER: &str = "wishes.test.dev/promise";
+
+/// The plugin.
+#[derive(Debug)]
+pub struct Wisher;
+
+#[derive(Deserialize)]
+struct Wish {
+    #[serde(default)]
+    spec: Spec,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Spec {
+    owns: Vec<Owned>,
+    holds: bool,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag of the contract")]
+struct Owned {
+    object: Value,
+    #[serde(default)]
+    create_only: bool,
+    #[serde(default)]
+    keep: bool,
+    #[serde(default)]
+    replace: bool,
+    /// Whether it should still exist while a Promise holds.
+    #[serde(default)]
+    lasting: bool,
+}
+
+impl RawPlugin for Wisher {
+    fn describe(_: Option<String>) -> Result<String, String> {
+        Ok(manifest())
+    }
+
+    fn reconcile(request: Request) -> Result<Outcome, Failure> {
+        let Spec { owns, holds: _ } = spec_of(&request)?;
+        Ok(outcome(owns))
+    }
+}
+
+impl RawFinalizer for Wisher {
+    fn finalize(request: Request) -> Result<Finalization, Failure> {
+        let Spec { mut owns, holds } = spec_of(&request)?;
+        if !holds {
+            return Ok(Finalization::Done);
+        }
+        owns.retain(|owned| owned.lasting);
+        Ok(Finalization::Pending(outcome(owns)))
+    }
+}
+
+pilothouse_plugin::export_raw!(Wisher, finalizer);
+
+fn spec_of(request: &Request) -> Result<Spec, Failure> {
+    match serde_json::from_str(&request.object) {
+        Ok(Wish { spec }) => Ok(spec),
+        Err(error) => Err(Failure::Permanent(format!(
+            "the resource cannot be read: {error}; correct the field"
+        ))),
+    }
+}
+
+fn outcome(owns: Vec<Owned>) -> Outcome {
+    let desired = owns.into_iter().map(|owned| {
+        let Owned {
+            object,
+            create_only,
+            keep,
+            replace,
+            lasting: _,
+        } = owned;
+        let flags = [
+            (create_only, Lifecycle::CREATE_ONLY),
+            (keep, Lifecycle::KEEP),
+            (replace, Lifecycle::REPLACE),
+        ];
+        let set = flags.into_iter().filter(|(set, _)| *set);
+        Desired {
+            object: object.to_string(),
+            ownership: Ownership::Owned,
+            lifecycle: set.fold(Lifecycle::empty(), |all, (_, flag)| all | flag),
+        }
+    });
+    Outcome {
+        desired: desired.collect(),
+        status: None,
+        conditions: Vec::new(),
+        events: Vec::new(),
+        requeue_after: None,
+        extensions: None,
+    }
+}
+
+fn manifest() -> String {
+    let controller = |name, kind| {
+        ControllerManifest::new(name, Kind::new("wishes.test.dev", "v1", kind))
+            .fields([".spec"])
+            .touches(Touch::new(Kind::new("", "v1", "ConfigMap")).owned())
+            .touches(Touch::new(Kind::new("", "v1", "Namespace")).owned())
+            .touches(Touch::new(Kind::new("", "v1", "Service")).owned())
+            .touches(Touch::new(Kind::new("apps", "v1", "Deployment")).owned())
+    };
+    let manifest = Manifest::new(
+        env!("CARGO_PKG_NAME"),
+        env!("CARGO_PKG_VERSION"),
+        env!("CARGO_PKG_DESCRIPTION"),
+    )
+    .controller(controller("wish", "Wish"))
+    .controller(controller("promise", "Promise").finalizer(FINALIZER))
+    .crd(CRD)
+    .crd(
+        CRD.replace("wishes.wishes", "promises.wishes")
+            .replace("plural: wishes", "plural: promises")
+            .replace("singular: wish", "singular: promise")
+            .replace("Wish", "Promise"),
+    );
+    serde_json::to_string(&manifest).expect("a manifest has only text for keys")
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn request(spec: &Value) -> Request {
+        let object = json!({
+            "apiVersion": "wishes.test.dev/v1", "kind": "Promise", "metadata": {"name": "it", "namespace": "here"},
+            "spec": spec,
+        });
+        Request {
+            object: object.to_string(),
+            config: "{}".to_owned(),
+            attempt: 0,
+            extensions: "{}".to_owned(),
+        }
+    }
+
+    fn objects(outcome: &Outcome) -> Vec<&str> {
+        outcome.desired.iter().map(|desired| desired.object.as_str()).collect()
+    }
+
+    #[test]
+    fn what_is_asked_for_is_owned_as_it_is() {
+        let spec =
+            json!({"owns": [{"object": {"kind": "A"}, "keep": true}, {"object": {"kind": "B"}, "replace": true}]});
+        let outcome = Wisher::reconcile(request(&spec)).unwrap();
+        assert_eq!(objects(&outcome), [r#"{"kind":"A"}"#, r#"{"kind":"B"}"#]);
+        assert_eq!(outcome.desired[0].lifecycle, Lifecycle::KEEP);
+        assert_eq!(outcome.desired[1].lifecycle, Lifecycle::REPLACE);
+    }
+
+    #[test]
+    fn what_lasts_should_exist_while_the_promise_holds() {
+        let mut spec =
+            json!({"holds": true, "owns": [{"object": {"kind": "A"}}, {"object": {"kind": "B"}, "lasting": true}]});
+        let Ok(Finalization::Pending(outcome)) = Wisher::finalize(request(&spec)) else {
+            panic!("it holds")
+        };
+        assert_eq!(objects(&outcome), [r#"{"kind":"B"}"#]);
+        spec["holds"] = json!(false);
+        assert!(matches!(Wisher::finalize(request(&spec)), Ok(Finalization::Done)));
+    }
+
+    #[test]
+    fn each_kind_has_a_definition_and_one_has_a_finalizer() {
+        let manifest: Value = serde_json::from_str(&Wisher::describe(None).unwrap()).unwrap();
+        assert_eq!(manifest["controllers"][0]["finalizer"], Value::Null);
+        assert_eq!(manifest["controllers"][1]["finalizer"], FINALIZER);
+        let crd = manifest["crds"][1].as_str().unwrap();
+        assert!(crd.contains("name: promises.wishes.test.dev") && !crd.contains("Wish"));
+    }
+}
