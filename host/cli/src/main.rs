@@ -6,6 +6,7 @@ mod plugins;
 mod release;
 mod run;
 mod settings;
+mod webhooks;
 
 use std::path::PathBuf;
 use std::process::ExitCode;

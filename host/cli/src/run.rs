@@ -12,6 +12,7 @@ use tracing_subscriber::EnvFilter;
 
 use crate::plugins::{self, CacheArguments, NamedFile};
 use crate::settings;
+use crate::webhooks::WebhookArguments;
 
 /// What the program calls itself to an API server.
 pub const USER_AGENT: &str = concat!("pilothouse/", env!("CARGO_PKG_VERSION"));
@@ -66,6 +67,9 @@ pub struct Run {
 
     #[command(flatten)]
     cache: CacheArguments,
+
+    #[command(flatten)]
+    webhooks: WebhookArguments,
 }
 
 /// Which cluster.
@@ -119,6 +123,7 @@ impl Run {
             log_format: _,
             cluster,
             cache,
+            webhooks,
         } = self;
         let sandbox = cache.sandbox()?;
         let client = connect(&cluster.target(), USER_AGENT).await?;
@@ -130,6 +135,7 @@ impl Run {
             plugin_workers: workers.div_ceil(2),
             grace: Duration::from_secs(grace),
             instance: settings::instance(),
+            webhooks: webhooks.options()?,
             ..HostOptions::default()
         };
         let host = Host::new(client, options);

@@ -18,6 +18,7 @@ pub mod release;
 mod shelf;
 pub mod store;
 pub mod watch;
+pub mod webhooks;
 pub mod write;
 
 pub use kube::Client;

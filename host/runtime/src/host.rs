@@ -9,6 +9,7 @@ use pilothouse_cluster::Client;
 use tokio::task::{Id, JoinSet};
 use tokio::time::Instant;
 
+use crate::admission::{self, WebhookOptions};
 use crate::clock::WallClock;
 use crate::contribute;
 use crate::hub::Hub;
@@ -34,6 +35,8 @@ pub struct HostOptions {
     pub sleep_after: Duration,
     /// The name of this process in events.
     pub instance: String,
+    /// How webhooks are served; none means that they are off.
+    pub webhooks: Option<WebhookOptions>,
     /// The time of day.
     pub clock: WallClock,
 }
@@ -48,6 +51,7 @@ impl Default for HostOptions {
             grace: Duration::from_secs(10),
             sleep_after: Duration::from_mins(5),
             instance: "pilothouse".to_owned(),
+            webhooks: None,
             clock: WallClock::System,
         }
     }
@@ -193,9 +197,14 @@ impl Host {
         stop: impl Future<Output = ()>,
     ) -> Result<Left, StartError> {
         let handle = self.handle();
-        let Self { options, hub, .. } = self;
+        let Self {
+            client, options, hub, ..
+        } = self;
         let mut background = JoinSet::new();
         background.spawn(contribute::run(hub.clone()));
+        if let Some(webhooks) = options.webhooks.clone() {
+            background.spawn(admission::keep(client, hub.clone(), webhooks));
+        }
         let mut jobs = Jobs {
             running: JoinSet::new(),
             who: HashMap::new(),

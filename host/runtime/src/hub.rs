@@ -18,6 +18,7 @@ use pilothouse_core::{Key, Kind, Name};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
+use crate::admission::Judged;
 use crate::clock::WallClock;
 use crate::contribute::{self, Contributions, Waiters};
 use crate::echo::Awaited;
@@ -83,8 +84,8 @@ pub struct Hub {
     pub served: Arc<ServedKinds>,
     /// The time of day.
     pub clock: WallClock,
-    /// The plugins whose webhooks an API server asks.
-    webhooks: RwLock<BTreeSet<Arc<str>>>,
+    /// What API servers ask about.
+    pub judged: RwLock<Judged>,
     /// Told whenever the queue may have something to do.
     pub work: Notify,
     /// Told whenever a job has ended.
@@ -123,7 +124,7 @@ impl Hub {
             }),
             served: Arc::default(),
             clock,
-            webhooks: RwLock::default(),
+            judged: RwLock::default(),
             work: Notify::new(),
             ended: Notify::new(),
             settled: Notify::new(),
@@ -133,11 +134,6 @@ impl Hub {
             trouble: Mutex::default(),
             waiting: Mutex::default(),
         }
-    }
-
-    /// Whether an API server asks this plugin before it stores an object.
-    pub fn has_webhooks(&self, plugin: &str) -> bool {
-        self.webhooks.read().contains(plugin)
     }
 
     /// The lanes as they are now.

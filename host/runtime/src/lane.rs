@@ -7,7 +7,7 @@ use pilothouse_cluster::events::Recorder;
 use pilothouse_cluster::object::{MANAGER_PREFIX, Stored};
 use pilothouse_cluster::write::Writer;
 use pilothouse_core::grants::Grants;
-use pilothouse_core::manifest::{Access, Filter};
+use pilothouse_core::manifest::{Access, Admission, Filter};
 use pilothouse_core::path::Projection;
 use pilothouse_core::reach::Reach;
 use pilothouse_core::selector::Selector;
@@ -74,6 +74,10 @@ pub struct Lane {
     pub former_managers: Vec<String>,
     /// Only primaries in these namespaces; none means all.
     pub namespaces: Vec<String>,
+    /// When an API server asks about a primary; none means never.
+    pub admission: Option<Admission>,
+    /// The CRDs of its plugin that have more than one version.
+    pub converted: Arc<[String]>,
     /// Whether the CRD of its primary kind came with the plugin, so that conditions may be written.
     pub brings_crd: bool,
     /// The component.

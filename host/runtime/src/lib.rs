@@ -2,6 +2,7 @@
 //! host/sandbox what it means and host/core what to do about it.
 #![forbid(unsafe_code)]
 
+mod admission;
 pub mod clock;
 mod contribute;
 mod echo;
@@ -18,7 +19,9 @@ mod seen;
 mod view;
 mod watches;
 
+pub use admission::WebhookOptions;
 pub use host::{Handle, Host, HostOptions, Left};
 pub use lane::{Mode, PluginSpec};
+pub use pilothouse_webhook::certificates::Lifetimes;
 pub use plugins::{Library, PluginLook};
 pub use queue::Depth;

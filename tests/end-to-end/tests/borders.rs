@@ -72,6 +72,18 @@ const FORBIDDEN: &[(&str, &[&str])] = &[
         "pilothouse-cluster",
         &["wasmtime", "pilothouse-sandbox", "pilothouse-runtime"],
     ),
+    (
+        "pilothouse-webhook",
+        &[
+            "kube",
+            "k8s-openapi",
+            "wasmtime",
+            "pilothouse-core",
+            "pilothouse-sandbox",
+            "pilothouse-cluster",
+            "pilothouse-runtime",
+        ],
+    ),
     ("pilothouse-runtime", &["kube", "k8s-openapi", "wasmtime", "clap"]),
     ("pilothouse", &["kube", "k8s-openapi", "wasmtime"]),
     (
@@ -113,6 +125,7 @@ const ONLY: &[(&str, &[&str])] = &[
             "hostile",
         ],
     ),
+    ("pilothouse-webhook", &["pilothouse-runtime"]),
     (
         "pilothouse-runtime",
         &["pilothouse", "pilothouse-demo", "pilothouse-end-to-end", "xtask"],

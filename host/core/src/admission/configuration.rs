@@ -86,6 +86,8 @@ pub struct Hook {
     pub plural: String,
     /// Which primaries it steers: the others are not asked about.
     pub filter: Filter,
+    /// The namespaces that the plugin is held to; none means all.
+    pub namespaces: Vec<String>,
     /// What the manifest says of admission.
     pub admission: Admission,
 }
@@ -174,6 +176,7 @@ fn webhook(common: &Common<'_>, hook: &Hook, verb: &str, path: &str) -> Value {
         kind,
         plural,
         filter,
+        namespaces,
         admission,
     } = hook;
     let Admission {
@@ -199,16 +202,14 @@ fn webhook(common: &Common<'_>, hook: &Hook, verb: &str, path: &str) -> Value {
             FailurePolicy::Ignore => "Ignore",
         },
         "timeoutSeconds": timeout_seconds,
-        "objectSelector": selector([filter.labels.as_ref(), object_selector.as_ref()], []),
-        "namespaceSelector": selector([namespace_selector.as_ref()], [json!({
-            "key": NAMESPACE_LABEL, "operator": "NotIn", "values": spared(common.own_namespace),
-        })]),
+        "objectSelector": selector([filter.labels.as_ref(), object_selector.as_ref()], Vec::new()),
+        "namespaceSelector": selector([namespace_selector.as_ref()], places(common.own_namespace, namespaces)),
         "matchConditions": conditions(filter, match_conditions),
     })
 }
 
 /// The namespaces that are never asked about.
-fn spared(own: &str) -> Vec<&str> {
+pub fn spared(own: &str) -> Vec<&str> {
     let mut spared = vec![SYSTEM_NAMESPACE];
     if own != SYSTEM_NAMESPACE && !own.is_empty() {
         spared.push(own);
@@ -216,7 +217,15 @@ fn spared(own: &str) -> Vec<&str> {
     spared
 }
 
-fn selector<const N: usize, const M: usize>(selectors: [Option<&Selector>; N], more: [Value; M]) -> Value {
+/// The namespaces that are asked about, as requirements of a selector.
+fn places(own: &str, namespaces: &[String]) -> Vec<Value> {
+    let held = json!({"key": NAMESPACE_LABEL, "operator": "In", "values": namespaces});
+    let mut places: Vec<Value> = (!namespaces.is_empty()).then_some(held).into_iter().collect();
+    places.push(json!({"key": NAMESPACE_LABEL, "operator": "NotIn", "values": spared(own)}));
+    places
+}
+
+fn selector<const N: usize>(selectors: [Option<&Selector>; N], more: Vec<Value>) -> Value {
     let expressions: Vec<Value> = selectors
         .into_iter()
         .flatten()
@@ -255,6 +264,7 @@ mod tests {
             kind: Kind::new("x.dev", "v1", "Thing"),
             plural: "things".to_owned(),
             filter: Filter::default(),
+            namespaces: Vec::new(),
             admission: Admission::default(),
         }
     }

@@ -7,7 +7,7 @@ use pilothouse_cluster::events::Recorder;
 use pilothouse_cluster::write::Writer;
 use pilothouse_core::configuration;
 use pilothouse_core::grants::Grants;
-use pilothouse_core::manifest::{self, BroughtCrd, CheckedManifest, Controller};
+use pilothouse_core::manifest::{self, Admission, BroughtCrd, CheckedManifest, Controller};
 use pilothouse_core::{Failure, Limits};
 use pilothouse_sandbox::Plugin;
 use serde_json::Value;
@@ -118,7 +118,21 @@ pub fn describe(component: &Plugin, config: Option<&Value>, limits: &Limits) -> 
 impl Described {
     /// The lanes of its controllers, with numbers of their own.
     pub fn lanes(&self, identity: &Identity, wanted: &Wanted, hub: &Hub) -> Vec<Arc<Lane>> {
+        let has_versions = |crd: &&BroughtCrd| {
+            let versions = crd.definition["spec"]["versions"].as_array();
+            versions.is_some_and(|versions| versions.len() > 1)
+        };
+        let converted: Arc<[String]> = self
+            .crds
+            .iter()
+            .filter(has_versions)
+            .map(|crd| crd.name.clone())
+            .collect();
         let lane = |controller: &Controller| {
+            let brings_crd = self
+                .crds
+                .iter()
+                .any(|crd| crd.group == controller.kind.group && crd.kind == controller.kind.kind);
             Arc::new(Lane {
                 id: hub.state.write().lanes.reserve(),
                 plugin: identity.name.clone(),
@@ -129,10 +143,13 @@ impl Described {
                 mode: wanted.mode,
                 former_managers: wanted.former_managers.clone(),
                 namespaces: wanted.namespaces.clone(),
-                brings_crd: self
-                    .crds
-                    .iter()
-                    .any(|crd| crd.group == controller.kind.group && crd.kind == controller.kind.kind),
+                // About other people's kinds nobody is asked unless the manifest says so.
+                admission: controller
+                    .admission
+                    .clone()
+                    .or_else(|| brings_crd.then(Admission::default)),
+                converted: converted.clone(),
+                brings_crd,
                 component: self.component.clone(),
                 config: self.config.clone(),
                 limits: wanted.limits.clone(),

@@ -32,7 +32,7 @@ pub struct Invoked {
 pub async fn invoke(hub: &Arc<Hub>, lane: &Arc<Lane>, gathered: &Gathered) -> Invoked {
     let view = View::new(hub.clone(), lane.clone(), gathered.object.name.clone());
     let (asked, request, object) = (lane.clone(), gathered.request.clone(), gathered.object.clone());
-    let is_judged = object.deleting || hub.has_webhooks(&lane.plugin);
+    let is_judged = object.deleting || hub.judged.read().has(lane.id, &object.name);
     let turn = lane.calls.clone().acquire_owned().await;
     let turn = turn.expect("nobody closes it");
     let call = tokio::task::spawn_blocking(move || {

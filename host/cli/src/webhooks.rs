@@ -1,0 +1,165 @@
+//! Owns the options of `pilothouse run` about webhooks: how API servers reach this process, and what it is without them.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use anyhow::{Context as _, bail, ensure};
+use clap::Args;
+use pilothouse_cluster::webhooks::SecretPlace;
+use pilothouse_core::admission::configuration::Endpoint;
+use pilothouse_runtime::{Lifetimes, WebhookOptions};
+
+/// How long API servers may take to trust a new authority: they watch what names it.
+const SETTLE: Duration = Duration::from_secs(30);
+
+/// The port of a Service unless it is given.
+const SERVICE_PORT: u16 = 443;
+
+/// The Secret's name unless it is given, and its namespace where no Service says which.
+const SECRET_NAME: &str = "pilothouse-webhooks";
+const SECRET_NAMESPACE: &str = "pilothouse-system";
+
+/// Whether and how webhooks are served.
+#[derive(Args)]
+pub struct WebhookArguments {
+    /// Serve webhooks, at this URL for API servers: https://HOST:PORT. Without this and --webhook-service, plugins default
+    /// and validate objects only before they reconcile them
+    #[arg(long, value_name = "URL", conflicts_with = "webhook_service")]
+    webhook_url: Option<String>,
+
+    /// Serve webhooks, through this Service for API servers
+    #[arg(long, value_name = "NAMESPACE/NAME[:PORT]")]
+    webhook_service: Option<String>,
+
+    /// Where webhooks listen
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "0.0.0.0:9443")]
+    webhook_listen: SocketAddr,
+
+    /// The Secret for the webhooks' certificates; without it pilothouse-webhooks, in the Service's namespace or in
+    /// pilothouse-system
+    #[arg(long, value_name = "NAMESPACE/NAME")]
+    webhook_secret: Option<String>,
+}
+
+impl WebhookArguments {
+    /// What the host is to do; none where webhooks are off, which is said.
+    pub fn options(self) -> anyhow::Result<Option<WebhookOptions>> {
+        let Self {
+            webhook_url,
+            webhook_service,
+            webhook_listen,
+            webhook_secret,
+        } = self;
+        let endpoint = match (webhook_url, webhook_service) {
+            (None, None) => {
+                ensure!(
+                    webhook_secret.is_none(),
+                    "--webhook-secret has no use without --webhook-url or --webhook-service"
+                );
+                tracing::info!(
+                    "webhooks are off: plugins default and validate before they reconcile; --webhook-url or --webhook-service \
+                     serves them"
+                );
+                return Ok(None);
+            }
+            (Some(url), _) => url_of(&url)?,
+            (None, Some(service)) => service_of(&service)?,
+        };
+        let own = match &endpoint {
+            Endpoint::Service { namespace, .. } => namespace.clone(),
+            Endpoint::Url(_) => SECRET_NAMESPACE.to_owned(),
+        };
+        let secret = match webhook_secret {
+            None => SecretPlace {
+                namespace: own.clone(),
+                name: SECRET_NAME.to_owned(),
+            },
+            Some(secret) => {
+                let (namespace, name) = names("--webhook-secret", &secret)?;
+                SecretPlace { namespace, name }
+            }
+        };
+        let own_namespace = match &endpoint {
+            Endpoint::Service { .. } => own,
+            Endpoint::Url(_) => secret.namespace.clone(),
+        };
+        Ok(Some(WebhookOptions {
+            listen: webhook_listen,
+            endpoint,
+            secret,
+            own_namespace,
+            lifetimes: Lifetimes::default(),
+            settle: SETTLE,
+        }))
+    }
+}
+
+fn url_of(url: &str) -> anyhow::Result<Endpoint> {
+    let rest = url.strip_prefix("https://").with_context(|| {
+        format!("--webhook-url {url} must begin with https://, because API servers ask nobody else")
+    })?;
+    let authority = rest.split('/').next().unwrap_or_default();
+    ensure!(
+        !authority.is_empty() && !rest.contains(['?', '#', '@', ' ']),
+        "--webhook-url {url} must be like https://HOST:PORT"
+    );
+    Ok(Endpoint::Url(url.trim_end_matches('/').to_owned()))
+}
+
+fn service_of(service: &str) -> anyhow::Result<Endpoint> {
+    let (place, port) = match service.rsplit_once(':') {
+        None => (service, SERVICE_PORT),
+        Some((place, port)) => {
+            let port = port
+                .parse()
+                .with_context(|| format!("--webhook-service {service} has a port that is none"))?;
+            (place, port)
+        }
+    };
+    let (namespace, name) = names("--webhook-service", place)?;
+    Ok(Endpoint::Service { namespace, name, port })
+}
+
+fn names(option: &str, text: &str) -> anyhow::Result<(String, String)> {
+    let is_name = |name: &str| {
+        !name.is_empty()
+            && name.len() <= 253
+            && name
+                .bytes()
+                .all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-.".contains(&byte))
+    };
+    match text.split_once('/') {
+        Some((namespace, name)) if is_name(namespace) && is_name(name) => Ok((namespace.to_owned(), name.to_owned())),
+        _ => bail!("{option} {text} must be like NAMESPACE/NAME"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_url_has_to_be_one_that_api_servers_ask() {
+        assert_eq!(
+            url_of("https://10.0.0.1:9443/").unwrap(),
+            Endpoint::Url("https://10.0.0.1:9443".to_owned())
+        );
+        for url in ["http://a", "https://", "https://a?b", "https://u@a", "a:9443"] {
+            assert!(url_of(url).is_err(), "{url}");
+        }
+    }
+
+    #[test]
+    fn a_service_has_a_namespace_and_perhaps_a_port() {
+        let service = |port| Endpoint::Service {
+            namespace: "a".to_owned(),
+            name: "b".to_owned(),
+            port,
+        };
+        assert_eq!(service_of("a/b").unwrap(), service(443));
+        assert_eq!(service_of("a/b:8443").unwrap(), service(8443));
+        for text in ["b", "a/b:x", "a/", "/b", "A/b"] {
+            assert!(service_of(text).is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,232 @@
+//! Owns what the webhook server keeps in the cluster: the Secret with its certificates, on which several hosts agree by its
+//! resourceVersion, and the objects that make API servers ask.
+
+use std::collections::BTreeMap;
+
+use http::{Method, Request};
+use k8s_openapi::ByteString;
+use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::Client;
+use kube::client::Body;
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::error::RequestError;
+use crate::write::send;
+
+/// The field manager of these objects: another than that of the CRDs that the host installs, because a manager has one
+/// set of fields in an object.
+const MANAGER: &str = "pilothouse-webhooks";
+
+/// The type of a Secret that holds a certificate and its key.
+const SECRET_TYPE: &str = "kubernetes.io/tls";
+
+/// Where the Secret is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SecretPlace {
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+}
+
+/// The Secret as it was read or written.
+#[derive(Clone)]
+pub struct Kept {
+    /// Its texts by their keys.
+    pub texts: BTreeMap<String, String>,
+    version: String,
+}
+
+/// A Secret that was, or was not, written.
+pub enum Written {
+    /// It is as it was wanted.
+    Done(Kept),
+    /// Another host was faster: it has to be read again.
+    Overtaken,
+}
+
+/// The objects that make API servers ask, by their kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Asking {
+    /// MutatingWebhookConfiguration.
+    Mutating,
+    /// ValidatingWebhookConfiguration.
+    Validating,
+    /// CustomResourceDefinition; it must be there already.
+    Conversion,
+}
+
+impl Asking {
+    fn collection(self) -> &'static str {
+        match self {
+            Self::Mutating => "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations",
+            Self::Validating => "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations",
+            Self::Conversion => "/apis/apiextensions.k8s.io/v1/customresourcedefinitions",
+        }
+    }
+}
+
+/// Reads the Secret, if it is there.
+pub async fn read_secret(client: &Client, place: &SecretPlace) -> Result<Option<Kept>, RequestError> {
+    match request(client, Method::GET, &format!("{}/{}", secrets(place), place.name), None).await {
+        Ok(text) => kept(&text).map(Some),
+        Err(error) if error.is_not_found() => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Writes the Secret over what was read, or makes it where nothing was there.
+pub async fn write_secret(
+    client: &Client,
+    place: &SecretPlace,
+    texts: BTreeMap<String, String>,
+    over: Option<&Kept>,
+) -> Result<Written, RequestError> {
+    let secret = Secret {
+        metadata: ObjectMeta {
+            name: Some(place.name.clone()),
+            namespace: Some(place.namespace.clone()),
+            resource_version: over.map(|kept| kept.version.clone()),
+            ..ObjectMeta::default()
+        },
+        type_: Some(SECRET_TYPE.to_owned()),
+        data: Some(
+            texts
+                .into_iter()
+                .map(|(key, text)| (key, ByteString(text.into_bytes())))
+                .collect(),
+        ),
+        ..Secret::default()
+    };
+    let body = json(&secret)?;
+    let body = Some(("application/json", body));
+    let sent = if over.is_none() {
+        request(client, Method::POST, &secrets(place), body).await
+    } else {
+        let path = format!("{}/{}", secrets(place), place.name);
+        request(client, Method::PUT, &path, body).await
+    };
+    match sent {
+        Ok(text) => kept(&text).map(Written::Done),
+        Err(error) if error.code() == Some(409) => Ok(Written::Overtaken),
+        // It was deleted since it was read.
+        Err(error) if error.is_not_found() && over.is_some() => Ok(Written::Overtaken),
+        Err(error) => Err(error),
+    }
+}
+
+/// Makes an object as it is wanted, unless it is so already. Says whether it wrote.
+pub async fn ensure(client: &Client, asking: Asking, wanted: &Value) -> Result<bool, RequestError> {
+    let name = wanted["metadata"]["name"].as_str().unwrap_or_default();
+    let path = format!("{}/{name}", asking.collection());
+    match request(client, Method::GET, &path, None).await {
+        Ok(text) if contains(&parse(&text)?, wanted) => return Ok(false),
+        Ok(_) => {}
+        Err(error) if error.is_not_found() && asking != Asking::Conversion => {}
+        Err(error) => return Err(error),
+    }
+    let path = format!("{path}?fieldManager={MANAGER}&force=true");
+    let body = Some(("application/apply-patch+yaml", json(wanted)?));
+    request(client, Method::PATCH, &path, body).await.map(|_| true)
+}
+
+/// The names of the configurations that match a label selector.
+pub async fn list(client: &Client, asking: Asking, selector: &str) -> Result<Vec<String>, RequestError> {
+    let selector = selector.replace('=', "%3D").replace(',', "%2C").replace('/', "%2F");
+    let path = format!("{}?labelSelector={selector}", asking.collection());
+    let list = parse(&request(client, Method::GET, &path, None).await?)?;
+    let items = list["items"].as_array().map(Vec::as_slice).unwrap_or_default();
+    Ok(items
+        .iter()
+        .filter_map(|item| item["metadata"]["name"].as_str().map(str::to_owned))
+        .collect())
+}
+
+/// Removes a configuration that nobody answers any more.
+pub async fn remove(client: &Client, asking: Asking, name: &str) -> Result<(), RequestError> {
+    match request(client, Method::DELETE, &format!("{}/{name}", asking.collection()), None).await {
+        Err(error) if !error.is_not_found() => Err(error),
+        _ => Ok(()),
+    }
+}
+
+fn secrets(place: &SecretPlace) -> String {
+    format!("/api/v1/namespaces/{}/secrets", place.namespace)
+}
+
+fn kept(text: &str) -> Result<Kept, RequestError> {
+    let secret: Secret = serde_json::from_str(text).map_err(|error| RequestError::Garbled(error.to_string()))?;
+    Ok(Kept {
+        texts: secret
+            .data
+            .unwrap_or_default()
+            .into_iter()
+            .filter_map(|(key, bytes)| Some((key, String::from_utf8(bytes.0).ok()?)))
+            .collect(),
+        version: secret.metadata.resource_version.unwrap_or_default(),
+    })
+}
+
+fn json(value: &impl Serialize) -> Result<Vec<u8>, RequestError> {
+    serde_json::to_vec(value).map_err(|error| RequestError::Garbled(error.to_string()))
+}
+
+fn parse(text: &str) -> Result<Value, RequestError> {
+    serde_json::from_str(text).map_err(|error| RequestError::Garbled(error.to_string()))
+}
+
+async fn request(
+    client: &Client,
+    method: Method,
+    path: &str,
+    body: Option<(&str, Vec<u8>)>,
+) -> Result<String, RequestError> {
+    let mut request = Request::builder().method(method).uri(path);
+    let body = body.map_or_else(Body::empty, |(kind, body)| {
+        if let Some(headers) = request.headers_mut()
+            && let Ok(kind) = http::HeaderValue::from_str(kind)
+        {
+            headers.insert(http::header::CONTENT_TYPE, kind);
+        }
+        Body::from(body)
+    });
+    let request = request
+        .body(body)
+        .map_err(|error| RequestError::Garbled(error.to_string()))?;
+    send(client, request).await.map(|(_, text)| text)
+}
+
+/// Whether a live object has all that is wanted. Lists are compared item by item, because the lists here have the order
+/// that they were given.
+fn contains(live: &Value, wanted: &Value) -> bool {
+    match (live, wanted) {
+        (Value::Object(live), Value::Object(wanted)) => wanted
+            .iter()
+            .all(|(name, wanted)| live.get(name).is_some_and(|live| contains(live, wanted))),
+        (Value::Array(live), Value::Array(wanted)) => {
+            live.len() == wanted.len() && live.iter().zip(wanted).all(|(live, wanted)| contains(live, wanted))
+        }
+        (live, wanted) => live == wanted,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn an_object_that_has_all_that_is_wanted_is_left_alone() {
+        let live = json!({"a": {"b": [{"c": 1, "default": 2}]}, "more": true});
+        assert!(contains(&live, &json!({"a": {"b": [{"c": 1}]}})));
+        assert!(!contains(&live, &json!({"a": {"b": [{"c": 2}]}})));
+        assert!(
+            !contains(&live, &json!({"a": {"b": []}})),
+            "what is too much is not wanted"
+        );
+        assert!(!contains(&live, &json!({"x": 1})));
+    }
+}

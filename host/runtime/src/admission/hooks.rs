@@ -1,0 +1,89 @@
+//! Owns which objects make API servers ask about the lanes that run. Reads what is known, makes no request.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use pilothouse_cluster::webhooks::Asking;
+use pilothouse_core::admission::configuration::{Common, Hook, conversion, mutating, validating};
+use serde_json::Value;
+
+use super::WebhookOptions;
+use crate::lane::{Lane, LaneId, Mode};
+use crate::lanes::Lanes;
+
+/// What makes API servers ask one plugin.
+#[derive(Default)]
+pub(super) struct Wanted {
+    /// The objects.
+    pub(super) objects: Vec<(Asking, Value)>,
+    /// The lanes whose objects are judged once they are in place.
+    pub(super) judged: BTreeSet<LaneId>,
+}
+
+/// What is wanted for every plugin that runs.
+pub(super) fn wanted(lanes: &Lanes, options: &WebhookOptions, bundle: &str) -> BTreeMap<Arc<str>, Wanted> {
+    let mut by_plugin: BTreeMap<Arc<str>, Vec<&Arc<Lane>>> = BTreeMap::new();
+    for lane in lanes.iter() {
+        by_plugin.entry(lane.plugin.clone()).or_default().push(lane);
+    }
+    let host = options.host();
+    by_plugin
+        .into_iter()
+        .map(|(plugin, lanes)| {
+            let common = Common {
+                plugin: &plugin,
+                endpoint: &options.endpoint,
+                bundle,
+                own_namespace: &options.own_namespace,
+                host: &host,
+            };
+            let wanted = of_plugin(&common, &lanes);
+            (plugin, wanted)
+        })
+        .collect()
+}
+
+fn of_plugin(common: &Common<'_>, lanes: &[&Arc<Lane>]) -> Wanted {
+    let mut wanted = Wanted::default();
+    let Some(optional) = lanes.first().map(|lane| lane.component.optional()) else {
+        return wanted;
+    };
+    let hooked: Vec<(LaneId, Hook)> = lanes.iter().filter_map(|lane| Some((lane.id, hook(lane)?))).collect();
+    let hooks: Vec<Hook> = hooked.iter().map(|(_, hook)| hook.clone()).collect();
+    if !hooks.is_empty() {
+        if optional.defaulter {
+            wanted.objects.push((Asking::Mutating, mutating(common, &hooks)));
+        }
+        if optional.validator {
+            wanted.objects.push((Asking::Validating, validating(common, &hooks)));
+        }
+        wanted.judged.extend(hooked.iter().map(|(id, _)| *id));
+    }
+    if optional.converter && lanes.iter().all(|lane| lane.mode == Mode::Active) {
+        let crds = lanes
+            .iter()
+            .flat_map(|lane| lane.converted.iter())
+            .collect::<BTreeSet<_>>();
+        wanted.objects.extend(
+            crds.into_iter()
+                .map(|crd| (Asking::Conversion, conversion(common, crd))),
+        );
+    }
+    wanted
+}
+
+/// None where the manifest does not ask for it, the kind is not served yet, or the plugin shall change nothing.
+fn hook(lane: &Lane) -> Option<Hook> {
+    if lane.mode == Mode::Preview {
+        return None;
+    }
+    let kind = lane.grants.primary();
+    Some(Hook {
+        controller: lane.controller.clone(),
+        kind: kind.clone(),
+        plural: lane.served(kind)?.plural.clone(),
+        filter: lane.filter.clone(),
+        namespaces: lane.namespaces.clone(),
+        admission: lane.admission.clone()?,
+    })
+}
