@@ -56,7 +56,7 @@ pub fn decide(stream: &StreamIngress, settings: &Settings, cluster: &Cluster) ->
         );
         return refused("TargetNotFound", message);
     }
-    let message = format!("{port} leads to {}", stream.destination());
+    let message = format!("{port} is held for {}", stream.destination());
     Ok(Verdict::Accepted(Condition::yes(ACCEPTED, ACCEPTED, message)))
 }
 

@@ -91,7 +91,7 @@ fn a_port_is_an_entry_of_the_config_map_and_a_port_of_the_service() {
             .iter()
             .all(|desired| desired.ownership == Ownership::Contributed)
     );
-    let message = "TCP 5432 leads to shop/postgres:5433";
+    let message = "TCP 5432 is held for shop/postgres:5433";
     assert_eq!(accepted(&answer), (ConditionStatus::Yes, "Accepted", message));
 }
 

@@ -183,7 +183,11 @@ impl Story {
         let namespace = object["metadata"]["namespace"].as_str().map(str::to_owned);
         let api = watch::api_in(&self.client, kind, namespace.as_deref());
         let object = serde_json::from_value(object).context("read it as an object")?;
-        api.create(&PostParams::default(), &object).await?;
+        let parameters = PostParams {
+            field_manager: Some(SELF.to_owned()),
+            ..PostParams::default()
+        };
+        api.create(&parameters, &object).await?;
         Ok(())
     }
 

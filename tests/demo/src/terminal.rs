@@ -69,7 +69,7 @@ impl Terminal {
             What::Deleted => ("deleted", "31"),
         };
         let text = format!(
-            "{:>FIRST_COLUMN$}   {} {:<10} {name:<22} {detail}",
+            "{:>FIRST_COLUMN$}   {} {:<15} {name:<24} {detail}",
             milliseconds(*at),
             self.painted(colour, word),
             kind.name()
@@ -133,7 +133,10 @@ mod tests {
     fn lines_are_aligned_and_plain_without_a_terminal() {
         let terminal = Terminal { colour: false };
         let created = terminal.change_line(&line(What::Created));
-        assert_eq!(created, "     12.3   created Deployment web                    by us");
+        assert_eq!(
+            created,
+            "     12.3   created Deployment      web                      by us"
+        );
         assert_eq!(terminal.deed_line(Duration::from_secs(1), "go"), "   1000.0 > go");
     }
 
