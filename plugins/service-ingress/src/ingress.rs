@@ -35,12 +35,12 @@ struct Rule<'a> {
 
 #[derive(Debug, Serialize)]
 struct Http<'a> {
-    paths: [Path<'a>; 1],
+    paths: [PathRule<'a>; 1],
 }
 
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Path<'a> {
+struct PathRule<'a> {
     path: &'static str,
     path_type: &'static str,
     backend: Backend<'a>,
@@ -75,7 +75,7 @@ impl<'a> Ingress<'a> {
         let backend = Backend {
             service: ServiceBackend { name, port },
         };
-        let path = Path {
+        let path = PathRule {
             path: "/",
             path_type: "Prefix",
             backend,

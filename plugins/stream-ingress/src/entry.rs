@@ -37,12 +37,12 @@ struct Metadata<'a> {
 
 #[derive(Debug, Serialize)]
 struct Spec {
-    ports: [Port; 1],
+    ports: [Opened; 1],
 }
 
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Port {
+struct Opened {
     /// A Service with two ports needs names.
     name: String,
     protocol: Protocol,
@@ -74,7 +74,7 @@ impl<'a> ServicePorts<'a> {
     /// The port of a StreamIngress.
     pub fn of(stream: &StreamIngress, settings: &'a Settings) -> Self {
         let (protocol, listen) = (stream.spec.protocol, stream.spec.listen.get());
-        let port = Port {
+        let opened = Opened {
             name: format!("{}-{listen}", protocol.lower_case()),
             protocol,
             port: listen,
@@ -87,7 +87,7 @@ impl<'a> ServicePorts<'a> {
                 name: &settings.service,
                 namespace: &settings.namespace,
             },
-            spec: Spec { ports: [port] },
+            spec: Spec { ports: [opened] },
         }
     }
 }

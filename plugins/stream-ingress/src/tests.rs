@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::StreamIngressPlugin;
 
 /// A StreamIngress in `shop` that was made in this second.
-fn stream(name: &str, second: u32, spec: Value) -> Value {
+fn stream(name: &str, second: u32, spec: &Value) -> Value {
     json!({
         "apiVersion": "nginx-stream.jeffthecoder.xyz/v1beta1", "kind": "StreamIngress",
         "metadata": {
@@ -22,7 +22,7 @@ fn postgres() -> Value {
     stream(
         "db",
         5,
-        json!({"listen": 5432, "protocol": "TCP", "upstream": {"service": "postgres", "port": 5433}, "is_service": true}),
+        &json!({"listen": 5432, "protocol": "TCP", "upstream": {"service": "postgres", "port": 5433}, "is_service": true}),
     )
 }
 
@@ -100,7 +100,7 @@ fn a_udp_port_goes_to_the_other_config_map() {
     let dns = stream(
         "dns",
         0,
-        json!({"listen": 53, "protocol": "UDP", "upstream": {"namespace": "kube-system", "service": "dns", "port": 53}}),
+        &json!({"listen": 53, "protocol": "UDP", "upstream": {"namespace": "kube-system", "service": "dns", "port": 53}}),
     );
     let ports = json!([{"port": 53, "protocol": "UDP"}, {"port": 53, "protocol": "TCP"}]);
     let answer = reconcile(&cluster().with(service("kube-system", "dns", &ports)), dns);
@@ -121,14 +121,14 @@ fn what_may_be_left_out_has_its_default() {
         stream(
             "db",
             0,
-            json!({"listen": 1, "upstream": {"service": "postgres", "port": 5433}}),
+            &json!({"listen": 1, "upstream": {"service": "postgres", "port": 5433}}),
         ),
     );
     assert_eq!(
         answer.object("ConfigMap", "tcp-services")["data"],
         json!({"1": "shop/postgres:5433"})
     );
-    let missing = stream("db", 0, json!({"listen": 1, "upstream": {"service": "no", "port": 1}}));
+    let missing = stream("db", 0, &json!({"listen": 1, "upstream": {"service": "no", "port": 1}}));
     let message = "there is no Service shop/no; correct spec.upstream, or create it";
     assert_refused(&cluster(), missing, "UpstreamNotFound", message);
 }
@@ -140,7 +140,7 @@ fn the_older_one_holds_a_port_and_the_others_say_who() {
             "TCP 5432 is held by StreamIngress shop/{by}, which is older; choose another spec.listen, or wait for it to go"
         )
     };
-    let rival = |name: &str, second: u32| stream(name, second, postgres()["spec"].clone());
+    let rival = |name: &str, second: u32| stream(name, second, &postgres()["spec"]);
     let older = cluster().with(postgres()).with(rival("b", 4)).with(rival("c", 3));
     assert_refused(&older, postgres(), "PortConflict", &held("c"));
     let younger = cluster().with(postgres()).with(rival("b", 6));
@@ -152,14 +152,14 @@ fn the_older_one_holds_a_port_and_the_others_say_who() {
 
 #[test]
 fn who_is_going_or_wants_another_port_stands_in_nobodys_way() {
-    let mut going = stream("going", 0, postgres()["spec"].clone());
+    let mut going = stream("going", 0, &postgres()["spec"]);
     going["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:01:00Z");
     let other = |name: &str, listen: u16, protocol: &str| {
         let upstream = json!({"service": "postgres", "port": 5433});
         stream(
             name,
             0,
-            json!({"listen": listen, "protocol": protocol, "upstream": upstream}),
+            &json!({"listen": listen, "protocol": protocol, "upstream": upstream}),
         )
     };
     let cluster = cluster()
@@ -176,7 +176,7 @@ fn a_holder_whose_upstream_is_missing_keeps_its_port() {
     let holder = stream(
         "holder",
         0,
-        json!({"listen": 5432, "protocol": "TCP", "upstream": upstream}),
+        &json!({"listen": 5432, "protocol": "TCP", "upstream": upstream}),
     );
     let cluster = cluster().with(holder.clone());
     let message = "there is no Service shop/gone; correct spec.upstream, or create it";
@@ -301,7 +301,7 @@ fn a_spec_of_another_form_is_refused_by_the_name_of_the_field() {
         ),
     ] {
         let refused = cluster()
-            .reconcile::<StreamIngressPlugin>(stream("db", 0, spec))
+            .reconcile::<StreamIngressPlugin>(stream("db", 0, &spec))
             .unwrap_err();
         let expected = format!("StreamIngress shop/db cannot be read: {cause}; correct the field");
         assert_eq!(refused.to_string(), expected);
@@ -398,7 +398,7 @@ mod isolated {
 
     #[test]
     fn the_component_leaves_the_port_to_an_older_one() {
-        let older = super::stream("older", 0, super::postgres()["spec"].clone());
+        let older = super::stream("older", 0, &super::postgres()["spec"]);
         let reconciled = plugin(ingress_nginx().into_iter().chain([older]))
             .reconcile(&super::postgres())
             .unwrap();
