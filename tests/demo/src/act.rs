@@ -7,10 +7,12 @@ use crate::kind::Kind;
 use crate::sample::Sample;
 use crate::scene::Scene;
 
-/// One plugin's part of the demo.
+/// One plugin's part of the demo, or what it does for one of its kinds.
 pub struct Act {
-    /// The plugin's name, which is that of its component and of its sample too.
+    /// The plugin's name, which is that of its component too.
     pub plugin: &'static str,
+    /// The name of the sample's file.
+    pub sample: &'static str,
     /// What it does, in a sentence.
     pub about: &'static str,
     /// The kind of the sample.

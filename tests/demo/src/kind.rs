@@ -18,6 +18,8 @@ pub enum Kind {
     Ingress,
     /// What users of reverse-proxy write.
     ReverseProxy,
+    /// What users of reverse-proxy write for TCP and UDP.
+    TcpReverseProxy,
     /// What users of stream-ingress write.
     StreamIngress,
     /// Shared by StreamIngresses, and a child.
@@ -77,6 +79,7 @@ impl Kind {
             Self::Service => ("", "v1", "Service", "services"),
             Self::Ingress => ("networking.k8s.io", "v1", "Ingress", "ingresses"),
             Self::ReverseProxy => ("nginx.lin2ur.cn", "v1", "ReverseProxy", "reverseproxies"),
+            Self::TcpReverseProxy => ("nginx.lin2ur.cn", "v1", "TCPReverseProxy", "tcpreverseproxies"),
             Self::StreamIngress => (
                 "nginx-stream.jeffthecoder.xyz",
                 "v1beta1",
@@ -148,6 +151,12 @@ pub fn state(kind: Kind, object: &Value) -> String {
             )
         }
         Kind::ReverseProxy => format!("{}{}", word(&spec["proxyPass"]), because(object, "Reconciled")),
+        Kind::TcpReverseProxy => {
+            let servers = spec["servers"].as_array();
+            let servers = servers.into_iter().flatten();
+            let servers: Vec<_> = servers.map(|server| word(&server["server"])).collect();
+            format!("{}{}", servers.join(" "), because(object, "Reconciled"))
+        }
         Kind::StreamIngress => {
             let upstream = &spec["upstream"];
             format!(

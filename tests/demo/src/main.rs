@@ -109,13 +109,15 @@ async fn run(arguments: &Arguments) -> Result<End> {
         .with_context(|| format!("find {}", folder.display()))?;
     let mut acts = Vec::new();
     for act in acts::acts() {
-        let sample = Sample::read(&samples.join(format!("{}.yaml", act.plugin)), act.kind)?;
+        let sample = Sample::read(&samples.join(act.sample), act.kind)?;
         acts.push((act, sample));
     }
-    let components: Vec<_> = acts
+    let mut components: Vec<_> = acts
         .iter()
         .map(|(act, _)| plugins.join(format!("{}.wasm", act.plugin)))
         .collect();
+    // The acts of one plugin follow each other.
+    components.dedup();
     let loaded = host::load(&components, folder)?;
     let simulator = Simulator::new(Options::default());
     let serving = simulator

@@ -68,7 +68,7 @@ mod tests {
     fn the_samples_that_are_shipped_can_be_used() {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/samples");
         for act in acts() {
-            let sample = Sample::read(&folder.join(format!("{}.yaml", act.plugin)), act.kind).unwrap();
+            let sample = Sample::read(&folder.join(act.sample), act.kind).unwrap();
             assert!(sample.name.starts_with("example-"), "{}", sample.name);
         }
     }

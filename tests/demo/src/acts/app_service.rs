@@ -15,6 +15,7 @@ const COUNTS: [&str; 4] = ["replicas", "updatedReplicas", "readyReplicas", "avai
 pub fn act() -> Act {
     Act {
         plugin: "app-service",
+        sample: "app-service.yaml",
         about: "an AppService stands for a Deployment and a NodePort Service",
         kind: Kind::AppService,
         seeds: no_seeds,

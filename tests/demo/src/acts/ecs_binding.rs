@@ -16,6 +16,7 @@ const NODE: &str = "node-1";
 pub fn act() -> Act {
     Act {
         plugin: "ecs-binding",
+        sample: "ecs-binding.yaml",
         about: "an EcsBinding says which cloud host is which Node, and whether that is true",
         kind: Kind::EcsBinding,
         seeds: || vec![(Kind::Node, json!({"metadata": {"name": NODE}}))],

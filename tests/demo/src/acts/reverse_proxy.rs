@@ -12,6 +12,7 @@ use crate::scene::{Scene, uid};
 pub fn act() -> Act {
     Act {
         plugin: "reverse-proxy",
+        sample: "reverse-proxy.yaml",
         about: "a ReverseProxy stands for an nginx: a ConfigMap, a Deployment and a Service",
         kind: Kind::ReverseProxy,
         seeds: no_seeds,

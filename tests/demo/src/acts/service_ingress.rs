@@ -11,6 +11,7 @@ use crate::scene::{Scene, uid};
 pub fn act() -> Act {
     Act {
         plugin: "service-ingress",
+        sample: "service-ingress.yaml",
         about: "a Service with the annotation ingress/http gets an Ingress",
         kind: Kind::Service,
         seeds: no_seeds,

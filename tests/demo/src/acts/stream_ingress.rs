@@ -21,6 +21,7 @@ const UPSTREAM: &str = "postgres";
 pub fn act() -> Act {
     Act {
         plugin: "stream-ingress",
+        sample: "stream-ingress.yaml",
         about: "a StreamIngress opens a port on the ingress-nginx that all share",
         kind: Kind::StreamIngress,
         seeds,
