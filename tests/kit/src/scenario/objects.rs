@@ -75,7 +75,12 @@ impl Objects {
             url.push_str("&force=true");
         }
         let bytes = serde_json::to_vec(body).map_err(kube::Error::SerdeError)?;
-        self.send(method, &url, Some(content_type), bytes).await
+        let written = self.send(method, &url, Some(content_type), bytes).await;
+        if written.as_ref().is_err_and(is_not_found) {
+            // The kind may have come back in another scope since it was looked up; the next try looks again.
+            self.kinds.clear();
+        }
+        written
     }
 
     pub(super) async fn delete(&mut self, reference: &Reference, propagation: Propagation) -> Result<(), kube::Error> {
