@@ -43,9 +43,10 @@ impl Validator for Http {
     type Object = ReverseProxy;
 
     fn validate(review: Review<ReverseProxy, Settings>, _: &Cluster) -> Result<Vec<String>, Vec<FieldError>> {
-        if review.object.metadata.deletion_timestamp.is_none() {
-            check::http(&review.object, Absent::Refused)?;
+        if review.object.metadata.deletion_timestamp.is_some() {
+            return Ok(Vec::new());
         }
-        Ok(Vec::new())
+        let (_, configuration) = check::http(&review.object, Absent::Refused)?;
+        Ok(configuration.warnings())
     }
 }

@@ -325,6 +325,19 @@ fn all_that_is_wrong_is_said_at_once_and_by_field() {
 }
 
 #[test]
+fn a_host_that_nobody_would_look_up_is_warned_of() {
+    let warnings = |spec| FakeCluster::new().validate::<ReverseProxyPlugin>(http(spec)).unwrap();
+    let said = warnings(json!({"proxyPass": "http://$host/x", "image": "a"}));
+    assert!(said.len() == 1 && said[0].contains("spec.resolver"), "{said:?}");
+    let none: [String; 0] = [];
+    assert_eq!(
+        warnings(json!({"proxyPass": "http://$host/x", "image": "a", "resolver": ["10.0.0.10"]})),
+        none
+    );
+    assert_eq!(warnings(json!({"proxyPass": "http://a/$host", "image": "a"})), none);
+}
+
+#[test]
 fn a_stream_is_refused_by_field_too() {
     let object = tcp(json!({
         "image": "a", "servers": [{"server": "a:1", "weight": 0, "maxConns": -1}, {"server": "a:1"}, {"server": "b"}],

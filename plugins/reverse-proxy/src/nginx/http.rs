@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::address::Url;
+use super::syntax::has_variables;
 use super::writer::Writer;
 use crate::resource::Flag;
 
@@ -57,6 +59,17 @@ pub(crate) struct Rewrite<'a> {
 }
 
 impl Configuration<'_> {
+    /// What nginx takes, and what will not work all the same.
+    pub(crate) fn warnings(&self) -> Vec<String> {
+        let looked_up = Url::parse(self.proxy_pass).is_some_and(|url| has_variables(url.authority));
+        let warning = "spec.proxyPass has a variable in its host, which nginx looks up for each request: without \
+                       spec.resolver it finds none but addresses";
+        (looked_up && self.resolver.is_empty())
+            .then(|| warning.to_owned())
+            .into_iter()
+            .collect()
+    }
+
     /// The text of `nginx.conf`.
     pub(crate) fn text(&self) -> String {
         let mut writer = Writer::default();
