@@ -85,7 +85,6 @@ impl ServedKinds {
     }
 
     /// Nobody asks for the kind any more.
-    #[allow(dead_code, reason = "plugins do not go yet")]
     pub fn forget(&self, kind: &Kind) {
         self.0.write().remove(kind);
     }
@@ -154,7 +153,6 @@ impl Watches {
     }
 
     /// Ends what only this lane needed. The lane is to be closed already.
-    #[allow(dead_code, reason = "plugins do not go yet")]
     pub fn remove(&self, lane: &Arc<Lane>) {
         let mut kinds = self.kinds.lock();
         for (kind, _) in needs(lane) {
