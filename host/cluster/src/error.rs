@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use kube::core::Status;
 use pilothouse_core::failure::reason;
+use pilothouse_core::ledger::HeldField;
 use pilothouse_core::{Failure, Retry};
 
 /// Why a request had no success.
@@ -99,9 +100,8 @@ impl RequestError {
         }
     }
 
-    /// The fields that other managers hold, where an apply without force met them: the manager and the field, both in
-    /// the server's words.
-    pub fn held_by_others(&self) -> Vec<(String, String)> {
+    /// The fields that other managers hold, where an apply without force met them.
+    pub fn held_by_others(&self) -> Vec<HeldField> {
         let Self::Answered(status) = self else {
             return Vec::new();
         };
@@ -112,7 +112,10 @@ impl RequestError {
                 // As in `conflict with "kubectl-edit" using v1 at 2026-01-01T00:00:00Z`: the time would make each
                 // message a new one.
                 let manager = cause.message.split('"').nth(1).unwrap_or(&cause.message);
-                (manager.to_owned(), cause.field.clone())
+                HeldField {
+                    manager: manager.to_owned(),
+                    path: cause.field.clone(),
+                }
             })
             .collect()
     }
@@ -245,7 +248,11 @@ mod tests {
                 {"reason": "Other", "field": ".x", "message": "y"}]}}))
         .unwrap();
         let held = RequestError::Answered(Box::new(status)).held_by_others();
-        assert_eq!(held, [("kubectl-edit".to_owned(), ".data.80".to_owned())]);
+        let field = HeldField {
+            manager: "kubectl-edit".to_owned(),
+            path: ".data.80".to_owned(),
+        };
+        assert_eq!(held, [field]);
     }
 
     #[test]

@@ -174,6 +174,35 @@ fn what_is_kept_gives_way_to_what_is_wanted() {
     );
 }
 
+#[test]
+fn only_those_who_want_what_others_hold_stand_against_it() {
+    let claims = BTreeMap::from([
+        (1, claim("1", &json!({"ports": [{"port": 80, "name": "a"}]}))),
+        (2, claim("2", &json!({"ports": [{"port": 81, "name": "b"}]}))),
+        (3, claim("3", &json!({"a": {"b": 1}}))),
+        (4, claim("4", &json!({"a": {"b.c": 1}}))),
+    ]);
+    let field = |path: &str| HeldField {
+        manager: "m".to_owned(),
+        path: path.to_owned(),
+    };
+    let against = |paths: &[&str]| -> Vec<i32> {
+        let held: Vec<_> = paths.iter().map(|path| field(path)).collect();
+        conflicting(&claims, &held).into_keys().collect()
+    };
+    assert_eq!(
+        against(&[r#".spec.ports[port=80,protocol="TCP"].name"#, ".spec.a.b"]),
+        [1, 3]
+    );
+    assert_eq!(against(&[".spec.a.b.c"]), [4], "a dot in a name is none between two");
+    assert_eq!(
+        against(&[".spec.ports"]),
+        [1, 2],
+        "what is held as a whole is held in part"
+    );
+    assert_eq!(against(&[".spec.nothing"]), Vec::<i32>::new());
+}
+
 /// A small generator of the same numbers in each run.
 struct Numbers(u64);
 

@@ -10,6 +10,7 @@ mod books;
 mod flush;
 mod look;
 mod seen;
+mod send;
 mod settle;
 
 use std::collections::BTreeMap;

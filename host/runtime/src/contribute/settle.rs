@@ -1,31 +1,23 @@
-//! Owns one look at a target: what of the claims can be held, found out with as few requests as possible. Makes requests,
-//! each only when what is wanted is not what is held.
+//! Owns one look at a target: what of the claims can be held, found out with as few requests as possible. Makes requests
+//! by `send`, each only when what is wanted is not what is held.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::Arc;
 use std::time::Duration;
 
-use pilothouse_cluster::error::RequestError;
 use pilothouse_cluster::object::Stored;
-use pilothouse_cluster::write::Force;
 use pilothouse_core::failure::reason;
-use pilothouse_core::ledger::{self, Blame, Claim, Leaves, Narrowing, Path, assemble, unite};
+use pilothouse_core::ledger::{self, Blame, Claim, Leaves, Narrowing, Path, unite};
 use pilothouse_core::{Failure, Retry};
-use serde_json::{Value, json};
 
 use super::books::Odd;
 use super::look::{Look, standing};
+use super::send::Sent;
 use crate::hub::Reader;
 
 /// How often a look starts anew because the target was changed meanwhile, before it is left for later.
 const MOST_RESTARTS: u32 = 5;
-
-/// How often a request is tried at once when the cluster has trouble.
-const TRIES: u32 = 3;
-
-/// The wait between these.
-const BETWEEN_TRIES: Duration = Duration::from_millis(200);
 
 /// What a look came to.
 pub struct Settled {
@@ -41,20 +33,6 @@ pub struct Settled {
     pub wrote: bool,
     /// The look has to be repeated, after so long at least.
     pub trouble: Option<Duration>,
-}
-
-/// What a request came to.
-enum Sent {
-    /// It is held.
-    Held,
-    /// Other managers hold fields of these claims.
-    Conflict(BTreeMap<Reader, Failure>),
-    /// The server refuses something in it.
-    Refused(String, Box<Failure>),
-    /// The target is not as it was believed to be; what is known of it is new.
-    Outdated,
-    /// Time may help.
-    Trouble(Box<Failure>, Duration),
 }
 
 /// Finds out what can be held, and sees to it that it is.
@@ -101,13 +79,17 @@ enum Pass {
     Trouble(Box<Failure>, Duration),
 }
 
-struct Work {
-    look: Look,
+/// A look that is under way.
+pub struct Work {
+    /// What it began with, and what is known by now.
+    pub look: Look,
     newest: Option<Arc<Stored>>,
-    wrote: bool,
+    /// Whether something was written.
+    pub wrote: bool,
     /// The server does not let what is held be given up.
     stays: bool,
-    held: Leaves,
+    /// What is held of the target, with the live values.
+    pub held: Leaves,
 }
 
 impl Work {
@@ -213,7 +195,7 @@ impl Work {
     ///
     /// What is held without being tried stays as it is where it may be wanted: by a claim that waits for its try, by one
     /// that is refused (a failure prunes nothing), or, until all have answered, by somebody.
-    fn desired(&self, candidates: &BTreeMap<Reader, Claim>, tried: &BTreeSet<Reader>) -> Leaves {
+    pub fn desired(&self, candidates: &BTreeMap<Reader, Claim>, tried: &BTreeSet<Reader>) -> Leaves {
         let mut desired = unite(candidates.iter().filter(|(reader, _)| tried.contains(*reader))).leaves;
         let has = |reader: &Reader, path: &Path| self.look.claims[reader].leaves.contains_key(path);
         let is_kept = |path: &Path| {
@@ -233,143 +215,14 @@ impl Work {
         desired
     }
 
-    /// Sends what is to be tried, unless it is what is held.
-    async fn attempt(&mut self, candidates: &BTreeMap<Reader, Claim>, tried: &BTreeSet<Reader>) -> Sent {
-        let desired = self.desired(candidates, tried);
-        if desired == self.held || self.look.odd == Some(self.odd(&desired)) {
-            return Sent::Held;
-        }
-        let mut tries = 0;
-        loop {
-            tries += 1;
-            match self.send(&desired).await {
-                Ok(object) => {
-                    tracing::info!(
-                        lane = self.look.lane.title(),
-                        object = self.look.title,
-                        claims = tried.len(),
-                        fields = desired.len(),
-                        "contributed"
-                    );
-                    self.wrote = true;
-                    self.know(Some(Arc::new(object)));
-                    let odd = self.odd(&desired);
-                    self.look.odd = (desired != self.held).then_some(odd);
-                    return Sent::Held;
-                }
-                Err(error) => {
-                    let sent = self.judge(error, candidates, tried).await;
-                    match sent {
-                        Sent::Trouble(_, wait) if tries < TRIES && wait.is_zero() => {
-                            tokio::time::sleep(BETWEEN_TRIES).await;
-                        }
-                        sent => return sent,
-                    }
-                }
-            }
-        }
-    }
-
-    async fn send(&self, desired: &Leaves) -> Result<Stored, RequestError> {
-        let live = self
-            .look
-            .live
-            .as_ref()
-            .expect("a target that is missing is an obstacle");
-        let mut body = assemble(desired);
-        let place = json!({
-            "name": &*live.name.name,
-            "uid": &*live.uid,
-            "resourceVersion": &*live.resource_version,
-        });
-        let metadata = body.entry("metadata").or_insert_with(|| json!({}));
-        if let (Value::Object(metadata), Value::Object(place)) = (metadata, place) {
-            metadata.extend(place);
-            if let Some(namespace) = &live.name.namespace {
-                metadata.insert("namespace".to_owned(), json!(&**namespace));
-            }
-        }
-        body.insert("apiVersion".to_owned(), json!(self.key_kind().api_version()));
-        body.insert("kind".to_owned(), json!(self.key_kind().kind));
-        let writer = &self.look.lane.writer;
-        let applied = writer.apply(&self.look.served, &live.name, &body, Force::No).await?;
-        Ok(applied.object)
-    }
-
-    fn key_kind(&self) -> &pilothouse_core::Kind {
-        &self.look.key.kind
-    }
-
-    /// What an error means, and for whom.
-    async fn judge(
-        &mut self,
-        error: RequestError,
-        candidates: &BTreeMap<Reader, Claim>,
-        tried: &BTreeSet<Reader>,
-    ) -> Sent {
-        let theirs = error.held_by_others();
-        let wait = error.retry_after().unwrap_or_default();
-        let title = self.look.title.clone();
-        if error.is_not_found() {
-            self.know(None);
-            return Sent::Outdated;
-        }
-        if !theirs.is_empty() {
-            let conflicts = self.conflicts(&theirs, candidates, tried);
-            if conflicts.is_empty() {
-                let words = error.to_string();
-                return Sent::Refused(words, Box::new(held_elsewhere(&title, &theirs[0].1, &theirs[0].0)));
-            }
-            return Sent::Conflict(conflicts);
-        }
-        if error.code() == Some(409) {
-            let writer = self.look.lane.writer.clone();
-            return match writer.live(&self.look.served, &self.look.key.name).await {
-                Ok(live) => {
-                    self.know(live.map(|live| Arc::new(live.object)));
-                    Sent::Outdated
-                }
-                Err(error) => Sent::Trouble(Box::new(error.into_failure("look at", &title)), wait),
-            };
-        }
-        let words = error.to_string();
-        let failure = error.into_failure("contribute to", &title);
-        match failure.retry {
-            Retry::Change => Sent::Refused(words, Box::new(failure)),
-            Retry::Backoff => Sent::Trouble(Box::new(failure), wait),
-        }
-    }
-
-    /// The claims that want fields which others hold.
-    fn conflicts(
-        &self,
-        theirs: &[(String, String)],
-        candidates: &BTreeMap<Reader, Claim>,
-        tried: &BTreeSet<Reader>,
-    ) -> BTreeMap<Reader, Failure> {
-        let claims = candidates.iter().filter(|(reader, _)| tried.contains(*reader));
-        let conflict = |claim: &Claim| {
-            let exact = |field: &str| claim.leaves.keys().any(|path| path.to_string() == field);
-            let near = |field: &str| claim.leaves.keys().any(|path| path.touches(field));
-            let found = theirs.iter().find(|(_, field)| exact(field));
-            found.or_else(|| theirs.iter().find(|(_, field)| near(field))).cloned()
-        };
-        claims
-            .filter_map(|(reader, claim)| {
-                let (manager, field) = conflict(claim)?;
-                Some((reader.clone(), held_elsewhere(&self.look.title, &field, &manager)))
-            })
-            .collect()
-    }
-
     /// The target is now known to be like this.
-    fn know(&mut self, live: Option<Arc<Stored>>) {
+    pub fn know(&mut self, live: Option<Arc<Stored>>) {
         self.newest.clone_from(&live);
         self.look.live = live;
         self.held = self.held_now();
     }
 
-    fn odd(&self, desired: &Leaves) -> Odd {
+    pub fn odd(&self, desired: &Leaves) -> Odd {
         Odd {
             sent: fingerprint(desired),
             left: fingerprint(&self.held),
@@ -440,13 +293,6 @@ impl Work {
             trouble,
         }
     }
-}
-
-fn held_elsewhere(title: &str, field: &str, manager: &str) -> Failure {
-    let problem = format!(
-        "{field} of {title} is held by {manager:?} and left to it until it lets go; remove the field there, or ask for another"
-    );
-    Failure::cluster(reason::FIELD_CONFLICT, problem).retry(Retry::Change)
 }
 
 /// The fields that a manager holds of an object, with their live values.

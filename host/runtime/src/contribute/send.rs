@@ -1,0 +1,156 @@
+//! Owns the requests of a look at a target: what is wanted is sent, and the answer is judged.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use pilothouse_cluster::error::RequestError;
+use pilothouse_cluster::object::Stored;
+use pilothouse_cluster::write::Force;
+use pilothouse_core::failure::reason;
+use pilothouse_core::ledger::{Claim, HeldField, Leaves, assemble, conflicting};
+use pilothouse_core::{Failure, Retry};
+use serde_json::{Value, json};
+
+use super::settle::Work;
+use crate::hub::Reader;
+
+/// How often a request is tried at once when the cluster has trouble.
+const TRIES: u32 = 3;
+
+/// The wait between these.
+const BETWEEN_TRIES: Duration = Duration::from_millis(200);
+
+/// What a try came to.
+pub enum Sent {
+    /// It is held.
+    Held,
+    /// Other managers hold fields of these claims.
+    Conflict(BTreeMap<Reader, Failure>),
+    /// The server refuses something in it.
+    Refused(String, Box<Failure>),
+    /// The target is not as it was believed to be; what is known of it is new.
+    Outdated,
+    /// Time may help.
+    Trouble(Box<Failure>, Duration),
+}
+
+impl Work {
+    /// Sends what is to be tried, unless it is what is held.
+    pub async fn attempt(&mut self, candidates: &BTreeMap<Reader, Claim>, tried: &BTreeSet<Reader>) -> Sent {
+        let desired = self.desired(candidates, tried);
+        if desired == self.held || self.look.odd == Some(self.odd(&desired)) {
+            return Sent::Held;
+        }
+        let mut tries = 0;
+        loop {
+            tries += 1;
+            match self.send(&desired).await {
+                Ok(object) => {
+                    tracing::info!(
+                        lane = self.look.lane.title(),
+                        object = self.look.title,
+                        claims = tried.len(),
+                        fields = desired.len(),
+                        "contributed"
+                    );
+                    self.wrote = true;
+                    self.know(Some(Arc::new(object)));
+                    let odd = self.odd(&desired);
+                    self.look.odd = (desired != self.held).then_some(odd);
+                    return Sent::Held;
+                }
+                Err(error) => {
+                    let sent = self.judge(error, candidates, tried).await;
+                    match sent {
+                        Sent::Trouble(_, wait) if tries < TRIES && wait.is_zero() => {
+                            tokio::time::sleep(BETWEEN_TRIES).await;
+                        }
+                        sent => return sent,
+                    }
+                }
+            }
+        }
+    }
+
+    async fn send(&self, desired: &Leaves) -> Result<Stored, RequestError> {
+        let live = self
+            .look
+            .live
+            .as_ref()
+            .expect("a target that is missing is an obstacle");
+        let mut body = assemble(desired);
+        let place = json!({
+            "name": &*live.name.name,
+            "uid": &*live.uid,
+            "resourceVersion": &*live.resource_version,
+        });
+        let metadata = body.entry("metadata").or_insert_with(|| json!({}));
+        if let (Value::Object(metadata), Value::Object(place)) = (metadata, place) {
+            metadata.extend(place);
+            if let Some(namespace) = &live.name.namespace {
+                metadata.insert("namespace".to_owned(), json!(&**namespace));
+            }
+        }
+        body.insert("apiVersion".to_owned(), json!(self.key_kind().api_version()));
+        body.insert("kind".to_owned(), json!(self.key_kind().kind));
+        let writer = &self.look.lane.writer;
+        let applied = writer.apply(&self.look.served, &live.name, &body, Force::No).await?;
+        Ok(applied.object)
+    }
+
+    fn key_kind(&self) -> &pilothouse_core::Kind {
+        &self.look.key.kind
+    }
+
+    /// What an error means, and for whom.
+    async fn judge(
+        &mut self,
+        error: RequestError,
+        candidates: &BTreeMap<Reader, Claim>,
+        tried: &BTreeSet<Reader>,
+    ) -> Sent {
+        let theirs = error.held_by_others();
+        let wait = error.retry_after().unwrap_or_default();
+        let title = self.look.title.clone();
+        if error.is_not_found() {
+            self.know(None);
+            return Sent::Outdated;
+        }
+        if !theirs.is_empty() {
+            let claims = candidates.iter().filter(|(reader, _)| tried.contains(*reader));
+            let conflicts: BTreeMap<_, _> = conflicting(claims, &theirs)
+                .into_iter()
+                .map(|(reader, field)| (reader, held_elsewhere(&title, field)))
+                .collect();
+            if conflicts.is_empty() {
+                return Sent::Refused(error.to_string(), Box::new(held_elsewhere(&title, &theirs[0])));
+            }
+            return Sent::Conflict(conflicts);
+        }
+        if error.code() == Some(409) {
+            let writer = self.look.lane.writer.clone();
+            return match writer.live(&self.look.served, &self.look.key.name).await {
+                Ok(live) => {
+                    self.know(live.map(|live| Arc::new(live.object)));
+                    Sent::Outdated
+                }
+                Err(error) => Sent::Trouble(Box::new(error.into_failure("look at", &title)), wait),
+            };
+        }
+        let words = error.to_string();
+        let failure = error.into_failure("contribute to", &title);
+        match failure.retry {
+            Retry::Change => Sent::Refused(words, Box::new(failure)),
+            Retry::Backoff => Sent::Trouble(Box::new(failure), wait),
+        }
+    }
+}
+
+fn held_elsewhere(title: &str, field: &HeldField) -> Failure {
+    let HeldField { manager, path } = field;
+    let problem = format!(
+        "{path} of {title} is held by {manager:?} and left to it until it lets go; remove the field there, or ask for another"
+    );
+    Failure::cluster(reason::FIELD_CONFLICT, problem).retry(Retry::Change)
+}
