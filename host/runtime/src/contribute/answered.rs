@@ -51,7 +51,6 @@ pub fn lane_opens(state: &mut State, lane: &Lane) {
 
 /// A lane goes for good. What its primaries hold stays as it is: for as long as lanes of its plugin are there, whose it
 /// is will be known once they have all answered again.
-#[allow(dead_code, reason = "plugins do not go yet")]
 pub fn lane_goes(state: &mut State, lane: &Lane) {
     let State {
         contributions,

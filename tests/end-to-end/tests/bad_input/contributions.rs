@@ -560,6 +560,27 @@ mod simulated {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn who_is_refused_loses_the_field_to_the_next_in_the_same_look() {
+        let mut stage = stage().await;
+        stage.create(&service(&json!([{"name": "mine", "port": 22}]))).await;
+        stage.host.stop().await.unwrap();
+        stage.create(&share("older", &[port(80, "Not_A_Name!")])).await;
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        stage.create(&share("younger", &[port(80, "good")])).await;
+        let begun = stage.mark();
+        let spec = stage.host.spec("sharer").unwrap();
+        stage.start(vec![spec]).await;
+        until_reconciled(&stage, "Share", ["younger".to_owned()]).await;
+        until_told(&stage, "Share", "older", &["Not_A_Name!"]).await;
+        assert_eq!(
+            writes(&stage, begun).len(),
+            2,
+            "one that is refused, and one that is not"
+        );
+        stage.stop().await;
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn what_cannot_be_taken_away_does_not_keep_others_from_what_they_want() {
         let stage = stage().await;
         stage.create(&service(&json!([{"name": "mine", "port": 22}]))).await;
