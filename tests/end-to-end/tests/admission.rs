@@ -1,0 +1,294 @@
+//! What a person sees of admission on a real API server: refusals in its words, defaults, warnings, and that nothing keeps an
+//! object from being deleted. The host runs in the test's process; its webhooks have threads of their own.
+#![forbid(unsafe_code)]
+#![allow(clippy::unwrap_used, reason = "all of it is for tests")]
+
+mod real {
+    use std::net::TcpListener;
+    use std::time::{Duration, Instant};
+
+    use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
+    use kube::core::{ApiResource, GroupVersionKind};
+    use kube::{Api, Client, Error};
+    use pilothouse_cluster::webhooks::SecretPlace;
+    use pilothouse_core::Limits;
+    use pilothouse_core::admission::configuration::Endpoint;
+    use pilothouse_end_to_end::host::RuntimeHost;
+    use pilothouse_runtime::{HostOptions, Lifetimes, WebhookOptions};
+    use pilothouse_testkit::cluster::Cluster;
+    use pilothouse_testkit::host::SteeredHost as _;
+    use serde_json::{Value, json};
+
+    /// How long to wait for what has to come.
+    const WITHIN: Duration = Duration::from_mins(1);
+
+    /// The namespace of the gates, and the one of the Secret.
+    const HERE: &str = "admission";
+    const HARBOUR: &str = "harbour";
+
+    fn webhooks(lifetimes: Lifetimes, settle: Duration) -> WebhookOptions {
+        // The port has to be known before the server has it.
+        let listen = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        WebhookOptions {
+            listen,
+            endpoint: Endpoint::Url(format!("https://{listen}")),
+            secret: SecretPlace {
+                namespace: HARBOUR.to_owned(),
+                name: "webhooks".to_owned(),
+            },
+            own_namespace: HARBOUR.to_owned(),
+            lifetimes,
+            settle,
+        }
+    }
+
+    fn host(webhooks: Option<WebhookOptions>) -> RuntimeHost {
+        let options = HostOptions {
+            webhooks,
+            ..HostOptions::default()
+        };
+        // The time of a call is no matter here but where a guest loops.
+        let limits = Limits {
+            call_milliseconds: 1000,
+            ..Limits::default()
+        };
+        RuntimeHost::new(options, limits)
+    }
+
+    async fn start(host: &mut RuntimeHost, cluster: &Cluster) {
+        let specs = vec![host.spec("gate").unwrap()];
+        host.start_with(cluster, specs).await.unwrap();
+        host.settled().await.unwrap();
+    }
+
+    fn gates(client: &Client, version: &str, namespace: &str) -> Api<DynamicObject> {
+        let kind = GroupVersionKind::gvk("gate.test.dev", version, "Gate");
+        Api::namespaced_with(client.clone(), namespace, &ApiResource::from_gvk(&kind))
+    }
+
+    fn gate(name: &str, spec: &Value) -> DynamicObject {
+        let gate = json!({"apiVersion": "gate.test.dev/v1", "kind": "Gate", "metadata": {"name": name}, "spec": spec});
+        serde_json::from_value(gate).unwrap()
+    }
+
+    async fn create(client: &Client, name: &str, spec: &Value) -> Result<DynamicObject, Error> {
+        gates(client, "v1", HERE)
+            .create(&PostParams::default(), &gate(name, spec))
+            .await
+    }
+
+    async fn make_namespaces(client: &Client) {
+        let api: Api<k8s_openapi::api::core::v1::Namespace> = Api::all(client.clone());
+        for name in [HERE, HARBOUR] {
+            let namespace = serde_json::from_value(json!({"metadata": {"name": name}})).unwrap();
+            match api.create(&PostParams::default(), &namespace).await {
+                Err(Error::Api(status)) if status.code == 409 => {}
+                made => drop(made.unwrap()),
+            }
+        }
+    }
+
+    /// Waits until the API server asks: a gate that can only be refused by the host is.
+    async fn until_asked(client: &Client, host: &RuntimeHost) {
+        let dry = PostParams {
+            dry_run: true,
+            ..PostParams::default()
+        };
+        let began = Instant::now();
+        loop {
+            let made = gates(client, "v1", HERE)
+                .create(&dry, &gate("probe", &json!({"size": -1})))
+                .await;
+            if matches!(&made, Err(Error::Api(status)) if status.code == 422) {
+                return;
+            }
+            assert!(began.elapsed() < WITHIN, "{made:?}\n{}", host.log_tail());
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    }
+
+    fn refusal(refused: Result<DynamicObject, Error>) -> Box<kube::core::Status> {
+        match refused {
+            Err(Error::Api(status)) => status,
+            other => panic!("it is not refused: {other:?}"),
+        }
+    }
+
+    #[tokio::test]
+    async fn a_person_sees_what_the_plugin_says() {
+        let cluster = Cluster::real().await.unwrap();
+        let _turn = cluster.host_turn().await;
+        let client = cluster.client().await.unwrap();
+        make_namespaces(&client).await;
+
+        // Without webhooks an invalid gate can be made; somebody's finalizer holds it.
+        let mut before = host(None);
+        start(&mut before, &cluster).await;
+        let mut old = gate("old", &json!({"size": -1}));
+        old.metadata.finalizers = Some(vec!["test.dev/hold".to_owned()]);
+        gates(&client, "v1", HERE)
+            .create(&PostParams::default(), &old)
+            .await
+            .unwrap();
+        before.stop().await.unwrap();
+
+        let mut host = host(Some(webhooks(Lifetimes::default(), Duration::from_secs(30))));
+        start(&mut host, &cluster).await;
+        until_asked(&client, &host).await;
+
+        let refused = refusal(create(&client, "bad", &json!({"size": 2000, "colour": "invisible"})).await);
+        assert_eq!((refused.code, &*refused.reason), (422, "Invalid"));
+        for words in [
+            "spec.size: Invalid value: 2000: must be 0 to 1000",
+            "spec.colour: Invalid value: \"invisible\": must be one that can be seen",
+        ] {
+            assert!(refused.message.contains(words), "{refused:?}");
+        }
+        let details = refused.details.unwrap();
+        assert_eq!(
+            (&*details.name, &*details.kind, details.causes.len()),
+            ("bad", "Gate", 2)
+        );
+        assert_eq!(
+            (&*details.causes[0].reason, &*details.causes[0].field),
+            ("FieldValueInvalid", "spec.size")
+        );
+
+        let made = create(&client, "good", &json!({"size": 1})).await.unwrap();
+        assert_eq!(made.data["spec"]["colour"], "blue", "the default is stored");
+
+        let dry = PostParams {
+            dry_run: true,
+            ..PostParams::default()
+        };
+        let api = gates(&client, "v1", HERE);
+        let made = api.create(&dry, &gate("dry", &json!({"size": 1}))).await.unwrap();
+        assert_eq!(made.data["spec"]["colour"], "blue");
+        assert!(api.get_opt("dry").await.unwrap().is_none());
+
+        let warned = client
+            .send(
+                http::Request::post(format!("/apis/gate.test.dev/v1/namespaces/{HERE}/gates?dryRun=All"))
+                    .header("content-type", "application/json")
+                    .body(
+                        serde_json::to_vec(&gate("large", &json!({"size": 500})))
+                            .unwrap()
+                            .into(),
+                    )
+                    .unwrap(),
+            )
+            .await
+            .unwrap();
+        let warning = warned.headers()["warning"].to_str().unwrap();
+        assert!(warning.contains("more than 100 is much for a gate"), "{warning}");
+
+        for (behaviour, words) in [
+            ("trap", "the plugin trapped"),
+            ("loop", "limit callMilliseconds is 1000"),
+        ] {
+            let began = Instant::now();
+            let refused = refusal(create(&client, "failing", &json!({"size": 1, "behaviour": behaviour})).await);
+            assert_eq!(refused.code, 500, "the failure policy decides");
+            assert!(refused.message.contains("failed calling webhook"), "{refused:?}");
+            assert!(refused.message.contains(words), "{refused:?}");
+            assert!(
+                began.elapsed() < Duration::from_secs(20),
+                "{behaviour} took {:?}",
+                began.elapsed()
+            );
+        }
+
+        let refused = refusal(create(&client, "asking", &json!({"size": 1, "behaviour": "ask-leave"})).await);
+        assert!(
+            refused
+                .message
+                .contains("spec.behaviour: Forbidden: there is no ConfigMap leave"),
+            "{refused:?}"
+        );
+
+        let two = gates(&client, "v2", HERE).get("good").await.unwrap();
+        assert_eq!(two.data["spec"]["count"], 1, "it is converted");
+
+        let system = gates(&client, "v1", "kube-system");
+        system
+            .create(&PostParams::default(), &gate("bad", &json!({"size": -1})))
+            .await
+            .unwrap();
+        system.delete("bad", &DeleteParams::default()).await.unwrap();
+
+        // The gate from before: a change is judged, but neither its deletion nor the end of its finalizer.
+        let label = Patch::Merge(json!({"metadata": {"labels": {"a": "b"}}}));
+        let refused = refusal(api.patch("old", &PatchParams::default(), &label).await);
+        assert_eq!(refused.code, 422);
+        api.delete("old", &DeleteParams::default()).await.unwrap();
+        let release = Patch::Merge(json!({"metadata": {"finalizers": null}}));
+        api.patch("old", &PatchParams::default(), &release).await.unwrap();
+        assert!(api.get_opt("old").await.unwrap().is_none());
+
+        // A host that is gone keeps nobody from deleting either; what is asked of it is the failure policy's.
+        host.stop().await.unwrap();
+        let refused = refusal(create(&client, "late", &json!({"size": 1})).await);
+        assert_eq!(refused.code, 500);
+        api.delete("good", &DeleteParams::default()).await.unwrap();
+        clean_up(&client).await;
+    }
+
+    /// Other tests share the control plane.
+    async fn clean_up(client: &Client) {
+        use k8s_openapi::api::admissionregistration::v1::{
+            MutatingWebhookConfiguration, ValidatingWebhookConfiguration,
+        };
+        let delete = DeleteParams::default();
+        let name = "pilothouse-gate";
+        let _ = Api::<ValidatingWebhookConfiguration>::all(client.clone())
+            .delete(name, &delete)
+            .await;
+        let _ = Api::<MutatingWebhookConfiguration>::all(client.clone())
+            .delete(name, &delete)
+            .await;
+        let crds = GroupVersionKind::gvk("apiextensions.k8s.io", "v1", "CustomResourceDefinition");
+        let crds: Api<DynamicObject> = Api::all_with(client.clone(), &ApiResource::from_gvk(&crds));
+        let conversion = Patch::Merge(json!({"spec": {"conversion": {"strategy": "None", "webhook": null}}}));
+        crds.patch("gates.gate.test.dev", &PatchParams::default(), &conversion)
+            .await
+            .unwrap();
+    }
+
+    #[tokio::test]
+    async fn no_request_fails_while_certificates_and_their_authority_are_renewed() {
+        let cluster = Cluster::real().await.unwrap();
+        let _turn = cluster.host_turn().await;
+        let client = cluster.client().await.unwrap();
+        make_namespaces(&client).await;
+        let lifetimes = Lifetimes {
+            authority: Duration::from_secs(36),
+            certificate: Duration::from_secs(15),
+        };
+        let mut options = webhooks(lifetimes, Duration::from_secs(2));
+        options.secret.name = "renewed".to_owned();
+        let mut host = host(Some(options));
+        start(&mut host, &cluster).await;
+        until_asked(&client, &host).await;
+        let secrets: Api<k8s_openapi::api::core::v1::Secret> = Api::namespaced(client.clone(), HARBOUR);
+        let (mut shown, mut bundles) = (std::collections::BTreeSet::new(), std::collections::BTreeSet::new());
+        let began = Instant::now();
+        // Until there was an overlap of two authorities, and a certificate of each.
+        while shown.len() < 4 || bundles.len() < 3 {
+            let refused = refusal(create(&client, "bad", &json!({"size": -1})).await);
+            assert_eq!(refused.code, 422, "{refused:?}\n{}", host.log_tail());
+            let data = secrets.get("renewed").await.unwrap().data.unwrap();
+            shown.insert(data["tls.crt"].0.clone());
+            bundles.insert(data["ca.crt"].0.clone());
+            assert!(
+                began.elapsed() < WITHIN * 2,
+                "{} {}\n{}",
+                shown.len(),
+                bundles.len(),
+                host.log_tail()
+            );
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        host.stop().await.unwrap();
+        clean_up(&client).await;
+    }
+}
