@@ -111,6 +111,9 @@ pub struct PluginStatus {
     /// The last failure.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_failure: Option<LastFailure>,
+    /// In mode Preview: what would be written for some primaries.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub previews: Vec<PreviewedPrimary>,
     /// Fetched, Compiled, Established (all its kinds are served and synced), Ready.
     pub conditions: Vec<Condition>,
 }
@@ -127,6 +130,18 @@ pub struct ControllerStatus {
     pub queued: u64,
     /// Primaries whose last reconcile failed.
     pub failing: u64,
+}
+
+/// What would be written for one primary.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct PreviewedPrimary {
+    /// The controller that reconciles it.
+    pub controller: String,
+    /// Which object, as `namespace/name`.
+    pub object: String,
+    /// What would be done, a line for each object; values of Secrets are masked.
+    pub changes: Vec<String>,
 }
 
 /// A failure, and whose matter it is.

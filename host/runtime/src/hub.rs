@@ -13,7 +13,7 @@ use pilothouse_cluster::store::{Change, Source, Store};
 use pilothouse_cluster::watch::Sink;
 use pilothouse_core::crash::Advice;
 use pilothouse_core::dependencies::{Dependencies, Read};
-use pilothouse_core::preview::Previews;
+use pilothouse_core::preview::{Preview, Previews};
 use pilothouse_core::{Key, Kind, Name};
 use tokio::sync::Notify;
 use tokio::time::Instant;
@@ -149,6 +149,7 @@ impl Hub {
         if state.queue.is_open(lane.id) {
             state.queue.open(lane.id, &lane.plugin, lane.concurrency);
             contribute::lane_opens(&mut state, lane);
+            state.forget_previews_of(lane.id);
             if let Some(replaced) = replaced {
                 push_all(&mut state, &replaced);
             }
@@ -184,6 +185,7 @@ impl Hub {
             contribute::lane_goes(&mut state, &lane);
         }
         state.leaving.remove(&id);
+        state.forget_previews_of(id);
         state.forget_readers_of(id);
         state.awaited.retain(|_, (_, reader)| reader.lane != id);
     }
@@ -230,6 +232,28 @@ impl Hub {
             .filter(|object| !object.deleting && lane.steers(object))
             .take(most)
             .map(|object| object.name.clone())
+            .collect()
+    }
+
+    /// What a lane's plugin applied for its primaries and what goes with them.
+    pub fn children_of(&self, lane: &Lane) -> Vec<(Served, Arc<Stored>)> {
+        let state = self.state.read();
+        let primaries = state.store.iter(lane.grants.primary(), None);
+        let children = primaries.flat_map(|primary| {
+            let children = state.children_of(lane, &primary.uid);
+            children
+                .map(|(served, child)| (served, child.clone()))
+                .collect::<Vec<_>>()
+        });
+        children.collect()
+    }
+
+    /// What primaries of a plugin in preview would have done.
+    pub fn previews(&self, lane: &Lane) -> Vec<(Name, Preview)> {
+        let state = self.state.read();
+        let of_lane = state.previews.iter().filter(|(reader, _)| reader.lane == lane.id);
+        of_lane
+            .map(|(reader, preview)| (reader.name.clone(), preview.clone()))
             .collect()
     }
 
@@ -368,6 +392,14 @@ impl State {
     pub fn depend(&mut self, reader: &Reader, reads: BTreeSet<Read>) {
         for (kind, path) in self.dependencies.replace(reader, reads) {
             self.store.drop_index(&kind, &path);
+        }
+    }
+
+    fn forget_previews_of(&mut self, lane: LaneId) {
+        let of_lane = self.previews.iter().map(|(reader, _)| reader);
+        let gone: Vec<_> = of_lane.filter(|reader| reader.lane == lane).cloned().collect();
+        for reader in gone {
+            self.previews.forget(&reader);
         }
     }
 

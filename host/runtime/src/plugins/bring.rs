@@ -81,11 +81,9 @@ impl Candidates {
         (std::mem::take(&mut self.lanes), self.watched)
     }
 
-    fn watch(&mut self) {
-        self.watched = true;
-        for lane in &self.lanes {
-            self.fleet.watches.add(lane);
-        }
+    /// The lanes.
+    pub fn lanes(&self) -> &[Arc<Lane>] {
+        &self.lanes
     }
 }
 
@@ -116,23 +114,22 @@ impl Life {
         if running.is_some_and(is_same) {
             return Ok(None);
         }
-        let (component, config, limits) = (loaded.component.clone(), wanted.config.clone(), wanted.limits.clone());
-        let described = tokio::task::spawn_blocking(move || describe(&component, config.as_ref(), &limits)).await;
-        let described = described
-            .map_err(|error| Problem::new(Step::Ready, "HostFault", format!("its describe call was lost: {error}")))?
-            .map_err(|error| Problem::new(Step::Ready, error.reason(), error.to_string()))?;
+        let described = self.describe(&loaded, wanted).await?;
         self.claim(running, wanted, &described)?;
         self.install(&described).await;
-        let mut lanes = Candidates {
-            fleet: self.fleet.clone(),
-            lanes: described.lanes(&self.identity, wanted, &self.fleet.hub),
-            watched: false,
+        self.mind_the_end(wanted, &described).await;
+        let lanes = if let Some(running) = running {
+            let lanes = self.candidates(wanted, &described);
+            self.listed(lanes.lanes()).await;
+            self.try_out(running, lanes.lanes()).await?;
+            lanes
+        } else {
+            Candidates {
+                fleet: self.fleet.clone(),
+                lanes: described.lanes(&self.identity, wanted, &self.fleet.hub),
+                watched: false,
+            }
         };
-        if let Some(running) = running {
-            lanes.watch();
-            self.listed(&lanes.lanes).await;
-            self.try_out(running, &lanes.lanes).await?;
-        }
         Ok(Some(Arrival {
             order: order.clone(),
             loaded,
@@ -141,7 +138,30 @@ impl Life {
         }))
     }
 
-    async fn load(&self, source: &Source, known: Option<&Loaded>) -> Result<Loaded, Problem> {
+    /// Lanes that are not in the hub, for which the cache is widened.
+    pub fn candidates(&self, wanted: &Wanted, described: &Described) -> Candidates {
+        let lanes = described.lanes(&self.identity, wanted, &self.fleet.hub);
+        for lane in &lanes {
+            self.fleet.watches.add(lane);
+        }
+        Candidates {
+            fleet: self.fleet.clone(),
+            lanes,
+            watched: true,
+        }
+    }
+
+    /// Asks a component what it is.
+    pub async fn describe(&self, loaded: &Loaded, wanted: &Wanted) -> Result<Described, Problem> {
+        let (component, config, limits) = (loaded.component.clone(), wanted.config.clone(), wanted.limits.clone());
+        tokio::task::spawn_blocking(move || describe(&component, config.as_ref(), &limits))
+            .await
+            .map_err(|error| Problem::new(Step::Ready, "HostFault", format!("its describe call was lost: {error}")))?
+            .map_err(|error| Problem::new(Step::Ready, error.reason(), error.to_string()))
+    }
+
+    /// Loads a component, unless it is the one that is known.
+    pub async fn load(&self, source: &Source, known: Option<&Loaded>) -> Result<Loaded, Problem> {
         let (path, digest) = match source {
             Source::Loaded(component) => {
                 return Ok(Loaded {
@@ -237,7 +257,7 @@ impl Life {
     }
 
     /// Waits until the cache has all that lanes need which are not in the hub.
-    async fn listed(&self, lanes: &[Arc<Lane>]) {
+    pub async fn listed(&self, lanes: &[Arc<Lane>]) {
         loop {
             let settled = self.fleet.hub.settled.notified();
             let missing = self.fleet.hub.missing(lanes);

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use pilothouse_core::manifest::is_label;
+use pilothouse_crds::plugin::DeletionPolicy;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
@@ -34,7 +35,7 @@ pub fn start(fleet: &Arc<Fleet>, specs: Vec<PluginSpec>) -> JoinSet<()> {
         match name_of(&spec, &names) {
             Ok(name) => {
                 let order = order(index, spec);
-                let life = Life::new(fleet.clone(), name.as_str().into());
+                let life = Life::new(fleet.clone(), name.as_str().into(), None);
                 names.push(name);
                 lives.spawn(async move {
                     // The sender stays: nobody will ever want something else.
@@ -83,6 +84,7 @@ fn order(index: usize, spec: PluginSpec) -> Order {
             mode,
             is_suspended: false,
             former_managers,
+            deletion_policy: DeletionPolicy::Orphan,
         }),
     }
 }

@@ -12,6 +12,7 @@ use tokio::time::Instant;
 
 use super::Fleet;
 use super::bring::{Arrival, Loaded, Problem};
+use super::finish::Own;
 use super::prepare::{Described, Identity, in_place_of};
 use super::source::{self, Found};
 use super::standing::{Fact, Standing, Step};
@@ -29,6 +30,8 @@ pub struct Life {
     pub identity: Identity,
     /// What is known of it.
     pub standing: Arc<Standing>,
+    /// Its resource, if it has one.
+    pub own: Option<Own>,
 }
 
 /// The version that runs.
@@ -58,6 +61,8 @@ enum Next {
     Leave,
     /// It was stopped for its traps.
     Crashed(Duration, String),
+    /// Its resource is being deleted.
+    Finish,
     /// It cannot be used, and nothing will change that.
     GiveUp,
 }
@@ -71,7 +76,7 @@ struct Penalty {
 
 impl Life {
     /// A plugin of which nothing is known yet.
-    pub fn new(fleet: Arc<Fleet>, name: Arc<str>) -> Self {
+    pub fn new(fleet: Arc<Fleet>, name: Arc<str>, own: Option<Own>) -> Self {
         let client = &fleet.client;
         let identity = Identity {
             writer: Writer::new(client.clone(), Lane::manager_of(&name).into()),
@@ -86,6 +91,7 @@ impl Life {
             fleet,
             identity,
             standing,
+            own,
         }
     }
 
@@ -124,6 +130,12 @@ impl Life {
                     self.leave(running.take()).await;
                     self.say_crashed(wait, &why);
                 }
+                Next::Finish => {
+                    self.finish(running.take(), &order).await;
+                    if orders.changed().await.is_err() {
+                        break;
+                    }
+                }
                 Next::GiveUp => break,
             }
         }
@@ -135,6 +147,9 @@ impl Life {
     /// Goes on until something has to be done to be where the order wants the plugin.
     async fn advance(&self, running: Option<&Running>, order: &Arc<Order>, penalty: Option<&Penalty>) -> Next {
         self.standing.set(|known| known.generation = order.generation());
+        if order.resource.as_ref().is_some_and(|resource| resource.deleting) {
+            return Next::Finish;
+        }
         let wanted = match &order.wanted {
             Ok(wanted) => wanted,
             Err(error) => {
@@ -263,7 +278,7 @@ impl Life {
     }
 
     /// The version that runs goes; its objects stay.
-    async fn leave(&self, running: Option<Running>) {
+    pub async fn leave(&self, running: Option<Running>) {
         let Some(running) = running else { return };
         self.remove(&running.lanes).await;
         self.standing.set(|known| known.lanes.clear());
@@ -274,14 +289,21 @@ impl Life {
     }
 
     async fn remove(&self, lanes: &[Arc<Lane>]) {
+        self.stop(lanes).await;
+        for lane in lanes {
+            self.fleet.hub.remove_lane(lane.id);
+            self.fleet.watches.remove(lane);
+        }
+    }
+
+    /// Nothing of these lanes is begun any more; what is under way has ended.
+    pub async fn stop(&self, lanes: &[Arc<Lane>]) {
         let hub = &self.fleet.hub;
         for lane in lanes {
             hub.close_lane(lane.id);
         }
         for lane in lanes {
             hub.nothing_runs_in(lane.id).await;
-            hub.remove_lane(lane.id);
-            self.fleet.watches.remove(lane);
         }
     }
 

@@ -2,12 +2,13 @@
 //! end, and what is told of all that.
 //!
 //! `wanted` is what somebody asked for, `resources` and `given` say where from; `life` is what happens to one plugin, by
-//! way of `source`, `prepare` and `bring`; `claims` keeps two from having the same kind; `standing`, `account` and `tell`
+//! way of `source`, `prepare`, `bring` and `finish`; `claims` keeps two from having the same kind; `standing`, `account` and `tell`
 //! make the status of the Plugin resource.
 
 pub mod account;
 mod bring;
 mod claims;
+mod finish;
 pub mod given;
 mod life;
 mod prepare;

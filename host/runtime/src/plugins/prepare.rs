@@ -116,6 +116,11 @@ pub fn describe(component: &Plugin, config: Option<&Value>, limits: &Limits) -> 
 }
 
 impl Described {
+    /// Whether its primaries get finalizers.
+    pub fn has_finalizers(&self) -> bool {
+        self.controllers.iter().any(|controller| controller.finalizer.is_some())
+    }
+
     /// The lanes of its controllers, with numbers of their own.
     pub fn lanes(&self, identity: &Identity, wanted: &Wanted, hub: &Hub) -> Vec<Arc<Lane>> {
         let has_versions = |crd: &&BroughtCrd| {

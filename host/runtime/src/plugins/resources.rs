@@ -14,6 +14,7 @@ use tokio::sync::watch;
 use tokio::task::{AbortHandle, JoinSet};
 
 use super::Fleet;
+use super::finish::Own;
 use super::life::Life;
 use super::tell::Teller;
 use super::wanted::Order;
@@ -77,8 +78,12 @@ pub async fn follow(fleet: Arc<Fleet>) {
                 });
                 continue;
             }
-            let life = Life::new(fleet.clone(), name.clone());
             let live = watch::Sender::new(resource.clone());
+            let own = Own {
+                kind: kind.clone(),
+                live: live.subscribe(),
+            };
+            let life = Life::new(fleet.clone(), name.clone(), Some(own));
             let teller = Teller {
                 kind: kind.clone(),
                 live: live.subscribe(),

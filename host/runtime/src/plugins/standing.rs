@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use pilothouse_crds::plugin::{Condition, ControllerStatus, LastFailure, PluginStatus};
+use pilothouse_crds::plugin::{Condition, ControllerStatus, LastFailure, PluginStatus, PreviewedPrimary};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
@@ -143,6 +143,8 @@ pub struct Figures {
     pub last_failure: Option<Arc<LastFailure>>,
     /// How many traps in a row the plugin is slowed for.
     pub slowed_for: Option<u32>,
+    /// What would be written, if the plugin is in preview.
+    pub previews: Vec<PreviewedPrimary>,
 }
 
 /// The status of a Plugin resource, given the one that it has.
@@ -151,6 +153,7 @@ pub fn status(known: &Known, figures: Figures, live: &PluginStatus, now: &str) -
         controllers,
         last_failure,
         slowed_for,
+        previews,
     } = figures;
     let condition = |step: Step, name: &str| {
         let mut fact = known.fact(step).clone();
@@ -185,6 +188,7 @@ pub fn status(known: &Known, figures: Figures, live: &PluginStatus, now: &str) -
         last_failure: last_failure
             .map(|failure| (*failure).clone())
             .or_else(|| live.last_failure.clone()),
+        previews,
         conditions: vec![
             condition(Step::Fetched, "Fetched"),
             condition(Step::Compiled, "Compiled"),
@@ -211,6 +215,7 @@ mod tests {
             }],
             last_failure: None,
             slowed_for: None,
+            previews: Vec::new(),
         }
     }
 

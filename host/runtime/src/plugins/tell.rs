@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use pilothouse_cluster::own::{OwnKind, OwnResource};
-use pilothouse_crds::plugin::{ControllerStatus, PluginStatus};
+use pilothouse_core::answer::shorten;
+use pilothouse_core::preview::{Change, FieldChange, Preview};
+use pilothouse_crds::plugin::{ControllerStatus, PluginStatus, PreviewedPrimary};
 use serde_json::Value;
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -13,6 +15,7 @@ use tokio::time::Instant;
 use super::account::Account;
 use super::standing::{Figures, Known, Standing, status};
 use crate::hub::Hub;
+use crate::lane::Lane;
 
 /// The shortest time between two writes.
 const LEAST_INTERVAL: Duration = Duration::from_secs(1);
@@ -22,6 +25,12 @@ const COUNTS_INTERVAL: Duration = Duration::from_secs(15);
 
 /// How long a plugin may be on its way before that is told: a start that leads to what is told already writes nothing.
 const PATIENCE: Duration = Duration::from_secs(3);
+
+/// The most primaries whose previews a status shows; the log has all.
+const MOST_PREVIEWS: usize = 20;
+
+/// The longest line of a preview, in bytes.
+const LONGEST_LINE: usize = 1024;
 
 /// Tells how one plugin fares, until it is dropped.
 pub struct Teller {
@@ -105,8 +114,49 @@ impl Teller {
             controllers: controllers.collect(),
             last_failure: self.account.last_failure(),
             slowed_for: self.account.slowed_for(),
+            previews: self.previews(known),
         }
     }
+
+    fn previews(&self, known: &Known) -> Vec<PreviewedPrimary> {
+        let of_lane = |lane: &Arc<Lane>| {
+            let previews = self.hub.previews(lane).into_iter();
+            let changing = previews.filter(|(_, preview)| !preview.changes.is_empty());
+            let told = changing.map(|(name, preview)| PreviewedPrimary {
+                controller: lane.controller.clone(),
+                object: name.to_string(),
+                changes: lines(&preview),
+            });
+            told.collect::<Vec<_>>()
+        };
+        known.lanes.iter().flat_map(of_lane).take(MOST_PREVIEWS).collect()
+    }
+}
+
+/// A preview for people: a line for each object.
+fn lines(preview: &Preview) -> Vec<String> {
+    let line = |change: &Change| {
+        let Change {
+            act,
+            object,
+            fields,
+            more_fields,
+        } = change;
+        let mut line = format!("{act:?} {object}");
+        for FieldChange { path, from, to } in fields {
+            let shown = |value: &Option<String>| value.clone().unwrap_or_else(|| "nothing".to_owned());
+            line.push_str(&format!("; {path}: {} becomes {}", shown(from), shown(to)));
+        }
+        if *more_fields > 0 {
+            line.push_str(&format!("; and {more_fields} more fields"));
+        }
+        shorten(line, LONGEST_LINE)
+    };
+    let mut lines: Vec<_> = preview.changes.iter().map(line).collect();
+    if preview.more > 0 {
+        lines.push(format!("and {} more objects", preview.more));
+    }
+    lines
 }
 
 /// When a status that differs is written.
@@ -122,6 +172,7 @@ fn due(
         objects: live.objects,
         failing: live.failing,
         last_failure: live.last_failure.clone(),
+        previews: live.previews.clone(),
         ..desired.clone()
     } == *live;
     let interval = if counts_only { COUNTS_INTERVAL } else { LEAST_INTERVAL };

@@ -60,6 +60,8 @@ pub struct Wanted {
     pub is_suspended: bool,
     /// Field managers of an earlier operator whose fields are taken over.
     pub former_managers: Vec<String>,
+    /// What becomes of its objects when it goes.
+    pub deletion_policy: DeletionPolicy,
 }
 
 /// Where a component comes from.
@@ -91,9 +93,6 @@ pub enum OrderError {
     /// Registries are not there yet.
     #[error("spec.source.oci is not supported by this version; give the component as spec.source.file")]
     Oci,
-    /// It is not there yet.
-    #[error("spec.deletionPolicy Delete is not supported by this version; leave it out")]
-    Delete,
     /// A limit is out of its range.
     #[error("spec.limits: {0}")]
     Limit(#[from] LimitError),
@@ -153,9 +152,6 @@ fn read(resource: &OwnResource) -> Result<Wanted, OrderError> {
     if namespaces.len() > MOST_NAMESPACES {
         return Err(OrderError::Namespaces(namespaces.len()));
     }
-    if deletion_policy == DeletionPolicy::Delete {
-        return Err(OrderError::Delete);
-    }
     Ok(Wanted {
         age: (resource.created.as_str().into(), resource.uid.clone()),
         source: read_source(source)?,
@@ -169,6 +165,7 @@ fn read(resource: &OwnResource) -> Result<Wanted, OrderError> {
         },
         is_suspended: mode == resource::Mode::Suspended,
         former_managers,
+        deletion_policy,
     })
 }
 

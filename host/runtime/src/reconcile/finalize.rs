@@ -53,7 +53,6 @@ pub async fn release(hub: &Hub, lane: &Lane, reader: &Reader, object: &Stored) -
 
 /// Takes the finalizer off every primary of a lane whose plugin goes, whatever they own; says off how many. They are
 /// stranded else: nobody would ever finalize them.
-#[allow(dead_code, reason = "plugins do not go yet")]
 pub async fn release_all(hub: &Hub, lane: &Lane) -> Result<usize, Failure> {
     let held: Vec<_> = {
         let state = hub.state.read();

@@ -30,6 +30,8 @@ use crate::hub::{Hub, Reader};
 use crate::lane::{Lane, Mode};
 use crate::queue::{Ended, Job, Verdict};
 
+pub use finalize::release_all;
+
 /// Reconciles one object once.
 pub async fn reconcile(hub: &Arc<Hub>, lane: &Arc<Lane>, job: &Job) -> Ended {
     let reader = Reader {

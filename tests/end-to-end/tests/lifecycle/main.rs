@@ -6,6 +6,7 @@
 mod claims;
 mod course;
 mod crash;
+mod finish;
 mod fleet;
 mod refused;
 mod swap;
