@@ -42,12 +42,6 @@ impl Agenda {
         self.dirty.is_empty() && self.busy.is_empty()
     }
 
-    /// Nothing of a plugin is to be looked at any more. What is looked at now finds that out by itself.
-    pub fn forget(&mut self, plugin: &str) {
-        self.dirty.retain(|(name, _), _| **name != *plugin);
-        self.later.retain(|(_, (name, _))| **name != *plugin);
-    }
-
     /// Whether a target waits for more claims.
     pub fn is_lingering(&self) -> bool {
         self.dirty.keys().any(|id| !self.busy.contains(id))

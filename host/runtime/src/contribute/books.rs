@@ -231,23 +231,6 @@ pub fn withdraw(state: &mut State, lane: &Lane, reader: &Reader) {
     answered(state, lane, reader);
 }
 
-/// A lane goes: what it holds is left as it is. With its last lane a plugin's book goes.
-pub fn lane_goes(state: &mut State, lane: &Lane) {
-    let is_last = !state.lanes.iter().any(|other| other.plugin == lane.plugin);
-    let books = &mut state.contributions;
-    if is_last {
-        books.plugins.remove(&lane.plugin);
-        books.agenda.forget(&lane.plugin);
-    } else if let Some(book) = books.plugins.get_mut(&lane.plugin) {
-        let stays = |reader: &Reader| reader.lane != lane.id;
-        book.by_primary.retain(|reader, _| stays(reader));
-        book.waited_for.retain(stays);
-        for target in book.targets.values_mut() {
-            target.claims.retain(|reader, _| stays(reader));
-        }
-    }
-}
-
 /// What became of a look at a target is told: to those who wait, and to those for whom it is news.
 pub fn tell(
     state: &mut State,

@@ -25,8 +25,8 @@ use pilothouse_core::{Failure, Key};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
-pub use answered::lane_opens;
-pub use books::{Contributions, lane_goes, withdraw};
+pub use answered::{lane_goes, lane_opens};
+pub use books::{Contributions, withdraw};
 pub use flush::run;
 pub use seen::target_changed;
 

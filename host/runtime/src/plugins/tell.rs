@@ -1,6 +1,7 @@
 //! Owns writing the status of a Plugin resource: only when it differs, at once when a condition changes, and seldom when
 //! only counts do.
 
+use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -145,10 +146,10 @@ fn lines(preview: &Preview) -> Vec<String> {
         let mut line = format!("{act:?} {object}");
         for FieldChange { path, from, to } in fields {
             let shown = |value: &Option<String>| value.clone().unwrap_or_else(|| "nothing".to_owned());
-            line.push_str(&format!("; {path}: {} becomes {}", shown(from), shown(to)));
+            let _ = write!(line, "; {path}: {} becomes {}", shown(from), shown(to));
         }
         if *more_fields > 0 {
-            line.push_str(&format!("; and {more_fields} more fields"));
+            let _ = write!(line, "; and {more_fields} more fields");
         }
         shorten(line, LONGEST_LINE)
     };
