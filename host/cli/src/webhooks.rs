@@ -24,36 +24,50 @@ const SECRET_NAMESPACE: &str = "pilothouse-system";
 pub struct WebhookArguments {
     /// Serve webhooks, at this URL for API servers: https://HOST:PORT. Without this and --webhook-service, plugins default
     /// and validate objects only before they reconcile them
-    #[arg(long, value_name = "URL", conflicts_with = "webhook_service")]
-    webhook_url: Option<String>,
+    #[arg(
+        id = "webhook-url",
+        long = "webhook-url",
+        value_name = "URL",
+        conflicts_with = "webhook-service"
+    )]
+    url: Option<String>,
 
     /// Serve webhooks, through this Service for API servers
-    #[arg(long, value_name = "NAMESPACE/NAME[:PORT]")]
-    webhook_service: Option<String>,
+    #[arg(
+        id = "webhook-service",
+        long = "webhook-service",
+        value_name = "NAMESPACE/NAME[:PORT]"
+    )]
+    service: Option<String>,
 
     /// Where webhooks listen
-    #[arg(long, value_name = "ADDRESS:PORT", default_value = "0.0.0.0:9443")]
-    webhook_listen: SocketAddr,
+    #[arg(
+        id = "webhook-listen",
+        long,
+        value_name = "ADDRESS:PORT",
+        default_value = "0.0.0.0:9443"
+    )]
+    listen: SocketAddr,
 
     /// The Secret for the webhooks' certificates; without it pilothouse-webhooks, in the Service's namespace or in
     /// pilothouse-system
-    #[arg(long, value_name = "NAMESPACE/NAME")]
-    webhook_secret: Option<String>,
+    #[arg(id = "webhook-secret", long = "webhook-secret", value_name = "NAMESPACE/NAME")]
+    secret: Option<String>,
 }
 
 impl WebhookArguments {
     /// What the host is to do; none where webhooks are off, which is said.
     pub fn options(self) -> anyhow::Result<Option<WebhookOptions>> {
         let Self {
-            webhook_url,
-            webhook_service,
-            webhook_listen,
-            webhook_secret,
+            url,
+            service,
+            listen,
+            secret,
         } = self;
-        let endpoint = match (webhook_url, webhook_service) {
+        let endpoint = match (url, service) {
             (None, None) => {
                 ensure!(
-                    webhook_secret.is_none(),
+                    secret.is_none(),
                     "--webhook-secret has no use without --webhook-url or --webhook-service"
                 );
                 tracing::info!(
@@ -69,7 +83,7 @@ impl WebhookArguments {
             Endpoint::Service { namespace, .. } => namespace.clone(),
             Endpoint::Url(_) => SECRET_NAMESPACE.to_owned(),
         };
-        let secret = match webhook_secret {
+        let secret = match secret {
             None => SecretPlace {
                 namespace: own.clone(),
                 name: SECRET_NAME.to_owned(),
@@ -84,7 +98,7 @@ impl WebhookArguments {
             Endpoint::Url(_) => secret.namespace.clone(),
         };
         Ok(Some(WebhookOptions {
-            listen: webhook_listen,
+            listen,
             endpoint,
             secret,
             own_namespace,

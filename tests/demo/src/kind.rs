@@ -121,23 +121,7 @@ pub fn state(kind: Kind, object: &Value) -> String {
                 number(&spec["replicas"])
             )
         }
-        Kind::Service => {
-            let annotated = object["metadata"]["annotations"].get("ingress/http").is_some();
-            let ports = spec["ports"].as_array();
-            let ports = ports.into_iter().flatten().map(|port| {
-                let protocol = port["protocol"].as_str().unwrap_or("TCP");
-                match port["nodePort"].as_u64() {
-                    Some(on_node) => format!(" {}:{on_node}/{protocol}", number(&port["port"])),
-                    None => format!(" {}/{protocol}", number(&port["port"])),
-                }
-            });
-            format!(
-                "{}{}{}",
-                spec["type"].as_str().unwrap_or("no type"),
-                ports.collect::<String>(),
-                if annotated { ", annotated ingress/http" } else { "" }
-            )
-        }
+        Kind::Service => service(object),
         Kind::Ingress => {
             let rule = &spec["rules"][0];
             let path = &rule["http"]["paths"][0];
@@ -168,40 +152,63 @@ pub fn state(kind: Kind, object: &Value) -> String {
                 because(object, "Accepted")
             )
         }
-        Kind::ConfigMap => {
-            let entries = object["data"].as_object();
-            let entries = entries.into_iter().flatten();
-            let shown = entries.map(|(key, value)| match word(value) {
-                text if text.contains('\n') => format!("{key} of {} lines", text.lines().count()),
-                word => format!("{key}={word}"),
-            });
-            shown.collect::<Vec<_>>().join(" ")
-        }
+        Kind::ConfigMap => entries_of(object),
         Kind::EcsBinding => format!(
             "{} has {}{}",
             word(&spec["nodename"]),
             word(&spec["innerip"]),
             because(object, "Bound")
         ),
-        Kind::Node => {
-            let addresses = status["addresses"].as_array();
-            let addresses: Vec<_> = addresses
-                .into_iter()
-                .flatten()
-                .map(|address| word(&address["address"]))
-                .collect();
-            if addresses.is_empty() {
-                "no addresses".to_owned()
-            } else {
-                addresses.join(" ")
-            }
-        }
+        Kind::Node => addresses_of(object),
         Kind::Namespace => word(&status["phase"]).to_owned(),
     };
     if object["metadata"]["deletionTimestamp"].is_null() {
         state
     } else {
         format!("{state}, being deleted")
+    }
+}
+
+fn service(object: &Value) -> String {
+    let spec = &object["spec"];
+    let annotated = object["metadata"]["annotations"].get("ingress/http").is_some();
+    let ports = spec["ports"].as_array();
+    let ports = ports.into_iter().flatten().map(|port| {
+        let protocol = port["protocol"].as_str().unwrap_or("TCP");
+        match port["nodePort"].as_u64() {
+            Some(on_node) => format!(" {}:{on_node}/{protocol}", number(&port["port"])),
+            None => format!(" {}/{protocol}", number(&port["port"])),
+        }
+    });
+    format!(
+        "{}{}{}",
+        spec["type"].as_str().unwrap_or("no type"),
+        ports.collect::<String>(),
+        if annotated { ", annotated ingress/http" } else { "" }
+    )
+}
+
+fn entries_of(object: &Value) -> String {
+    let entries = object["data"].as_object();
+    let entries = entries.into_iter().flatten();
+    let shown = entries.map(|(key, value)| match word(value) {
+        text if text.contains('\n') => format!("{key} of {} lines", text.lines().count()),
+        word => format!("{key}={word}"),
+    });
+    shown.collect::<Vec<_>>().join(" ")
+}
+
+fn addresses_of(node: &Value) -> String {
+    let addresses = node["status"]["addresses"].as_array();
+    let addresses: Vec<_> = addresses
+        .into_iter()
+        .flatten()
+        .map(|address| word(&address["address"]))
+        .collect();
+    if addresses.is_empty() {
+        "no addresses".to_owned()
+    } else {
+        addresses.join(" ")
     }
 }
 

@@ -127,9 +127,12 @@ async fn write(
         }
     };
     // The last finalizer of an object that is being deleted goes with the object: there is no version to wait for.
-    let awaited = |left: &Stored| match left.deleting {
-        true => Awaited::Deletion(left.uid.clone()),
-        false => version(left),
+    let awaited = |left: &Stored| {
+        if left.deleting {
+            Awaited::Deletion(left.uid.clone())
+        } else {
+            version(left)
+        }
     };
     requests
         .told(key(served, &object.name), request, awaited)
