@@ -12,3 +12,4 @@ mod hostile;
 mod plugins;
 mod program;
 mod storms;
+mod writes;

@@ -1,0 +1,179 @@
+//! Writes that meet trouble: a response that is lost, somebody who is faster, a primary that goes meanwhile; and plugins
+//! that take over from an earlier operator, or only say what they would do.
+
+mod simulated {
+    use std::time::Duration;
+
+    use kube::Api;
+    use kube::api::{DeleteParams, DynamicObject, PostParams};
+    use kube::core::{ApiResource, GroupVersionKind};
+    use pilothouse_runtime::{Mode, PluginSpec};
+    use pilothouse_simulator::{Fault, Rule};
+    use serde_json::{Value, json};
+
+    use crate::stage::{Stage, hostile, unhurried};
+
+    fn behaving(name: &str) -> Value {
+        hostile(name, &json!({"behaviour": "config-map", "text": "as it should be"}))
+    }
+
+    fn config_map(name: &str, data: &Value) -> Value {
+        let metadata = json!({"name": name, "namespace": "default"});
+        json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data})
+    }
+
+    /// The next write of a ConfigMap meets this.
+    fn disturb(stage: &Stage, fault: Fault) {
+        let rule = Rule::new(fault).verbs(&["patch"]).resource("configmaps").times(1);
+        stage.simulator().faults().add(rule);
+    }
+
+    async fn until_disturbed(stage: &Stage) {
+        let injected = |stage: &Stage| (stage.simulator().faults().injected() > 0).then_some(());
+        assert!(stage.until(injected).await.is_some());
+    }
+
+    async fn until_reconciled(stage: &Stage, name: &str) {
+        let well = stage.until(|stage| stage.is_reconciled("Hostile", name).then_some(()));
+        assert!(well.await.is_some(), "{:?}", stage.reconciled("Hostile", name));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_was_made_without_our_hearing_of_it_is_not_made_twice_and_not_taken_for_foreign() {
+        let stage = Stage::with(&["hostile"], unhurried()).await;
+        let mark = stage.mark();
+        disturb(&stage, Fault::LoseResponse);
+        stage.create(&behaving("victim")).await;
+        until_reconciled(&stage, "victim").await;
+        let writes = stage.host_writes_since(mark);
+        let deletes = writes.iter().filter(|write| write.verb == "delete").count();
+        assert_eq!((stage.simulator().faults().injected(), deletes), (1, 0), "{writes:?}");
+        assert_eq!(
+            stage.find("ConfigMap", "victim").unwrap()["data"]["text"],
+            "as it should be"
+        );
+        stage.stop().await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_object_that_somebody_makes_between_the_look_and_the_create_is_given_back() {
+        let stage = Stage::with(&["hostile"], unhurried()).await;
+        disturb(&stage, Fault::Delay(Duration::from_secs(5)));
+        stage.create(&behaving("victim")).await;
+        until_disturbed(&stage).await;
+        stage.create(&config_map("victim", &json!({"theirs": "1"}))).await;
+        let told = |stage: &Stage| {
+            let condition = stage.reconciled("Hostile", "victim")?;
+            condition["message"]
+                .as_str()?
+                .starts_with("ForeignObject")
+                .then_some(())
+        };
+        assert!(
+            stage.until(told).await.is_some(),
+            "{:?}",
+            stage.reconciled("Hostile", "victim")
+        );
+        let theirs = stage.find("ConfigMap", "victim").unwrap();
+        assert_eq!(theirs["data"], json!({"theirs": "1"}));
+        assert!(theirs["metadata"].get("ownerReferences").is_none(), "{theirs}");
+        assert_eq!(stage.lines(&["withdrawing"]).len(), 1);
+        stage.stop().await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_made_elsewhere_for_a_primary_that_goes_meanwhile_is_collected() {
+        let stage = Stage::with(&["wisher"], unhurried()).await;
+        let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "elsewhere"}});
+        stage.create(&namespace).await;
+        disturb(&stage, Fault::Delay(Duration::from_secs(5)));
+        let mark = stage.mark();
+        let mut child = config_map("far", &json!({"a": "1"}));
+        child["metadata"]["namespace"] = json!("elsewhere");
+        let wish = json!({
+            "apiVersion": "wishes.test.dev/v1", "kind": "Wish", "metadata": {"name": "it", "namespace": "default"},
+            "spec": {"owns": [{"object": child}]},
+        });
+        stage.create(&wish).await;
+        until_disturbed(&stage).await;
+        let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("wishes.test.dev", "v1", "Wish"));
+        let client = stage.cluster.client().await.unwrap();
+        let api: Api<DynamicObject> = Api::namespaced_with(client, "default", &resource);
+        api.delete("it", &DeleteParams::default()).await.unwrap();
+        let collected = |stage: &Stage| {
+            let writes = stage.host_writes_since(mark);
+            let has = |verb: &str, code: u16| writes.iter().any(|write| write.verb == verb && write.code == code);
+            (has("patch", 201) && has("delete", 200) && stage.find("ConfigMap", "far").is_none()).then_some(())
+        };
+        assert!(
+            stage.until(collected).await.is_some(),
+            "{:?}",
+            stage.host_writes_since(mark)
+        );
+        stage.stop().await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_an_earlier_operator_made_is_taken_over_with_all_that_it_wrote() {
+        let mut stage = Stage::empty(unhurried());
+        let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("", "v1", "ConfigMap"));
+        let client = stage.cluster.client().await.unwrap();
+        let api: Api<DynamicObject> = Api::namespaced_with(client, "default", &resource);
+        for (name, manager) in [("victim", "earlier-operator"), ("neighbour", "somebody")] {
+            let made = config_map(name, &json!({"text": "old", "besides": "x"}));
+            let by = PostParams {
+                field_manager: Some(manager.to_owned()),
+                ..PostParams::default()
+            };
+            api.create(&by, &serde_json::from_value(made).unwrap()).await.unwrap();
+        }
+        let spec = PluginSpec {
+            former_managers: vec!["earlier-operator".to_owned()],
+            ..stage.host.spec("hostile").unwrap()
+        };
+        stage.start(vec![spec]).await;
+        stage.host.settled().await.unwrap();
+        stage.create(&behaving("victim")).await;
+        stage.create(&behaving("neighbour")).await;
+        until_reconciled(&stage, "victim").await;
+        let taken = stage.find("ConfigMap", "victim").unwrap();
+        assert_eq!(
+            taken["data"],
+            json!({"text": "as it should be"}),
+            "what it wrote besides is gone"
+        );
+        assert_eq!(taken["metadata"]["ownerReferences"][0]["name"], "victim");
+        let refused = |stage: &Stage| {
+            let condition = stage.reconciled("Hostile", "neighbour")?;
+            condition["message"]
+                .as_str()?
+                .starts_with("ForeignObject")
+                .then_some(())
+        };
+        assert!(stage.until(refused).await.is_some(), "what others made is not touched");
+        assert_eq!(stage.find("ConfigMap", "neighbour").unwrap()["data"]["text"], "old");
+        stage.stop().await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_plugin_in_preview_says_what_it_would_do_and_writes_nothing() {
+        let mut stage = Stage::empty(unhurried());
+        let spec = PluginSpec {
+            mode: Mode::Preview,
+            ..stage.host.spec("hostile").unwrap()
+        };
+        stage.start(vec![spec]).await;
+        stage.host.settled().await.unwrap();
+        let mark = stage.mark();
+        stage.create(&behaving("victim")).await;
+        let said = |stage: &Stage| {
+            let lines = stage.lines(&["would change", "act=Create", "ConfigMap default/victim"]);
+            (!lines.is_empty()).then_some(())
+        };
+        assert!(stage.until(said).await.is_some());
+        stage.host.settled().await.unwrap();
+        assert!(stage.host_writes_since(mark).is_empty());
+        assert!(stage.find("ConfigMap", "victim").is_none() && stage.reconciled("Hostile", "victim").is_none());
+        stage.stop().await;
+    }
+}
