@@ -66,7 +66,7 @@ fn a_component_says_nothing_of_the_machine_that_built_it() {
 fn an_unknown_plugin_is_refused_with_the_names_that_there_are() {
     let error = build(&only("nonsense")).unwrap_err().to_string();
     assert!(
-        error.starts_with("no plugin is named nonsense; there are app-service, hostile"),
+        error.starts_with("no plugin is named nonsense; there are app-service, bundle, "),
         "{error}"
     );
 }

@@ -1,15 +1,16 @@
-//! One host with thirteen plugins, some of which misbehave in every way at once: all others do what they are for.
+//! One host with thirteen Plugin resources, some of whose components misbehave in every way at once: all others do what
+//! they are for, and one goes with what it made.
 
 mod real {
     use std::path::Path;
     use std::time::{Duration, Instant};
 
-    use kube::api::{DynamicObject, PostParams};
+    use kube::api::{DeleteParams, DynamicObject, PostParams};
     use kube::core::{ApiResource, GroupVersionKind};
     use kube::{Api, Client};
     use pilothouse_end_to_end::{components, variants};
     use pilothouse_testkit::cluster::Cluster;
-    use pilothouse_testkit::host::{ProcessHost, SteeredHost as _, SteeredPlugin};
+    use pilothouse_testkit::host::{ProcessHost, SteeredHost as _};
     use serde_json::{Value, json};
 
     /// What each fixture's objects do, beside one that behaves. A fixture is the plugin hostile with an API group of its
@@ -34,17 +35,52 @@ mod real {
         format!("hostil{number}.test.dev")
     }
 
-    /// Writes the fixtures' components; gives the arguments that name them.
-    fn fixtures(folder: &Path) -> Vec<String> {
-        let component = std::fs::read(components::folder().join("hostile.wasm"))
-            .expect("`cargo xtask plugins` has built the plugins");
-        let write = |number: usize| {
-            let path = folder.join(format!("fixture-{number}.wasm"));
-            let fixture = variants::reworded(&component, "hostile.test.dev", &group(number));
-            std::fs::write(&path, fixture).expect("the folder is ours");
-            ["--plugin".to_owned(), format!("fixture-{number}={}", path.display())]
+    /// Puts the components into the plugin directory; gives the Plugins that run them.
+    fn plugins(folder: &Path) -> Vec<String> {
+        let built = |name: &str| {
+            std::fs::read(components::folder().join(format!("{name}.wasm")))
+                .expect("`cargo xtask plugins` has built the plugins")
         };
-        (0..FIXTURES.len()).flat_map(write).collect()
+        let put = |name: String, component: Vec<u8>| {
+            std::fs::write(folder.join(format!("{name}.wasm")), component).expect("the folder is ours");
+            name
+        };
+        let hostile = built("hostile");
+        let fixtures = (0..FIXTURES.len()).map(|number| {
+            let fixture = variants::reworded(&hostile, "hostile.test.dev", &group(number));
+            put(format!("fixture-{number}"), fixture)
+        });
+        let shipped = ["app-service", "bundle", "service-ingress"].map(|name| put(name.to_owned(), built(name)));
+        fixtures.chain(shipped).collect()
+    }
+
+    fn plugin_resources(client: &Client) -> Api<DynamicObject> {
+        let kind = GroupVersionKind::gvk("pilothouse.dev", "v1alpha1", "Plugin");
+        Api::all_with(client.clone(), &ApiResource::from_gvk(&kind))
+    }
+
+    async fn create_plugin(plugins: &Api<DynamicObject>, name: &str) {
+        let object = json!({
+            "apiVersion": "pilothouse.dev/v1alpha1", "kind": "Plugin", "metadata": {"name": name},
+            "spec": {"source": {"file": format!("{name}.wasm")}, "deletionPolicy": "Delete"},
+        });
+        let object = serde_json::from_value(object).expect("it is an object");
+        plugins
+            .create(&PostParams::default(), &object)
+            .await
+            .expect("the server takes it");
+    }
+
+    /// Whether a condition of an object is this, with these words.
+    fn says(object: &DynamicObject, kind: &str, status: &str, words: &str) -> bool {
+        let conditions = object.data["status"]["conditions"].as_array();
+        conditions.into_iter().flatten().any(|condition| {
+            condition["type"] == kind
+                && condition["status"] == status
+                && condition["message"]
+                    .as_str()
+                    .is_some_and(|message| message.contains(words))
+        })
     }
 
     fn api(client: &Client, group: &str, kind: &str) -> Api<DynamicObject> {
@@ -67,17 +103,8 @@ mod real {
             .expect("the server takes it");
     }
 
-    /// Whether the condition `Reconciled` of an object is this, with these words.
     async fn reconciled(api: &Api<DynamicObject>, name: &str, status: &str, words: &str) -> bool {
-        let object = api.get(name).await.expect("it is there");
-        let conditions = object.data["status"]["conditions"].as_array();
-        conditions.into_iter().flatten().any(|condition| {
-            condition["type"] == "Reconciled"
-                && condition["status"] == status
-                && condition["message"]
-                    .as_str()
-                    .is_some_and(|message| message.contains(words))
-        })
+        says(&api.get(name).await.expect("it is there"), "Reconciled", status, words)
     }
 
     async fn until(what: &str, host: &mut ProcessHost, begun: Instant, mut holds: impl AsyncFnMut() -> bool) {
@@ -95,39 +122,17 @@ mod real {
         })
     }
 
-    #[tokio::test(flavor = "multi_thread")]
-    async fn a_dozen_plugins_do_what_they_are_for_whatever_the_others_do() {
-        let cluster = Cluster::real().await.expect("a control plane starts");
-        let folder = tempfile::tempdir().expect("there is room");
-        let program = components::root().join("target").join("release").join("pilothouse");
-        let mut host = ProcessHost::new(program, components::folder()).with_arguments(fixtures(folder.path()));
-        let plugins = ["app-service", "bundle", "service-ingress"].map(SteeredPlugin::from);
-        host.start(&cluster, &plugins).await.expect("the host starts");
-        let client = cluster.client().await.expect("it has a client");
-        let begun = Instant::now();
-        let bundles = api(&client, "bench.example.dev", "Bundle");
-        let services = api(&client, "kosmos.io", "AppService");
-        let fixtures: Vec<_> = (0..FIXTURES.len())
-            .map(|number| api(&client, &group(number), "Hostile"))
-            .collect();
-        until("all CRDs are there", &mut host, begun, async || {
-            let mut served = true;
-            for api in fixtures.iter().chain([&bundles, &services]) {
-                served &= api.list(&kube::api::ListParams::default()).await.is_ok();
-            }
-            served
-        })
-        .await;
-
+    /// What the plugins steer: some of each fixture's that do what it does, one that behaves, and one of each plugin.
+    async fn create_resources(client: &Client) {
         for (number, (behaviour, count)) in FIXTURES.into_iter().enumerate() {
             for index in 0..count {
                 // Children have the names of their owners: those of two fixtures must not meet.
-                create(&client, hostile(number, &format!("f{number}-{index}"), behaviour)).await;
+                create(client, hostile(number, &format!("f{number}-{index}"), behaviour)).await;
             }
-            create(&client, hostile(number, &format!("good-{number}"), "config-map")).await;
+            create(client, hostile(number, &format!("good-{number}"), "config-map")).await;
         }
         create(
-            &client,
+            client,
             json!({
                 "apiVersion": "kosmos.io/v1", "kind": "AppService", "metadata": {"name": "web"},
                 "spec": {"size": 1, "image": "web:1", "ports": [{"port": 80}]},
@@ -135,7 +140,7 @@ mod real {
         )
         .await;
         create(
-            &client,
+            client,
             json!({
                 "apiVersion": "bench.example.dev/v1", "kind": "Bundle", "metadata": {"name": "bundle"},
                 "spec": {"payload": "words", "port": 80, "image": "web:1"},
@@ -143,7 +148,7 @@ mod real {
         )
         .await;
         create(
-            &client,
+            client,
             json!({
                 "apiVersion": "v1", "kind": "Service",
                 "metadata": {"name": "annotated", "annotations": {"ingress/http": "example.dev"}},
@@ -151,7 +156,41 @@ mod real {
             }),
         )
         .await;
+    }
 
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_dozen_plugins_do_what_they_are_for_whatever_the_others_do() {
+        let cluster = Cluster::real().await.expect("a control plane starts");
+        let folder = tempfile::tempdir().expect("there is room");
+        let program = components::root().join("target").join("release").join("pilothouse");
+        let directory = folder.path().display().to_string();
+        let mut host =
+            ProcessHost::new(program, components::folder()).with_arguments(vec!["--plugin-dir".to_owned(), directory]);
+        host.start(&cluster, &[]).await.expect("the host starts");
+        let client = cluster.client().await.expect("it has a client");
+        let begun = Instant::now();
+        let resources = plugin_resources(&client);
+        until("the CRD of Plugin is there", &mut host, begun, async || {
+            resources.list(&kube::api::ListParams::default()).await.is_ok()
+        })
+        .await;
+        let names = plugins(folder.path());
+        for name in &names {
+            create_plugin(&resources, name).await;
+        }
+        for name in &names {
+            until(&format!("Plugin {name} is ready"), &mut host, begun, async || {
+                says(&resources.get(name).await.expect("it is there"), "Ready", "True", "")
+            })
+            .await;
+        }
+        let bundles = api(&client, "bench.example.dev", "Bundle");
+        let services = api(&client, "kosmos.io", "AppService");
+        let fixtures: Vec<_> = (0..FIXTURES.len())
+            .map(|number| api(&client, &group(number), "Hostile"))
+            .collect();
+
+        create_resources(&client).await;
         until("AppService web", &mut host, begun, async || {
             reconciled(&services, "web", "True", "").await
         })
@@ -188,6 +227,22 @@ mod real {
                 .await;
             }
         }
+        resources
+            .delete("bundle", &DeleteParams::default())
+            .await
+            .expect("it is deleted");
+        until("Plugin bundle goes", &mut host, begun, async || {
+            resources
+                .get_opt("bundle")
+                .await
+                .expect("it can be asked for")
+                .is_none()
+        })
+        .await;
+        let deployments = api(&client, "apps", "Deployment");
+        let is_left = async |name: &str| deployments.get_opt(name).await.expect("it can be asked for").is_some();
+        assert!(!is_left("bundle").await && is_left("web").await, "{}", host.log_tail());
+        assert!(bundles.get("bundle").await.is_ok(), "a primary is its user's");
         let left = host.stop().await.expect("it runs");
         assert!(left.is_empty(), "{left:?}\n{}", host.log_tail());
     }

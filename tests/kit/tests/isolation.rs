@@ -138,7 +138,6 @@ mod isolated {
         for (behaviour, words) in [
             ("undeclared-read", "Secret"),
             ("undeclared-kind", "Secret"),
-            ("other-namespace", "namespace"),
             ("same-name-twice", "are both"),
             ("panic", "words"),
             ("permanent-failure", "words"),

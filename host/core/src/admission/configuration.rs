@@ -2,7 +2,7 @@
 //! objects to apply. Everything that a server would fill in is said, so that a live object can be compared with them.
 //!
 //! Whatever a plugin's manifest says, no configuration reaches kube-system or the host's own namespace, asks about
-//! deletions, or about changes that a plugin could not judge ([`when`](super::when)).
+//! deletions, or about changes that a plugin could not judge (`when.rs`).
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;

@@ -158,7 +158,7 @@ mod simulated {
             simulator,
             serving,
             kubeconfig,
-            ..
+            folder: _folder,
         } = Served::start().await;
         let mut process = start_host(&kubeconfig, &[]);
         process.says(&["INFO", "lane opens"]).await;

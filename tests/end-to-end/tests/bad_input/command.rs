@@ -200,7 +200,7 @@ fn a_command_line_that_cannot_be_meant_is_refused() {
     }
     let (code, said) = refused(&[&run[..], &["--plugin-dir", "."]].concat());
     assert!(
-        code == 2 && said.contains("'--plugin-dir <DIRECTORY>' cannot be used with"),
+        code == 2 && said.contains("'--plugin <[NAME=]FILE>' cannot be used with '--plugin-dir <DIRECTORY>'"),
         "{said}"
     );
 }
