@@ -13,6 +13,7 @@ use tracing::subscriber::DefaultGuard;
 
 use crate::components;
 use crate::log::Tail;
+use crate::stage::unhurried;
 
 /// How long a start may take until every lane is open.
 const OPEN_WITHIN: Duration = Duration::from_secs(30);
@@ -32,9 +33,10 @@ struct Running {
     ended: JoinHandle<Result<Left, String>>,
 }
 
+/// With limits that a machine under load keeps.
 impl Default for RuntimeHost {
     fn default() -> Self {
-        Self::new(HostOptions::default(), Limits::default())
+        Self::new(HostOptions::default(), unhurried())
     }
 }
 
