@@ -55,13 +55,23 @@ pub(crate) fn find() -> Result<Nginx> {
         .context("the nginx of Debian's packages does not run here; install nginx and its stream module")
 }
 
-/// Downloads the packages as apt is set up to, and unpacks them.
+/// Downloads the packages as apt is set up to, with new lists where it has none or old ones, and unpacks them.
 fn fetch(folder: &Path) -> Result<()> {
     println!("fetching Debian's nginx to {}", folder.display());
     fs::create_dir_all(folder).with_context(|| format!("make {}", folder.display()))?;
-    let mut download = Command::new("apt-get");
-    download.arg("download").args(PACKAGES).current_dir(folder);
-    call(&mut download)?;
+    if let Err(error) = download(folder, &[]) {
+        println!("{error}: trying again with new lists of packages");
+        let lists = folder.join("lists");
+        fs::create_dir_all(lists.join("partial")).with_context(|| format!("make {}", lists.display()))?;
+        // Lists of our own need no root, and no caches that the machine's apt would find.
+        let options = [
+            format!("Dir::State::Lists={}", lists.display()),
+            "Dir::Cache::pkgcache=".to_owned(),
+            "Dir::Cache::srcpkgcache=".to_owned(),
+        ];
+        call(apt_get(folder, &options).arg("update"))?;
+        download(folder, &options)?;
+    }
     for entry in fs::read_dir(folder).with_context(|| format!("read {}", folder.display()))? {
         let package = entry.with_context(|| format!("read {}", folder.display()))?.path();
         if package.extension().is_some_and(|extension| extension == "deb") {
@@ -69,6 +79,23 @@ fn fetch(folder: &Path) -> Result<()> {
         }
     }
     Ok(())
+}
+
+fn download(folder: &Path, options: &[String]) -> Result<()> {
+    call(apt_get(folder, options).arg("download").args(PACKAGES))
+}
+
+fn apt_get(folder: &Path, options: &[String]) -> Command {
+    let mut command = Command::new("apt-get");
+    command.current_dir(folder);
+    // Whoever runs this may write to the folder; the user that apt would become may not.
+    for option in ["APT::Sandbox::User=root"]
+        .into_iter()
+        .chain(options.iter().map(String::as_str))
+    {
+        command.args(["-o", option]);
+    }
+    command
 }
 
 fn call(command: &mut Command) -> Result<()> {
