@@ -1,35 +1,35 @@
 //! Owns admission: after ownership is known and before an object is checked and stored. What a real server plugs in by default
-//! is here as far as operators meet it; webhooks will be called from here too.
+//! is here as far as operators meet it, and after it come the webhooks.
 
 use serde_json::{Value, json};
 
 use crate::failure::Failure;
-use crate::kinds::Resource;
+use crate::objects::Call;
 use crate::state::State;
+use crate::webhooks;
 
 /// Where pods find the token of their service account.
 const TOKEN_PATH: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 /// How long a pod stays on a node that is in trouble.
 const TOLERATION_SECONDS: i64 = 300;
 
-/// Mutating admission.
-pub(crate) fn mutate(state: &mut State, resource: &Resource, object: &mut Value) -> Result<(), Failure> {
-    if resource.is_builtin("", "pods") && object["metadata"]["uid"].is_null() {
+/// Mutating admission; `old` is None when the object is created.
+pub(crate) fn mutate(state: &mut State, call: &Call, object: &mut Value, old: Option<&Value>) -> Result<(), Failure> {
+    if call.resource.is_builtin("", "pods") && object["metadata"]["uid"].is_null() {
         service_account(state, object)?;
         priority_and_tolerations(&mut object["spec"]);
     }
-    Ok(())
+    webhooks::mutate(state, call, object, old)
 }
 
-/// Validating admission; `old` is None when the object is created.
-#[expect(clippy::unnecessary_wraps, reason = "webhooks will refuse")]
+/// Validating admission; `old` is None when the object is created, and the object when it is deleted.
 pub(crate) fn validate(
-    _state: &State,
-    _resource: &Resource,
-    _object: &Value,
-    _old: Option<&Value>,
+    state: &mut State,
+    call: &Call,
+    object: Option<&Value>,
+    old: Option<&Value>,
 ) -> Result<(), Failure> {
-    Ok(())
+    webhooks::validate(state, call, object, old)
 }
 
 /// Pods run as a service account that is there, and mount its token.

@@ -23,10 +23,25 @@ use crate::state::State;
 use crate::stream::{ResponseBody, Trouble, WatchStream, Wish};
 use crate::table;
 use crate::watching;
+use crate::webhooks;
+use crate::webhooks::consultation::{Consultation, Question};
 
 const VERSION: &str = include_str!("../schemas/version.json");
 /// How long a watch lasts that does not say.
 const DEFAULT_WATCH: Duration = Duration::from_mins(30);
+
+/// How often one request asks webhooks at most; each question is asked once, unless somebody changes the object meanwhile.
+const MAX_QUESTIONS: usize = 100;
+
+/// What came of carrying out a request with the answers that webhooks have given so far.
+enum Attempt {
+    /// A webhook has to be asked first; nothing was changed.
+    Asks(Question),
+    Done {
+        response: Response<ResponseBody>,
+        changed: bool,
+    },
+}
 
 /// One request with what is known of it.
 pub(crate) struct Exchange {
@@ -89,11 +104,11 @@ impl Exchange {
             tokio::time::sleep(decision.delay).await;
         }
         let record = self.describe(&asked, &target);
-        self.perform(verb, target, record, decision.fault.as_ref())
+        self.perform(verb, target, record, decision.fault.as_ref()).await
     }
 
-    /// Everything after the last moment of waiting.
-    fn perform(
+    /// Everything after the faults have had their say about when.
+    async fn perform(
         &self,
         verb: &'static str,
         target: Target,
@@ -112,15 +127,10 @@ impl Exchange {
             }
             _ => {}
         }
-        let mut state = self.inner.state.lock();
-        let before = state.store.revision();
-        let result = self.execute(&mut state, verb, target, fault);
-        let changed = state.store.revision() != before;
-        if changed {
-            controllers::settle(&mut state);
-        }
-        drop(state);
-        let response = result.unwrap_or_else(|failure| refused(&failure));
+        let (response, changed) = match self.call(target) {
+            Ok(call) => self.carry_out(verb, &call, fault).await,
+            Err(failure) => (refused(&failure), false),
+        };
         if fault == Some(&Fault::LoseResponse) {
             self.record(record, 0, changed, shown_fault);
             return Err(TransportError::Closed);
@@ -129,32 +139,78 @@ impl Exchange {
         Ok(response)
     }
 
-    fn execute(
-        &self,
-        state: &mut State,
-        verb: &str,
-        target: Target,
-        fault: Option<&Fault>,
-    ) -> Result<Response<ResponseBody>, Failure> {
-        let options = RequestOptions::read(self.query.clone(), &self.parts.headers)?;
-        let form = options.form;
-        let call = Call {
+    fn call(&self, target: Target) -> Result<Call, Failure> {
+        Ok(Call {
             resource: target.resource,
             namespace: target.namespace,
             name: target.name,
             subresource: target.subresource,
-            options,
-        };
+            options: RequestOptions::read(self.query.clone(), &self.parts.headers)?,
+        })
+    }
+
+    /// The response, and whether anything was changed. Begins again as often as a webhook has to be asked.
+    async fn carry_out(&self, verb: &str, call: &Call, fault: Option<&Fault>) -> (Response<ResponseBody>, bool) {
+        let mut consultation = Consultation::default();
+        for _ in 0..MAX_QUESTIONS {
+            let question = match self.attempt(verb, call, fault, &mut consultation) {
+                Attempt::Done { mut response, changed } => {
+                    warn(&mut response, &consultation.warnings());
+                    return (response, changed);
+                }
+                Attempt::Asks(question) => question,
+            };
+            // On a thread that may block; a runtime whose time is paused holds it for as long.
+            let asked = tokio::task::spawn_blocking(move || {
+                let reply = webhooks::call::ask(&question);
+                (question, reply)
+            });
+            match asked.await {
+                Ok((question, reply)) => consultation.learn(&question, reply),
+                Err(error) => return (refused(&Failure::internal(error.to_string())), false),
+            }
+        }
+        (refused(&Failure::internal("webhooks do not come to an end")), false)
+    }
+
+    fn attempt(&self, verb: &str, call: &Call, fault: Option<&Fault>, consultation: &mut Consultation) -> Attempt {
+        let mut state = self.inner.state.lock();
+        let (before, random) = (state.store.revision(), state.random.clone());
+        state.consultation = Some(std::mem::take(consultation));
+        let result = self.execute(&mut state, verb, call, fault);
+        *consultation = state.consultation.take().unwrap_or_default();
+        if let Some(question) = consultation.open() {
+            // The next attempt draws the same.
+            state.random = random;
+            return Attempt::Asks(question);
+        }
+        let changed = state.store.revision() != before;
+        if changed {
+            controllers::settle(&mut state);
+        }
+        drop(state);
+        let response = result.unwrap_or_else(|failure| refused(&failure));
+        Attempt::Done { response, changed }
+    }
+
+    fn execute(
+        &self,
+        state: &mut State,
+        verb: &str,
+        call: &Call,
+        fault: Option<&Fault>,
+    ) -> Result<Response<ResponseBody>, Failure> {
+        let form = call.options.form;
         if verb == "watch" {
-            return self.watch(state, &call, fault);
+            return self.watch(state, call, fault);
         }
         if let Some(Fault::Stale { changes }) = fault {
-            let answer = read::stale_list(state, &call, *changes)?;
-            return Ok(self.show(state, &call, form, answer));
+            let answer = read::stale_list(state, call, *changes)?;
+            return Ok(self.show(state, call, form, answer));
         }
         let content_type = self.header(&CONTENT_TYPE).to_owned();
-        let answer = dispatch(state, verb, &call, &content_type, &self.body)?;
-        Ok(self.show(state, &call, form, answer))
+        let answer = dispatch(state, verb, call, &content_type, &self.body)?;
+        Ok(self.show(state, call, form, answer))
     }
 
     fn watch(&self, state: &mut State, call: &Call, fault: Option<&Fault>) -> Result<Response<ResponseBody>, Failure> {
@@ -206,11 +262,7 @@ impl Exchange {
             _ => answer.value,
         };
         let mut response = whole(answer.code, &value);
-        for warning in answer.warnings {
-            if let Ok(value) = HeaderValue::from_str(&format!("299 - {warning:?}")) {
-                response.headers_mut().append(WARNING, value);
-            }
-        }
+        warn(&mut response, &answer.warnings);
         response
     }
 
@@ -335,6 +387,14 @@ fn dispatch(state: &mut State, verb: &str, call: &Call, content_type: &str, body
         ("delete", "") => delete::delete(state, call, body),
         ("deletecollection", "") => delete::delete_collection(state, call, body),
         _ => Err(Failure::not_simulated(&resource.plural, &call.subresource)),
+    }
+}
+
+fn warn(response: &mut Response<ResponseBody>, warnings: &[String]) {
+    for warning in warnings {
+        if let Ok(value) = HeaderValue::from_str(&format!("299 - {warning:?}")) {
+            response.headers_mut().append(WARNING, value);
+        }
     }
 }
 

@@ -1,5 +1,7 @@
 //! Owns the API server's refusals: `Status` objects with code, reason, message and causes, in the words of a real server.
 
+use std::borrow::Cow;
+
 use http::StatusCode;
 use serde_json::{Map, Value, json};
 
@@ -10,7 +12,7 @@ pub(crate) use crate::field_error::{FieldError, Wrong};
 #[error("{message}")]
 pub(crate) struct Failure {
     pub(crate) code: StatusCode,
-    pub(crate) reason: &'static str,
+    pub(crate) reason: Cow<'static, str>,
     pub(crate) message: String,
     pub(crate) details: Option<Value>,
     /// Seconds of the `Retry-After` header.
@@ -18,10 +20,10 @@ pub(crate) struct Failure {
 }
 
 impl Failure {
-    fn new(code: StatusCode, reason: &'static str, message: impl Into<String>) -> Self {
+    fn new(code: StatusCode, reason: impl Into<Cow<'static, str>>, message: impl Into<String>) -> Self {
         Self {
             code,
-            reason,
+            reason: reason.into(),
             message: message.into(),
             details: None,
             retry_after: None,
@@ -252,6 +254,28 @@ impl Failure {
             format!("Internal error occurred: {message}"),
         )
         .with_details(json!({"causes": [{"message": message}]}))
+    }
+
+    /// A webhook's refusal, with what the webhook says of it.
+    pub(crate) fn denied(webhook: &str, said: &Value) -> Self {
+        let text = |name: &str| said[name].as_str().unwrap_or_default().to_owned();
+        let code = said["code"].as_u64().and_then(|code| u16::try_from(code).ok());
+        let code = code.and_then(|code| StatusCode::from_u16(code).ok());
+        // A refusal is never answered with a code that means success.
+        let code = code
+            .filter(|code| code.as_u16() >= 400)
+            .unwrap_or(StatusCode::BAD_REQUEST);
+        let (message, reason) = (text("message"), text("reason"));
+        let why = match (message.is_empty(), reason.is_empty()) {
+            (false, _) => format!(": {message}"),
+            (true, false) => format!(": {reason}"),
+            (true, true) => " without explanation".to_owned(),
+        };
+        let message = format!("admission webhook {webhook:?} denied the request{why}");
+        Self {
+            details: said.get("details").filter(|details| details.is_object()).cloned(),
+            ..Self::new(code, reason, message)
+        }
     }
 
     /// An error that the API server does not classify: code 500, no reason.

@@ -16,6 +16,7 @@ mod defaults;
 mod discovery;
 mod events;
 mod exchange;
+mod expression;
 mod failure;
 mod faults;
 mod field_error;
@@ -43,6 +44,7 @@ mod table;
 mod validate;
 mod watch;
 mod watching;
+mod webhooks;
 
 pub use clock::Clock;
 pub use faults::{Asked, Fault, Faults, Rule, RuleId};

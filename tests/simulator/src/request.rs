@@ -97,6 +97,8 @@ pub(crate) struct Options {
     pub(crate) field_validation: FieldValidation,
     pub(crate) dry_run: bool,
     pub(crate) user_agent: String,
+    /// Who asks, where the client says so.
+    pub(crate) impersonated: Option<String>,
     pub(crate) form: Form,
 }
 
@@ -134,6 +136,7 @@ impl Options {
             field_validation,
             dry_run,
             user_agent: header(USER_AGENT.as_str()),
+            impersonated: Some(header("impersonate-user")).filter(|user| !user.is_empty()),
             form: form(&header(ACCEPT.as_str()))?,
             query,
         })
@@ -146,6 +149,7 @@ impl Options {
             field_validation: FieldValidation::Ignore,
             dry_run: false,
             user_agent: manager.to_owned(),
+            impersonated: None,
             form: Form::Plain,
         }
     }

@@ -106,6 +106,33 @@ impl Selector {
     }
 }
 
+/// Whether labels match a selector as objects carry one: `matchLabels` and `matchExpressions`. An empty one matches all.
+pub(crate) fn matches_labels(selector: &Value, labels: &Value) -> bool {
+    let has = |key: &str, condition: &Condition| meets(labels[key].as_str(), condition);
+    let equal = selector["matchLabels"].as_object().into_iter().flatten();
+    let mut conditions = equal.map(|(key, value)| (key.as_str(), Condition::In(vec![text(value)])));
+    let mut expressions = selector["matchExpressions"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .map(|expression| {
+            let values = expression["values"]
+                .as_array()
+                .into_iter()
+                .flatten()
+                .map(text)
+                .collect();
+            let condition = match expression["operator"].as_str() {
+                Some("In") => Condition::In(values),
+                Some("NotIn") => Condition::NotIn(values),
+                Some("DoesNotExist") => Condition::Absent,
+                _ => Condition::Exists,
+            };
+            (expression["key"].as_str().unwrap_or_default(), condition)
+        });
+    conditions.all(|(key, condition)| has(key, &condition)) && expressions.all(|(key, condition)| has(key, &condition))
+}
+
 fn selectable(resource: &Resource, path: &str) -> bool {
     if path == "metadata.name" || (path == "metadata.namespace" && resource.namespaced) {
         return true;
@@ -274,6 +301,20 @@ mod tests {
         ] {
             assert_eq!(selector(text, "").matches(&object), expected, "{text}");
         }
+    }
+
+    #[test]
+    fn selectors_of_objects_know_the_same() {
+        let labels = json!({"app": "web", "tier": "front"});
+        let matches = |selector: &Value| matches_labels(selector, &labels);
+        assert!(matches(&json!({})));
+        assert!(matches(
+            &json!({"matchLabels": {"app": "web"}, "matchExpressions": [{"key": "gone", "operator": "DoesNotExist"}]})
+        ));
+        assert!(!matches(&json!({"matchLabels": {"app": "db"}})));
+        assert!(!matches(
+            &json!({"matchExpressions": [{"key": "tier", "operator": "NotIn", "values": ["front"]}]})
+        ));
     }
 
     #[test]

@@ -12,6 +12,7 @@ use crate::kinds::{Kinds, Resource, Storage};
 use crate::options::{Controllers, Options};
 use crate::random::Random;
 use crate::store::{Key, Store};
+use crate::webhooks::consultation::Consultation;
 
 /// Namespaces that every cluster has.
 const FIRST_NAMESPACES: &[&str] = &["default", "kube-node-lease", "kube-public", "kube-system"];
@@ -27,6 +28,8 @@ pub(crate) struct State {
     pub(crate) kinds_generation: u64,
     /// The definitions that are served, by uid, with the generation that is.
     served: BTreeMap<String, i64>,
+    /// What webhooks are asked while a client's request is carried out; None at all other times.
+    pub(crate) consultation: Option<Consultation>,
     /// Who owns whom, as far as the garbage collector has seen.
     pub(crate) ownership: Ownership,
 }
@@ -41,6 +44,7 @@ impl State {
             controllers: options.controllers,
             kinds_generation: 0,
             served: BTreeMap::new(),
+            consultation: None,
             ownership: Ownership::default(),
         };
         for name in FIRST_NAMESPACES {

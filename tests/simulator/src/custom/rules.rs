@@ -1,18 +1,13 @@
 //! Owns `x-kubernetes-validations`: the CEL rules of a schema, evaluated over an object and what it was before.
 //!
-//! The language is that of the `cel` crate, with `isIP`. Other functions that Kubernetes adds and the crate does not know
-//! (quantities, URLs) make a rule count as kept: the simulated server then accepts what a real one may refuse.
+//! A rule that cannot be evaluated (`expression.rs`) counts as kept: the simulated server then accepts what a real one may
+//! refuse.
 
-use std::collections::HashMap;
-use std::net::IpAddr;
-use std::sync::{Arc, LazyLock};
-
-use cel::objects::{Key, Map};
-use cel::{Context, ExecutionError, Program};
-use parking_lot::Mutex;
+use cel::ExecutionError;
 use serde_json::Value;
 
 use crate::apply::types::Type;
+use crate::expression;
 use crate::failure::{FieldError, Wrong};
 use crate::fields::Element;
 use crate::schema::{Additional, Listing, Node, Rule, Schema};
@@ -96,42 +91,10 @@ fn evaluate(rule: &Rule, value: &Value, old: Option<&Value>, path: &str) -> Opti
     }
 }
 
-/// None where the crate lacks what the rule uses.
 fn run(text: &str, value: &Value, old: Option<&Value>) -> Option<Result<cel::Value, ExecutionError>> {
-    let program = compiled(text)?;
-    let mut context = Context::default();
-    context
-        .add_function("isIP", |text: Arc<String>| is_ip(&text))
-        .expect("the crate has no function of this name");
-    context.add_variable_from_value("self", convert(value));
-    if let Some(old) = old {
-        context.add_variable_from_value("oldSelf", convert(old));
-    }
-    match program.execute(&context) {
-        Err(ExecutionError::UndeclaredReference(_) | ExecutionError::NoSuchOverload { .. }) => None,
-        result => Some(result),
-    }
-}
-
-/// As the server has it: an IPv4 address within an IPv6 one is none, and no address has a zone.
-fn is_ip(text: &str) -> bool {
-    match text.parse() {
-        Ok(IpAddr::V4(_)) => true,
-        Ok(IpAddr::V6(address)) => address.to_ipv4_mapped().is_none(),
-        Err(_) => false,
-    }
-}
-
-/// Compiling costs more than evaluating, and rules are evaluated with every write.
-fn compiled(text: &str) -> Option<Arc<Program>> {
-    static PROGRAMS: LazyLock<Mutex<HashMap<String, Option<Arc<Program>>>>> = LazyLock::new(Mutex::default);
-    let mut programs = PROGRAMS.lock();
-    if let Some(known) = programs.get(text) {
-        return known.clone();
-    }
-    let program = Program::compile(text).ok().map(Arc::new);
-    programs.insert(text.to_owned(), program.clone());
-    program
+    let mut variables = vec![("self", value)];
+    variables.extend(old.map(|old| ("oldSelf", old)));
+    expression::run(text, &variables)
 }
 
 fn violation(rule: &Rule, value: &Value, old: Option<&Value>, path: &str) -> FieldError {
@@ -157,27 +120,6 @@ fn violation(rule: &Rule, value: &Value, old: Option<&Value>, path: &str) -> Fie
 
 fn shown(value: &Value) -> String {
     value.to_string()
-}
-
-/// JSON as CEL sees it: whole numbers are signed.
-fn convert(value: &Value) -> cel::Value {
-    match value {
-        Value::Null => cel::Value::Null,
-        Value::Bool(flag) => cel::Value::Bool(*flag),
-        Value::Number(number) => match number.as_i64() {
-            Some(whole) => cel::Value::Int(whole),
-            None => cel::Value::Float(number.as_f64().unwrap_or_default()),
-        },
-        Value::String(text) => cel::Value::String(Arc::new(text.clone())),
-        Value::Array(items) => cel::Value::List(Arc::new(items.iter().map(convert).collect())),
-        Value::Object(members) => {
-            let members: HashMap<Key, cel::Value> = members
-                .iter()
-                .map(|(name, value)| (Key::String(Arc::new(name.clone())), convert(value)))
-                .collect();
-            cel::Value::Map(Map { map: Arc::new(members) })
-        }
-    }
 }
 
 #[cfg(test)]

@@ -148,7 +148,7 @@ pub(crate) fn internally(state: &mut State, resource: &Arc<Resource>, manager: &
 pub(crate) fn insert(state: &mut State, call: &Call, mut object: Value) -> Result<Value, Failure> {
     let resource = &call.resource;
     check_namespace(state, resource, &object)?;
-    admission::mutate(state, resource, &mut object)?;
+    admission::mutate(state, call, &mut object, None)?;
     let uid = state.random.uid();
     let now = state.clock.timestamp();
     prepare::for_create(resource, &mut object, &uid, &now);
@@ -157,7 +157,7 @@ pub(crate) fn insert(state: &mut State, call: &Call, mut object: Value) -> Resul
     if !errors.is_empty() {
         return Err(Failure::invalid(&resource.group, &resource.kind, &name, &errors));
     }
-    admission::validate(state, resource, &object, None)?;
+    admission::validate(state, call, Some(&object), None)?;
     let key = Key::of(&object);
     if state.store.get(&resource.storage, &key).is_some() {
         return Err(Failure::already_exists(&resource.group, &resource.plural, &name));

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use super::{Answer, Call, body, read};
+use crate::admission;
 use crate::failure::{Failure, FieldError};
 use crate::kinds::Resource;
 use crate::state::State;
@@ -63,6 +64,8 @@ pub(crate) fn delete(state: &mut State, call: &Call, text: &[u8]) -> Result<Answ
         .get(&resource.storage, &key)
         .cloned()
         .ok_or_else(|| call.not_found())?;
+    check_preconditions(resource, &key, &stored, &wish)?;
+    admit(state, call, &stored, &wish)?;
     let (object, gone) = delete_one(state, resource, &key, &stored, &wish)?;
     Ok(answer(resource, &object, gone))
 }
@@ -72,10 +75,23 @@ pub(crate) fn delete_collection(state: &mut State, call: &Call, text: &[u8]) -> 
     let wish = Wish::read(call, text)?;
     let resource = call.resource.clone();
     let list = read::list(state, call)?;
-    for stored in read::selected(state, call)? {
+    let selected = read::selected(state, call)?;
+    // All are judged before the first one goes: webhooks that have to be waited for make the request begin again.
+    for stored in &selected {
+        admit(state, call, stored, &wish)?;
+    }
+    for stored in selected {
         delete_one(state, &resource, &Key::of(&stored), &stored, &wish)?;
     }
     Ok(list)
+}
+
+/// Admission of a deletion.
+fn admit(state: &mut State, call: &Call, stored: &Value, wish: &Wish) -> Result<(), Failure> {
+    let mut call = call.clone();
+    call.options.dry_run = wish.dry_run;
+    let shown = call.resource.show(stored).into_owned();
+    admission::validate(state, &call, None, Some(&shown))
 }
 
 /// Deletes on behalf of the control plane's own controllers.

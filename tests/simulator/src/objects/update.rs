@@ -78,7 +78,7 @@ pub(crate) fn change(state: &mut State, call: &Call, live: &Value, mut object: V
         let error = FieldError::invalid("metadata.resourceVersion", &json!(0), "must be specified for an update");
         return Err(Failure::invalid(&resource.group, &resource.plural, name, &[error]));
     }
-    admission::mutate(state, resource, &mut object)?;
+    admission::mutate(state, call, &mut object, Some(live))?;
     if unconditional {
         object["metadata"]["resourceVersion"] = live_version.clone();
     }
@@ -91,7 +91,7 @@ pub(crate) fn change(state: &mut State, call: &Call, live: &Value, mut object: V
     if !errors.is_empty() {
         return Err(Failure::invalid(&resource.group, &resource.kind, name, &errors));
     }
-    admission::validate(state, resource, &object, Some(live))?;
+    admission::validate(state, call, Some(&object), Some(live))?;
     allocate::on_update(state, resource, &mut object, live)?;
     object["metadata"]["resourceVersion"] = live_version.clone();
     keep_times(&mut object, live);

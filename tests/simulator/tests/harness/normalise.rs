@@ -2,9 +2,11 @@
 
 use serde_json::{Map, Value, json};
 
-/// Brings an answer into its comparable form.
-pub fn normalised(body: &Value, namespace: &str, group: &str) -> Value {
-    let text = body.to_string().replace(namespace, "NAMESPACE").replace(group, "GROUP");
+/// Brings an answer into its comparable form; each of the texts by chance becomes the word beside it.
+pub fn normalised(body: &Value, chance: &[(&str, &str)]) -> Value {
+    let text = chance
+        .iter()
+        .fold(body.to_string(), |text, (chance, word)| text.replace(chance, word));
     let value = serde_json::from_str(&text).unwrap_or_else(|_| json!(text));
     clean("", &value)
 }

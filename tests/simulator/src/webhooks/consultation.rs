@@ -1,0 +1,84 @@
+//! Owns what webhooks have been asked in the course of one request. A request is carried out under the cluster's lock, where
+//! nobody can be waited for: where an answer is missing it is given up before it has changed anything, the question is asked
+//! without the lock, and the request is begun again, as a real server begins again when somebody else was faster.
+
+use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::failure::Failure;
+use crate::random::Random;
+
+/// What a webhook is asked, and where.
+#[derive(Debug, Clone)]
+pub(crate) struct Question {
+    /// The webhook's `clientConfig`.
+    pub(crate) client: Value,
+    pub(crate) timeout: Duration,
+    /// The review.
+    pub(crate) body: Value,
+    key: u64,
+}
+
+/// What a webhook answers, or why it does not, in the server's words.
+pub(crate) type Reply = Result<Value, String>;
+
+/// The questions of one request.
+#[derive(Debug, Default)]
+pub(crate) struct Consultation {
+    replies: HashMap<u64, Reply>,
+    open: Option<Question>,
+    warnings: Vec<String>,
+}
+
+impl Consultation {
+    /// The question for which the request was given up.
+    pub(crate) fn open(&mut self) -> Option<Question> {
+        self.open.take()
+    }
+
+    /// Remembers a reply for when the request comes by again.
+    pub(crate) fn learn(&mut self, question: &Question, reply: Reply) {
+        self.replies.insert(question.key, reply);
+        self.warnings.clear();
+    }
+
+    /// What webhooks have warned of; each once.
+    pub(crate) fn warnings(self) -> Vec<String> {
+        self.warnings
+    }
+
+    pub(super) fn warn(&mut self, warnings: Vec<String>) {
+        for warning in warnings {
+            if !self.warnings.contains(&warning) {
+                self.warnings.push(warning);
+            }
+        }
+    }
+
+    /// The reply to a review, with the review's uid. A failure gives the request up; nobody is shown it.
+    pub(super) fn ask(
+        &mut self,
+        client: &Value,
+        timeout: Duration,
+        mut body: Value,
+    ) -> Result<(String, Reply), Failure> {
+        let mut hasher = DefaultHasher::new();
+        (client.to_string(), body.to_string()).hash(&mut hasher);
+        let key = hasher.finish();
+        let uid = Random::new(key).uid();
+        if let Some(reply) = self.replies.get(&key) {
+            return Ok((uid, reply.clone()));
+        }
+        body["request"]["uid"] = json!(uid);
+        self.open = Some(Question {
+            client: client.clone(),
+            timeout,
+            body,
+            key,
+        });
+        Err(Failure::internal("the request waits for a webhook"))
+    }
+}
