@@ -3,10 +3,12 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use pilothouse_cluster::webhooks::SecretPlace;
 use pilothouse_core::Limits;
-use pilothouse_runtime::{Handle, Host, HostOptions, Left, Library, Mode, PluginSpec};
+use pilothouse_core::admission::configuration::Endpoint;
+use pilothouse_runtime::{Handle, Host, HostOptions, Left, Library, Lifetimes, Mode, PluginSpec, WebhookOptions};
 use pilothouse_testkit::cluster::Cluster;
-use pilothouse_testkit::host::{HostError, SteeredHost, SteeredPlugin};
+use pilothouse_testkit::host::{HostError, SteeredHost, SteeredPlugin, free_address};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tracing::subscriber::DefaultGuard;
@@ -125,6 +127,23 @@ impl RuntimeHost {
     }
 }
 
+/// Webhooks on a free port of this machine, with the certificates in a Secret of the host's own namespace.
+pub fn webhooks(namespace: &str, secret: &str) -> std::io::Result<WebhookOptions> {
+    // The port has to be known before the server has it.
+    let listen = free_address()?;
+    Ok(WebhookOptions {
+        listen,
+        endpoint: Endpoint::Url(format!("https://{listen}")),
+        secret: SecretPlace {
+            namespace: namespace.to_owned(),
+            name: secret.to_owned(),
+        },
+        own_namespace: namespace.to_owned(),
+        lifetimes: Lifetimes::default(),
+        settle: Duration::from_secs(30),
+    })
+}
+
 /// A way to stop a host, and what it waits for.
 fn stop() -> (oneshot::Sender<()>, impl Future<Output = ()>) {
     let (stop, stopped) = oneshot::channel();
@@ -136,15 +155,27 @@ fn stop() -> (oneshot::Sender<()>, impl Future<Output = ()>) {
 
 impl SteeredHost for RuntimeHost {
     async fn start(&mut self, cluster: &Cluster, plugins: &[SteeredPlugin]) -> Result<(), HostError> {
-        let configured = |SteeredPlugin { name, configuration }: &SteeredPlugin| {
+        let steered = |plugin: &SteeredPlugin| {
+            let SteeredPlugin {
+                name,
+                configuration,
+                limits,
+            } = plugin;
             let spec = self.spec(name)?;
+            let limits = limits.clone().map(serde_json::from_value).transpose()?;
             Ok::<_, HostError>(PluginSpec {
                 config: configuration.clone(),
+                limits: limits.unwrap_or(spec.limits),
                 ..spec
             })
         };
-        let specs = plugins.iter().map(configured).collect::<Result<_, _>>()?;
+        let specs = plugins.iter().map(steered).collect::<Result<_, _>>()?;
         self.start_with(cluster, specs).await
+    }
+
+    fn serve_webhooks(&mut self, namespace: &str) -> Result<(), HostError> {
+        self.options.webhooks = Some(webhooks(namespace, "webhooks")?);
+        Ok(())
     }
 
     async fn resync(&mut self) -> Result<(), HostError> {

@@ -5,6 +5,7 @@ use std::{
     error::Error,
     fs,
     future::Future,
+    net::{Ipv4Addr, SocketAddr, TcpListener},
     path::{Path, PathBuf},
     time::{Duration, Instant},
 };
@@ -40,29 +41,37 @@ pub struct SteeredPlugin {
     pub name: String,
     /// Its configuration; absent: the plugin's defaults.
     pub configuration: Option<Value>,
+    /// Limits of its calls that differ from the host's; absent: none.
+    pub limits: Option<Value>,
 }
 
 #[derive(Deserialize)]
 #[serde(
     untagged,
     deny_unknown_fields,
-    expecting = "give the plugin's name, or its `name` and `configuration`"
+    expecting = "give the plugin's name, or its `name` and `configuration` or `limits`"
 )]
 enum WrittenPlugin {
     Name(String),
-    Whole { name: String, configuration: Value },
+    Whole {
+        name: String,
+        configuration: Option<Value>,
+        limits: Option<Value>,
+    },
 }
 
 impl From<WrittenPlugin> for SteeredPlugin {
     fn from(written: WrittenPlugin) -> Self {
         match written {
-            WrittenPlugin::Name(name) => Self {
+            WrittenPlugin::Name(name) => Self::from(name.as_str()),
+            WrittenPlugin::Whole {
                 name,
-                configuration: None,
-            },
-            WrittenPlugin::Whole { name, configuration } => Self {
+                configuration,
+                limits,
+            } => Self {
                 name,
-                configuration: Some(configuration),
+                configuration,
+                limits,
             },
         }
     }
@@ -73,6 +82,7 @@ impl From<&str> for SteeredPlugin {
         Self {
             name: name.to_owned(),
             configuration: None,
+            limits: None,
         }
     }
 }
@@ -85,6 +95,11 @@ pub trait SteeredHost: Send {
         cluster: &Cluster,
         plugins: &[SteeredPlugin],
     ) -> impl Future<Output = Result<(), HostError>> + Send;
+
+    /// From its next start on the host serves webhooks. It keeps their certificates in this namespace, which is its own.
+    fn serve_webhooks(&mut self, namespace: &str) -> Result<(), HostError> {
+        Err(format!("the host, whose namespace is to be {namespace}, has no webhooks to serve").into())
+    }
 
     /// Makes the host look at every object again, as its periodic resync does.
     fn resync(&mut self) -> impl Future<Output = Result<(), HostError>> + Send;
@@ -112,6 +127,8 @@ pub struct ProcessHost {
     /// Where `<name>.wasm` is found for each plugin.
     plugins: PathBuf,
     arguments: Vec<String>,
+    /// Arguments about webhooks, where they are to be served.
+    webhooks: Vec<String>,
     resync: Duration,
     running: Option<Supervisor>,
     /// The files with the plugins' configurations, while it runs.
@@ -150,6 +167,7 @@ impl ProcessHost {
             program: program.into(),
             plugins: plugins.into(),
             arguments: Vec::new(),
+            webhooks: Vec::new(),
             resync: RESYNC,
             running: None,
             configurations: None,
@@ -183,23 +201,30 @@ impl ProcessHost {
         configurations: &Path,
     ) -> Result<Vec<String>, ProcessHostError> {
         let mut arguments = vec!["run".to_owned()];
-        for SteeredPlugin { name, configuration } in plugins {
+        for SteeredPlugin {
+            name,
+            configuration,
+            limits,
+        } in plugins
+        {
             // The process has another working directory.
             let path = std::path::absolute(self.plugins.join(format!("{name}.wasm")))?;
             if !path.is_file() {
                 return Err(ProcessHostError::NoPlugin(path));
             }
             arguments.extend(["--plugin".to_owned(), path.display().to_string()]);
-            if let Some(configuration) = configuration {
-                let file = configurations.join(format!("{name}.json"));
-                fs::write(&file, configuration.to_string())?;
-                arguments.extend(["--config".to_owned(), format!("{name}={}", file.display())]);
+            for (option, document) in [("config", configuration), ("limits", limits)] {
+                if let Some(document) = document {
+                    let file = configurations.join(format!("{name}-{option}.json"));
+                    fs::write(&file, document.to_string())?;
+                    arguments.extend([format!("--{option}"), format!("{name}={}", file.display())]);
+                }
             }
         }
         arguments.extend(["--kubeconfig".to_owned(), kubeconfig.display().to_string()]);
         arguments.push("--install-crds".to_owned());
         arguments.extend(["--resync".to_owned(), self.resync.as_secs().to_string()]);
-        arguments.extend(self.arguments.iter().cloned());
+        arguments.extend(self.webhooks.iter().chain(&self.arguments).cloned());
         Ok(arguments)
     }
 }
@@ -222,6 +247,16 @@ impl SteeredHost for ProcessHost {
         supervisor.spawn(Self::NAME, &program, &arguments)?;
         self.running = Some(supervisor);
         self.configurations = Some(configurations);
+        Ok(())
+    }
+
+    fn serve_webhooks(&mut self, namespace: &str) -> Result<(), HostError> {
+        let address = free_address()?;
+        self.webhooks = vec![
+            format!("--webhook-url=https://{address}"),
+            format!("--webhook-listen={address}"),
+            format!("--webhook-secret={namespace}/webhooks"),
+        ];
         Ok(())
     }
 
@@ -275,4 +310,9 @@ impl SteeredHost for ProcessHost {
             .as_ref()
             .map_or_else(|| self.last_log.clone(), |running| running.tail(Self::NAME))
     }
+}
+
+/// An address of this machine at which nobody listens, for who has to know it before listening.
+pub fn free_address() -> std::io::Result<SocketAddr> {
+    TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()
 }

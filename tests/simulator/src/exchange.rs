@@ -140,6 +140,12 @@ impl Exchange {
     }
 
     fn call(&self, target: Target) -> Result<Call, Failure> {
+        let resource = &target.resource;
+        // Webhooks that convert are not called, and without them the answer would not be a real server's.
+        let custom = resource.custom.as_ref().filter(|custom| custom.converted);
+        if custom.is_some_and(|custom| custom.storage_version != resource.version) {
+            return Err(Failure::not_simulated(&resource.plural, "conversion"));
+        }
         Ok(Call {
             resource: target.resource,
             namespace: target.namespace,

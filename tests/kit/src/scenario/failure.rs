@@ -68,6 +68,16 @@ pub enum StepError {
         /// What happened instead.
         found: String,
     },
+    /// The server took it, but answered something else.
+    #[error("{action} {object}: {problem}")]
+    Answered {
+        /// What was tried.
+        action: &'static str,
+        /// With what.
+        object: String,
+        /// What is wrong with the answer.
+        problem: String,
+    },
     /// A variable or a path is wrong.
     #[error("{0}")]
     Wording(String),

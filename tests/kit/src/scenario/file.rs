@@ -49,6 +49,8 @@ pub struct Scenario {
     pub about: String,
     /// The plugins that the host must be running; variables in their configurations are not put in yet.
     pub plugins: Vec<SteeredPlugin>,
+    /// Whether the host serves webhooks from its first start on.
+    pub webhooks: bool,
     /// What is done, in order.
     pub steps: Vec<Step>,
 }
@@ -194,6 +196,7 @@ impl Scenario {
             file: file.to_owned(),
             about: document.about,
             plugins: document.plugins,
+            webhooks: document.webhooks,
             steps,
         })
     }
@@ -224,6 +227,8 @@ impl fmt::Display for Step {
 struct Document {
     about: String,
     plugins: Vec<SteeredPlugin>,
+    #[serde(default)]
+    webhooks: bool,
     steps: Vec<Spanned<Value>>,
 }
 
@@ -341,6 +346,7 @@ mod tests {
         let configured = SteeredPlugin {
             name: "other".to_owned(),
             configuration: Some(serde_json::json!({"namespace": "$NAMESPACE"})),
+            limits: None,
         };
         assert_eq!(
             plugins("[x, {name: other, configuration: {namespace: $NAMESPACE}}]").unwrap(),

@@ -8,6 +8,9 @@ use serde_json::Value;
 
 use super::{matching, path::Path};
 
+/// The field manager of writes that name none.
+pub(super) const MANAGER: &str = "scenario";
+
 /// What a step does.
 #[derive(Debug, Clone)]
 pub enum Action {
@@ -47,8 +50,18 @@ pub struct Apply {
     pub force: bool,
     /// `status`, or absent for the object itself.
     pub subresource: Option<String>,
+    /// Whether nothing is to be stored.
+    #[serde(default)]
+    pub dry_run: bool,
     /// Part of the server's words, when it must refuse.
     pub refused: Option<String>,
+    /// Part of one of the server's warnings, when it must warn.
+    pub warned: Option<String>,
+    /// What the object in the server's answer contains.
+    pub answered: Option<Value>,
+    /// For how long it is tried again until it goes as expected; absent: once.
+    #[serde(default, deserialize_with = "duration")]
+    pub within: Duration,
 }
 
 /// `create`: a POST for each object.
@@ -60,8 +73,18 @@ pub struct Create {
     /// The field manager; `scenario` when absent.
     #[serde(default = "scenario_manager")]
     pub manager: String,
+    /// Whether nothing is to be stored.
+    #[serde(default)]
+    pub dry_run: bool,
     /// Part of the server's words, when it must refuse.
     pub refused: Option<String>,
+    /// Part of one of the server's warnings, when it must warn.
+    pub warned: Option<String>,
+    /// What the object in the server's answer contains.
+    pub answered: Option<Value>,
+    /// For how long it is tried again until it goes as expected; absent: once.
+    #[serde(default, deserialize_with = "duration")]
+    pub within: Duration,
 }
 
 /// `patch`: a change of one object.
@@ -80,8 +103,18 @@ pub struct Patch {
     pub manager: String,
     /// `status`, `scale`, or absent for the object itself.
     pub subresource: Option<String>,
+    /// Whether nothing is to be stored.
+    #[serde(default)]
+    pub dry_run: bool,
     /// Part of the server's words, when it must refuse.
     pub refused: Option<String>,
+    /// Part of one of the server's warnings, when it must warn.
+    pub warned: Option<String>,
+    /// What the object in the server's answer contains.
+    pub answered: Option<Value>,
+    /// For how long it is tried again until it goes as expected; absent: once.
+    #[serde(default, deserialize_with = "duration")]
+    pub within: Duration,
 }
 
 /// The kinds of patch.
@@ -233,7 +266,7 @@ pub struct Remember {
 
 /// `host`: what is done to the host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[serde(rename_all = "camelCase")]
 pub enum HostAction {
     /// Stops it and starts it again; returns when it watches what it watched before.
     Restart,
@@ -243,6 +276,8 @@ pub enum HostAction {
     Stop,
     /// Starts it after a stop.
     Start,
+    /// Has it serve webhooks from its next start on.
+    ServeWebhooks,
     /// Waits until it asks for nothing more.
     Settle,
 }
@@ -287,9 +322,11 @@ impl Action {
                 checks.iter().try_for_each(Check::validate)
             }
             Self::Remember(Remember { path, .. }) => Path::parse(path).map(drop),
-            Self::Apply(Apply { objects, .. }) | Self::Create(Create { objects, .. }) => {
+            Self::Apply(Apply { objects, answered, .. }) | Self::Create(Create { objects, answered, .. }) => {
+                answered.iter().try_for_each(matching::validate)?;
                 objects.iter().try_for_each(validate_manifest)
             }
+            Self::Patch(Patch { answered, .. }) => answered.iter().try_for_each(matching::validate),
             _ => Ok(()),
         }
     }
@@ -365,7 +402,7 @@ fn validate_manifest(manifest: &Value) -> Result<(), String> {
 }
 
 fn scenario_manager() -> String {
-    "scenario".to_owned()
+    MANAGER.to_owned()
 }
 
 /// Long enough for a loaded machine with a real control plane.

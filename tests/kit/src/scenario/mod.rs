@@ -1,10 +1,12 @@
 //! Owns scenario files: stories in YAML that are told on the simulated and on the real cluster alike. Leaves the clusters
 //! to `cluster` and the host to `host`.
 
+mod attempt;
 mod checks;
 mod failure;
 mod file;
 mod form;
+mod left;
 pub mod matching;
 mod objects;
 mod path;

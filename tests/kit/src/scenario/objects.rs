@@ -5,7 +5,8 @@ use std::collections::HashMap;
 
 use kube::{
     Client,
-    core::GroupVersionKind,
+    client::Body,
+    core::{GroupVersionKind, Status},
     discovery::{self, Scope},
 };
 use serde_json::Value;
@@ -25,6 +26,14 @@ struct Kind {
     prefix: String,
     plural: String,
     namespaced: bool,
+}
+
+/// What the server answers to a write that it takes.
+#[derive(Debug)]
+pub(super) struct Written {
+    pub(super) object: Value,
+    /// The texts of its warnings, as headers carry them.
+    pub(super) warnings: Vec<String>,
 }
 
 /// What distinguishes one kind of write from another.
@@ -47,7 +56,7 @@ impl Objects {
     pub(super) async fn get(&mut self, reference: &Reference) -> Result<Option<Value>, kube::Error> {
         let url = self.url(reference, true).await?;
         match self.send(http::Method::GET, &url, None, Vec::new()).await {
-            Ok(found) => Ok(Some(found)),
+            Ok(found) => Ok(Some(found.object)),
             Err(error) if is_not_found(&error) => Ok(None),
             Err(error) => Err(error),
         }
@@ -58,8 +67,8 @@ impl Objects {
         reference: &Reference,
         subresource: Option<&str>,
         manager: &str,
-        write: &Write<'_>,
-    ) -> Result<Value, kube::Error> {
+        (write, dry_run): (&Write<'_>, bool),
+    ) -> Result<Written, kube::Error> {
         let (method, content_type, body, force) = match *write {
             Write::Create(body) => (http::Method::POST, "application/json", body, false),
             Write::Apply { body, force } => (http::Method::PATCH, "application/apply-patch+yaml", body, force),
@@ -73,6 +82,9 @@ impl Objects {
         url = format!("{url}?fieldManager={manager}&fieldValidation=Strict");
         if force {
             url.push_str("&force=true");
+        }
+        if dry_run {
+            url.push_str("&dryRun=All");
         }
         let bytes = serde_json::to_vec(body).map_err(kube::Error::SerdeError)?;
         let written = self.send(method, &url, Some(content_type), bytes).await;
@@ -108,7 +120,7 @@ impl Objects {
             .await?
             .unwrap_or_else(|| "default".to_owned());
         let url = format!("/apis/events.k8s.io/v1/namespaces/{namespace}/events");
-        let mut list = self.send(http::Method::GET, &url, None, Vec::new()).await?;
+        let mut list = self.send(http::Method::GET, &url, None, Vec::new()).await?.object;
         Ok(match list.get_mut("items").map(Value::take) {
             Some(Value::Array(items)) => items,
             _ => Vec::new(),
@@ -161,14 +173,34 @@ impl Objects {
         url: &str,
         content_type: Option<&str>,
         body: Vec<u8>,
-    ) -> Result<Value, kube::Error> {
+    ) -> Result<Written, kube::Error> {
         let mut request = http::Request::builder().method(method).uri(url);
         if let Some(content_type) = content_type {
             request = request.header(http::header::CONTENT_TYPE, content_type);
         }
-        let request = request.body(body).map_err(kube::Error::HttpError)?;
-        self.client.request::<Value>(request).await
+        let request = request.body(Body::from(body)).map_err(kube::Error::HttpError)?;
+        let (head, body) = self.client.send(request).await?.into_parts();
+        let body = body.collect_bytes().await?;
+        if !head.status.is_success() {
+            return Err(refusal(head.status, &body));
+        }
+        let warnings = head.headers.get_all(http::header::WARNING).iter();
+        Ok(Written {
+            object: serde_json::from_slice(&body).map_err(kube::Error::SerdeError)?,
+            warnings: warnings
+                .filter_map(|value| value.to_str().ok().map(str::to_owned))
+                .collect(),
+        })
     }
+}
+
+/// The server's Status, or what it says where that is none.
+fn refusal(code: http::StatusCode, body: &[u8]) -> kube::Error {
+    let status = serde_json::from_slice::<Status>(body).unwrap_or_else(|_| {
+        let text = String::from_utf8_lossy(body);
+        Status::failure(&text, "Unknown").with_code(code.as_u16())
+    });
+    kube::Error::Api(Box::new(status))
 }
 
 fn content_type(kind: PatchKind) -> &'static str {

@@ -1,5 +1,5 @@
 //! Owns taking a scenario's steps one after the other, in a namespace of its own. Leaves checks to `checks`,
-//! requests to `objects`, counting what the host writes to `quiet`, and the words for a failure to `failure`.
+//! requests to `objects`, whether a write went as expected to `attempt`, counting what the host writes to `quiet`, and the words for a failure to `failure`.
 
 use std::{
     sync::atomic::{AtomicUsize, Ordering},
@@ -11,11 +11,13 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use super::{
+    attempt::{self, Attempt},
     checks::{describe, unmet},
     failure::{ScenarioError, StepError},
     file::{ForEach, Scenario, Step, parse_step},
     form::{Action, Check, HostAction, Propagation, Reference, Trigger},
-    objects::{Objects, Write, words},
+    left,
+    objects::{Objects, Write},
     path::Path,
     quiet,
     variables::Variables,
@@ -67,12 +69,16 @@ struct Story<'run, H> {
     /// With the variables in their configurations put in.
     plugins: Vec<SteeredPlugin>,
     namespace: String,
+    /// The host's own.
+    host_namespace: String,
     objects: Objects,
     variables: Variables,
     /// What it has applied or created.
     made: Vec<Reference>,
     /// Whether the scenario has the host running just now.
     started: bool,
+    /// Whether the host has been told to serve webhooks.
+    has_webhooks: bool,
     /// Before the host's first start.
     since: Mark,
 }
@@ -81,16 +87,15 @@ impl<'run, H: SteeredHost> Story<'run, H> {
     async fn begin(scenario: &'run Scenario, cluster: &'run Cluster, host: &'run mut H) -> Result<Self, StepError> {
         let namespace = unique_namespace(&scenario.name);
         let mut objects = Objects::new(cluster.client().await?, &namespace);
-        let body = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}});
-        let reference = reference_of(&body);
-        objects
-            .write(&reference, None, "scenario", &Write::Create(&body))
-            .await
-            .map_err(|error| StepError::refused("create", &reference, &error))?;
+        let host_namespace = format!("{namespace}-host");
+        make_namespace(&mut objects, &namespace).await?;
         let since = cluster.mark()?;
         let mut variables = Variables::default();
         variables
             .set("NAMESPACE", Value::from(namespace.clone()))
+            .map_err(StepError::Wording)?;
+        variables
+            .set("HOST_NAMESPACE", Value::from(host_namespace.clone()))
             .map_err(StepError::Wording)?;
         let mut plugins = scenario.plugins.clone();
         for configuration in plugins.iter_mut().filter_map(|plugin| plugin.configuration.as_mut()) {
@@ -101,12 +106,17 @@ impl<'run, H: SteeredHost> Story<'run, H> {
             host,
             plugins,
             namespace,
+            host_namespace,
             objects,
             variables,
             made: Vec::new(),
             started: false,
+            has_webhooks: false,
             since,
         };
+        if scenario.webhooks {
+            story.serve_webhooks().await?;
+        }
         story.start().await?;
         Ok(story)
     }
@@ -126,11 +136,16 @@ impl<'run, H: SteeredHost> Story<'run, H> {
     async fn end(&mut self, in_order: bool) -> Result<(), StepError> {
         let cleaned = self.clean(in_order).await;
         let stopped = if self.started { self.stop().await } else { Ok(()) };
-        let reference = reference_of(&json!({
-            "apiVersion": "v1", "kind": "Namespace", "metadata": {"name": self.namespace}
-        }));
-        let _ = self.objects.delete(&reference, Propagation::Background).await;
-        cleaned.and(stopped)
+        let silenced = if self.has_webhooks {
+            left::silence(&self.cluster.client().await?).await
+        } else {
+            Ok(())
+        };
+        for name in [&self.namespace, &self.host_namespace] {
+            let reference = reference_of(&json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}));
+            let _ = self.objects.delete(&reference, Propagation::Background).await;
+        }
+        cleaned.and(stopped).and(silenced)
     }
 
     async fn clean(&mut self, wait: bool) -> Result<(), StepError> {
@@ -167,50 +182,17 @@ impl<'run, H: SteeredHost> Story<'run, H> {
             Action::Note(_) => Ok(()),
             Action::Apply(apply) => {
                 for body in &apply.objects {
-                    let write = Write::Apply {
-                        body,
-                        force: apply.force,
-                    };
-                    let subresource = apply.subresource.as_deref();
-                    let attempt = Attempt {
-                        action: "apply",
-                        subresource,
-                        manager: &apply.manager,
-                        write,
-                    };
-                    self.write(&reference_of(body), attempt, apply.refused.as_deref())
-                        .await?;
+                    self.write(&reference_of(body), &Attempt::apply(&apply, body)).await?;
                 }
                 Ok(())
             }
             Action::Create(create) => {
                 for body in &create.objects {
-                    let write = Write::Create(body);
-                    let attempt = Attempt {
-                        action: "create",
-                        subresource: None,
-                        manager: &create.manager,
-                        write,
-                    };
-                    self.write(&reference_of(body), attempt, create.refused.as_deref())
-                        .await?;
+                    self.write(&reference_of(body), &Attempt::create(&create, body)).await?;
                 }
                 Ok(())
             }
-            Action::Patch(patch) => {
-                let write = Write::Patch {
-                    body: &patch.body,
-                    kind: patch.kind,
-                };
-                let subresource = patch.subresource.as_deref();
-                let attempt = Attempt {
-                    action: "patch",
-                    subresource,
-                    manager: &patch.manager,
-                    write,
-                };
-                self.write(&patch.object, attempt, patch.refused.as_deref()).await
-            }
+            Action::Patch(patch) => self.write(&patch.object, &Attempt::patch(&patch)).await,
             Action::Delete(delete) => self
                 .objects
                 .delete(&delete.object, delete.propagation)
@@ -228,53 +210,30 @@ impl<'run, H: SteeredHost> Story<'run, H> {
         }
     }
 
-    async fn write(
-        &mut self,
-        reference: &Reference,
-        attempt: Attempt<'_>,
-        expected: Option<&str>,
-    ) -> Result<(), StepError> {
-        let Attempt {
-            action,
-            subresource,
-            manager,
-            write,
-        } = attempt;
+    async fn write(&mut self, reference: &Reference, attempt: &Attempt<'_>) -> Result<(), StepError> {
         // Only what was not there before is the scenario's to clean up.
-        let is_new = match write {
-            Write::Create(_) => true,
-            Write::Apply { .. } => !matches!(self.objects.get(reference).await, Ok(Some(_))),
-            Write::Patch { .. } => false,
-        };
+        let is_new = attempt.makes(&mut self.objects, reference).await;
         let begun = Instant::now();
-        let result = loop {
-            let result = self.objects.write(reference, subresource, manager, &write).await;
-            let missing_kind = matches!(&result, Err(error) if is_missing_kind(error));
-            if !missing_kind || begun.elapsed() > KIND_PATIENCE {
-                break result;
+        loop {
+            let result = attempt.make(&mut self.objects, reference).await;
+            let patience = if attempt::is_missing_kind(&result) {
+                KIND_PATIENCE
+            } else {
+                attempt.within
+            };
+            match attempt.judge(reference, &result) {
+                Ok(()) => {
+                    if is_new && result.is_ok() {
+                        self.made.push(reference.clone());
+                    }
+                    return Ok(());
+                }
+                Err(error) if begun.elapsed() >= patience => return Err(error),
+                Err(_) => {}
             }
             self.alive()?;
             tokio::time::sleep(LOOK_INTERVAL).await;
-        };
-        let found = match (&result, expected) {
-            (Ok(_), None) => {
-                if is_new {
-                    self.made.push(reference.clone());
-                }
-                return Ok(());
-            }
-            (Err(error), None) => return Err(StepError::refused(action, reference, error)),
-            (Ok(_), Some(_)) => "the server accepted it".to_owned(),
-            (Err(error), Some(expected)) if words(error).contains(expected) => return Ok(()),
-            (Err(error), Some(_)) => format!("the server said {}", words(error)),
-        };
-        let expected = expected.unwrap_or_default().to_owned();
-        Err(StepError::NotRefused {
-            action,
-            object: describe(reference),
-            expected,
-            found,
-        })
+        }
     }
 
     async fn wait(&mut self, checks: &[Check], within: Duration) -> Result<(), StepError> {
@@ -328,6 +287,7 @@ impl<'run, H: SteeredHost> Story<'run, H> {
         match action {
             HostAction::Start => self.start().await,
             HostAction::Stop => self.stop().await,
+            HostAction::ServeWebhooks => self.serve_webhooks().await,
             HostAction::Resync => self.host.resync().await.map_err(StepError::Host),
             HostAction::Settle => Ok(quiet::settle(self.cluster, self.host).await?),
             HostAction::Restart => Ok(quiet::restart(self.running()).await?),
@@ -352,6 +312,12 @@ impl<'run, H: SteeredHost> Story<'run, H> {
         Ok(())
     }
 
+    async fn serve_webhooks(&mut self) -> Result<(), StepError> {
+        make_namespace(&mut self.objects, &self.host_namespace).await?;
+        self.has_webhooks = true;
+        self.host.serve_webhooks(&self.host_namespace).map_err(StepError::Host)
+    }
+
     async fn stop(&mut self) -> Result<(), StepError> {
         self.started = false;
         let left = self.host.stop().await.map_err(StepError::Host)?;
@@ -368,12 +334,10 @@ impl<'run, H: SteeredHost> Story<'run, H> {
     }
 }
 
-/// A write with all that it needs besides its object.
-struct Attempt<'body> {
-    action: &'static str,
-    subresource: Option<&'body str>,
-    manager: &'body str,
-    write: Write<'body>,
+async fn make_namespace(objects: &mut Objects, name: &str) -> Result<(), StepError> {
+    let body = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
+    let (reference, attempt) = (reference_of(&body), Attempt::new("create", Write::Create(&body)));
+    attempt.judge(&reference, &attempt.make(objects, &reference).await)
 }
 
 /// The identity of a manifest, whose form was checked when its file was read.
@@ -393,17 +357,6 @@ fn reference_of(manifest: &Value) -> Reference {
             .pointer("/metadata/namespace")
             .and_then(Value::as_str)
             .map(str::to_owned),
-    }
-}
-
-/// Discovery does not know the kind, or the server does not serve it although discovery says so.
-fn is_missing_kind(error: &kube::Error) -> bool {
-    match error {
-        kube::Error::Discovery(_) => true,
-        kube::Error::Api(status) => {
-            status.code == 404 && status.details.as_ref().is_none_or(|details| details.name.is_empty())
-        }
-        _ => false,
     }
 }
 

@@ -277,6 +277,7 @@ fn resource(spec: &Value, version: &Value, stored: &str) -> Resource {
             .map(|field| text(&field["jsonPath"]).to_owned())
             .collect(),
         text: text_of_schema,
+        converted: spec["conversion"]["strategy"] == "Webhook",
     };
     Resource {
         group: group.to_owned(),

@@ -40,6 +40,8 @@ pub(crate) struct CustomKind {
     pub(crate) columns: Vec<Column>,
     pub(crate) scale: Option<ScalePaths>,
     pub(crate) selectable: Vec<String>,
+    /// Whether a webhook brings objects from one version into another.
+    pub(crate) converted: bool,
 }
 
 impl CustomKind {
