@@ -17,6 +17,9 @@ use crate::webhooks::WebhookArguments;
 /// What the program calls itself to an API server.
 pub const USER_AGENT: &str = concat!("pilothouse/", env!("CARGO_PKG_VERSION"));
 
+/// How long the host has nothing to do before it gives back what memory it needed to start, or for a burst.
+const REST: Duration = Duration::from_secs(5);
+
 /// `pilothouse run`
 #[derive(Args)]
 pub struct Run {
@@ -136,6 +139,7 @@ impl Run {
             grace: Duration::from_secs(grace),
             instance: settings::instance(),
             webhooks: webhooks.options()?,
+            give_back_after: Some(REST),
             ..HostOptions::default()
         };
         let host = Host::new(client, options);

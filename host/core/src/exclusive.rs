@@ -32,19 +32,24 @@ pub struct Taken {
 pub fn decide(claims: &BTreeMap<Arc<str>, Claim>) -> BTreeMap<Arc<str>, Result<(), Taken>> {
     let mut by_age: Vec<_> = claims.iter().collect();
     by_age.sort_by(|(one, first), (other, second)| (&first.age, one).cmp(&(&second.age, other)));
-    let mut granted: Vec<(&Arc<str>, &Claim)> = Vec::with_capacity(by_age.len());
+    // Who has each CRD, the oldest first.
+    let mut granted: BTreeMap<&Arc<str>, Vec<(&Arc<str>, &Claim)>> = BTreeMap::new();
     let mut decided = BTreeMap::new();
     for (name, claim) in by_age {
-        let taken = granted.iter().find_map(|(holder, held)| {
-            let kind = claim.crds.iter().find(|(crd, _)| held.crds.contains_key(*crd));
-            kind.filter(|_| overlap(&claim.namespaces, &held.namespaces))
-                .map(|(_, kind)| Taken {
-                    kind: kind.clone(),
-                    holder: (*holder).clone(),
-                })
+        let taken = claim.crds.iter().find_map(|(crd, kind)| {
+            let holders = granted.get(crd)?;
+            let (holder, _) = holders
+                .iter()
+                .find(|(_, held)| overlap(&claim.namespaces, &held.namespaces))?;
+            Some(Taken {
+                kind: kind.clone(),
+                holder: (*holder).clone(),
+            })
         });
         if taken.is_none() {
-            granted.push((name, claim));
+            for crd in claim.crds.keys() {
+                granted.entry(crd).or_default().push((name, claim));
+            }
         }
         decided.insert(name.clone(), taken.map_or(Ok(()), Err));
     }

@@ -16,6 +16,7 @@ use crate::hub::Hub;
 use crate::lane::{Lane, PluginSpec};
 use crate::plugins::{Fleet, Library, PluginLook, Roster, given, resources};
 use crate::queue::{Capacity, Depth, Ended, Job, Verdict};
+use crate::quiet::Quiet;
 use crate::reconcile::reconcile;
 
 /// How the host runs.
@@ -33,6 +34,8 @@ pub struct HostOptions {
     pub grace: Duration,
     /// After how long without a call a plugin's code is unmapped until the next one.
     pub sleep_after: Duration,
+    /// After how long without work the memory is given back that only the work needed; none means never.
+    pub give_back_after: Option<Duration>,
     /// The name of this process in events.
     pub instance: String,
     /// How webhooks are served; none means that they are off.
@@ -49,7 +52,8 @@ impl Default for HostOptions {
             workers: 32,
             plugin_workers: 16,
             grace: Duration::from_secs(10),
-            sleep_after: Duration::from_mins(5),
+            sleep_after: Duration::from_secs(30),
+            give_back_after: None,
             instance: "pilothouse".to_owned(),
             webhooks: None,
             clock: WallClock::System,
@@ -210,14 +214,23 @@ impl Host {
             who: HashMap::new(),
         };
         let mut resync = tokio::time::interval_at(Instant::now() + options.resync, options.resync);
+        let mut quiet = Quiet::new(options.give_back_after);
         tokio::pin!(stop, plugins);
         loop {
             jobs.hand_out(&hub);
             let due = hub.state.read().queue.next_due();
             tokio::select! {
                 () = &mut stop => break,
-                () = hub.work.notified() => {}
-                Some(ended) = jobs.running.join_next_with_id(), if !jobs.running.is_empty() => jobs.end(&hub, ended),
+                () = hub.work.notified() => quiet.disturb(),
+                Some(ended) = jobs.running.join_next_with_id(), if !jobs.running.is_empty() => {
+                    quiet.disturb();
+                    jobs.end(&hub, ended);
+                }
+                () = sleep_until(quiet.due()), if quiet.due().is_some() && jobs.running.is_empty() => {
+                    quiet.noticed();
+                    // Nobody waits for it.
+                    tokio::task::spawn_blocking(pilothouse_sandbox::give_back_code);
+                }
                 () = sleep_until(due), if due.is_some() => {}
                 _ = resync.tick() => handle.resync(),
                 () = &mut plugins => return Err(StartError::NothingToRun),

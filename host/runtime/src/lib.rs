@@ -12,6 +12,7 @@ mod lane;
 mod lanes;
 mod plugins;
 mod queue;
+mod quiet;
 mod reconcile;
 mod refusals;
 mod route;

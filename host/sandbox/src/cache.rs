@@ -2,7 +2,8 @@
 //!
 //! Three kinds of files, each put in place by one rename, so that several processes can share the directory:
 //! `COMPONENT.wasm` is the component, `CODE.cwasm` is compiled code under the digest of its own bytes, and
-//! `COMPONENT-WASMTIME-SETTINGS-TARGET.index` holds the digest of the code that was compiled from a component.
+//! `COMPONENT-WASMTIME-SETTINGS-TARGET.index` holds the digest of the code that was compiled from a component, and the
+//! version of the contract that the component was found to speak: who finds code need not look at the component again.
 
 use std::fs::{self, File, Metadata};
 use std::io::{self, Read, Write};
@@ -11,6 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
+use pilothouse_core::contract::VERSIONS;
 use sha2::{Digest as _, Sha256};
 use tempfile::NamedTempFile;
 
@@ -28,6 +30,9 @@ const TEMPORARY_PREFIX: &str = ".new-";
 
 /// Hexadecimal digits of a SHA-256 digest.
 const DIGEST_LENGTH: usize = 64;
+
+/// The longest index that is read: a digest and a version.
+const INDEX_LENGTH: u64 = 256;
 
 /// Why the cache cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -108,6 +113,8 @@ pub(crate) struct Cache {
 pub(crate) struct Code {
     pub(crate) path: PathBuf,
     pub(crate) bytes: u64,
+    /// The contract's version that the component speaks, one of [`VERSIONS`].
+    pub(crate) version: &'static str,
     /// As the file was when it was checked; if it still is, it need not be read again.
     identity: Identity,
     /// Whether it was compiled just now, by this process.
@@ -219,27 +226,35 @@ impl Cache {
         }
     }
 
-    /// The code of a component: from the cache, else compiled from `component`.
-    pub(crate) fn code(&self, digest: &str, component: &[u8], compiler: &Compiler) -> Result<Code, CacheError> {
-        if let Some(code) = self.find(digest) {
-            return Ok(code);
-        }
+    /// The code of a component that speaks this version: from the cache, else compiled from `component`.
+    pub(crate) fn code(
+        &self,
+        digest: &str,
+        version: &'static str,
+        component: &[u8],
+        compiler: &Compiler,
+    ) -> Result<Code, CacheError> {
         let _one_at_a_time = self.compiling.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(code) = self.find(digest) {
             return Ok(code);
         }
         self.put(&self.component_path(digest), component)?;
-        self.compile(digest, compiler)
+        self.compile(digest, version, compiler)
     }
 
     /// The code of a component that was loaded before.
-    pub(crate) fn code_again(&self, digest: &str, compiler: &Compiler) -> Result<Code, CacheError> {
+    pub(crate) fn code_again(
+        &self,
+        digest: &str,
+        version: &'static str,
+        compiler: &Compiler,
+    ) -> Result<Code, CacheError> {
         if let Some(code) = self.find(digest) {
             return Ok(code);
         }
         let _one_at_a_time = self.compiling.lock().unwrap_or_else(PoisonError::into_inner);
         match digest_of_file(&self.component_path(digest)) {
-            Ok(found) if found == digest => self.compile(digest, compiler),
+            Ok(found) if found == digest => self.compile(digest, version, compiler),
             _ => Err(CacheError::Gone {
                 digest: digest.to_owned(),
                 directory: self.directory.clone(),
@@ -261,14 +276,15 @@ impl Cache {
     }
 
     /// The code of a component if it is there and is what was written: anything else is compiled again.
-    fn find(&self, digest: &str) -> Option<Code> {
+    pub(crate) fn find(&self, digest: &str) -> Option<Code> {
         let mut index = String::new();
         File::open(self.index_path(digest))
             .ok()?
-            .take(DIGEST_LENGTH as u64 + 1)
+            .take(INDEX_LENGTH)
             .read_to_string(&mut index)
             .ok()?;
-        let code = index.strip_suffix('\n')?;
+        let (code, version) = index.strip_suffix('\n')?.split_once(' ')?;
+        let version = VERSIONS.iter().find(|known| **known == version)?;
         if code.len() != DIGEST_LENGTH || !code.bytes().all(|byte| byte.is_ascii_hexdigit()) {
             return None;
         }
@@ -281,12 +297,13 @@ impl Cache {
         Some(Code {
             path,
             bytes: metadata.len(),
+            version,
             identity: Identity::of(&metadata),
             fresh: false,
         })
     }
 
-    fn compile(&self, digest: &str, compiler: &Compiler) -> Result<Code, CacheError> {
+    fn compile(&self, digest: &str, version: &'static str, compiler: &Compiler) -> Result<Code, CacheError> {
         let output = self.temporary()?;
         compiler.compile(&self.component_path(digest), output.path())?;
         let file = |action, path: &Path, source| CacheError::File {
@@ -303,11 +320,12 @@ impl Cache {
         output
             .persist(&path)
             .map_err(|error| file("put in place", &path, error.error))?;
-        self.put(&self.index_path(digest), format!("{code}\n").as_bytes())?;
+        self.put(&self.index_path(digest), format!("{code} {version}\n").as_bytes())?;
         let metadata = fs::metadata(&path).map_err(|source| file("read", &path, source))?;
         Ok(Code {
             path,
             bytes: metadata.len(),
+            version,
             identity: Identity::of(&metadata),
             fresh: true,
         })
@@ -362,10 +380,15 @@ pub(crate) fn digest(bytes: &[u8]) -> String {
     hexadecimal(&Sha256::digest(bytes))
 }
 
-fn digest_of_file(path: &Path) -> io::Result<String> {
+/// The same of all that a reader has, and how many bytes those are.
+pub(crate) fn digest_of(mut reader: impl Read) -> io::Result<(String, u64)> {
     let mut hash = Sha256::new();
-    io::copy(&mut File::open(path)?, &mut hash)?;
-    Ok(hexadecimal(&hash.finalize()))
+    let bytes = io::copy(&mut reader, &mut hash)?;
+    Ok((hexadecimal(&hash.finalize()), bytes))
+}
+
+fn digest_of_file(path: &Path) -> io::Result<String> {
+    Ok(digest_of(File::open(path)?)?.0)
 }
 
 fn hexadecimal(bytes: &[u8]) -> String {
@@ -412,7 +435,10 @@ mod tests {
             cache.code_path(&code),
             cache.index_path(&component),
         ];
-        for (path, bytes) in files.iter().zip(["component", "code", &format!("{code}\n")]) {
+        for (path, bytes) in files
+            .iter()
+            .zip(["component", "code", &format!("{code} {}\n", VERSIONS[0])])
+        {
             fs::write(path, bytes).unwrap();
             age(path, UNUSED * 2);
         }

@@ -70,7 +70,6 @@ impl Plugin {
         shared: Arc<Shared>,
         name: &str,
         digest: String,
-        version: &'static str,
         component_bytes: u64,
         stack: usize,
         mapped: Mapped,
@@ -79,7 +78,7 @@ impl Plugin {
             shared,
             name: name.to_owned(),
             digest,
-            version,
+            version: mapped.code.version,
             component_bytes,
             optional: mapped.adapter.optional(),
             mapped: RwLock::new(Mapping {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{self, Read};
+use std::io::{self, Read, Seek as _};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -12,7 +12,7 @@ use wasmtime::component::{Component, Linker};
 
 use crate::cache::{self, Cache, CacheError, Code};
 use crate::compile::{CompileError, Compiler};
-use crate::inspect::{Problem, inspect};
+use crate::inspect::{Inspected, Problem, inspect};
 use crate::plugin::Plugin;
 use crate::state::State;
 use crate::stop::shorten;
@@ -214,28 +214,34 @@ impl Sandbox {
             path: path.to_owned(),
             source,
         };
+        let name = path.display().to_string();
         let most = self.shared.max_component_bytes;
+        let too_large = || LoadError::TooLarge {
+            name: name.clone(),
+            most,
+        };
         let mut file = File::open(path).map_err(read)?;
-        let length = file.metadata().map_err(read)?.len();
+        if file.metadata().map_err(read)?.len() > most {
+            return Err(too_large());
+        }
+        // One byte more than allowed, so that a file that grows meanwhile is noticed.
+        let (found, length) = cache::digest_of(file.by_ref().take(most.saturating_add(1))).map_err(read)?;
         if length > most {
-            return Err(LoadError::TooLarge {
-                name: path.display().to_string(),
-                most,
-            });
+            return Err(too_large());
+        }
+        expect(&name, digest, &found)?;
+        // What was compiled before is not read into memory at all.
+        if let Some(code) = self.shared.cache.find(&found) {
+            return self.plugin(&name, found, length, &code);
         }
         let mut bytes = Vec::with_capacity(usize::try_from(length).unwrap_or(0));
-        // One byte more than allowed, so that a file that grows meanwhile is noticed.
-        file.by_ref()
-            .take(most.saturating_add(1))
+        file.rewind().map_err(read)?;
+        file.take(most.saturating_add(1))
             .read_to_end(&mut bytes)
             .map_err(read)?;
-        let name = path.display().to_string();
-        if let Some(expected) = digest {
-            let found = cache::digest(&bytes);
-            if found != expected {
-                let expected = expected.to_owned();
-                return Err(LoadError::Digest { name, expected, found });
-            }
+        // The file may have been written to since.
+        if digest.is_some() {
+            expect(&name, digest, &cache::digest(&bytes))?;
         }
         self.load_bytes(&name, &bytes)
     }
@@ -249,22 +255,28 @@ impl Sandbox {
                 most,
             });
         }
-        let refused = |problem| LoadError::Refused {
-            name: name.to_owned(),
-            problem,
-        };
-        let inspected = inspect(bytes).map_err(refused)?;
         let digest = cache::digest(bytes);
+        let code = if let Some(code) = self.shared.cache.find(&digest) {
+            code
+        } else {
+            let Inspected { version } = inspect(bytes).map_err(|problem| LoadError::Refused {
+                name: name.to_owned(),
+                problem,
+            })?;
+            let code = self.shared.cache.code(&digest, version, bytes, &self.shared.compiler);
+            code.map_err(|error| cache_error(name, error))?
+        };
+        self.plugin(name, digest, bytes.len() as u64, &code)
+    }
+
+    fn plugin(&self, name: &str, digest: String, length: u64, code: &Code) -> Result<Plugin, LoadError> {
         let stack = stack_size(&Limits::default());
-        let code = self.shared.cache.code(&digest, bytes, &self.shared.compiler);
-        let code = code.map_err(|error| cache_error(name, error))?;
-        let mapped = self.shared.map_or_compile_again(name, &digest, stack, &code)?;
+        let mapped = self.shared.map_or_compile_again(name, &digest, stack, code)?;
         Ok(Plugin::new(
             Arc::clone(&self.shared),
             name,
             digest,
-            inspected.version,
-            bytes.len() as u64,
+            length,
             stack,
             mapped,
         ))
@@ -296,7 +308,7 @@ impl Shared {
             code
         } else {
             self.cache
-                .code_again(digest, &self.compiler)
+                .code_again(digest, code.version, &self.compiler)
                 .map_err(|error| cache_error(name, error))?
         };
         self.map_or_compile_again(name, digest, stack, &code)
@@ -313,7 +325,7 @@ impl Shared {
                 self.cache.forget(digest).map_err(|error| cache_error(name, error))?;
                 let code = self
                     .cache
-                    .code_again(digest, &self.compiler)
+                    .code_again(digest, code.version, &self.compiler)
                     .map_err(|error| cache_error(name, error))?;
                 runtime.map(name, code)
             }
@@ -356,6 +368,18 @@ impl Runtime {
 pub(crate) fn stack_size(limits: &Limits) -> usize {
     let bytes = usize::try_from(limits.stack_bytes).unwrap_or(usize::MAX);
     (bytes / STACK_STEP).max(1) * STACK_STEP
+}
+
+/// Whether a component is the one that was asked for.
+fn expect(name: &str, expected: Option<&str>, found: &str) -> Result<(), LoadError> {
+    match expected {
+        Some(expected) if expected != found => Err(LoadError::Digest {
+            name: name.to_owned(),
+            expected: expected.to_owned(),
+            found: found.to_owned(),
+        }),
+        _ => Ok(()),
+    }
 }
 
 fn cache_error(name: &str, error: CacheError) -> LoadError {

@@ -120,6 +120,29 @@ fn a_damaged_index_is_compiled_again() {
 }
 
 #[test]
+fn code_for_a_version_of_the_contract_that_is_not_known_is_compiled_again() {
+    is_noticed(|directory| {
+        let path = file(directory, "index");
+        let index = fs::read_to_string(&path).unwrap();
+        assert!(index.ends_with(" 0.1.0\n"), "{index}");
+        fs::write(path, index.replace(" 0.1.0", " 0.0.9")).unwrap();
+    });
+}
+
+#[test]
+fn what_was_compiled_before_is_known_without_a_look_at_the_component() {
+    let directory = tempfile::tempdir().unwrap();
+    load(directory.path(), Compiler::InProcess).unwrap();
+    let path = directory.path().join("shop.wasm");
+    fs::write(&path, component(&module("", "(i32.const 16)"))).unwrap();
+    let sandbox = Sandbox::new(SandboxOptions::new(directory.path(), none())).unwrap();
+    let plugin = sandbox.load(&path).unwrap();
+    assert!(works(&plugin));
+    assert_eq!(plugin.contract_version(), "0.1.0");
+    assert_eq!(plugin.component_bytes(), fs::metadata(&path).unwrap().len());
+}
+
+#[test]
 fn whole_files_that_are_no_code_are_compiled_again() {
     // As if written by another version: the digests are right, the content is not for us.
     is_noticed(|directory| {
@@ -127,7 +150,7 @@ fn whole_files_that_are_no_code_are_compiled_again() {
         fs::write(code, "foo").unwrap();
         fs::write(
             file(directory, "index"),
-            "2c26b46b68ffc68ff99b453c1d30413413422d706483bfa0f98a5e886266e7ae\n",
+            "2c26b46b68ffc68ff99b453c1d30413413422d706483bfa0f98a5e886266e7ae 0.1.0\n",
         )
         .unwrap();
     });

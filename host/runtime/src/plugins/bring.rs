@@ -215,21 +215,17 @@ impl Life {
 
     /// Asks for the kinds whose CRDs the plugin brings. If somebody older has one, a version that runs keeps what it has.
     fn claim(&self, running: Option<&Running>, wanted: &Wanted, described: &Described) -> Result<(), Problem> {
-        let claim = |described: &Described, wanted: &Wanted| Claim {
+        let claim = |crds, wanted: &Wanted| Claim {
             age: wanted.age.clone(),
-            crds: described
-                .crds
-                .iter()
-                .map(|crd| (crd.name.as_str().into(), crd.kind.as_str().into()))
-                .collect(),
+            crds,
             namespaces: wanted.namespaces.clone(),
         };
         let name = &self.identity.name;
-        let Err(taken) = self.fleet.claims.want(name, &claim(described, wanted)) else {
+        let Err(taken) = self.fleet.claims.want(name, &claim(described.exclusive(), wanted)) else {
             return Ok(());
         };
         if let Some((running, wanted)) = running.and_then(|it| Some((it, it.order.wanted.as_ref().ok()?))) {
-            let _ = self.fleet.claims.want(name, &claim(&running.described, wanted));
+            let _ = self.fleet.claims.want(name, &claim(running.crds.clone(), wanted));
         }
         Err(Problem::new(
             Step::Ready,
@@ -245,15 +241,20 @@ impl Life {
         let (client, name) = (&self.fleet.client, &self.identity.name);
         if self.fleet.options.install_crds {
             for crd in &described.crds {
-                let installed =
-                    self.until_done(|| async { install_crd(client, crd).await.map_err(|error| chain(&error)) });
+                let installed = self.until_done(|| async {
+                    let _turn = self.fleet.starting.acquire().await;
+                    install_crd(client, crd).await.map_err(|error| chain(&error))
+                });
                 if installed.await {
                     tracing::info!(plugin = &**name, crd = crd.name, "installed the CRD");
                 }
             }
         }
-        self.until_done(|| async { self.identity.recorder.recall().await.map_err(|error| error.to_string()) })
-            .await;
+        self.until_done(|| async {
+            let _turn = self.fleet.starting.acquire().await;
+            self.identity.recorder.recall().await.map_err(|error| error.to_string())
+        })
+        .await;
     }
 
     /// Waits until the cache has all that lanes need which are not in the hub.

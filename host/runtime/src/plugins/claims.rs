@@ -9,14 +9,30 @@ use tokio::sync::watch;
 
 /// What all plugins want to themselves.
 pub struct Claims {
-    claims: Mutex<BTreeMap<Arc<str>, Claim>>,
+    books: Mutex<Books>,
+    /// How often somebody who was there before has lost what it had, or got what it had not.
     changed: watch::Sender<u64>,
+}
+
+#[derive(Default)]
+struct Books {
+    claims: BTreeMap<Arc<str>, Claim>,
+    decided: BTreeMap<Arc<str>, Result<(), Taken>>,
+}
+
+impl Books {
+    /// Decides anew; says whether that is news for somebody who was there before.
+    fn decide(&mut self) -> bool {
+        let before = std::mem::replace(&mut self.decided, decide(&self.claims));
+        let differs = |(name, decision)| before.get(name).is_some_and(|before| before != decision);
+        self.decided.iter().any(differs)
+    }
 }
 
 impl Default for Claims {
     fn default() -> Self {
         Self {
-            claims: Mutex::default(),
+            books: Mutex::default(),
             changed: watch::Sender::new(0),
         }
     }
@@ -25,11 +41,12 @@ impl Default for Claims {
 impl Claims {
     /// A plugin wants this, instead of what it wanted before. Says whether it may run.
     pub fn want(&self, plugin: &Arc<str>, claim: &Claim) -> Result<(), Taken> {
-        let mut claims = self.claims.lock();
-        let before = claims.insert(plugin.clone(), claim.clone());
-        let decided = decide(&claims).remove(plugin).unwrap_or(Ok(()));
-        drop(claims);
-        if before.as_ref() != Some(claim) {
+        let mut books = self.books.lock();
+        let before = books.claims.insert(plugin.clone(), claim.clone());
+        let is_news = before.as_ref() != Some(claim) && books.decide();
+        let decided = books.decided.get(plugin).cloned().unwrap_or(Ok(()));
+        drop(books);
+        if is_news {
             self.changed.send_modify(|count| *count += 1);
         }
         decided
@@ -37,20 +54,23 @@ impl Claims {
 
     /// A plugin wants nothing any more.
     pub fn give_up(&self, plugin: &str) {
-        if self.claims.lock().remove(plugin).is_some() {
+        let mut books = self.books.lock();
+        let is_news = books.claims.remove(plugin).is_some() && books.decide();
+        drop(books);
+        if is_news {
             self.changed.send_modify(|count| *count += 1);
         }
     }
 
     /// Waits until a plugin that may run may not.
     pub async fn lost(&self, plugin: &str) {
-        self.until(|| decide(&self.claims.lock()).get(plugin).is_some_and(Result::is_err))
+        self.until(|| self.books.lock().decided.get(plugin).is_some_and(Result::is_err))
             .await;
     }
 
     /// Waits until a plugin that may not run may.
     pub async fn granted(&self, plugin: &str) {
-        self.until(|| decide(&self.claims.lock()).get(plugin).is_some_and(Result::is_ok))
+        self.until(|| self.books.lock().decided.get(plugin).is_some_and(Result::is_ok))
             .await;
     }
 

@@ -50,8 +50,10 @@ pub fn start(fleet: &Arc<Fleet>, specs: Vec<PluginSpec>) -> JoinSet<()> {
 }
 
 fn name_of(spec: &PluginSpec, others: &[String]) -> Result<String, GivenError> {
-    let described = describe(&spec.component, spec.config.as_ref(), &spec.limits)?;
-    let name = spec.name.clone().unwrap_or(described.name);
+    let name = match &spec.name {
+        Some(name) => name.clone(),
+        None => describe(&spec.component, spec.config.as_ref(), &spec.limits)?.name,
+    };
     if !is_label(&name) {
         return Err(GivenError::Name(name));
     }

@@ -1,6 +1,7 @@
 //! Owns the life of one plugin: it follows what is wanted, takes over version after version, watches over the one that
 //! runs, and ends. How a version comes up to where it can take over is `bring`'s matter.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,7 +14,7 @@ use tokio::time::Instant;
 use super::Fleet;
 use super::bring::{Arrival, Loaded, Problem};
 use super::finish::Own;
-use super::prepare::{Described, Identity, in_place_of};
+use super::prepare::{Identity, in_place_of};
 use super::source::{self, Found};
 use super::standing::{Fact, Standing, Step};
 use super::wanted::{Order, Source, Wanted};
@@ -40,8 +41,8 @@ pub struct Running {
     pub order: Arc<Order>,
     /// Where it came from.
     pub loaded: Loaded,
-    /// What it says of itself.
-    pub described: Described,
+    /// The CRDs that it has to itself: their names, and the kinds for people. What else it said of itself is in its lanes.
+    pub crds: BTreeMap<Arc<str>, Arc<str>>,
     /// Its lanes, which are in the hub.
     pub lanes: Vec<Arc<Lane>>,
 }
@@ -272,7 +273,7 @@ impl Life {
         Running {
             order,
             loaded,
-            described,
+            crds: described.exclusive(),
             lanes,
         }
     }

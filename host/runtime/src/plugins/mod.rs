@@ -36,6 +36,10 @@ use crate::watches::Watches;
 /// Components that are compiled at the same time. The compiler uses two threads, and the others have to go on.
 const COMPILERS: usize = 1;
 
+/// Plugins that make the requests of a start at the same time. Each takes a connection, which is kept for a while: a hundred
+/// plugins would have a hundred.
+const STARTERS: usize = 4;
+
 /// Where the components of Plugin resources come from, and who loads them.
 #[derive(Clone)]
 pub struct Library {
@@ -54,6 +58,7 @@ pub struct Fleet {
     library: Option<Library>,
     claims: Claims,
     compiling: Semaphore,
+    starting: Semaphore,
     roster: Arc<Roster>,
 }
 
@@ -74,6 +79,7 @@ impl Fleet {
             library,
             claims: Claims::default(),
             compiling: Semaphore::new(COMPILERS),
+            starting: Semaphore::new(STARTERS),
             roster,
         }
     }

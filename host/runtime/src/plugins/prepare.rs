@@ -1,6 +1,7 @@
 //! Owns what a component says of itself: described with its configuration, checked, and made into lanes. Calls the guest
 //! once and makes no request.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use pilothouse_cluster::events::Recorder;
@@ -82,8 +83,15 @@ impl DescribeError {
     }
 }
 
-/// Asks a component what it is.
+/// Asks a component what it is. Until it has something to reconcile it sleeps: describing runs more of its code than anything
+/// else does, and all of that would stay mapped.
 pub fn describe(component: &Plugin, config: Option<&Value>, limits: &Limits) -> Result<Described, DescribeError> {
+    let described = ask(component, config, limits);
+    component.sleep();
+    described
+}
+
+fn ask(component: &Plugin, config: Option<&Value>, limits: &Limits) -> Result<Described, DescribeError> {
     limits.check()?;
     let text = config.map(Value::to_string);
     let described = component.describe(text.as_deref(), limits);
@@ -119,6 +127,13 @@ impl Described {
     /// Whether its primaries get finalizers.
     pub fn has_finalizers(&self) -> bool {
         self.controllers.iter().any(|controller| controller.finalizer.is_some())
+    }
+
+    /// The CRDs that it has to itself: their names, and the kinds for people.
+    pub fn exclusive(&self) -> BTreeMap<Arc<str>, Arc<str>> {
+        let crds = self.crds.iter();
+        crds.map(|crd| (crd.name.as_str().into(), crd.kind.as_str().into()))
+            .collect()
     }
 
     /// The lanes of its controllers, with numbers of their own.

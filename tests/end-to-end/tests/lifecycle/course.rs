@@ -165,6 +165,17 @@ mod simulated {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn a_plugin_that_has_said_what_it_is_sleeps_until_there_is_something_to_reconcile() {
+        let fleet = Fleet::start().await;
+        fleet.put("hostile", "a.wasm", 0);
+        fleet.plugin("it", json!({"source": {"file": "a.wasm"}})).await;
+        fleet.is_ready("it").await;
+        let looks = fleet.stage.host.handle().unwrap().plugins();
+        assert!(looks.iter().all(|look| !look.is_awake), "{looks:?}");
+        fleet.stage.stop().await;
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn an_idle_plugin_sleeps_and_wakes_for_a_change() {
         let options = HostOptions {
             sleep_after: Duration::from_millis(1),
