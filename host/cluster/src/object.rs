@@ -5,14 +5,15 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use pilothouse_core::canonical::DESIRED_ANNOTATION;
-use pilothouse_core::fields::FieldSet;
+use pilothouse_core::fields::{FieldSet, names_several_items};
 use pilothouse_core::ownership::{Bond, KEEP_ANNOTATION, OWNER_ANNOTATION, OWNER_LABEL, parse_owner_name};
 use pilothouse_core::path::Projection;
 use pilothouse_core::{Kind, Name};
 use serde::Deserialize;
+use serde::de::Error as _;
 use serde_json::Value;
-use serde_json::value::RawValue;
 
+use crate::parts::{ManagedFields, Parts, Text};
 use crate::press::{Form, Press, pack, unpack};
 
 /// Field managers of the host begin with this; the rest is the Plugin's name.
@@ -115,37 +116,6 @@ pub struct ObjectError {
     source: serde_json::Error,
 }
 
-#[derive(Deserialize)]
-struct Head<'a> {
-    #[serde(borrow)]
-    metadata: Meta<'a>,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Meta<'a> {
-    #[serde(borrow)]
-    name: Cow<'a, str>,
-    #[serde(borrow, default)]
-    namespace: Option<Cow<'a, str>>,
-    #[serde(borrow, default)]
-    uid: Option<Cow<'a, str>>,
-    #[serde(borrow, default)]
-    resource_version: Option<Cow<'a, str>>,
-    #[serde(default)]
-    generation: Option<i64>,
-    #[serde(default)]
-    deletion_timestamp: Option<serde::de::IgnoredAny>,
-    #[serde(borrow, default)]
-    annotations: Option<Annotations<'a>>,
-    #[serde(borrow, default)]
-    labels: Option<Labels<'a>>,
-    #[serde(borrow, default)]
-    owner_references: Vec<OwnerReference<'a>>,
-    #[serde(borrow, default)]
-    managed_fields: Vec<ManagedFields<'a>>,
-}
-
 /// Only the annotations that the host needs are read.
 #[derive(Deserialize)]
 struct Annotations<'a> {
@@ -185,51 +155,38 @@ struct OwnerReference<'a> {
     controller: Option<bool>,
 }
 
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct ManagedFields<'a> {
-    #[serde(borrow, default)]
-    manager: Option<Cow<'a, str>>,
-    #[serde(borrow, default)]
-    operation: Option<Cow<'a, str>>,
-    #[serde(borrow, default)]
-    api_version: Option<Cow<'a, str>>,
-    #[serde(borrow, default)]
-    subresource: Option<Cow<'a, str>>,
-    #[serde(borrow, default)]
-    fields_v1: Option<&'a RawValue>,
-}
-
 impl Stored {
     /// Reads an object of a known kind and keeps what the projection shows.
-    pub fn read(text: &RawValue, kind: &Kind, projection: &Projection) -> Result<Self, ObjectError> {
+    pub fn read(text: &str, kind: &Kind, projection: &Projection) -> Result<Self, ObjectError> {
         let press = Press::new(Arc::new(kind.clone()), projection.clone());
-        Self::read_with(text, kind, &press)
+        Self::read_with(serde_json::from_str(text), kind, &press)
     }
 
     /// Reads an object and keeps it as the other objects of its kind are kept.
-    pub(crate) fn read_with(text: &RawValue, kind: &Kind, press: &Press) -> Result<Self, ObjectError> {
-        Self::try_read(text, kind, press).map_err(|source| ObjectError {
+    pub(crate) fn read_with(
+        parts: Result<Parts<'_>, serde_json::Error>,
+        kind: &Kind,
+        press: &Press,
+    ) -> Result<Self, ObjectError> {
+        let read = parts.and_then(|parts| Self::try_read(&parts, kind, press));
+        read.map_err(|source| ObjectError {
             kind: kind.clone(),
             source,
         })
     }
 
-    fn try_read(text: &RawValue, kind: &Kind, press: &Press) -> Result<Self, serde_json::Error> {
-        let Head { metadata } = serde_json::from_str(text.get())?;
-        let Meta {
-            name,
-            namespace,
-            uid,
-            resource_version,
-            generation,
-            deletion_timestamp,
-            annotations,
-            labels,
-            owner_references,
-            managed_fields,
-        } = metadata;
+    fn try_read(parts: &Parts<'_>, kind: &Kind, press: &Press) -> Result<Self, serde_json::Error> {
+        let Parts { metadata, others } = parts;
+        let text = |name| -> Result<Option<Cow<'_, str>>, serde_json::Error> {
+            Ok(metadata.parse(name)?.map(|Text(text)| text))
+        };
+        let name = text("name")?.ok_or_else(|| serde_json::Error::missing_field("name"))?;
         let name: Arc<str> = Arc::from(name.as_ref());
+        let namespace = text("namespace")?;
+        let uid = text("uid")?;
+        let annotations: Option<Annotations<'_>> = metadata.parse("annotations")?;
+        let labels: Option<Labels<'_>> = metadata.parse("labels")?;
+        let owner_references: Vec<OwnerReference<'_>> = metadata.parse("ownerReferences")?.unwrap_or_default();
         let controller = owner_references
             .into_iter()
             .find(|it| it.controller == Some(true))
@@ -251,25 +208,26 @@ impl Stored {
             })
             .or_else(|| labelled_owner(labels.as_ref()?, annotations.as_ref()?, press))
             .map(Box::new);
-        let entries = read_entries(text, managed_fields, &name, controller.as_deref())?;
+        let entries = read_entries(parts, &name, controller.as_deref())?;
         let form = press.form();
-        let visible = form.projection().project(text, kind)?;
+        let visible = form.projection().project_parts(Some(&metadata.others), others, kind)?;
         let object = Self {
             name: Name {
                 namespace: namespace.as_deref().map(|namespace| press.text(namespace)),
                 name,
             },
             uid: Arc::from(uid.as_deref().unwrap_or_default()),
-            resource_version: resource_version.as_deref().unwrap_or_default().into(),
-            generation,
-            deleting: deletion_timestamp.is_some(),
+            resource_version: metadata.resource_version.as_ref().into(),
+            generation: metadata.parse("generation")?,
+            deleting: metadata.get("deletionTimestamp").is_some(),
             controller,
             digest: annotations.and_then(|it| it.desired),
             entries: press.entries(&entries),
             packed: Box::default(),
             form: form.clone(),
         };
-        Ok(object.with_text(&visible, form))
+        let packed = pack(&visible, &form, &object.own());
+        Ok(Self { packed, ..object })
     }
 
     /// The same object with another visible part.
@@ -362,8 +320,7 @@ fn labelled_owner(labels: &Labels<'_>, annotations: &Annotations<'_>, press: &Pr
 }
 
 fn read_entries(
-    text: &RawValue,
-    managed: Vec<ManagedFields<'_>>,
+    parts: &Parts<'_>,
     name: &str,
     controller: Option<&Controller>,
 ) -> Result<Vec<Entry>, serde_json::Error> {
@@ -376,7 +333,7 @@ fn read_entries(
         api_version,
         subresource,
         fields_v1,
-    } in managed
+    } in &parts.metadata.managed_fields
     {
         let (Some(manager), Some(fields)) = (manager, fields_v1) else {
             continue;
@@ -384,20 +341,23 @@ fn read_entries(
         if !manager.starts_with(MANAGER_PREFIX) || operation.as_deref() != Some("Apply") {
             continue;
         }
-        let mut set: FieldSet = serde_json::from_str(fields.get())?;
-        if live.is_none() {
-            live = Some(serde_json::from_str(text.get())?);
-        }
-        if let Some(live) = &live {
+        let mut fields = if names_several_items(fields.get())? {
+            let live = match &mut live {
+                Some(live) => live,
+                none => none.insert(parts.value()?),
+            };
+            let mut set: FieldSet = serde_json::from_str(fields.get())?;
             set.order_as(live);
-        }
-        let mut fields = serde_json::to_string(&set)?.replace(&quoted(name), NAME_MARK);
+            serde_json::to_string(&set)?.replace(&quoted(name), NAME_MARK)
+        } else {
+            fields.get().replace(&quoted(name), NAME_MARK)
+        };
         if let Some(controller) = controller {
             fields = fields.replace(&*controller.uid, CONTROLLER_MARK);
         }
         entries.push(Entry {
-            manager: manager.into(),
-            api_version: api_version.unwrap_or_default().into(),
+            manager: manager.as_ref().into(),
+            api_version: api_version.as_deref().unwrap_or_default().into(),
             of_status: subresource.as_deref() == Some("status"),
             fields: fields.into_boxed_str(),
         });
@@ -407,6 +367,8 @@ fn read_entries(
 
 #[cfg(test)]
 mod tests {
+    use serde_json::value::RawValue;
+
     use super::*;
 
     const TEXT: &str = r#"{"metadata":{"name":"c","namespace":"a","uid":"u","resourceVersion":"12","generation":2,
@@ -421,9 +383,8 @@ mod tests {
         "list":[{"n":2},{"n":1}],"spec":{"b":1},"status":{"c":2}}"#;
 
     fn stored() -> Stored {
-        let raw = RawValue::from_string(TEXT.to_owned()).unwrap();
         let spec = pilothouse_core::path::FieldPath::parse(".spec").unwrap();
-        Stored::read(&raw, &Kind::new("x.dev", "v1", "C"), &Projection::new([&spec])).unwrap()
+        Stored::read(TEXT, &Kind::new("x.dev", "v1", "C"), &Projection::new([&spec])).unwrap()
     }
 
     #[test]
@@ -449,8 +410,7 @@ mod tests {
     fn an_object_without_a_controller_is_its_owners_whom_the_label_names() {
         let read = |metadata: &str| {
             let text = format!(r#"{{"metadata":{{"name":"c","namespace":"b",{metadata}}}}}"#);
-            let raw = RawValue::from_string(text).unwrap();
-            Stored::read(&raw, &Kind::new("", "v1", "C"), &Projection::default())
+            Stored::read(&text, &Kind::new("", "v1", "C"), &Projection::default())
                 .unwrap()
                 .controller
         };
@@ -504,8 +464,7 @@ mod tests {
 
     #[test]
     fn what_is_not_an_object_is_an_error_that_names_the_kind() {
-        let raw = RawValue::from_string("[]".to_owned()).unwrap();
-        let error = Stored::read(&raw, &Kind::new("", "v1", "Pod"), &Projection::default()).unwrap_err();
+        let error = Stored::read("[]", &Kind::new("", "v1", "Pod"), &Projection::default()).unwrap_err();
         assert!(error.to_string().contains("v1 Pod"), "{error}");
     }
 

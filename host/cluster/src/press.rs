@@ -15,6 +15,7 @@ use pilothouse_core::path::Projection;
 use serde_json::value::RawValue;
 
 use crate::object::{Entry, ObjectError, Stored};
+use crate::parts::Parts;
 
 /// The sample that objects of a kind are compressed against has at most so many bytes. It is hashed at each compression,
 /// and copied at each read.
@@ -109,7 +110,12 @@ impl Press {
 
     /// Reads an object from the server's JSON.
     pub fn read(&self, text: &RawValue) -> Result<Stored, ObjectError> {
-        Stored::read_with(text, &self.kind, self)
+        Stored::read_with(serde_json::from_str(text.get()), &self.kind, self)
+    }
+
+    /// Reads an object that has been taken apart already.
+    pub(crate) fn read_parts(&self, parts: Parts<'_>) -> Result<Stored, ObjectError> {
+        Stored::read_with(Ok(parts), &self.kind, self)
     }
 
     /// An object that was read before, as it would be read now; the projection may only have become narrower.

@@ -21,7 +21,8 @@ use tokio::time::{Instant, timeout};
 
 use crate::discovery::{Discovery, Served};
 use crate::error::{RequestError, chain};
-use crate::object::Stored;
+use crate::object::{ObjectError, Stored};
+use crate::parts::Parts;
 use crate::press::Press;
 use crate::store::Source;
 use crate::write::{REQUEST_TIMEOUT, send};
@@ -260,21 +261,14 @@ impl Watch {
         if line.trim_ascii().is_empty() {
             return Ok(());
         }
-        let garbled = |error: serde_json::Error| {
-            RequestError::Garbled(format!("an event of {} has another form: {error}", self.source.kind))
+        let Ok(Event { kind, object }) = serde_json::from_slice::<Event<'_, Parts<'_>>>(line) else {
+            return self.odd_event(line);
         };
-        let event: Event<'_> = serde_json::from_slice(line).map_err(garbled)?;
-        match event.kind {
-            "BOOKMARK" => {
-                let bookmark: Bookmark = serde_json::from_str(event.object.get()).map_err(garbled)?;
-                *version = bookmark.metadata.resource_version;
-            }
-            "ERROR" => {
-                let status: Status = serde_json::from_str(event.object.get()).map_err(garbled)?;
-                return Err(RequestError::Answered(Box::new(status)));
-            }
+        match kind {
+            "BOOKMARK" => version.replace_range(.., &object.metadata.resource_version),
+            "ERROR" => return self.odd_event(line),
             kind => {
-                let Some(object) = self.read(event.object) else {
+                let Some(object) = self.readable(self.press.read_parts(object)) else {
                     return Ok(());
                 };
                 version.replace_range(.., &object.resource_version);
@@ -288,8 +282,25 @@ impl Watch {
         Ok(())
     }
 
+    /// An event without an object that can be taken apart.
+    fn odd_event(&self, line: &[u8]) -> Result<(), RequestError> {
+        let garbled = |error: serde_json::Error| {
+            RequestError::Garbled(format!("an event of {} has another form: {error}", self.source.kind))
+        };
+        let Event { kind, object } = serde_json::from_slice::<Event<'_, &RawValue>>(line).map_err(garbled)?;
+        if kind == "ERROR" {
+            let status: Status = serde_json::from_str(object.get()).map_err(garbled)?;
+            return Err(RequestError::Answered(Box::new(status)));
+        }
+        self.read(object);
+        Ok(())
+    }
+
     fn read(&self, object: &RawValue) -> Option<Stored> {
-        let read = self.press.read(object);
+        self.readable(self.press.read(object))
+    }
+
+    fn readable(&self, read: Result<Stored, ObjectError>) -> Option<Stored> {
         if let Err(error) = &read {
             self.sink.unreadable(&self.source.kind, &chain(error));
         }
@@ -349,14 +360,8 @@ struct PageMeta {
 }
 
 #[derive(Deserialize)]
-struct Event<'a> {
+struct Event<'a, T> {
     #[serde(rename = "type")]
     kind: &'a str,
-    #[serde(borrow)]
-    object: &'a RawValue,
-}
-
-#[derive(Deserialize)]
-struct Bookmark {
-    metadata: PageMeta,
+    object: T,
 }

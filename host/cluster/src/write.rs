@@ -14,7 +14,6 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use pilothouse_core::path::Projection;
 use pilothouse_core::{Kind, Name};
 use serde::Deserialize;
-use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
 use crate::discovery::Served;
@@ -302,9 +301,7 @@ fn identity(kind: &Kind, name: &Name) -> Value {
 
 /// What was just written is read whole: it is dropped again once its ownership has been looked at.
 fn read(text: &str, kind: &Kind) -> Result<Stored, RequestError> {
-    let garbled = |error: &dyn std::fmt::Display| RequestError::Garbled(error.to_string());
-    let raw: &RawValue = serde_json::from_str(text).map_err(|error| garbled(&error))?;
-    Stored::read(raw, kind, &Projection::whole()).map_err(|error| garbled(&crate::error::chain(&error)))
+    Stored::read(text, kind, &Projection::whole()).map_err(|error| RequestError::Garbled(crate::error::chain(&error)))
 }
 
 /// Sends a request and reads the whole answer, within [`REQUEST_TIMEOUT`].
@@ -315,7 +312,7 @@ pub(crate) async fn send(client: &Client, request: Request<Body>) -> Result<(Sta
         let retry_after = response.headers().get(http::header::RETRY_AFTER).cloned();
         let body = response.into_body().collect().await.map_err(RequestError::from)?;
         let text =
-            String::from_utf8(body.to_bytes().to_vec()).map_err(|error| RequestError::Garbled(error.to_string()))?;
+            String::from_utf8(body.to_bytes().into()).map_err(|error| RequestError::Garbled(error.to_string()))?;
         if status.is_success() {
             return Ok((status, text));
         }

@@ -73,8 +73,8 @@ impl Sink for Cache {
         self.trouble.lock().push(trouble.to_owned());
     }
 
-    fn unreadable(&self, kind: &Arc<Kind>, problem: &str) {
-        panic!("{kind}: {problem}");
+    fn unreadable(&self, _: &Arc<Kind>, problem: &str) {
+        self.told.lock().push(format!("unreadable: {problem}"));
     }
 }
 
@@ -120,6 +120,11 @@ impl Bench {
 
     /// Watches the kind and waits until it is listed.
     async fn watch(&mut self, paths: &[&str], reach: Reach) {
+        self.watch_with(self.client(), paths, reach).await;
+    }
+
+    /// The same by another way to the cluster.
+    async fn watch_with(&mut self, client: Client, paths: &[&str], reach: Reach) {
         let paths: Vec<_> = paths.iter().map(|path| FieldPath::parse(path).unwrap()).collect();
         let projection = Projection::new(&paths);
         let detail = if projection.is_metadata_only() {
@@ -137,7 +142,7 @@ impl Bench {
             .open(press.clone(), reach, served.facts.namespaced);
         for source in sources {
             let watch = Watch {
-                client: self.client(),
+                client: client.clone(),
                 discovery: discovery.clone(),
                 served: served.clone(),
                 source,
@@ -456,4 +461,30 @@ async fn a_watch_ends_when_its_kind_is_not_served_any_more() {
     let watch = bench.watches.remove(0);
     tokio::time::timeout(WITHIN, watch).await.expect("it ends").unwrap();
     assert_eq!(bench.told(), ["-x"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_event_that_cannot_be_read_is_told_and_the_next_ones_come() {
+    let mut bench = Bench::new();
+    let client = tower::service_fn(async |request: http::Request<Body>| {
+        let metadata = |name| json!({"name": name, "uid": name, "resourceVersion": "2"});
+        let answer = if request.uri().query().is_some_and(|query| query.contains("watch=true")) {
+            let odd = json!({"type": "MODIFIED", "object": {"metadata": {"name": "odd", "managedFields": "none"}}});
+            let nameless = json!({"type": "MODIFIED", "object": {"metadata": {}}});
+            let good = json!({"type": "ADDED", "object": {"metadata": metadata("good")}});
+            format!("{odd}\n{nameless}\n{good}\n")
+        } else {
+            json!({"metadata": {"resourceVersion": "1"}, "items": []}).to_string()
+        };
+        Ok::<_, std::convert::Infallible>(http::Response::new(Body::from(answer.into_bytes())))
+    });
+    bench
+        .watch_with(Client::new(client, "default"), &[], Reach::all())
+        .await;
+    bench
+        .until(|cache| cache.told.lock().iter().any(|told| told == "+good"))
+        .await;
+    let told = bench.told();
+    assert!(told[0].contains("v1 ConfigMap cannot be read"), "{told:?}");
+    assert!(told[1].contains("missing field `name`"), "{told:?}");
 }

@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use serde::Serialize;
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 
@@ -88,9 +89,9 @@ fn string_data_to_data(secret: &mut Map<String, Value>) {
 
 /// The digest of a value, independent of the order of members.
 pub fn digest(value: &Value) -> String {
-    let mut text = String::new();
+    let mut text = Vec::new();
     write_sorted(value, &mut text);
-    let hash = Sha256::digest(text.as_bytes());
+    let hash = Sha256::digest(&text);
     let mut digest = String::with_capacity(2 * DIGEST_BYTES);
     for byte in &hash[..DIGEST_BYTES] {
         write!(digest, "{byte:02x}").expect("writing to a String cannot fail");
@@ -98,30 +99,34 @@ pub fn digest(value: &Value) -> String {
     digest
 }
 
-fn write_sorted(value: &Value, text: &mut String) {
+fn write_sorted(value: &Value, text: &mut Vec<u8>) {
     match value {
         Value::Object(object) => {
             let mut members: Vec<_> = object.iter().collect();
             members.sort_unstable_by_key(|(name, _)| name.as_str());
-            text.push('{');
+            text.push(b'{');
             for (name, value) in members {
-                text.push_str(&Value::String(name.clone()).to_string());
-                text.push(':');
+                write_plain(name, text);
+                text.push(b':');
                 write_sorted(value, text);
-                text.push(',');
+                text.push(b',');
             }
-            text.push('}');
+            text.push(b'}');
         }
         Value::Array(items) => {
-            text.push('[');
+            text.push(b'[');
             for item in items {
                 write_sorted(item, text);
-                text.push(',');
+                text.push(b',');
             }
-            text.push(']');
+            text.push(b']');
         }
-        scalar => text.push_str(&scalar.to_string()),
+        scalar => write_plain(scalar, text),
     }
+}
+
+fn write_plain<T: Serialize + ?Sized>(value: &T, text: &mut Vec<u8>) {
+    serde_json::to_writer(text, value).expect("names and scalars are always JSON");
 }
 
 #[cfg(test)]

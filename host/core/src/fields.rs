@@ -57,6 +57,59 @@ impl Element {
     }
 }
 
+/// Whether a field set, as text, names several items of one list: only then does their order in the live object say
+/// anything. Nothing is kept of the text, so that this costs little where it says no.
+pub fn names_several_items(text: &str) -> Result<bool, serde_json::Error> {
+    serde_json::from_str::<SeveralItems>(text).map(|SeveralItems(several)| several)
+}
+
+struct SeveralItems(bool);
+
+impl<'de> Deserialize<'de> for SeveralItems {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct SetVisitor;
+        impl<'de> Visitor<'de> for SetVisitor {
+            type Value = SeveralItems;
+
+            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+                formatter.write_str("a FieldsV1 object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<SeveralItems, A::Error> {
+                let (mut items, mut below) = (0, false);
+                while let Some(IsItem(is_item)) = map.next_key()? {
+                    items += usize::from(is_item);
+                    let SeveralItems(several) = map.next_value()?;
+                    below |= several;
+                }
+                Ok(SeveralItems(below || items > 1))
+            }
+        }
+        deserializer.deserialize_map(SetVisitor)
+    }
+}
+
+/// Whether a member of a field set is an item of a list that has an order.
+struct IsItem(bool);
+
+impl<'de> Deserialize<'de> for IsItem {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct NameVisitor;
+        impl Visitor<'_> for NameVisitor {
+            type Value = IsItem;
+
+            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+                formatter.write_str("a member of a FieldsV1 object")
+            }
+
+            fn visit_str<E>(self, name: &str) -> Result<IsItem, E> {
+                Ok(IsItem(name.starts_with("k:") || name.starts_with("v:")))
+            }
+        }
+        deserializer.deserialize_str(NameVisitor)
+    }
+}
+
 impl<'de> Deserialize<'de> for FieldSet {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct SetVisitor;
@@ -366,6 +419,18 @@ mod tests {
                 {"name": "tcp", "port": 53},
                 {"name": "udp", "port": 53, "protocol": "UDP"}]}
         })
+    }
+
+    #[test]
+    fn several_items_of_one_list_are_told_from_one_item_of_several() {
+        let several = |set: &Value| names_several_items(&set.to_string()).unwrap();
+        let port = json!({"k:{\"port\":53,\"protocol\":\"TCP\"}": {".": {}, "f:port": {}}});
+        assert!(!several(
+            &json!({".": {}, "f:a": {}, "f:b": {}, "f:ports": port, "f:others": port})
+        ));
+        assert!(several(&json!({"f:spec": {"f:list": {"v:1": {}, "v:2": {}}}})));
+        assert!(several(&serde_json::to_value(service_set()).unwrap()));
+        assert!(names_several_items("[]").is_err());
     }
 
     #[test]

@@ -272,39 +272,53 @@ impl Projection {
     }
 
     /// The visible part of an object's JSON text: the kind, the metadata without resourceVersion and managedFields, and
-    /// the projected fields, in the order of the text.
+    /// the projected fields, these in the order of the text.
     ///
     /// The kind is written from what is known, because the items of a list do not carry it.
     pub fn project(&self, object: &RawValue, kind: &Kind) -> Result<String, serde_json::Error> {
-        let members: Members<'_> = serde_json::from_str(object.get())?;
-        let mut text = format!(
-            "{{\"apiVersion\":{},\"kind\":{}",
-            Value::String(kind.api_version()),
-            Value::String(kind.kind.clone())
-        );
-        let mut first = false;
-        for (name, value) in members.0 {
-            match name.as_ref() {
-                "apiVersion" | "kind" => {}
-                "metadata" => {
-                    push_name(&mut text, &mut first, &name);
-                    project_metadata(value, &mut text)?;
-                }
-                _ => {
-                    let whole = Node {
-                        whole: true,
-                        ..Node::default()
-                    };
-                    let node = if self.root.whole {
-                        Some(&whole)
-                    } else {
-                        self.root.fields.get(name.as_ref())
-                    };
-                    if let Some(node) = node {
-                        push_name(&mut text, &mut first, &name);
-                        project_node(node, value, &mut text)?;
-                    }
-                }
+        let Members(mut members) = serde_json::from_str(object.get())?;
+        let metadata = members.iter().position(|(name, _)| name == "metadata");
+        let metadata = metadata.map(|position| members.remove(position).1);
+        let metadata: Option<Members<'_>> = metadata.map(|text| serde_json::from_str(text.get())).transpose()?;
+        self.project_parts(metadata.as_ref().map(|it| it.0.as_slice()), &members, kind)
+    }
+
+    /// The same for an object that has been taken apart already: the members of its metadata, and all others.
+    pub fn project_parts(
+        &self,
+        metadata: Option<&[Member<'_>]>,
+        others: &[Member<'_>],
+        kind: &Kind,
+    ) -> Result<String, serde_json::Error> {
+        let whole = Node {
+            whole: true,
+            ..Node::default()
+        };
+        let length = |members: &[Member<'_>]| -> usize {
+            let lengths = members.iter().map(|(name, text)| name.len() + text.get().len() + 4);
+            lengths.sum()
+        };
+        let shown = if self.root.whole { length(others) } else { 0 };
+        let mut text = String::with_capacity(128 + metadata.map_or(0, length) + shown);
+        let mut first = true;
+        text.push('{');
+        push_name(&mut text, &mut first, "apiVersion");
+        push_quoted(&mut text, &kind.api_version());
+        push_name(&mut text, &mut first, "kind");
+        push_quoted(&mut text, &kind.kind);
+        if let Some(metadata) = metadata {
+            push_name(&mut text, &mut first, "metadata");
+            project_metadata(metadata, &mut text);
+        }
+        for (name, value) in others.iter().filter(|(name, _)| name != "apiVersion" && name != "kind") {
+            let node = if self.root.whole {
+                Some(&whole)
+            } else {
+                self.root.fields.get(name.as_ref())
+            };
+            if let Some(node) = node {
+                push_name(&mut text, &mut first, name);
+                project_node(node, value, &mut text)?;
             }
         }
         text.push('}');
@@ -312,8 +326,11 @@ impl Projection {
     }
 }
 
+/// A member of a JSON object: its name, and its value as text.
+pub type Member<'a> = (Cow<'a, str>, &'a RawValue);
+
 /// The members of a JSON object in their order, values left as text.
-pub(crate) struct Members<'a>(pub(crate) Vec<(Cow<'a, str>, &'a RawValue)>);
+struct Members<'a>(Vec<Member<'a>>);
 
 impl<'de: 'a, 'a> Deserialize<'de> for Members<'a> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
@@ -366,22 +383,31 @@ fn push_name(text: &mut String, first: &mut bool, name: &str) {
     if !std::mem::take(first) {
         text.push(',');
     }
-    text.push_str(&serde_json::to_string(name).expect("a string is always JSON"));
+    push_quoted(text, name);
     text.push(':');
 }
 
-fn project_metadata(value: &RawValue, text: &mut String) -> Result<(), serde_json::Error> {
-    let members: Members<'_> = serde_json::from_str(value.get())?;
+fn push_quoted(text: &mut String, value: &str) {
+    // Nearly every name is like this, and need not be copied on the way.
+    if value.bytes().all(|byte| byte >= b' ' && byte != b'"' && byte != b'\\') {
+        text.push('"');
+        text.push_str(value);
+        text.push('"');
+    } else {
+        text.push_str(&serde_json::to_string(value).expect("a string is always JSON"));
+    }
+}
+
+fn project_metadata(members: &[Member<'_>], text: &mut String) {
     text.push('{');
     let mut first = true;
-    for (name, value) in members.0 {
+    for (name, value) in members {
         if !HIDDEN_METADATA.contains(&name.as_ref()) {
-            push_name(text, &mut first, &name);
+            push_name(text, &mut first, name);
             text.push_str(value.get());
         }
     }
     text.push('}');
-    Ok(())
 }
 
 fn project_node(node: &Node, value: &RawValue, text: &mut String) -> Result<(), serde_json::Error> {

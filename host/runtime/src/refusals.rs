@@ -99,7 +99,6 @@ mod tests {
     use pilothouse_core::failure::reason;
     use pilothouse_core::path::Projection;
     use pilothouse_core::{Kind, Name};
-    use serde_json::value::RawValue;
 
     use super::*;
 
@@ -114,12 +113,7 @@ mod tests {
         let text = format!(
             r#"{{"metadata":{{"name":"x","uid":"u","generation":{generation},"resourceVersion":"{version}"}}}}"#
         );
-        Stored::read(
-            &RawValue::from_string(text).unwrap(),
-            &Kind::new("apps", "v1", "Deployment"),
-            &Projection::default(),
-        )
-        .unwrap()
+        Stored::read(&text, &Kind::new("apps", "v1", "Deployment"), &Projection::default()).unwrap()
     }
 
     #[tokio::test(start_paused = true)]

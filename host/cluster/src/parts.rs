@@ -1,0 +1,140 @@
+//! Owns how the server's JSON of an object is taken apart, in one pass over the text: managedFields, which are the larger
+//! part of many objects, are parsed where they stand, and everything else stays text.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use pilothouse_core::path::Member;
+use serde::Deserialize;
+use serde::de::{Deserializer, Error as _, MapAccess, Visitor};
+use serde_json::value::RawValue;
+use serde_json::{Map, Value};
+
+/// An object, taken apart.
+#[derive(Debug)]
+pub struct Parts<'a> {
+    pub(crate) metadata: Metadata<'a>,
+    /// All members but the metadata.
+    pub(crate) others: Vec<Member<'a>>,
+}
+
+/// Its metadata.
+#[derive(Debug, Default)]
+pub(crate) struct Metadata<'a> {
+    pub(crate) resource_version: Cow<'a, str>,
+    pub(crate) managed_fields: Vec<ManagedFields<'a>>,
+    /// All members but those above.
+    pub(crate) others: Vec<Member<'a>>,
+}
+
+/// One entry of managedFields.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct ManagedFields<'a> {
+    #[serde(borrow, default)]
+    pub(crate) manager: Option<Cow<'a, str>>,
+    #[serde(borrow, default)]
+    pub(crate) operation: Option<Cow<'a, str>>,
+    #[serde(borrow, default)]
+    pub(crate) api_version: Option<Cow<'a, str>>,
+    #[serde(borrow, default)]
+    pub(crate) subresource: Option<Cow<'a, str>>,
+    #[serde(borrow, default)]
+    pub(crate) fields_v1: Option<&'a RawValue>,
+}
+
+/// A text, borrowed where it has no escapes.
+#[derive(Deserialize)]
+#[serde(transparent)]
+pub(crate) struct Text<'a>(#[serde(borrow)] pub(crate) Cow<'a, str>);
+
+impl Parts<'_> {
+    /// The object as a value, without what the metadata has been relieved of.
+    pub(crate) fn value(&self) -> Result<Value, serde_json::Error> {
+        let parsed = |members: &[Member<'_>]| -> Result<Map<String, Value>, serde_json::Error> {
+            let parsed = members
+                .iter()
+                .map(|(name, text)| Ok((name.clone().into_owned(), serde_json::from_str(text.get())?)));
+            parsed.collect()
+        };
+        let mut object = parsed(&self.others)?;
+        object.insert("metadata".to_owned(), Value::Object(parsed(&self.metadata.others)?));
+        Ok(Value::Object(object))
+    }
+}
+
+impl<'a> Metadata<'a> {
+    /// The text of a member; none where it is not there, or null.
+    pub(crate) fn get(&self, name: &str) -> Option<&'a RawValue> {
+        let (_, text) = self.others.iter().find(|(known, _)| known == name)?;
+        Some(*text).filter(|text| text.get() != "null")
+    }
+
+    /// A member, parsed; none where it is not there, or null.
+    pub(crate) fn parse<T: Deserialize<'a>>(&self, name: &str) -> Result<Option<T>, serde_json::Error> {
+        self.get(name).map(|text| serde_json::from_str(text.get())).transpose()
+    }
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for Parts<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct ObjectVisitor;
+        impl<'de> Visitor<'de> for ObjectVisitor {
+            type Value = Parts<'de>;
+
+            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+                formatter.write_str("a Kubernetes object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Parts<'de>, A::Error> {
+                let mut metadata = None;
+                let mut others = Vec::with_capacity(8);
+                while let Some(Text(name)) = map.next_key()? {
+                    if name == "metadata" {
+                        metadata = Some(map.next_value()?);
+                    } else {
+                        others.push((name, map.next_value()?));
+                    }
+                }
+                let metadata = metadata.ok_or_else(|| A::Error::missing_field("metadata"))?;
+                Ok(Parts { metadata, others })
+            }
+        }
+        deserializer.deserialize_map(ObjectVisitor)
+    }
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for Metadata<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct MetadataVisitor;
+        impl<'de> Visitor<'de> for MetadataVisitor {
+            type Value = Metadata<'de>;
+
+            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+                formatter.write_str("the metadata of an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Metadata<'de>, A::Error> {
+                let mut metadata = Metadata {
+                    others: Vec::with_capacity(12),
+                    ..Metadata::default()
+                };
+                while let Some(Text(name)) = map.next_key()? {
+                    match name.as_ref() {
+                        "resourceVersion" => {
+                            let version: Option<Text<'de>> = map.next_value()?;
+                            metadata.resource_version = version.map(|Text(version)| version).unwrap_or_default();
+                        }
+                        "managedFields" => {
+                            let managed: Option<Vec<ManagedFields<'de>>> = map.next_value()?;
+                            metadata.managed_fields = managed.unwrap_or_default();
+                        }
+                        _ => metadata.others.push((name, map.next_value()?)),
+                    }
+                }
+                Ok(metadata)
+            }
+        }
+        deserializer.deserialize_map(MetadataVisitor)
+    }
+}
