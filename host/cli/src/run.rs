@@ -110,7 +110,11 @@ impl Run {
             .enable_all()
             .build()
             .context("cannot start the threads of the host")?;
-        runtime.block_on(self.steer())
+        // As a task of its own: what steers is woken as often as the others, and on this thread each time would be a
+        // switch between threads.
+        runtime
+            .block_on(runtime.spawn(self.steer()))
+            .context("the host ended in the middle; this is a bug of the host")?
     }
 
     async fn steer(self) -> anyhow::Result<()> {

@@ -382,8 +382,13 @@ impl Hub {
         for change in changes {
             route(&lanes, state, &change);
         }
-        self.work.notify_one();
-        self.claims.notify_one();
+        // Most changes are echoes of our own writes and give nobody anything to do: whoever slept is left asleep.
+        if state.queue.take_stirred() {
+            self.work.notify_one();
+        }
+        if !state.contributions.agenda.is_idle() {
+            self.claims.notify_one();
+        }
     }
 }
 

@@ -74,21 +74,23 @@ impl Item {
 }
 
 impl Backlog {
-    /// Asks for a reconcile.
-    pub fn push(&mut self, name: &Name, priority: Priority, now: Instant) {
+    /// Asks for a reconcile. Says whether that made it ready.
+    pub fn push(&mut self, name: &Name, priority: Priority, now: Instant) -> bool {
         let item = self.items.entry(name.clone()).or_default();
         if item.running.is_some() {
             item.again = Some(item.again.map_or(priority, |before| before.min(priority)));
-            return;
+            return false;
         }
         if item.queued.is_some_and(|before| before.priority <= priority) {
-            return;
+            return false;
         }
         let since = item.queued.map_or(now, |before| before.since);
         item.queued = Some(Queued { priority, since });
-        if item.unseen == 0 {
+        let is_ready = item.unseen == 0;
+        if is_ready {
             self.ready[priority as usize].push_back(name.clone());
         }
+        is_ready
     }
 
     /// Whether something may be ready; what is may still turn out to have been forgotten, held or slowed.
@@ -196,17 +198,18 @@ impl Backlog {
         self.items.entry(name.clone()).or_default().unseen += 1;
     }
 
-    /// The cache has seen one of its writes.
-    pub fn release(&mut self, name: &Name) {
-        let Some(item) = self.items.get_mut(name) else { return };
+    /// The cache has seen one of its writes. Says whether that made it ready.
+    pub fn release(&mut self, name: &Name) -> bool {
+        let Some(item) = self.items.get_mut(name) else {
+            return false;
+        };
         item.unseen = item.unseen.saturating_sub(1);
-        if item.unseen == 0
-            && item.running.is_none()
-            && let Some(queued) = item.queued
-        {
+        let released = item.queued.filter(|_| item.unseen == 0 && item.running.is_none());
+        if let Some(queued) = released {
             self.ready[queued.priority as usize].push_back(name.clone());
         }
         self.tidy(name);
+        released.is_some()
     }
 
     /// It is gone.

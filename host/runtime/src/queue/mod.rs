@@ -131,6 +131,8 @@ pub struct Queue {
     running: usize,
     /// What the plugin that was served last had used by then: who comes back from having nothing to do begins here.
     level: Duration,
+    /// Whether something has become ready since [`Queue::take_stirred`] said so last.
+    stirred: bool,
 }
 
 #[derive(Debug, Default)]
@@ -152,6 +154,7 @@ impl Queue {
             capacity,
             running: 0,
             level: Duration::ZERO,
+            stirred: false,
         }
     }
 
@@ -199,7 +202,7 @@ impl Queue {
     /// Asks for a reconcile. What is queued already moves up if this is more urgent.
     pub fn push(&mut self, lane: LaneId, name: &Name, priority: Priority) {
         let backlog = &mut self.lanes.entry(lane).or_default().backlog;
-        backlog.push(name, priority, Instant::now());
+        self.stirred |= backlog.push(name, priority, Instant::now());
     }
 
     /// The next object: of the plugin that has used the least time, of its lane that has used the least.
@@ -228,6 +231,11 @@ impl Queue {
             });
         }
         None
+    }
+
+    /// Whether something has become ready since this was asked last, so that it is worth looking what is next.
+    pub fn take_stirred(&mut self) -> bool {
+        std::mem::take(&mut self.stirred)
     }
 
     /// When something is due that only waits for its time.
@@ -290,7 +298,7 @@ impl Queue {
     /// The cache has seen one of the object's writes.
     pub fn release(&mut self, lane: LaneId, name: &Name) {
         if let Some(lane) = self.lanes.get_mut(&lane) {
-            lane.backlog.release(name);
+            self.stirred |= lane.backlog.release(name);
         }
     }
 
@@ -327,6 +335,7 @@ impl Queue {
             capacity,
             running,
             level,
+            stirred: _,
         } = self;
         if *running >= capacity.workers {
             return None;

@@ -351,6 +351,26 @@ async fn an_object_does_not_run_before_the_cache_has_seen_its_writes() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn only_what_becomes_ready_is_worth_a_look() {
+    let mut queue = queue();
+    change(&mut queue, A, "x");
+    assert!(queue.take_stirred() && !queue.take_stirred());
+    change(&mut queue, A, "x");
+    pop(&mut queue);
+    queue.hold(A, &name("x"));
+    change(&mut queue, A, "x");
+    done(&mut queue, A, "x", DONE);
+    assert!(!queue.take_stirred(), "it was queued, it ran, and now it is held");
+    queue.release(A, &name("x"));
+    assert!(queue.take_stirred());
+    assert_eq!(pop(&mut queue).as_deref(), Some("x"));
+    done(&mut queue, A, "x", DONE);
+    queue.hold(A, &name("x"));
+    queue.release(A, &name("x"));
+    assert!(!queue.take_stirred(), "nothing was to be done after its write");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_time_that_comes_while_it_is_held_is_not_lost() {
     let mut queue = queue();
     change(&mut queue, A, "x");
