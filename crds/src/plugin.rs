@@ -111,11 +111,33 @@ pub struct PluginStatus {
     /// The last failure.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_failure: Option<LastFailure>,
+    /// Primaries that have not answered since the plugin began to run. What it contributes and nobody claims stays until
+    /// all have.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub unanswered: u64,
+    /// The first 20 of them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub waited_for: Vec<WaitedPrimary>,
     /// In mode Preview: what would be written for some primaries.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub previews: Vec<PreviewedPrimary>,
     /// Fetched, Compiled, Established (all its kinds are served and synced), Ready.
     pub conditions: Vec<Condition>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks so")]
+fn is_zero(count: &u64) -> bool {
+    *count == 0
+}
+
+/// A primary that has yet to say what it wants of other people's objects.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct WaitedPrimary {
+    /// The controller that reconciles it.
+    pub controller: String,
+    /// Which object, as `namespace/name`.
+    pub object: String,
 }
 
 /// How one controller fares.

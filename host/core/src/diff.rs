@@ -43,6 +43,8 @@ pub enum Action {
     Apply(Difference),
     /// It exists and is somebody else's.
     Foreign,
+    /// It is somebody else's, and says that it is ours because an apply of ours that was to create it said so.
+    Withdraw,
     /// It is being deleted; its successor can be made once it is gone.
     Wait,
     /// It belongs to a predecessor of the owner and will be collected; its successor can be made once it is gone.

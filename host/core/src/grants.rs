@@ -162,6 +162,7 @@ impl Grants {
                 fields,
                 names: grant.touch.names.clone(),
                 limit: query.limit,
+                until: None,
             },
         ))
     }

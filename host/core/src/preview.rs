@@ -9,6 +9,7 @@ use serde_json::{Map, Value};
 use crate::answer::shorten;
 use crate::fields::FieldSet;
 use crate::key::Kind;
+use crate::ledger::{Leaf, Leaves, Path};
 
 /// The most changes of one primary that are kept.
 const MAX_CHANGES: usize = 20;
@@ -32,6 +33,8 @@ pub enum Act {
     Create,
     /// Its fields would be applied.
     Update,
+    /// Fields would be put into an object that is somebody else's.
+    Contribute,
     /// It would be deleted.
     Delete,
 }
@@ -56,7 +59,7 @@ pub struct Change {
     pub act: Act,
     /// Which object: `Deployment default/web`.
     pub object: String,
-    /// The fields of an update, the first 20.
+    /// The fields of an update or a contribution, the first 20.
     pub fields: Vec<FieldChange>,
     /// How many more fields there are.
     pub more_fields: usize,
@@ -91,13 +94,37 @@ impl Change {
             from: None,
             to: None,
         }));
+        Self::of_fields(Act::Update, object, kind, fields)
+    }
+
+    /// What would be contributed to what is live; none where all of it is there.
+    pub fn contribution(object: String, kind: &Kind, live: &Value, claim: &Leaves) -> Option<Self> {
+        let change = |(path, leaf): (&Path, &Leaf)| {
+            let from = path.value(live);
+            let to = match leaf {
+                Leaf::Value(wanted) if from != Some(wanted) => shown(wanted),
+                // An item of a list: its key stands in the path.
+                Leaf::Present if from.is_none() => "an item".to_owned(),
+                Leaf::Value(_) | Leaf::Present => return None,
+            };
+            Some(FieldChange {
+                path: path.to_string(),
+                from: from.map(shown),
+                to: Some(to),
+            })
+        };
+        let fields: Vec<_> = claim.iter().filter_map(change).collect();
+        (!fields.is_empty()).then(|| Self::of_fields(Act::Contribute, object, kind, fields))
+    }
+
+    fn of_fields(act: Act, object: String, kind: &Kind, mut fields: Vec<FieldChange>) -> Self {
         if kind.group.is_empty() && kind.kind == "Secret" {
             fields.iter_mut().for_each(mask);
         }
         let more_fields = fields.len().saturating_sub(MAX_FIELDS);
         fields.truncate(MAX_FIELDS);
         Self {
-            act: Act::Update,
+            act,
             object,
             fields,
             more_fields,
@@ -209,6 +236,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::ledger::Step;
 
     fn update(kind: &str, live: &Value, desired: &Value, applied: Option<&Value>) -> Change {
         let applied: Option<FieldSet> = applied.map(|set| serde_json::from_value(set.clone()).unwrap());
@@ -257,6 +285,49 @@ mod tests {
         );
         let whole = update("Secret", &json!({}), &json!({"data": {"key": "bmV3"}}), None);
         assert_eq!(whole.fields, [field(".data", None, Some("***"))]);
+    }
+
+    #[test]
+    fn a_contribution_shows_what_is_not_there_and_secrets_are_masked() {
+        let path = |name: &str| Path::default().to_field("data").to_field(name);
+        let claim = Leaves::from([
+            (path("a"), Leaf::Value(json!("MQ=="))),
+            (path("b"), Leaf::Value(json!("Mg=="))),
+            (path("c"), Leaf::Value(json!("Mw=="))),
+        ]);
+        let live = json!({"data": {"a": "MQ==", "b": "b2xk"}});
+        let change = |kind: &str| {
+            let kind = Kind::new("", "v1", kind);
+            Change::contribution("it".into(), &kind, &live, &claim)
+        };
+        assert_eq!(
+            change("ConfigMap").unwrap().fields,
+            [
+                field(".data.b", Some(r#""b2xk""#), Some(r#""Mg==""#)),
+                field(".data.c", None, Some(r#""Mw==""#)),
+            ]
+        );
+        assert_eq!(
+            change("Secret").unwrap().fields,
+            [
+                field(".data.b", Some("***"), Some("***")),
+                field(".data.c", None, Some("***")),
+            ]
+        );
+        let there = json!({"data": {"a": "MQ==", "b": "Mg==", "c": "Mw=="}});
+        let kind = Kind::new("", "v1", "ConfigMap");
+        assert_eq!(Change::contribution("it".into(), &kind, &there, &claim), None);
+
+        let port = Path::default()
+            .to_field("spec")
+            .to_field("ports")
+            .to(Step::key([(&"port".to_owned(), &json!(80))]));
+        let claim = Leaves::from([(port, Leaf::Present)]);
+        let kind = Kind::new("", "v1", "Service");
+        let there = json!({"spec": {"ports": [{"port": 81}, {"port": 80}]}});
+        assert_eq!(Change::contribution("it".into(), &kind, &there, &claim), None);
+        let change = Change::contribution("it".into(), &kind, &json!({"spec": {}}), &claim).unwrap();
+        assert_eq!(change.fields, [field(".spec.ports[port=80]", None, Some("an item"))]);
     }
 
     #[test]

@@ -19,8 +19,10 @@ pub struct CheckedQuery {
     pub fields: Vec<(FieldPath, String)>,
     /// Empty: whatever the name. These are the declaration's.
     pub names: Vec<String>,
-    /// At most so many.
+    /// At most so many, the first by namespace and name.
     pub limit: Option<u32>,
+    /// The last object that was shown, where the limit left others out: what comes after it is nobody's matter.
+    pub until: Option<Name>,
 }
 
 /// A condition by which objects can be looked up: one of these values is at this path.
@@ -54,6 +56,7 @@ impl CheckedQuery {
             .as_deref()
             .is_none_or(|namespace| name.namespace.as_deref() == Some(namespace))
             && (self.names.is_empty() || self.names.iter().any(|it| **it == *name.name))
+            && self.until.as_ref().is_none_or(|last| name <= last)
     }
 
     /// Whether more than an object's name decides.
@@ -69,6 +72,7 @@ impl CheckedQuery {
             fields,
             names: _,
             limit: _,
+            until: _,
         } = self;
         self.is_within(name)
             && labels.matches(|key| object["metadata"]["labels"].get(key).and_then(Value::as_str))
@@ -131,6 +135,13 @@ mod tests {
             ..CheckedQuery::default()
         };
         assert!(!elsewhere.matches(&name, &object) && !others.matches(&name, &object));
+        for (last, within) in [("m", false), ("n", true), ("o", true)] {
+            let limited = CheckedQuery {
+                until: Some(Name::new(Some("a"), last)),
+                ..CheckedQuery::default()
+            };
+            assert_eq!(limited.matches(&name, &object), within, "{last}");
+        }
     }
 
     #[test]

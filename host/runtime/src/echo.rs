@@ -55,7 +55,7 @@ impl State {
     }
 
     /// Waits for the cache to see a write before its primary runs again.
-    fn await_echo(&mut self, key: Key, awaited: Awaited, reader: &Reader) {
+    pub fn await_echo(&mut self, key: Key, awaited: Awaited, reader: &Reader) {
         let object = self.store.get(&key.kind, &key.name);
         if is_seen(&awaited, object.map(|object| &**object)) {
             return;

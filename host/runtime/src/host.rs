@@ -105,13 +105,9 @@ impl Handle {
 
     /// The primaries of a plugin that have to answer before fields that nobody claims are given up, by controller.
     pub fn waited_for(&self, plugin: &str) -> Vec<(String, String)> {
-        let state = self.hub.state.read();
-        let readers = state.contributions.waited_for(plugin);
-        readers
-            .filter_map(|reader| {
-                let lane = state.lanes.get(reader.lane)?;
-                Some((lane.controller.clone(), reader.name.to_string()))
-            })
+        let waited_for = self.hub.waited_for(plugin).into_iter();
+        waited_for
+            .map(|(controller, name)| (controller, name.to_string()))
             .collect()
     }
 

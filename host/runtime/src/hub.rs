@@ -21,6 +21,7 @@ use tokio::time::Instant;
 use crate::admission::Judged;
 use crate::clock::WallClock;
 use crate::contribute::{self, Contributions, Waiters};
+use crate::creating::Creating;
 use crate::echo::Awaited;
 use crate::lane::{Lane, LaneId};
 use crate::lanes::Lanes;
@@ -66,6 +67,8 @@ pub struct State {
     pub writing: HashMap<Key, Option<Box<str>>>,
     /// Children and statuses that the server does not hold as they were applied.
     pub odd: HashMap<Key, Odd>,
+    /// Creates of which it is not known what became of them.
+    pub creating: Creating,
     /// Who contributes what to which object.
     pub contributions: Contributions,
     /// Bodies that the server refuses for good.
@@ -117,6 +120,7 @@ impl Hub {
                 awaited: HashMap::new(),
                 writing: HashMap::new(),
                 odd: HashMap::new(),
+                creating: Creating::default(),
                 contributions: Contributions::default(),
                 refusals: Refusals::default(),
                 orphaned: HashMap::new(),
@@ -246,6 +250,28 @@ impl Hub {
                 .collect::<Vec<_>>()
         });
         children.collect()
+    }
+
+    /// The primaries of a lane that are being deleted and wait for its finalizer to go.
+    pub fn unfinished(&self, lane: &Lane) -> Vec<Name> {
+        let state = self.state.read();
+        let primaries = state.store.iter(lane.grants.primary(), None);
+        primaries
+            .filter(|object| lane.has_to_finish(object))
+            .map(|object| object.name.clone())
+            .collect()
+    }
+
+    /// The primaries of a plugin that have to answer before fields that nobody claims are given up, by controller.
+    pub fn waited_for(&self, plugin: &str) -> Vec<(String, Name)> {
+        let state = self.state.read();
+        let readers = state.contributions.waited_for(plugin);
+        readers
+            .filter_map(|reader| {
+                let lane = state.lanes.get(reader.lane)?;
+                Some((lane.controller.clone(), reader.name.clone()))
+            })
+            .collect()
     }
 
     /// What primaries of a plugin in preview would have done.
@@ -380,6 +406,7 @@ impl Hub {
         }
         let lanes = state.lanes.clone();
         for change in changes {
+            state.creating.observe(&change);
             route(&lanes, state, &change);
         }
         // Most changes are echoes of our own writes and give nobody anything to do: whoever slept is left asleep.

@@ -47,6 +47,8 @@ pub enum Mode {
     Active,
     /// Nothing is written; what would be is told.
     Preview,
+    /// The plugin ends: primaries that are being deleted and wait for its finalizer are seen to, all others are left.
+    Finishing,
 }
 
 /// A lane's number, in the order in which lanes came.
@@ -194,6 +196,11 @@ impl Lane {
     pub fn has_finalized(&self, object: &Stored) -> bool {
         let has = |finalizer: &String| finalizers(object).contains(finalizer);
         self.finalizer.as_ref().is_some_and(has)
+    }
+
+    /// Whether an object of the primary kind is being deleted and waits for this lane's finalizer to go.
+    pub fn has_to_finish(&self, object: &Stored) -> bool {
+        object.deleting && self.has_finalized(object)
     }
 
     /// Whether there may be objects of the primary kind that are not steered.

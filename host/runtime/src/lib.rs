@@ -5,6 +5,7 @@
 mod admission;
 pub mod clock;
 mod contribute;
+mod creating;
 mod echo;
 pub mod host;
 mod hub;

@@ -10,6 +10,7 @@ use pilothouse_core::contract::{Imports, LogLevel, Query};
 use pilothouse_core::dependencies::Read;
 use pilothouse_core::failure::reason;
 use pilothouse_core::grants::Grant;
+use pilothouse_core::query::CheckedQuery;
 use pilothouse_core::reach::Reach;
 use pilothouse_core::{Failure, Kind, Name};
 
@@ -109,11 +110,17 @@ impl Imports for View {
             self.hub.state.write().store.add_index(&kind, &query);
         }
         let state = self.hub.state.read();
-        let texts: Vec<String> = state
-            .store
-            .find(&kind, &query)
+        let found: Vec<_> = state.store.find(&kind, &query).collect();
+        let texts: Vec<String> = found
+            .iter()
             .filter_map(|object| self.lane.show_read(&kind, object))
             .collect();
+        let is_full = query.limit.is_some_and(|limit| found.len() == limit as usize);
+        let last = found.last().filter(|_| is_full);
+        let query = CheckedQuery {
+            until: last.map(|last| last.name.clone()),
+            ..query
+        };
         let changes = state.store.changes(&kind);
         drop(state);
         self.note(Read::Find(kind, Arc::new(query)), changes, |hasher| {

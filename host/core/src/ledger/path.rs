@@ -64,6 +64,22 @@ impl Path {
         &self.0
     }
 
+    /// What an object has there.
+    pub fn value<'a>(&self, object: &'a Value) -> Option<&'a Value> {
+        self.0.iter().try_fold(object, |place, step| match step {
+            Step::Field(name) => place.get(name),
+            Step::Key(key) => {
+                let members = Step::key_members(key);
+                let has_key = |item: &&Value| members.iter().all(|(name, value)| item.get(name) == Some(value));
+                place.as_array()?.iter().find(has_key)
+            }
+            Step::Item(text) => {
+                let wanted = parsed(text);
+                place.as_array()?.iter().find(|item| **item == wanted)
+            }
+        })
+    }
+
     /// Whether the field is this one, or within it, or around it; `written` is a path as the server writes one.
     pub fn touches(&self, written: &str) -> bool {
         let own = self.to_string();

@@ -23,9 +23,10 @@ pub fn answered(state: &mut State, lane: &Lane, reader: &Reader) {
     }
 }
 
-/// A lane opens: each of its primaries may have claims that we do not know of.
+/// A lane opens: each of its primaries may have claims that we do not know of. Of a plugin that ends they will not be
+/// asked; what is not known stays.
 pub fn lane_opens(state: &mut State, lane: &Lane) {
-    if !contributes(lane) {
+    if !contributes(lane) || lane.mode == Mode::Finishing {
         return;
     }
     let State {
@@ -131,7 +132,7 @@ pub fn lane_for<'a>(lanes: &'a Lanes, plugin: &str, kind: &Kind) -> Option<&'a A
             .is_some_and(|grant| grant.allows(Access::Contributed))
     };
     let mut of_kind = lanes.of_kind(kind);
-    of_kind.find(|lane| *lane.plugin == *plugin && lane.mode == Mode::Active && allows(lane))
+    of_kind.find(|lane| *lane.plugin == *plugin && lane.mode != Mode::Preview && allows(lane))
 }
 
 /// Whether a lane may contribute anything.

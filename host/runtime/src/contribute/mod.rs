@@ -63,7 +63,7 @@ pub async fn contribute(
     if !answered::contributes(lane) && !hub.state.read().contributions.has_claims(lane, reader) {
         return contributed;
     }
-    let wanted = match take_all_apart(hub, lane, desired).await {
+    let wanted = match take_all_apart(hub, lane, &desired).await {
         Ok(wanted) => wanted,
         Err(failure) => {
             contributed.failures.push(failure);
@@ -112,14 +112,18 @@ pub async fn contribute(
 }
 
 /// The fields that are wanted of each object.
-async fn take_all_apart(hub: &Hub, lane: &Lane, desired: Vec<DesiredObject>) -> Result<BTreeMap<Key, Leaves>, Failure> {
+pub async fn take_all_apart(
+    hub: &Hub,
+    lane: &Lane,
+    desired: &[DesiredObject],
+) -> Result<BTreeMap<Key, Leaves>, Failure> {
     let types = hub.schemas.types(desired.iter().map(|object| &object.kind)).await;
     let types = types.map_err(|error| {
         let problem = format!("cannot contribute anything before the lists of the kinds are known: {error}");
         Failure::cluster(reason::UNAVAILABLE, problem)
     })?;
     let mut wanted = BTreeMap::new();
-    for object in &desired {
+    for object in desired {
         let served = lane.served(&object.kind).ok_or_else(|| not_served(&object.title()))?;
         let leaves = types.get(&object.kind).map(|types| take_apart(&object.body, types));
         let leaves = leaves.ok_or_else(|| not_served(&object.title()))?.map_err(|error| {

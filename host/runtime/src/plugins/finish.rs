@@ -1,11 +1,15 @@
-//! Owns the end of a plugin whose resource is deleted: its objects go first where that is wanted, and no primary keeps a
-//! finalizer that nobody would ever take off. The Plugin itself has a finalizer for as long as there may be such work.
+//! Owns the end of a plugin whose resource is deleted: primaries that are being deleted already are finished, its objects
+//! go where that is wanted, and no primary keeps a finalizer that nobody would ever take off. The Plugin itself has a
+//! finalizer for as long as there may be such work.
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use pilothouse_cluster::discovery::Served;
 use pilothouse_cluster::error::chain;
+use pilothouse_cluster::object::Stored;
 use pilothouse_cluster::own::{OwnKind, OwnResource};
+use pilothouse_core::diff::rank;
 use pilothouse_crds::plugin::DeletionPolicy;
 use tokio::sync::watch;
 
@@ -13,7 +17,7 @@ use super::bring::Candidates;
 use super::life::{Life, Running};
 use super::prepare::Described;
 use super::wanted::{Order, Wanted};
-use crate::lane::Lane;
+use crate::lane::{Lane, Mode};
 use crate::reconcile::release_all;
 
 /// The finalizer of Plugin resources.
@@ -21,6 +25,9 @@ const FINALIZER: &str = "pilothouse.dev/plugin";
 
 /// How long a plugin that does not run may take to come up to where its objects are known. After that it goes without.
 const PATIENCE: Duration = Duration::from_mins(1);
+
+/// How long primaries that are being deleted already may take to be finished. After that they are released.
+const FINISHING: Duration = Duration::from_mins(2);
 
 /// The Plugin resource of a plugin.
 pub struct Own {
@@ -40,33 +47,42 @@ impl Life {
     /// Ends a plugin whose resource is being deleted.
     pub async fn finish(&self, running: Option<Running>, order: &Order) {
         let is_held = self.own.as_ref().is_some_and(|own| has_finalizer(&own.live.borrow()));
-        if is_held && let Ok(wanted) = &order.wanted {
-            if let Some(running) = &running {
-                self.stop(&running.lanes).await;
-                self.clear(wanted, &running.lanes).await;
-            } else if let Ok(Some(lanes)) = tokio::time::timeout(PATIENCE, self.known_lanes(wanted)).await {
-                self.clear(wanted, lanes.lanes()).await;
-            } else {
-                tracing::warn!(
-                    plugin = &*self.identity.name,
-                    "the Plugin is deleted, and its component cannot be used to find its objects; they stay as they are"
-                );
-            }
+        // What ran before the spec was spoilt still knows what it made.
+        let before = running.as_ref().and_then(|running| running.order.wanted.as_ref().ok());
+        let wanted = order.wanted.as_ref().ok().or(before);
+        let plugin = &*self.identity.name;
+        match (wanted, &running) {
+            _ if !is_held => {}
+            (Some(wanted), Some(running)) => self.wind_up(wanted, &running.lanes).await,
+            (Some(wanted), None) => match tokio::time::timeout(PATIENCE, self.known_lanes(wanted)).await {
+                Ok(Some(candidates)) => {
+                    self.wind_up(wanted, candidates.lanes()).await;
+                    for lane in candidates.lanes() {
+                        self.fleet.hub.remove_lane(lane.id);
+                    }
+                }
+                Ok(None) | Err(_) => tracing::warn!(
+                    plugin,
+                    "the Plugin is deleted, and its component cannot be used to find its objects; they stay as they are; \
+                     `pilothouse release` takes its finalizer off them"
+                ),
+            },
+            (None, _) => tracing::warn!(
+                plugin,
+                "the Plugin is deleted, and its spec does not say where its component is; its objects stay as they are; \
+                 `pilothouse release` takes its finalizer off them"
+            ),
         }
         self.leave(running).await;
         self.set_finalizer(false).await;
     }
 
-    /// The lanes of a plugin that does not run, with all that they need listed.
-    async fn known_lanes(&self, wanted: &Wanted) -> Option<Candidates> {
-        let loaded = self.load(&wanted.source, None).await.ok()?;
-        let described = self.describe(&loaded, wanted).await.ok()?;
-        let lanes = self.candidates(wanted, &described);
-        self.listed(lanes.lanes()).await;
-        Some(lanes)
-    }
-
-    async fn clear(&self, wanted: &Wanted, lanes: &[Arc<Lane>]) {
+    /// Finishes, deletes and releases, in this order.
+    async fn wind_up(&self, wanted: &Wanted, lanes: &[Arc<Lane>]) {
+        if wanted.mode != Mode::Preview {
+            self.finish_primaries(lanes).await;
+        }
+        self.stop(lanes).await;
         if wanted.deletion_policy == DeletionPolicy::Delete {
             self.until_done(|| self.delete_children(lanes)).await;
         }
@@ -80,32 +96,79 @@ impl Life {
         }
     }
 
-    /// Deletes what the plugin made; what is still there is the error.
-    async fn delete_children(&self, lanes: &[Arc<Lane>]) -> Result<(), String> {
-        let mut left = 0;
+    /// Lets the plugin finish the primaries that are being deleted already, while all others are left as they are.
+    async fn finish_primaries(&self, lanes: &[Arc<Lane>]) {
+        let hub = &self.fleet.hub;
+        let unfinished = || {
+            let of_lane = |lane: &Arc<Lane>| {
+                let kind = &lane.grants.primary().kind;
+                let names = hub.unfinished(lane).into_iter();
+                names.map(move |name| format!("{kind} {name}")).collect::<Vec<_>>()
+            };
+            match lanes.iter().flat_map(of_lane).collect::<Vec<_>>() {
+                left if left.is_empty() => Ok(()),
+                left => Err(format!(
+                    "{} objects are being deleted and not finished, {} among them",
+                    left.len(),
+                    left[0]
+                )),
+            }
+        };
+        if unfinished().is_ok() {
+            return;
+        }
         for lane in lanes {
-            for (served, child) in self.fleet.hub.children_of(lane) {
-                left += 1;
-                if child.deleting {
-                    continue;
+            hub.put_lane(&Arc::new(Lane {
+                mode: Mode::Finishing,
+                ..(**lane).clone()
+            }));
+        }
+        let finished = self.until_done(|| async { unfinished() });
+        if tokio::time::timeout(FINISHING, finished).await.is_err() {
+            tracing::warn!(
+                plugin = &*self.identity.name,
+                "the plugin has not finished in {} s; what is left is released",
+                FINISHING.as_secs()
+            );
+        }
+    }
+
+    /// The lanes of a plugin that does not run, with all that they need listed.
+    async fn known_lanes(&self, wanted: &Wanted) -> Option<Candidates> {
+        let loaded = self.load(&wanted.source, None).await.ok()?;
+        let described = self.describe(&loaded, wanted).await.ok()?;
+        let lanes = self.candidates(wanted, &described);
+        self.listed(lanes.lanes()).await;
+        Some(lanes)
+    }
+
+    /// Deletes what the plugin made, in the reverse of the order in which it is made; what is still there is the error.
+    async fn delete_children(&self, lanes: &[Arc<Lane>]) -> Result<(), String> {
+        let children = |lane: &Arc<Lane>| {
+            let children = self.fleet.hub.children_of(lane).into_iter();
+            children
+                .map(|(served, child)| (lane.clone(), served, child))
+                .collect::<Vec<_>>()
+        };
+        let left: Vec<_> = lanes.iter().flat_map(children).collect();
+        let Some(next) = left.iter().map(|(_, served, _)| rank(&served.kind)).max() else {
+            return Ok(());
+        };
+        let to_delete = |child: &Stored, served: &Served| rank(&served.kind) == next && !child.deleting;
+        for (lane, served, child) in left.iter().filter(|(_, served, child)| to_delete(child, served)) {
+            match lane.writer.delete(served, child).await {
+                Ok(()) => {
+                    tracing::info!(lane = lane.title(), object = %child.name, kind = %served.kind, "deleted");
                 }
-                match lane.writer.delete(&served, &child).await {
-                    Ok(()) => {
-                        tracing::info!(lane = lane.title(), object = %child.name, kind = %served.kind, "deleted");
-                    }
-                    // It went, or changed, meanwhile: the next look says which.
-                    Err(error) if matches!(error.code(), Some(404 | 409)) => {}
-                    Err(error) => {
-                        let problem = chain(&error);
-                        return Err(format!("cannot delete {} {}: {problem}", served.kind.kind, child.name));
-                    }
+                // It went, or changed, meanwhile: the next look says which.
+                Err(error) if matches!(error.code(), Some(404 | 409)) => {}
+                Err(error) => {
+                    let problem = chain(&error);
+                    return Err(format!("cannot delete {} {}: {problem}", served.kind.kind, child.name));
                 }
             }
         }
-        if left == 0 {
-            return Ok(());
-        }
-        Err(format!("{left} objects of the plugin are still there"))
+        Err(format!("{} objects of the plugin are still there", left.len()))
     }
 
     async fn set_finalizer(&self, needed: bool) {

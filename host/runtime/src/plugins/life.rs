@@ -374,8 +374,11 @@ impl Life {
 
     /// What is wanted waits for something outside.
     pub fn waits(&self, why: &str) {
+        let ends = self.own.as_ref().is_some_and(|own| own.live.borrow().deleting);
         self.standing.set(|known| {
-            if known.lanes.is_empty() {
+            if ends {
+                known.set(Step::Ready, Fact::no("Finishing", why));
+            } else if known.lanes.is_empty() {
                 known.set(Step::Established, Fact::no("Waiting", why));
                 known.set(Step::Ready, Fact::no("Waiting", why));
             } else {

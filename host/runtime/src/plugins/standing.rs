@@ -4,7 +4,9 @@
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use pilothouse_crds::plugin::{Condition, ControllerStatus, LastFailure, PluginStatus, PreviewedPrimary};
+use pilothouse_crds::plugin::{
+    Condition, ControllerStatus, LastFailure, PluginStatus, PreviewedPrimary, WaitedPrimary,
+};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
@@ -143,6 +145,10 @@ pub struct Figures {
     pub last_failure: Option<Arc<LastFailure>>,
     /// How many traps in a row the plugin is slowed for.
     pub slowed_for: Option<u32>,
+    /// How many primaries have not answered yet.
+    pub unanswered: u64,
+    /// The first of them.
+    pub waited_for: Vec<WaitedPrimary>,
     /// What would be written, if the plugin is in preview.
     pub previews: Vec<PreviewedPrimary>,
 }
@@ -153,6 +159,8 @@ pub fn status(known: &Known, figures: Figures, live: &PluginStatus, now: &str) -
         controllers,
         last_failure,
         slowed_for,
+        unanswered,
+        waited_for,
         previews,
     } = figures;
     let condition = |step: Step, name: &str| {
@@ -188,6 +196,8 @@ pub fn status(known: &Known, figures: Figures, live: &PluginStatus, now: &str) -
         last_failure: last_failure
             .map(|failure| (*failure).clone())
             .or_else(|| live.last_failure.clone()),
+        unanswered,
+        waited_for,
         previews,
         conditions: vec![
             condition(Step::Fetched, "Fetched"),
@@ -215,6 +225,8 @@ mod tests {
             }],
             last_failure: None,
             slowed_for: None,
+            unanswered: 0,
+            waited_for: Vec::new(),
             previews: Vec::new(),
         }
     }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use pilothouse_cluster::own::{OwnKind, OwnResource};
 use pilothouse_core::answer::shorten;
 use pilothouse_core::preview::{Change, FieldChange, Preview};
-use pilothouse_crds::plugin::{ControllerStatus, PluginStatus, PreviewedPrimary};
+use pilothouse_crds::plugin::{ControllerStatus, PluginStatus, PreviewedPrimary, WaitedPrimary};
 use serde_json::Value;
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -29,6 +29,9 @@ const PATIENCE: Duration = Duration::from_secs(3);
 
 /// The most primaries whose previews a status shows; the log has all.
 const MOST_PREVIEWS: usize = 20;
+
+/// The most primaries that have not answered yet and are named.
+const MOST_WAITED_FOR: usize = 20;
 
 /// The longest line of a preview, in bytes.
 const LONGEST_LINE: usize = 1024;
@@ -111,10 +114,21 @@ impl Teller {
                 failing: count(depth.failing),
             }
         });
+        let controllers = controllers.collect();
+        let plugin = known.lanes.first().map(|lane| &*lane.plugin);
+        let waited_for = plugin.map(|plugin| self.hub.waited_for(plugin)).unwrap_or_default();
+        let named = waited_for.iter().take(MOST_WAITED_FOR);
         Figures {
-            controllers: controllers.collect(),
+            controllers,
             last_failure: self.account.last_failure(),
             slowed_for: self.account.slowed_for(),
+            unanswered: u64::try_from(waited_for.len()).unwrap_or(u64::MAX),
+            waited_for: named
+                .map(|(controller, object)| WaitedPrimary {
+                    controller: controller.clone(),
+                    object: object.to_string(),
+                })
+                .collect(),
             previews: self.previews(known),
         }
     }
@@ -173,6 +187,8 @@ fn due(
         objects: live.objects,
         failing: live.failing,
         last_failure: live.last_failure.clone(),
+        unanswered: live.unanswered,
+        waited_for: live.waited_for.clone(),
         previews: live.previews.clone(),
         ..desired.clone()
     } == *live;

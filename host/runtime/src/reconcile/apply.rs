@@ -7,7 +7,6 @@ use std::time::Duration;
 use pilothouse_cluster::discovery::Served;
 use pilothouse_cluster::error::RequestError;
 use pilothouse_cluster::object::Stored;
-use pilothouse_cluster::write::Force;
 use pilothouse_core::answer::Answer;
 use pilothouse_core::dependencies::Read;
 use pilothouse_core::diff::{Action, Difference};
@@ -17,7 +16,7 @@ use pilothouse_core::{Failure, Name, Retry};
 use tokio::time::Instant;
 
 use super::diff::{Planned, Step};
-use super::requests::{Deleted, Requests, Tries, key};
+use super::requests::{Deleted, Requests, key};
 use super::takeover;
 use crate::contribute::{Contributed, Turn, contribute};
 use crate::hub::{Hub, Odd, Reader};
@@ -147,14 +146,15 @@ pub fn waiting(message: String) -> Failure {
     Failure::cluster(reason::WAITING, message).retry(Retry::Change)
 }
 
-struct Work<'a> {
-    hub: &'a Hub,
-    lane: &'a Lane,
-    reader: &'a Reader,
-    requests: Requests<'a>,
-    owner: Owner,
-    attempt: u32,
-    applied: Applied,
+/// A plan that is being carried out.
+pub struct Work<'a> {
+    pub(super) hub: &'a Hub,
+    pub(super) lane: &'a Lane,
+    pub(super) reader: &'a Reader,
+    pub(super) requests: Requests<'a>,
+    pub(super) owner: Owner,
+    pub(super) attempt: u32,
+    pub(super) applied: Applied,
 }
 
 impl Work<'_> {
@@ -181,6 +181,10 @@ impl Work<'_> {
                 }
                 Err(self.foreign(step))
             }
+            Action::Withdraw => match &step.live {
+                Some(live) => Err(self.withdraw(step, live).await),
+                None => Ok(()),
+            },
             Action::Wait => {
                 self.mind(step);
                 Err(waiting(format!(
@@ -206,7 +210,7 @@ impl Work<'_> {
         );
     }
 
-    fn foreign(&self, step: &Step) -> Failure {
+    pub(super) fn foreign(&self, step: &Step) -> Failure {
         self.mind(step);
         let failure = Failure::cluster(
             reason::FOREIGN_OBJECT,
@@ -231,7 +235,7 @@ impl Work<'_> {
     }
 
     /// What the refusal of a request means; one that is for good is remembered.
-    fn refused(&self, step: &Step, verb: &str, error: RequestError) -> Failure {
+    pub(super) fn refused(&self, step: &Step, verb: &str, error: RequestError) -> Failure {
         let failure = error.into_failure(verb, &step.desired.title());
         if failure.retry == Retry::Change {
             self.remember_refusal(step, &failure);
@@ -250,75 +254,6 @@ impl Work<'_> {
             failure.clone(),
             Instant::now(),
         );
-    }
-
-    async fn create(&mut self, step: &Step) -> Result<(), Failure> {
-        let title = step.desired.title();
-        // An earlier try may have made the object without our hearing of it; and a cache that shows a part of its kind
-        // says nothing about the rest.
-        let would_know = self
-            .hub
-            .state
-            .read()
-            .store
-            .would_know(&step.served.kind, &step.desired.name);
-        let mut unsure = self.attempt > 0 || !would_know;
-        let mut tries = Tries::default();
-        let (sent, known) = loop {
-            let known = unsure && self.is_there(step).await?;
-            let force = if known { Force::Yes } else { Force::No };
-            match self.requests.apply_once(step, force).await {
-                Ok(sent) => break (sent, known),
-                // Another manager holds a field of an object that, as far as we know, did not exist.
-                Err(error) if error.code() == Some(409) && force == Force::No && error.reason() == Some("Conflict") => {
-                    return Err(self.foreign(step));
-                }
-                Err(error) if self.requests.may_go_on(&mut tries, &error).await => unsure = true,
-                Err(error) => return Err(self.refused(step, "create", error)),
-            }
-        };
-        self.applied.writes += 1;
-        if !sent.created && !known {
-            return Err(self.withdraw(step, &sent.object).await);
-        }
-        tracing::info!(lane = self.lane.title(), owner = %self.reader.name, object = title, "created");
-        self.note_what_was_applied(step, &sent.object);
-        Ok(())
-    }
-
-    /// Whether the object is there after all, and ours; an error if it is somebody else's.
-    async fn is_there(&mut self, step: &Step) -> Result<bool, Failure> {
-        let live = self.requests.live(&step.served, &step.desired.name).await;
-        let live = live.map_err(|error| error.into_failure("look for", &step.desired.title()))?;
-        let Some(live) = live else { return Ok(false) };
-        let ours = live
-            .object
-            .controller
-            .as_ref()
-            .is_some_and(|it| *it.uid == *self.owner.uid);
-        if ours || takeover::take_over(&self.requests, self.lane, &self.owner, step, live).await? {
-            return Ok(true);
-        }
-        Err(self.foreign(step))
-    }
-
-    /// Gives back at once what an apply took that was to create, and found somebody else's object.
-    async fn withdraw(&mut self, step: &Step, object: &Stored) -> Failure {
-        let title = step.desired.title();
-        tracing::warn!(
-            lane = self.lane.title(),
-            object = title,
-            "found an object where none was known; withdrawing"
-        );
-        let (name, uid) = (&step.desired.name, &object.uid);
-        let withdrawn = self
-            .requests
-            .patiently(|| self.lane.writer.withdraw(&step.served, name, uid))
-            .await;
-        match withdrawn {
-            Ok(()) => self.foreign(step),
-            Err(error) => error.into_failure("withdraw from", &title),
-        }
     }
 
     async fn update(&mut self, step: &Step, difference: &Difference) -> Result<(), Failure> {
@@ -404,7 +339,7 @@ impl Work<'_> {
 
     /// What the walk misses right after our own apply, the server does not keep: it is remembered, so that it costs one
     /// request and not one for each reconcile.
-    fn note_what_was_applied(&mut self, step: &Step, object: &Stored) {
+    pub(super) fn note_what_was_applied(&mut self, step: &Step, object: &Stored) {
         let key = key(&step.served, &step.desired.name);
         let entry = object.entry(self.lane.writer.manager(), false);
         let missing = entry

@@ -100,6 +100,10 @@ fn decide(state: &State, lane: &Lane, owner: &Owner, step: &Step) -> Action {
     let Some(object) = live else {
         return diff::decide(desired, body, digest, owner, None);
     };
+    let is_taken = state.creating.is_strangers(&served.kind, object);
+    if is_taken && object.controller.as_ref().is_some_and(|it| *it.uid == *owner.uid) {
+        return Action::Withdraw;
+    }
     let entry = object.entry(lane.writer.manager(), false);
     let odd = state.odd.get(&key(served, &desired.name));
     let fields = entry.map(|entry| entry.field_set());
@@ -150,6 +154,7 @@ fn undesired(
         .children_of(lane, &owner.uid)
         .filter(|(_, child)| !child.deleting)
         .filter(|(served, child)| !wanted.contains(&(served.kind.clone(), child.name.clone())))
+        .filter(|(served, child)| !state.creating.is_strangers(&served.kind, child))
         .map(|(served, child)| (served, child.clone()))
         .collect();
     undesired.sort_by_key(|(served, _)| Reverse(diff::rank(&served.kind)));

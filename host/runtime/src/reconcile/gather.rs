@@ -7,7 +7,7 @@ use pilothouse_core::contract::Request;
 use pilothouse_core::ownership::Owner;
 
 use crate::hub::Hub;
-use crate::lane::Lane;
+use crate::lane::{Lane, Mode};
 use crate::queue::Job;
 
 /// What the queue's job is about.
@@ -18,6 +18,8 @@ pub enum Found {
     Left(Left),
     /// Nothing, or an object that is being deleted without our finalizer: its children are collected once it is gone.
     Gone,
+    /// An object whose plugin ends; it stays as it is.
+    Spared,
 }
 
 /// An object to reconcile, or to finalize.
@@ -46,6 +48,9 @@ pub fn gather(hub: &Hub, lane: &Lane, job: &Job) -> Found {
     };
     if object.deleting && !lane.has_finalized(&object) {
         return Found::Gone;
+    }
+    if lane.mode == Mode::Finishing && !object.deleting {
+        return Found::Spared;
     }
     let owner = Owner {
         kind: primary.clone(),

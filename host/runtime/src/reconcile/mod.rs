@@ -9,6 +9,7 @@ mod admit;
 mod apply;
 mod collect;
 mod contest;
+mod create;
 mod diff;
 pub mod finalize;
 mod gather;
@@ -39,7 +40,7 @@ pub async fn reconcile(hub: &Arc<Hub>, lane: &Arc<Lane>, job: &Job) -> Ended {
         name: job.name.clone(),
     };
     let collected = match lane.mode {
-        Mode::Active => collect::collect(hub, lane, &reader).await,
+        Mode::Active | Mode::Finishing => collect::collect(hub, lane, &reader).await,
         Mode::Preview => Ok(()),
     };
     let mut ended = match gather::gather(hub, lane, job) {
@@ -50,11 +51,13 @@ pub async fn reconcile(hub: &Arc<Hub>, lane: &Arc<Lane>, job: &Job) -> Ended {
                 let mut state = hub.state.write();
                 state.forget_reader(&reader);
                 state.previews.forget(&reader);
+                state.creating.forget(&reader);
                 contribute::withdraw(&mut state, lane, &reader);
             }
             hub.claims.notify_one();
             Ended::idly(Verdict::Gone)
         }
+        gather::Found::Spared => Ended::idly(Verdict::Done { again: None }),
     };
     if let Err(failure) = collected {
         tracing::warn!(lane = lane.title(), object = %reader.name, %failure, "cannot collect what an object left");

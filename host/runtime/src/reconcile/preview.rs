@@ -1,21 +1,29 @@
 //! Owns the fifth stage of a plugin that is in preview: what would be written is told, and nothing is. Makes requests that
 //! only look, and those once for each plan.
 
-use pilothouse_core::Failure;
+use std::sync::Arc;
+
+use pilothouse_cluster::object::Stored;
+use pilothouse_core::answer::DesiredObject;
 use pilothouse_core::canonical::digest;
 use pilothouse_core::diff::{Action, Difference};
 use pilothouse_core::fields::FieldSet;
 use pilothouse_core::preview::{Act, Change, Preview};
+use pilothouse_core::{Failure, Key};
 use serde_json::{Value, json};
 
+use super::apply::mind;
 use super::diff::{Planned, Step};
-use super::requests::Requests;
+use super::requests::{Requests, key};
+use crate::contribute;
 use crate::hub::{Hub, Reader};
 use crate::lane::Lane;
 
 /// Notes and logs what carrying out the plan would change.
 pub async fn preview(hub: &Hub, lane: &Lane, reader: &Reader, planned: &Planned) -> Result<(), Failure> {
-    let basis = basis(planned);
+    let contributed = &planned.answer.contributed;
+    let targets = targets(hub, lane, reader, contributed);
+    let basis = basis(planned, &targets);
     if hub
         .state
         .read()
@@ -35,6 +43,18 @@ pub async fn preview(hub: &Hub, lane: &Lane, reader: &Reader, planned: &Planned)
             Act::Delete,
             format!("{} {}", served.kind.kind, child.name),
         ));
+    }
+    let claims = contribute::take_all_apart(hub, lane, contributed).await?;
+    for (desired, (key, live)) in contributed.iter().zip(&targets) {
+        // Nothing is made only to contribute to it, nor to what goes.
+        if let (Some(live), Some(claim)) = (live.as_ref().filter(|live| !live.deleting), claims.get(key)) {
+            changes.extend(Change::contribution(
+                desired.title(),
+                &desired.kind,
+                &live.value(),
+                claim,
+            ));
+        }
     }
     let preview = Preview::new(basis, changes);
     let (lane, owner, more) = (lane.title(), &reader.name, preview.more);
@@ -74,12 +94,23 @@ async fn change_of(lane: &Lane, requests: &Requests<'_>, step: &Step) -> Result<
             let change = Change::update(object, &step.desired.kind, &shown, &step.body, applied.as_ref());
             Ok(Some(change))
         }
-        Action::Nothing | Action::Foreign | Action::Wait | Action::Inherited => Ok(None),
+        Action::Nothing | Action::Foreign | Action::Withdraw | Action::Wait | Action::Inherited => Ok(None),
     }
 }
 
+/// What is contributed to, as the cache has it: all of each object. The primary is asked again when one changes.
+fn targets(hub: &Hub, lane: &Lane, reader: &Reader, contributed: &[DesiredObject]) -> Vec<(Key, Option<Arc<Stored>>)> {
+    let target = |desired: &DesiredObject| {
+        let served = lane.served(&desired.kind).expect("validate let only served kinds pass");
+        let live = hub.state.read().store.get(&served.kind, &desired.name).cloned();
+        mind(hub, reader, &served, &desired.name, live.as_deref());
+        (key(&served, &desired.name), live)
+    };
+    contributed.iter().map(target).collect()
+}
+
 /// What decides about the changes: what is desired, what has to be done, and to which versions of what is there.
-fn basis(planned: &Planned) -> String {
+fn basis(planned: &Planned, targets: &[(Key, Option<Arc<Stored>>)]) -> String {
     let steps = planned.steps.iter().map(|step| {
         let live = step.live.as_ref().map(|live| (&*live.uid, &*live.resource_version));
         let live = live.filter(|_| step.action != Action::Nothing);
@@ -89,5 +120,14 @@ fn basis(planned: &Planned) -> String {
         .prune
         .iter()
         .map(|(served, child)| json!([served.kind.kind, child.name.to_string(), &*child.uid]));
-    digest(&Value::Array(steps.chain(prune).collect()))
+    let contributed = planned
+        .answer
+        .contributed
+        .iter()
+        .zip(targets)
+        .map(|(desired, (_, live))| {
+            let live = live.as_ref().map(|live| (&*live.uid, &*live.resource_version));
+            json!([desired.title(), desired.body, live])
+        });
+    digest(&Value::Array(steps.chain(prune).chain(contributed).collect()))
 }

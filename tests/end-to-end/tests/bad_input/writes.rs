@@ -82,6 +82,33 @@ mod simulated {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn an_object_that_somebody_makes_before_a_create_whose_answer_is_lost_is_given_back() {
+        let stage = Stage::with(&["hostile"], unhurried()).await;
+        disturb(&stage, Fault::Delay(Duration::from_secs(5)));
+        disturb(&stage, Fault::LoseResponse);
+        stage.create(&behaving("victim")).await;
+        until_disturbed(&stage).await;
+        stage.create(&config_map("victim", &json!({"theirs": "1"}))).await;
+        let told = |stage: &Stage| {
+            let condition = stage.reconciled("Hostile", "victim")?;
+            condition["message"]
+                .as_str()?
+                .starts_with("ForeignObject")
+                .then_some(())
+        };
+        assert!(
+            stage.until(told).await.is_some(),
+            "{:?}",
+            stage.reconciled("Hostile", "victim")
+        );
+        let theirs = stage.find("ConfigMap", "victim").unwrap();
+        assert_eq!(theirs["data"], json!({"theirs": "1"}));
+        assert!(theirs["metadata"].get("ownerReferences").is_none(), "{theirs}");
+        assert_eq!(stage.lines(&["withdrawing"]).len(), 1);
+        stage.stop().await;
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn what_is_made_elsewhere_for_a_primary_that_goes_meanwhile_is_collected() {
         let stage = Stage::with(&["wisher"], unhurried()).await;
         let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "elsewhere"}});

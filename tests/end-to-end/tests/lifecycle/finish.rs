@@ -1,11 +1,174 @@
 //! What a plugin leaves behind is what its resource says; and a plugin in preview has left nothing.
 
 mod simulated {
+    use kube::Api;
+    use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams};
+    use kube::core::{ApiResource, GroupVersionKind};
     use pilothouse_end_to_end::stage::hostile;
     use pilothouse_testkit::host::SteeredHost as _;
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use crate::fleet::Fleet;
+
+    async fn promises(fleet: &Fleet) -> Api<DynamicObject> {
+        let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("wishes.test.dev", "v1", "Promise"));
+        Api::namespaced_with(fleet.client().await, "default", &resource)
+    }
+
+    fn config_map(name: &str, namespace: &str) -> Value {
+        json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "namespace": namespace}})
+    }
+
+    /// A plugin whose objects have finalizers, with two of them: one is being deleted and held, one lives.
+    async fn one_of_two_is_held(policy: &str) -> Fleet {
+        let fleet = Fleet::start().await;
+        fleet.put("wisher", "a.wasm", 0);
+        let spec = json!({"source": {"file": "a.wasm"}, "deletionPolicy": policy});
+        fleet.plugin("it", spec).await;
+        fleet.is_ready("it").await;
+        for name in ["leaving", "living"] {
+            let owns = [
+                json!({"object": config_map(name, "default"), "lasting": true}),
+                json!({"object": config_map(&format!("{name}-passing"), "default")}),
+            ];
+            fleet
+                .stage
+                .create(&json!({
+                    "apiVersion": "wishes.test.dev/v1", "kind": "Promise",
+                    "metadata": {"name": name, "namespace": "default"}, "spec": {"holds": true, "owns": owns},
+                }))
+                .await;
+        }
+        fleet
+            .until("both are reconciled", |stage| {
+                stage.is_reconciled("Promise", "leaving") && stage.is_reconciled("Promise", "living")
+            })
+            .await;
+        promises(&fleet)
+            .await
+            .delete("leaving", &DeleteParams::default())
+            .await
+            .unwrap();
+        fleet
+            .until("what should not last goes", |stage| {
+                stage.find("ConfigMap", "leaving-passing").is_none()
+            })
+            .await;
+        fleet
+    }
+
+    async fn lets_go(fleet: &Fleet, name: &str) {
+        let patch = Patch::Merge(json!({"spec": {"holds": false}}));
+        promises(fleet)
+            .await
+            .patch(name, &PatchParams::default(), &patch)
+            .await
+            .unwrap();
+    }
+
+    fn finalizers(fleet: &Fleet, promise: &str) -> Value {
+        fleet
+            .stage
+            .find("Promise", promise)
+            .map_or(Value::Null, |promise| promise["metadata"]["finalizers"].clone())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_being_deleted_is_finished_by_the_plugin_before_it_goes_and_the_rest_is_released() {
+        let fleet = one_of_two_is_held("Orphan").await;
+        fleet.delete("it").await;
+        let said = fleet.says("it", "Ready", "False", "Finishing").await;
+        assert!(
+            said["message"].as_str().unwrap().contains("Promise default/leaving"),
+            "{said:#}"
+        );
+        assert!(fleet.stage.find("ConfigMap", "leaving").is_some(), "it should last");
+        lets_go(&fleet, "leaving").await;
+        fleet
+            .until("the Plugin goes", |stage| stage.find("Plugin", "it").is_none())
+            .await;
+        assert!(
+            fleet.stage.lines(&["finalize: released", "default/leaving"]).len() == 1,
+            "{}",
+            fleet.log()
+        );
+        assert!(fleet.stage.find("Promise", "leaving").is_none() && fleet.stage.find("ConfigMap", "leaving").is_none());
+        assert_eq!(finalizers(&fleet, "living"), Value::Null);
+        assert!(fleet.stage.find("ConfigMap", "living").is_some());
+        fleet.stage.stop().await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_the_plugin_does_not_let_go_is_released_after_a_while() {
+        let fleet = one_of_two_is_held("Orphan").await;
+        fleet.delete("it").await;
+        fleet.says("it", "Ready", "False", "Finishing").await;
+        fleet.stage.minute().await;
+        assert!(fleet.stage.find("Promise", "leaving").is_some(), "{}", fleet.log());
+        fleet.stage.minute().await;
+        fleet
+            .until("the Plugin goes", |stage| stage.find("Plugin", "it").is_none())
+            .await;
+        assert!(fleet.stage.find("Promise", "leaving").is_none());
+        assert_eq!(finalizers(&fleet, "living"), Value::Null);
+        fleet.stage.stop().await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn with_the_policy_delete_the_next_start_finishes_deletes_and_releases() {
+        let mut fleet = one_of_two_is_held("Delete").await;
+        fleet.stage.host.stop().await.unwrap();
+        fleet.delete("it").await;
+        lets_go(&fleet, "leaving").await;
+        fleet.start_host().await;
+        fleet
+            .until("the Plugin goes", |stage| stage.find("Plugin", "it").is_none())
+            .await;
+        assert!(
+            fleet.stage.lines(&["finalize: released", "default/leaving"]).len() == 1,
+            "{}",
+            fleet.log()
+        );
+        assert!(fleet.stage.find("Promise", "leaving").is_none() && fleet.stage.find("Promise", "living").is_some());
+        assert_eq!(finalizers(&fleet, "living"), Value::Null);
+        for gone in ["leaving", "living", "living-passing"] {
+            assert!(fleet.stage.find("ConfigMap", gone).is_none(), "{gone}");
+        }
+        fleet.stage.stop().await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn with_the_policy_delete_what_others_need_goes_last() {
+        let fleet = Fleet::start().await;
+        fleet.put("wisher", "a.wasm", 0);
+        let spec = json!({"source": {"file": "a.wasm"}, "deletionPolicy": "Delete"});
+        fleet.plugin("it", spec).await;
+        fleet.is_ready("it").await;
+        let owns = [
+            json!({"object": {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "room"}}}),
+            json!({"object": config_map("chair", "room")}),
+        ];
+        fleet
+            .stage
+            .create(&json!({
+                "apiVersion": "wishes.test.dev/v1", "kind": "Wish",
+                "metadata": {"name": "it", "namespace": "default"}, "spec": {"owns": owns},
+            }))
+            .await;
+        fleet
+            .until("it is reconciled", |stage| stage.is_reconciled("Wish", "it"))
+            .await;
+        let mark = fleet.stage.mark();
+        fleet.delete("it").await;
+        fleet
+            .until("the Plugin goes", |stage| stage.find("Plugin", "it").is_none())
+            .await;
+        let mut deleted = fleet.stage.host_writes_since(mark);
+        deleted.retain(|request| request.verb == "delete");
+        let deleted: Vec<_> = deleted.iter().map(|request| request.name.as_str()).collect();
+        assert_eq!(deleted, ["chair", "room"]);
+        fleet.stage.stop().await;
+    }
 
     async fn two_are_reconciled(policy: &str) -> Fleet {
         let fleet = Fleet::start().await;

@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "all of it is for tests")]
 
 mod claims;
+mod contributions;
 mod course;
 mod crash;
 mod finish;

@@ -278,3 +278,34 @@ async fn who_can_do_without_a_kind_is_woken_when_it_comes_and_when_it_goes() {
     stage.sees("patient", |seen| names(seen).is_empty()).await;
     assert!(stage.lines(&["lane closes"]).is_empty());
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_find_with_a_limit_is_woken_by_what_lies_within_what_was_shown_and_by_nothing_beyond() {
+    let stage = Stage::with(&[("first", json!([secrets(&json!({"fields": [".data"]}))]))]).await;
+    let numbered = |name: &str, value: &str| secret("default", name, &json!({"kept": "yes"}), &json!({"a": value}));
+    for name in ["b", "d", "e"] {
+        stage.create(&numbered(name, "1")).await;
+    }
+    let wanted = json!({"namespace": "default", "labels": "kept=yes", "limit": 2});
+    stage.object("first", "first", &find(&wanted)).await;
+    stage.sees("first", |seen| names(seen) == ["b", "d"]).await;
+    stage.calm().await;
+    let runs = stage.runs("first");
+    stage
+        .patch(&numbered("e", "1"), &json!({"stringData": {"a": "2"}}))
+        .await;
+    stage.create(&numbered("f", "1")).await;
+    stage.delete(&numbered("f", "1")).await;
+    stage.calm().await;
+    assert_eq!(stage.runs("first"), runs, "what lies beyond is nobody's matter");
+    stage.create(&numbered("c", "1")).await;
+    stage.sees("first", |seen| names(seen) == ["b", "c"]).await;
+    stage.delete(&numbered("b", "1")).await;
+    stage.sees("first", |seen| names(seen) == ["c", "d"]).await;
+    stage.delete(&numbered("c", "1")).await;
+    stage.sees("first", |seen| names(seen) == ["d", "e"]).await;
+    stage.delete(&numbered("d", "1")).await;
+    stage.sees("first", |seen| names(seen) == ["e"]).await;
+    stage.create(&numbered("z", "1")).await;
+    stage.sees("first", |seen| names(seen) == ["e", "z"]).await;
+}

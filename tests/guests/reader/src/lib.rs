@@ -47,6 +47,7 @@ enum Read {
         labels: Option<String>,
         #[serde(default)]
         fields: Vec<(String, String)>,
+        limit: Option<u32>,
     },
 }
 
@@ -141,12 +142,13 @@ fn read(read: Read) -> Value {
             namespace,
             labels,
             fields,
+            limit,
         } => {
             let query = Query {
                 namespace,
                 labels,
                 fields,
-                limit: None,
+                limit,
             };
             cluster::find(&kind, &query).into_iter().map(parsed).collect()
         }
