@@ -11,10 +11,12 @@ use crate::plugins;
 /// What to measure.
 #[derive(Clone, Debug, clap::Subcommand)]
 pub enum Options {
-    /// One reconcile of app-service in the sandbox, on a fresh instance each, beside the same logic native.
+    /// One reconcile of each controller in the sandbox, on a fresh instance each, beside the same logic native.
     Call(CallOptions),
     /// The host at work, on real control planes, beside a client that does nothing but the same writes.
     Host(HostOptions),
+    /// A new ReverseProxy on a real API server with the host's webhooks and without, and with a long queue of reconciles.
+    Admission(AdmissionOptions),
     /// The host with nothing to do, on a real control plane: memory, and the requests of a resync and of a restart.
     Idle,
 }
@@ -22,9 +24,23 @@ pub enum Options {
 /// How often.
 #[derive(Clone, Debug, clap::Args)]
 pub struct CallOptions {
+    /// Measure only this controller, by the name of its sample in deploy/samples; may be given several times.
+    #[arg(long, value_name = "NAME")]
+    pub only: Vec<String>,
     /// Calls of each side in one repetition.
     #[arg(long, value_name = "NUMBER", default_value = "20000")]
     pub calls: NonZeroUsize,
+    /// Repetitions, of which the least, the middle and the largest are shown.
+    #[arg(long, value_name = "NUMBER", default_value = "5")]
+    pub repetitions: NonZeroUsize,
+}
+
+/// How long the queue, and how often.
+#[derive(Clone, Debug, clap::Args)]
+pub struct AdmissionOptions {
+    /// Reconciles that are queued in the second half.
+    #[arg(long, value_name = "NUMBER", default_value = "10000")]
+    pub queued: NonZeroUsize,
     /// Repetitions, of which the least, the middle and the largest are shown.
     #[arg(long, value_name = "NUMBER", default_value = "5")]
     pub repetitions: NonZeroUsize,
@@ -54,9 +70,11 @@ pub enum HostPart {
     Plugins,
     /// Memory of cached objects.
     Cache,
-    /// New objects, resync, restart.
+    /// New objects.
     Lifetime,
-    /// A change of one object that all others have read.
+    /// Resyncs and restarts of what has converged, simulated and real.
+    Restart,
+    /// A change of one object that all others have read, simulated and real.
     Dependents,
     /// A plugin beside one that misbehaves.
     Neighbours,
@@ -65,7 +83,15 @@ pub enum HostPart {
 /// Builds what is measured, measures, and prints.
 pub fn run(options: &Options) -> Result<()> {
     let needed: &[&str] = match options {
-        Options::Call(_) | Options::Idle => &["app-service"],
+        Options::Call(_) => &[
+            "app-service",
+            "ecs-binding",
+            "reverse-proxy",
+            "service-ingress",
+            "stream-ingress",
+        ],
+        Options::Idle => &["app-service"],
+        Options::Admission(_) => &["hostile", "reverse-proxy"],
         Options::Host(_) => &["bundle", "hostile", "service-ingress"],
     };
     plugins::build(&plugins::Options {
@@ -73,12 +99,21 @@ pub fn run(options: &Options) -> Result<()> {
         ..plugins::Options::default()
     })?;
     match options {
-        Options::Call(CallOptions { calls, repetitions }) => bench(
-            "pilothouse-sandbox",
-            "call",
-            &[calls.to_string(), repetitions.to_string()],
-        ),
+        Options::Call(CallOptions {
+            only,
+            calls,
+            repetitions,
+        }) => {
+            let mut arguments = vec![calls.to_string(), repetitions.to_string()];
+            arguments.extend(only.iter().cloned());
+            bench("pilothouse-sandbox", "call", &arguments)
+        }
         Options::Idle => steer("idle", &[]),
+        Options::Admission(AdmissionOptions { queued, repetitions }) => {
+            let (queued, repetitions) = (queued.to_string(), repetitions.to_string());
+            // As many plugins as it takes of its own.
+            steer("host", &[queued, "0".to_owned(), repetitions, "admission".to_owned()])
+        }
         Options::Host(HostOptions {
             only,
             objects,

@@ -27,6 +27,9 @@ const STOP_WITHIN: Duration = Duration::from_secs(20);
 /// How long to pause between two looks at an ending process.
 const LOOK_INTERVAL: Duration = Duration::from_millis(20);
 
+/// The variable that filters a host's log.
+const LOG_FILTER: &str = "PILOTHOUSE_LOG";
+
 /// What a panic of Rust leaves in a log.
 const PANIC_MARK: &str = "panicked at";
 
@@ -130,6 +133,7 @@ pub struct ProcessHost {
     /// Arguments about webhooks, where they are to be served.
     webhooks: Vec<String>,
     resync: Duration,
+    log_filter: Option<String>,
     running: Option<Supervisor>,
     /// The files with the plugins' configurations, while it runs.
     configurations: Option<TempDir>,
@@ -169,6 +173,7 @@ impl ProcessHost {
             arguments: Vec::new(),
             webhooks: Vec::new(),
             resync: RESYNC,
+            log_filter: None,
             running: None,
             configurations: None,
             last_log: String::new(),
@@ -187,6 +192,18 @@ impl ProcessHost {
     pub fn with_resync(mut self, resync: Duration) -> Self {
         self.resync = resync;
         self
+    }
+
+    /// Logs what this filter lets through, in place of what a host logs by itself.
+    #[must_use]
+    pub fn with_log_filter(mut self, filter: impl Into<String>) -> Self {
+        self.log_filter = Some(filter.into());
+        self
+    }
+
+    /// All that the host has logged while it runs.
+    pub fn log(&self) -> Option<String> {
+        Some(self.running.as_ref()?.log(Self::NAME))
     }
 
     /// The number of the process while it runs, for those who measure it.
@@ -244,7 +261,8 @@ impl SteeredHost for ProcessHost {
         let arguments = self.command_line(&cluster.host_kubeconfig()?, plugins, configurations.path())?;
         let folder = tempfile::Builder::new().prefix("pilothouse-host-").tempdir()?.keep();
         let mut supervisor = Supervisor::new(folder)?;
-        supervisor.spawn(Self::NAME, &program, &arguments)?;
+        let filter = self.log_filter.as_deref().map(|filter| (LOG_FILTER, filter));
+        supervisor.spawn_with(Self::NAME, &program, &arguments, filter)?;
         self.running = Some(supervisor);
         self.configurations = Some(configurations);
         Ok(())

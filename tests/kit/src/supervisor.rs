@@ -66,11 +66,23 @@ impl Supervisor {
 
     /// Starts a program with its output in `<folder>/<name>.log`.
     pub(crate) fn spawn(&mut self, name: &'static str, program: &Path, arguments: &[String]) -> io::Result<()> {
+        self.spawn_with(name, program, arguments, None)
+    }
+
+    /// The same with a variable of the environment set.
+    pub(crate) fn spawn_with(
+        &mut self,
+        name: &'static str,
+        program: &Path,
+        arguments: &[String],
+        variable: Option<(&str, &str)>,
+    ) -> io::Result<()> {
         let log = self.folder.join(format!("{name}.log"));
         let output = File::create(&log)?;
         let group = i32::try_from(self.watchdog.id()).map_err(io::Error::other)?;
         let child = Command::new(program)
             .args(arguments)
+            .envs(variable)
             .current_dir(&self.folder)
             .stdin(Stdio::null())
             .stdout(output.try_clone()?)

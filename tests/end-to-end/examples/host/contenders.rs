@@ -11,7 +11,7 @@ use kube::api::DynamicObject;
 use kube::core::{ApiResource, GroupVersionKind};
 use kube::runtime::watcher;
 use kube::{Api, Client};
-use pilothouse_testkit::cluster::Cluster;
+use pilothouse_testkit::cluster::{Cluster, Mark};
 use pilothouse_testkit::controlplane::Options;
 use pilothouse_testkit::host::{ProcessHost, SteeredHost as _, SteeredPlugin};
 use serde::Deserialize;
@@ -60,18 +60,25 @@ pub struct Said {
 /// A control plane of its own with the CRD and so many Bundles; and what the host uses with none.
 pub async fn cluster(objects: usize) -> Outcome<(Cluster, f64)> {
     let cluster = Cluster::real_with(Options::default()).await?;
-    let mut host = steered::host(NEVER);
-    start(&cluster, &mut host).await?;
-    let idle = memory(process(&host)?)?;
-    host.stop().await?;
-    floor(&cluster, "make", objects).await?;
+    let idle = prepare(&cluster, objects).await?;
     Ok((cluster, idle))
 }
 
-/// Starts the host and waits until it watches all that it needs.
-pub async fn start(cluster: &Cluster, host: &mut ProcessHost) -> Outcome<()> {
+/// Gives a cluster the CRD and so many Bundles, and says what the host uses with none.
+pub async fn prepare(cluster: &Cluster, objects: usize) -> Outcome<f64> {
+    let mut host = steered::host(NEVER);
     let mark = cluster.mark()?;
     host.start(cluster, &[SteeredPlugin::from("bundle")]).await?;
+    watching(cluster, &mut host, mark).await?;
+    settled(cluster, &mut host).await?;
+    let idle = memory(process(&host)?)?;
+    host.stop().await?;
+    floor(cluster, "make", objects).await?;
+    Ok(idle)
+}
+
+/// Waits until a host that was started at this mark watches all that it needs: its lists are over.
+pub async fn watching(cluster: &Cluster, host: &mut ProcessHost, mark: Mark) -> Outcome<()> {
     until("the host to watch", host, async || {
         let requests = asked(cluster, mark)?;
         Ok(["bundles", "configmaps", "services", "deployments"].iter().all(|kind| {
@@ -80,8 +87,7 @@ pub async fn start(cluster: &Cluster, host: &mut ProcessHost) -> Outcome<()> {
                 .any(|request| request.verb == "watch" && request.resource == *kind)
         }))
     })
-    .await?;
-    settled(cluster, host).await
+    .await
 }
 
 /// The floor converges a cluster.
@@ -155,6 +161,14 @@ pub async fn floor(cluster: &Cluster, task: &str, objects: usize) -> Outcome<Sai
         return Err(format!("the floor's program ended with {}", output.status).into());
     }
     Ok(serde_json::from_slice(&output.stdout)?)
+}
+
+/// A Bundle beside those of the floor.
+pub fn bundle(name: &str) -> Outcome<DynamicObject> {
+    Ok(serde_json::from_value(json!({
+        "apiVersion": "bench.example.dev/v1", "kind": "Bundle", "metadata": {"name": name},
+        "spec": {"payload": "words", "port": 80, "image": "web:1"},
+    }))?)
 }
 
 /// A collection of the namespace that everything is in.

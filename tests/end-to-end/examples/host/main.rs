@@ -4,6 +4,7 @@
 //! `contenders` makes clusters with Bundles and lets the host or the floor converge them, `steered` is the host's process
 //! seen from outside, and each other file is a part that `--only` can name.
 
+mod admission;
 mod cache;
 mod contenders;
 mod dependents;
@@ -11,18 +12,22 @@ mod figures;
 mod lifetime;
 mod neighbours;
 mod plugins;
+mod restart;
 mod steered;
 
 use std::error::Error;
 
 /// What is measured, in this order.
-const PARTS: [&str; 5] = ["plugins", "cache", "lifetime", "dependents", "neighbours"];
+const PARTS: [&str; 6] = ["plugins", "cache", "lifetime", "restart", "dependents", "neighbours"];
+
+/// What is measured only where it is named: it has a command of its own.
+const NAMED: &str = "admission";
 
 type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
 
 /// How much is measured.
 struct Size {
-    /// Bundles.
+    /// Bundles; for admission, reconciles that are queued.
     objects: usize,
     /// Distinct plugins.
     plugins: usize,
@@ -44,19 +49,27 @@ async fn main() -> Outcome<()> {
         plugins: plugins.parse()?,
         repetitions: repetitions.parse()?,
     };
-    if let Some(unknown) = only.iter().find(|part| !PARTS.contains(&part.as_str())) {
-        return Err(format!("there is no part {unknown}; there are {}", PARTS.join(", ")).into());
+    let is_known = |part: &str| part == NAMED || PARTS.contains(&part);
+    if let Some(unknown) = only.iter().find(|part| !is_known(part)) {
+        return Err(format!("there is no part {unknown}; there are {} and {NAMED}", PARTS.join(", ")).into());
     }
-    for part in PARTS {
-        if !only.is_empty() && !only.iter().any(|name| name == part) {
+    for part in PARTS.into_iter().chain([NAMED]) {
+        let is_wanted = if only.is_empty() {
+            part != NAMED
+        } else {
+            only.iter().any(|name| name == part)
+        };
+        if !is_wanted {
             continue;
         }
         match part {
             "plugins" => plugins::measure(&size).await?,
             "cache" => cache::measure()?,
             "lifetime" => lifetime::measure(&size).await?,
+            "restart" => restart::measure(&size).await?,
             "dependents" => dependents::measure(&size).await?,
-            _ => neighbours::measure(&size).await?,
+            "neighbours" => neighbours::measure(&size).await?,
+            _ => admission::measure(&size).await?,
         }
     }
     Ok(())

@@ -12,7 +12,7 @@ use pilothouse_testkit::requests::Request;
 use crate::Outcome;
 
 /// How long the host has to be quiet until it counts as settled.
-const QUIET: Duration = Duration::from_secs(2);
+pub const QUIET: Duration = Duration::from_secs(2);
 
 /// How long anything may take.
 const PATIENCE: Duration = Duration::from_mins(20);

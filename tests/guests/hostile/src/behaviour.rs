@@ -22,6 +22,8 @@ pub enum Behaviour {
     Panic,
     /// Never ends.
     Loop,
+    /// Works for `spec.count` rounds, a million when not given; then behaves as `config-map`.
+    Work,
     /// Calls itself until the stack is used up.
     Recursion,
     /// Allocates and fills memory until there is no more.

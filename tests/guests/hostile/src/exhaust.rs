@@ -24,6 +24,7 @@ pub fn of(behaviour: Behaviour, given: &Given) -> Option<Outcome> {
         Behaviour::TrapAtFirst if given.attempt < 2 => trap(),
         Behaviour::Panic => panic!("{}", given.text),
         Behaviour::Loop => spin(),
+        Behaviour::Work => work(given),
         Behaviour::Recursion => recurse(given),
         Behaviour::MemoryBomb => fill_memory(),
         Behaviour::MemoryGrowth => grow_memory(given),
@@ -50,6 +51,14 @@ pub fn spin() -> ! {
     loop {
         rounds = black_box(rounds.wrapping_add(1));
     }
+}
+
+/// Takes its time.
+fn work(given: &Given) -> Outcome {
+    for round in 0..given.count_or(OFTEN) {
+        black_box(round);
+    }
+    answers::config_map(given)
 }
 
 /// Uses up the stack.
