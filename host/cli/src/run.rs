@@ -106,7 +106,9 @@ impl Run {
     pub fn execute(self) -> anyhow::Result<()> {
         start_log(self.log_format)?;
         let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(2)
+            // One thread for requests and watches: what they do is short, with several each request would be handed to
+            // and fro between them, and plugins' calls have threads of their own.
+            .worker_threads(1)
             .enable_all()
             .build()
             .context("cannot start the threads of the host")?;

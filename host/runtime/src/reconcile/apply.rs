@@ -159,7 +159,6 @@ pub struct Work<'a> {
 
 impl Work<'_> {
     async fn carry_out(&mut self, step: &Step) -> Result<(), Failure> {
-        let title = step.desired.title();
         match &step.action {
             Action::Nothing => {
                 self.recall_what_is_not_kept(step);
@@ -188,13 +187,15 @@ impl Work<'_> {
             Action::Wait => {
                 self.mind(step);
                 Err(waiting(format!(
-                    "{title} is being deleted; it is made again once it is gone"
+                    "{} is being deleted; it is made again once it is gone",
+                    step.desired.title()
                 )))
             }
             Action::Inherited => {
                 self.mind(step);
                 Err(waiting(format!(
-                    "{title} belongs to a predecessor of this object and will be collected; it is made again once it is gone"
+                    "{} belongs to a predecessor of this object and will be collected; it is made again once it is gone",
+                    step.desired.title()
                 )))
             }
         }
@@ -257,7 +258,6 @@ impl Work<'_> {
     }
 
     async fn update(&mut self, step: &Step, difference: &Difference) -> Result<(), Failure> {
-        let title = step.desired.title();
         let held = step
             .live
             .as_ref()
@@ -275,10 +275,10 @@ impl Work<'_> {
         self.applied.writes += 1;
         match difference {
             Difference::Drift(fields) => {
-                tracing::info!(lane = self.lane.title(), owner = %self.reader.name, object = title, ?fields, "reverted drift");
+                tracing::info!(lane = self.lane.title(), owner = %self.reader.name, object = step.desired.title(), ?fields, "reverted drift");
             }
             Difference::Desired | Difference::ApiVersion => {
-                tracing::info!(lane = self.lane.title(), owner = %self.reader.name, object = title, "updated");
+                tracing::debug!(lane = self.lane.title(), owner = %self.reader.name, object = step.desired.title(), "updated");
             }
         }
         self.note_what_was_applied(step, &object);

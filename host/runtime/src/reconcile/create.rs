@@ -15,7 +15,6 @@ use crate::hub::State;
 impl Work<'_> {
     /// Creates an object that is not there as far as the cache knows.
     pub async fn create(&mut self, step: &Step) -> Result<(), Failure> {
-        let title = step.desired.title();
         // An earlier try may have made the object without our hearing of it; and a cache that shows a part of its kind
         // says nothing about the rest.
         let would_know = self
@@ -53,7 +52,7 @@ impl Work<'_> {
             return Err(self.withdraw(step, &sent.object).await);
         }
         self.create_ends(step);
-        tracing::info!(lane = self.lane.title(), owner = %self.reader.name, object = title, "created");
+        tracing::debug!(lane = self.lane.title(), owner = %self.reader.name, object = step.desired.title(), "created");
         self.note_what_was_applied(step, &sent.object);
         Ok(())
     }
