@@ -1,0 +1,101 @@
+//! Owns the objects that both sides read: as text with the fields that the controller declares, made anew at each read.
+
+use std::sync::Arc;
+
+use pilothouse_core::contract::{Imports, LogLevel, Query};
+use pilothouse_core::grants::Grants;
+use pilothouse_core::path::Projection;
+use pilothouse_core::{Failure, Kind, Name};
+use pilothouse_plugin::testing::FakeCluster;
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+/// What a controller may read, and what there is. Clones share it.
+#[derive(Clone)]
+pub struct Cache(Arc<Contents>);
+
+struct Contents {
+    grants: Grants,
+    objects: Vec<(Kind, Name, Value)>,
+}
+
+impl Cache {
+    /// Objects without the fields that the controller does not see.
+    pub fn new(grants: Grants, objects: impl Iterator<Item = (Kind, Value)>) -> Self {
+        let visible = |(kind, object): (Kind, Value)| {
+            let projection = &grants.get(&kind).unwrap().projection;
+            let object: Value = serde_json::from_str(&shown(&object, projection, &kind)).unwrap();
+            let metadata = &object["metadata"];
+            let name = Name::new(metadata["namespace"].as_str(), metadata["name"].as_str().unwrap());
+            (kind, name, object)
+        };
+        let objects = objects.map(visible).collect();
+        Self(Arc::new(Contents { grants, objects }))
+    }
+
+    /// For one call in the sandbox.
+    pub fn view(&self) -> View {
+        View {
+            cache: self.clone(),
+            reads: 0,
+        }
+    }
+
+    /// For native calls.
+    pub fn pretended(&self) -> FakeCluster {
+        let objects = self.0.objects.iter().map(|(_, _, object)| object.clone());
+        objects.fold(FakeCluster::new(), FakeCluster::with)
+    }
+}
+
+/// What of an object a controller sees.
+pub fn shown(object: &Value, projection: &Projection, kind: &Kind) -> String {
+    let raw = RawValue::from_string(object.to_string()).unwrap();
+    projection.project(&raw, kind).unwrap()
+}
+
+/// The cache during one call. It asks the grants as the host does; keeping what was read is the host's work.
+pub struct View {
+    cache: Cache,
+    reads: usize,
+}
+
+impl View {
+    /// How often something was read.
+    pub fn reads(&self) -> usize {
+        self.reads
+    }
+}
+
+impl Imports for View {
+    fn get(&mut self, kind: &Kind, namespace: Option<&str>, name: &str) -> Result<Option<String>, Failure> {
+        self.reads += 1;
+        let Contents { grants, objects } = &*self.cache.0;
+        grants.check_get(kind, namespace, name)?;
+        let wanted = Name::new(namespace, name);
+        let found = objects.iter().find(|(its, name, _)| its == kind && *name == wanted);
+        Ok(found.map(|(_, _, object)| object.to_string()))
+    }
+
+    fn find(&mut self, kind: &Kind, query: &Query) -> Result<Vec<String>, Failure> {
+        self.reads += 1;
+        let Contents { grants, objects } = &*self.cache.0;
+        let (_, query) = grants.check_find(kind, query)?;
+        let found = objects
+            .iter()
+            .filter(|(its, name, object)| its == kind && query.matches(name, object));
+        Ok(found.map(|(_, _, object)| object.to_string()).collect())
+    }
+
+    fn now(&mut self, _: u64) -> u64 {
+        0
+    }
+
+    fn reached(&mut self, _: u64) -> bool {
+        false
+    }
+
+    fn log(&mut self, level: LogLevel, message: &str, _: &[(String, String)]) {
+        println!("{level:?}: {message}");
+    }
+}
