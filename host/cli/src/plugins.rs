@@ -91,6 +91,8 @@ pub fn load(
                 continue;
             }
         };
+        // Until it is asked what it is: mapped all at once, a thousand would take much that nothing gives back later.
+        component.sleep();
         let stem = file
             .file_stem()
             .map(|stem| stem.to_string_lossy().into_owned())

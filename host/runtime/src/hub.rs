@@ -160,7 +160,7 @@ impl Hub {
             push_all(&mut state, lane);
         }
         drop(state);
-        self.settle_lanes();
+        self.settle_lane(lane);
     }
 
     /// Stops a lane for good: nothing of it is woken or handed out any more; what runs, runs to its end.
@@ -307,15 +307,35 @@ impl Hub {
         self.work.notify_one();
     }
 
-    /// Opens the lanes whose kinds have all been listed, and closes those that need a kind which is not served any more.
-    pub fn settle_lanes(&self) {
+    /// Opens a lane, if it has been put in its place and all its kinds are listed.
+    pub fn settle_lane(&self, lane: &Lane) {
         let mut state = self.state.write();
-        for lane in state.lanes.clone().iter() {
+        let lane = state.lanes.get(lane.id).cloned();
+        self.settle(&mut state, lane);
+        drop(state);
+        self.work.notify_one();
+        self.claims.notify_one();
+    }
+
+    /// More is known of a kind, or less: opens the lanes whose kinds have all been listed, and closes those that need a
+    /// kind which is not served any more.
+    fn settle_lanes_of(&self, kind: &Kind) {
+        let mut state = self.state.write();
+        let lanes: Vec<_> = state.lanes.of_kind(kind).cloned().collect();
+        self.settle(&mut state, lanes);
+        drop(state);
+        self.settled.notify_waiters();
+        self.work.notify_one();
+        self.claims.notify_one();
+    }
+
+    fn settle(&self, state: &mut State, lanes: impl IntoIterator<Item = Arc<Lane>>) {
+        for lane in lanes {
             if state.leaving.contains(&lane.id) {
                 continue;
             }
             if !state.queue.is_open(lane.id) {
-                if !self.is_ready_in(lane, &state.store) {
+                if !self.is_ready_in(&lane, &state.store) {
                     continue;
                 }
                 tracing::info!(
@@ -324,8 +344,8 @@ impl Hub {
                     "lane opens"
                 );
                 state.queue.open(lane.id, &lane.plugin, lane.concurrency);
-                contribute::lane_opens(&mut state, lane);
-                push_all(&mut state, lane);
+                contribute::lane_opens(state, &lane);
+                push_all(state, &lane);
             } else if let Some((kind, _)) = lane
                 .kinds()
                 .find(|(kind, optional)| !optional && self.served.is_missing(kind))
@@ -334,10 +354,6 @@ impl Hub {
                 state.queue.close(lane.id);
             }
         }
-        drop(state);
-        self.settled.notify_waiters();
-        self.work.notify_one();
-        self.claims.notify_one();
     }
 
     fn is_ready_in(&self, lane: &Lane, store: &Store) -> bool {
@@ -361,7 +377,7 @@ impl Hub {
         for plugin in waiting {
             tracing::info!(plugin = &*plugin, kind = %served.kind, "what was missing is there");
         }
-        self.settle_lanes();
+        self.settle_lanes_of(&served.kind);
     }
 
     /// The cluster does not serve a kind (any more). Those who cannot do without it are closed before what the cache had
@@ -371,7 +387,7 @@ impl Hub {
         if !self.served.set(kind, None) {
             return;
         }
-        self.settle_lanes();
+        self.settle_lanes_of(kind);
         let mut state = self.state.write();
         let changes = state.store.empty(kind);
         self.changed(changes, &mut state);
@@ -471,7 +487,7 @@ impl Sink for Hub {
         self.changed(changes, &mut state);
         state.forget_awaited(source, version);
         drop(state);
-        self.settle_lanes();
+        self.settle_lanes_of(&source.kind);
     }
 
     fn works(&self, kind: &Arc<Kind>) {

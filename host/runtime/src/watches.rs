@@ -149,7 +149,7 @@ impl Watches {
             }
         }
         drop(kinds);
-        self.hub.settle_lanes();
+        self.hub.settle_lane(lane);
     }
 
     /// Ends what only this lane needed. The lane is to be closed already.

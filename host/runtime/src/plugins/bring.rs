@@ -154,6 +154,7 @@ impl Life {
     /// Asks a component what it is.
     pub async fn describe(&self, loaded: &Loaded, wanted: &Wanted) -> Result<Described, Problem> {
         let (component, config, limits) = (loaded.component.clone(), wanted.config.clone(), wanted.limits.clone());
+        let _turn = self.fleet.describing.acquire().await;
         tokio::task::spawn_blocking(move || describe(&component, config.as_ref(), &limits))
             .await
             .map_err(|error| Problem::new(Step::Ready, "HostFault", format!("its describe call was lost: {error}")))?

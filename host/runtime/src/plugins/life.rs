@@ -252,7 +252,6 @@ impl Life {
                 lanes.push(candidate);
             }
         }
-        hub.settle_lanes();
         if let Some(before) = &before {
             tracing::info!(
                 plugin = &*self.identity.name,

@@ -36,6 +36,9 @@ use crate::watches::Watches;
 /// Components that are compiled at the same time. The compiler uses two threads, and the others have to go on.
 const COMPILERS: usize = 1;
 
+/// Plugins that are asked at the same time what they are: what that takes of memory is given back after each.
+const DESCRIBERS: usize = 2;
+
 /// Plugins that make the requests of a start at the same time. Each takes a connection, which is kept for a while: a hundred
 /// plugins would have a hundred.
 const STARTERS: usize = 4;
@@ -58,6 +61,7 @@ pub struct Fleet {
     library: Option<Library>,
     claims: Claims,
     compiling: Semaphore,
+    describing: Semaphore,
     starting: Semaphore,
     roster: Arc<Roster>,
 }
@@ -79,6 +83,7 @@ impl Fleet {
             library,
             claims: Claims::default(),
             compiling: Semaphore::new(COMPILERS),
+            describing: Semaphore::new(DESCRIBERS),
             starting: Semaphore::new(STARTERS),
             roster,
         }
