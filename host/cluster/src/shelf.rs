@@ -31,6 +31,8 @@ pub(crate) struct Shelf {
     pub(crate) run: u64,
     pub(crate) reach: Reach,
     pub(crate) sources: Vec<Listing>,
+    /// How many lists have begun, over all runs: no object may look as if a list had shown it that an earlier run made.
+    pub(crate) lists: u32,
     /// What has been listed, as long as the watches of that run or a later one go on.
     pub(crate) synced: Option<Synced>,
     /// The store's count at the last change.
@@ -102,6 +104,7 @@ impl Shelf {
             run: 0,
             reach: Reach::all(),
             sources: Vec::new(),
+            lists: 0,
             synced: None,
             changes: 0,
         }

@@ -204,8 +204,8 @@ impl Store {
     /// A list begins.
     pub fn begin_list(&mut self, source: &Source) {
         if let Some((shelf, listing)) = self.listing(source) {
-            let epoch = shelf.sources.iter().map(|it| it.epoch).max().unwrap_or_default() + 1;
-            shelf.sources[listing].epoch = epoch;
+            shelf.lists += 1;
+            shelf.sources[listing].epoch = shelf.lists;
         }
     }
 
@@ -528,6 +528,26 @@ mod tests {
         store.end_list(&source);
         assert!(has(&store, &more));
         assert_eq!(names(store.find(&kind(), &by("", Some("red")))), ["a/x"]);
+    }
+
+    #[test]
+    fn what_went_between_two_runs_is_gone_with_the_first_list_of_the_second() {
+        let mut store = Store::default();
+        let first = opened(&mut store);
+        store.begin_list(&first);
+        store.upsert(&first, object("a", "stays", "s", "1", None));
+        store.upsert(&first, object("a", "goes", "g", "1", None));
+        assert!(store.end_list(&first).is_empty());
+        let second = opened(&mut store);
+        assert!(
+            store.remove(&first, &Name::new(Some("a"), "goes")).is_none(),
+            "its run is over"
+        );
+        store.begin_list(&second);
+        store.upsert(&second, object("a", "stays", "s", "1", None));
+        let gone = store.end_list(&second);
+        assert_eq!(gone.len(), 1);
+        assert_eq!((&*gone[0].name().name, gone[0].new.is_none()), ("goes", true));
     }
 
     #[test]
