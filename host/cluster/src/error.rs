@@ -42,6 +42,14 @@ const IMMUTABLE: [&str; 5] = [
     "may not be changed",
 ];
 
+/// What the API server says where a webhook or a policy denies a request that is valid by itself. Whatever code they
+/// choose for it, it may pass as soon as they are changed, which nothing tells us of:
+/// <https://github.com/kubernetes/apiserver/blob/v0.36.0/pkg/admission/plugin/webhook/errors/statuserror.go>.
+fn is_denied(message: &str) -> bool {
+    let by_webhook = message.starts_with("admission webhook ") && message.contains(" denied the request");
+    by_webhook || (message.contains("ValidatingAdmissionPolicy ") && message.contains(" denied request: "))
+}
+
 /// Server-side apply says 500 to a body that its types refuse; the same body can never pass.
 fn is_about_types(message: &str) -> bool {
     message.contains("failed to create typed patch object")
@@ -171,6 +179,13 @@ impl RequestError {
         };
         let typed_patch = is_about_types(&message);
         let at_least = self.retry_after().unwrap_or_default();
+        if is_denied(&message) {
+            return Failure::cluster(
+                reason::FORBIDDEN,
+                format!("cannot {verb} {title}: {message}; ask for what is let pass, or change what denies it"),
+            )
+            .at_least(at_least);
+        }
         match status.code {
             500 if typed_patch => Failure::guest(
                 reason::REFUSED,
@@ -279,6 +294,22 @@ mod tests {
             serde_json::from_value(serde_json::json!({"code": 404, "details": {"name": "a", "kind": "things"}}))
                 .unwrap();
         assert!(RequestError::Answered(Box::new(gone)).is_object_not_found());
+    }
+
+    #[test]
+    fn what_a_webhook_or_a_policy_denies_is_nobodys_mistake_and_tried_again() {
+        for error in [
+            answered(400, "admission webhook \"images.example.com\" denied the request: no"),
+            answered(
+                422,
+                "deployments.apps \"web\" is forbidden: ValidatingAdmissionPolicy 'images' with binding 'images' denied \
+                 request: no",
+            ),
+        ] {
+            let failure = error.into_failure("create", "Deployment a/web");
+            assert_eq!((failure.blame, failure.retry), (Blame::Cluster, Retry::Backoff));
+            assert!(failure.message.contains("no; ask for what is let pass"), "{failure}");
+        }
     }
 
     #[test]

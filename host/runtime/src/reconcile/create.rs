@@ -32,11 +32,11 @@ impl Work<'_> {
             match self.requests.apply_once(step, force).await {
                 Ok(sent) => break (sent, known),
                 // Another manager holds a field of an object that, as far as we know, did not exist.
-                Err(error) if error.code() == Some(409) && force == Force::No && error.reason() == Some("Conflict") => {
+                Err(error) if force == Force::No && !error.held_by_others().is_empty() => {
                     self.create_ends(step);
                     return Err(self.foreign(step));
                 }
-                Err(error) if self.requests.may_go_on(&mut tries, &error).await => unsure = true,
+                Err(error) if self.requests.may_insist(&mut tries, &error).await => unsure = true,
                 Err(error) => {
                     // Another answer does not say that nothing was made.
                     if error.code().is_some_and(|code| code < 500) {

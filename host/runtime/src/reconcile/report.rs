@@ -1,6 +1,7 @@
 //! Owns the sixth stage: the status, its conditions and the events say what was done. Makes requests, each only when
 //! there is something new to say.
 
+use pilothouse_cluster::discovery::Served;
 use pilothouse_cluster::events::Regarding;
 use pilothouse_cluster::object::Stored;
 use pilothouse_core::canonical::digest;
@@ -155,7 +156,7 @@ async fn state(
         return Err(failure);
     }
     let requests = Requests::new(hub, lane, reader);
-    let sent = requests.patiently(|| {
+    let sent = requests.insistently(|| {
         let request = lane.writer.apply_status(&served, &object.name, &object.uid, &desired);
         requests.told(key.clone(), request, version)
     });
@@ -167,8 +168,9 @@ async fn state(
             remember(hub, lane, key, &object, &desired);
             Ok(())
         }
-        // It went meanwhile, or another took its name: there is nothing left to report to.
-        Err(error) if error.is_not_found() || error.code() == Some(409) => Ok(()),
+        // It went meanwhile: there is nothing left to report to.
+        Err(error) if error.is_not_found() => Ok(()),
+        Err(error) if error.code() == Some(409) && has_successor(&requests, &served, object).await => Ok(()),
         Err(error) => {
             let failure = error.into_failure("report the status of", &title(lane, gathered));
             if failure.retry == Retry::Change {
@@ -183,6 +185,14 @@ async fn state(
             }
             Err(failure)
         }
+    }
+}
+
+/// Whether another object has taken the name of one, so that nothing can be said of that one any more.
+async fn has_successor(requests: &Requests<'_>, served: &Served, object: &Stored) -> bool {
+    match requests.live(served, &object.name).await {
+        Ok(live) => live.is_none_or(|live| live.object.uid != object.uid),
+        Err(_) => false,
     }
 }
 

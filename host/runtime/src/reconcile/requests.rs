@@ -50,11 +50,22 @@ impl<'a> Requests<'a> {
 
     /// Waits if a request that failed is worth another try now; else says no.
     pub async fn may_go_on(&self, tries: &mut Tries, error: &RequestError) -> bool {
+        error.may_pass() && self.has_paused(tries, error).await
+    }
+
+    /// The same for a request that names no version and gives way to nobody: a conflict is the server's own, which met
+    /// other writes of the object too often.
+    pub async fn may_insist(&self, tries: &mut Tries, error: &RequestError) -> bool {
+        (error.may_pass() || error.code() == Some(409)) && self.has_paused(tries, error).await
+    }
+
+    /// Waits as long as the server asks for; says no where there is no time left for that.
+    async fn has_paused(&self, tries: &mut Tries, error: &RequestError) -> bool {
         tries.0 += 1;
         let pause = error
             .retry_after()
             .unwrap_or_else(|| FIRST_PAUSE * (1 << tries.0.saturating_sub(1)));
-        if !error.may_pass() || tries.0 >= TRIES || Instant::now() + pause > self.deadline {
+        if tries.0 >= TRIES || Instant::now() + pause > self.deadline {
             return false;
         }
         tokio::time::sleep(pause).await;
@@ -68,7 +79,7 @@ impl<'a> Requests<'a> {
 
     /// Applies a desired object that is known to be ours. The same apply twice is the same as once.
     pub async fn apply(&self, step: &Step) -> Result<Applied, RequestError> {
-        self.patiently(|| self.apply_once(step, Force::Yes)).await
+        self.insistently(|| self.apply_once(step, Force::Yes)).await
     }
 
     /// Applies a desired object, and leaves it to the caller what a failure means.
@@ -137,6 +148,20 @@ impl<'a> Requests<'a> {
         loop {
             match request().await {
                 Err(error) if self.may_go_on(&mut tries, &error).await => {}
+                ended => return ended,
+            }
+        }
+    }
+
+    /// The same for a request as in [`Self::may_insist`].
+    pub async fn insistently<T, F: Future<Output = Result<T, RequestError>>>(
+        &self,
+        mut request: impl FnMut() -> F,
+    ) -> Result<T, RequestError> {
+        let mut tries = Tries::default();
+        loop {
+            match request().await {
+                Err(error) if self.may_insist(&mut tries, &error).await => {}
                 ended => return ended,
             }
         }

@@ -9,6 +9,7 @@ mod simulated {
     use kube::core::{ApiResource, GroupVersionKind};
     use pilothouse_runtime::{Mode, PluginSpec};
     use pilothouse_simulator::{Fault, Rule};
+    use pilothouse_testkit::cluster::Mark;
     use serde_json::{Value, json};
 
     use crate::stage::{Stage, hostile, unhurried};
@@ -52,6 +53,62 @@ mod simulated {
             stage.find("ConfigMap", "victim").unwrap()["data"]["text"],
             "as it should be"
         );
+        stage.stop().await;
+    }
+
+    /// The writes of an object that the server refused, and those that it took.
+    fn refused_and_taken(stage: &Stage, mark: Mark, resource: &str, subresource: &str) -> (usize, usize) {
+        let writes = stage.host_writes_since(mark);
+        let of_it = writes
+            .iter()
+            .filter(|it| it.resource == resource && it.subresource == subresource);
+        let (taken, refused): (Vec<_>, Vec<_>) = of_it.partition(|write| write.code < 300);
+        (refused.len(), taken.len())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_may_pass_in_a_moment_is_tried_again_within_the_reconcile() {
+        let stage = Stage::with(&["hostile"], unhurried()).await;
+        for code in [409, 429, 500, 503] {
+            let name = format!("victim-{code}");
+            for (turn, text) in ["made", "changed"].into_iter().enumerate() {
+                let mark = stage.mark();
+                for (resource, subresource) in [("configmaps", ""), ("hostiles", "status")] {
+                    let busy = Fault::Status {
+                        code,
+                        retry_after: None,
+                    };
+                    let rule = Rule::new(busy).verbs(&["patch"]).resource(resource);
+                    let of_status = subresource.to_owned();
+                    let rule = rule.when(move |asked| {
+                        asked.subresource == of_status && asked.user_agent != pilothouse_testkit::requests::TEST_ACCOUNT
+                    });
+                    stage.simulator().faults().add(rule.times(2));
+                }
+                let spec = json!({"behaviour": "config-map", "text": text});
+                if turn == 0 {
+                    stage.create(&hostile(&name, &spec)).await;
+                } else {
+                    stage.patch_hostile(&name, &json!({"spec": spec})).await;
+                }
+                let is_told = |stage: &Stage| {
+                    let told = stage.find("Hostile", &name)?["status"]["text"] == text;
+                    (told && stage.is_reconciled("Hostile", &name)).then_some(())
+                };
+                assert!(
+                    stage.until(is_told).await.is_some(),
+                    "{code}: {:?}",
+                    stage.reconciled("Hostile", &name)
+                );
+                for (resource, subresource) in [("configmaps", ""), ("hostiles", "status")] {
+                    let counts = refused_and_taken(&stage, mark, resource, subresource);
+                    assert_eq!(counts, (2, 1), "{code} for {resource} when it is {text}");
+                }
+                stage.simulator().faults().clear();
+            }
+            assert!(stage.events(&name, "ReconcileFailed").is_empty());
+            assert!(stage.lines(&["reconcile failed", &name]).is_empty());
+        }
         stage.stop().await;
     }
 
