@@ -150,6 +150,10 @@ impl Run {
         };
         let host = Host::new(client, options);
         let left = if plugins.is_empty() {
+            if !plugin_dir.is_dir() {
+                let directory = plugin_dir.display();
+                tracing::warn!(%directory, "there is no such directory for components; make it, or give another with --plugin-dir");
+            }
             let library = Library {
                 sandbox,
                 directory: plugin_dir,

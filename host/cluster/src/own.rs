@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 
 use crate::discovery::Served;
-use crate::error::{RequestError, chain};
+use crate::error::RequestError;
 use crate::write::send;
 
 /// The field manager of what the host writes for itself.
@@ -97,12 +97,28 @@ impl OwnKind {
                     objects.remove(object.metadata.name.as_deref().unwrap_or_default());
                 }
                 Err(error) => {
-                    trouble(Some(&chain(&error)));
+                    trouble(Some(&self.words(error)));
                     continue;
                 }
             }
             known.send_replace(Some(Arc::new(objects.clone())));
         }
+    }
+
+    /// What is wrong, without what the client wraps around it.
+    fn words(&self, error: watcher::Error) -> String {
+        let error = match error {
+            watcher::Error::InitialListFailed(error)
+            | watcher::Error::WatchStartFailed(error)
+            | watcher::Error::WatchFailed(error) => RequestError::from(error),
+            watcher::Error::WatchError(status) => RequestError::Answered(status),
+            error @ watcher::Error::NoResourceVersion => RequestError::Garbled(error.to_string()),
+        };
+        if error.is_not_found() {
+            let kind = &self.served.kind;
+            return format!("the cluster does not serve {kind}; install its CRD (--install-crds does so)");
+        }
+        error.to_string()
     }
 
     /// Applies the whole status of a resource, unless another has taken its name. Says what the server has then.

@@ -142,10 +142,7 @@ fn say_trouble() -> impl FnMut(Option<&str>) {
     let mut said: Option<String> = None;
     move |trouble| match trouble {
         Some(trouble) if said.as_deref() != Some(trouble) => {
-            tracing::warn!(
-                trouble,
-                "cannot see the Plugin resources; it is tried again (--install-crds installs their CRD)"
-            );
+            tracing::warn!(trouble, "cannot see the Plugin resources; it is tried again");
             said = Some(trouble.to_owned());
         }
         None if said.take().is_some() => tracing::info!("the Plugin resources are seen"),

@@ -231,6 +231,31 @@ mod simulated {
     }
 
     #[tokio::test(flavor = "multi_thread")]
+    async fn a_host_without_the_crd_of_plugin_or_a_plugin_directory_says_what_to_do() {
+        let Served {
+            simulator,
+            serving: _serving,
+            kubeconfig,
+            folder,
+        } = Served::start().await;
+        let absent = folder.path("absent");
+        let mut process = Process::start(&["run", "--plugin-dir", &absent, "--kubeconfig", &kubeconfig]);
+        process
+            .says(&["WARN", "no such directory for components", "--plugin-dir", &absent])
+            .await;
+        let words =
+            "the cluster does not serve pilothouse.dev/v1alpha1 Plugin; install its CRD (--install-crds does so)";
+        process.says(&["WARN", "cannot see the Plugin resources", words]).await;
+        create(
+            kube::Client::new(simulator.service(), "default"),
+            &pilothouse_crds::plugin_definition(),
+        )
+        .await;
+        process.says(&["INFO", "the Plugin resources are seen"]).await;
+        assert_eq!(process.lines(&[words]).len(), 1, "{}", process.log());
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
     async fn sigterm_ends_it_with_success_and_says_that_nothing_is_left() {
         for signal in [Signal::TERM, Signal::INT] {
             let served = Served::start().await;
