@@ -4,6 +4,7 @@ use serde_json::{Map, Value};
 
 use crate::nginx::address::Url;
 use crate::nginx::http::COMBINED;
+use crate::nginx::syntax;
 use crate::settings::Settings;
 
 /// Completes a ReverseProxy.
@@ -13,11 +14,11 @@ pub(crate) fn http(object: &mut Value, settings: &Settings) {
     if is_absent(spec, "logFormat") {
         spec.insert("logFormat".to_owned(), COMBINED.into());
     }
-    let url = spec.get("proxyPass").and_then(Value::as_str).and_then(Url::parse);
     // A URL that is to be refused is refused once, for itself.
-    let host = url
-        .filter(|url| url.check().is_ok())
-        .map(|url| url.authority.to_owned());
+    let text = spec.get("proxyPass").and_then(Value::as_str);
+    let text = text.filter(|text| syntax::check_word(text, syntax::Value::Http).is_ok());
+    let url = text.and_then(Url::parse).filter(|url| url.check().is_ok());
+    let host = url.map(|url| url.authority.to_owned());
     if is_absent(spec, "proxySetHeader") {
         spec.insert("proxySetHeader".to_owned(), Value::Object(Map::new()));
     }

@@ -236,6 +236,10 @@ fn a_reverse_proxy_is_completed() {
     ));
     assert_eq!(spec["proxySetHeader"], json!({"host": "b"}));
     assert_eq!(spec["logFormat"], "", "empty means no access log");
+    for refused in ["https://$noexists", "ftp://a", "http://a b"] {
+        let spec = defaulted(http(json!({"proxyPass": refused})));
+        assert_eq!(spec["proxySetHeader"], json!({}), "{refused} is told once");
+    }
     assert_eq!(
         defaulted(tcp(json!({"servers": []}))),
         json!({"servers": [], "image": "nginx:1.27-alpine"})

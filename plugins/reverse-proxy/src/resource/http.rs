@@ -26,30 +26,16 @@ impl Resource for ReverseProxy {
 
 proxy_spec! {
     /// Where requests go, and what is changed on the way.
-    #[derive(Clone, Debug, Deserialize)]
-    #[serde(rename_all = "camelCase")]
-    #[cfg_attr(test, derive(serde::Serialize, schemars::JsonSchema, kube::CustomResource))]
     #[cfg_attr(
         test,
         kube(
-            group = "nginx.lin2ur.cn",
-            version = "v1",
             kind = "ReverseProxy",
             root = "ReverseProxyDefinition",
             doc = "A ReverseProxy stands for an nginx that passes HTTP requests on to one URL.",
             plural = "reverseproxies",
             singular = "reverseproxy",
             shortname = "ngxpxy",
-            namespaced,
-            status = "pilothouse_definitions::ConditionsOnly",
-            printcolumn(
-                name = "Reconciled",
-                type_ = "string",
-                json_path = ".status.conditions[?(@.type==\"Reconciled\")].status"
-            ),
             printcolumn(name = "ProxyPass", type_ = "string", json_path = ".spec.proxyPass"),
-            printcolumn(name = "NginxImage", type_ = "string", json_path = ".spec.image"),
-            printcolumn(name = "Replicas", type_ = "integer", json_path = ".spec.replicas"),
         )
     )]
     pub struct ReverseProxySpec {

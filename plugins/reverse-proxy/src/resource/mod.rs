@@ -44,11 +44,35 @@ pub(crate) struct Common<'a> {
     pub worker_connections: i32,
 }
 
-/// Defines a spec: the fields of both kinds, and behind them its own. (Reading flattened structs would first copy what
-/// is read, and carry the code for it.)
+/// Defines a spec and its kind: the fields and columns of both kinds, and with them its own. (Reading flattened structs
+/// would first copy what is read, and carry the code for it.)
 macro_rules! proxy_spec {
     ($(#[$attribute:meta])* pub struct $name:ident { $($own:tt)* }) => {
+        #[derive(Clone, Debug, Deserialize)]
+        #[serde(rename_all = "camelCase")]
+        #[cfg_attr(test, derive(serde::Serialize, schemars::JsonSchema, kube::CustomResource))]
+        #[cfg_attr(
+            test,
+            kube(
+                group = "nginx.lin2ur.cn",
+                version = "v1",
+                namespaced,
+                status = "pilothouse_definitions::ConditionsOnly",
+                printcolumn(
+                    name = "Reconciled",
+                    type_ = "string",
+                    json_path = ".status.conditions[?(@.type==\"Reconciled\")].status"
+                ),
+            )
+        )]
         $(#[$attribute])*
+        #[cfg_attr(
+            test,
+            kube(
+                printcolumn(name = "NginxImage", type_ = "string", json_path = ".spec.image"),
+                printcolumn(name = "Replicas", type_ = "integer", json_path = ".spec.replicas"),
+            )
+        )]
         pub struct $name {
             /// The nginx image. When absent or empty, that of the plugin's configuration.
             #[serde(default)]

@@ -36,30 +36,16 @@ impl Resource for TcpReverseProxyLeaving {
 
 proxy_spec! {
     /// Where connections go, and how they are spread.
-    #[derive(Clone, Debug, Deserialize)]
-    #[serde(rename_all = "camelCase")]
-    #[cfg_attr(test, derive(serde::Serialize, schemars::JsonSchema, kube::CustomResource))]
     #[cfg_attr(
         test,
         kube(
-            group = "nginx.lin2ur.cn",
-            version = "v1",
             kind = "TCPReverseProxy",
             root = "TcpReverseProxyDefinition",
             doc = "A TCPReverseProxy stands for an nginx that passes TCP connections or UDP datagrams on to servers.",
             plural = "tcpreverseproxies",
             singular = "tcpreverseproxy",
             shortname = "ngxtcppxy",
-            namespaced,
-            status = "pilothouse_definitions::ConditionsOnly",
-            printcolumn(
-                name = "Reconciled",
-                type_ = "string",
-                json_path = ".status.conditions[?(@.type==\"Reconciled\")].status"
-            ),
             printcolumn(name = "Servers", type_ = "string", json_path = ".spec.servers[*].server"),
-            printcolumn(name = "NginxImage", type_ = "string", json_path = ".spec.image"),
-            printcolumn(name = "Replicas", type_ = "integer", json_path = ".spec.replicas"),
         )
     )]
     pub struct TcpReverseProxySpec {
