@@ -97,6 +97,20 @@ impl RuntimeHost {
         Ok(())
     }
 
+    /// Ends the host as SIGKILL does: nothing that it has begun goes on.
+    pub async fn kill(&mut self) {
+        if let Some(Running {
+            handle: _,
+            stop: _stop,
+            ended,
+        }) = self.running.take()
+        {
+            ended.abort();
+            // It was aborted, which is what it ends with.
+            let _ = ended.await;
+        }
+    }
+
     /// A look into the host while it runs.
     pub fn handle(&self) -> Option<&Handle> {
         self.running.as_ref().map(|running| &running.handle)

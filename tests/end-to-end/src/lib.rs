@@ -4,6 +4,7 @@
 
 pub mod components;
 pub mod host;
-mod log;
+pub mod log;
+pub mod program;
 pub mod stage;
 pub mod variants;

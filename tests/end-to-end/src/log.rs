@@ -1,9 +1,11 @@
-//! Owns the log of a host that runs inside a test: the last lines, to be shown when something fails.
+//! Owns the log of a host that runs inside a test: the last lines, to be shown when something fails, and what plugins say
+//! while they are called.
 
 use std::collections::VecDeque;
 use std::io;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 
+use tokio::sync::Notify;
 use tracing::subscriber::DefaultGuard;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::MakeWriter;
@@ -46,6 +48,60 @@ impl io::Write for Tail {
 }
 
 impl<'a> MakeWriter<'a> for Tail {
+    type Writer = Self;
+
+    fn make_writer(&'a self) -> Self {
+        self.clone()
+    }
+}
+
+/// What the plugins of all tests of the process log, at the moment at which they do: calls run on threads of their own,
+/// where the log of no test is followed.
+#[derive(Clone, Debug, Default)]
+pub struct Guests {
+    tail: Tail,
+    told: Arc<Notify>,
+}
+
+impl Guests {
+    /// The only one of the process; it hears what is said from now on.
+    pub fn listen() -> &'static Self {
+        static GUESTS: OnceLock<Guests> = OnceLock::new();
+        GUESTS.get_or_init(|| {
+            let guests = Self::default();
+            let lines = tracing_subscriber::fmt().with_ansi(false).with_writer(guests.clone());
+            let lines = lines.with_env_filter(EnvFilter::new("off,pilothouse::plugin=info"));
+            tracing::subscriber::set_global_default(lines.finish()).expect("nobody else follows all threads");
+            guests
+        })
+    }
+
+    /// Waits until a line has all these words.
+    pub async fn say(&self, words: &[&str]) {
+        loop {
+            let told = self.told.notified();
+            let text = self.tail.text();
+            if text.lines().any(|line| words.iter().all(|word| line.contains(word))) {
+                return;
+            }
+            told.await;
+        }
+    }
+}
+
+impl io::Write for Guests {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        let written = self.tail.write(line)?;
+        self.told.notify_waiters();
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl<'a> MakeWriter<'a> for Guests {
     type Writer = Self;
 
     fn make_writer(&'a self) -> Self {

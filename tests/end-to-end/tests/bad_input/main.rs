@@ -3,13 +3,12 @@
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used, reason = "all of it is for tests")]
 
-use pilothouse_end_to_end::stage;
+use pilothouse_end_to_end::{program, stage};
 
 mod clusters;
 mod command;
 mod contributions;
 mod hostile;
 mod plugins;
-mod program;
 mod storms;
 mod writes;

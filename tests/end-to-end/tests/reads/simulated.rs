@@ -1,5 +1,6 @@
 //! Owns the tests: visible is what was declared, woken is who would see something else, and kinds come and go.
 
+use pilothouse_end_to_end::log::Guests;
 use serde_json::{Value, json};
 
 use crate::stage::Stage;
@@ -185,6 +186,23 @@ async fn an_object_that_asks_for_something_else_is_not_woken_by_what_it_asked_be
     stage.patch(&before, &json!({"stringData": {"a": "2"}})).await;
     stage.calm().await;
     assert_eq!(stage.runs("turns"), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_changes_during_a_call_after_it_was_read_is_not_missed() {
+    let guests = Guests::listen();
+    let stage = Stage::with(&[("r", json!([secrets(&json!({"fields": [".data"]}))]))]).await;
+    let changes = secret("default", "changes", &json!({}), &json!({"a": "1"}));
+    stage.create(&changes).await;
+    let mut reads = get("changes");
+    reads[0]["get"]["until"] = json!("Mg==");
+    stage.object("r", "dwells", &reads).await;
+    guests.say(&["it reads again", "object=default/dwells"]).await;
+    // The first call answers by what it saw before this, and ends when it sees this.
+    stage.patch(&changes, &json!({"stringData": {"a": "2"}})).await;
+    stage.sees("dwells", |seen| seen[0]["data"]["a"] == "Mg==").await;
+    stage.calm().await;
+    assert_eq!(stage.runs("dwells"), 2);
 }
 
 #[tokio::test(start_paused = true)]

@@ -38,6 +38,8 @@ enum Read {
         kind: types::Kind,
         namespace: Option<String>,
         name: String,
+        /// It is read again until it has this text; what was there at first is what was seen.
+        until: Option<String>,
     },
     /// Those that a query finds.
     Find {
@@ -130,12 +132,32 @@ fn names(seen: &[Value]) -> String {
     names.join(",")
 }
 
+/// Lets some time pass without a read: of those a call has not many.
+fn dawdle() {
+    for step in 0..1_000_000_u32 {
+        std::hint::black_box(step);
+    }
+}
+
 /// What the cluster answers; an object that is not there is null.
 fn read(read: Read) -> Value {
     let parsed = |text: String| serde_json::from_str(&text).unwrap_or(Value::String(text));
     match read {
-        Read::Get { kind, namespace, name } => {
-            cluster::get(&kind, namespace.as_deref(), &name).map_or(Value::Null, parsed)
+        Read::Get {
+            kind,
+            namespace,
+            name,
+            until,
+        } => {
+            let get = || cluster::get(&kind, namespace.as_deref(), &name);
+            let first = get();
+            if let Some(text) = until {
+                log::log(log::Level::Info, "it reads again", &[]);
+                while !get().is_some_and(|object| object.contains(&text)) {
+                    dawdle();
+                }
+            }
+            first.map_or(Value::Null, parsed)
         }
         Read::Find {
             kind,

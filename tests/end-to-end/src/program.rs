@@ -1,13 +1,15 @@
-//! Owns the host's own program as these tests run it: never left behind, its output at hand.
+//! Owns the host's own program as tests run it: never left behind, its output at hand.
+#![allow(clippy::missing_panics_doc, missing_docs, reason = "all of it is for tests")]
 
 use std::fs::{self, File};
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use pilothouse_end_to_end::components::{folder, root};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
+
+use crate::components::{folder, root};
 
 /// How long to wait for what has to come.
 const WITHIN: Duration = Duration::from_mins(1);
@@ -43,28 +45,46 @@ fn pilothouse(arguments: &[&str]) -> Command {
     let mut command = Command::new(program());
     command
         .args(arguments)
-        .arg("--cache-dir")
-        .arg(root().join("target").join("test-code"))
         .env_remove("KUBECONFIG")
         .env_remove("PILOTHOUSE_LOG")
         .stdin(Stdio::null());
     command
 }
 
-/// Runs the command to its end, which has to be a failure: its exit code and what it says.
+/// The same for a command that loads components: their code is kept below `target`.
+fn with_cache(arguments: &[&str]) -> Command {
+    let mut command = pilothouse(arguments);
+    command.arg("--cache-dir").arg(root().join("target").join("test-code"));
+    command
+}
+
+/// Runs a command to its end: its exit code, what it prints, and what it says on standard error.
+pub fn ended(arguments: &[&str]) -> (i32, String, String) {
+    output(&mut pilothouse(arguments))
+}
+
+/// Runs a command that loads components to its end, which has to be a failure: its exit code and what it says.
 pub fn refused(arguments: &[&str]) -> (i32, String) {
-    let Output { status, stdout, stderr } = pilothouse(arguments).output().expect("the program starts");
-    assert!(
-        stdout.is_empty(),
-        "errors go to standard error: {}",
-        String::from_utf8_lossy(&stdout)
-    );
+    let (code, printed, said) = output(&mut with_cache(arguments));
+    assert!(printed.is_empty(), "errors go to standard error: {printed}");
+    (code, said)
+}
+
+fn output(command: &mut Command) -> (i32, String, String) {
+    let Output { status, stdout, stderr } = command.output().expect("the program starts");
     let code = status.code().expect("it ends by itself");
-    (code, String::from_utf8(stderr).expect("it speaks UTF-8"))
+    let [printed, said] = [stdout, stderr].map(|text| String::from_utf8(text).expect("it speaks UTF-8"));
+    (code, printed, said)
 }
 
 /// Files for one test.
 pub struct Folder(TempDir);
+
+impl Default for Folder {
+    fn default() -> Self {
+        Self::new()
+    }
+}
 
 impl Folder {
     pub fn new() -> Self {
@@ -104,7 +124,7 @@ impl Process {
         let folder = Folder::new();
         let log = PathBuf::from(folder.path("log"));
         let output = File::create(&log).expect("the folder is ours");
-        let child = pilothouse(arguments).stdout(Stdio::null()).stderr(output).spawn();
+        let child = with_cache(arguments).stdout(Stdio::null()).stderr(output).spawn();
         Self {
             child: child.expect("the program starts"),
             log,

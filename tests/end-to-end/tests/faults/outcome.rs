@@ -1,0 +1,142 @@
+//! Owns what a story comes to, and how two outcomes are compared: by every object, by how often each was made and went,
+//! and by what is written when all is calm.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
+use futures::StreamExt as _;
+use kube::api::{DynamicObject, WatchEvent, WatchParams};
+use kube::core::{ApiResource, GroupVersionKind};
+use kube::{Api, Client};
+use pilothouse_end_to_end::stage::Stage;
+use pilothouse_testkit::requests::Request;
+use serde_json::Value;
+use tokio::task::JoinSet;
+
+/// Kinds whose objects are counted: what plugins make.
+const COUNTED: [(&str, &str); 3] = [("", "ConfigMap"), ("apps", "Deployment"), ("", "Service")];
+
+/// How a story ended.
+#[derive(Clone)]
+pub struct Outcome {
+    /// Every object, without what no two runs have in common.
+    pub objects: BTreeMap<String, Value>,
+    /// How often each object of a kind that plugins make came and went.
+    pub births: BTreeMap<String, Counts>,
+    /// What the host wrote in two resyncs and a minute after all was done.
+    pub writes_when_calm: Vec<Request>,
+    /// The host's log.
+    pub log: String,
+}
+
+/// How often an object came and went.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    came: usize,
+    went: usize,
+}
+
+impl Outcome {
+    /// Fails where this is not what the story comes to without faults.
+    pub fn is_as(&self, quiet: &Self, fault: &str) {
+        let log = &self.log;
+        for (name, object) in &self.objects {
+            assert_eq!(Some(object), quiet.objects.get(name), "{fault}: {name}\n{log}");
+        }
+        let names = |outcome: &Self| outcome.objects.keys().cloned().collect::<Vec<_>>();
+        assert_eq!(names(self), names(quiet), "{fault}\n{log}");
+        assert_eq!(self.births, quiet.births, "{fault}\n{log}");
+        assert!(
+            self.writes_when_calm.is_empty(),
+            "{fault}: {:?}\n{log}",
+            self.writes_when_calm
+        );
+    }
+}
+
+/// Every object of the cluster but events and what the cluster's own controllers name at random.
+pub fn objects(stage: &Stage) -> BTreeMap<String, Value> {
+    let objects = stage.simulator().objects().into_iter();
+    let told = objects.filter(|object| !["Event", "Pod"].iter().any(|kind| object["kind"] == *kind));
+    let named = told.map(|mut object| {
+        let metadata = &object["metadata"];
+        let name = format!("{} {}/{}", object["kind"], metadata["namespace"], metadata["name"]);
+        strip(&mut object);
+        (name, object)
+    });
+    named.collect()
+}
+
+/// Takes away what is another in each run: identities, versions, times, and the digest, which covers the owner's uid.
+fn strip(value: &mut Value) {
+    match value {
+        Value::Object(members) => {
+            for random in [
+                "uid",
+                "resourceVersion",
+                "creationTimestamp",
+                "lastTransitionTime",
+                "lastUpdateTime",
+                "lastProbeTime",
+                "managedFields",
+                "pilothouse.dev/desired",
+            ] {
+                members.remove(random);
+            }
+            members.values_mut().for_each(strip);
+        }
+        Value::Array(items) => items.iter_mut().for_each(strip),
+        _ => {}
+    }
+}
+
+/// Counts how often objects come and go.
+pub struct Births {
+    seen: Arc<Mutex<BTreeMap<String, Counts>>>,
+    watches: JoinSet<()>,
+}
+
+impl Births {
+    /// Counts from now on.
+    pub async fn follow(stage: &Stage) -> Self {
+        let seen = Arc::new(Mutex::new(BTreeMap::new()));
+        let mut watches = JoinSet::new();
+        for (group, kind) in COUNTED {
+            let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, "v1", kind));
+            let client: Client = stage.cluster.client().await.unwrap();
+            watches.spawn(watch(
+                Api::namespaced_with(client, "default", &resource),
+                kind,
+                seen.clone(),
+            ));
+        }
+        Self { seen, watches }
+    }
+
+    /// How often each came and went.
+    pub fn end(mut self) -> BTreeMap<String, Counts> {
+        self.watches.abort_all();
+        self.seen.lock().unwrap().clone()
+    }
+}
+
+async fn watch(api: Api<DynamicObject>, kind: &'static str, seen: Arc<Mutex<BTreeMap<String, Counts>>>) {
+    let mut version = "0".to_owned();
+    loop {
+        let mut events = api.watch(&WatchParams::default(), &version).await.unwrap().boxed();
+        while let Some(Ok(event)) = events.next().await {
+            let (object, came, went) = match event {
+                WatchEvent::Added(object) => (object, 1, 0),
+                WatchEvent::Deleted(object) => (object, 0, 1),
+                WatchEvent::Modified(object) => (object, 0, 0),
+                WatchEvent::Bookmark(_) | WatchEvent::Error(_) => continue,
+            };
+            version = object.metadata.resource_version.unwrap_or(version);
+            let name = format!("{kind} {}", object.metadata.name.unwrap_or_default());
+            let mut seen = seen.lock().unwrap();
+            let counts = seen.entry(name).or_default();
+            counts.came += came;
+            counts.went += went;
+        }
+    }
+}
