@@ -50,31 +50,36 @@ impl Life {
         // What ran before the spec was spoilt still knows what it made.
         let before = running.as_ref().and_then(|running| running.order.wanted.as_ref().ok());
         let wanted = order.wanted.as_ref().ok().or(before);
-        let plugin = &*self.identity.name;
-        match (wanted, &running) {
-            _ if !is_held => {}
-            (Some(wanted), Some(running)) => self.wind_up(wanted, &running.lanes).await,
-            (Some(wanted), None) => match tokio::time::timeout(PATIENCE, self.known_lanes(wanted)).await {
-                Ok(Some(candidates)) => {
-                    self.wind_up(wanted, candidates.lanes()).await;
-                    for lane in candidates.lanes() {
-                        self.fleet.hub.remove_lane(lane.id);
-                    }
-                }
-                Ok(None) | Err(_) => tracing::warn!(
-                    plugin,
-                    "the Plugin is deleted, and its component cannot be used to find its objects; they stay as they are; \
-                     `pilothouse release` takes its finalizer off them"
-                ),
-            },
-            (None, _) => tracing::warn!(
-                plugin,
-                "the Plugin is deleted, and its spec does not say where its component is; its objects stay as they are; \
+        let is_wound_up = match (wanted, &running) {
+            _ if !is_held => true,
+            (Some(wanted), Some(running)) => {
+                self.wind_up(wanted, &running.lanes).await;
+                true
+            }
+            (Some(wanted), None) => self.wind_up_unseen(wanted).await,
+            (None, _) => false,
+        };
+        if !is_wound_up {
+            tracing::warn!(
+                plugin = &*self.identity.name,
+                "the Plugin is deleted, and its component cannot be used to find its objects; they stay as they are; \
                  `pilothouse release` takes its finalizer off them"
-            ),
+            );
         }
         self.leave(running).await;
         self.set_finalizer(false).await;
+    }
+
+    /// Winds up a plugin that does not run; says no if its objects cannot be found.
+    async fn wind_up_unseen(&self, wanted: &Wanted) -> bool {
+        let Ok(Some(candidates)) = tokio::time::timeout(PATIENCE, self.known_lanes(wanted)).await else {
+            return false;
+        };
+        self.wind_up(wanted, candidates.lanes()).await;
+        for lane in candidates.lanes() {
+            self.fleet.hub.remove_lane(lane.id);
+        }
+        true
     }
 
     /// Finishes, deletes and releases, in this order.
