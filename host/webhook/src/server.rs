@@ -16,7 +16,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use rustls::ServerConfig;
-use tokio::io::AsyncWriteExt as _;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
 use tokio::time::timeout;
@@ -185,7 +185,7 @@ async fn serve<H: Handler>(
 }
 
 async fn connection<H: Handler>(
-    mut stream: TcpStream,
+    stream: TcpStream,
     config: Arc<ServerConfig>,
     handler: Arc<H>,
     mut stopped: watch::Receiver<bool>,
@@ -196,7 +196,7 @@ async fn connection<H: Handler>(
         return;
     }
     if first != [HANDSHAKE_RECORD] {
-        let _ = timeout(HANDSHAKE_TIMEOUT, stream.write_all(NOT_TLS)).await;
+        let _ = timeout(HANDSHAKE_TIMEOUT, turn_away(stream)).await;
         return;
     }
     let _ = stream.set_nodelay(true);
@@ -228,6 +228,16 @@ async fn connection<H: Handler>(
     if let Err(error) = ended {
         tracing::debug!(%error, "a connection to the webhook server ended");
     }
+}
+
+/// Tells a client that does not speak TLS. What it sends is read to its end, because closing on unread bytes resets the
+/// connection, and the client would not see what it is told.
+async fn turn_away(mut stream: TcpStream) -> io::Result<()> {
+    stream.write_all(NOT_TLS).await?;
+    stream.shutdown().await?;
+    let mut sent = [0; 1024];
+    while stream.read(&mut sent).await? > 0 {}
+    Ok(())
 }
 
 async fn respond<H: Handler>(handler: &H, request: Request<Incoming>) -> Response<Full<Bytes>> {

@@ -8,3 +8,4 @@ pub mod log;
 pub mod program;
 pub mod stage;
 pub mod variants;
+pub mod webhooks;

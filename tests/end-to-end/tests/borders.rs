@@ -125,7 +125,7 @@ const ONLY: &[(&str, &[&str])] = &[
             "hostile",
         ],
     ),
-    ("pilothouse-webhook", &["pilothouse-runtime"]),
+    ("pilothouse-webhook", &["pilothouse-runtime", "pilothouse-end-to-end"]),
     (
         "pilothouse-runtime",
         &["pilothouse", "pilothouse-demo", "pilothouse-end-to-end", "xtask"],

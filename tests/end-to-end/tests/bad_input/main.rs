@@ -5,10 +5,12 @@
 
 use pilothouse_end_to_end::{program, stage};
 
+mod certificates;
 mod clusters;
 mod command;
 mod contributions;
 mod hostile;
 mod plugins;
 mod storms;
+mod webhooks;
 mod writes;

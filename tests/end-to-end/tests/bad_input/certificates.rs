@@ -1,0 +1,197 @@
+//! Certificates that are not as a host left them: what it finds in its Secret may have run out, be somebody else's or no
+//! certificate at all, and another host may write it at the same moment.
+
+pub(crate) mod simulated {
+    use std::collections::{BTreeMap, BTreeSet};
+    use std::net::SocketAddr;
+    use std::time::{Duration, SystemTime};
+
+    use k8s_openapi::ByteString;
+    use k8s_openapi::api::core::v1::Secret;
+    use kube::Api;
+    use kube::api::PostParams;
+    use pilothouse_end_to_end::host::{RuntimeHost, webhooks};
+    use pilothouse_end_to_end::webhooks::{Asker, certificates, shown};
+    use pilothouse_runtime::clock::WallClock;
+    use pilothouse_runtime::{HostOptions, Lifetimes};
+    use pilothouse_testkit::host::SteeredHost as _;
+    use pilothouse_webhook::certificates::Certificates;
+    use serde_json::json;
+
+    use crate::stage::{Stage, unhurried};
+    use crate::webhooks::simulated::address;
+
+    const HARBOUR: &str = "harbour";
+    const DAY: Duration = Duration::from_hours(24);
+
+    type Texts = BTreeMap<&'static str, Vec<u8>>;
+
+    fn texts(certificates: &Certificates) -> Texts {
+        let Certificates {
+            bundle,
+            authority_key,
+            certificate,
+            key,
+        } = certificates;
+        let texts = [
+            ("ca.crt", bundle),
+            ("ca.key", authority_key),
+            ("tls.crt", certificate),
+            ("tls.key", key),
+        ];
+        texts.map(|(key, text)| (key, text.clone().into_bytes())).into()
+    }
+
+    /// What a Secret holds with certificates for a name.
+    pub(crate) fn made_for(name: &str) -> Texts {
+        let made = Certificates::make(&[name.to_owned()], SystemTime::now(), &Lifetimes::default());
+        texts(&made.unwrap())
+    }
+
+    pub(crate) fn text_of<'a>(texts: &'a Texts, key: &str) -> &'a str {
+        std::str::from_utf8(&texts[key]).unwrap()
+    }
+
+    /// The text of a key in the Secret of a host that has started.
+    fn kept(stage: &Stage, key: &str) -> Option<String> {
+        let secret: Secret = serde_json::from_value(stage.find("Secret", "webhooks")?).unwrap();
+        String::from_utf8(secret.data?.remove(key)?.0).ok()
+    }
+
+    /// The authorities that vouch for a host that has started.
+    pub(crate) fn bundle(stage: &Stage) -> String {
+        kept(stage, "ca.crt").unwrap()
+    }
+
+    async fn harbour() -> Stage {
+        let stage = Stage::empty(unhurried());
+        let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": HARBOUR}});
+        stage.create(&namespace).await;
+        stage
+    }
+
+    /// A host that finds this in its Secret; what it shows is taken by who trusts what it tells API servers.
+    async fn recovers_from(what: &str, found: Texts, kind: &str) {
+        let mut stage = harbour().await;
+        let secret = Secret {
+            metadata: kube::core::ObjectMeta {
+                name: Some("webhooks".to_owned()),
+                ..Default::default()
+            },
+            type_: Some(kind.to_owned()),
+            data: Some(
+                found
+                    .iter()
+                    .map(|(key, text)| ((*key).to_owned(), ByteString(text.clone())))
+                    .collect(),
+            ),
+            ..Secret::default()
+        };
+        let client = stage.cluster.client().await.unwrap();
+        let secrets: Api<Secret> = Api::namespaced(client, HARBOUR);
+        secrets.create(&PostParams::default(), &secret).await.unwrap();
+        stage.host.serve_webhooks(HARBOUR).unwrap();
+        let specs = vec![stage.host.spec("gate").unwrap()];
+        stage.start(specs).await;
+        let address = stage.until(address).await;
+        let address = address.unwrap_or_else(|| panic!("{what}: {}", stage.host.log_tail()));
+        assert_ne!(kept(&stage, "tls.crt").unwrap().as_bytes(), found["tls.crt"], "{what}");
+        Asker::new(address, &bundle(&stage)).is_served();
+        stage.stop().await;
+    }
+
+    #[tokio::test]
+    async fn what_a_host_finds_and_cannot_show_is_made_anew() {
+        const TLS: &str = "kubernetes.io/tls";
+        let long_ago = SystemTime::now() - 500 * DAY;
+        let expired = Certificates::make(&["127.0.0.1".to_owned()], long_ago, &Lifetimes::default()).unwrap();
+        recovers_from("all of it has run out", texts(&expired), TLS).await;
+        let late = SystemTime::now() - 100 * DAY;
+        let expired = Certificates::make(&["127.0.0.1".to_owned()], late, &Lifetimes::default()).unwrap();
+        recovers_from("the certificate has run out", texts(&expired), TLS).await;
+        recovers_from("it is for another name", made_for("elsewhere.example"), TLS).await;
+        let garbled = ["ca.crt", "ca.key", "tls.crt", "tls.key"].map(|key| (key, b"nonsense".to_vec()));
+        recovers_from("it is no certificate", garbled.into(), TLS).await;
+        let binary = ["ca.crt", "ca.key", "tls.crt", "tls.key"].map(|key| (key, vec![0xff, 0]));
+        recovers_from("it is no text", binary.into(), TLS).await;
+        let mut strange = made_for("127.0.0.1");
+        strange.extend([("tls.crt", made_for("127.0.0.1")["tls.crt"].clone())]);
+        recovers_from("another authority has signed it", strange, TLS).await;
+        let mut strange = made_for("127.0.0.1");
+        strange.remove("ca.key");
+        recovers_from("somebody else issues it", strange, TLS).await;
+    }
+
+    /// The configuration's bundle, by which API servers judge what they are shown.
+    fn trusted(stage: &Stage) -> Option<String> {
+        use base64::Engine as _;
+        let configuration = stage.all("ValidatingWebhookConfiguration").into_iter().next()?;
+        let bundle = configuration["webhooks"][0]["clientConfig"]["caBundle"]
+            .as_str()?
+            .to_owned();
+        let pem = base64::engine::general_purpose::STANDARD.decode(bundle).ok()?;
+        String::from_utf8(pem).ok()
+    }
+
+    /// Two processes of one host, as in a Deployment of two replicas: the same Secret, each with an address of its own.
+    async fn second_of(stage: &Stage, options: &HostOptions) -> (RuntimeHost, SocketAddr) {
+        let mut options = options.clone();
+        let listen = webhooks(HARBOUR, "webhooks").unwrap().listen;
+        options.webhooks.as_mut().unwrap().listen = listen;
+        let mut host = RuntimeHost::new(options, unhurried());
+        let specs = vec![host.spec("gate").unwrap()];
+        host.start_with(&stage.cluster, specs).await.unwrap();
+        (host, listen)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn hosts_that_share_a_secret_agree_on_one_authority_from_the_first_to_the_last() {
+        const MINUTE: Duration = Duration::from_mins(1);
+        let mut stage = harbour().await;
+        let start = SystemTime::now();
+        let since = start.duration_since(SystemTime::UNIX_EPOCH).unwrap();
+        let mut served = webhooks(HARBOUR, "webhooks").unwrap();
+        served.lifetimes = Lifetimes {
+            authority: 30 * MINUTE,
+            certificate: 12 * MINUTE,
+        };
+        let first = served.listen;
+        let options = HostOptions {
+            clock: WallClock::starting_at(u64::try_from(since.as_millis()).unwrap()),
+            webhooks: Some(served),
+            ..HostOptions::default()
+        };
+        stage.host = RuntimeHost::new(options.clone(), unhurried());
+        let specs = vec![stage.host.spec("gate").unwrap()];
+        let began = tokio::time::Instant::now();
+        stage.start(specs).await;
+        // Neither has made anything yet.
+        assert!(stage.find("Secret", "webhooks").is_none());
+        let (mut other, second) = second_of(&stage, &options).await;
+        stage.until(trusted).await.expect("webhooks are in place");
+        tokio::time::sleep(Duration::from_secs(5)).await;
+
+        let (mut shown_so_far, mut keys, mut together) = (BTreeSet::new(), BTreeSet::new(), 0);
+        while began.elapsed() < 45 * MINUTE {
+            let (bundle, now) = (trusted(&stage).unwrap(), start + began.elapsed());
+            let both = [first, second].map(|address| {
+                shown(address, &bundle, now).unwrap_or_else(|error| panic!("{error} after {:?}", began.elapsed()))
+            });
+            together += usize::from(both[0] == both[1]);
+            shown_so_far.extend(both.map(|certificate| certificate.to_vec()));
+            keys.insert(kept(&stage, "ca.key").unwrap());
+            tokio::time::sleep(Duration::from_secs(10)).await;
+        }
+        assert!(together > 250, "they show the same but for moments: {together}");
+        // One authority at first, and a second one after two thirds of its life; certificates every eight minutes.
+        assert_eq!(
+            keys.len(),
+            3 - usize::from(began.elapsed() < 41 * MINUTE),
+            "each is made once"
+        );
+        assert!((5..=8).contains(&shown_so_far.len()), "{}", shown_so_far.len());
+        assert!(certificates(&bundle(&stage)).len() <= 2);
+        other.stop().await.unwrap();
+        stage.stop().await;
+    }
+}

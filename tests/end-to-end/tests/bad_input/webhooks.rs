@@ -1,0 +1,232 @@
+//! What reaches a running host's webhooks and should not: broken questions, clients that do not speak TLS, that say nothing
+//! or trust somebody else. Each is told what is wrong, and the host serves others as before.
+
+pub(crate) mod simulated {
+    use std::io::{Read as _, Write as _};
+    use std::net::{SocketAddr, TcpStream};
+
+    use pilothouse_end_to_end::webhooks::{Asker, gate_review};
+    use pilothouse_testkit::host::SteeredHost as _;
+    use serde_json::{Value, json};
+
+    use crate::certificates::simulated::{bundle, made_for, text_of};
+    use crate::stage::{Stage, unhurried};
+
+    const PATH: &str = "/validate/gate/gates";
+    const JSON: &str = "application/json";
+
+    /// A host with the plugin gate whose webhooks are in place, and a client that trusts them.
+    async fn served() -> (Stage, SocketAddr, Asker) {
+        let mut stage = Stage::empty(unhurried());
+        let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "harbour"}});
+        stage.create(&namespace).await;
+        stage.host.serve_webhooks("harbour").unwrap();
+        let specs = vec![stage.host.spec("gate").unwrap()];
+        stage.start(specs).await;
+        let address = stage.until(address).await.expect("webhooks are in place");
+        let asker = Asker::new(address, &bundle(&stage));
+        asker.is_served();
+        (stage, address, asker)
+    }
+
+    /// Where API servers are told to ask.
+    pub(crate) fn address(stage: &Stage) -> Option<SocketAddr> {
+        let configuration = stage.all("ValidatingWebhookConfiguration").into_iter().next()?;
+        let url = configuration["webhooks"][0]["clientConfig"]["url"].as_str()?.to_owned();
+        let (address, _) = url.strip_prefix("https://")?.split_once('/')?;
+        address.parse().ok()
+    }
+
+    fn changed(change: impl FnOnce(&mut Value)) -> Vec<u8> {
+        let mut review = gate_review(&json!({"size": 1}));
+        change(&mut review);
+        review.to_string().into_bytes()
+    }
+
+    #[tokio::test]
+    async fn a_broken_question_is_told_what_is_wrong_with_it() {
+        let (stage, _, asker) = served().await;
+        let review = changed(|_| {});
+        let cases: Vec<(&str, &str, &str, Vec<u8>, u16, &str)> = vec![
+            ("POST", PATH, JSON, b"{".to_vec(), 400, "not an AdmissionReview"),
+            ("POST", PATH, JSON, Vec::new(), 400, "not an AdmissionReview"),
+            ("POST", PATH, JSON, vec![0xff, 0xfe], 400, "not an AdmissionReview"),
+            (
+                "POST",
+                PATH,
+                JSON,
+                b"[[[[".repeat(10_000),
+                400,
+                "not an AdmissionReview",
+            ),
+            (
+                "POST",
+                PATH,
+                JSON,
+                changed(|it| it["apiVersion"] = json!("admission.k8s.io/v1beta1")),
+                400,
+                "list v1 in admissionReviewVersions",
+            ),
+            (
+                "POST",
+                PATH,
+                JSON,
+                changed(|it| it["kind"] = json!("Pod")),
+                400,
+                "is Pod of",
+            ),
+            (
+                "POST",
+                PATH,
+                JSON,
+                changed(|it| it["request"] = Value::Null),
+                400,
+                "no request",
+            ),
+            (
+                "POST",
+                PATH,
+                JSON,
+                changed(|it| it["request"]["object"] = Value::Null),
+                400,
+                "no request.object",
+            ),
+            (
+                "POST",
+                PATH,
+                JSON,
+                changed(|it| it["request"]["object"] = json!(7)),
+                400,
+                "invalid type",
+            ),
+            (
+                "POST",
+                PATH,
+                JSON,
+                changed(|it| it["request"]["operation"] = json!("CONNECT")),
+                400,
+                "\"CONNECT\" is not reviewed",
+            ),
+            (
+                "POST",
+                PATH,
+                JSON,
+                changed(|it| it["request"]["kind"]["kind"] = json!("Door")),
+                400,
+                "and judges gate.test.dev/v1 Gate alone",
+            ),
+            ("GET", PATH, JSON, review.clone(), 405, "only POST"),
+            ("DELETE", PATH, JSON, review.clone(), 405, "only POST"),
+            ("POST", PATH, "text/plain", review.clone(), 415, "only application/json"),
+            (
+                "POST",
+                "/",
+                JSON,
+                review.clone(),
+                404,
+                "/default, /validate and /convert are",
+            ),
+            (
+                "POST",
+                "/validate/none/gates",
+                JSON,
+                review.clone(),
+                404,
+                "no plugin none",
+            ),
+            (
+                "POST",
+                "/default/gate/none",
+                JSON,
+                review.clone(),
+                404,
+                "a controller none",
+            ),
+            (
+                "POST",
+                "/convert/none",
+                JSON,
+                review.clone(),
+                404,
+                "no plugin none that converts",
+            ),
+            ("POST", "/convert/gate", JSON, review.clone(), 400, "ConversionReview"),
+            (
+                "POST",
+                PATH,
+                JSON,
+                vec![b' '; 9 * 1024 * 1024],
+                413,
+                "more than 8388608 bytes",
+            ),
+        ];
+        for (method, path, kind, body, code, words) in cases {
+            let case = format!(
+                "{method} {path} {kind} {:?}",
+                String::from_utf8_lossy(&body[..body.len().min(60)])
+            );
+            match asker.ask(method, path, kind, &body) {
+                Ok(answer) => assert!(answer.0 == code && answer.1.contains(words), "{case}: {answer:?}"),
+                // Who has more to say than is listened to may meet a closed door before reading why.
+                Err(error) => assert_eq!(code, 413, "{case}: {error}"),
+            }
+            asker.is_served();
+        }
+        stage.stop().await;
+    }
+
+    #[tokio::test]
+    async fn an_object_as_large_as_an_api_server_takes_is_judged() {
+        let (stage, _, asker) = served().await;
+        let padding = "x".repeat(3 * 1024 * 1024);
+        let refused = asker.judge(&json!({"size": -1, "padding": padding}));
+        let message = refused["status"]["message"].as_str().unwrap_or_default();
+        assert!(message.contains("spec.size: Invalid value: -1"), "{message}");
+        assert!(message.len() < 1000, "the answer is no larger for it");
+        asker.is_served();
+        stage.stop().await;
+    }
+
+    #[tokio::test]
+    async fn a_client_that_does_not_agree_on_tls_disturbs_nobody() {
+        let (stage, address, asker) = served().await;
+        let mut plain = TcpStream::connect(address).unwrap();
+        plain.write_all(b"POST /validate/gate/gates HTTP/1.1\r\n\r\n").unwrap();
+        let mut answer = String::new();
+        plain.read_to_string(&mut answer).unwrap();
+        assert!(
+            answer.contains("400 Bad Request") && answer.contains("HTTPS only"),
+            "{answer}"
+        );
+        asker.is_served();
+
+        // They stay as long as they like, some in the middle of a handshake.
+        let silent: Vec<TcpStream> = (0..50)
+            .map(|number| {
+                let mut stream = TcpStream::connect(address).unwrap();
+                if number % 2 == 0 {
+                    stream.write_all(&[22, 3, 1]).unwrap();
+                }
+                stream
+            })
+            .collect();
+        asker.is_served();
+        drop(silent);
+
+        let mut garbled = TcpStream::connect(address).unwrap();
+        garbled.write_all(&[22; 600]).unwrap();
+        let mut answer = Vec::new();
+        // An alert, or a closed connection.
+        let _ = garbled.read_to_end(&mut answer);
+        asker.is_served();
+
+        let other = Asker::new(address, text_of(&made_for("127.0.0.1"), "ca.crt"));
+        let refused = other.ask("POST", PATH, JSON, b"{}").unwrap_err().to_string();
+        assert!(
+            refused.contains("UnknownIssuer") || refused.contains("BadSignature"),
+            "{refused}"
+        );
+        asker.is_served();
+        stage.stop().await;
+    }
+}
