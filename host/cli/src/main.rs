@@ -4,6 +4,7 @@
 mod inspect;
 mod plugins;
 mod release;
+mod render;
 mod run;
 mod settings;
 mod webhooks;
@@ -27,6 +28,8 @@ enum Command {
     Run(run::Run),
     /// Print what a plugin is and what it touches.
     Inspect(inspect::Inspect),
+    /// Print what has API servers ask a plugin, for who does not let the host make it.
+    Webhooks(render::Webhooks),
     /// Free objects that wait for the finalizer of a plugin that was lost.
     Release(release::Release),
     /// Compile a component; the host runs itself with this command, so that the compiler's memory goes with the child.
@@ -44,6 +47,7 @@ fn main() -> ExitCode {
     let result = match command {
         Command::Run(run) => run.execute(),
         Command::Inspect(inspect) => inspect.execute(),
+        Command::Webhooks(webhooks) => webhooks.execute(),
         Command::Release(release) => release.execute(),
         Command::CompileComponent { input, output } => {
             pilothouse_sandbox::compile_file(&input, &output).map_err(anyhow::Error::from)

@@ -1,13 +1,13 @@
-//! Owns the options of `pilothouse run` about webhooks: how API servers reach this process, and what it is without them.
+//! Owns the options about webhooks: how API servers reach this process, and what it is without them.
 
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
-use clap::Args;
+use clap::{Args, ValueEnum};
 use pilothouse_cluster::webhooks::SecretPlace;
 use pilothouse_core::admission::configuration::Endpoint;
-use pilothouse_runtime::{Lifetimes, WebhookOptions};
+use pilothouse_runtime::{Lifetimes, Maker, WebhookOptions};
 
 /// How long API servers may take to trust a new authority: they watch what names it.
 const SETTLE: Duration = Duration::from_secs(30);
@@ -19,9 +19,9 @@ const SERVICE_PORT: u16 = 443;
 const SECRET_NAME: &str = "pilothouse-webhooks";
 const SECRET_NAMESPACE: &str = "pilothouse-system";
 
-/// Whether and how webhooks are served.
+/// How API servers reach the host.
 #[derive(Args)]
-pub struct WebhookArguments {
+pub struct EndpointArguments {
     /// Serve webhooks, at this URL for API servers: https://HOST:PORT. Without this and --webhook-service, plugins default
     /// and validate objects only before they reconcile them
     #[arg(
@@ -40,6 +40,18 @@ pub struct WebhookArguments {
     )]
     service: Option<String>,
 
+    /// The Secret for the webhooks' certificates; without it pilothouse-webhooks, in the Service's namespace or in
+    /// pilothouse-system
+    #[arg(id = "webhook-secret", long = "webhook-secret", value_name = "NAMESPACE/NAME")]
+    secret: Option<String>,
+}
+
+/// Whether and how webhooks are served.
+#[derive(Args)]
+pub struct WebhookArguments {
+    #[command(flatten)]
+    endpoint: EndpointArguments,
+
     /// Where webhooks listen
     #[arg(
         id = "webhook-listen",
@@ -49,30 +61,37 @@ pub struct WebhookArguments {
     )]
     listen: SocketAddr,
 
-    /// The Secret for the webhooks' certificates; without it pilothouse-webhooks, in the Service's namespace or in
-    /// pilothouse-system
-    #[arg(id = "webhook-secret", long = "webhook-secret", value_name = "NAMESPACE/NAME")]
-    secret: Option<String>,
+    /// Who makes the webhook configurations: the host, or an installer with what `pilothouse webhooks` prints; then the
+    /// host only writes its authority into them
+    #[arg(id = "webhook-configurations", long, value_enum, value_name = "WHO", default_value_t = Configurations::Host)]
+    configurations: Configurations,
 }
 
-impl WebhookArguments {
-    /// What the host is to do; none where webhooks are off, which is said.
-    pub fn options(self) -> anyhow::Result<Option<WebhookOptions>> {
-        let Self {
-            url,
-            service,
-            listen,
-            secret,
-        } = self;
+#[derive(Clone, Copy, ValueEnum)]
+enum Configurations {
+    Host,
+    Installer,
+}
+
+/// What of webhooks is somewhere in a cluster.
+pub struct Places {
+    /// How API servers reach the host.
+    pub endpoint: Endpoint,
+    /// Where its certificates are kept.
+    pub secret: SecretPlace,
+    /// The namespace that the host runs in.
+    pub own_namespace: String,
+}
+
+impl EndpointArguments {
+    /// None where webhooks are off.
+    pub fn places(self) -> anyhow::Result<Option<Places>> {
+        let Self { url, service, secret } = self;
         let endpoint = match (url, service) {
             (None, None) => {
                 ensure!(
                     secret.is_none(),
                     "--webhook-secret has no use without --webhook-url or --webhook-service"
-                );
-                tracing::info!(
-                    "webhooks are off: plugins default and validate before they reconcile; --webhook-url or --webhook-service \
-                     serves them"
                 );
                 return Ok(None);
             }
@@ -97,11 +116,43 @@ impl WebhookArguments {
             Endpoint::Service { .. } => own,
             Endpoint::Url(_) => secret.namespace.clone(),
         };
+        Ok(Some(Places {
+            endpoint,
+            secret,
+            own_namespace,
+        }))
+    }
+}
+
+impl WebhookArguments {
+    /// What the host is to do; none where webhooks are off, which is said.
+    pub fn options(self) -> anyhow::Result<Option<WebhookOptions>> {
+        let Self {
+            endpoint,
+            listen,
+            configurations,
+        } = self;
+        let Some(places) = endpoint.places()? else {
+            tracing::info!(
+                "webhooks are off: plugins default and validate before they reconcile; --webhook-url or --webhook-service \
+                 serves them"
+            );
+            return Ok(None);
+        };
+        let Places {
+            endpoint,
+            secret,
+            own_namespace,
+        } = places;
         Ok(Some(WebhookOptions {
             listen,
             endpoint,
             secret,
             own_namespace,
+            maker: match configurations {
+                Configurations::Host => Maker::Host,
+                Configurations::Installer => Maker::Installer,
+            },
             lifetimes: Lifetimes::default(),
             settle: SETTLE,
         }))

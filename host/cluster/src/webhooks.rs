@@ -9,6 +9,7 @@ use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Client;
 use kube::client::Body;
+use pilothouse_core::admission::configuration;
 use serde::Serialize;
 use serde_json::Value;
 
@@ -29,6 +30,13 @@ pub struct SecretPlace {
     pub namespace: String,
     /// Its name.
     pub name: String,
+}
+
+impl SecretPlace {
+    /// The host that keeps it, as the value of a label: all its processes share the Secret.
+    pub fn label(&self) -> String {
+        format!("{}.{}", self.namespace, self.name)
+    }
 }
 
 /// The Secret as it was read or written.
@@ -127,9 +135,45 @@ pub async fn ensure(client: &Client, asking: Asking, wanted: &Value) -> Result<b
         Err(error) if error.is_not_found() && asking != Asking::Conversion => {}
         Err(error) => return Err(error),
     }
+    apply(client, &path, wanted).await.map(|_| true)
+}
+
+/// What came of vouching for a host in an object that an installer has made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Vouched {
+    /// API servers knew it already.
+    Already,
+    /// They know it now.
+    Now,
+    /// There is no such object.
+    Missing,
+    /// The object asks for something else than the host answers.
+    Differs,
+}
+
+/// Writes into an object that somebody else has made who vouches for the host, and nothing else.
+pub async fn vouch(client: &Client, asking: Asking, wanted: &Value) -> Result<Vouched, RequestError> {
+    let name = wanted["metadata"]["name"].as_str().unwrap_or_default();
+    let path = format!("{}/{name}", asking.collection());
+    let live = match request(client, Method::GET, &path, None).await {
+        Ok(text) => parse(&text)?,
+        Err(error) if error.is_not_found() => return Ok(Vouched::Missing),
+        Err(error) => return Err(error),
+    };
+    if contains(&live, wanted) {
+        return Ok(Vouched::Already);
+    }
+    if !contains(&live, &configuration::without_bundles(wanted)) {
+        return Ok(Vouched::Differs);
+    }
+    apply(client, &path, &configuration::bundles(wanted)).await?;
+    Ok(Vouched::Now)
+}
+
+async fn apply(client: &Client, path: &str, object: &Value) -> Result<String, RequestError> {
     let path = format!("{path}?fieldManager={MANAGER}&force=true");
-    let body = Some(("application/apply-patch+yaml", json(wanted)?));
-    request(client, Method::PATCH, &path, body).await.map(|_| true)
+    let body = Some(("application/apply-patch+yaml", json(object)?));
+    request(client, Method::PATCH, &path, body).await
 }
 
 /// The names of the configurations that match a label selector.

@@ -198,6 +198,21 @@ pub struct BroughtCrd {
     pub definition: Value,
 }
 
+impl BroughtCrd {
+    /// Whether its objects come in more than one version.
+    pub fn has_several_versions(&self) -> bool {
+        let versions = self.definition["spec"]["versions"].as_array();
+        versions.is_some_and(|versions| versions.len() > 1)
+    }
+}
+
+impl Controller {
+    /// How its primaries are judged at admission. About other people's kinds nobody is asked unless the manifest says so.
+    pub fn judged(&self, brings_crd: bool) -> Option<Admission> {
+        self.admission.clone().or_else(|| brings_crd.then(Admission::default))
+    }
+}
+
 /// A manifest that has been checked.
 #[derive(Clone, Debug)]
 pub struct CheckedManifest {

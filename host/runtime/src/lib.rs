@@ -21,7 +21,7 @@ mod seen;
 mod view;
 mod watches;
 
-pub use admission::WebhookOptions;
+pub use admission::{Maker, WebhookOptions};
 pub use host::{Handle, Host, HostOptions, Left};
 pub use lane::{Mode, PluginSpec};
 pub use pilothouse_webhook::certificates::Lifetimes;

@@ -6,7 +6,9 @@ use std::time::Duration;
 use pilothouse_cluster::webhooks::SecretPlace;
 use pilothouse_core::Limits;
 use pilothouse_core::admission::configuration::Endpoint;
-use pilothouse_runtime::{Handle, Host, HostOptions, Left, Library, Lifetimes, Mode, PluginSpec, WebhookOptions};
+use pilothouse_runtime::{
+    Handle, Host, HostOptions, Left, Library, Lifetimes, Maker, Mode, PluginSpec, WebhookOptions,
+};
 use pilothouse_testkit::cluster::Cluster;
 use pilothouse_testkit::host::{HostError, SteeredHost, SteeredPlugin, free_address};
 use tokio::sync::oneshot;
@@ -58,6 +60,11 @@ impl RuntimeHost {
             tail,
             _guard: guard,
         }
+    }
+
+    /// Has it serve webhooks from its next start on.
+    pub fn serve(&mut self, webhooks: WebhookOptions) {
+        self.options.webhooks = Some(webhooks);
     }
 
     /// Starts with loaded plugins.
@@ -153,6 +160,7 @@ pub fn webhooks(namespace: &str, secret: &str) -> std::io::Result<WebhookOptions
             name: secret.to_owned(),
         },
         own_namespace: namespace.to_owned(),
+        maker: Maker::Host,
         lifetimes: Lifetimes::default(),
         settle: Duration::from_secs(30),
     })
@@ -188,7 +196,7 @@ impl SteeredHost for RuntimeHost {
     }
 
     fn serve_webhooks(&mut self, namespace: &str) -> Result<(), HostError> {
-        self.options.webhooks = Some(webhooks(namespace, "webhooks")?);
+        self.serve(webhooks(namespace, "webhooks")?);
         Ok(())
     }
 

@@ -14,7 +14,7 @@ mod real {
     use pilothouse_core::Limits;
     use pilothouse_core::admission::configuration::Endpoint;
     use pilothouse_end_to_end::host::RuntimeHost;
-    use pilothouse_runtime::{HostOptions, Lifetimes, WebhookOptions};
+    use pilothouse_runtime::{HostOptions, Lifetimes, Maker, WebhookOptions};
     use pilothouse_testkit::cluster::Cluster;
     use pilothouse_testkit::host::SteeredHost as _;
     use serde_json::{Value, json};
@@ -37,6 +37,7 @@ mod real {
                 name: "webhooks".to_owned(),
             },
             own_namespace: HARBOUR.to_owned(),
+            maker: Maker::Host,
             lifetimes,
             settle,
         }

@@ -60,7 +60,9 @@ impl Endpoint {
                 json!({"service": {"namespace": namespace, "name": name, "port": port, "path": path}})
             }
         };
-        config["caBundle"] = json!(STANDARD.encode(bundle));
+        if !bundle.is_empty() {
+            config["caBundle"] = json!(STANDARD.encode(bundle));
+        }
         config
     }
 }
@@ -99,7 +101,7 @@ pub struct Common<'a> {
     pub plugin: &'a str,
     /// How the API server reaches the host.
     pub endpoint: &'a Endpoint,
-    /// The certificates of the authorities that vouch for the host, PEM.
+    /// The certificates of the authorities that vouch for the host, PEM; empty where they are not known yet.
     pub bundle: &'a str,
     /// The namespace that the host runs in.
     pub own_namespace: &'a str,
@@ -159,6 +161,46 @@ pub fn conversion(common: &Common<'_>, crd: &str) -> Value {
             "conversionReviewVersions": ["v1"],
         }}},
     })
+}
+
+/// Of such an object the part that says who vouches for the host, to be applied by itself.
+pub fn bundles(object: &Value) -> Value {
+    let mut part = json!({
+        "apiVersion": object["apiVersion"],
+        "kind": object["kind"],
+        "metadata": {"name": object["metadata"]["name"]},
+    });
+    let bundle = |client: &Value| json!({"caBundle": client["caBundle"]});
+    if let Some(webhooks) = object["webhooks"].as_array() {
+        let webhooks = webhooks
+            .iter()
+            .map(|webhook| json!({"name": webhook["name"], "clientConfig": bundle(&webhook["clientConfig"])}));
+        part["webhooks"] = webhooks.collect();
+    } else {
+        let client = &object["spec"]["conversion"]["webhook"]["clientConfig"];
+        part["spec"] = json!({"conversion": {"webhook": {"clientConfig": bundle(client)}}});
+    }
+    part
+}
+
+/// Such an object without that part.
+pub fn without_bundles(object: &Value) -> Value {
+    let mut object = object.clone();
+    let forget = |client: Option<&mut Value>| {
+        if let Some(client) = client.and_then(Value::as_object_mut) {
+            client.remove("caBundle");
+        }
+    };
+    for webhook in object
+        .get_mut("webhooks")
+        .and_then(Value::as_array_mut)
+        .into_iter()
+        .flatten()
+    {
+        forget(webhook.get_mut("clientConfig"));
+    }
+    forget(object.pointer_mut("/spec/conversion/webhook/clientConfig"));
+    object
 }
 
 fn configuration(common: &Common<'_>, kind: &str, hooks: &[Hook], webhook: impl Fn(&Hook) -> Value) -> Value {
@@ -349,6 +391,34 @@ mod tests {
         assert_eq!(
             conversion(&common, "things.x.dev")["spec"]["conversion"]["webhook"]["clientConfig"]["url"],
             "https://10.0.0.1:9443/base/convert/shop"
+        );
+    }
+
+    #[test]
+    fn who_vouches_for_the_host_is_a_part_of_its_own() {
+        let endpoint = service();
+        let common = Common {
+            plugin: "shop",
+            endpoint: &endpoint,
+            bundle: "PEM",
+            own_namespace: "harbour",
+            host: "harbour.webhooks",
+        };
+        let unknown = Common { bundle: "", ..common };
+        for (with, without) in [
+            (validating(&common, &[hook()]), validating(&unknown, &[hook()])),
+            (
+                conversion(&common, "things.x.dev"),
+                conversion(&unknown, "things.x.dev"),
+            ),
+        ] {
+            assert_ne!(with, without);
+            assert_eq!(without_bundles(&with), without);
+            assert_eq!(bundles(&with)["metadata"], json!({"name": with["metadata"]["name"]}));
+        }
+        assert_eq!(
+            bundles(&validating(&common, &[hook()]))["webhooks"],
+            json!([{"name": "validate.things.shop.pilothouse.dev", "clientConfig": {"caBundle": "UEVN"}}])
         );
     }
 

@@ -3,11 +3,12 @@
 //!
 //! [`review`] and [`conversion`] read the API server's questions and write its answers, [`when`] says who is asked,
 //! [`words`] makes field errors read as the API server's own, [`patch`] turns defaults into a JSON patch, and
-//! [`configuration`] renders what makes the API server ask at all.
+//! [`configuration`] makes what has the API server ask at all, which [`render`] gives to installers.
 
 pub mod configuration;
 pub mod conversion;
 pub mod patch;
+pub mod render;
 pub mod review;
 pub mod when;
 pub mod words;

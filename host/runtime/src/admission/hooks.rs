@@ -26,7 +26,7 @@ pub(super) fn wanted(lanes: &Lanes, options: &WebhookOptions, bundle: &str) -> B
     for lane in lanes.iter() {
         by_plugin.entry(lane.plugin.clone()).or_default().push(lane);
     }
-    let host = options.host();
+    let host = options.secret.label();
     by_plugin
         .into_iter()
         .map(|(plugin, lanes)| {

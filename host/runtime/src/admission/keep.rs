@@ -7,16 +7,17 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use pilothouse_cluster::Client;
 use pilothouse_cluster::error::RequestError;
-use pilothouse_cluster::webhooks::{self, Asking, Kept, Written};
+use pilothouse_cluster::webhooks::{self, Asking, Kept, Vouched, Written};
 use pilothouse_core::admission::configuration::{HOST_LABEL, configuration_name};
 use pilothouse_webhook::certificates::{CertificateError, Certificates};
 use pilothouse_webhook::server::Server;
+use serde_json::Value;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::answer::Answering;
 use super::hooks::{Wanted, wanted};
-use super::{Judged, WebhookOptions};
+use super::{Judged, Maker, WebhookOptions};
 use crate::hub::Hub;
 
 /// How often the lanes are compared with those for which everything was made; this makes no request.
@@ -49,6 +50,14 @@ enum KeepError {
     Overtaken(String),
     #[error("cannot make API servers ask plugin {plugin}: {source}")]
     Ask { plugin: Arc<str>, source: RequestError },
+    #[error(
+        "{asking:?} {name}, which an installer is to make, {problem}; apply what `pilothouse webhooks` prints, or choose --webhook-configurations host"
+    )]
+    Given {
+        asking: Asking,
+        name: String,
+        problem: &'static str,
+    },
     #[error("cannot remove what asks plugins that are gone: {0}")]
     Remove(RequestError),
     #[error(transparent)]
@@ -115,25 +124,25 @@ impl Keeper {
         let certificates = self.certificates().await?;
         self.serve(&certificates)?;
         let wanted = wanted(&self.hub.lanes(), &self.options, &certificates.bundle);
-        let mut judged = BTreeSet::new();
+        let (mut judged, mut missing) = (BTreeSet::new(), None);
         for (plugin, Wanted { objects, judged: lanes }) in &wanted {
-            for (asking, object) in objects {
-                let ensured = webhooks::ensure(&self.client, *asking, object).await;
-                let wrote = ensured.map_err(|source| KeepError::Ask {
-                    plugin: plugin.clone(),
-                    source,
-                })?;
-                if wrote {
-                    tracing::info!(plugin = &**plugin, ?asking, "API servers ask the plugin");
-                }
+            match self.make(plugin, objects).await {
+                Ok(()) => judged.extend(lanes.iter().copied()),
+                // Until it is there, the plugin's objects are judged before they are reconciled; others need not wait.
+                Err(error @ KeepError::Given { .. }) => missing = missing.or(Some(error)),
+                Err(error) => return Err(error),
             }
-            judged.extend(lanes.iter().copied());
         }
         *self.hub.judged.write() = Judged {
             lanes: judged,
             own_namespace: self.options.own_namespace.clone(),
         };
-        self.remove_what_is_left(&wanted).await.map_err(KeepError::Remove)?;
+        if let Some(error) = missing {
+            return Err(error);
+        }
+        if self.options.maker == Maker::Host {
+            self.remove_what_is_left(&wanted).await.map_err(KeepError::Remove)?;
+        }
         let due = certificates.due();
         if self
             .bundle
@@ -143,6 +152,30 @@ impl Keeper {
             self.bundle = Some((certificates.bundle, Instant::now()));
         }
         Ok(due)
+    }
+
+    /// Has API servers ask one plugin.
+    async fn make(&self, plugin: &Arc<str>, objects: &[(Asking, Value)]) -> Result<(), KeepError> {
+        for (asking, object) in objects {
+            let done = match self.options.maker {
+                Maker::Host => webhooks::ensure(&self.client, *asking, object).await,
+                Maker::Installer => match webhooks::vouch(&self.client, *asking, object).await {
+                    Ok(Vouched::Missing) => return Err(given(*asking, object, "is not there")),
+                    Ok(Vouched::Differs) => {
+                        return Err(given(*asking, object, "asks for something else than the host answers"));
+                    }
+                    vouched => vouched.map(|vouched| vouched == Vouched::Now),
+                },
+            };
+            let wrote = done.map_err(|source| KeepError::Ask {
+                plugin: plugin.clone(),
+                source,
+            })?;
+            if wrote {
+                tracing::info!(plugin = &**plugin, ?asking, "API servers ask the plugin");
+            }
+        }
+        Ok(())
     }
 
     /// The certificates as they have to be now, the same in every process of this host.
@@ -210,7 +243,7 @@ impl Keeper {
 
     /// Nobody would answer for a plugin that is gone.
     async fn remove_what_is_left(&self, wanted: &BTreeMap<Arc<str>, Wanted>) -> Result<(), RequestError> {
-        let selector = format!("{HOST_LABEL}={}", self.options.host());
+        let selector = format!("{HOST_LABEL}={}", self.options.secret.label());
         for asking in [Asking::Mutating, Asking::Validating] {
             for name in webhooks::list(&self.client, asking, &selector).await? {
                 let is_wanted = wanted.iter().any(|(plugin, wanted)| {
@@ -257,6 +290,14 @@ impl Keeper {
 
     fn now(&self) -> SystemTime {
         UNIX_EPOCH + Duration::from_millis(self.hub.clock.now())
+    }
+}
+
+fn given(asking: Asking, object: &Value, problem: &'static str) -> KeepError {
+    KeepError::Given {
+        asking,
+        name: object["metadata"]["name"].as_str().unwrap_or_default().to_owned(),
+        problem,
     }
 }
 

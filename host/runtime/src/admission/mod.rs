@@ -31,15 +31,19 @@ pub struct WebhookOptions {
     pub own_namespace: String,
     /// How long its certificates last.
     pub lifetimes: Lifetimes,
+    /// Who makes what has API servers ask.
+    pub maker: Maker,
     /// How long API servers may take to trust a new authority, before a certificate of it is shown.
     pub settle: Duration,
 }
 
-impl WebhookOptions {
-    /// Which host it is: its processes share the Secret.
-    fn host(&self) -> String {
-        format!("{}.{}", self.secret.namespace, self.secret.name)
-    }
+/// Who makes the webhook configurations, and the conversion in CRDs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Maker {
+    /// The host, which also removes them.
+    Host,
+    /// An installer; the host only writes into them who vouches for it.
+    Installer,
 }
 
 /// What API servers ask about, so that it is judged before it is stored.

@@ -8,7 +8,7 @@ use pilothouse_cluster::events::Recorder;
 use pilothouse_cluster::write::Writer;
 use pilothouse_core::configuration;
 use pilothouse_core::grants::Grants;
-use pilothouse_core::manifest::{self, Admission, BroughtCrd, CheckedManifest, Controller};
+use pilothouse_core::manifest::{self, BroughtCrd, CheckedManifest, Controller};
 use pilothouse_core::{Failure, Limits};
 use pilothouse_sandbox::Plugin;
 use serde_json::Value;
@@ -138,14 +138,10 @@ impl Described {
 
     /// The lanes of its controllers, with numbers of their own.
     pub fn lanes(&self, identity: &Identity, wanted: &Wanted, hub: &Hub) -> Vec<Arc<Lane>> {
-        let has_versions = |crd: &&BroughtCrd| {
-            let versions = crd.definition["spec"]["versions"].as_array();
-            versions.is_some_and(|versions| versions.len() > 1)
-        };
         let converted: Arc<[String]> = self
             .crds
             .iter()
-            .filter(has_versions)
+            .filter(|crd| crd.has_several_versions())
             .map(|crd| crd.name.clone())
             .collect();
         let lane = |controller: &Controller| {
@@ -163,11 +159,7 @@ impl Described {
                 mode: wanted.mode,
                 former_managers: wanted.former_managers.clone(),
                 namespaces: wanted.namespaces.clone(),
-                // About other people's kinds nobody is asked unless the manifest says so.
-                admission: controller
-                    .admission
-                    .clone()
-                    .or_else(|| brings_crd.then(Admission::default)),
+                admission: controller.judged(brings_crd),
                 converted: converted.clone(),
                 brings_crd,
                 component: self.component.clone(),

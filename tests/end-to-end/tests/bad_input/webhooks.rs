@@ -5,7 +5,15 @@ pub(crate) mod simulated {
     use std::io::{Read as _, Write as _};
     use std::net::{SocketAddr, TcpStream};
 
+    use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
+    use kube::Api;
+    use kube::api::DeleteParams;
+    use pilothouse_core::admission::configuration::{Common, without_bundles};
+    use pilothouse_core::admission::render::{Exports, rendered};
+    use pilothouse_core::manifest;
+    use pilothouse_end_to_end::host::webhooks;
     use pilothouse_end_to_end::webhooks::{Asker, gate_review};
+    use pilothouse_runtime::Maker;
     use pilothouse_testkit::host::SteeredHost as _;
     use serde_json::{Value, json};
 
@@ -226,6 +234,78 @@ pub(crate) mod simulated {
             refused.contains("UnknownIssuer") || refused.contains("BadSignature"),
             "{refused}"
         );
+        asker.is_served();
+        stage.stop().await;
+    }
+
+    #[tokio::test]
+    async fn what_an_installer_has_not_made_is_missed_and_then_only_vouched_for() {
+        let mut stage = Stage::empty(unhurried());
+        let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "harbour"}});
+        stage.create(&namespace).await;
+        let mut options = webhooks("harbour", "webhooks").unwrap();
+        options.maker = Maker::Installer;
+        let common = Common {
+            plugin: "gate",
+            endpoint: &options.endpoint.clone(),
+            bundle: "",
+            own_namespace: "harbour",
+            host: &options.secret.label(),
+        };
+        stage.host.serve(options);
+        let specs = vec![stage.host.spec("gate").unwrap()];
+        let described = specs[0].component.describe(None, &unhurried()).unwrap();
+        let checked = manifest::parse(&described).unwrap();
+        let exports = Exports {
+            defaulter: true,
+            validator: true,
+            converter: false,
+        };
+        let documents = rendered(&common, exports, &checked).unwrap();
+        stage.start(specs).await;
+        let missed = |stage: &Stage| {
+            let lines = stage.lines(&["Mutating pilothouse-gate, which an installer is to make, is not there"]);
+            (!lines.is_empty()).then_some(())
+        };
+        stage
+            .until(missed)
+            .await
+            .unwrap_or_else(|| panic!("{}", stage.host.log_tail()));
+        assert!(stage.all("MutatingWebhookConfiguration").is_empty());
+
+        let mut changed = documents[1].clone();
+        changed["webhooks"][0]["timeoutSeconds"] = json!(29);
+        stage.create(&documents[0]).await;
+        stage.create(&changed).await;
+        let differs = |stage: &Stage| {
+            let lines = stage.lines(&[
+                "Validating pilothouse-gate",
+                "asks for something else than the host answers",
+            ]);
+            (!lines.is_empty()).then_some(())
+        };
+        stage
+            .until(differs)
+            .await
+            .unwrap_or_else(|| panic!("{}", stage.host.log_tail()));
+        let client = stage.cluster.client().await.unwrap();
+        let api: Api<ValidatingWebhookConfiguration> = Api::all(client);
+        api.delete("pilothouse-gate", &DeleteParams::default()).await.unwrap();
+        stage.create(&documents[1]).await;
+
+        let vouched = |stage: &Stage| {
+            let configuration = stage.all("ValidatingWebhookConfiguration").into_iter().next()?;
+            let is_vouched = configuration["webhooks"][0]["clientConfig"]["caBundle"].is_string();
+            is_vouched.then_some(configuration)
+        };
+        let configuration = stage.until(vouched).await;
+        let configuration = configuration.unwrap_or_else(|| panic!("{}", stage.host.log_tail()));
+        assert_eq!(
+            without_bundles(&configuration)["webhooks"],
+            documents[1]["webhooks"],
+            "nothing else is changed"
+        );
+        let asker = Asker::new(address(&stage).unwrap(), &bundle(&stage));
         asker.is_served();
         stage.stop().await;
     }

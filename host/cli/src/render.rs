@@ -1,0 +1,83 @@
+//! Owns `pilothouse webhooks`: it prints what has API servers ask plugins, for who does not let the host make it. Needs no
+//! cluster.
+
+use anyhow::{Context as _, bail};
+use clap::Args;
+use pilothouse_core::Limits;
+use pilothouse_core::admission::configuration::Common;
+use pilothouse_core::admission::render::{Exports, rendered};
+use pilothouse_core::manifest;
+use serde_json::Value;
+
+use crate::plugins::{CacheArguments, NamedFile, read_document};
+use crate::webhooks::{EndpointArguments, Places};
+
+/// `pilothouse webhooks`
+#[derive(Args)]
+pub struct Webhooks {
+    /// The plugin's component; NAME=FILE where it runs under another identity than its manifest gives it
+    #[arg(value_name = "[NAME=]FILE")]
+    plugin: NamedFile,
+
+    /// A configuration to describe the plugin with, YAML or JSON
+    #[arg(long, value_name = "FILE")]
+    config: Option<std::path::PathBuf>,
+
+    #[command(flatten)]
+    endpoint: EndpointArguments,
+
+    #[command(flatten)]
+    cache: CacheArguments,
+}
+
+impl Webhooks {
+    /// Prints.
+    pub fn execute(self) -> anyhow::Result<()> {
+        let Self {
+            plugin: NamedFile { name, file },
+            config,
+            endpoint,
+            cache,
+        } = self;
+        let Some(places) = endpoint.places()? else {
+            bail!(
+                "say how API servers reach the host, as you say it to `pilothouse run`: --webhook-service or --webhook-url"
+            )
+        };
+        let config = config.map(|path| read_document(&path)).transpose()?;
+        let component = cache.sandbox()?.load(&file)?;
+        let described = component
+            .describe(config.map(|config| config.to_string()).as_deref(), &Limits::default())
+            .with_context(|| format!("{} cannot be described", file.display()))?;
+        let checked = manifest::parse(&described).with_context(|| format!("{} cannot be used", file.display()))?;
+        let Places {
+            endpoint,
+            secret,
+            own_namespace,
+        } = places;
+        let common = Common {
+            plugin: name.as_deref().unwrap_or(&checked.manifest.name),
+            endpoint: &endpoint,
+            bundle: "",
+            own_namespace: &own_namespace,
+            host: &secret.label(),
+        };
+        let optional = component.optional();
+        let exports = Exports {
+            defaulter: optional.defaulter,
+            validator: optional.validator,
+            converter: optional.converter,
+        };
+        let documents = rendered(&common, exports, &checked)
+            .with_context(|| format!("the webhooks of {} cannot be printed", file.display()))?;
+        print!("{}", yaml(&documents)?);
+        Ok(())
+    }
+}
+
+/// One document after the other.
+fn yaml(documents: &[Value]) -> anyhow::Result<String> {
+    let texts = documents.iter().map(serde_saphyr::to_string);
+    let texts = texts.collect::<Result<Vec<_>, _>>().context("cannot write YAML")?;
+    Ok(texts.iter().map(|text| format!("---\n{}\n", text.trim_end())).collect())
+}

@@ -1,0 +1,174 @@
+//! Owns what makes API servers ask about a plugin, as far as it is known without a cluster: for an installer, or for a
+//! repository from which a cluster is steered. The authorities are not known then, and left to the host.
+
+use serde_json::Value;
+
+use super::configuration::{Common, Hook, conversion, mutating, validating};
+use crate::manifest::{CheckedManifest, Controller};
+
+/// Which optional interfaces a plugin has.
+#[derive(Clone, Copy, Debug)]
+pub struct Exports {
+    /// It fills in defaults.
+    pub defaulter: bool,
+    /// It judges.
+    pub validator: bool,
+    /// It converts between versions.
+    pub converter: bool,
+}
+
+/// Why nothing can be rendered.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RenderError {
+    /// The resource's name is not in the plugin.
+    #[error(
+        "controller {controller} judges {kind}, which the plugin does not bring: only an API server knows the plural of that; let the host make the configurations"
+    )]
+    Foreign {
+        /// Who judges.
+        controller: String,
+        /// What.
+        kind: String,
+    },
+}
+
+/// The configurations, and the CRDs whose objects the plugin converts, whole.
+pub fn rendered(common: &Common<'_>, exports: Exports, checked: &CheckedManifest) -> Result<Vec<Value>, RenderError> {
+    let Exports {
+        defaulter,
+        validator,
+        converter,
+    } = exports;
+    let hooks = if defaulter || validator {
+        let controllers = checked.manifest.controllers.iter();
+        let hooks = controllers.filter_map(|controller| hook(controller, checked).transpose());
+        hooks.collect::<Result<Vec<_>, _>>()?
+    } else {
+        Vec::new()
+    };
+    let mut documents = Vec::new();
+    if defaulter && !hooks.is_empty() {
+        documents.push(mutating(common, &hooks));
+    }
+    if validator && !hooks.is_empty() {
+        documents.push(validating(common, &hooks));
+    }
+    let converted = checked
+        .crds
+        .iter()
+        .filter(|crd| converter && crd.has_several_versions());
+    documents.extend(converted.map(|crd| {
+        let mut definition = crd.definition.clone();
+        definition["spec"]["conversion"] = conversion(common, &crd.name)["spec"]["conversion"].take();
+        definition
+    }));
+    Ok(documents)
+}
+
+fn hook(controller: &Controller, checked: &CheckedManifest) -> Result<Option<Hook>, RenderError> {
+    let kind = &controller.kind;
+    let Some(admission) = controller.judged(checked.brings(kind)) else {
+        return Ok(None);
+    };
+    let brought = checked
+        .crds
+        .iter()
+        .find(|crd| crd.group == kind.group && crd.kind == kind.kind);
+    let plural = brought.and_then(|crd| crd.definition["spec"]["names"]["plural"].as_str());
+    let foreign = || RenderError::Foreign {
+        controller: controller.name.clone(),
+        kind: kind.to_string(),
+    };
+    Ok(Some(Hook {
+        controller: controller.name.clone(),
+        kind: kind.clone(),
+        plural: plural.ok_or_else(foreign)?.to_owned(),
+        filter: controller.filter.clone(),
+        namespaces: Vec::new(),
+        admission,
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::admission::configuration::Endpoint;
+    use crate::manifest;
+
+    const ALL: Exports = Exports {
+        defaulter: true,
+        validator: true,
+        converter: true,
+    };
+
+    fn documents(controller: &Value, exports: Exports) -> Result<Vec<Value>, RenderError> {
+        let version = |name: &str, storage: bool| json!({"name": name, "served": true, "storage": storage, "schema": {"openAPIV3Schema": {"type": "object"}}});
+        let crd = json!({
+            "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": {"name": "oxen.x.dev"},
+            "spec": {"group": "x.dev", "scope": "Namespaced", "names": {"kind": "Ox", "plural": "oxen"}, "versions": [version("v1", true), version("v2", false)]},
+        });
+        let manifest = json!({"name": "farm", "version": "1", "controllers": [controller], "crds": [crd.to_string()]});
+        let checked = manifest::parse(&manifest.to_string()).unwrap();
+        let endpoint = Endpoint::Url("https://host".to_owned());
+        let common = Common {
+            plugin: "farm",
+            endpoint: &endpoint,
+            bundle: "",
+            own_namespace: "harbour",
+            host: "harbour.webhooks",
+        };
+        rendered(&common, exports, &checked)
+    }
+
+    fn ox() -> Value {
+        json!({"name": "oxen", "kind": {"group": "x.dev", "version": "v1", "kind": "Ox"}, "fields": [".spec"], "touches": []})
+    }
+
+    #[test]
+    fn a_plugin_is_asked_for_what_it_exports_and_nobody_vouches_yet() {
+        let all = documents(&ox(), ALL).unwrap();
+        let kinds: Vec<&str> = all.iter().filter_map(|document| document["kind"].as_str()).collect();
+        assert_eq!(
+            kinds,
+            [
+                "MutatingWebhookConfiguration",
+                "ValidatingWebhookConfiguration",
+                "CustomResourceDefinition"
+            ]
+        );
+        assert_eq!(all[0]["webhooks"][0]["rules"][0]["resources"], json!(["oxen"]));
+        assert_eq!(
+            all[0]["webhooks"][0]["clientConfig"],
+            json!({"url": "https://host/default/farm/oxen"})
+        );
+        assert_eq!(all[2]["spec"]["names"]["plural"], "oxen");
+        assert_eq!(all[2]["spec"]["conversion"]["strategy"], "Webhook");
+        let none = Exports {
+            defaulter: false,
+            validator: false,
+            converter: false,
+        };
+        assert_eq!(documents(&ox(), none), Ok(Vec::new()));
+    }
+
+    #[test]
+    fn of_a_kind_that_somebody_else_brings_the_plural_is_not_known() {
+        let mut foreign = ox();
+        foreign["kind"] = json!({"group": "", "version": "v1", "kind": "Service"});
+        assert_eq!(
+            documents(
+                &foreign,
+                Exports {
+                    converter: false,
+                    ..ALL
+                }
+            ),
+            Ok(Vec::new())
+        );
+        foreign["admission"] = json!({});
+        let error = documents(&foreign, ALL).unwrap_err().to_string();
+        assert!(error.contains("only an API server knows the plural"), "{error}");
+    }
+}
