@@ -22,6 +22,9 @@ const OBJECTS: usize = 100;
 /// How long anything may take.
 const PATIENCE: Duration = Duration::from_mins(2);
 
+/// How long a host that is quiet is left alone before its memory is measured.
+const REST: Duration = Duration::from_secs(20);
+
 #[tokio::main]
 async fn main() -> Outcome<()> {
     let cluster = Cluster::real().await?;
@@ -38,6 +41,7 @@ async fn main() -> Outcome<()> {
             .any(|request| request.starts_with("watch appservices")))
     })
     .await?;
+    quiet(&cluster, &mut host).await?;
     let empty = proportional_set_size(&host)?;
 
     let before = cluster.mark()?;
@@ -115,14 +119,17 @@ async fn wait_for(what: &str, host: &mut ProcessHost, mut holds: impl AsyncFnMut
     Ok(())
 }
 
-/// Waits until the host has asked nothing for two seconds: the controllers of Deployments may still have been at work.
+/// Waits until the host has asked nothing for two seconds (the controllers of Deployments may still have been at work), and
+/// has then given back what only that needed.
 async fn quiet(cluster: &Cluster, host: &mut ProcessHost) -> Outcome<()> {
     wait_for("the host to be quiet", host, async || {
         let mark = cluster.mark()?;
         tokio::time::sleep(Duration::from_secs(2)).await;
         Ok(requests(cluster, mark)?.is_empty())
     })
-    .await
+    .await?;
+    tokio::time::sleep(REST).await;
+    Ok(())
 }
 
 /// The host's requests since a mark, by what they ask and how they ended.

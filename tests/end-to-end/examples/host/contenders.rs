@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 
 use crate::Outcome;
-use crate::steered::{self, NEVER, asked, cpu_seconds, memory, process, program, settled, until};
+use crate::steered::{self, NEVER, asked, at_rest, cpu_seconds, memory, process, program, until};
 
 /// Requests in flight: what the host has for one plugin.
 pub const IN_FLIGHT: usize = 16;
@@ -70,7 +70,7 @@ pub async fn prepare(cluster: &Cluster, objects: usize) -> Outcome<f64> {
     let mark = cluster.mark()?;
     host.start(cluster, &[SteeredPlugin::from("bundle")]).await?;
     watching(cluster, &mut host, mark).await?;
-    settled(cluster, &mut host).await?;
+    at_rest(cluster, &mut host).await?;
     let idle = memory(process(&host)?)?;
     host.stop().await?;
     floor(cluster, "make", objects).await?;
@@ -120,7 +120,7 @@ pub async fn by_host(cluster: &Cluster, host: &mut ProcessHost, objects: usize, 
     .await?;
     let seconds = begun.elapsed().as_secs_f64();
     let cpu = cpu_seconds(id)?;
-    settled(cluster, host).await?;
+    at_rest(cluster, host).await?;
     let writes = asked(cluster, mark)?
         .iter()
         .filter(|request| request.is_write())

@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use futures::StreamExt as _;
 use kube::api::{DynamicObject, PostParams};
@@ -20,7 +20,7 @@ use serde_json::json;
 
 use crate::contenders::collection;
 use crate::figures::{heading, line, mebibytes, number, quantile};
-use crate::steered::{self, NEVER, asked, memory, process, program, settled, until};
+use crate::steered::{self, NEVER, asked, at_rest, memory, process, program, until};
 use crate::{Outcome, Size};
 
 /// The plugin that they all are: it brings no kind of its own, and steers the Services that have its annotation.
@@ -32,9 +32,6 @@ const ALL: f64 = 256.0;
 
 /// Plugins that are woken.
 const WOKEN: usize = 100;
-
-/// How long the host has nothing to do before it gives memory back, and the plugins sleep, with some to spare.
-const REST: Duration = Duration::from_secs(45);
 
 /// Measures and prints.
 pub async fn measure(size: &Size) -> Outcome<()> {
@@ -183,8 +180,7 @@ async fn started(cluster: &Cluster, files: &[PathBuf]) -> Outcome<(ProcessHost, 
     })
     .await?;
     let seconds = begun.elapsed().as_secs_f64();
-    settled(cluster, &mut host).await?;
-    tokio::time::sleep(REST).await;
+    at_rest(cluster, &mut host).await?;
     Ok((host, seconds))
 }
 

@@ -14,6 +14,9 @@ use crate::Outcome;
 /// How long the host has to be quiet until it counts as settled.
 pub const QUIET: Duration = Duration::from_secs(2);
 
+/// How long a host that has settled is left alone before its memory is measured.
+const REST: Duration = Duration::from_secs(20);
+
 /// How long anything may take.
 const PATIENCE: Duration = Duration::from_mins(20);
 
@@ -54,6 +57,14 @@ pub async fn settled(cluster: &Cluster, host: &mut ProcessHost) -> Outcome<()> {
         Ok(asked(cluster, mark)?.is_empty() && cpu_seconds(id)? - before < 0.05)
     })
     .await
+}
+
+/// Waits until the host has settled and come to rest: what only a start or a burst needed is given back after some
+/// seconds, and what is needed now and then is mapped again.
+pub async fn at_rest(cluster: &Cluster, host: &mut ProcessHost) -> Outcome<()> {
+    settled(cluster, host).await?;
+    tokio::time::sleep(REST).await;
+    Ok(())
 }
 
 /// The number of the host's process.
