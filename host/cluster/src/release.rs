@@ -96,7 +96,7 @@ pub async fn find(client: &Client, served: &Served, finalizer: &str) -> Result<V
         let (_, text) = send(client, request).await?;
         let List { metadata, items } =
             serde_json::from_str(&text).map_err(|error| RequestError::Garbled(error.to_string()))?;
-        for Item { metadata } in items {
+        for Item { metadata } in items.unwrap_or_default() {
             let Meta {
                 name,
                 namespace,
@@ -152,7 +152,8 @@ pub async fn release(client: &Client, held: &Held, finalizer: &str) -> Result<()
 struct List {
     #[serde(default)]
     metadata: ListMeta,
-    items: Vec<Item>,
+    /// Some kinds have null where there are none.
+    items: Option<Vec<Item>>,
 }
 
 #[derive(Default, Deserialize)]
@@ -183,6 +184,12 @@ struct Meta {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_list_may_have_null_in_the_place_of_no_items() {
+        let List { metadata, items } = serde_json::from_str(r#"{"metadata":{},"items":null}"#).unwrap();
+        assert!(items.is_none() && metadata.next.is_none());
+    }
 
     #[test]
     fn a_kind_is_named_with_its_group_or_without() {
