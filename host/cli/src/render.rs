@@ -77,7 +77,10 @@ impl Webhooks {
 
 /// One document after the other.
 fn yaml(documents: &[Value]) -> anyhow::Result<String> {
-    let texts = documents.iter().map(serde_saphyr::to_string);
-    let texts = texts.collect::<Result<Vec<_>, _>>().context("cannot write YAML")?;
-    Ok(texts.iter().map(|text| format!("---\n{}\n", text.trim_end())).collect())
+    let mut yaml = String::new();
+    for document in documents {
+        let text = serde_saphyr::to_string(document).context("cannot write YAML")?;
+        yaml.extend(["---\n", text.trim_end(), "\n"]);
+    }
+    Ok(yaml)
 }
