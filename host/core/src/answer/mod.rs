@@ -1,0 +1,180 @@
+//! Owns the check of a guest's answer: parsed once, held against the grants and limits, and made into objects that
+//! the later stages need not question again.
+
+mod objects;
+mod report;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{HashMap, HashSet};
+
+use serde_json::{Map, Value};
+
+use self::objects::check_object;
+use self::report::{check_condition, check_event, check_status};
+use crate::contract::{Condition, Event, Lifecycle, Outcome, Ownership};
+use crate::failure::{Failure, reason};
+use crate::grants::Grants;
+use crate::key::{Kind, Name};
+use crate::limits::Limits;
+
+pub use self::report::MAX_CONDITION_MESSAGE;
+
+/// The most conditions and the most events in one answer.
+const MAX_CONDITIONS: usize = 64;
+
+/// The longest time after which a plugin may ask to run again: a year.
+const MAX_REQUEUE_MILLISECONDS: u64 = 366 * 24 * 60 * 60 * 1000;
+
+/// What the host knows of a kind that the cluster serves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KindFacts {
+    /// Whether its objects stand in namespaces.
+    pub namespaced: bool,
+    /// Whether it has the status subresource.
+    pub has_status: bool,
+}
+
+/// The object that an answer is about.
+#[derive(Clone, Debug)]
+pub struct Primary<'a> {
+    /// Its kind.
+    pub kind: &'a Kind,
+    /// Its place.
+    pub name: &'a Name,
+}
+
+/// An object that should exist, in canonical form.
+#[derive(Clone, Debug, PartialEq)]
+pub struct DesiredObject {
+    /// Its kind.
+    pub kind: Kind,
+    /// Its place.
+    pub name: Name,
+    /// The object, with `apiVersion`, `kind` and its place filled in.
+    pub body: Map<String, Value>,
+    /// Exceptions to its life.
+    pub lifecycle: Lifecycle,
+}
+
+impl DesiredObject {
+    /// For messages: `Deployment a/web`.
+    pub fn title(&self) -> String {
+        format!("{} {}", self.kind.kind, self.name)
+    }
+}
+
+/// An answer that has been checked.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Answer {
+    /// The owned objects, in the plugin's order.
+    pub owned: Vec<DesiredObject>,
+    /// Fields of other people's objects.
+    pub contributed: Vec<DesiredObject>,
+    /// The status without the host's part.
+    pub status: Option<Map<String, Value>>,
+    /// The plugin's conditions.
+    pub conditions: Vec<Condition>,
+    /// Events about the primary.
+    pub events: Vec<Event>,
+    /// Run again after so many milliseconds.
+    pub requeue_after: Option<u64>,
+}
+
+/// An answer that breaks the contract: nobody but the plugin's author can do anything about it.
+fn invalid(problem: impl std::fmt::Display) -> Failure {
+    Failure::guest(reason::INVALID_ANSWER, format!("{problem}; mend the plugin"))
+}
+
+/// Checks an answer. `facts` knows every declared kind that is served.
+pub fn check(
+    outcome: Outcome,
+    primary: &Primary<'_>,
+    grants: &Grants,
+    limits: &Limits,
+    facts: impl Fn(&Kind) -> Option<KindFacts>,
+) -> Result<Answer, Failure> {
+    let Outcome {
+        desired,
+        status,
+        conditions,
+        events,
+        requeue_after,
+    } = outcome;
+    let limit = usize::try_from(limits.output_objects).unwrap_or(usize::MAX);
+    if desired.len() > limit {
+        return Err(Failure::guest(
+            reason::LIMIT,
+            format!(
+                "the plugin wants {} objects, the limit outputObjects is {limit}",
+                desired.len()
+            ),
+        ));
+    }
+    let mut owned: Vec<DesiredObject> = Vec::with_capacity(desired.len());
+    let mut contributed = Vec::new();
+    let mut seen = HashMap::with_capacity(desired.len());
+    for (position, wanted) in desired.into_iter().enumerate() {
+        if wanted.ownership == Ownership::Contributed && wanted.lifecycle != Lifecycle::default() {
+            return Err(invalid(format!(
+                "desired object {position} is contributed and has a lifecycle, which only owned objects have"
+            )));
+        }
+        let object = check_object(position, &wanted, primary, grants, &facts)?;
+        let identity = (object.kind.group.clone(), object.kind.kind.clone(), object.name.clone());
+        if let Some(earlier) = seen.insert(identity, position) {
+            return Err(invalid(format!(
+                "desired objects {earlier} and {position} are both {}",
+                object.title()
+            )));
+        }
+        match wanted.ownership {
+            Ownership::Owned => owned.push(object),
+            Ownership::Contributed => contributed.push(object),
+        }
+    }
+    let status = status.map(|text| check_status(&text)).transpose()?;
+    for condition in &conditions {
+        check_condition(condition)?;
+    }
+    if conditions.len() > MAX_CONDITIONS || events.len() > MAX_CONDITIONS {
+        return Err(invalid(format!(
+            "an answer has at most {MAX_CONDITIONS} conditions and as many events"
+        )));
+    }
+    if let Some(twice) = first_twice(conditions.iter().map(|it| it.name.as_str())) {
+        return Err(invalid(format!("the answer has condition {twice} twice")));
+    }
+    let events = events.into_iter().map(check_event).collect::<Result<_, _>>()?;
+    if let Some(wait) = requeue_after.filter(|wait| !(1..=MAX_REQUEUE_MILLISECONDS).contains(wait)) {
+        return Err(invalid(format!(
+            "requeue-after is {wait} ms; it must be between 1 and {MAX_REQUEUE_MILLISECONDS} (a year)"
+        )));
+    }
+    Ok(Answer {
+        owned,
+        contributed,
+        status,
+        conditions,
+        events,
+        requeue_after,
+    })
+}
+
+fn first_twice<'a>(names: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    let mut seen = HashSet::new();
+    names.into_iter().find(|name| !seen.insert(*name))
+}
+
+/// Cuts a text to so many bytes at the border of a character.
+pub fn shorten(mut text: String, bytes: usize) -> String {
+    if text.len() > bytes {
+        let mut end = bytes.saturating_sub('…'.len_utf8());
+        while !text.is_char_boundary(end) {
+            end -= 1;
+        }
+        text.truncate(end);
+        text.push('…');
+    }
+    text
+}

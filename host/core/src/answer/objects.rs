@@ -1,0 +1,167 @@
+//! Owns the check of a desired object: that it has a place, that it is declared, and that the plugin would see it again.
+
+use serde_json::{Map, Value};
+
+use super::{DesiredObject, KindFacts, Primary, invalid};
+use crate::canonical::canonical;
+use crate::contract::{Desired, Ownership};
+use crate::failure::{Failure, reason};
+use crate::grants::Grants;
+use crate::key::{Kind, Name};
+use crate::manifest::{Access, Touch, is_label};
+
+/// Makes an object of what is desired, in canonical form.
+pub(super) fn check_object(
+    position: usize,
+    wanted: &Desired,
+    primary: &Primary<'_>,
+    grants: &Grants,
+    facts: &impl Fn(&Kind) -> Option<KindFacts>,
+) -> Result<DesiredObject, Failure> {
+    let mut body: Map<String, Value> = serde_json::from_str(&wanted.object)
+        .map_err(|error| invalid(format!("desired object {position} is not a JSON object: {error}")))?;
+    let member = |name: &str| body.get(name).and_then(Value::as_str).filter(|text| !text.is_empty());
+    let (Some(api_version), Some(kind)) = (member("apiVersion"), member("kind")) else {
+        return Err(invalid(format!("desired object {position} lacks apiVersion or kind")));
+    };
+    let kind = Kind::from_api_version(api_version, kind);
+    let metadata = body.get("metadata").and_then(Value::as_object);
+    let text_of = |name: &str| {
+        metadata
+            .and_then(|it| it.get(name))
+            .and_then(Value::as_str)
+            .map(str::to_owned)
+    };
+    let Some(name) = text_of("name").filter(|name| !name.is_empty()) else {
+        return Err(invalid(format!(
+            "desired object {position}, a {}, has no metadata.name; a desired object is found by its name",
+            kind.kind
+        )));
+    };
+    if name.len() > 253 || name.contains(['/', '%']) || name == "." || name == ".." {
+        return Err(invalid(format!(
+            "desired object {position}, a {}, has the unusable name {name:?}",
+            kind.kind
+        )));
+    }
+    let access = match wanted.ownership {
+        Ownership::Owned => Access::Owned,
+        Ownership::Contributed => Access::Contributed,
+    };
+    match grants.get(&kind) {
+        Some(grant) if grant.allows(access) => {}
+        Some(_) => {
+            let problem = format!("the manifest declares the kind without access {}", word(access));
+            return Err(undeclared(&kind, &name, access, &problem));
+        }
+        None => {
+            let problem = "the manifest does not declare the kind";
+            return Err(undeclared(&kind, &name, access, problem));
+        }
+    }
+    let Some(facts) = facts(&kind) else {
+        return Err(Failure::cluster(
+            reason::NOT_SYNCED,
+            format!("{kind} {name} is desired, but the cluster does not serve the kind; install what brings it"),
+        ));
+    };
+    let given = text_of("namespace");
+    let namespace = place(&kind, &name, given, primary, facts)?;
+    let name = Name::new(namespace.as_deref(), &name);
+    if let Some(problem) = grants
+        .get(&kind)
+        .and_then(|grant| outside(&grant.touch, &name, &body, wanted.ownership))
+    {
+        return Err(undeclared(&kind, &name.name, access, &problem));
+    }
+    if wanted.ownership == Ownership::Owned && kind.same_kind(primary.kind) && name == *primary.name {
+        return Err(invalid(format!(
+            "{} {name} is desired by itself; an object cannot own itself",
+            kind.kind
+        )));
+    }
+    canonical(&mut body, &kind, facts.has_status);
+    if let Some(Value::Object(metadata)) = body.get_mut("metadata") {
+        match namespace {
+            Some(namespace) => metadata.insert("namespace".to_owned(), Value::String(namespace)),
+            None => metadata.remove("namespace"),
+        };
+    }
+    Ok(DesiredObject {
+        kind,
+        name,
+        body,
+        lifecycle: wanted.lifecycle,
+    })
+}
+
+/// How an object lies outside of what a plugin declares of its own objects: it would not see it again.
+fn outside(touch: &Touch, name: &Name, body: &Map<String, Value>, ownership: Ownership) -> Option<String> {
+    let Touch {
+        kind: _,
+        access: _,
+        fields: _,
+        labels,
+        namespaces,
+        names,
+        optional: _,
+    } = touch;
+    let namespace = name.namespace.as_deref().unwrap_or_default();
+    if !namespaces.is_empty() && !namespaces.iter().any(|it| it == namespace) {
+        return Some(format!(
+            "namespace {namespace} is outside the namespaces that the manifest declares"
+        ));
+    }
+    if !names.is_empty() && !names.iter().any(|it| **it == *name.name) {
+        return Some("its name is outside the names that the manifest declares".to_owned());
+    }
+    // Somebody else's object has the labels that it has; they are looked at where it is found.
+    if ownership == Ownership::Contributed {
+        return None;
+    }
+    let own = body.get("metadata").and_then(|metadata| metadata.get("labels"));
+    let label = |key: &str| own.and_then(|labels| labels.get(key)).and_then(Value::as_str);
+    let labels = labels.as_ref().filter(|labels| !labels.matches(label))?;
+    Some(format!("its labels do not match {labels}, which the manifest declares"))
+}
+
+fn undeclared(kind: &Kind, name: &str, access: Access, problem: &str) -> Failure {
+    let access = word(access);
+    Failure::guest(
+        reason::UNDECLARED,
+        format!("{kind} {name} is desired, but {problem}; declare it under touches with access {access}"),
+    )
+}
+
+/// As the manifest spells it.
+fn word(access: Access) -> &'static str {
+    match access {
+        Access::Read => "read",
+        Access::Owned => "owned",
+        Access::Contributed => "contributed",
+    }
+}
+
+/// The namespace that a desired object gets: the primary's where it gives none.
+fn place(
+    kind: &Kind,
+    name: &str,
+    namespace: Option<String>,
+    primary: &Primary<'_>,
+    facts: KindFacts,
+) -> Result<Option<String>, Failure> {
+    if !facts.namespaced {
+        return Ok(None);
+    }
+    let home = primary.name.namespace.as_deref().map(str::to_owned);
+    match namespace.filter(|namespace| !namespace.is_empty()).or(home) {
+        // It goes into a path.
+        Some(namespace) if !is_label(&namespace) => Err(invalid(format!(
+            "{kind} {name} is desired in the unusable namespace {namespace:?}"
+        ))),
+        Some(namespace) => Ok(Some(namespace)),
+        None => Err(invalid(format!(
+            "{kind} {name} is desired without a namespace, and the primary has none to give it"
+        ))),
+    }
+}

@@ -1,0 +1,106 @@
+//! Owns the check of what a plugin reports: its status, conditions and events.
+
+use serde_json::{Map, Value};
+
+use super::{first_twice, invalid, shorten};
+use crate::contract::{Condition, Event};
+use crate::failure::Failure;
+use crate::status::RECONCILED;
+
+/// The longest message of a condition that is kept; the schema of metav1.Condition allows no more.
+pub const MAX_CONDITION_MESSAGE: usize = 32_768;
+
+/// The longest note of an event that is kept; events.k8s.io/v1 allows no more.
+const MAX_EVENT_MESSAGE: usize = 1024;
+
+pub(super) fn check_status(text: &str) -> Result<Map<String, Value>, Failure> {
+    let status: Map<String, Value> =
+        serde_json::from_str(text).map_err(|error| invalid(format!("the status is not a JSON object: {error}")))?;
+    let Some(conditions) = status.get("conditions") else {
+        return Ok(status);
+    };
+    let types: Option<Vec<&str>> = conditions.as_array().and_then(|items| {
+        items
+            .iter()
+            .map(|item| item.get("type").and_then(Value::as_str))
+            .collect()
+    });
+    match types {
+        None => Err(invalid("status.conditions must be a list of objects that have a type")),
+        Some(types) => match first_twice(types.into_iter()) {
+            Some(twice) => Err(invalid(format!("status.conditions has type {twice} twice"))),
+            None => Ok(status),
+        },
+    }
+}
+
+/// The pattern of metav1.Condition's `type`, without the optional domain.
+fn is_condition_type(text: &str) -> bool {
+    let name = text.rsplit_once('/').map_or(text, |(_, name)| name);
+    !name.is_empty()
+        && text.len() <= 316
+        && name
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte))
+        && name.starts_with(|letter: char| letter.is_ascii_alphanumeric())
+        && name.ends_with(|letter: char| letter.is_ascii_alphanumeric())
+}
+
+/// The pattern of metav1.Condition's `reason`.
+fn is_reason(text: &str) -> bool {
+    !text.is_empty()
+        && text.len() <= 128
+        && text.starts_with(|letter: char| letter.is_ascii_alphabetic())
+        && text
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || b"_,:".contains(&byte))
+        && text.ends_with(|letter: char| letter.is_ascii_alphanumeric() || letter == '_')
+}
+
+pub(super) fn check_condition(condition: &Condition) -> Result<(), Failure> {
+    let Condition {
+        name,
+        status: _,
+        reason,
+        message,
+    } = condition;
+    if !is_condition_type(name) {
+        return Err(invalid(format!(
+            "the answer has a condition of type {name:?}, which is not a CamelCase word"
+        )));
+    }
+    if name == RECONCILED {
+        return Err(invalid(format!(
+            "the answer has the condition {RECONCILED}, which is the host's own"
+        )));
+    }
+    if !is_reason(reason) {
+        return Err(invalid(format!(
+            "condition {name} has the reason {reason:?}, which is not a CamelCase word"
+        )));
+    }
+    if message.len() > MAX_CONDITION_MESSAGE {
+        return Err(invalid(format!(
+            "condition {name} has a message over {MAX_CONDITION_MESSAGE} bytes"
+        )));
+    }
+    Ok(())
+}
+
+pub(super) fn check_event(event: Event) -> Result<Event, Failure> {
+    let Event {
+        severity,
+        reason,
+        message,
+    } = event;
+    if !is_reason(&reason) {
+        return Err(invalid(format!(
+            "an event has the reason {reason:?}, which is not a CamelCase word"
+        )));
+    }
+    Ok(Event {
+        severity,
+        reason,
+        message: shorten(message, MAX_EVENT_MESSAGE),
+    })
+}

@@ -1,0 +1,227 @@
+//! What is taken of an answer, and what is refused with which words.
+
+use serde_json::json;
+
+use super::*;
+use crate::contract::{ConditionStatus, Desired, Severity};
+
+fn check_outcome(outcome: Outcome) -> Result<Answer, Failure> {
+    let grants = Grants::new(
+        &serde_json::from_value(json!({
+            "name": "c", "kind": {"group": "x.dev", "version": "v1", "kind": "X"},
+            "touches": [
+                {"kind": {"group": "", "version": "v1", "kind": "ConfigMap"}, "access": ["owned"]},
+                {"kind": {"group": "x.dev", "version": "v1", "kind": "X"}, "access": ["owned"]},
+                {"kind": {"group": "", "version": "v1", "kind": "Namespace"}, "access": ["owned", "contributed"]},
+                {"kind": {"group": "", "version": "v1", "kind": "Node"}, "access": ["contributed"],
+                 "names": ["n"], "labels": "app=mine"},
+                {"kind": {"group": "", "version": "v1", "kind": "Pod"}, "access": ["contributed"]},
+                {"kind": {"group": "y.dev", "version": "v1", "kind": "Unserved"}, "access": ["owned"]},
+                {"kind": {"group": "", "version": "v1", "kind": "Service"}, "access": ["owned"],
+                 "names": ["only"], "labels": "app=mine"},
+                {"kind": {"group": "", "version": "v1", "kind": "Endpoints"}, "access": ["owned"],
+                 "namespaces": ["elsewhere"]},
+                {"kind": {"group": "", "version": "v1", "kind": "Secret"}, "access": ["read"]}
+            ]
+        }))
+        .unwrap(),
+    );
+    let name = Name::new(Some("home"), "x");
+    let kind = Kind::new("x.dev", "v1", "X");
+    let limits = Limits {
+        output_objects: 3,
+        ..Limits::default()
+    };
+    check(
+        outcome,
+        &Primary {
+            kind: &kind,
+            name: &name,
+        },
+        &grants,
+        &limits,
+        |kind| match kind.kind.as_str() {
+            "Unserved" => None,
+            "Namespace" | "Node" => Some(KindFacts {
+                namespaced: false,
+                has_status: true,
+            }),
+            _ => Some(KindFacts {
+                namespaced: true,
+                has_status: false,
+            }),
+        },
+    )
+}
+
+fn desiring(objects: &[&str]) -> Outcome {
+    let desired = objects
+        .iter()
+        .map(|object| Desired {
+            object: (*object).to_owned(),
+            ownership: Ownership::Owned,
+            lifecycle: Lifecycle::default(),
+        })
+        .collect();
+    Outcome {
+        desired,
+        ..Outcome::default()
+    }
+}
+
+const CONFIG_MAP: &str = r#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a"},"data":{"k":"v"}}"#;
+
+#[test]
+fn an_object_without_a_namespace_gets_that_of_its_owner() {
+    let answer = check_outcome(desiring(&[CONFIG_MAP])).unwrap();
+    assert_eq!(answer.owned[0].name, Name::new(Some("home"), "a"));
+    assert_eq!(answer.owned[0].body["metadata"]["namespace"], "home");
+}
+
+#[test]
+fn an_object_may_stand_elsewhere() {
+    let elsewhere = r#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a","namespace":"b"}}"#;
+    let of_the_cluster = r#"{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"a","namespace":"b"}}"#;
+    let answer = check_outcome(desiring(&[elsewhere, of_the_cluster])).unwrap();
+    assert_eq!(answer.owned[0].name, Name::new(Some("b"), "a"));
+    assert_eq!(answer.owned[1].name, Name::new(None, "a"));
+    assert!(answer.owned[1].body["metadata"].get("namespace").is_none());
+}
+
+#[test]
+fn each_unusable_object_is_named_with_its_fault() {
+    let message = |objects: &[&str]| check_outcome(desiring(objects)).unwrap_err().message;
+    assert!(message(&["{"]).contains("desired object 0 is not a JSON object"));
+    assert!(message(&["[]"]).contains("not a JSON object"));
+    assert!(message(&[CONFIG_MAP, r#"{"kind":"ConfigMap"}"#]).contains("desired object 1 lacks apiVersion"));
+    assert!(message(&[r#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{}}"#]).contains("no metadata.name"));
+    assert!(
+        message(&[r#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a/b"}}"#]).contains("unusable name")
+    );
+    assert!(message(&[CONFIG_MAP, CONFIG_MAP]).contains("0 and 1 are both ConfigMap home/a"));
+    assert!(
+        message(&[r#"{"apiVersion":"v1","kind":"Lease","metadata":{"name":"a"}}"#])
+            .contains("does not declare the kind")
+    );
+    assert!(
+        message(&[r#"{"apiVersion":"v1","kind":"Secret","metadata":{"name":"a"}}"#]).contains("without access owned")
+    );
+    assert!(message(&[r#"{"apiVersion":"x.dev/v1","kind":"X","metadata":{"name":"x"}}"#]).contains("own itself"));
+    assert!(
+        message(&[r#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a","namespace":"b/c"}}"#])
+            .contains("unusable namespace \"b/c\"")
+    );
+    let unserved = check_outcome(desiring(&[
+        r#"{"apiVersion":"y.dev/v1","kind":"Unserved","metadata":{"name":"x"}}"#,
+    ]));
+    assert_eq!(unserved.unwrap_err().reason, reason::NOT_SYNCED);
+}
+
+fn contributing(object: &str) -> Outcome {
+    let mut outcome = desiring(&[object]);
+    outcome.desired[0].ownership = Ownership::Contributed;
+    outcome
+}
+
+#[test]
+fn fields_go_to_objects_of_any_place_and_to_the_primary_itself() {
+    let answer = |object: &str| check_outcome(contributing(object)).unwrap().contributed.remove(0);
+    let elsewhere = answer(r#"{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a","namespace":"b"}}"#);
+    assert_eq!(elsewhere.name, Name::new(Some("b"), "a"));
+    let at_home = answer(r#"{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a"}}"#);
+    assert_eq!(at_home.name, Name::new(Some("home"), "a"));
+    let of_the_cluster = answer(r#"{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"a"}}"#);
+    assert_eq!(of_the_cluster.name, Name::new(None, "a"));
+    let labelled = answer(r#"{"apiVersion":"v1","kind":"Node","metadata":{"name":"n"}}"#);
+    assert_eq!(labelled.body["metadata"]["name"], "n");
+}
+
+#[test]
+fn fields_of_undeclared_objects_and_with_a_lifecycle_are_refused() {
+    let message = |outcome: Outcome| check_outcome(outcome).unwrap_err().message;
+    assert!(message(contributing(CONFIG_MAP)).contains("without access contributed"));
+    let node = r#"{"apiVersion":"v1","kind":"Node","metadata":{"name":"m"}}"#;
+    assert!(message(contributing(node)).contains("outside the names"));
+    let mut kept = contributing(r#"{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a"}}"#);
+    kept.desired[0].lifecycle.create_only = true;
+    assert!(message(kept).contains("has a lifecycle"));
+    let pod = r#"{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a"}}"#;
+    let mut twice = desiring(&[pod, pod]);
+    twice.desired[0].ownership = Ownership::Contributed;
+    twice.desired[1].ownership = Ownership::Contributed;
+    assert!(message(twice).contains("are both Pod home/a"));
+}
+
+#[test]
+fn an_object_that_the_plugin_would_not_see_again_is_refused() {
+    let message = |object: &str| check_outcome(desiring(&[object])).unwrap_err().message;
+    let service = |name: &str, label: &str| {
+        json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": name, "labels": {"app": label}}}).to_string()
+    };
+    assert!(check_outcome(desiring(&[&service("only", "mine")])).is_ok());
+    assert!(message(&service("other", "mine")).contains("outside the names"));
+    assert!(message(&service("only", "theirs")).contains("do not match app=mine"));
+    let endpoints = r#"{"apiVersion":"v1","kind":"Endpoints","metadata":{"name":"a"}}"#;
+    assert!(message(endpoints).contains("namespace home is outside"));
+}
+
+#[test]
+fn more_objects_than_the_limit_are_refused_by_the_limits_name() {
+    let failure = check_outcome(desiring(&["", "", "", ""])).unwrap_err();
+    assert_eq!(
+        failure.message,
+        "the plugin wants 4 objects, the limit outputObjects is 3"
+    );
+    assert_eq!(failure.reason, reason::LIMIT);
+}
+
+#[test]
+fn each_unusable_rest_is_named_with_its_fault() {
+    let message = |outcome: Outcome| check_outcome(outcome).unwrap_err().message;
+    let status = |text: &str| Outcome {
+        status: Some(text.to_owned()),
+        ..Outcome::default()
+    };
+    assert!(message(status("3")).contains("status is not a JSON object"));
+    assert!(message(status(r#"{"conditions":{}}"#)).contains("status.conditions must be a list"));
+    assert!(message(status(r#"{"conditions":[{"type":"A"},{"type":"A"}]}"#)).contains("type A twice"));
+    let condition = |name: &str, reason: &str| Condition {
+        name: name.into(),
+        status: ConditionStatus::Yes,
+        reason: reason.into(),
+        message: String::new(),
+    };
+    let conditions = |conditions| Outcome {
+        conditions,
+        ..Outcome::default()
+    };
+    assert!(message(conditions(vec![condition("no good", "R")])).contains("no good"));
+    assert!(message(conditions(vec![condition("Reconciled", "R")])).contains("the host's own"));
+    assert!(message(conditions(vec![condition("A", "")])).contains("reason \"\""));
+    assert!(message(conditions(vec![condition("A", "R"), condition("A", "R")])).contains("A twice"));
+    let event = Event {
+        severity: Severity::Normal,
+        reason: String::new(),
+        message: String::new(),
+    };
+    assert!(
+        message(Outcome {
+            events: vec![event],
+            ..Outcome::default()
+        })
+        .contains("an event has the reason")
+    );
+    for wait in [0, u64::MAX] {
+        let outcome = Outcome {
+            requeue_after: Some(wait),
+            ..Outcome::default()
+        };
+        assert!(message(outcome).contains("requeue-after"));
+    }
+}
+
+#[test]
+fn texts_are_cut_at_the_border_of_a_character() {
+    assert_eq!(shorten("aäb".into(), 10), "aäb");
+    assert_eq!(shorten("ääääää".into(), 8), "ää…");
+}

@@ -1,0 +1,174 @@
+//! Writes that fail, rivals that write all the time, and watches that lag.
+
+use std::time::Duration;
+
+use pilothouse_simulator::{Fault, Rule, RuleId};
+use pilothouse_testkit::cluster::Mark;
+use pilothouse_testkit::requests::Request;
+use serde_json::json;
+
+use super::{
+    config_map, data, delete, edit, entry, names, share, stage, until_data, until_reconciled, until_told, writes,
+};
+use crate::stage::Stage;
+
+#[tokio::test(start_paused = true)]
+async fn whatever_goes_wrong_with_a_write_it_is_made_and_nothing_more() {
+    let faults: [(&str, Fault, u32); 6] = [
+        ("a lost response", Fault::LoseResponse, 1),
+        ("no connection", Fault::Refuse, 5),
+        ("a conflict", status(409), 3),
+        ("too many requests", status(429), 4),
+        ("an error of the server", status(500), 10),
+        ("unavailable", status(503), 3),
+    ];
+    for (what, fault, times) in faults {
+        let stage = stage().await;
+        stage.create(&config_map(&json!({"mine": "1"}))).await;
+        stage.create(&share("first", &[entry("a", "1")])).await;
+        until_data(&stage, &json!({"mine": "1", "a": "1"})).await;
+        let rule = Rule::new(fault).writes().resource("configmaps").times(times);
+        stage
+            .simulator()
+            .faults()
+            .add(rule.when(|asked| asked.name.as_deref() == Some("target")));
+        stage.create(&share("second", &[entry("b", "1")])).await;
+        until_data(&stage, &json!({"mine": "1", "a": "1", "b": "1"})).await;
+        until_reconciled(&stage, "Share", ["first".to_owned(), "second".to_owned()]).await;
+        stage.host.settled().await.unwrap();
+        let calm = stage.mark();
+        stage.minute().await;
+        assert_eq!(stage.host_writes_since(calm), [], "{what}: it has come to rest");
+        stage.stop().await;
+    }
+}
+
+fn status(code: u16) -> Fault {
+    Fault::Status {
+        code,
+        retry_after: None,
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_target_that_others_write_to_all_the_time_gets_what_is_contributed() {
+    let stage = stage().await;
+    stage.create(&config_map(&json!({}))).await;
+    for round in 0..20 {
+        let name = format!("share-{round}");
+        stage.create(&share(&name, &[entry(&name, "1")])).await;
+        for write in 0..5 {
+            let data = json!({"data": {"busy": format!("{round}-{write}")}});
+            edit(&stage, "ConfigMap", "target", "somebody", &data).await;
+            tokio::task::yield_now().await;
+        }
+    }
+    until_reconciled(&stage, "Share", names(20)).await;
+    assert_eq!(data(&stage).as_object().unwrap().len(), 21);
+    stage.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_takes_an_entry_away_again_and_again_is_not_answered_at_once_for_ever() {
+    let stage = stage().await;
+    stage.create(&config_map(&json!({}))).await;
+    stage.create(&share("one", &[entry("a", "1")])).await;
+    until_data(&stage, &json!({"a": "1"})).await;
+    let begun = stage.mark();
+    let end = tokio::time::Instant::now() + Duration::from_mins(5);
+    while tokio::time::Instant::now() < end {
+        if data(&stage)["a"] == "1" {
+            edit(&stage, "ConfigMap", "target", "somebody", &json!({"data": {"a": null}})).await;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let fought = writes(&stage, begun).len();
+    assert!(fought < 40, "{fought} writes in five minutes");
+    until_data(&stage, &json!({"a": "1"})).await;
+    stage.stop().await;
+}
+
+/// The host hears nothing of ConfigMaps any more until [`hear`].
+async fn deafen(stage: &Stage) -> RuleId {
+    let mark = stage.mark();
+    let silent = Rule::new(Fault::SilentWatch).resource("configmaps").verbs(&["watch"]);
+    let rule = stage.simulator().faults().add(silent);
+    stage.simulator().cut_watches("", "configmaps");
+    until_watched_anew(stage, mark).await;
+    rule
+}
+
+/// A silent watch ends by the host's own patience, which is minutes.
+async fn hear(stage: &Stage, rule: RuleId) {
+    let mark = stage.mark();
+    stage.simulator().faults().remove(rule);
+    until_watched_anew(stage, mark).await;
+}
+
+async fn until_watched_anew(stage: &Stage, mark: Mark) {
+    let is_watch = |request: &Request| request.verb == "watch" && request.resource == "configmaps";
+    let anew = async {
+        while !stage.cluster.requests_since(mark).unwrap().iter().any(is_watch) {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_mins(15), anew).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_target_that_went_unseen_is_not_made_anew() {
+    let stage = stage().await;
+    stage.create(&config_map(&json!({"mine": "1"}))).await;
+    stage.create(&share("first", &[entry("a", "1")])).await;
+    until_data(&stage, &json!({"mine": "1", "a": "1"})).await;
+    stage.host.settled().await.unwrap();
+    let rule = deafen(&stage).await;
+    delete(&stage, "ConfigMap", "target").await;
+    stage.create(&share("second", &[entry("b", "1")])).await;
+    until_told(&stage, "Share", "second", &["does not exist"]).await;
+    assert_eq!(stage.find("ConfigMap", "target"), None);
+    stage.create(&config_map(&json!({"mine": "2"}))).await;
+    hear(&stage, rule).await;
+    until_data(&stage, &json!({"mine": "2", "a": "1", "b": "1"})).await;
+    stage.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn nobody_runs_again_before_the_cache_shows_what_was_written_for_it() {
+    let stage = stage().await;
+    stage.create(&config_map(&json!({}))).await;
+    stage.create(&share("other", &[])).await;
+    stage.host.settled().await.unwrap();
+    let rule = deafen(&stage).await;
+    stage.create(&share("one", &[entry("a", "1")])).await;
+    until_data(&stage, &json!({"a": "1"})).await;
+    until_reconciled(&stage, "Share", ["one".to_owned()]).await;
+    let unseen = |stage: &Stage| stage.host.handle().unwrap().depths()[0].1.unseen;
+    assert!(stage.until(|stage| (unseen(stage) == 1).then_some(())).await.is_some());
+    edit(
+        &stage,
+        "Share",
+        "one",
+        "someone",
+        &json!({"spec": {"contributes": [entry("b", "1")]}}),
+    )
+    .await;
+    edit(
+        &stage,
+        "Share",
+        "other",
+        "someone",
+        &json!({"spec": {"contributes": [entry("c", "1")]}}),
+    )
+    .await;
+    until_data(&stage, &json!({"a": "1", "c": "1"})).await;
+    assert_eq!(
+        unseen(&stage),
+        2,
+        "one waits for what was written for it, and so does the other by now"
+    );
+    hear(&stage, rule).await;
+    until_data(&stage, &json!({"b": "1", "c": "1"})).await;
+    stage.host.settled().await.unwrap();
+    stage.stop().await;
+}
