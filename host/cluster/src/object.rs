@@ -250,6 +250,13 @@ impl Stored {
         ]
     }
 
+    /// Whether the object says that one of this uid controls it.
+    pub fn is_controlled_by(&self, uid: &str) -> bool {
+        self.controller
+            .as_ref()
+            .is_some_and(|controller| *controller.uid == *uid)
+    }
+
     /// The visible part of the object as JSON.
     pub fn text(&self) -> Cow<'_, str> {
         unpack(&self.packed, &self.form, &self.own())

@@ -240,14 +240,17 @@ impl Sandbox {
             .read_to_end(&mut bytes)
             .map_err(read)?;
         // The file may have been written to since.
-        if digest.is_some() {
-            expect(&name, digest, &cache::digest(&bytes))?;
-        }
-        self.load_bytes(&name, &bytes)
+        let found = cache::digest(&bytes);
+        expect(&name, digest, &found)?;
+        self.load_digested(&name, found, &bytes)
     }
 
     /// Loads a component; `name` (a path, an OCI reference) is what messages call it.
     pub fn load_bytes(&self, name: &str, bytes: &[u8]) -> Result<Plugin, LoadError> {
+        self.load_digested(name, cache::digest(bytes), bytes)
+    }
+
+    fn load_digested(&self, name: &str, digest: String, bytes: &[u8]) -> Result<Plugin, LoadError> {
         let most = self.shared.max_component_bytes;
         if bytes.len() as u64 > most {
             return Err(LoadError::TooLarge {
@@ -255,7 +258,6 @@ impl Sandbox {
                 most,
             });
         }
-        let digest = cache::digest(bytes);
         let code = if let Some(code) = self.shared.cache.find(&digest) {
             code
         } else {

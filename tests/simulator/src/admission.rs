@@ -8,6 +8,9 @@ use crate::objects::Call;
 use crate::state::State;
 use crate::webhooks;
 
+/// Validating admission: nothing but the webhooks judges here.
+pub(crate) use crate::webhooks::validate;
+
 /// Where pods find the token of their service account.
 const TOKEN_PATH: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 /// How long a pod stays on a node that is in trouble.
@@ -20,16 +23,6 @@ pub(crate) fn mutate(state: &mut State, call: &Call, object: &mut Value, old: Op
         priority_and_tolerations(&mut object["spec"]);
     }
     webhooks::mutate(state, call, object, old)
-}
-
-/// Validating admission; `old` is None when the object is created, and the object when it is deleted.
-pub(crate) fn validate(
-    state: &mut State,
-    call: &Call,
-    object: Option<&Value>,
-    old: Option<&Value>,
-) -> Result<(), Failure> {
-    webhooks::validate(state, call, object, old)
 }
 
 /// Pods run as a service account that is there, and mount its token.

@@ -311,6 +311,16 @@ mod tests {
         }
     }
 
+    fn common(endpoint: &Endpoint) -> Common<'_> {
+        Common {
+            plugin: "shop",
+            endpoint,
+            bundle: "PEM",
+            own_namespace: "harbour",
+            host: "harbour.webhooks",
+        }
+    }
+
     fn service() -> Endpoint {
         Endpoint::Service {
             namespace: "harbour".to_owned(),
@@ -320,13 +330,8 @@ mod tests {
     }
 
     fn rendered(hook: &Hook) -> Value {
-        let common = Common {
-            plugin: "shop",
-            endpoint: &service(),
-            bundle: "PEM",
-            own_namespace: "harbour",
-            host: "harbour.webhooks",
-        };
+        let endpoint = service();
+        let common = common(&endpoint);
         validating(&common, std::slice::from_ref(hook))["webhooks"][0].clone()
     }
 
@@ -376,13 +381,7 @@ mod tests {
             json!({"service": {"namespace": "harbour", "name": "host", "port": 443, "path": "/validate/shop/things"}, "caBundle": "UEVN"})
         );
         let endpoint = Endpoint::Url("https://10.0.0.1:9443/base".to_owned());
-        let common = Common {
-            plugin: "shop",
-            endpoint: &endpoint,
-            bundle: "PEM",
-            own_namespace: "harbour",
-            host: "harbour.webhooks",
-        };
+        let common = common(&endpoint);
         let defaulting = mutating(&common, &[hook()]);
         assert_eq!(
             defaulting["webhooks"][0]["clientConfig"]["url"],
@@ -397,13 +396,7 @@ mod tests {
     #[test]
     fn who_vouches_for_the_host_is_a_part_of_its_own() {
         let endpoint = service();
-        let common = Common {
-            plugin: "shop",
-            endpoint: &endpoint,
-            bundle: "PEM",
-            own_namespace: "harbour",
-            host: "harbour.webhooks",
-        };
+        let common = common(&endpoint);
         let unknown = Common { bundle: "", ..common };
         for (with, without) in [
             (validating(&common, &[hook()]), validating(&unknown, &[hook()])),

@@ -82,18 +82,12 @@ impl Work<'_> {
         creating.is_strangers(&step.served.kind, object)
     }
 
-    /// Whether an object says that it is the owner's.
-    fn is_ours(&self, object: &Stored) -> bool {
-        let controller = object.controller.as_ref();
-        controller.is_some_and(|it| *it.uid == *self.owner.uid)
-    }
-
     /// Whether the object is there after all, and ours; an error if it is somebody else's.
     async fn is_there(&mut self, step: &Step) -> Result<bool, Failure> {
         let live = self.requests.live(&step.served, &step.desired.name).await;
         let live = live.map_err(|error| error.into_failure("look for", &step.desired.title()))?;
         let Some(live) = live else { return Ok(false) };
-        if self.is_ours(&live.object) {
+        if live.object.is_controlled_by(&self.owner.uid) {
             self.is_shown(step, &live.object)?;
             if self.is_strangers(step, &live.object) {
                 return Err(self.withdraw(step, &live.object).await);

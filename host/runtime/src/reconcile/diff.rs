@@ -100,8 +100,7 @@ fn decide(state: &State, lane: &Lane, owner: &Owner, step: &Step) -> Action {
     let Some(object) = live else {
         return diff::decide(desired, body, digest, owner, None);
     };
-    let is_taken = state.creating.is_strangers(&served.kind, object);
-    if is_taken && object.controller.as_ref().is_some_and(|it| *it.uid == *owner.uid) {
+    if state.creating.is_strangers(&served.kind, object) && object.is_controlled_by(&owner.uid) {
         return Action::Withdraw;
     }
     let entry = object.entry(lane.writer.manager(), false);

@@ -56,7 +56,7 @@ impl<'a> Requests<'a> {
     /// The same for a request that names no version and gives way to nobody: a conflict is the server's own, which met
     /// other writes of the object too often.
     pub async fn may_insist(&self, tries: &mut Tries, error: &RequestError) -> bool {
-        (error.may_pass() || error.code() == Some(409)) && self.has_paused(tries, error).await
+        is_worth_insisting(error) && self.has_paused(tries, error).await
     }
 
     /// Waits as long as the server asks for; says no where there is no time left for that.
@@ -142,30 +142,36 @@ impl<'a> Requests<'a> {
     /// Makes a request that can be made again, and does so while that is worth it.
     pub async fn patiently<T, F: Future<Output = Result<T, RequestError>>>(
         &self,
-        mut request: impl FnMut() -> F,
+        request: impl FnMut() -> F,
     ) -> Result<T, RequestError> {
-        let mut tries = Tries::default();
-        loop {
-            match request().await {
-                Err(error) if self.may_go_on(&mut tries, &error).await => {}
-                ended => return ended,
-            }
-        }
+        self.again_while(RequestError::may_pass, request).await
     }
 
     /// The same for a request as in [`Self::may_insist`].
     pub async fn insistently<T, F: Future<Output = Result<T, RequestError>>>(
         &self,
+        request: impl FnMut() -> F,
+    ) -> Result<T, RequestError> {
+        self.again_while(is_worth_insisting, request).await
+    }
+
+    async fn again_while<T, F: Future<Output = Result<T, RequestError>>>(
+        &self,
+        is_worth_it: impl Fn(&RequestError) -> bool,
         mut request: impl FnMut() -> F,
     ) -> Result<T, RequestError> {
         let mut tries = Tries::default();
         loop {
             match request().await {
-                Err(error) if self.may_insist(&mut tries, &error).await => {}
+                Err(error) if is_worth_it(&error) && self.has_paused(&mut tries, &error).await => {}
                 ended => return ended,
             }
         }
     }
+}
+
+fn is_worth_insisting(error: &RequestError) -> bool {
+    error.may_pass() || error.code() == Some(409)
 }
 
 /// What became of an object that was to be deleted.

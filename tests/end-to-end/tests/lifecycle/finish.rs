@@ -84,9 +84,7 @@ mod simulated {
         );
         assert!(fleet.stage.find("ConfigMap", "leaving").is_some(), "it should last");
         lets_go(&fleet, "leaving").await;
-        fleet
-            .until("the Plugin goes", |stage| stage.find("Plugin", "it").is_none())
-            .await;
+        fleet.is_gone("it").await;
         assert!(
             fleet.stage.lines(&["finalize: released", "default/leaving"]).len() == 1,
             "{}",
@@ -106,9 +104,7 @@ mod simulated {
         fleet.stage.minute().await;
         assert!(fleet.stage.find("Promise", "leaving").is_some(), "{}", fleet.log());
         fleet.stage.minute().await;
-        fleet
-            .until("the Plugin goes", |stage| stage.find("Plugin", "it").is_none())
-            .await;
+        fleet.is_gone("it").await;
         assert!(fleet.stage.find("Promise", "leaving").is_none());
         assert_eq!(finalizers(&fleet, "living"), Value::Null);
         fleet.stage.stop().await;
@@ -121,9 +117,7 @@ mod simulated {
         fleet.delete("it").await;
         lets_go(&fleet, "leaving").await;
         fleet.start_host().await;
-        fleet
-            .until("the Plugin goes", |stage| stage.find("Plugin", "it").is_none())
-            .await;
+        fleet.is_gone("it").await;
         assert!(
             fleet.stage.lines(&["finalize: released", "default/leaving"]).len() == 1,
             "{}",
@@ -160,9 +154,7 @@ mod simulated {
             .await;
         let mark = fleet.stage.mark();
         fleet.delete("it").await;
-        fleet
-            .until("the Plugin goes", |stage| stage.find("Plugin", "it").is_none())
-            .await;
+        fleet.is_gone("it").await;
         let mut deleted = fleet.stage.host_writes_since(mark);
         deleted.retain(|request| request.verb == "delete");
         let deleted: Vec<_> = deleted.iter().map(|request| request.name.as_str()).collect();
@@ -195,9 +187,7 @@ mod simulated {
             "metadata": {"name": "foreign", "namespace": "default"}});
         fleet.stage.create(&foreign).await;
         fleet.delete("it").await;
-        fleet
-            .until("the Plugin goes", |stage| stage.find("Plugin", "it").is_none())
-            .await;
+        fleet.is_gone("it").await;
         assert!(fleet.stage.find("ConfigMap", "one").is_none() && fleet.stage.find("ConfigMap", "two").is_none());
         assert!(fleet.stage.find("Hostile", "one").is_some() && fleet.stage.find("ConfigMap", "foreign").is_some());
         fleet.stage.stop().await;
@@ -210,9 +200,7 @@ mod simulated {
         fleet.delete("it").await;
         assert!(fleet.stage.find("Plugin", "it").is_some(), "it waits for the host");
         fleet.start_host().await;
-        fleet
-            .until("the Plugin goes", |stage| stage.find("Plugin", "it").is_none())
-            .await;
+        fleet.is_gone("it").await;
         assert!(fleet.stage.find("ConfigMap", "one").is_none() && fleet.stage.find("Hostile", "one").is_some());
         fleet.stage.stop().await;
     }

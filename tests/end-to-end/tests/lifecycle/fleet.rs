@@ -133,6 +133,12 @@ impl Fleet {
         self.says(name, "Ready", "True", "Reconciling").await;
     }
 
+    /// Waits until the Plugin of this name has gone.
+    pub async fn is_gone(&self, name: &str) {
+        self.until("the Plugin goes", |stage| stage.find("Plugin", name).is_none())
+            .await;
+    }
+
     /// Lets so much time pass that the next Plugin is younger: their ages are told apart by whole seconds.
     pub async fn a_second(&self) {
         tokio::time::sleep(Duration::from_millis(1100)).await;
