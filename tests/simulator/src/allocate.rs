@@ -1,6 +1,7 @@
 //! Owns what a cluster gives out only once: cluster IPs and node ports of services.
 
 use std::collections::BTreeSet;
+use std::net::Ipv4Addr;
 
 use serde_json::{Value, json};
 
@@ -10,8 +11,9 @@ use crate::state::State;
 
 /// Node ports are given out of this range.
 const NODE_PORTS: std::ops::RangeInclusive<i64> = 30_000..=32_767;
-/// Cluster IPs are 10.0.0.1 to 10.0.0.254.
-const CLUSTER_NETWORK: &str = "10.0.0.";
+/// Cluster IPs are of 10.96.0.0/12, as where the tests run a real server, so that thousands of services fit.
+const CLUSTER_NETWORK: u32 = u32::from_be_bytes([10, 96, 0, 0]);
+const CLUSTER_ADDRESSES: u32 = 1 << 20;
 
 fn text(value: &Value) -> &str {
     value.as_str().unwrap_or_default()
@@ -155,39 +157,44 @@ fn addresses(state: &mut State, object: &mut Value) -> Result<(), Failure> {
     let given = text(&spec["clusterIP"]).to_owned();
     let address = if given == "None" {
         given
+    } else if given.is_empty() {
+        free_address(state, object).ok_or_else(|| Failure::internal("failed to allocate IP: range is full"))?
     } else {
-        let used: BTreeSet<String> = other_services(state, object)
-            .map(|service| text(&service["spec"]["clusterIP"]).to_owned())
-            .collect();
-        if given.is_empty() {
-            free_address(state, &used).ok_or_else(|| Failure::internal("failed to allocate IP: range is full"))?
-        } else {
-            check_address(object, &given, &used)?;
-            given
-        }
+        check_address(state, object, &given)?;
+        given
     };
     object["spec"]["clusterIP"] = json!(address);
     object["spec"]["clusterIPs"] = json!([address]);
     Ok(())
 }
 
-fn free_address(state: &mut State, used: &BTreeSet<String>) -> Option<String> {
-    // The first one is the server's own.
-    let start = state.random.below(253);
-    (0..253)
-        .map(|offset| format!("{CLUSTER_NETWORK}{}", 2 + (start + offset) % 253))
-        .find(|address| !used.contains(address))
+fn free_address(state: &mut State, object: &Value) -> Option<String> {
+    // The first one is the network's, the second the server's own, the last the broadcast's.
+    let free = CLUSTER_ADDRESSES - 3;
+    let start = u32::try_from(state.random.below(free.into())).unwrap_or_default();
+    (0..free)
+        .map(|offset| Ipv4Addr::from(CLUSTER_NETWORK + 2 + (start + offset) % free).to_string())
+        .find(|address| !is_taken(state, object, address))
 }
 
-fn check_address(object: &Value, given: &str, used: &BTreeSet<String>) -> Result<(), Failure> {
+fn is_taken(state: &State, object: &Value, address: &str) -> bool {
+    other_services(state, object).any(|service| service["spec"]["clusterIP"] == address)
+}
+
+fn check_address(state: &State, object: &Value, given: &str) -> Result<(), Failure> {
     let shown = json!([given]);
     let refuse = |detail: &str| Err(invalid(object, FieldError::invalid("spec.clusterIPs", &shown, detail)));
-    if !given.starts_with(CLUSTER_NETWORK) {
+    let is_inside = given.parse::<Ipv4Addr>().is_ok_and(|address| {
+        u32::from(address)
+            .checked_sub(CLUSTER_NETWORK)
+            .is_some_and(|offset| offset < CLUSTER_ADDRESSES)
+    });
+    if !is_inside {
         return refuse(&format!(
             "failed to allocate IP {given}: the provided network does not match the current range"
         ));
     }
-    if used.contains(given) {
+    if is_taken(state, object, given) {
         let cause = format!("failed to allocate IP {given}: provided IP is already allocated");
         return refuse(&cause);
     }

@@ -5,4 +5,5 @@
 mod client;
 mod controllers;
 mod faults;
+mod services;
 mod watches;

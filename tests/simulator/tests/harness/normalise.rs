@@ -101,7 +101,7 @@ fn scalar(name: &str, text: &str) -> String {
     match name {
         "uid" | "controller-uid" | "batch.kubernetes.io/controller-uid" => return "UID".to_owned(),
         "resourceVersion" | "continue" => return name.to_uppercase(),
-        "clusterIP" | "clusterIPs" if text.starts_with("10.0.0.") => return "IP".to_owned(),
+        "clusterIP" | "clusterIPs" if text.starts_with("10.") => return "IP".to_owned(),
         "name" if text.starts_with("gen-") => return "gen-SUFFIX".to_owned(),
         _ => {}
     }
