@@ -11,10 +11,6 @@ use crate::error::chain;
 /// How long a connection may take to be made.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A watch is renewed by its server after 290 s at the latest and sends bookmarks between; nothing at all for longer
-/// than this means that the connection is dead.
-const READ_TIMEOUT: Duration = Duration::from_secs(295);
-
 /// Which cluster.
 #[derive(Clone, Debug, Default)]
 pub struct Target {
@@ -68,7 +64,8 @@ pub async fn connect(target: &Target, user_agent: &str) -> Result<Client, Connec
     // kube's own retry repeats every method 15 times, creates included; the host retries by object, with back-off.
     config.default_retry = false;
     config.connect_timeout = Some(CONNECT_TIMEOUT);
-    config.read_timeout = Some(READ_TIMEOUT);
+    // Who asks says how long an answer may take.
+    config.read_timeout = None;
     let agent =
         http::HeaderValue::from_str(user_agent).expect("the user agent is made of the crate's name and version");
     config.headers.push((http::header::USER_AGENT, agent));

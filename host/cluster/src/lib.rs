@@ -17,6 +17,7 @@ mod parts;
 pub mod press;
 pub mod release;
 mod shelf;
+mod silence;
 pub mod store;
 pub mod watch;
 pub mod webhooks;

@@ -19,6 +19,7 @@ use tokio::sync::watch;
 
 use crate::discovery::Served;
 use crate::error::RequestError;
+use crate::silence::never_silent;
 use crate::write::send;
 
 /// The field manager of what the host writes for itself.
@@ -73,7 +74,7 @@ impl OwnKind {
 
     /// Lists and watches the kind until it is dropped. Each trouble is told, and tried again with back-off.
     pub async fn follow(&self, known: watch::Sender<Known>, mut trouble: impl FnMut(Option<&str>)) {
-        let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &self.api_resource());
+        let api: Api<DynamicObject> = Api::all_with(never_silent(self.client.clone()), &self.api_resource());
         let stream = watcher::watcher(api, watcher::Config::default()).default_backoff();
         let mut stream = std::pin::pin!(stream);
         let mut objects = BTreeMap::new();

@@ -38,7 +38,7 @@ const SHORTEST_WATCH: Duration = Duration::from_secs(1);
 
 /// A server sends a bookmark about every minute. A watch that says nothing for so long is dead, whatever its connection
 /// says, and is made anew.
-const LONGEST_SILENCE: Duration = Duration::from_secs(150);
+pub(crate) const LONGEST_SILENCE: Duration = Duration::from_secs(150);
 
 /// The longest wait between two tries.
 const LONGEST_WAIT: Duration = Duration::from_secs(30);
