@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use pilothouse_core::Limits;
+use pilothouse_core::former::OwnedKind;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -118,6 +119,9 @@ pub struct PluginStatus {
     /// The first 20 of them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub waited_for: Vec<WaitedPrimary>,
+    /// The kinds that its version owns, and those of earlier ones of which objects may be left: these go.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub owned_kinds: Vec<OwnedKind>,
     /// In mode Preview: what would be written for some primaries.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub previews: Vec<PreviewedPrimary>,

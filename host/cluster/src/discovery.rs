@@ -95,6 +95,23 @@ impl Discovery {
         }))
     }
 
+    /// A kind in a version that is served, if there is one: in its own, if that is.
+    pub async fn find_version(&self, kind: &Kind) -> Result<Option<Kind>, RequestError> {
+        let since = Instant::now();
+        let groups = tokio::time::timeout(REQUEST_TIMEOUT, self.client.list_api_groups())
+            .await
+            .map_err(|_| RequestError::Silent(REQUEST_TIMEOUT))??;
+        let group = groups.groups.iter().find(|group| group.name == kind.group);
+        let others = group.into_iter().flat_map(|group| &group.versions);
+        for version in std::iter::once(&kind.version).chain(others.map(|version| &version.version)) {
+            let kind = Kind::new(&kind.group, version, &kind.kind);
+            if self.find(&Arc::new(kind.clone()), since).await?.is_some() {
+                return Ok(Some(kind));
+            }
+        }
+        Ok(None)
+    }
+
     async fn ask(&self, api_version: &str) -> Result<HashMap<String, (String, KindFacts)>, RequestError> {
         let list = async {
             if api_version.contains('/') {

@@ -25,6 +25,9 @@ use crate::write::send;
 /// The field manager of what the host writes for itself.
 pub const MANAGER: &str = "pilothouse";
 
+/// The field manager of the kinds that a Plugin's status remembers: they are written apart from the rest of it.
+pub const KINDS_MANAGER: &str = "pilothouse-kinds";
+
 /// One of the host's own resources. All of them are of cluster scope.
 #[derive(Clone, Debug, PartialEq)]
 pub struct OwnResource {
@@ -122,15 +125,21 @@ impl OwnKind {
         error.to_string()
     }
 
-    /// Applies the whole status of a resource, unless another has taken its name. Says what the server has then.
-    pub async fn apply_status(&self, resource: &OwnResource, status: &Value) -> Result<OwnResource, RequestError> {
+    /// Applies all that a manager has in the status of a resource, unless another has taken its name. Says what the server
+    /// has then.
+    pub async fn apply_status(
+        &self,
+        resource: &OwnResource,
+        status: &Value,
+        manager: &str,
+    ) -> Result<OwnResource, RequestError> {
         let body = json!({
             "apiVersion": self.served.kind.api_version(),
             "kind": self.served.kind.kind,
             "metadata": {"name": &*resource.name, "uid": &*resource.uid},
             "status": status,
         });
-        let path = format!("{}?fieldManager={MANAGER}&force=true", self.path(resource, "/status"));
+        let path = format!("{}?fieldManager={manager}&force=true", self.path(resource, "/status"));
         self.write(Method::PATCH, path, "application/apply-patch+yaml", &body)
             .await
     }

@@ -16,6 +16,7 @@ pub mod diff;
 pub mod exclusive;
 pub mod failure;
 pub mod fields;
+pub mod former;
 pub mod grants;
 pub mod key;
 pub mod ledger;

@@ -49,10 +49,15 @@ impl Reach {
 
     /// What a controller declares of a kind that it touches.
     pub fn of(touch: &Touch) -> Self {
+        Self::within(&touch.namespaces, &touch.names, touch.labels.as_ref())
+    }
+
+    /// Objects in these namespaces, of these names, with these labels; what is not given narrows nothing.
+    pub fn within(namespaces: &[String], names: &[String], labels: Option<&Selector>) -> Self {
         Self {
-            namespaces: set(&touch.namespaces),
-            names: set(&touch.names),
-            labels: touch.labels.clone().unwrap_or_default(),
+            namespaces: set(namespaces),
+            names: set(names),
+            labels: labels.cloned().unwrap_or_default(),
         }
     }
 

@@ -362,6 +362,10 @@ impl Hub {
     }
 
     fn has(&self, lane: &Lane, kind: &Kind, optional: bool, store: &Store) -> bool {
+        // The rights to see what an earlier version made may have gone with that version.
+        if lane.is_only_former(kind) && self.trouble.lock().contains_key(kind) {
+            return true;
+        }
         if self.served.get(kind).is_none() {
             return optional && self.served.is_missing(kind);
         }
@@ -500,6 +504,7 @@ impl Sink for Hub {
         let before = self.trouble.lock().insert(kind.clone(), trouble.to_owned());
         if before.as_deref() != Some(trouble) {
             tracing::warn!(%kind, trouble, "the watch has trouble; it is tried again");
+            self.settle_lanes_of(kind);
         }
     }
 

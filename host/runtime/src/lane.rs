@@ -6,6 +6,7 @@ use pilothouse_cluster::discovery::Served;
 use pilothouse_cluster::events::Recorder;
 use pilothouse_cluster::object::{MANAGER_PREFIX, Stored};
 use pilothouse_cluster::write::Writer;
+use pilothouse_core::former::Former;
 use pilothouse_core::grants::Grants;
 use pilothouse_core::manifest::{Access, Admission, Filter};
 use pilothouse_core::path::Projection;
@@ -66,6 +67,8 @@ pub struct Lane {
     pub controller: String,
     /// What it may touch.
     pub grants: Grants,
+    /// Kinds that an earlier version owned. What is left of them is watched for, and pruned.
+    pub former: Arc<[Former]>,
     /// Which primaries it steers.
     pub filter: Filter,
     /// The finalizer that its primaries get, for plugins that have something to do before one goes.
@@ -123,16 +126,41 @@ impl Lane {
     /// How the cluster serves a kind that the lane has to do with, if it does.
     pub fn served(&self, kind: &Kind) -> Option<Served> {
         let declared = kind == self.grants.primary() || self.grants.get(kind).is_some();
-        declared.then(|| self.served.get(kind)).flatten()
+        (declared || self.former_reach(kind).is_some())
+            .then(|| self.served.get(kind))
+            .flatten()
     }
 
-    /// Every kind that the lane needs: the primary and what it touches.
+    fn former_reach(&self, kind: &Kind) -> Option<&Reach> {
+        let former = self.former.iter().find(|former| former.kind == *kind);
+        former.map(|former| &former.reach)
+    }
+
+    /// Whether the lane can do without a kind that it cannot see: what is left of it waits then.
+    pub fn is_only_former(&self, kind: &Kind) -> bool {
+        kind != self.grants.primary() && self.grants.get(kind).is_none()
+    }
+
+    /// The kinds of which the lane's plugin has made objects, each once.
+    pub fn owned_kinds(&self) -> impl Iterator<Item = &Kind> {
+        let owns = |kind: &Kind| self.grants.get(kind).is_some_and(|grant| grant.allows(Access::Owned));
+        let owned = self.grants.touched().map(|grant| &grant.touch.kind);
+        let former = self.former.iter().map(|former| &former.kind);
+        let former = former.filter(move |kind| !owns(kind));
+        owned.filter(move |kind| owns(kind)).chain(former)
+    }
+
+    /// Every kind that the lane needs, and whether it can do without: the primary, what it touches, and what is left of
+    /// earlier versions.
     pub fn kinds(&self) -> impl Iterator<Item = (Kind, bool)> {
         let touched = self
             .grants
             .touched()
             .map(|grant| (grant.touch.kind.clone(), grant.touch.optional));
-        std::iter::once((self.grants.primary().clone(), false)).chain(touched)
+        let former = self.former.iter().map(|former| (former.kind.clone(), true));
+        std::iter::once((self.grants.primary().clone(), false))
+            .chain(touched)
+            .chain(former)
     }
 
     /// What the cache has to know of a kind for this lane.
@@ -156,9 +184,14 @@ impl Lane {
         }
         // Who leaves the filter has to be seen leaving, and a label's watch calls that a deletion: the filter does not
         // narrow what is watched of the primary.
-        let reach = match grant {
-            Some(grant) if !is_primary => Reach::of(&grant.touch),
-            _ => Reach::all(),
+        let declared = match grant {
+            _ if is_primary => Some(Reach::all()),
+            grant => grant.map(|grant| Reach::of(&grant.touch)),
+        };
+        let reach = match (declared, self.former_reach(kind)) {
+            (Some(declared), Some(former)) => declared.union(former),
+            (Some(reach), None) => reach,
+            (None, former) => former.cloned().unwrap_or_default(),
         };
         Need {
             projection,

@@ -7,6 +7,7 @@ pub mod clock;
 mod contribute;
 mod creating;
 mod echo;
+mod former;
 pub mod host;
 mod hub;
 mod lane;

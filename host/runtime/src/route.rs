@@ -4,9 +4,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use pilothouse_cluster::discovery::Served;
-use pilothouse_cluster::object::Stored;
+use pilothouse_cluster::object::{Controller, Stored};
 use pilothouse_cluster::store::{Change, Store};
-use pilothouse_core::manifest::Access;
 use pilothouse_core::ownership::Bond;
 use pilothouse_core::{Key, Name};
 
@@ -30,8 +29,8 @@ pub fn push_all(state: &mut State, lane: &Lane) {
             queue.push(lane.id, &object.name, Priority::Resync);
         }
     }
-    for grant in lane.grants.touched().filter(|grant| grant.allows(Access::Owned)) {
-        for child in store.iter(&grant.touch.kind, None).filter(|child| is_ours(lane, child)) {
+    for kind in lane.owned_kinds() {
+        for child in store.iter(kind, None).filter(|child| is_ours(lane, child)) {
             match custody(store, lane, child) {
                 // They may still have children of ours, too.
                 Some(Custody::Living(owner)) if has_filter => queue.push(lane.id, &owner, Priority::Resync),
@@ -50,8 +49,13 @@ pub fn push_all(state: &mut State, lane: &Lane) {
 }
 
 /// Whether a lane's plugin has applied this object.
-fn is_ours(lane: &Lane, object: &Stored) -> bool {
+pub fn is_ours(lane: &Lane, object: &Stored) -> bool {
     object.entry(lane.writer.manager(), false).is_some()
+}
+
+/// Whether an object is to stay when its owner does not want it any more.
+pub fn is_kept(object: &Stored) -> bool {
+    object.controller.as_ref().is_some_and(|it| it.bond == Bond::Kept)
 }
 
 /// Whose a child of a lane is.
@@ -62,13 +66,16 @@ enum Custody {
     Orphaned(Name, Arc<str>),
 }
 
+/// Whether a controller is of a lane's primary kind.
+pub fn is_primary_of(lane: &Lane, controller: &Controller) -> bool {
+    let primary = lane.grants.primary();
+    *controller.group == *primary.group && *controller.kind == *primary.kind
+}
+
 /// Whose a child is; none if it is not the lane's matter.
 fn custody(store: &Store, lane: &Lane, child: &Stored) -> Option<Custody> {
-    let controller = child.controller.as_ref()?;
     let primary = lane.grants.primary();
-    if *controller.group != *primary.group || *controller.kind != *primary.kind {
-        return None;
-    }
+    let controller = child.controller.as_ref().filter(|it| is_primary_of(lane, it))?;
     let place = |namespace: Option<&Arc<str>>| Name {
         namespace: namespace.cloned(),
         name: controller.name.clone(),
@@ -200,13 +207,11 @@ impl State {
         lane: &'a Lane,
         owner: &'a str,
     ) -> impl Iterator<Item = (Served, &'a Arc<Stored>)> {
-        let owned = lane.grants.touched().filter(|grant| grant.allows(Access::Owned));
-        let served = owned.filter_map(|grant| lane.served(&grant.touch.kind));
+        let served = lane.owned_kinds().filter_map(|kind| lane.served(kind));
         served.flat_map(move |served| {
             let children = self.store.children(&served.kind, owner);
-            let kept = |child: &Stored| child.controller.as_ref().is_some_and(|it| it.bond == Bond::Kept);
             children
-                .filter(move |child| is_ours(lane, child) && !kept(child))
+                .filter(move |child| is_ours(lane, child) && !is_kept(child))
                 .map(move |child| (served.clone(), child))
         })
     }

@@ -11,7 +11,7 @@ use std::time::Duration;
 use parking_lot::{Mutex, RwLock};
 use pilothouse_cluster::Client;
 use pilothouse_cluster::discovery::{Discovery, Served};
-use pilothouse_cluster::error::chain;
+use pilothouse_cluster::error::{RequestError, chain};
 use pilothouse_cluster::press::Press;
 use pilothouse_cluster::watch::{Detail, Sink as _, Watch};
 use pilothouse_core::Kind;
@@ -176,6 +176,11 @@ impl Watches {
                 watched.need = need;
             }
         }
+    }
+
+    /// A kind in a version that the cluster serves, if there is one.
+    pub async fn served_version(&self, kind: &Kind) -> Result<Option<Kind>, RequestError> {
+        self.discovery.find_version(kind).await
     }
 
     fn restart(&self, watched: &mut Watched, need: Need) {

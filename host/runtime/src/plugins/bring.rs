@@ -126,10 +126,11 @@ impl Life {
         } else {
             Candidates {
                 fleet: self.fleet.clone(),
-                lanes: described.lanes(&self.identity, wanted, &self.fleet.hub),
+                lanes: self.lanes(wanted, &described),
                 watched: false,
             }
         };
+        self.remember(lanes.lanes()).await;
         Ok(Some(Arrival {
             order: order.clone(),
             loaded,
@@ -140,7 +141,7 @@ impl Life {
 
     /// Lanes that are not in the hub, for which the cache is widened.
     pub fn candidates(&self, wanted: &Wanted, described: &Described) -> Candidates {
-        let lanes = described.lanes(&self.identity, wanted, &self.fleet.hub);
+        let lanes = self.lanes(wanted, described);
         for lane in &lanes {
             self.fleet.watches.add(lane);
         }
@@ -149,6 +150,10 @@ impl Life {
             lanes,
             watched: true,
         }
+    }
+
+    fn lanes(&self, wanted: &Wanted, described: &Described) -> Vec<Arc<Lane>> {
+        described.lanes(&self.identity, wanted, &self.owned_kinds(), &self.fleet.hub)
     }
 
     /// Asks a component what it is.

@@ -14,6 +14,7 @@ use tokio::time::Instant;
 use super::Fleet;
 use super::bring::{Arrival, Loaded, Problem};
 use super::finish::Own;
+use super::memory::Memory;
 use super::prepare::{Identity, in_place_of};
 use super::source::{self, Found};
 use super::standing::{Fact, Standing, Step};
@@ -33,6 +34,8 @@ pub struct Life {
     pub standing: Arc<Standing>,
     /// Its resource, if it has one.
     pub own: Option<Own>,
+    /// What that remembers.
+    pub memory: Memory,
 }
 
 /// The version that runs.
@@ -60,6 +63,8 @@ enum Next {
     TakeOver(Box<Arrival>),
     /// Nothing is to run for now; the way up goes on.
     Leave,
+    /// What it remembers of earlier versions has changed.
+    FollowMemory,
     /// It was stopped for its traps.
     Crashed(Duration, String),
     /// Its resource is being deleted.
@@ -93,6 +98,7 @@ impl Life {
             identity,
             standing,
             own,
+            memory: Memory::default(),
         }
     }
 
@@ -120,6 +126,7 @@ impl Life {
                     running = Some(self.take_over(running.take(), *arrival).await);
                 }
                 Next::Leave => self.leave(running.take()).await,
+                Next::FollowMemory => running = running.take().map(|running| self.follow_memory(running)),
                 Next::Crashed(wait, why) => {
                     if let Some(running) = &running {
                         penalty = Some(Penalty {
@@ -216,6 +223,7 @@ impl Life {
         tokio::select! {
             (wait, why) = self.identity.account.stop() => Next::Crashed(wait, why),
             () = self.fleet.claims.lost(&self.identity.name) => Next::Leave,
+            () = self.forget(running) => Next::FollowMemory,
             () = self.follow_kinds(running) => unreachable!("kinds are followed for ever"),
             () = self.let_sleep(running) => unreachable!("it may sleep for ever"),
         }

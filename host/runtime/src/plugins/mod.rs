@@ -2,8 +2,8 @@
 //! end, and what is told of all that.
 //!
 //! `wanted` is what somebody asked for, `resources` and `given` say where from; `life` is what happens to one plugin, by
-//! way of `source`, `prepare`, `bring` and `finish`; `claims` keeps two from having the same kind; `standing`, `account` and `tell`
-//! make the status of the Plugin resource.
+//! way of `source`, `prepare`, `bring` and `finish`; `claims` keeps two from having the same kind, `memory` knows what earlier
+//! versions owned; `standing`, `account` and `tell` make the status of the Plugin resource.
 
 pub mod account;
 mod bring;
@@ -11,6 +11,7 @@ mod claims;
 mod finish;
 pub mod given;
 mod life;
+mod memory;
 mod prepare;
 pub mod resources;
 mod source;

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use pilothouse_cluster::events::Recorder;
 use pilothouse_cluster::write::Writer;
 use pilothouse_core::configuration;
+use pilothouse_core::former::{self, OwnedKind};
 use pilothouse_core::grants::Grants;
 use pilothouse_core::manifest::{self, BroughtCrd, CheckedManifest, Controller};
 use pilothouse_core::{Failure, Limits};
@@ -136,8 +137,8 @@ impl Described {
             .collect()
     }
 
-    /// The lanes of its controllers, with numbers of their own.
-    pub fn lanes(&self, identity: &Identity, wanted: &Wanted, hub: &Hub) -> Vec<Arc<Lane>> {
+    /// The lanes of its controllers, with numbers of their own, given the kinds of which there may be objects already.
+    pub fn lanes(&self, identity: &Identity, wanted: &Wanted, known: &[OwnedKind], hub: &Hub) -> Vec<Arc<Lane>> {
         let converted: Arc<[String]> = self
             .crds
             .iter()
@@ -149,11 +150,13 @@ impl Described {
                 .crds
                 .iter()
                 .any(|crd| crd.group == controller.kind.group && crd.kind == controller.kind.kind);
+            let grants = Grants::new(controller);
             Arc::new(Lane {
                 id: hub.state.write().lanes.reserve(),
                 plugin: identity.name.clone(),
                 controller: controller.name.clone(),
-                grants: Grants::new(controller),
+                former: former::former(known, &grants).into(),
+                grants,
                 filter: controller.filter.clone(),
                 finalizer: controller.finalizer.clone(),
                 mode: wanted.mode,

@@ -198,6 +198,7 @@ pub fn status(known: &Known, figures: Figures, live: &PluginStatus, now: &str) -
             .or_else(|| live.last_failure.clone()),
         unanswered,
         waited_for,
+        owned_kinds: live.owned_kinds.clone(),
         previews,
         conditions: vec![
             condition(Step::Fetched, "Fetched"),

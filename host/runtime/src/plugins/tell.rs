@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::Duration;
 
-use pilothouse_cluster::own::{OwnKind, OwnResource};
+use pilothouse_cluster::own::{MANAGER, OwnKind, OwnResource};
 use pilothouse_core::answer::shorten;
 use pilothouse_core::preview::{Change, FieldChange, Preview};
 use pilothouse_crds::plugin::{ControllerStatus, PluginStatus, PreviewedPrimary, WaitedPrimary};
@@ -73,8 +73,7 @@ impl Teller {
             match due {
                 Some(due) if due <= Instant::now() => {
                     written = Some(Instant::now());
-                    let body = serde_json::to_value(&desired).expect("a status is always JSON");
-                    match self.kind.apply_status(&resource, &body).await {
+                    match self.kind.apply_status(&resource, &told(&desired), MANAGER).await {
                         Ok(resource) => left = Some((desired, resource.status)),
                         Err(error) if error.is_not_found() || error.code() == Some(409) => {}
                         Err(error) => tracing::warn!(
@@ -146,6 +145,15 @@ impl Teller {
         };
         known.lanes.iter().flat_map(of_lane).take(MOST_PREVIEWS).collect()
     }
+}
+
+/// What is written of a status; the kinds that are remembered are written by the plugin's life.
+fn told(status: &PluginStatus) -> Value {
+    let told = PluginStatus {
+        owned_kinds: Vec::new(),
+        ..status.clone()
+    };
+    serde_json::to_value(told).expect("a status is always JSON")
 }
 
 /// A preview for people: a line for each object.

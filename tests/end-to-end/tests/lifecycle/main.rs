@@ -9,5 +9,6 @@ mod course;
 mod crash;
 mod finish;
 mod fleet;
+mod former;
 mod refused;
 mod swap;

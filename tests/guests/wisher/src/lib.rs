@@ -1,7 +1,7 @@
 //! A plugin that owns what its resources say, as they are, with every exception to the life of an object.
 //!
 //! A `Wish` goes when it is deleted. A `Promise` has a finalizer: while its `holds` is true, what is `lasting` should still
-//! exist.
+//! exist. The configuration says which kinds the plugin owns, as if that were another version of it.
 
 #![forbid(unsafe_code)]
 
@@ -9,14 +9,57 @@ use pilothouse_plugin::raw::types::{Desired, Failure, Lifecycle, Outcome, Owners
 use pilothouse_plugin::raw::{Finalization, RawFinalizer, RawPlugin};
 use pilothouse_plugin::{ControllerManifest, Kind, Manifest, Touch};
 use serde::Deserialize;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 const CRD: &str = include_str!("../crds/wishes.wishes.test.dev.yaml");
 const FINALIZER: &str = "wishes.test.dev/promise";
 
+/// The kinds that it may own; without a configuration all but the last.
+const OWNABLE: [Kind; 5] = [
+    Kind::new("", "v1", "ConfigMap"),
+    Kind::new("", "v1", "Namespace"),
+    Kind::new("", "v1", "Service"),
+    Kind::new("apps", "v1", "Deployment"),
+    Kind::new("trinkets.test.dev", "v1alpha1", "Trinket"),
+];
+
 /// The plugin.
 #[derive(Debug)]
 pub struct Wisher;
+
+/// The configuration.
+#[derive(Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct Config {
+    /// The kinds that are owned; what a resource asks for besides is passed over.
+    owns: Option<Vec<String>>,
+    /// The namespaces in which they are; none means all.
+    places: Vec<String>,
+}
+
+impl Config {
+    fn read(given: Option<&str>) -> Result<Self, String> {
+        match given {
+            None | Some("" | "null") => Ok(Self::default()),
+            Some(given) => serde_json::from_str(given).map_err(|error| format!("configuration: {error}")),
+        }
+    }
+
+    fn owns(&self, object: &Value) -> bool {
+        let place = &object["metadata"]["namespace"];
+        self.owned().any(|kind| object["kind"] == kind.kind)
+            && (self.places.is_empty() || self.places.iter().any(|it| place == it))
+    }
+
+    fn owned(&self) -> impl Iterator<Item = Kind> {
+        let is_owned = |index: usize, kind: &str| match &self.owns {
+            Some(owned) => owned.iter().any(|it| it == kind),
+            None => index + 1 < OWNABLE.len(),
+        };
+        let kinds = OWNABLE.into_iter().enumerate();
+        kinds.filter_map(move |(index, kind)| is_owned(index, kind.kind).then_some(kind))
+    }
+}
 
 #[derive(Deserialize)]
 struct Wish {
@@ -48,12 +91,14 @@ struct Owned {
 }
 
 impl RawPlugin for Wisher {
-    fn describe(_: Option<String>) -> Result<String, String> {
-        Ok(manifest())
+    fn describe(config: Option<String>) -> Result<String, String> {
+        Ok(manifest(&Config::read(config.as_deref())?))
     }
 
     fn reconcile(request: Request) -> Result<Outcome, Failure> {
-        let Spec { owns, holds: _ } = spec_of(&request)?;
+        let Spec { mut owns, holds: _ } = spec_of(&request)?;
+        let config = Config::read(Some(&request.config)).map_err(Failure::Permanent)?;
+        owns.retain(|owned| config.owns(&owned.object));
         Ok(outcome(owns))
     }
 }
@@ -111,14 +156,13 @@ fn outcome(owns: Vec<Owned>) -> Outcome {
     }
 }
 
-fn manifest() -> String {
+fn manifest(config: &Config) -> String {
     let controller = |name, kind| {
-        ControllerManifest::new(name, Kind::new("wishes.test.dev", "v1", kind))
-            .fields([".spec"])
-            .touches(Touch::new(Kind::new("", "v1", "ConfigMap")).owned())
-            .touches(Touch::new(Kind::new("", "v1", "Namespace")).owned())
-            .touches(Touch::new(Kind::new("", "v1", "Service")).owned())
-            .touches(Touch::new(Kind::new("apps", "v1", "Deployment")).owned())
+        let controller = ControllerManifest::new(name, Kind::new("wishes.test.dev", "v1", kind)).fields([".spec"]);
+        let touches = config
+            .owned()
+            .map(|kind| Touch::new(kind).owned().in_namespaces(&config.places));
+        touches.fold(controller, ControllerManifest::touches)
     };
     let manifest = Manifest::new(
         env!("CARGO_PKG_NAME"),
@@ -133,14 +177,20 @@ fn manifest() -> String {
             .replace("plural: wishes", "plural: promises")
             .replace("singular: wish", "singular: promise")
             .replace("Wish", "Promise"),
-    );
+    )
+    .configuration(json!({
+        "type": "object",
+        "additionalProperties": false,
+        "properties": {
+            "owns": {"type": "array", "items": {"enum": OWNABLE.map(|kind| kind.kind)}},
+            "places": {"type": "array", "items": {"type": "string"}},
+        },
+    }));
     serde_json::to_string(&manifest).expect("a manifest has only text for keys")
 }
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     fn request(spec: &Value) -> Request {
@@ -162,10 +212,9 @@ mod tests {
 
     #[test]
     fn what_is_asked_for_is_owned_as_it_is() {
-        let spec =
-            json!({"owns": [{"object": {"kind": "A"}, "keep": true}, {"object": {"kind": "B"}, "replace": true}]});
+        let spec = json!({"owns": [{"object": {"kind": "Service"}, "keep": true}, {"object": {"kind": "ConfigMap"}, "replace": true}]});
         let outcome = Wisher::reconcile(request(&spec)).unwrap();
-        assert_eq!(objects(&outcome), [r#"{"kind":"A"}"#, r#"{"kind":"B"}"#]);
+        assert_eq!(objects(&outcome), [r#"{"kind":"Service"}"#, r#"{"kind":"ConfigMap"}"#]);
         assert_eq!(outcome.desired[0].lifecycle, Lifecycle::KEEP);
         assert_eq!(outcome.desired[1].lifecycle, Lifecycle::REPLACE);
     }
@@ -180,6 +229,29 @@ mod tests {
         assert_eq!(objects(&outcome), [r#"{"kind":"B"}"#]);
         spec["holds"] = json!(false);
         assert!(matches!(Wisher::finalize(request(&spec)), Ok(Finalization::Done)));
+    }
+
+    #[test]
+    fn another_configuration_owns_other_kinds() {
+        let config = json!({"owns": ["Service", "Trinket"], "places": ["here"]}).to_string();
+        let manifest: Value = serde_json::from_str(&Wisher::describe(Some(config.clone())).unwrap()).unwrap();
+        let touches = manifest["controllers"][0]["touches"].as_array().unwrap();
+        let kinds: Vec<_> = touches.iter().map(|touch| touch["kind"]["kind"].clone()).collect();
+        assert_eq!(
+            (kinds, &touches[0]["namespaces"]),
+            (vec![json!("Service"), json!("Trinket")], &json!(["here"]))
+        );
+        let service = |place: &str| json!({"kind": "Service", "metadata": {"namespace": place}});
+        let objects_of = [json!({"kind": "ConfigMap"}), service("here"), service("there")];
+        let spec = json!({"owns": objects_of.map(|object| json!({"object": object}))});
+        let asked = Request {
+            config,
+            ..request(&spec)
+        };
+        assert_eq!(
+            objects(&Wisher::reconcile(asked).unwrap()),
+            [service("here").to_string()]
+        );
     }
 
     #[test]

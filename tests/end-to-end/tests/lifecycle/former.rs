@@ -1,0 +1,339 @@
+//! What a plugin made of a kind that its new version does not own any more: it goes, whether the version came while the
+//! host ran or while it did not, and then nobody looks for that kind any more.
+
+mod simulated {
+    use std::time::Duration;
+
+    use kube::Api;
+    use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams};
+    use kube::core::{ApiResource, GroupVersionKind};
+    use pilothouse_end_to_end::stage::Stage;
+    use pilothouse_simulator::{Fault, Rule};
+    use pilothouse_testkit::cluster::Mark;
+    use pilothouse_testkit::host::SteeredHost as _;
+    use serde_json::{Value, json};
+
+    use crate::fleet::Fleet;
+
+    const BOTH: &[&str] = &["ConfigMap", "Service"];
+    const ONE: &[&str] = &["ConfigMap"];
+
+    fn configured(owns: &[&str]) -> Value {
+        json!({"source": {"file": "a.wasm"}, "configuration": {"owns": owns}})
+    }
+
+    fn config_map(name: &str, namespace: &str) -> Value {
+        json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "namespace": namespace}})
+    }
+
+    fn service(name: &str) -> Value {
+        json!({
+            "apiVersion": "v1", "kind": "Service", "metadata": {"name": name, "namespace": "default"},
+            "spec": {"ports": [{"port": 80}]},
+        })
+    }
+
+    fn trinket() -> Value {
+        json!({
+            "apiVersion": "trinkets.test.dev/v1alpha1", "kind": "Trinket",
+            "metadata": {"name": "web", "namespace": "default"},
+        })
+    }
+
+    /// A Wish for objects, each alone or with the exceptions to its life.
+    fn wish(owns: &[Value]) -> Value {
+        let entry = |it: &Value| match it["object"] {
+            Value::Null => json!({"object": it}),
+            _ => it.clone(),
+        };
+        let owns: Vec<_> = owns.iter().map(entry).collect();
+        json!({
+            "apiVersion": "wishes.test.dev/v1", "kind": "Wish", "metadata": {"name": "it", "namespace": "default"},
+            "spec": {"owns": owns},
+        })
+    }
+
+    /// A plugin that owns these kinds, and a Wish that has got what it asks for.
+    async fn owning(owns: &[&str], wished: &[Value]) -> Fleet {
+        let fleet = Fleet::start().await;
+        fleet.put("wisher", "a.wasm", 0);
+        fleet.plugin("it", configured(owns)).await;
+        fleet.is_ready("it").await;
+        fleet.stage.create(&wish(wished)).await;
+        is_granted(&fleet).await;
+        fleet
+    }
+
+    async fn is_granted(fleet: &Fleet) {
+        fleet
+            .until("it is reconciled", |stage| stage.is_reconciled("Wish", "it"))
+            .await;
+    }
+
+    /// Another version comes.
+    async fn comes(fleet: &Fleet, mark: u8, owns: &[&str]) {
+        fleet.put("wisher", "a.wasm", mark);
+        fleet.change("it", configured(owns)).await;
+    }
+
+    fn remembered(stage: &Stage) -> Vec<Value> {
+        let plugin = stage.find("Plugin", "it").unwrap_or_default();
+        let entries = plugin["status"]["ownedKinds"].as_array().cloned().unwrap_or_default();
+        let of_wishes = entries.iter().filter(|entry| entry["primary"]["kind"] == "Wish");
+        of_wishes.map(|entry| entry["kind"]["kind"].clone()).collect()
+    }
+
+    async fn remembers(fleet: &Fleet, kinds: &[&str]) {
+        fleet
+            .until(&format!("it remembers {kinds:?}"), |stage| remembered(stage) == kinds)
+            .await;
+    }
+
+    async fn goes(fleet: &Fleet, kind: &str, name: &str) {
+        fleet.until("it goes", |stage| stage.find(kind, name).is_none()).await;
+    }
+
+    /// The deletions since then, as `resource/name`.
+    fn deleted(fleet: &Fleet, mark: Mark) -> Vec<String> {
+        let writes = fleet.stage.host_writes_since(mark).into_iter();
+        let deletions = writes.filter(|request| request.verb == "delete");
+        deletions
+            .map(|request| format!("{}/{}", request.resource, request.name))
+            .collect()
+    }
+
+    /// Lets so much time pass that each watch is made anew, and says of which resources there were.
+    async fn watched(fleet: &Fleet) -> Vec<String> {
+        let mark = fleet.stage.mark();
+        tokio::time::sleep(Duration::from_mins(6)).await;
+        let requests = fleet.stage.cluster.requests_since(mark).unwrap();
+        let watches = requests.into_iter().filter(|request| request.verb == "watch");
+        watches.map(|request| request.resource).collect()
+    }
+
+    fn uid(stage: &Stage, kind: &str, name: &str) -> Value {
+        stage.find(kind, name).unwrap()["metadata"]["uid"].clone()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_new_version_prunes_what_the_one_before_made_and_nothing_else_and_then_forgets_the_kind() {
+        let fleet = owning(BOTH, &[config_map("web", "default"), service("web")]).await;
+        fleet.stage.create(&service("foreign")).await;
+        let mut borrowed = service("borrowed");
+        borrowed["metadata"]["ownerReferences"] = json!([{
+            "apiVersion": "wishes.test.dev/v1", "kind": "Wish", "name": "it", "controller": true,
+            "uid": uid(&fleet.stage, "Wish", "it"),
+        }]);
+        fleet.stage.create(&borrowed).await;
+        let kept = uid(&fleet.stage, "ConfigMap", "web");
+        assert_eq!(remembered(&fleet.stage), BOTH);
+
+        let mark = fleet.stage.mark();
+        comes(&fleet, 1, ONE).await;
+        goes(&fleet, "Service", "web").await;
+        remembers(&fleet, ONE).await;
+        assert_eq!(deleted(&fleet, mark), ["services/web"]);
+        assert_eq!(uid(&fleet.stage, "ConfigMap", "web"), kept);
+        assert!(fleet.stage.find("Service", "foreign").is_some(), "it is nobody's");
+        assert!(fleet.stage.find("Service", "borrowed").is_some(), "another made it");
+        let watched = watched(&fleet).await;
+        assert!(watched.contains(&"configmaps".to_owned()), "{watched:?}");
+        assert!(!watched.contains(&"services".to_owned()), "{watched:?}");
+        fleet.stage.stop().await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_host_that_starts_with_a_new_version_prunes_by_what_the_status_remembers() {
+        let mut fleet = owning(BOTH, &[config_map("web", "default"), service("web")]).await;
+        fleet.stage.host.stop().await.unwrap();
+        comes(&fleet, 1, ONE).await;
+        let mark = fleet.stage.mark();
+        fleet.start_host().await;
+        goes(&fleet, "Service", "web").await;
+        remembers(&fleet, ONE).await;
+        assert_eq!(deleted(&fleet, mark), ["services/web"]);
+        fleet.stage.minute().await;
+
+        fleet.stage.host.stop().await.unwrap();
+        let mark = fleet.stage.mark();
+        fleet.start_host().await;
+        fleet.stage.host.settled().await.unwrap();
+        let watched = watched(&fleet).await;
+        assert!(!watched.contains(&"services".to_owned()), "{watched:?}");
+        assert_eq!(fleet.stage.host_writes_since(mark), []);
+        fleet.stage.stop().await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_version_before_comes_back_to_what_it_owned() {
+        let fleet = owning(BOTH, &[config_map("web", "default"), service("web")]).await;
+        comes(&fleet, 1, ONE).await;
+        goes(&fleet, "Service", "web").await;
+        comes(&fleet, 0, BOTH).await;
+        fleet
+            .until("it is made again", |stage| stage.find("Service", "web").is_some())
+            .await;
+        is_granted(&fleet).await;
+        let mark = fleet.stage.mark();
+        fleet.stage.minute().await;
+        assert_eq!(deleted(&fleet, mark), [""; 0]);
+        assert_eq!(remembered(&fleet.stage), BOTH);
+        fleet.stage.stop().await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_preview_tells_what_would_go_and_what_is_to_be_kept_stays() {
+        let kept = json!({"object": service("kept"), "keep": true});
+        let fleet = owning(BOTH, &[config_map("web", "default"), service("web"), kept]).await;
+        fleet.put("wisher", "a.wasm", 1);
+        let mut spec = configured(ONE);
+        spec["mode"] = json!("Preview");
+        fleet.change("it", spec).await;
+        fleet
+            .until("what would go is told", |stage| {
+                let plugin = stage.find("Plugin", "it").unwrap();
+                plugin["status"]["previews"][0]["changes"] == json!(["Delete Service default/web"])
+            })
+            .await;
+        fleet.stage.minute().await;
+        assert!(fleet.stage.find("Service", "web").is_some());
+        assert_eq!(remembered(&fleet.stage), BOTH);
+        fleet.change("it", json!({"mode": "Active"})).await;
+        goes(&fleet, "Service", "web").await;
+        remembers(&fleet, ONE).await;
+        assert!(fleet.stage.find("Service", "kept").is_some());
+        fleet.stage.stop().await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_version_that_looks_less_far_prunes_what_it_leaves_outside() {
+        let fleet = Fleet::start().await;
+        fleet.put("wisher", "a.wasm", 0);
+        fleet.plugin("it", configured(ONE)).await;
+        fleet.is_ready("it").await;
+        let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "far"}});
+        fleet.stage.create(&namespace).await;
+        let owns = [config_map("near", "default"), config_map("far", "far")];
+        fleet.stage.create(&wish(&owns)).await;
+        is_granted(&fleet).await;
+        fleet
+            .change("it", json!({"configuration": {"places": ["default"]}}))
+            .await;
+        goes(&fleet, "ConfigMap", "far").await;
+        assert!(fleet.stage.find("ConfigMap", "near").is_some());
+        fleet.stage.stop().await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_kind_that_may_not_be_seen_any_more_holds_nothing_up_and_its_objects_go_when_it_may() {
+        let mut fleet = owning(BOTH, &[config_map("web", "default"), service("web")]).await;
+        fleet.stage.host.stop().await.unwrap();
+        comes(&fleet, 1, ONE).await;
+        let forbidden = Fault::Status {
+            code: 403,
+            retry_after: None,
+        };
+        let faults = fleet.stage.simulator().faults();
+        let rule = faults.add(Rule::new(forbidden).verbs(&["list", "watch"]).resource("services"));
+        fleet.start_host().await;
+        fleet.is_ready("it").await;
+        fleet.stage.create(&renamed("other")).await;
+        fleet
+            .until("others are reconciled", |stage| stage.is_reconciled("Wish", "other"))
+            .await;
+        fleet.stage.minute().await;
+        assert!(fleet.stage.find("Service", "web").is_some());
+        assert_eq!(remembered(&fleet.stage), BOTH);
+        fleet.stage.simulator().faults().remove(rule);
+        goes(&fleet, "Service", "web").await;
+        remembers(&fleet, ONE).await;
+        fleet.stage.stop().await;
+    }
+
+    fn renamed(name: &str) -> Value {
+        let mut wish = wish(&[config_map(name, "default")]);
+        wish["metadata"]["name"] = json!(name);
+        wish
+    }
+
+    /// The definition of a kind that is served in these versions, of which the last one is stored.
+    fn trinkets(versions: &[(&str, bool)]) -> Value {
+        let (stored, _) = versions[versions.len() - 1];
+        let version = |(name, served): &(&str, bool)| {
+            let schema = json!({"openAPIV3Schema": {"type": "object"}});
+            json!({"name": name, "served": served, "storage": *name == stored, "schema": schema})
+        };
+        json!({
+            "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+            "metadata": {"name": "trinkets.trinkets.test.dev"},
+            "spec": {
+                "group": "trinkets.test.dev", "scope": "Namespaced",
+                "names": {"kind": "Trinket", "listKind": "TrinketList", "plural": "trinkets", "singular": "trinket"},
+                "versions": versions.iter().map(version).collect::<Vec<_>>(),
+            },
+        })
+    }
+
+    async fn definitions(fleet: &Fleet) -> Api<DynamicObject> {
+        let kind = GroupVersionKind::gvk("apiextensions.k8s.io", "v1", "CustomResourceDefinition");
+        Api::all_with(fleet.client().await, &ApiResource::from_gvk(&kind))
+    }
+
+    /// A plugin that made an object of a kind that it brings no definition of; its host is stopped, and another version of
+    /// it, which does not own that kind, is there.
+    async fn left_with_a_trinket() -> Fleet {
+        let mut fleet = Fleet::start().await;
+        fleet.stage.create(&trinkets(&[("v1alpha1", true)])).await;
+        fleet.put("wisher", "a.wasm", 0);
+        fleet.plugin("it", configured(&["ConfigMap", "Trinket"])).await;
+        fleet.is_ready("it").await;
+        fleet
+            .stage
+            .create(&wish(&[config_map("web", "default"), trinket()]))
+            .await;
+        is_granted(&fleet).await;
+        assert!(fleet.stage.find("Trinket", "web").is_some());
+        fleet.stage.host.stop().await.unwrap();
+        comes(&fleet, 1, ONE).await;
+        fleet
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_kind_whose_definition_is_gone_holds_nothing_up_and_is_forgotten() {
+        let mut fleet = left_with_a_trinket().await;
+        definitions(&fleet)
+            .await
+            .delete("trinkets.trinkets.test.dev", &DeleteParams::default())
+            .await
+            .unwrap();
+        goes(&fleet, "Trinket", "web").await;
+        fleet.start_host().await;
+        fleet.is_ready("it").await;
+        fleet.stage.create(&renamed("other")).await;
+        fleet
+            .until("others are reconciled", |stage| stage.is_reconciled("Wish", "other"))
+            .await;
+        remembers(&fleet, ONE).await;
+        fleet.stage.stop().await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_kind_that_is_served_in_another_version_only_is_looked_for_in_that_one() {
+        let mut fleet = left_with_a_trinket().await;
+        let next = trinkets(&[("v1alpha1", false), ("v1", true)]);
+        definitions(&fleet)
+            .await
+            .patch(
+                "trinkets.trinkets.test.dev",
+                &PatchParams::default(),
+                &Patch::Merge(next),
+            )
+            .await
+            .unwrap();
+        fleet.start_host().await;
+        fleet.is_ready("it").await;
+        goes(&fleet, "Trinket", "web").await;
+        remembers(&fleet, ONE).await;
+        fleet.stage.stop().await;
+    }
+}
