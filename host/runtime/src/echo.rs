@@ -1,12 +1,13 @@
 //! Owns read-your-writes: which writes of our own the cache has not seen yet, and which change shows one of them. A
 //! primary is held in the queue until the cache has seen what it wrote.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use pilothouse_cluster::object::Stored;
 use pilothouse_cluster::store::{Change, Source};
 use pilothouse_cluster::watch::is_before;
-use pilothouse_core::Key;
+use pilothouse_core::{Key, Kind};
 
 use crate::hub::{Reader, State};
 use crate::queue::Priority;
@@ -20,15 +21,58 @@ pub enum Awaited {
     Deletion(Arc<str>),
 }
 
-impl State {
-    /// A write of an object begins.
-    pub fn begin_write(&mut self, key: Key) {
-        self.writing.insert(key, None);
+/// Writes of our own that are under way. An object may have several writers, such as the plugin whose primary it is and
+/// the one that made it.
+#[derive(Default)]
+pub struct Writing(HashMap<Key, Vec<Write>>);
+
+struct Write {
+    reader: Reader,
+    /// The last version that a watch showed meanwhile, empty for none: whether that was this write is known only once
+    /// the answer is there.
+    seen: Option<Box<str>>,
+}
+
+impl Writing {
+    /// A write begins.
+    pub fn begin(&mut self, key: Key, reader: &Reader) {
+        let reader = reader.clone();
+        self.0.entry(key).or_default().push(Write { reader, seen: None });
     }
 
+    /// A write is over. Says which version a watch showed last while it was under way.
+    fn end(&mut self, key: &Key, reader: &Reader) -> Option<Box<str>> {
+        let writes = self.0.get_mut(key)?;
+        let ours = writes.iter().position(|write| write.reader == *reader)?;
+        let Write { reader: _, seen } = writes.swap_remove(ours);
+        if writes.is_empty() {
+            self.0.remove(key);
+        }
+        seen
+    }
+
+    /// Whether a write of the object is under way; whose the change is will be known when it is over.
+    pub fn note(&mut self, change: &Change) -> bool {
+        if self.0.is_empty() {
+            return false;
+        }
+        let key = Key::new(change.kind.clone(), change.name().clone());
+        let Some(writes) = self.0.get_mut(&key) else {
+            return false;
+        };
+        let new = change.new.as_ref();
+        let version = new.map_or_else(Box::default, |new| new.resource_version.clone());
+        for write in writes {
+            write.seen = Some(version.clone());
+        }
+        true
+    }
+}
+
+impl State {
     /// A write of an object is over. When it had success, its primary waits for the cache to see it.
     pub fn end_write(&mut self, key: Key, awaited: Option<Awaited>, reader: &Reader) {
-        let seen = self.writing.remove(&key).flatten();
+        let seen = self.writing.end(&key, reader);
         match (&awaited, seen) {
             (Some(Awaited::Version(version)), Some(seen)) if seen == *version => return,
             (_, Some(_)) => self.queue.push(reader.lane, &reader.name, Priority::Change),
@@ -37,21 +81,6 @@ impl State {
         if let Some(awaited) = awaited {
             self.await_echo(key, awaited, reader);
         }
-    }
-
-    /// Whether a write of the object is under way; whose the change is will be known when it is over.
-    pub fn note_while_writing(&mut self, change: &Change) -> bool {
-        let key = Key::new(change.kind.clone(), change.name().clone());
-        let Some(seen) = self.writing.get_mut(&key) else {
-            return false;
-        };
-        *seen = Some(
-            change
-                .new
-                .as_ref()
-                .map_or_else(Box::default, |new| new.resource_version.clone()),
-        );
-        true
     }
 
     /// Waits for the cache to see a write before its primary runs again.
@@ -81,6 +110,13 @@ impl State {
         let (_, reader) = self.awaited.remove(&key)?;
         self.queue.release(reader.lane, &reader.name);
         exact.then_some(reader)
+    }
+
+    /// Nothing will be seen of a kind any more: whoever waits for that waits in vain.
+    pub fn forget_awaited_of(&mut self, kind: &Kind) {
+        for (_, (_, reader)) in self.awaited.extract_if(|key, _| *key.kind == *kind) {
+            self.queue.release(reader.lane, &reader.name);
+        }
     }
 
     /// A complete list has come: writes from before it that it does not show were undone by somebody since.
@@ -114,5 +150,47 @@ fn is_seen(awaited: &Awaited, object: Option<&Stored>) -> bool {
         }
         (Awaited::Deletion(_), None) => true,
         (Awaited::Deletion(uid), Some(object)) => object.deleting || object.uid != *uid,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use pilothouse_core::Name;
+    use pilothouse_core::path::Projection;
+
+    use super::*;
+    use crate::lane::LaneId;
+
+    fn shown(version: &str) -> Change {
+        let kind = Kind::new("", "v1", "ConfigMap");
+        let text = format!(r#"{{"metadata":{{"name":"x","uid":"u","resourceVersion":"{version}"}}}}"#);
+        let object = Stored::read(&text, &kind, &Projection::default()).unwrap();
+        Change {
+            kind: Arc::new(kind),
+            old: None,
+            new: Some(Arc::new(object)),
+        }
+    }
+
+    #[test]
+    fn what_is_shown_while_two_write_an_object_is_told_to_both() {
+        let [maker, owner] = [1, 2].map(|lane| Reader {
+            lane: LaneId(lane),
+            name: Name::new(None, "p"),
+        });
+        let key = Key::new(Arc::new(Kind::new("", "v1", "ConfigMap")), Name::new(None, "x"));
+        let mut writing = Writing::default();
+        assert!(!writing.note(&shown("1")));
+        writing.begin(key.clone(), &maker);
+        assert!(writing.note(&shown("2")));
+        writing.begin(key.clone(), &owner);
+        assert_eq!(
+            writing.end(&key, &maker).as_deref(),
+            Some("2"),
+            "the other's beginning takes nothing away"
+        );
+        assert!(writing.note(&shown("3")), "the other is still at it");
+        assert_eq!(writing.end(&key, &owner).as_deref(), Some("3"));
+        assert!(!writing.note(&shown("4")) && writing.0.is_empty());
     }
 }

@@ -22,7 +22,7 @@ use crate::admission::Judged;
 use crate::clock::WallClock;
 use crate::contribute::{self, Contributions, Waiters};
 use crate::creating::Creating;
-use crate::echo::Awaited;
+use crate::echo::{Awaited, Writing};
 use crate::lane::{Lane, LaneId};
 use crate::lanes::Lanes;
 use crate::queue::{Capacity, Depth, Ended, Job, Queue};
@@ -62,9 +62,8 @@ pub struct State {
     leaving: HashSet<LaneId>,
     /// Writes that the cache has not seen yet.
     pub awaited: HashMap<Key, (Awaited, Reader)>,
-    /// Objects with a write of ours under way, and the last version that a watch showed meanwhile: whether that was our
-    /// write is known only once the answer is there.
-    pub writing: HashMap<Key, Option<Box<str>>>,
+    /// Writes of ours that are under way.
+    pub writing: Writing,
     /// Children and statuses that the server does not hold as they were applied.
     pub odd: HashMap<Key, Odd>,
     /// Creates of which it is not known what became of them.
@@ -118,7 +117,7 @@ impl Hub {
                 lanes: Lanes::default(),
                 leaving: HashSet::new(),
                 awaited: HashMap::new(),
-                writing: HashMap::new(),
+                writing: Writing::default(),
                 odd: HashMap::new(),
                 creating: Creating::default(),
                 contributions: Contributions::default(),
@@ -394,13 +393,18 @@ impl Hub {
         self.settle_lanes_of(kind);
         let mut state = self.state.write();
         let changes = state.store.empty(kind);
+        state.forget_awaited_of(kind);
         self.changed(changes, &mut state);
     }
 
     /// Nobody needs a kind any more.
     pub fn forget_kind(&self, kind: &Kind) {
-        self.state.write().store.close(kind);
+        let mut state = self.state.write();
+        state.store.close(kind);
+        state.forget_awaited_of(kind);
+        drop(state);
         self.served.forget(kind);
+        self.work.notify_one();
         self.trouble.lock().remove(kind);
         self.waiting.lock().remove(kind);
     }

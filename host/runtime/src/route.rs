@@ -97,7 +97,7 @@ fn custody(store: &Store, lane: &Lane, child: &Stored) -> Option<Custody> {
 pub fn route(lanes: &Lanes, state: &mut State, change: &Change) {
     let name = change.name().clone();
     let echo = state.take_echo(change);
-    let by_us = echo.is_some() || state.note_while_writing(change);
+    let by_us = echo.is_some() || state.writing.note(change);
     let seen = SeenChange::new(lanes, change);
     for lane in lanes.of_kind(&change.kind) {
         if !state.queue.is_open(lane.id) {
@@ -151,9 +151,10 @@ fn route_primary(lane: &Lane, state: &mut State, change: &Change, seen: &SeenCha
             lane: lane.id,
             name: name.clone(),
         };
-        state.forget_reader(&reader);
-        contribute::withdraw(state, lane, &reader);
+        state.forget_primary(lane, &reader);
         state.queue.forget(lane.id, name);
+        // No reconcile ends that would say how many there are now.
+        lane.account.changed.notify_one();
         if let Some(old) = &change.old
             && state.has_labelled_children(lane, &old.uid)
         {
@@ -187,6 +188,14 @@ fn is_held_alike(change: &Change) -> bool {
 }
 
 impl State {
+    /// A primary is gone, or about to go without the plugin being asked: nothing is known on its behalf any more.
+    pub fn forget_primary(&mut self, lane: &Lane, reader: &Reader) {
+        self.forget_reader(reader);
+        self.previews.forget(reader);
+        self.creating.forget(reader);
+        contribute::withdraw(self, lane, reader);
+    }
+
     /// A primary is gone that had children which no garbage collector takes away.
     fn orphan(&mut self, lane: &Lane, owner: &Name, uid: Arc<str>) {
         let reader = Reader {

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use kube::api::{DynamicObject, Patch, PatchParams, PostParams};
+use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
 use kube::core::{ApiResource, GroupVersionKind};
 use kube::{Api, Client};
 use pilothouse_core::Limits;
@@ -69,12 +69,23 @@ impl Stage {
 
     /// Changes a Hostile of the namespace `default` by a merge patch.
     pub async fn patch_hostile(&self, name: &str, patch: &Value) {
-        let client = self.cluster.client().await.unwrap();
-        let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("hostile.test.dev", "v1", "Hostile"));
-        let api: Api<DynamicObject> = Api::namespaced_with(client, "default", &resource);
-        api.patch(name, &PatchParams::default(), &Patch::Merge(patch))
+        let hostiles = self.hostiles().await;
+        hostiles
+            .patch(name, &PatchParams::default(), &Patch::Merge(patch))
             .await
             .unwrap();
+    }
+
+    /// Deletes a Hostile of the namespace `default`.
+    pub async fn delete_hostile(&self, name: &str) {
+        let hostiles = self.hostiles().await;
+        let _ = hostiles.delete(name, &DeleteParams::default()).await.unwrap();
+    }
+
+    async fn hostiles(&self) -> Api<DynamicObject> {
+        let client = self.cluster.client().await.unwrap();
+        let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("hostile.test.dev", "v1", "Hostile"));
+        Api::namespaced_with(client, "default", &resource)
     }
 
     /// The API server.

@@ -47,13 +47,7 @@ pub async fn reconcile(hub: &Arc<Hub>, lane: &Arc<Lane>, job: &Job) -> Ended {
         gather::Found::Steered(gathered) => steer(hub, lane, &reader, job, gathered).await,
         gather::Found::Left(left) => leave(hub, lane, &reader, left).await,
         gather::Found::Gone => {
-            {
-                let mut state = hub.state.write();
-                state.forget_reader(&reader);
-                state.previews.forget(&reader);
-                state.creating.forget(&reader);
-                contribute::withdraw(&mut state, lane, &reader);
-            }
+            hub.state.write().forget_primary(lane, &reader);
             hub.claims.notify_one();
             Ended::idly(Verdict::Gone)
         }

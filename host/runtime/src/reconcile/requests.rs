@@ -132,7 +132,7 @@ impl<'a> Requests<'a> {
         request: impl Future<Output = Result<T, RequestError>>,
         awaited: impl FnOnce(&T) -> Awaited,
     ) -> Result<T, RequestError> {
-        self.hub.state.write().begin_write(key.clone());
+        self.hub.state.write().writing.begin(key.clone(), self.reader);
         let sent = request.await;
         let awaited = sent.as_ref().ok().map(awaited);
         self.hub.state.write().end_write(key, awaited, self.reader);

@@ -50,6 +50,13 @@ mod simulated {
             "{failure}"
         );
         assert!(fleet.stage.is_reconciled("Hostile", "web"));
+
+        fleet.stage.delete_hostile("web").await;
+        fleet
+            .until("what goes is not counted any more", |stage| {
+                stage.find("Plugin", "first").unwrap()["status"]["objects"] == 1
+            })
+            .await;
         fleet.stage.stop().await;
     }
 

@@ -1,8 +1,11 @@
 //! A plugin that traps again and again is slowed, stopped, and tried again; the others go on.
 
 mod simulated {
+    use std::time::Duration;
+
     use pilothouse_end_to_end::stage::{app_service, hostile};
     use serde_json::json;
+    use tokio::time::Instant;
 
     use crate::fleet::{Fleet, condition};
 
@@ -68,6 +71,33 @@ mod simulated {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn a_plugin_that_traps_call_after_call_is_slowed_and_says_so_before_it_is_stopped() {
+        let fleet = Fleet::start().await;
+        fleet.put("hostile", "a.wasm", 0);
+        fleet
+            .plugin("it", json!({"source": {"file": "a.wasm"}, "concurrency": 1}))
+            .await;
+        fleet.is_ready("it").await;
+        let begun = Instant::now();
+        for index in 0..40 {
+            let trap = json!({"behaviour": "trap"});
+            fleet.stage.create(&hostile(&format!("o{index}"), &trap)).await;
+        }
+        let said = fleet.says("it", "Ready", "True", "Slowed").await;
+        assert!(
+            said["message"]
+                .as_str()
+                .unwrap()
+                .contains("calls trapped or broke a limit"),
+            "{said:#}"
+        );
+        fleet.says("it", "Ready", "False", "CrashLoop").await;
+        // Five traps are free; the pauses after the next nine grow up to five seconds.
+        assert!(begun.elapsed() > Duration::from_secs(20), "{:?}", begun.elapsed());
+        fleet.stage.stop().await;
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn one_object_that_traps_is_no_crash_of_the_plugin() {
         let fleet = Fleet::start().await;
         fleet.put("hostile", "a.wasm", 0);
@@ -85,7 +115,7 @@ mod simulated {
                 .stage
                 .patch_hostile("bad", &json!({"spec": {"text": format!("{round}")}}))
                 .await;
-            tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+            tokio::time::sleep(Duration::from_secs(1)).await;
         }
         fleet.is_ready("it").await;
         assert!(fleet.stage.lines(&["the plugin is stopped"]).is_empty());

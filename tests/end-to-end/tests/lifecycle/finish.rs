@@ -236,6 +236,21 @@ mod simulated {
             })
             .await;
         assert!(fleet.stage.find("ConfigMap", "web").is_none());
+        fleet.stage.delete_hostile("web").await;
+        fleet
+            .until("of what goes nothing is told any more", |stage| {
+                stage.find("Plugin", "it").unwrap()["status"]["previews"].is_null()
+            })
+            .await;
+        fleet
+            .stage
+            .create(&hostile("web", &json!({"behaviour": "config-map"})))
+            .await;
+        fleet
+            .until("it is told again", |stage| {
+                stage.find("Plugin", "it").unwrap()["status"]["previews"][0]["object"] == "default/web"
+            })
+            .await;
         fleet.change("it", json!({"mode": "Active"})).await;
         fleet
             .until("it is written", |stage| stage.is_reconciled("Hostile", "web"))

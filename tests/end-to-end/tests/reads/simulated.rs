@@ -1,9 +1,11 @@
 //! Owns the tests: visible is what was declared, woken is who would see something else, and kinds come and go.
 
+use std::time::Duration;
+
 use pilothouse_end_to_end::log::Guests;
 use serde_json::{Value, json};
 
-use crate::stage::Stage;
+use crate::stage::{BEGINNING, Stage};
 
 fn secrets(more: &Value) -> Value {
     let mut touch = json!({"kind": secret_kind(), "access": ["read"]});
@@ -247,6 +249,54 @@ async fn only_what_all_declarations_reach_is_watched_and_only_what_one_reaches_i
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_is_watched_for_a_neighbour_is_not_seen_where_ones_own_labels_do_not_reach() {
+    let stage = Stage::with(&[
+        ("red", json!([secrets(&json!({"labels": "tier=red"}))])),
+        ("all", json!([secrets(&json!({}))])),
+    ])
+    .await;
+    let turns = secret("default", "turns", &json!({"tier": "blue"}), &json!({}));
+    stage.create(&turns).await;
+    stage.object("red", "gets", &get("turns")).await;
+    stage.object("red", "finds", &find(&json!({}))).await;
+    stage.object("all", "all", &get("turns")).await;
+    stage.sees("all", |seen| seen[0]["metadata"]["name"] == "turns").await;
+    stage.sees("gets", |seen| *seen == json!([null])).await;
+    stage.sees("finds", |seen| names(seen).is_empty()).await;
+    let tier = |tier: &str| json!({"metadata": {"labels": {"tier": tier}}});
+    stage.patch(&turns, &tier("red")).await;
+    stage.sees("gets", |seen| seen[0]["metadata"]["name"] == "turns").await;
+    stage.sees("finds", |seen| names(seen) == ["turns"]).await;
+    stage.patch(&turns, &tier("green")).await;
+    stage.sees("gets", |seen| *seen == json!([null])).await;
+    stage.sees("finds", |seen| names(seen).is_empty()).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_moment_that_was_asked_about_wakes_who_asked_and_so_does_a_time_to_run_again() {
+    const MINUTE: Duration = Duration::from_mins(1);
+    let stage = Stage::with(&[("r", json!([]))]).await;
+    stage
+        .object("r", "asks", &json!([{"reached": BEGINNING + 600_000}]))
+        .await;
+    stage.object("r", "repeats", &json!([])).await;
+    stage.sees("asks", |seen| *seen == json!([false])).await;
+    stage.calm().await;
+    assert_eq!([stage.runs("asks"), stage.runs("repeats")], [1, 1]);
+    tokio::time::sleep(8 * MINUTE).await;
+    stage.sees("asks", |seen| *seen == json!([true])).await;
+    stage.calm().await;
+    assert_eq!(stage.runs("asks"), 2, "a moment comes once");
+
+    let repeats =
+        json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "repeats", "namespace": "default"}});
+    let again = json!({"metadata": {"annotations": {"reader.test.dev/again": "60000"}}});
+    stage.patch(&repeats, &again).await;
+    tokio::time::sleep(3 * MINUTE + MINUTE / 2).await;
+    assert_eq!(stage.runs("repeats"), 1 + 4, "at once, and after each minute");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_kind_that_is_deleted_and_made_again_with_another_scope_is_followed() {
     let touch = json!([{"kind": thing_kind(), "access": ["read"]}]);
     let stage = Stage::with(&[("r", touch), ("other", json!([secrets(&json!({}))]))]).await;
@@ -268,6 +318,14 @@ async fn a_kind_that_is_deleted_and_made_again_with_another_scope_is_followed() 
         .until(|stage| stage.lines(&["lane closes", "\"r/reader\""]).pop())
         .await;
     assert!(closed.is_some_and(|line| line.contains("test.dev/v1 Thing")));
+    // What is asked of it meanwhile waits: without the kind it could only fail.
+    let follows =
+        json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "follows", "namespace": "default"}});
+    let again = json!({"metadata": {"annotations": {"asked": "again"}}});
+    stage.patch(&follows, &again).await;
+    stage.calm().await;
+    let failed = stage.lines(&["reconcile failed"]);
+    assert!(failed.is_empty(), "{failed:?}");
     stage.create(&things("Cluster")).await;
     stage.create(&thing(None, "second")).await;
     let seen = stage.sees("follows", |seen| names(seen) == ["second"]).await;

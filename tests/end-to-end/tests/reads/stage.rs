@@ -8,6 +8,7 @@ use kube::core::{ApiResource, GroupVersionKind};
 use kube::{Api, Client};
 use pilothouse_core::Limits;
 use pilothouse_end_to_end::host::RuntimeHost;
+use pilothouse_runtime::clock::WallClock;
 use pilothouse_runtime::{HostOptions, PluginSpec};
 use pilothouse_testkit::cluster::{Cluster, Mark};
 use pilothouse_testkit::host::SteeredHost as _;
@@ -15,6 +16,9 @@ use serde_json::{Value, json};
 
 /// How long, by the clock of the test, what has to come may take.
 const WITHIN: Duration = Duration::from_mins(2);
+
+/// When each test begins, by the host's clock: milliseconds since the epoch.
+pub const BEGINNING: u64 = 1_800_000_000_000;
 
 /// A cluster with a host and its readers.
 pub struct Stage {
@@ -33,7 +37,13 @@ impl Stage {
             call_milliseconds: 10_000,
             ..Limits::default()
         };
-        let mut host = RuntimeHost::new(HostOptions::default(), limits);
+        let mut host = RuntimeHost::new(
+            HostOptions {
+                clock: WallClock::starting_at(BEGINNING),
+                ..HostOptions::default()
+            },
+            limits,
+        );
         let specs = readers
             .iter()
             .map(|(name, touches)| PluginSpec {

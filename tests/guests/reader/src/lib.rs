@@ -1,5 +1,6 @@
-//! A plugin that reads. Which kinds it may read its configuration says, as a manifest would; what it reads, each of its
-//! objects says in an annotation. What it saw it keeps in a ConfigMap of the object's name, and each run is logged.
+//! A plugin that reads. Which kinds it may read its configuration says, as a manifest would; what it reads, and whether
+//! it is to run again after a time, each of its objects says in annotations. What it saw it keeps in a ConfigMap of the
+//! object's name, and each run is logged.
 //!
 //! Its objects are service accounts with a label, so that it brings no CRD and may be installed twice.
 
@@ -7,12 +8,15 @@
 
 use pilothouse_plugin::raw::RawPlugin;
 use pilothouse_plugin::raw::types::{self, Desired, Failure, Lifecycle, Outcome, Ownership, Query, Request};
-use pilothouse_plugin::raw::{cluster, log};
+use pilothouse_plugin::raw::{clock, cluster, log};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 /// The annotation with the reads, as a JSON list of [`Read`].
 const READS: &str = "reader.test.dev/reads";
+
+/// The annotation with the milliseconds after which to run again.
+const AGAIN: &str = "reader.test.dev/again";
 
 /// The plugin.
 #[derive(Debug)]
@@ -51,6 +55,8 @@ enum Read {
         fields: Vec<(String, String)>,
         limit: Option<u32>,
     },
+    /// Whether a moment has come, in milliseconds since the epoch.
+    Reached(u64),
 }
 
 /// A kind in the contract's words.
@@ -92,6 +98,8 @@ impl RawPlugin for Reader {
             Some(reads) => serde_json::from_str(reads).map_err(|error| permanent(&error))?,
             None => Vec::new(),
         };
+        let again = metadata["annotations"][AGAIN].as_str();
+        let requeue_after = again.and_then(|milliseconds| milliseconds.parse().ok());
         log::log(log::Level::Info, "it reads", &[]);
         let seen: Vec<Value> = reads.into_iter().map(read).collect();
         let kept = json!({
@@ -108,7 +116,7 @@ impl RawPlugin for Reader {
             status: None,
             conditions: Vec::new(),
             events: Vec::new(),
-            requeue_after: None,
+            requeue_after,
             extensions: None,
         })
     }
@@ -174,5 +182,6 @@ fn read(read: Read) -> Value {
             };
             cluster::find(&kind, &query).into_iter().map(parsed).collect()
         }
+        Read::Reached(moment) => Value::Bool(clock::reached(moment)),
     }
 }
