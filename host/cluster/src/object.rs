@@ -296,18 +296,17 @@ impl Stored {
         })
     }
 
-    /// Whether an object is held in another way than before: who controls it, what was applied, which fields are held,
-    /// whether it goes. Nobody who only wants to know whether an object is as desired needs to look at anything else.
-    pub fn is_held_like(&self, other: &Self) -> bool {
+    /// Whether an object is held as before: who controls it, what was applied, whether it goes, and which fields the
+    /// managers hold that `is_asked` names. Nobody who only wants to know whether an object is as desired needs to look at
+    /// anything else.
+    pub fn is_held_like(&self, other: &Self, is_asked: impl Fn(&str) -> bool) -> bool {
+        let is_asked = |entry: &&Entry| !entry.of_status && is_asked(&entry.manager);
+        let entries = self.entries.iter().filter(is_asked);
         self.uid == other.uid
             && self.controller == other.controller
             && self.deleting == other.deleting
             && self.digest == other.digest
-            && self
-                .entries
-                .iter()
-                .filter(|it| !it.of_status)
-                .eq(other.entries.iter().filter(|it| !it.of_status))
+            && entries.eq(other.entries.iter().filter(is_asked))
     }
 }
 
@@ -454,19 +453,22 @@ mod tests {
             resource_version: "13".into(),
             ..one.with_text("{}", one.form.clone())
         };
-        assert!(one.is_held_like(&other));
-        assert!(!one.is_held_like(&Stored {
+        let is_held_like = |other: Stored| one.is_held_like(&other, |_| true);
+        assert!(is_held_like(other));
+        assert!(!is_held_like(Stored {
             deleting: true,
             ..one.clone()
         }));
-        assert!(!one.is_held_like(&Stored {
+        assert!(!is_held_like(Stored {
             digest: None,
             ..one.clone()
         }));
-        assert!(!one.is_held_like(&Stored {
+        let released = Stored {
             entries: Arc::new([]),
             ..one.clone()
-        }));
+        };
+        assert!(!one.is_held_like(&released, |manager| manager == "pilothouse/p"));
+        assert!(one.is_held_like(&released, |manager| manager == "pilothouse/other"));
     }
 
     #[test]

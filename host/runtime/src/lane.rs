@@ -95,8 +95,10 @@ pub struct Lane {
     pub concurrency: Option<usize>,
     /// The calls of its plugin that may be under way at once.
     pub calls: Arc<Semaphore>,
-    /// Writes under the plugin's name.
+    /// Writes under the plugin's name: what it owns, and statuses.
     pub writer: Writer,
+    /// Writes what the plugin contributes.
+    pub contributor: Writer,
     /// Tells events under the plugin's name.
     pub recorder: Arc<Recorder>,
     /// What is remembered of the plugin's calls.
@@ -116,6 +118,12 @@ impl Lane {
     /// The field manager of a plugin's identity.
     pub fn manager_of(plugin: &str) -> String {
         format!("{MANAGER_PREFIX}{plugin}")
+    }
+
+    /// The field manager of what a plugin contributes. It is another one, because an apply takes away what its manager
+    /// held and does not name: so neither what is owned nor what is contributed to it has to know of the other.
+    pub fn contributor_of(plugin: &str) -> String {
+        format!("{MANAGER_PREFIX}{plugin}/contributed")
     }
 
     /// For logs: `plugin/controller`.

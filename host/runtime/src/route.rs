@@ -106,7 +106,7 @@ pub fn route(lanes: &Lanes, state: &mut State, change: &Change) {
         if *lane.grants.primary() == *change.kind {
             route_primary(lane, state, change, &seen, by_us);
         }
-        if is_touched(lane, change) && !is_held_alike(change) {
+        if is_touched(lane, change) && !is_held_alike(lane, change) {
             route_child(lane, state, change, by_us);
         }
     }
@@ -180,9 +180,10 @@ fn is_touched(lane: &Lane, change: &Change) -> bool {
         .any(|object| is_ours(lane, object))
 }
 
-fn is_held_alike(change: &Change) -> bool {
+/// What others hold of a child, or the plugin itself contributes to it, is not its owner's matter.
+fn is_held_alike(lane: &Lane, change: &Change) -> bool {
     match (&change.old, &change.new) {
-        (Some(old), Some(new)) => old.is_held_like(new),
+        (Some(old), Some(new)) => old.is_held_like(new, |manager| manager == lane.writer.manager()),
         _ => false,
     }
 }

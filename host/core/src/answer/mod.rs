@@ -121,7 +121,14 @@ pub fn check(
             )));
         }
         let object = check_object(position, &wanted, primary, grants, &facts)?;
-        let identity = (object.kind.group.clone(), object.kind.kind.clone(), object.name.clone());
+        // An object may be owned and contributed to: two managers write it.
+        let is_owned = wanted.ownership == Ownership::Owned;
+        let identity = (
+            object.kind.group.clone(),
+            object.kind.kind.clone(),
+            object.name.clone(),
+            is_owned,
+        );
         if let Some(earlier) = seen.insert(identity, position) {
             return Err(invalid(format!(
                 "desired objects {earlier} and {position} are both {}",

@@ -153,6 +153,15 @@ fn fields_of_undeclared_objects_and_with_a_lifecycle_are_refused() {
 }
 
 #[test]
+fn an_object_may_be_owned_and_contributed_to_in_one_answer() {
+    let namespace = r#"{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"a"}}"#;
+    let mut both = desiring(&[namespace, namespace]);
+    both.desired[1].ownership = Ownership::Contributed;
+    let Answer { owned, contributed, .. } = check_outcome(both).unwrap();
+    assert_eq!((owned.len(), contributed.len()), (1, 1));
+}
+
+#[test]
 fn an_object_that_the_plugin_would_not_see_again_is_refused() {
     let message = |object: &str| check_outcome(desiring(&[object])).unwrap_err().message;
     let service = |name: &str, label: &str| {

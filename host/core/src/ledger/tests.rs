@@ -142,6 +142,51 @@ fn the_older_claim_has_the_field_and_the_younger_gets_nothing() {
 }
 
 #[test]
+fn a_claim_that_wants_something_else_than_the_owner_says_is_overruled_by_that_field() {
+    let claims = BTreeMap::from([
+        (
+            "same",
+            claim("1", &json!({"type": "x", "ports": [{"port": 80, "name": "a"}]})),
+        ),
+        (
+            "beside",
+            claim(
+                "1",
+                &json!({"ports": [{"port": 80, "targetPort": 8}, {"port": 81, "name": "b"}]}),
+            ),
+        ),
+        (
+            "otherwise",
+            claim("1", &json!({"ports": [{"port": 80, "name": "b"}], "type": "x"})),
+        ),
+        ("within", claim("1", &json!({"a": {"b": 1}}))),
+        ("around", claim("1", &json!({"c": {}}))),
+    ]);
+    let owned = apart(&service(
+        &json!({"type": "x", "ports": [{"port": 80, "name": "a"}], "a": {}, "c": {"d": 1}}),
+    ));
+    let overruled = overruled(&claims, &owned);
+    let overruled: Vec<_> = overruled.iter().map(|(name, path)| (*name, path.to_string())).collect();
+    assert_eq!(
+        overruled,
+        [("otherwise", r#".spec.ports[port=80,protocol="TCP"].name"#.to_owned())]
+    );
+}
+
+#[test]
+fn what_others_put_into_an_empty_object_of_the_owner_is_no_word_of_its_own() {
+    let fields: FieldSet = serde_json::from_str(r#"{"f:spec":{"f:a":{},"f:selector":{}}}"#).unwrap();
+    let live = json!({"spec": {"a": {"b": 1}, "selector": {"p": "q"}}});
+    let owned = held(&fields, &live);
+    let claims = BTreeMap::from([
+        (1, claim("1", &json!({"a": {"b": 1}}))),
+        (2, claim("1", &json!({"a": {}}))),
+        (3, claim("1", &json!({"selector": {"p": "r"}}))),
+    ]);
+    assert_eq!(overruled(&claims, &owned).into_keys().collect::<Vec<_>>(), [3]);
+}
+
+#[test]
 fn a_value_and_something_below_it_exclude_each_other_unless_it_is_an_empty_object() {
     let claims = BTreeMap::from([
         (1, claim("1", &json!({"type": "x", "a": {}}))),

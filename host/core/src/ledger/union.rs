@@ -76,6 +76,28 @@ pub fn unite<'a, K: Clone + Ord + 'a>(claims: impl IntoIterator<Item = (&'a K, &
     Union { leaves, lost }
 }
 
+/// The claims that want another value of a field than the object's owner gives it, each with one such field. `owned` are
+/// the owner's fields as they are; the same value may be claimed beside it.
+///
+/// An empty object asks for nothing within it, so what the owner has there is not otherwise.
+pub fn overruled<'a, K: Clone + Ord + 'a>(
+    claims: impl IntoIterator<Item = (&'a K, &'a Claim)>,
+    owned: &Leaves,
+) -> BTreeMap<K, Path> {
+    let against = |claim: &Claim| {
+        let is_otherwise = |path: &Path, leaf: &Leaf| {
+            let owned = owned.get(path);
+            !leaf.is_container() && owned.is_some_and(|owned| owned != leaf)
+        };
+        let mut leaves = claim.leaves.iter();
+        leaves.find_map(|(path, leaf)| is_otherwise(path, leaf).then(|| path.clone()))
+    };
+    let claims = claims.into_iter();
+    claims
+        .filter_map(|(name, claim)| Some((name.clone(), against(claim)?)))
+        .collect()
+}
+
 /// Who has a field that cannot be had together with this one.
 fn rival<'a, K>(taken: &BTreeMap<&[Step], (&Path, &Leaf, &'a K)>, path: &Path, leaf: &Leaf) -> Option<&'a K> {
     let steps = path.steps();

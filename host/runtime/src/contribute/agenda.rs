@@ -94,12 +94,14 @@ impl Fights {
 }
 
 /// The targets to look at now, at most so many; they count as busy until [`Contributions::done`]. A target waits, for as
-/// long as `linger`, while primaries of its plugin are about to make claims.
+/// long as `linger`, while primaries of its plugin are about to make claims; and one that the host has just written, as
+/// somebody's child or as a primary, until the cache shows it so.
 pub fn take_due(state: &mut State, now: Instant, room: usize, linger: Duration) -> Vec<TargetId> {
     let State {
         contributions,
         queue,
         lanes,
+        awaited,
         ..
     } = state;
     let Contributions { plugins, agenda } = contributions;
@@ -118,7 +120,8 @@ pub fn take_due(state: &mut State, now: Instant, room: usize, linger: Duration) 
         })
     };
     let (mut taken, mut resting) = (Vec::new(), Vec::new());
-    for (id, since) in dirty.iter().filter(|(id, _)| !busy.contains(*id)) {
+    let can_be_seen = |id: &TargetId| !busy.contains(id) && !awaited.contains_key(&id.1);
+    for (id, since) in dirty.iter().filter(|(id, _)| can_be_seen(id)) {
         if taken.len() == room {
             break;
         }

@@ -3,10 +3,10 @@
 
 use std::sync::Arc;
 
+use pilothouse_cluster::discovery::Served;
 use pilothouse_cluster::object::Stored;
-use pilothouse_core::canonical::DESIRED_ANNOTATION;
+use pilothouse_cluster::store::Store;
 use pilothouse_core::manifest::Access;
-use pilothouse_core::ownership::OWNER_LABEL;
 use pilothouse_core::{Key, Kind};
 
 use crate::hub::{Reader, State};
@@ -105,22 +105,10 @@ fn settle(state: &mut State, plugin: &Arc<str>) {
         plugin = &**plugin,
         "every primary has answered; what nobody claims goes"
     );
-    let mut found = Vec::new();
-    for lane in own {
-        let contributed = lane.grants.touched().filter(|grant| grant.allows(Access::Contributed));
-        for served in contributed.filter_map(|grant| lane.served(&grant.touch.kind)) {
-            for object in store
-                .iter(&served.kind, None)
-                .filter(|object| has_fields_of(lane, object))
-            {
-                let key = Key::new(served.kind.clone(), object.name.clone());
-                book.targets.entry(key.clone()).or_default();
-                found.push((plugin.clone(), key));
-            }
-        }
-    }
-    for id in found {
-        contributions.agenda.mark(id);
+    for (served, object) in own.into_iter().flat_map(|lane| contributed_to(store, lane)) {
+        let key = Key::new(served.kind, object.name.clone());
+        book.targets.entry(key.clone()).or_default();
+        contributions.agenda.mark((plugin.clone(), key));
     }
 }
 
@@ -140,20 +128,13 @@ pub fn contributes(lane: &Lane) -> bool {
     lane.grants.touched().any(|grant| grant.allows(Access::Contributed))
 }
 
-/// Whether an object has fields of the lane's plugin without being its own.
-fn has_fields_of(lane: &Lane, object: &Stored) -> bool {
-    object.entry(lane.writer.manager(), false).is_some() && !is_own(lane, object)
-}
-
-/// Whether an object is owned by the lane's plugin: then it has put the owner or the digest there, which no claim can.
-pub fn is_own(lane: &Lane, object: &Stored) -> bool {
-    let Some(entry) = object.entry(lane.writer.manager(), false) else {
-        return false;
-    };
-    let fields = entry.field_set();
-    let Some(metadata) = fields.below("metadata") else {
-        return false;
-    };
-    let has = |below: &str, name: &str| metadata.below(below).is_some_and(|it| it.below(name).is_some());
-    metadata.below("ownerReferences").is_some() || has("labels", OWNER_LABEL) || has("annotations", DESIRED_ANNOTATION)
+/// The objects that have fields which a lane's plugin contributes, of the kinds that the lane may contribute to.
+pub fn contributed_to<'a>(store: &'a Store, lane: &'a Lane) -> impl Iterator<Item = (Served, &'a Arc<Stored>)> {
+    let grants = lane.grants.touched().filter(|grant| grant.allows(Access::Contributed));
+    let served = grants.filter_map(|grant| lane.served(&grant.touch.kind));
+    served.flat_map(move |served| {
+        let is_ours = |object: &&Arc<Stored>| object.entry(lane.contributor.manager(), false).is_some();
+        let objects = store.iter(&served.kind, None).filter(is_ours);
+        objects.map(move |object| (served.clone(), object))
+    })
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use pilothouse_cluster::discovery::Served;
 use pilothouse_cluster::object::Stored;
 use pilothouse_core::failure::reason;
-use pilothouse_core::ledger::Claim;
+use pilothouse_core::ledger::{self, Claim, Leaves, Path};
 use pilothouse_core::{Failure, Key, Retry};
 
 use super::books::{Odd, TargetId};
@@ -83,6 +83,38 @@ impl Look {
         self.claims.iter()
     }
 
+    /// The fields of the target that the plugin owns, with their live values: none where somebody else made it.
+    pub fn owned(&self) -> Leaves {
+        self.held_as(self.lane.writer.manager())
+    }
+
+    /// The fields of the target that the plugin contributes, with their live values.
+    pub fn contributed(&self) -> Leaves {
+        self.held_as(self.lane.contributor.manager())
+    }
+
+    fn held_as(&self, manager: &str) -> Leaves {
+        let Some(live) = &self.live else {
+            return Leaves::new();
+        };
+        let fields = live.entry(manager, false).map(|entry| entry.field_set());
+        fields.map_or_else(Leaves::new, |fields| ledger::held(&fields, &live.value()))
+    }
+
+    /// What is told of a claim that wants another value than the plugin itself gives the field, as the target's owner.
+    pub fn owned_otherwise(&self, reader: &Reader, path: &Path) -> Failure {
+        let controller = self.live.as_ref().and_then(|live| live.controller.as_deref());
+        let owner = controller.map_or_else(
+            || format!("{:?}", self.lane.writer.manager()),
+            |controller| format!("{} {}", controller.kind, controller.name),
+        );
+        let (title, claimant) = (&self.title, &self.titles[reader]);
+        let problem = format!(
+            "{path} of {title} is set by {owner}, which owns it, to something else than {claimant} contributes; it stays as its owner says: change the field in one of the two"
+        );
+        Failure::user(reason::FIELD_CONFLICT, problem)
+    }
+
     /// Why nothing can be contributed to the target at all.
     pub fn obstacle(&self) -> Option<Failure> {
         let title = &self.title;
@@ -92,11 +124,6 @@ impl Look {
             }
             Some(live) if live.deleting => {
                 format!("{title} is being deleted; what is contributed to it waits for its successor")
-            }
-            Some(live) if answered::is_own(&self.lane, live) => {
-                format!(
-                    "{title} is owned by the plugin that contributes to it; mend the plugin: put the fields into what it owns"
-                )
             }
             Some(live) => {
                 let labels = self.lane.grants.get(&self.key.kind)?.touch.labels.as_ref()?;

@@ -59,7 +59,7 @@ pub fn is_older(seen: Option<&Stored>, newest: &Stored) -> bool {
 /// Whether nothing has changed that matters to a claim.
 fn is_same(change: &Change) -> bool {
     match (&change.old, &change.new) {
-        (Some(old), Some(new)) => old.is_held_like(new) && old.has_text_of(new),
+        (Some(old), Some(new)) => old.is_held_like(new, |_| true) && old.has_text_of(new),
         _ => false,
     }
 }

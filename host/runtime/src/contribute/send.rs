@@ -94,7 +94,7 @@ impl Work {
         }
         body.insert("apiVersion".to_owned(), json!(self.key_kind().api_version()));
         body.insert("kind".to_owned(), json!(self.key_kind().kind));
-        let writer = &self.look.lane.writer;
+        let writer = &self.look.lane.contributor;
         let applied = writer.apply(&self.look.served, &live.name, &body, Force::No).await?;
         Ok(applied.object)
     }
@@ -129,7 +129,7 @@ impl Work {
             return Sent::Conflict(conflicts);
         }
         if error.code() == Some(409) {
-            let writer = self.look.lane.writer.clone();
+            let writer = self.look.lane.contributor.clone();
             return match writer.live(&self.look.served, &self.look.key.name).await {
                 Ok(live) => {
                     self.know(live.map(|live| Arc::new(live.object)));

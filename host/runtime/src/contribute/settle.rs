@@ -42,6 +42,7 @@ pub async fn settle(look: Look) -> Settled {
         wrote: false,
         stays: false,
         held: Leaves::new(),
+        overruled: BTreeMap::new(),
         look,
     };
     let mut restarts = 0;
@@ -90,11 +91,13 @@ pub struct Work {
     stays: bool,
     /// What is held of the target, with the live values.
     pub held: Leaves,
+    /// Claims that want something else than the plugin itself says as the target's owner, each with one such field.
+    overruled: BTreeMap<Reader, Path>,
 }
 
 impl Work {
     async fn pass(&mut self) -> Pass {
-        self.held = self.held_now();
+        self.look_at_live();
         let refused_before = self.look.refused.len();
         let candidates = self.candidates();
         let is_held = |claim: &Claim| {
@@ -168,13 +171,10 @@ impl Work {
         Pass::Again
     }
 
-    /// The claims that the server is not known to refuse.
+    /// The claims that neither the target's owner overrules nor the server is known to refuse.
     fn usable(&self) -> impl Iterator<Item = (&Reader, &Claim)> {
-        let refused = &self.look.refused;
-        self.look
-            .claims
-            .iter()
-            .filter(|(reader, _)| !refused.contains_key(*reader))
+        let claims = self.look.claims.iter();
+        claims.filter(|(reader, _)| !self.overruled.contains_key(*reader) && !self.look.refused.contains_key(*reader))
     }
 
     /// Of these, the claims that do not lose to older ones.
@@ -184,17 +184,16 @@ impl Work {
         winners.map(|(reader, claim)| (reader.clone(), claim.clone())).collect()
     }
 
-    fn held_now(&self) -> Leaves {
-        let Some(live) = &self.look.live else {
-            return Leaves::new();
-        };
-        held(live, self.look.lane.writer.manager())
+    /// Reads out of the target what is held of it, and what cannot be.
+    fn look_at_live(&mut self) {
+        self.held = self.look.contributed();
+        self.overruled = ledger::overruled(&self.look.claims, &self.look.owned());
     }
 
     /// Everything that is sent when these claims are tried.
     ///
     /// What is held without being tried stays as it is where it may be wanted: by a claim that waits for its try, by one
-    /// that is refused (a failure prunes nothing), or, until all have answered, by somebody.
+    /// that is overruled or refused (a failure prunes nothing), or, until all have answered, by somebody.
     pub fn desired(&self, candidates: &BTreeMap<Reader, Claim>, tried: &BTreeSet<Reader>) -> Leaves {
         let mut desired = unite(candidates.iter().filter(|(reader, _)| tried.contains(*reader))).leaves;
         let has = |reader: &Reader, path: &Path| self.look.claims[reader].leaves.contains_key(path);
@@ -202,6 +201,7 @@ impl Work {
             self.stays
                 || candidates
                     .keys()
+                    .chain(self.overruled.keys())
                     .chain(self.look.refused.keys())
                     .any(|reader| has(reader, path))
                 || (!self.look.all_known && !self.look.claims.keys().any(|reader| has(reader, path)))
@@ -219,7 +219,7 @@ impl Work {
     pub fn know(&mut self, live: Option<Arc<Stored>>) {
         self.newest.clone_from(&live);
         self.look.live = live;
-        self.held = self.held_now();
+        self.look_at_live();
     }
 
     pub fn odd(&self, desired: &Leaves) -> Odd {
@@ -233,6 +233,9 @@ impl Work {
         let lost = unite(self.usable()).lost;
         let title = &self.look.title;
         let result = |reader: &Reader| {
+            if let Some(path) = self.overruled.get(reader) {
+                return Err(self.look.owned_otherwise(reader, path));
+            }
             if let Some(failure) = self.look.refused.get(reader) {
                 return Err(failure.clone());
             }
@@ -293,15 +296,6 @@ impl Work {
             trouble,
         }
     }
-}
-
-/// The fields that a manager holds of an object, with their live values.
-fn held(live: &Stored, manager: &str) -> Leaves {
-    let Some(fields) = live.entry(manager, false).map(|entry| entry.field_set()) else {
-        return Leaves::new();
-    };
-    let value = live.value();
-    ledger::held(&fields, &value)
 }
 
 fn fingerprint(leaves: &Leaves) -> u64 {

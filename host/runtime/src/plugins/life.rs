@@ -86,6 +86,7 @@ impl Life {
         let client = &fleet.client;
         let identity = Identity {
             writer: Writer::new(client.clone(), Lane::manager_of(&name).into()),
+            contributor: Writer::new(client.clone(), Lane::contributor_of(&name).into()),
             recorder: Arc::new(Recorder::new(client.clone(), &name, &fleet.options.instance)),
             account: Arc::default(),
             calls: calls_of_a_plugin(),

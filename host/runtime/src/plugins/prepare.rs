@@ -26,6 +26,8 @@ pub struct Identity {
     pub name: Arc<str>,
     /// Writes under its name.
     pub writer: Writer,
+    /// Writes what it contributes.
+    pub contributor: Writer,
     /// Tells events under its name.
     pub recorder: Arc<Recorder>,
     /// What is remembered of its calls.
@@ -170,6 +172,7 @@ impl Described {
                 limits: wanted.limits.clone(),
                 concurrency: wanted.concurrency,
                 writer: identity.writer.clone(),
+                contributor: identity.contributor.clone(),
                 recorder: identity.recorder.clone(),
                 account: identity.account.clone(),
                 calls: identity.calls.clone(),

@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use crate::lane::Mode;
 
-/// The longest name: with it, a field manager stays under the 128 bytes that Kubernetes allows.
+/// The longest name: with it, field managers stay under the 128 bytes that Kubernetes allows.
 const LONGEST_NAME: usize = 63;
 
 /// The most namespaces that one Plugin may name.

@@ -1,6 +1,7 @@
 //! What these tests make, change, wait for and count.
 
 mod leaving;
+mod owned;
 mod refused;
 mod sharing;
 mod trouble;
@@ -27,6 +28,15 @@ fn of_kind(kind: &str, name: &str, contributes: &[Value]) -> Value {
 
 fn share(name: &str, contributes: &[Value]) -> Value {
     of_kind("Share", name, contributes)
+}
+
+/// A Share that owns the target with these data, and contributes.
+fn owner(own: &Value, contributes: &[Value]) -> Value {
+    let mut owner = share("owner", contributes);
+    let mut target = entry("", "");
+    target["data"] = own.clone();
+    owner["spec"]["owns"] = json!([target]);
+    owner
 }
 
 fn entry(key: &str, value: &str) -> Value {

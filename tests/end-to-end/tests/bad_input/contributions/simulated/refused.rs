@@ -150,24 +150,3 @@ async fn what_cannot_be_taken_away_does_not_keep_others_from_what_they_want() {
     );
     stage.stop().await;
 }
-
-#[tokio::test(start_paused = true)]
-async fn what_the_plugin_owns_is_not_contributed_to() {
-    let stage = stage().await;
-    let owner = json!({
-        "apiVersion": "sharing.test.dev/v1", "kind": "Share", "metadata": {"name": "owner", "namespace": "default"},
-        "spec": {"owns": [entry("own", "1")]},
-    });
-    stage.create(&owner).await;
-    until_data(&stage, &json!({"own": "1"})).await;
-    stage.create(&share("one", &[entry("a", "1")])).await;
-    until_told(
-        &stage,
-        "Share",
-        "one",
-        &["ConfigMap default/target is owned by the plugin that contributes to it"],
-    )
-    .await;
-    assert_eq!(data(&stage), json!({"own": "1"}));
-    stage.stop().await;
-}

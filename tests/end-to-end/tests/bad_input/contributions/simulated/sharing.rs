@@ -162,7 +162,7 @@ async fn two_plugins_that_want_one_field_do_not_fight() {
         &stage,
         "Loan",
         "two",
-        &[".data.k of ConfigMap default/target is held by \"pilothouse/sharer\""],
+        &[".data.k of ConfigMap default/target is held by \"pilothouse/sharer/contributed\""],
     )
     .await;
     let calm = stage.mark();

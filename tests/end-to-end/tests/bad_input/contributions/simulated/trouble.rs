@@ -8,7 +8,8 @@ use pilothouse_testkit::requests::Request;
 use serde_json::json;
 
 use super::{
-    config_map, data, delete, edit, entry, names, share, stage, until_data, until_reconciled, until_told, writes,
+    config_map, data, delete, edit, entry, names, owner, problem, share, stage, until_data, until_reconciled,
+    until_told, writes,
 };
 use crate::stage::Stage;
 
@@ -170,5 +171,25 @@ async fn nobody_runs_again_before_the_cache_shows_what_was_written_for_it() {
     hear(&stage, rule).await;
     until_data(&stage, &json!({"b": "1", "c": "1"})).await;
     stage.host.settled().await.unwrap();
+    stage.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_the_plugin_has_just_made_is_contributed_to_once_the_cache_shows_it() {
+    let stage = stage().await;
+    let rule = deafen(&stage).await;
+    let begun = stage.mark();
+    stage.create(&owner(&json!({"own": "1"}), &[entry("given", "1")])).await;
+    until_data(&stage, &json!({"own": "1"})).await;
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    assert_eq!(
+        problem(&stage, "Share", "owner"),
+        None,
+        "what is there is not told to be missing"
+    );
+    hear(&stage, rule).await;
+    until_data(&stage, &json!({"own": "1", "given": "1"})).await;
+    until_reconciled(&stage, "Share", ["owner".to_owned()]).await;
+    assert_eq!(writes(&stage, begun).len(), 2);
     stage.stop().await;
 }
