@@ -40,7 +40,7 @@ pub struct PluginSpec {
     /// Whether the plugin acts.
     #[serde(default)]
     pub mode: Mode,
-    /// What becomes of the plugin's objects when the Plugin goes.
+    /// What becomes of the plugin's objects, and of what it contributes to others', when the Plugin goes.
     #[serde(default)]
     pub deletion_policy: DeletionPolicy,
     /// Field managers of an earlier operator whose fields are taken over.
@@ -80,13 +80,13 @@ pub enum Mode {
     Suspended,
 }
 
-/// What becomes of a plugin's objects when the Plugin goes.
+/// What becomes of a plugin's objects, and of what it contributes to others', when the Plugin goes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum DeletionPolicy {
-    /// They stay as they are.
+    /// Both stay as they are.
     #[default]
     Orphan,
-    /// They are deleted first.
+    /// What is contributed is taken back and the objects are deleted, before the Plugin goes.
     Delete,
 }
 

@@ -52,6 +52,11 @@ impl Agenda {
         self.later.first().map(|(due, _)| *due)
     }
 
+    /// Whether an object that a plugin contributes to is looked at now.
+    pub fn is_busy_with(&self, plugin: &str) -> bool {
+        self.busy.iter().any(|(busy, _)| **busy == *plugin)
+    }
+
     /// Whether a target is looked at, or will be as soon as it can be.
     pub fn has_now(&self, id: &TargetId) -> bool {
         self.dirty.contains_key(id) || self.busy.contains(id)

@@ -7,6 +7,7 @@
 mod agenda;
 mod answered;
 mod books;
+mod ending;
 mod flush;
 mod look;
 mod seen;
@@ -27,6 +28,7 @@ use tokio::time::Instant;
 
 pub use answered::{lane_goes, lane_opens};
 pub use books::{Contributions, withdraw};
+pub use ending::{Contribution, all_contributed, close_books};
 pub use flush::run;
 pub use seen::target_changed;
 

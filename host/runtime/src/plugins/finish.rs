@@ -1,15 +1,19 @@
 //! Owns the end of a plugin whose resource is deleted: primaries that are being deleted already are finished, its objects
-//! go where that is wanted, and no primary keeps a finalizer that nobody would ever take off. The Plugin itself has a
-//! finalizer for as long as there may be such work.
+//! go where that is wanted, and with them what it contributes to others', and no primary keeps a finalizer that nobody
+//! would ever take off. The Plugin itself has a finalizer for as long as there may be such work.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
+
+use parking_lot::Mutex;
 
 use pilothouse_cluster::discovery::Served;
 use pilothouse_cluster::error::chain;
 use pilothouse_cluster::object::Stored;
 use pilothouse_cluster::own::{OwnKind, OwnResource};
 use pilothouse_core::diff::rank;
+use pilothouse_core::{Key, Retry};
 use pilothouse_crds::plugin::DeletionPolicy;
 use tokio::sync::watch;
 
@@ -17,6 +21,7 @@ use super::bring::Candidates;
 use super::life::{Life, Running};
 use super::prepare::Described;
 use super::wanted::{Order, Wanted};
+use crate::contribute::{Contribution, all_contributed, close_books};
 use crate::lane::{Lane, Mode};
 use crate::reconcile::release_all;
 
@@ -82,13 +87,15 @@ impl Life {
         true
     }
 
-    /// Finishes, deletes and releases, in this order.
+    /// Finishes, takes back, deletes and releases, in this order.
     async fn wind_up(&self, wanted: &Wanted, lanes: &[Arc<Lane>]) {
         if wanted.mode != Mode::Preview {
             self.finish_primaries(lanes).await;
         }
         self.stop(lanes).await;
         if wanted.deletion_policy == DeletionPolicy::Delete {
+            let done = Mutex::default();
+            self.until_done(|| self.take_back(lanes, &done)).await;
             self.until_done(|| self.delete_children(lanes)).await;
         }
         for lane in lanes {
@@ -145,6 +152,50 @@ impl Life {
         let lanes = self.candidates(wanted, &described);
         self.listed(lanes.lanes()).await;
         Some(lanes)
+    }
+
+    /// Gives up what the plugin contributes; what has not been given up yet is the error. An object whose fields have been,
+    /// or that the server does not let go of them, is `done`: what is owned by others is not deleted for it.
+    async fn take_back(&self, lanes: &[Arc<Lane>], done: &Mutex<HashSet<Key>>) -> Result<(), String> {
+        let hub = &self.fleet.hub;
+        if !close_books(hub, &self.identity.name) {
+            return Err("what the plugin contributes is being written".to_owned());
+        }
+        let mut left = 0;
+        for Contribution { lane, served, object } in all_contributed(hub, lanes) {
+            let key = Key::new(served.kind.clone(), object.name.clone());
+            if done.lock().contains(&key) {
+                continue;
+            }
+            let title = key.to_string();
+            match lane.contributor.withdraw(&served, &object.name, &object.uid).await {
+                Ok(()) => {
+                    tracing::info!(lane = lane.title(), object = title, "took back what was contributed");
+                    done.lock().insert(key);
+                }
+                // It went, or another has its name, meanwhile: the next look says which.
+                Err(error) if matches!(error.code(), Some(404 | 409)) => left += 1,
+                Err(error) => {
+                    let failure = error.into_failure("take back what is contributed to", &title);
+                    if failure.retry == Retry::Backoff {
+                        return Err(failure.message);
+                    }
+                    tracing::warn!(
+                        lane = lane.title(),
+                        object = title,
+                        problem = failure.message,
+                        "what is contributed stays"
+                    );
+                    done.lock().insert(key);
+                }
+            }
+        }
+        if left > 0 {
+            return Err(format!(
+                "{left} objects to which the plugin contributes have changed meanwhile"
+            ));
+        }
+        Ok(())
     }
 
     /// Deletes what the plugin made, in the reverse of the order in which it is made; what is still there is the error.

@@ -1,4 +1,5 @@
-//! What a Plugin's status tells of contributions: who has yet to answer, and, in preview, what would be put where.
+//! What a Plugin's status tells of contributions: who has yet to answer, and, in preview, what would be put where. And
+//! what becomes of them when the Plugin is deleted.
 
 mod simulated {
     use kube::Api;
@@ -110,6 +111,137 @@ mod simulated {
             fleet.log()
         );
         assert_eq!(fleet.stage.find("ConfigMap", "target").unwrap()["data"]["a"], "2");
+        fleet.stage.stop().await;
+    }
+
+    fn service(ports: &Value) -> Value {
+        json!({
+            "apiVersion": "v1", "kind": "Service", "metadata": {"name": "target", "namespace": "default"},
+            "spec": {"ports": ports},
+        })
+    }
+
+    /// A plugin that owns a ConfigMap and contributes to it, to another's, and to another's Service, with and without a
+    /// primary that can be asked.
+    async fn contributing(policy: &str) -> Fleet {
+        let fleet = Fleet::start().await;
+        fleet.put("sharer", "a.wasm", 0);
+        let spec = json!({"source": {"file": "a.wasm"}, "deletionPolicy": policy});
+        fleet.plugin("it", spec).await;
+        fleet.is_ready("it").await;
+        fleet.stage.create(&target(&json!({"theirs": "1"}))).await;
+        fleet
+            .stage
+            .create(&service(&json!([{"name": "theirs", "port": 22}])))
+            .await;
+        let own = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "own"}, "data": {"own": "1"}});
+        let given =
+            json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "own"}, "data": {"given": "1"}});
+        let port = json!({
+            "apiVersion": "v1", "kind": "Service", "metadata": {"name": "target"},
+            "spec": {"ports": [{"name": "given", "port": 80}]},
+        });
+        for (name, spec) in [
+            ("one", json!({"contributes": [entry("a", "1"), port], "owns": [own]})),
+            ("two", json!({"contributes": [entry("b", "1"), given]})),
+        ] {
+            fleet.stage.create(&share(name, &spec)).await;
+        }
+        fleet
+            .until("all is contributed", |stage| {
+                ["one", "two"].iter().all(|name| stage.is_reconciled("Share", name))
+            })
+            .await;
+        assert_eq!(data(&fleet, "target"), json!({"theirs": "1", "a": "1", "b": "1"}));
+        assert_eq!(data(&fleet, "own"), json!({"own": "1", "given": "1"}));
+        patch(&fleet, "Share", "two", &json!({"spec": {"fails": "not now"}})).await;
+        fleet
+            .until("one cannot be asked any more", |stage| {
+                !stage.is_reconciled("Share", "two")
+            })
+            .await;
+        fleet
+    }
+
+    fn data(fleet: &Fleet, name: &str) -> Value {
+        let found = fleet.stage.find("ConfigMap", name);
+        found.map_or(Value::Null, |found| found["data"].clone())
+    }
+
+    fn ports(fleet: &Fleet) -> Vec<u64> {
+        let service = fleet.stage.find("Service", "target").unwrap();
+        let ports = service["spec"]["ports"].as_array().unwrap().iter();
+        ports.map(|port| port["port"].as_u64().unwrap()).collect()
+    }
+
+    async fn is_ended(fleet: &Fleet) {
+        fleet.delete("it").await;
+        fleet.is_gone("it").await;
+    }
+
+    fn has_taken_back(fleet: &Fleet) {
+        assert_eq!(data(fleet, "target"), json!({"theirs": "1"}));
+        assert_eq!(ports(fleet), [22]);
+        assert_eq!(data(fleet, "own"), Value::Null, "what was its own is deleted");
+        assert!(fleet.stage.find("Share", "one").is_some() && fleet.stage.find("Share", "two").is_some());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn with_the_policy_delete_what_the_plugin_contributes_is_taken_back_and_nothing_else() {
+        let fleet = contributing("Delete").await;
+        let theirs = fleet.stage.find("ConfigMap", "target").unwrap()["metadata"]["uid"].clone();
+        let begun = fleet.stage.mark();
+        is_ended(&fleet).await;
+        has_taken_back(&fleet);
+        assert_eq!(
+            fleet.stage.find("ConfigMap", "target").unwrap()["metadata"]["uid"],
+            theirs
+        );
+        let written = fleet.stage.host_writes_since(begun);
+        let taken = written.iter().filter(|write| write.name == "target");
+        assert_eq!(taken.count(), 2, "{written:?}");
+        fleet.stage.minute().await;
+        has_taken_back(&fleet);
+        fleet.stage.stop().await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn with_the_policy_delete_the_next_start_takes_back_too() {
+        let mut fleet = contributing("Delete").await;
+        fleet.stage.host.stop().await.unwrap();
+        fleet.delete("it").await;
+        fleet.start_host().await;
+        fleet.is_gone("it").await;
+        has_taken_back(&fleet);
+        fleet.stage.stop().await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn with_the_policy_orphan_what_the_plugin_contributes_stays() {
+        let fleet = contributing("Orphan").await;
+        is_ended(&fleet).await;
+        fleet.stage.minute().await;
+        assert_eq!(data(&fleet, "target"), json!({"theirs": "1", "a": "1", "b": "1"}));
+        assert_eq!(ports(&fleet), [22, 80]);
+        assert_eq!(data(&fleet, "own"), json!({"own": "1", "given": "1"}));
+        fleet.stage.stop().await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_the_server_does_not_let_go_keeps_no_plugin_from_ending() {
+        let fleet = contributing("Delete").await;
+        // A Service of this type must have one port at least.
+        let only = json!({"spec": {"ports": [{"name": "given", "port": 80, "protocol": "TCP"}]}});
+        patch(&fleet, "Service", "target", &only).await;
+        is_ended(&fleet).await;
+        assert_eq!(
+            (data(&fleet, "target"), ports(&fleet)),
+            (json!({"theirs": "1"}), vec![80])
+        );
+        let said = fleet
+            .stage
+            .lines(&["what is contributed stays", "Service default/target", "spec.ports"]);
+        assert_eq!(said.len(), 1, "{}", fleet.log());
         fleet.stage.stop().await;
     }
 }

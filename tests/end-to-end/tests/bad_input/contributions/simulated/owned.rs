@@ -1,7 +1,7 @@
 //! What a plugin contributes to objects that it owns itself. The story of it is `tests/scenarios/sharer/owned.yaml`; here
 //! is what that cannot see: requests, reconciles, and what nobody is told.
 
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::{data, edit, entry, names, owner, share, stage, until_data, until_reconciled, until_told, writes};
 use crate::stage::Stage;
