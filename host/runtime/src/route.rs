@@ -26,7 +26,7 @@ pub fn push_all(state: &mut State, lane: &Lane) {
     for object in store.iter(lane.grants.primary(), None) {
         // Objects that left the filter while nobody watched may still have our finalizer.
         if lane.steers(object) || (has_filter && lane.has_finalized(object)) {
-            queue.push(lane.id, &object.name, Priority::Resync);
+            queue.push(lane.id, &object.name, urgency(lane, object));
         }
     }
     for kind in lane.owned_kinds() {
@@ -45,6 +45,16 @@ pub fn push_all(state: &mut State, lane: &Lane) {
                 _ => {}
             }
         }
+    }
+}
+
+/// How urgent a primary is of which nobody knows what has happened to it. At a start, one that has no status yet does not
+/// wait behind thousands that have been looked at before.
+fn urgency(lane: &Lane, object: &Stored) -> Priority {
+    if lane.brings_crd && object.entry(lane.writer.manager(), true).is_none() {
+        Priority::New
+    } else {
+        Priority::Resync
     }
 }
 

@@ -1,4 +1,5 @@
-//! Owns what one lane has to do, and in which order: changes before what was woken, before resyncs, before retries.
+//! Owns what one lane has to do, and in which order: changes before what is new, before what was woken, before resyncs,
+//! before retries.
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::time::Duration;
@@ -10,7 +11,13 @@ use super::brake::{Brakes, Storm};
 use super::{Depth, Ended, Priority, Verdict};
 
 /// The priorities in their order.
-const PRIORITIES: [Priority; 4] = [Priority::Change, Priority::Wake, Priority::Resync, Priority::Retry];
+const PRIORITIES: [Priority; 5] = [
+    Priority::Change,
+    Priority::New,
+    Priority::Wake,
+    Priority::Resync,
+    Priority::Retry,
+];
 
 /// The objects of a lane that are queued, run, wait or have failed; nothing is kept of the others.
 #[derive(Debug, Default)]

@@ -31,6 +31,8 @@ const KEPT_FREE: usize = 4;
 pub enum Priority {
     /// It has changed, or one of its children has.
     Change,
+    /// It was made while nobody watched: nothing has been told of it yet.
+    New,
     /// Something that it has read has changed. One such change may concern thousands of objects, and a new object does
     /// not wait behind them.
     Wake,

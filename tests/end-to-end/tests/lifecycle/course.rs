@@ -207,4 +207,38 @@ mod simulated {
         fleet.until("it sleeps again", |stage| !awake(stage)).await;
         fleet.stage.stop().await;
     }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_made_while_no_host_runs_does_not_wait_behind_what_was_there() {
+        let mut fleet = Fleet::start().await;
+        fleet.put("hostile", "a.wasm", 0);
+        fleet
+            .plugin("it", json!({"source": {"file": "a.wasm"}, "concurrency": 1}))
+            .await;
+        fleet.is_ready("it").await;
+        let behaviour = json!({"behaviour": "config-map", "text": "one"});
+        let old = ["a", "b", "c"];
+        for name in old {
+            fleet.stage.create(&hostile(name, &behaviour)).await;
+        }
+        fleet
+            .until("they are reconciled", |stage| {
+                old.iter().all(|name| stage.is_reconciled("Hostile", name))
+            })
+            .await;
+        fleet.stage.host.stop().await.unwrap();
+        fleet.stage.create(&hostile("new", &behaviour)).await;
+        let before = fleet.stage.lines(&["reconciled "]).len();
+        fleet.start_host().await;
+        fleet
+            .until("all are looked at", |stage| {
+                stage.lines(&["reconciled "]).len() == before + 4
+            })
+            .await;
+        let lines = fleet.stage.lines(&["reconciled "]).split_off(before);
+        let order = ["new", "a", "b", "c"].map(|name| format!("default/{name} "));
+        let is_ordered = lines.iter().zip(&order).all(|(line, name)| line.contains(name));
+        assert!(is_ordered, "{lines:#?}");
+        fleet.stage.stop().await;
+    }
 }
