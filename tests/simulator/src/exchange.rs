@@ -210,12 +210,13 @@ impl Exchange {
         if verb == "watch" {
             return self.watch(state, call, fault);
         }
-        if let Some(Fault::Stale { changes }) = fault {
-            let answer = read::stale_list(state, call, *changes)?;
-            return Ok(self.show(state, call, form, answer));
-        }
         let content_type = self.header(&CONTENT_TYPE).to_owned();
-        let answer = dispatch(state, verb, call, &content_type, &self.body)?;
+        let answer = match fault {
+            Some(Fault::Stale { changes }) => read::stale_list(state, call, *changes)?,
+            Some(Fault::ShortPages { objects }) => read::list_in_pages(state, call, *objects)?,
+            Some(Fault::GoneInList) => return Err(read::expired_page()),
+            _ => dispatch(state, verb, call, &content_type, &self.body)?,
+        };
         Ok(self.show(state, call, form, answer))
     }
 

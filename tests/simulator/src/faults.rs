@@ -28,6 +28,13 @@ pub enum Fault {
     },
     /// A watch is told 410 Gone as its first event.
     GoneOnWatch,
+    /// A list comes in pages of at most so many objects, though more of them were asked for.
+    ShortPages {
+        /// Objects in a page.
+        objects: usize,
+    },
+    /// A list that goes on is told 410 Gone: the history does not reach back to where it began.
+    GoneInList,
     /// A watch ends after so many events.
     CutWatch {
         /// Events until the cut.
@@ -250,6 +257,8 @@ fn applies(fault: &Fault, asked: &Asked) -> bool {
     match fault {
         Fault::LoseResponse => asked.is_write(),
         Fault::GoneOnWatch | Fault::CutWatch { .. } | Fault::SilentWatch => asked.verb == "watch",
+        Fault::ShortPages { .. } => asked.verb == "list",
+        Fault::GoneInList => asked.verb == "list" && asked.continued,
         Fault::Stale { .. } => asked.verb == "list" || asked.verb == "watch",
         Fault::Refuse | Fault::Status { .. } | Fault::Delay(_) => true,
     }

@@ -10,10 +10,11 @@ use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams};
 use kube::core::{ApiResource, GroupVersionKind};
 use pilothouse_end_to_end::stage::{Stage, app_service, unhurried};
 use pilothouse_simulator::{Fault, Rule};
+use pilothouse_testkit::cluster::Mark;
 use pilothouse_testkit::requests::TEST_ACCOUNT;
 use serde_json::{Value, json};
 
-use crate::outcome::{Births, Outcome};
+use crate::outcome::{Births, Outcome, SHARED};
 
 /// How long what has to come may take, by the clock of the test: back-off reaches five minutes, and a watch that says
 /// nothing is given up after three.
@@ -31,6 +32,7 @@ const PLUGINS: [&str; 3] = ["app-service", "sharer", "wisher"];
 pub struct Course {
     stage: Stage,
     births: Births,
+    begun: Mark,
     death: Arc<Death>,
     /// Whether the host has been started again after its death.
     is_anew: bool,
@@ -81,6 +83,7 @@ impl Course {
         faults.add(stopped.when(move |asked| asked.user_agent != TEST_ACCOUNT && asked_of.stops_write()));
         let births = Births::follow(&stage).await;
         let mut course = Self {
+            begun: stage.mark(),
             stage,
             births,
             death,
@@ -110,6 +113,7 @@ impl Course {
         self.stage.minute().await;
         let writes_when_calm = self.stage.host_writes_since(mark);
         let outcome = Outcome {
+            writes: crate::outcome::writes(&self.stage, self.begun),
             objects: crate::outcome::objects(&self.stage),
             births: self.births.end(),
             writes_when_calm,
@@ -121,7 +125,7 @@ impl Course {
 
     async fn is_made(&mut self) {
         let target = json!({
-            "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "target", "namespace": "default"},
+            "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": SHARED, "namespace": "default"},
             "data": {"mine": "by hand"},
         });
         self.stage.create(&target).await;
@@ -230,7 +234,7 @@ impl Course {
 }
 
 fn share(name: &str, key: &str) -> Value {
-    let target = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "target"}, "data": {key: name}});
+    let target = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": SHARED}, "data": {key: name}});
     json!({
         "apiVersion": "sharing.test.dev/v1", "kind": "Share", "metadata": {"name": name, "namespace": "default"},
         "spec": {"contributes": [target]},
@@ -239,7 +243,7 @@ fn share(name: &str, key: &str) -> Value {
 
 fn shared(stage: &Stage) -> Value {
     stage
-        .find("ConfigMap", "target")
+        .find("ConfigMap", SHARED)
         .map_or(Value::Null, |target| target["data"].clone())
 }
 

@@ -5,4 +5,5 @@
 
 mod course;
 mod outcome;
+mod pages;
 mod simulated;

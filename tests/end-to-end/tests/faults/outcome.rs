@@ -9,12 +9,16 @@ use kube::api::{DynamicObject, WatchEvent, WatchParams};
 use kube::core::{ApiResource, GroupVersionKind};
 use kube::{Api, Client};
 use pilothouse_end_to_end::stage::Stage;
+use pilothouse_testkit::cluster::Mark;
 use pilothouse_testkit::requests::Request;
 use serde_json::Value;
 use tokio::task::JoinSet;
 
 /// Kinds whose objects are counted: what plugins make.
 const COUNTED: [(&str, &str); 3] = [("", "ConfigMap"), ("apps", "Deployment"), ("", "Service")];
+
+/// The object that plugins share.
+pub const SHARED: &str = "target";
 
 /// How a story ended.
 #[derive(Clone)]
@@ -23,10 +27,30 @@ pub struct Outcome {
     pub objects: BTreeMap<String, Value>,
     /// How often each object of a kind that plugins make came and went.
     pub births: BTreeMap<String, Counts>,
+    /// How often the host wrote to each object that a plugin owns, by verb and answer.
+    pub writes: BTreeMap<String, usize>,
     /// What the host wrote in two resyncs and a minute after all was done.
     pub writes_when_calm: Vec<Request>,
     /// The host's log.
     pub log: String,
+}
+
+/// Counts the writes since then to what plugins own. What they share is written in bursts, which no two runs have alike.
+pub fn writes(stage: &Stage, since: Mark) -> BTreeMap<String, usize> {
+    let mut counts = BTreeMap::new();
+    for request in stage.host_writes_since(since) {
+        let Request {
+            verb,
+            resource,
+            name,
+            code,
+            ..
+        } = request;
+        if ["configmaps", "deployments", "services"].contains(&&*resource) && name != SHARED {
+            *counts.entry(format!("{verb} {resource}/{name}: {code}")).or_insert(0) += 1;
+        }
+    }
+    counts
 }
 
 /// How often an object came and went.

@@ -337,3 +337,93 @@ mod simulated {
         fleet.stage.stop().await;
     }
 }
+
+/// The same on a real API server, whose own ways are the point here: the status that two managers write, the metadata that
+/// is listed alone, and the rights of what is deleted.
+mod real {
+    use std::time::{Duration, Instant};
+
+    use kube::Api;
+    use kube::api::DynamicObject;
+    use kube::core::{ApiResource, GroupVersionKind};
+    use pilothouse_runtime::HostOptions;
+    use pilothouse_testkit::cluster::Cluster;
+    use pilothouse_testkit::host::SteeredHost as _;
+    use serde_json::{Value, json};
+
+    use crate::fleet::{Fleet, condition};
+
+    /// How long one step may take, on a machine that is busy.
+    const WITHIN: Duration = Duration::from_mins(2);
+
+    async fn until(what: &str, fleet: &Fleet, mut holds: impl AsyncFnMut() -> bool) {
+        let begun = Instant::now();
+        while !holds().await {
+            assert!(begun.elapsed() < WITHIN, "in vain: {what}\n{}", fleet.log());
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    }
+
+    async fn plugin_status(fleet: &Fleet) -> Value {
+        fleet.plugins().await.get("it").await.unwrap().data["status"].clone()
+    }
+
+    async fn is_ready(fleet: &Fleet) {
+        until("the Plugin is ready", fleet, async || {
+            condition(&plugin_status(fleet).await, "Ready")["status"] == "True"
+        })
+        .await;
+    }
+
+    async fn remembered(fleet: &Fleet) -> Vec<Value> {
+        let entries = plugin_status(fleet).await["ownedKinds"].take();
+        let of_wishes = entries.as_array().into_iter().flatten();
+        let of_wishes = of_wishes.filter(|entry| entry["primary"]["kind"] == "Wish");
+        of_wishes.map(|entry| entry["kind"]["kind"].clone()).collect()
+    }
+
+    #[tokio::test]
+    async fn what_the_version_before_made_goes_with_the_first_start_of_the_next() {
+        let cluster = Cluster::real().await.unwrap();
+        let mut fleet = Fleet::start_with(cluster, HostOptions::default()).await;
+        fleet.put("wisher", "a.wasm", 0);
+        let spec = json!({"source": {"file": "a.wasm"}, "configuration": {"owns": ["ConfigMap", "Service"]}});
+        fleet.plugin("it", spec).await;
+        is_ready(&fleet).await;
+        let metadata = json!({"name": "web", "namespace": "default"});
+        let owns = [
+            json!({"object": {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata}}),
+            json!({"object": {"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": {"ports": [{"port": 80}]}}}),
+        ];
+        let wish =
+            json!({"apiVersion": "wishes.test.dev/v1", "kind": "Wish", "metadata": metadata, "spec": {"owns": owns}});
+        fleet.stage.create(&wish).await;
+        let client = fleet.client().await;
+        let api = |kind: &str| -> Api<DynamicObject> {
+            let kind = ApiResource::from_gvk(&GroupVersionKind::gvk("", "v1", kind));
+            Api::namespaced_with(client.clone(), "default", &kind)
+        };
+        let (services, config_maps) = (api("Service"), api("ConfigMap"));
+        let is_there = async |api: &Api<DynamicObject>| api.get_opt("web").await.unwrap().is_some();
+        until("both are made", &fleet, async || {
+            is_there(&services).await && is_there(&config_maps).await
+        })
+        .await;
+        assert_eq!(remembered(&fleet).await, ["ConfigMap", "Service"]);
+
+        fleet.stage.host.stop().await.unwrap();
+        fleet.put("wisher", "a.wasm", 1);
+        fleet
+            .change("it", json!({"configuration": {"owns": ["ConfigMap"]}}))
+            .await;
+        fleet.start_host().await;
+        until("the Service goes", &fleet, async || !is_there(&services).await).await;
+        until("the kind is forgotten", &fleet, async || {
+            remembered(&fleet).await == ["ConfigMap"]
+        })
+        .await;
+        is_ready(&fleet).await;
+        assert!(is_there(&config_maps).await);
+        fleet.stage.stop().await;
+    }
+}

@@ -116,14 +116,25 @@ const EXPIRED_PAGE: &str = "The provided continue parameter is too old to displa
     Continuing with the provided token results in an inconsistent list - objects that were created, modified, or deleted \
     between the time the first chunk was returned and now may show up in the list.";
 
+/// What a list is told that goes on after its snapshot is gone.
+pub(crate) fn expired_page() -> Failure {
+    Failure::expired(EXPIRED_PAGE)
+}
+
 /// GET of a list.
 pub(crate) fn list(state: &mut State, call: &Call) -> Result<Answer, Failure> {
+    list_in_pages(state, call, usize::MAX)
+}
+
+/// GET of a list. One that asks for pages gets them with at most so many objects.
+pub(crate) fn list_in_pages(state: &mut State, call: &Call, most: usize) -> Result<Answer, Failure> {
     let query = &call.options.query;
     check_revision(state, call)?;
     let limit = query
         .number("limit")
         .filter(|limit| *limit > 0)
-        .and_then(|limit| usize::try_from(limit).ok());
+        .and_then(|limit| usize::try_from(limit).ok())
+        .map(|limit| limit.min(most));
     let token = match query.text("continue") {
         "" => None,
         text => Some(Token::read(text).ok_or_else(|| {
@@ -136,10 +147,7 @@ pub(crate) fn list(state: &mut State, call: &Call) -> Result<Answer, Failure> {
             (selected_at(state, call, revision)?, revision, None, 0)
         }
         Some(token) => {
-            let objects = state
-                .store
-                .snapshot(token.snapshot)
-                .ok_or_else(|| Failure::expired(EXPIRED_PAGE))?;
+            let objects = state.store.snapshot(token.snapshot).ok_or_else(expired_page)?;
             (objects.to_vec(), token.revision, Some(token.snapshot), token.sent)
         }
     };

@@ -161,3 +161,28 @@ async fn the_same_api_is_served_over_a_socket() {
     let listed: Value = serde_json::from_str(&listed).expect("a list is JSON");
     assert_eq!(listed, client.get(CONFIG_MAPS).await.1);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_list_comes_in_short_pages_and_is_gone_before_its_second() {
+    let client = Client::quiet();
+    for name in ["a", "b", "c"] {
+        let body = json!({"metadata": {"name": name}}).to_string();
+        client.try_send("POST", CONFIG_MAPS, &body).await.expect("it is made");
+    }
+    let faults = client.0.faults();
+    faults.add(Rule::new(Fault::GoneInList).times(1));
+    faults.add(Rule::new(Fault::ShortPages { objects: 2 }));
+    let names = |page: &Value| {
+        let items = page["items"].as_array().expect("it is a list").iter();
+        items.map(|item| item["metadata"]["name"].clone()).collect::<Vec<_>>()
+    };
+    let (_, whole) = client.get(CONFIG_MAPS).await;
+    assert_eq!(names(&whole), ["a", "b", "c"], "it has not asked for pages");
+    let (_, page) = client.get(&format!("{CONFIG_MAPS}?limit=500")).await;
+    assert_eq!(names(&page), ["a", "b"]);
+    let next = page["metadata"]["continue"].as_str().expect("there is more");
+    let rest = format!("{CONFIG_MAPS}?limit=500&continue={next}");
+    let (status, failure) = client.get(&rest).await;
+    assert_eq!((status, &failure["reason"]), (410, &json!("Expired")));
+    assert_eq!(names(&client.get(&rest).await.1), ["c"]);
+}
