@@ -57,6 +57,9 @@ impl Outcome {
 
     /// Fields of an object that is someone else's and must exist. They go once they are no longer asked for; fields that
     /// others have set are never overwritten.
+    ///
+    /// The object may be one that the plugin itself owns, for this primary or another. What is owned counts where the two
+    /// set a field to different values; the condition of who contributes then names both.
     pub fn contributed(self, object: impl Serialize) -> Self {
         self.desire(object, types::Ownership::Contributed, Lifecycle::default())
     }

@@ -14,7 +14,7 @@ use pilothouse_testkit::cluster::Mark;
 use pilothouse_testkit::requests::TEST_ACCOUNT;
 use serde_json::{Value, json};
 
-use crate::outcome::{Births, Outcome, SHARED};
+use crate::outcome::{Births, Outcome};
 
 /// How long what has to come may take, by the clock of the test: back-off reaches five minutes, and a watch that says
 /// nothing is given up after three.
@@ -27,6 +27,9 @@ const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 const NEVER: Duration = Duration::from_hours(10_000);
 
 const PLUGINS: [&str; 3] = ["app-service", "sharer", "wisher"];
+
+/// The ConfigMap of somebody else that has entries of several.
+const SHARED: &str = "target";
 
 /// A cluster, a host, and how far the story is.
 pub struct Course {
@@ -152,7 +155,8 @@ impl Course {
         self.until("all is made", |stage| {
             all_are_well(stage)
                 && stage.find("Service", "web").is_some()
-                && shared(stage) == json!({"mine": "by hand", "a": "one", "b": "two"})
+                && shared(stage, SHARED) == json!({"mine": "by hand", "a": "one", "b": "two"})
+                && shared(stage, "board") == json!({"own": "a", "a": "one", "b": "two"})
                 && stage.find("ConfigMap", "promised").is_some()
         })
         .await;
@@ -173,7 +177,8 @@ impl Course {
                     .find("Deployment", "web")
                     .is_some_and(|it| it["spec"]["replicas"] == 2)
                 && stage.find("Service", "web").is_none()
-                && shared(stage) == json!({"mine": "by hand", "c": "one", "b": "two"})
+                && shared(stage, SHARED) == json!({"mine": "by hand", "c": "one", "b": "two"})
+                && shared(stage, "board") == json!({"own": "c", "c": "one", "b": "two"})
                 && promised.is_some_and(|it| it["data"]["text"] == "as promised")
         })
         .await;
@@ -187,7 +192,8 @@ impl Course {
         self.until("what is deleted goes with all that it had", |stage| {
             stage.find("Promise", "promise").is_none()
                 && stage.find("ConfigMap", "promised").is_none()
-                && shared(stage) == json!({"mine": "by hand", "c": "one"})
+                && shared(stage, SHARED) == json!({"mine": "by hand", "c": "one"})
+                && shared(stage, "board") == json!({"own": "c", "c": "one"})
                 && all_are_well(stage)
         })
         .await;
@@ -233,18 +239,21 @@ impl Course {
     }
 }
 
+/// A Share with an entry in what is somebody else's, and in the board, which the first one owns.
 fn share(name: &str, key: &str) -> Value {
-    let target = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": SHARED}, "data": {key: name}});
+    let config_map = |map: &str, data: Value| json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": map}, "data": data});
+    let contributes = [SHARED, "board"].map(|map| config_map(map, json!({key: name})));
+    let board = (name == "one").then(|| config_map("board", json!({"own": key})));
     json!({
         "apiVersion": "sharing.test.dev/v1", "kind": "Share", "metadata": {"name": name, "namespace": "default"},
-        "spec": {"contributes": [target]},
+        "spec": {"contributes": contributes, "owns": board.as_slice()},
     })
 }
 
-fn shared(stage: &Stage) -> Value {
+fn shared(stage: &Stage, map: &str) -> Value {
     stage
-        .find("ConfigMap", SHARED)
-        .map_or(Value::Null, |target| target["data"].clone())
+        .find("ConfigMap", map)
+        .map_or(Value::Null, |map| map["data"].clone())
 }
 
 /// Whether every primary says so of its present generation.

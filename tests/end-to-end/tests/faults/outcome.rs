@@ -17,9 +17,6 @@ use tokio::task::JoinSet;
 /// Kinds whose objects are counted: what plugins make.
 const COUNTED: [(&str, &str); 3] = [("", "ConfigMap"), ("apps", "Deployment"), ("", "Service")];
 
-/// The object that plugins share.
-pub const SHARED: &str = "target";
-
 /// How a story ended.
 #[derive(Clone)]
 pub struct Outcome {
@@ -35,7 +32,8 @@ pub struct Outcome {
     pub log: String,
 }
 
-/// Counts the writes since then to what plugins own. What they share is written in bursts, which no two runs have alike.
+/// Counts the writes since then of what plugins own. What they contribute is written in bursts, which no two runs have
+/// alike.
 pub fn writes(stage: &Stage, since: Mark) -> BTreeMap<String, usize> {
     let mut counts = BTreeMap::new();
     for request in stage.host_writes_since(since) {
@@ -44,9 +42,11 @@ pub fn writes(stage: &Stage, since: Mark) -> BTreeMap<String, usize> {
             resource,
             name,
             code,
+            field_manager,
             ..
         } = request;
-        if ["configmaps", "deployments", "services"].contains(&&*resource) && name != SHARED {
+        let is_contributed = field_manager.is_some_and(|manager| manager.ends_with("/contributed"));
+        if ["configmaps", "deployments", "services"].contains(&&*resource) && !is_contributed {
             *counts.entry(format!("{verb} {resource}/{name}: {code}")).or_insert(0) += 1;
         }
     }
