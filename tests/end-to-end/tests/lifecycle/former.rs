@@ -165,6 +165,43 @@ mod simulated {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn what_the_version_before_has_under_way_is_waited_for_and_goes_too() {
+        let fleet = Fleet::start().await;
+        fleet.put("wisher", "a.wasm", 0);
+        fleet.plugin("it", configured(BOTH)).await;
+        fleet.is_ready("it").await;
+        // Longer than it takes to look once whether anything is left.
+        let slow = Rule::new(Fault::Delay(Duration::from_secs(20))).verbs(&["patch"]);
+        fleet.stage.simulator().faults().add(slow.resource("services").times(1));
+        let mark = fleet.stage.mark();
+        let owns = [config_map("web", "default"), service("web")];
+        fleet.stage.create(&wish(&owns)).await;
+        fleet
+            .until("it is made", |stage| stage.find("ConfigMap", "web").is_some())
+            .await;
+        comes(&fleet, 1, ONE).await;
+        remembers(&fleet, ONE).await;
+        fleet.stage.minute().await;
+        assert!(fleet.stage.find("Service", "web").is_none(), "{}", fleet.log());
+        assert_eq!(deleted(&fleet, mark), ["services/web"]);
+        fleet.stage.stop().await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_earlier_versions_made_is_deleted_with_the_plugin_where_that_is_wanted() {
+        let mut fleet = owning(BOTH, &[config_map("web", "default"), service("web")]).await;
+        fleet.change("it", json!({"deletionPolicy": "Delete"})).await;
+        fleet.is_ready("it").await;
+        fleet.stage.host.stop().await.unwrap();
+        comes(&fleet, 1, ONE).await;
+        fleet.delete("it").await;
+        fleet.start_host().await;
+        goes(&fleet, "Plugin", "it").await;
+        assert!(fleet.stage.find("Service", "web").is_none() && fleet.stage.find("ConfigMap", "web").is_none());
+        fleet.stage.stop().await;
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn the_version_before_comes_back_to_what_it_owned() {
         let fleet = owning(BOTH, &[config_map("web", "default"), service("web")]).await;
         comes(&fleet, 1, ONE).await;
@@ -314,6 +351,23 @@ mod simulated {
             .until("others are reconciled", |stage| stage.is_reconciled("Wish", "other"))
             .await;
         remembers(&fleet, ONE).await;
+        fleet.stage.stop().await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_nobody_watches_any_more_keeps_no_object_waiting() {
+        let fleet = Fleet::start().await;
+        fleet.stage.create(&trinkets(&[("v1alpha1", true), ("v1", true)])).await;
+        let silent = Rule::new(Fault::SilentWatch).verbs(&["watch"]).resource("trinkets");
+        fleet.stage.simulator().faults().add(silent.times(1));
+        fleet.put("wisher", "a.wasm", 0);
+        fleet.plugin("it", configured(&["ConfigMap", "Trinket"])).await;
+        fleet.is_ready("it").await;
+        fleet.stage.create(&wish(&[trinket()])).await;
+        is_granted(&fleet).await;
+        // It waits to see the Trinket that it made in a version that the next one does not look at.
+        comes(&fleet, 1, &["ConfigMap", "NewTrinket"]).await;
+        goes(&fleet, "Trinket", "web").await;
         fleet.stage.stop().await;
     }
 

@@ -4,7 +4,6 @@ mod simulated {
     use std::collections::BTreeMap;
 
     use pilothouse_end_to_end::stage::{Stage, hostile};
-    use pilothouse_simulator::{Fault, Rule};
     use serde_json::{Value, json};
 
     use crate::fleet::Fleet;
@@ -90,37 +89,6 @@ mod simulated {
         assert_eq!(writes.len(), MANY);
         let often: Vec<_> = writes.iter().filter(|(_, count)| **count != 1).collect();
         assert!(often.is_empty(), "{often:?}");
-        fleet.stage.stop().await;
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn what_nobody_watches_any_more_keeps_no_object_waiting() {
-        let fleet = Fleet::start().await;
-        let silent = Rule::new(Fault::SilentWatch).verbs(&["watch"]).resource("configmaps");
-        fleet.stage.simulator().faults().add(silent);
-        fleet.put("hostile", "a.wasm", 0);
-        fleet.plugin("it", json!({"source": {"file": "a.wasm"}})).await;
-        fleet.is_ready("it").await;
-        fleet
-            .stage
-            .create(&hostile("web", &json!({"behaviour": "config-map"})))
-            .await;
-        fleet
-            .until("it is reconciled", |stage| stage.is_reconciled("Hostile", "web"))
-            .await;
-        // It waits to see the ConfigMap that it made, which the next version has nothing to do with.
-        let childless = json!({"describe": "childless", "behaviour": "nothing"});
-        fleet.change("it", json!({"configuration": childless})).await;
-        fleet.is_ready("it").await;
-        fleet
-            .stage
-            .patch_hostile("web", &json!({"spec": {"text": "another"}}))
-            .await;
-        fleet
-            .until("the next version reconciles it", |stage| {
-                stage.find("Hostile", "web").unwrap()["status"]["observedGeneration"] == 2
-            })
-            .await;
         fleet.stage.stop().await;
     }
 

@@ -67,8 +67,6 @@ enum Describe {
     UnknownMember,
     /// Touches a kind that no cluster serves.
     UnservedKind,
-    /// Touches nothing.
-    Childless,
     /// Says that the configuration can't be used.
     Refuse,
 }
@@ -76,16 +74,14 @@ enum Describe {
 impl RawPlugin for Hostile {
     fn describe(config: Option<String>) -> Result<String, String> {
         match Config::read(config.as_deref())?.describe {
-            Describe::Normal => Ok(manifest(children())),
+            Describe::Normal => Ok(manifest([])),
             Describe::Trap => exhaust::trap(),
             Describe::Loop => exhaust::spin(),
             Describe::Garbage => Ok("{\"name\": hostile".to_owned()),
-            Describe::UnknownMember => Ok(manifest(children()).replacen('{', "{\"surprise\":true,", 1)),
-            Describe::UnservedKind => {
-                let unserved = Touch::new(Kind::new("unserved.test.dev", "v1", "Unserved")).read(["."]);
-                Ok(manifest(children().into_iter().chain([unserved])))
-            }
-            Describe::Childless => Ok(manifest([])),
+            Describe::UnknownMember => Ok(manifest([]).replacen('{', "{\"surprise\":true,", 1)),
+            Describe::UnservedKind => Ok(manifest([
+                Touch::new(Kind::new("unserved.test.dev", "v1", "Unserved")).read(["."])
+            ])),
             Describe::Refuse => Err("describe: this configuration is to be refused; choose another".to_owned()),
         }
     }
@@ -114,16 +110,11 @@ impl RawPlugin for Hostile {
 
 pilothouse_plugin::export_raw!(Hostile);
 
-/// What it touches unless it is told otherwise.
-fn children() -> [Touch; 2] {
-    [
-        Touch::new(CONFIG_MAP).owned().read([".data"]),
-        Touch::new(DEPLOYMENT).owned(),
-    ]
-}
-
 fn manifest(touches: impl IntoIterator<Item = Touch>) -> String {
-    let controller = ControllerManifest::new("hostile", HOSTILE).fields([".spec"]);
+    let controller = ControllerManifest::new("hostile", HOSTILE)
+        .fields([".spec"])
+        .touches(Touch::new(CONFIG_MAP).owned().read([".data"]))
+        .touches(Touch::new(DEPLOYMENT).owned());
     let controller = touches.into_iter().fold(controller, ControllerManifest::touches);
     let manifest = Manifest::new(
         env!("CARGO_PKG_NAME"),
@@ -136,9 +127,7 @@ fn manifest(touches: impl IntoIterator<Item = Touch>) -> String {
         "type": "object",
         "additionalProperties": false,
         "properties": {
-            "describe": {"enum": [
-                "normal", "trap", "loop", "garbage", "unknown-member", "unserved-kind", "childless", "refuse"
-            ]},
+            "describe": {"enum": ["normal", "trap", "loop", "garbage", "unknown-member", "unserved-kind", "refuse"]},
             "behaviour": {"type": "string"},
             "text": {"type": "string", "maxLength": 1000}
         }

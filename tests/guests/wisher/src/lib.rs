@@ -14,14 +14,18 @@ use serde_json::{Value, json};
 const CRD: &str = include_str!("../crds/wishes.wishes.test.dev.yaml");
 const FINALIZER: &str = "wishes.test.dev/promise";
 
-/// The kinds that it may own; without a configuration all but the last.
-const OWNABLE: [Kind; 5] = [
-    Kind::new("", "v1", "ConfigMap"),
-    Kind::new("", "v1", "Namespace"),
-    Kind::new("", "v1", "Service"),
-    Kind::new("apps", "v1", "Deployment"),
-    Kind::new("trinkets.test.dev", "v1alpha1", "Trinket"),
+/// The kinds that it may own, by what the configuration calls them; without one all but what has to be asked for.
+const OWNABLE: [(&str, Kind); 6] = [
+    ("ConfigMap", Kind::new("", "v1", "ConfigMap")),
+    ("Namespace", Kind::new("", "v1", "Namespace")),
+    ("Service", Kind::new("", "v1", "Service")),
+    ("Deployment", Kind::new("apps", "v1", "Deployment")),
+    ("Trinket", Kind::new("trinkets.test.dev", "v1alpha1", "Trinket")),
+    ("NewTrinket", Kind::new("trinkets.test.dev", "v1", "Trinket")),
 ];
+
+/// How many of them are owned without a configuration.
+const USUAL: usize = 4;
 
 /// The plugin.
 #[derive(Debug)]
@@ -47,17 +51,17 @@ impl Config {
 
     fn owns(&self, object: &Value) -> bool {
         let place = &object["metadata"]["namespace"];
-        self.owned().any(|kind| object["kind"] == kind.kind)
-            && (self.places.is_empty() || self.places.iter().any(|it| place == it))
+        let is_of = |kind: Kind| object["apiVersion"] == kind.api_version() && object["kind"] == kind.kind;
+        self.owned().any(is_of) && (self.places.is_empty() || self.places.iter().any(|it| place == it))
     }
 
     fn owned(&self) -> impl Iterator<Item = Kind> {
-        let is_owned = |index: usize, kind: &str| match &self.owns {
-            Some(owned) => owned.iter().any(|it| it == kind),
-            None => index + 1 < OWNABLE.len(),
+        let is_owned = |index: usize, name: &str| match &self.owns {
+            Some(owned) => owned.iter().any(|it| it == name),
+            None => index < USUAL,
         };
         let kinds = OWNABLE.into_iter().enumerate();
-        kinds.filter_map(move |(index, kind)| is_owned(index, kind.kind).then_some(kind))
+        kinds.filter_map(move |(index, (name, kind))| is_owned(index, name).then_some(kind))
     }
 }
 
@@ -182,7 +186,7 @@ fn manifest(config: &Config) -> String {
         "type": "object",
         "additionalProperties": false,
         "properties": {
-            "owns": {"type": "array", "items": {"enum": OWNABLE.map(|kind| kind.kind)}},
+            "owns": {"type": "array", "items": {"enum": OWNABLE.map(|(name, _)| name)}},
             "places": {"type": "array", "items": {"type": "string"}},
         },
     }));
@@ -212,9 +216,13 @@ mod tests {
 
     #[test]
     fn what_is_asked_for_is_owned_as_it_is() {
-        let spec = json!({"owns": [{"object": {"kind": "Service"}, "keep": true}, {"object": {"kind": "ConfigMap"}, "replace": true}]});
+        let object = |kind: &str| json!({"apiVersion": "v1", "kind": kind});
+        let spec = json!({"owns": [{"object": object("Service"), "keep": true}, {"object": object("ConfigMap"), "replace": true}]});
         let outcome = Wisher::reconcile(request(&spec)).unwrap();
-        assert_eq!(objects(&outcome), [r#"{"kind":"Service"}"#, r#"{"kind":"ConfigMap"}"#]);
+        assert_eq!(
+            objects(&outcome),
+            ["Service", "ConfigMap"].map(|kind| object(kind).to_string())
+        );
         assert_eq!(outcome.desired[0].lifecycle, Lifecycle::KEEP);
         assert_eq!(outcome.desired[1].lifecycle, Lifecycle::REPLACE);
     }
@@ -241,8 +249,12 @@ mod tests {
             (kinds, &touches[0]["namespaces"]),
             (vec![json!("Service"), json!("Trinket")], &json!(["here"]))
         );
-        let service = |place: &str| json!({"kind": "Service", "metadata": {"namespace": place}});
-        let objects_of = [json!({"kind": "ConfigMap"}), service("here"), service("there")];
+        let service = |place: &str| json!({"apiVersion": "v1", "kind": "Service", "metadata": {"namespace": place}});
+        let objects_of = [
+            json!({"apiVersion": "v1", "kind": "ConfigMap"}),
+            service("here"),
+            service("there"),
+        ];
         let spec = json!({"owns": objects_of.map(|object| json!({"object": object}))});
         let asked = Request {
             config,
