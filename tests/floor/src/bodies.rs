@@ -7,6 +7,9 @@ use serde_json::{Value, json};
 /// The collection of all Bundles.
 pub const BUNDLES: &str = "/apis/bench.example.dev/v1/bundles";
 
+/// The collection of all Hostiles.
+pub const HOSTILES: &str = "/apis/hostile.test.dev/v1/hostiles";
+
 const NAMESPACE: &str = "default";
 
 /// What is needed of a Bundle; other objects are read as one too, for their number.
@@ -90,6 +93,37 @@ pub fn writes(bundle: &Bundle) -> [Write; 4] {
             &at("/apis/bench.example.dev/v1/namespaces/default/bundles", "/status"),
             &status,
         ),
+    ]
+}
+
+/// What has to be written for a Hostile that behaves, in this order.
+pub fn writes_of_hostile(hostile: &Bundle) -> [Write; 2] {
+    let Bundle { metadata, spec } = hostile;
+    let Metadata { name, uid } = metadata;
+    let owner = json!({
+        "apiVersion": "hostile.test.dev/v1", "kind": "Hostile", "name": name, "uid": uid, "controller": true,
+    });
+    let config_map = json!({
+        "apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": {"name": name, "namespace": NAMESPACE, "ownerReferences": [owner]}, "data": {"text": spec["text"]},
+    });
+    let condition = |name: &str| {
+        json!({
+            "type": name, "status": "True", "reason": "Success", "message": "all is as desired",
+            "lastTransitionTime": "2026-01-01T00:00:00Z", "observedGeneration": 1,
+        })
+    };
+    let status = json!({
+        "apiVersion": "hostile.test.dev/v1", "kind": "Hostile",
+        "metadata": {"name": name, "namespace": NAMESPACE, "uid": uid},
+        "status": {
+            "text": spec["text"], "observedGeneration": 1, "conditions": [condition("Behaved"), condition("Reconciled")],
+        },
+    });
+    let hostiles = "/apis/hostile.test.dev/v1/namespaces/default/hostiles";
+    [
+        apply(&format!("/api/v1/namespaces/default/configmaps/{name}"), &config_map),
+        apply(&format!("{hostiles}/{name}/status"), &status),
     ]
 }
 

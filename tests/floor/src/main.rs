@@ -2,11 +2,12 @@
 //! has to list, and does nothing else. `cargo xtask bench host` runs it beside the host, with the same client and as many
 //! requests in flight.
 //!
-//! A line of JSON says how long it took and what it cost.
+//! A line of JSON says how long it took and what it cost. `steer` goes on until it is ended.
 
 #![forbid(unsafe_code)]
 
 mod bodies;
+mod steer;
 
 use std::time::Instant;
 
@@ -34,7 +35,7 @@ const LISTS: [&str; 4] = [
 async fn main() -> Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let [task, kubeconfig, number, in_flight] = arguments.as_slice() else {
-        bail!("usage: pilothouse-floor make|write|list KUBECONFIG NUMBER IN_FLIGHT");
+        bail!("usage: pilothouse-floor make|write|list|steer KUBECONFIG NUMBER IN_FLIGHT");
     };
     let (number, in_flight): (usize, usize) = (number.parse()?, in_flight.parse()?);
     let client = connect(kubeconfig).await?;
@@ -59,6 +60,7 @@ async fn main() -> Result<()> {
             let lists = LISTS.map(|path| list(&client, path));
             futures::future::try_join_all(lists).await?.len()
         }
+        "steer" => steer::steer(&client).await?,
         other => bail!("there is no task {other}"),
     };
     let result = json!({

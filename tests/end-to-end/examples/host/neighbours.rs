@@ -1,5 +1,6 @@
 //! How long a plugin takes for a new object while another one of the same host is quiet, loops, traps, or floods: from
-//! the request that makes the object to its status, as a watch sees it.
+//! the request that makes the object to its status, as a watch sees it. Beside a flood the API server takes longer too:
+//! how much, a client shows that makes the same writes and does nothing else.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,56 +15,142 @@ use serde_json::json;
 
 use crate::contenders::{Ready, collection};
 use crate::figures::{heading, line, quantile};
-use crate::steered::{self, NEVER, settled, until};
+use crate::steered::{self, NEVER, program, settled, until};
 use crate::{Outcome, Size};
 
-/// New objects in each situation.
+/// The plugin that is measured, and the other one.
+const PLUGINS: [&str; 2] = ["bundle", "hostile"];
+
+/// New objects in each situation of each repetition.
 const SAMPLES: usize = 150;
 
 /// Between two of them.
 const INTERVAL: Duration = Duration::from_millis(100);
 
-/// What the other plugin does, and how many objects a second make it do so.
-const SITUATIONS: [(&str, &str, u32); 4] = [
-    ("the other one is quiet", "config-map", 0),
-    ("the other one loops, ten calls a second", "loop", 10),
-    ("the other one traps, 50 calls a second", "trap", 50),
-    ("the other one has 50 new objects a second", "config-map", 50),
+/// The other plugin has nothing to do.
+const QUIET: Situation = Situation {
+    what: "the other one is quiet",
+    behaviour: "config-map",
+    rate: 0,
+};
+
+/// What the other plugin does.
+const SITUATIONS: [Situation; 4] = [
+    QUIET,
+    Situation {
+        what: "the other one loops, ten calls a second",
+        behaviour: "loop",
+        rate: 10,
+    },
+    Situation {
+        what: "the other one traps, 50 calls a second",
+        behaviour: "trap",
+        rate: 50,
+    },
+    FLOOD,
 ];
 
+/// The other plugin has much to do.
+const FLOOD: Situation = Situation {
+    what: "the other one has 50 new objects a second",
+    behaviour: "config-map",
+    rate: 50,
+};
+
+/// What the other plugin does, and how many objects a second make it do so.
+#[derive(Clone, Copy)]
+struct Situation {
+    what: &'static str,
+    behaviour: &'static str,
+    rate: u32,
+}
+
+/// What each situation took, in milliseconds for each Bundle.
+type Took = Vec<(Situation, Vec<f64>)>;
+
 /// Measures and prints.
-pub async fn measure(_: &Size) -> Outcome<()> {
-    let cluster = Cluster::real_with(Options::default()).await?;
-    let mut host = steered::host(NEVER);
-    let plugins = ["bundle", "hostile"].map(SteeredPlugin::from);
-    host.start(&cluster, &plugins).await?;
-    let client = cluster.client().await?;
-    let mut quiet = None;
-    heading(&format!(
-        "ms until a new Bundle is ready, one every {} ms",
-        INTERVAL.as_millis()
-    ));
-    for (number, (what, behaviour, rate)) in SITUATIONS.into_iter().enumerate() {
-        settled(&cluster, &mut host).await?;
-        let stop = Arc::new(AtomicBool::new(false));
-        let troubling = tokio::spawn(trouble(client.clone(), behaviour, number, rate, stop.clone()));
-        let took = latencies(client.clone(), &mut host, number).await?;
-        stop.store(true, Ordering::Relaxed);
-        troubling.await??;
-        let (half, most) = (quantile(&took, 0.5), quantile(&took, 0.99));
-        let quiet = *quiet.get_or_insert(most);
-        line(
-            what,
-            &format!("p50 {half:.0}  p99 {most:.0}"),
-            &format!("{:.2} of quiet, aim 1.2", most / quiet),
-        );
+pub async fn measure(size: &Size) -> Outcome<()> {
+    let (mut hosted, mut floor) = (Took::new(), Took::new());
+    for _ in 0..size.repetitions {
+        add(&mut hosted, by_host().await?);
+        add(&mut floor, by_floor().await?);
     }
-    host.stop().await?;
+    let each = INTERVAL.as_millis();
+    heading(&format!("ms until a new Bundle is ready, one every {each} ms"));
+    print(&hosted, "of quiet, aim 1.2");
+    heading("the same of a client that only makes the writes: what the API server does beside a flood");
+    print(&floor, "of quiet");
     Ok(())
 }
 
+async fn by_host() -> Outcome<Took> {
+    let cluster = Cluster::real_with(Options::default()).await?;
+    let mut host = steered::host(NEVER);
+    host.start(&cluster, &PLUGINS.map(SteeredPlugin::from)).await?;
+    let client = cluster.client().await?;
+    let mut took = Took::new();
+    for (number, situation) in SITUATIONS.into_iter().enumerate() {
+        settled(&cluster, &mut host).await?;
+        took.push((situation, beside(&client, &mut host, number, situation).await?));
+    }
+    host.stop().await?;
+    Ok(took)
+}
+
+/// The host is only there to install the CRDs.
+async fn by_floor() -> Outcome<Took> {
+    let cluster = Cluster::real_with(Options::default()).await?;
+    let mut host = steered::host(NEVER);
+    host.start(&cluster, &PLUGINS.map(SteeredPlugin::from)).await?;
+    settled(&cluster, &mut host).await?;
+    host.stop().await?;
+    let _floor = tokio::process::Command::new(program("pilothouse-floor"))
+        .arg("steer")
+        .arg(cluster.host_kubeconfig()?)
+        .args(["0", "0"])
+        .kill_on_drop(true)
+        .spawn()?;
+    let client = cluster.client().await?;
+    let mut took = Took::new();
+    for (number, situation) in [QUIET, FLOOD].into_iter().enumerate() {
+        tokio::time::sleep(2 * steered::QUIET).await;
+        took.push((situation, beside(&client, &mut host, number, situation).await?));
+    }
+    Ok(took)
+}
+
+/// How long new Bundles take in a situation.
+async fn beside(client: &Client, host: &mut ProcessHost, number: usize, situation: Situation) -> Outcome<Vec<f64>> {
+    let stop = Arc::new(AtomicBool::new(false));
+    let troubling = tokio::spawn(trouble(client.clone(), situation, number, stop.clone()));
+    let took = latencies(client.clone(), host, number).await?;
+    stop.store(true, Ordering::Relaxed);
+    troubling.await??;
+    Ok(took)
+}
+
+fn add(sum: &mut Took, more: Took) {
+    for (index, (situation, took)) in more.into_iter().enumerate() {
+        match sum.get_mut(index) {
+            Some((_, known)) => known.extend(took),
+            None => sum.push((situation, took)),
+        }
+    }
+}
+
+fn print(took: &Took, of_quiet: &str) {
+    let mut quiet = None;
+    for (Situation { what, .. }, took) in took {
+        let (half, most) = (quantile(took, 0.5), quantile(took, 0.99));
+        let quiet = *quiet.get_or_insert(most);
+        let figures = format!("p50 {half:.0}  p99 {most:.0}");
+        line(what, &figures, &format!("{:.2} {of_quiet}", most / quiet));
+    }
+}
+
 /// Makes objects of the other plugin until it is told to stop.
-async fn trouble(client: Client, behaviour: &str, situation: usize, rate: u32, stop: Arc<AtomicBool>) -> Outcome<()> {
+async fn trouble(client: Client, situation: Situation, number: usize, stop: Arc<AtomicBool>) -> Outcome<()> {
+    let (situation, Situation { behaviour, rate, .. }) = (number, situation);
     if rate == 0 {
         return Ok(());
     }
