@@ -61,6 +61,9 @@ pub struct HostOptions {
     /// Runs of what is compared, of which the least, the middle and the largest are shown.
     #[arg(long, value_name = "NUMBER", default_value = "3")]
     pub repetitions: NonZeroUsize,
+    /// Measure the host as it is shipped, with link-time optimisation, which takes long to build.
+    #[arg(long)]
+    pub dist: bool,
 }
 
 /// A part of the host's benchmark.
@@ -108,31 +111,42 @@ pub fn run(options: &Options) -> Result<()> {
             arguments.extend(only.iter().cloned());
             bench("pilothouse-sandbox", "call", &arguments)
         }
-        Options::Idle => steer("idle", &[]),
+        Options::Idle => steer("release", "idle", &[]),
         Options::Admission(AdmissionOptions { queued, repetitions }) => {
             let (queued, repetitions) = (queued.to_string(), repetitions.to_string());
             // As many plugins as it takes of its own.
-            steer("host", &[queued, "0".to_owned(), repetitions, "admission".to_owned()])
+            let arguments = [
+                "release".to_owned(),
+                queued,
+                "0".to_owned(),
+                repetitions,
+                "admission".to_owned(),
+            ];
+            steer("release", "host", &arguments)
         }
         Options::Host(HostOptions {
             only,
             objects,
             plugins,
             repetitions,
+            dist,
         }) => {
-            let mut arguments = vec![objects.to_string(), plugins.to_string(), repetitions.to_string()];
+            let profile = if *dist { "dist" } else { "release" };
+            let mut arguments = vec![profile.to_owned()];
+            arguments.extend([objects, plugins, repetitions].map(ToString::to_string));
             let parts = only.iter().filter_map(clap::ValueEnum::to_possible_value);
             arguments.extend(parts.map(|part| part.get_name().to_owned()));
-            steer("host", &arguments)
+            steer(profile, "host", &arguments)
         }
     }
 }
 
-/// The host as released, and the floor that it is compared with, steered by a program whose own speed does not matter.
-fn steer(example: &str, arguments: &[String]) -> Result<()> {
-    let released = [
+/// The host, and the floor that it is compared with, built alike and steered by a program whose own speed does not matter.
+fn steer(profile: &str, example: &str, arguments: &[String]) -> Result<()> {
+    let measured = [
         "build",
-        "--release",
+        "--profile",
+        profile,
         "--package",
         "pilothouse",
         "--package",
@@ -147,7 +161,7 @@ fn steer(example: &str, arguments: &[String]) -> Result<()> {
         example,
         "--",
     ];
-    for (command, arguments) in [(released.as_slice(), [].as_slice()), (&steering, arguments)] {
+    for (command, arguments) in [(measured.as_slice(), [].as_slice()), (&steering, arguments)] {
         let status = crate::cargo()
             .args(command)
             .args(arguments)

@@ -41,9 +41,10 @@ async fn main() -> Outcome<()> {
     if let [cache::ALONE, kept] = arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         return cache::alone(kept);
     }
-    let [objects, plugins, repetitions, only @ ..] = arguments.as_slice() else {
-        return Err("usage: host OBJECTS PLUGINS REPETITIONS [PART]...".into());
+    let [profile, objects, plugins, repetitions, only @ ..] = arguments.as_slice() else {
+        return Err("usage: host PROFILE OBJECTS PLUGINS REPETITIONS [PART]...".into());
     };
+    steered::built_with(profile);
     let size = Size {
         objects: objects.parse()?,
         plugins: plugins.parse()?,

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use pilothouse_end_to_end::components;
@@ -23,12 +24,21 @@ const PATIENCE: Duration = Duration::from_mins(20);
 /// An interval that never comes.
 pub const NEVER: Duration = Duration::from_hours(24);
 
-/// A program of the released build.
-pub fn program(name: &str) -> PathBuf {
-    components::root().join("target").join("release").join(name)
+/// The profile that the programs were built with.
+static PROFILE: OnceLock<String> = OnceLock::new();
+
+/// Says which profile the programs were built with; once, before any is needed.
+pub fn built_with(profile: &str) {
+    PROFILE.get_or_init(|| profile.to_owned());
 }
 
-/// The released host with a resync of its own.
+/// A program that is measured.
+pub fn program(name: &str) -> PathBuf {
+    let profile = PROFILE.get().map_or("release", String::as_str);
+    components::root().join("target").join(profile).join(name)
+}
+
+/// The host that is measured, with a resync of its own.
 pub fn host(resync: Duration) -> ProcessHost {
     ProcessHost::new(program("pilothouse"), components::folder()).with_resync(resync)
 }
