@@ -181,7 +181,7 @@ pub struct LastFailure {
     pub object: Option<String>,
     /// What failed, why, and what to do.
     pub message: String,
-    /// When, RFC 3339.
+    /// When it was first seen, RFC 3339.
     pub time: String,
 }
 

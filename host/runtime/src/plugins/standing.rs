@@ -192,10 +192,7 @@ pub fn status(known: &Known, figures: Figures, live: &PluginStatus, now: &str) -
         objects: controllers.iter().map(|controller| controller.objects).sum(),
         failing: controllers.iter().map(|controller| controller.failing).sum(),
         controllers,
-        // A failure that an earlier process saw stays until there is a later one.
-        last_failure: last_failure
-            .map(|failure| (*failure).clone())
-            .or_else(|| live.last_failure.clone()),
+        last_failure: last_failure_to_tell(last_failure.as_deref(), live.last_failure.as_ref()).cloned(),
         unanswered,
         waited_for,
         owned_kinds: live.owned_kinds.clone(),
@@ -207,6 +204,15 @@ pub fn status(known: &Known, figures: Figures, live: &PluginStatus, now: &str) -
             condition(Step::Ready, "Ready"),
         ],
     }
+}
+
+/// A failure that an earlier process saw stays until there is another one. The same once more is no news: to write each
+/// time when it was would cost a request for every try.
+fn last_failure_to_tell<'a>(seen: Option<&'a LastFailure>, told: Option<&'a LastFailure>) -> Option<&'a LastFailure> {
+    let is_news = |seen: &&LastFailure| {
+        told.is_none_or(|told| (&seen.blame, &seen.object, &seen.message) != (&told.blame, &told.object, &told.message))
+    };
+    seen.filter(is_news).or(told)
 }
 
 #[cfg(test)]
@@ -304,5 +310,14 @@ mod tests {
             ..figures()
         };
         assert_eq!(status(&known(), newer, &live, NOW).last_failure.unwrap().message, "new");
+        let again = Figures {
+            last_failure: Some(Arc::new(LastFailure {
+                time: NOW.to_owned(),
+                ..failure("old")
+            })),
+            ..figures()
+        };
+        let told = status(&known(), again, &live, NOW).last_failure;
+        assert_eq!(told.unwrap().time, BEFORE, "the same once more is no news");
     }
 }

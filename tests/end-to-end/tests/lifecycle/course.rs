@@ -151,10 +151,13 @@ mod simulated {
                 .await;
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
+        // Its failure is an event, which the next process tells as little again.
+        let fails = json!({"behaviour": "permanent-failure"});
+        fleet.stage.create(&hostile("bad", &fails)).await;
         fleet
             .until("all are counted", |stage| {
                 let status = stage.find("Plugin", "it").unwrap()["status"].take();
-                status["objects"] == 300 && status["controllers"][0]["queued"] == 0
+                status["objects"] == 301 && status["controllers"][0]["queued"] == 0
             })
             .await;
         let writes = fleet.stage.host_writes_since(mark);
