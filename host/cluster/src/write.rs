@@ -343,7 +343,52 @@ pub(crate) async fn send(client: &Client, request: Request<Body>) -> Result<(Sta
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Mutex;
+
+    use pilothouse_core::answer::KindFacts;
+
     use super::*;
+
+    /// A writer whose requests get this answer, and the bodies that it sends.
+    fn writer(answer: &'static str) -> (Writer, Arc<Mutex<Vec<Value>>>) {
+        let sent = Arc::<Mutex<Vec<Value>>>::default();
+        let bodies = sent.clone();
+        let service = tower::service_fn(move |request: Request<Body>| {
+            let bodies = bodies.clone();
+            async move {
+                let body = request.into_body().collect().await.unwrap().to_bytes();
+                bodies.lock().unwrap().push(serde_json::from_slice(&body).unwrap());
+                Ok::<_, std::convert::Infallible>(http::Response::new(Body::from(answer.as_bytes().to_vec())))
+            }
+        });
+        (
+            Writer::new(Client::new(service, "default"), "pilothouse/p".into()),
+            sent,
+        )
+    }
+
+    #[tokio::test]
+    async fn what_is_deleted_withdrawn_or_told_is_this_object_and_no_namesake() {
+        const OBJECT: &str = r#"{"metadata":{"name":"x","namespace":"a","uid":"u","resourceVersion":"7"}}"#;
+        let (writer, sent) = writer(OBJECT);
+        let served = Served {
+            kind: Arc::new(Kind::new("", "v1", "ConfigMap")),
+            plural: "configmaps".to_owned(),
+            facts: KindFacts {
+                namespaced: true,
+                has_status: false,
+            },
+        };
+        let object = Stored::read(OBJECT, &served.kind, &Projection::default()).unwrap();
+        writer.delete(&served, &object).await.unwrap();
+        writer.withdraw(&served, &object.name, &object.uid).await.unwrap();
+        let status = Map::new();
+        let told = writer.apply_status(&served, &object.name, &object.uid, &status);
+        told.await.unwrap();
+        let sent = sent.lock().unwrap();
+        assert_eq!(sent[0]["preconditions"], json!({"uid": "u", "resourceVersion": "7"}));
+        assert_eq!([&sent[1], &sent[2]].map(|body| &body["metadata"]["uid"]), ["u", "u"]);
+    }
 
     #[test]
     fn what_a_path_cannot_hold_is_escaped() {

@@ -376,3 +376,24 @@ impl Work<'_> {
         self.applied.not_kept.extend(named);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_several_failures_one_that_time_can_help_with_decides() {
+        let change = || Failure::user(reason::INVALID, "a field").retry(Retry::Change);
+        let backoff = || Failure::cluster(reason::UNAVAILABLE, "busy").retry(Retry::Backoff);
+        for (failures, decides) in [
+            ([change(), backoff()], backoff()),
+            ([backoff(), change()], backoff()),
+            ([change(), waiting("a child".to_owned())], change()),
+        ] {
+            let [first, second] = failures;
+            let mut applied = Applied::nothing(first);
+            applied.fail(second);
+            assert_eq!(applied.failure, Some(decides));
+        }
+    }
+}

@@ -11,6 +11,7 @@ mod command;
 mod contributions;
 mod hostile;
 mod plugins;
+mod races;
 mod storms;
 mod webhooks;
 mod writes;

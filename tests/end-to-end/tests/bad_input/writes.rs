@@ -196,6 +196,18 @@ mod simulated {
             };
             api.create(&by, &serde_json::from_value(made).unwrap()).await.unwrap();
         }
+        // What another object owns is no leftover of an earlier operator's.
+        let mut owned = config_map("owned", &json!({"text": "old"}));
+        let owner = stage.find("ConfigMap", "neighbour").unwrap();
+        owned["metadata"]["ownerReferences"] = json!([{
+            "apiVersion": "v1", "kind": "ConfigMap", "name": "neighbour", "uid": owner["metadata"]["uid"],
+            "controller": true,
+        }]);
+        let by = PostParams {
+            field_manager: Some("earlier-operator".to_owned()),
+            ..PostParams::default()
+        };
+        api.create(&by, &serde_json::from_value(owned).unwrap()).await.unwrap();
         let spec = PluginSpec {
             former_managers: vec!["earlier-operator".to_owned()],
             ..stage.host.spec("hostile").unwrap()
@@ -212,15 +224,21 @@ mod simulated {
             "what it wrote besides is gone"
         );
         assert_eq!(taken["metadata"]["ownerReferences"][0]["name"], "victim");
-        let refused = |stage: &Stage| {
-            let condition = stage.reconciled("Hostile", "neighbour")?;
-            condition["message"]
-                .as_str()?
-                .starts_with("ForeignObject")
-                .then_some(())
-        };
-        assert!(stage.until(refused).await.is_some(), "what others made is not touched");
-        assert_eq!(stage.find("ConfigMap", "neighbour").unwrap()["data"]["text"], "old");
+        stage.create(&behaving("owned")).await;
+        for name in ["neighbour", "owned"] {
+            let refused = |stage: &Stage| {
+                let condition = stage.reconciled("Hostile", name)?;
+                condition["message"]
+                    .as_str()?
+                    .starts_with("ForeignObject")
+                    .then_some(())
+            };
+            assert!(
+                stage.until(refused).await.is_some(),
+                "what is others' is not touched: {name}"
+            );
+            assert_eq!(stage.find("ConfigMap", name).unwrap()["data"]["text"], "old");
+        }
         stage.stop().await;
     }
 

@@ -93,6 +93,35 @@ mod simulated {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn a_version_with_another_filter_steers_what_is_new_to_it_and_clears_away_what_it_leaves() {
+        let fleet = Fleet::start().await;
+        fleet.put("reader", "a.wasm", 0);
+        let objects = |selector: &str| json!({"configuration": {"objects": selector, "touches": []}});
+        let mut spec = objects("reader in (left, both)");
+        spec["source"] = json!({"file": "a.wasm"});
+        fleet.plugin("it", spec).await;
+        fleet.is_ready("it").await;
+        for label in ["left", "both", "new"] {
+            let metadata = json!({"name": label, "namespace": "default", "labels": {"reader": label}});
+            let object = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata});
+            fleet.stage.create(&object).await;
+        }
+        let kept = |stage: &Stage| {
+            let names = stage.all("ConfigMap").into_iter();
+            let names: Vec<_> = names.map(|it| it["metadata"]["name"].clone()).collect();
+            ["left", "both", "new"].map(|name| names.contains(&json!(name)))
+        };
+        fleet
+            .until("two are steered", |stage| kept(stage) == [true, true, false])
+            .await;
+        fleet.change("it", objects("reader in (both, new)")).await;
+        fleet
+            .until("two others are", |stage| kept(stage) == [false, true, true])
+            .await;
+        fleet.stage.stop().await;
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn a_version_that_fails_its_first_calls_or_its_describe_does_not_take_over() {
         let fleet = Fleet::start().await;
         fleet.put("hostile", "a.wasm", 0);

@@ -249,6 +249,29 @@ async fn only_what_all_declarations_reach_is_watched_and_only_what_one_reaches_i
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_object_beyond_the_labels_that_are_watched_is_looked_for_before_one_of_its_name_is_made() {
+    let kind = json!({"group": "", "version": "v1", "kind": "ConfigMap"});
+    let own = json!([{"kind": kind, "access": ["owned"], "labels": "reader=r"}]);
+    let stage = Stage::with(&[("r", own)]).await;
+    let theirs =
+        json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "taken", "namespace": "default"}});
+    stage.create(&theirs).await;
+    stage.object("r", "free", &json!([])).await;
+    stage.sees("free", |seen| *seen == json!([])).await;
+    stage.object("r", "taken", &json!([])).await;
+    let told = stage
+        .until(|stage| {
+            stage
+                .lines(&["reconcile failed", "default/taken", "belongs to somebody else"])
+                .pop()
+        })
+        .await;
+    assert!(told.is_some(), "{:?}", stage.lines(&["default/taken"]));
+    let writes = stage.writes("configmaps");
+    assert_eq!(writes, ["free"], "it is looked at, and not written");
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_is_watched_for_a_neighbour_is_not_seen_where_ones_own_labels_do_not_reach() {
     let stage = Stage::with(&[
         ("red", json!([secrets(&json!({"labels": "tier=red"}))])),
@@ -294,6 +317,21 @@ async fn a_moment_that_was_asked_about_wakes_who_asked_and_so_does_a_time_to_run
     stage.patch(&repeats, &again).await;
     tokio::time::sleep(3 * MINUTE + MINUTE / 2).await;
     assert_eq!(stage.runs("repeats"), 1 + 4, "at once, and after each minute");
+}
+
+#[tokio::test(start_paused = true)]
+async fn after_an_hour_every_object_is_looked_at_again_and_nothing_is_asked() {
+    let stage = Stage::with(&[("r", json!([]))]).await;
+    stage.object("r", "rests", &json!([])).await;
+    stage.sees("rests", |seen| *seen == json!([])).await;
+    stage.calm().await;
+    let mark = stage.mark();
+    tokio::time::sleep(Duration::from_mins(50)).await;
+    assert_eq!(stage.runs("rests"), 1);
+    tokio::time::sleep(Duration::from_mins(20)).await;
+    assert_eq!(stage.runs("rests"), 2);
+    let asked = stage.asked_since(mark);
+    assert!(asked.iter().all(|verb| verb == "watch"), "{asked:?}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -155,6 +155,24 @@ impl Stage {
         log.lines().filter(has_all).map(str::to_owned).collect()
     }
 
+    pub fn mark(&self) -> Mark {
+        self.cluster.mark().unwrap()
+    }
+
+    /// The verbs of the host's requests.
+    pub fn asked_since(&self, mark: Mark) -> Vec<String> {
+        let mut requests = self.cluster.requests_since(mark).unwrap();
+        requests.retain(pilothouse_testkit::requests::Request::is_by_host);
+        requests.into_iter().map(|request| request.verb).collect()
+    }
+
+    /// The names of what the host has written of a resource.
+    pub fn writes(&self, resource: &str) -> Vec<String> {
+        let mut requests = self.cluster.requests_since(self.beginning).unwrap();
+        requests.retain(|request| request.is_write() && request.resource == resource && request.is_by_host());
+        requests.into_iter().map(|request| request.name).collect()
+    }
+
     /// In which namespaces the host has listed a resource; an empty one means all.
     pub fn listed(&self, resource: &str) -> Vec<String> {
         let mut requests = self.cluster.requests_since(self.beginning).unwrap();

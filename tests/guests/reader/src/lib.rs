@@ -1,6 +1,6 @@
 //! A plugin that reads. Which kinds it may read its configuration says, as a manifest would; what it reads, and whether
 //! it is to run again after a time, each of its objects says in annotations. What it saw it keeps in a ConfigMap of the
-//! object's name, and each run is logged.
+//! object's name and labels, and each run is logged.
 //!
 //! Its objects are service accounts with a label, so that it brings no CRD and may be installed twice.
 
@@ -28,7 +28,7 @@ pub struct Reader;
 struct Config {
     /// A label selector: which service accounts are its objects.
     objects: String,
-    /// What it may read: entries of a manifest's `touches`.
+    /// What it may read: entries of a manifest's `touches`. One of ConfigMaps is about those that it keeps, too.
     touches: Vec<Value>,
 }
 
@@ -73,9 +73,10 @@ impl RawPlugin for Reader {
     fn describe(config: Option<String>) -> Result<String, String> {
         let config: Config = serde_json::from_str(config.as_deref().unwrap_or_default())
             .map_err(|error| format!("configuration: {error}; give objects and touches"))?;
-        let mut touches =
-            vec![json!({"kind": {"group": "", "version": "v1", "kind": "ConfigMap"}, "access": ["owned"]})];
-        touches.extend(config.touches);
+        let mut touches = config.touches;
+        if !touches.iter().any(|touch| touch["kind"]["kind"] == "ConfigMap") {
+            touches.push(json!({"kind": {"group": "", "version": "v1", "kind": "ConfigMap"}, "access": ["owned"]}));
+        }
         let manifest = json!({
             "name": env!("CARGO_PKG_NAME"),
             "version": env!("CARGO_PKG_VERSION"),
@@ -104,7 +105,7 @@ impl RawPlugin for Reader {
         let seen: Vec<Value> = reads.into_iter().map(read).collect();
         let kept = json!({
             "apiVersion": "v1", "kind": "ConfigMap",
-            "metadata": {"name": metadata["name"], "namespace": metadata["namespace"]},
+            "metadata": {"name": metadata["name"], "namespace": metadata["namespace"], "labels": metadata["labels"]},
             "data": {"names": names(&seen), "seen": Value::Array(seen).to_string()},
         });
         Ok(Outcome {

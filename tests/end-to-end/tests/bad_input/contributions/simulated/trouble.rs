@@ -52,6 +52,26 @@ fn status(code: u16) -> Fault {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_target_that_was_changed_while_a_write_was_on_its_way_is_looked_at_again_first() {
+    let stage = stage().await;
+    stage.create(&config_map(&json!({}))).await;
+    stage.host.settled().await.unwrap();
+    let slow = Rule::new(Fault::Delay(Duration::from_secs(5)));
+    let slow = slow.verbs(&["patch"]).resource("configmaps").times(1);
+    stage.simulator().faults().add(slow);
+    let mark = stage.mark();
+    stage.create(&share("it", &[entry("a", "1")])).await;
+    let begun = |stage: &Stage| (stage.simulator().faults().injected() > 0).then_some(());
+    assert!(stage.until(begun).await.is_some());
+    let theirs = json!({"data": {"theirs": "1"}});
+    edit(&stage, "ConfigMap", "target", "someone", &theirs).await;
+    until_data(&stage, &json!({"a": "1", "theirs": "1"})).await;
+    let codes: Vec<_> = writes(&stage, mark).iter().map(|write| write.code).collect();
+    assert_eq!(codes, [409, 200], "what was united is held against the object as it is");
+    stage.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_target_that_others_write_to_all_the_time_gets_what_is_contributed() {
     let stage = stage().await;
     stage.create(&config_map(&json!({}))).await;
