@@ -168,6 +168,16 @@ impl RequestError {
         }
     }
 
+    /// Whether the server will say the same whenever it is asked: what was sent is wrong.
+    pub fn is_for_good(&self) -> bool {
+        let message = self.to_string();
+        match self.code() {
+            Some(400 | 413 | 415 | 422) => !is_denied(&message),
+            Some(500) => is_about_types(&message) && !is_denied(&message),
+            _ => false,
+        }
+    }
+
     /// What a refused or failed write of an object means. `title` names the object, `verb` what was tried.
     pub fn into_failure(self, verb: &str, title: &str) -> Failure {
         let message = self.to_string();
@@ -220,10 +230,10 @@ impl RequestError {
                 format!("cannot {verb} {title}: {message}; it is tried again"),
             ),
         }
-        .retry(match status.code {
-            400 | 413 | 415 | 422 => Retry::Change,
-            500 if typed_patch => Retry::Change,
-            _ => Retry::Backoff,
+        .retry(if self.is_for_good() {
+            Retry::Change
+        } else {
+            Retry::Backoff
         })
         .at_least(at_least)
     }

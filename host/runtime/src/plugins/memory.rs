@@ -136,6 +136,13 @@ impl Life {
             Ok(_) => {}
             // There is nothing to remember of a resource that is gone.
             Err(error) if error.is_not_found() => {}
+            // What a server refuses for good, as one does whose CRD of Plugin is an older one, keeps no plugin from running.
+            Err(error) if error.is_for_good() => tracing::warn!(
+                plugin = &*live.name,
+                problem = chain(&error),
+                "the Plugin's status cannot remember which kinds it owns; install the CRD of this host (--install-crds does \
+                 so): until then objects of kinds that a later version does not own may stay"
+            ),
             Err(error) => {
                 let problem = chain(&error);
                 return Err(format!(

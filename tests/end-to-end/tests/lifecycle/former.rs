@@ -355,6 +355,33 @@ mod simulated {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn a_status_that_cannot_remember_keeps_no_plugin_from_running() {
+        let fleet = Fleet::start().await;
+        let refused = Fault::Status {
+            code: 422,
+            retry_after: None,
+        };
+        let rule = Rule::new(refused).when(|asked| asked.resource == "plugins" && asked.subresource == "status");
+        fleet.stage.simulator().faults().add(rule);
+        fleet.put("wisher", "a.wasm", 0);
+        fleet.plugin("it", configured(BOTH)).await;
+        fleet
+            .until("its definitions are there", |stage| {
+                stage
+                    .find("CustomResourceDefinition", "promises.wishes.test.dev")
+                    .is_some()
+            })
+            .await;
+        fleet.stage.create(&wish(&[config_map("web", "default")])).await;
+        is_granted(&fleet).await;
+        let told = fleet
+            .stage
+            .lines(&["WARN", "cannot remember which kinds it owns", "install the CRD"]);
+        assert_eq!(told.len(), 1, "{}", fleet.log());
+        fleet.stage.stop().await;
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn what_nobody_watches_any_more_keeps_no_object_waiting() {
         let fleet = Fleet::start().await;
         fleet.stage.create(&trinkets(&[("v1alpha1", true), ("v1", true)])).await;
