@@ -119,7 +119,8 @@ impl State {
         }
     }
 
-    /// A complete list has come: writes from before it that it does not show were undone by somebody since.
+    /// A complete list has come: writes from before it that it does not show were undone by somebody since. What was not
+    /// seen coming is not seen going either, so whoever made it runs again.
     pub fn forget_awaited(&mut self, source: &Source, listed: &str) {
         let about = |key: &Key| key.kind == source.kind && source.scope.has(&key.name);
         let overtaken: Vec<_> = self
@@ -134,7 +135,10 @@ impl State {
             .map(|(key, _)| key.clone())
             .collect();
         for key in overtaken {
-            if let Some((_, reader)) = self.awaited.remove(&key) {
+            if let Some((awaited, reader)) = self.awaited.remove(&key) {
+                if matches!(awaited, Awaited::Version(_)) && self.store.get(&key.kind, &key.name).is_none() {
+                    self.queue.push(reader.lane, &reader.name, Priority::Change);
+                }
                 self.queue.release(reader.lane, &reader.name);
             }
         }

@@ -193,7 +193,7 @@ mod simulated {
         let mut stage = Stage::empty(unhurried());
         let befalls = |fault| Rule::new(fault).verbs(&["watch"]).resource("configmaps").times(1);
         stage.simulator().faults().add(befalls(Fault::SilentWatch));
-        stage.simulator().faults().add(befalls(Fault::GoneOnWatch).skip(1));
+        stage.simulator().faults().add(befalls(Fault::GoneOnWatch));
         let specs = vec![stage.host.spec("wisher").unwrap()];
         stage.start(specs).await;
         stage.host.settled().await.unwrap();
@@ -209,6 +209,7 @@ mod simulated {
         for _ in 0..4 {
             stage.minute().await;
         }
+        assert_eq!(stage.simulator().faults().injected(), 2);
         assert!(
             stage.find("ConfigMap", "child").is_some(),
             "{}",
@@ -236,11 +237,13 @@ mod simulated {
         stage.create(&wish("it", &[config_map("elsewhere", "far")])).await;
         until_reconciled(&stage, "Wish", "it").await;
         // The Wish, its child, and its status: a server that lags behind so far knows nothing of it.
-        let stale = Rule::new(Fault::Stale { changes: 3 }).verbs(&["list"]);
-        stage.simulator().faults().add(stale.resource("wishes").times(1));
+        for (verb, fault) in [("list", Fault::Stale { changes: 3 }), ("watch", Fault::SilentWatch)] {
+            let lags = Rule::new(fault).verbs(&[verb]).resource("wishes").times(1);
+            stage.simulator().faults().add(lags);
+        }
         stage.host.stop().await.unwrap();
         let mark = comes_back(&mut stage, Mode::Active).await;
-        assert_eq!(stage.simulator().faults().injected(), 1);
+        assert_eq!(stage.simulator().faults().injected(), 2);
         assert_eq!(written(&stage, mark), Vec::<String>::new());
 
         stage.host.stop().await.unwrap();
