@@ -103,7 +103,8 @@ impl Life {
         }
     }
 
-    /// Follows the orders until there is none, or, where there will be no other, until it cannot be carried out.
+    /// Follows the orders until there is none, or, where there will be no other, until it cannot be carried out. What
+    /// happens seldom is on the heap while it does: there may be a thousand of these, and nearly all of them wait.
     pub async fn run(self, mut orders: watch::Receiver<Option<Arc<Order>>>) {
         let name = self.identity.name.clone();
         let mut running: Option<Running> = None;
@@ -124,9 +125,9 @@ impl Life {
             match next {
                 Next::TakeOver(arrival) => {
                     penalty = None;
-                    running = Some(self.take_over(running.take(), *arrival).await);
+                    running = Some(Box::pin(self.take_over(running.take(), *arrival)).await);
                 }
-                Next::Leave => self.leave(running.take()).await,
+                Next::Leave => Box::pin(self.leave(running.take())).await,
                 Next::FollowMemory => running = running.take().map(|running| self.follow_memory(running)),
                 Next::Crashed(wait, why) => {
                     if let Some(running) = &running {
@@ -136,11 +137,11 @@ impl Life {
                             found: running.loaded.found.clone(),
                         });
                     }
-                    self.leave(running.take()).await;
+                    Box::pin(self.leave(running.take())).await;
                     self.say_crashed(wait, &why);
                 }
                 Next::Finish => {
-                    self.finish(running.take(), &order).await;
+                    Box::pin(self.finish(running.take(), &order)).await;
                     if orders.changed().await.is_err() {
                         break;
                     }
@@ -148,7 +149,7 @@ impl Life {
                 Next::GiveUp => break,
             }
         }
-        self.leave(running.take()).await;
+        Box::pin(self.leave(running.take())).await;
         self.fleet.claims.give_up(&name);
         self.fleet.roster.leave(&name);
     }
@@ -191,7 +192,7 @@ impl Life {
         loop {
             self.standing.set(|known| known.busy = Some(Instant::now()));
             let seen = self.seen(wanted);
-            match self.bring(running, order, wanted).await {
+            match Box::pin(self.bring(running, order, wanted)).await {
                 Ok(Some(arrival)) => return Next::TakeOver(Box::new(arrival)),
                 Ok(None) => {
                     failures = 0;

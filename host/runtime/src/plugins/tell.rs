@@ -50,45 +50,75 @@ pub struct Teller {
     pub hub: Arc<Hub>,
 }
 
+/// What was told last.
+struct Told {
+    status: PluginStatus,
+    /// What the server made of it.
+    left: Value,
+}
+
+/// What has been told so far.
+#[derive(Default)]
+struct Course {
+    last: Option<Box<Told>>,
+    /// When it was, with success or without.
+    written: Option<Instant>,
+}
+
 impl Teller {
-    /// Tells whenever there is something to tell.
+    /// Tells whenever there is something to tell. What only telling needs is on the heap for so long: there may be a
+    /// thousand of these, and nearly all of them wait.
     pub async fn run(mut self) {
         let begun = Instant::now();
-        let mut written = None;
-        let mut left: Option<(PluginStatus, Value)> = None;
+        let mut course = Course::default();
         loop {
-            let known = self.standing.known();
-            let resource = self.live.borrow_and_update().clone();
-            let live: PluginStatus = serde_json::from_value(resource.status.clone()).unwrap_or_default();
-            let desired = status(&known, self.figures(&known), &live, &self.hub.clock.seconds());
-            let is_told = desired == live
-                || left
-                    .as_ref()
-                    .is_some_and(|(told, left)| *told == desired && *left == resource.status);
-            let due = if is_told {
-                None
-            } else {
-                Some(due(&known, &desired, &live, begun, written))
-            };
-            match due {
-                Some(due) if due <= Instant::now() => {
-                    written = Some(Instant::now());
-                    match self.kind.apply_status(&resource, &told(&desired), MANAGER).await {
-                        Ok(resource) => left = Some((desired, resource.status)),
-                        Err(error) if error.is_not_found() || error.code() == Some(409) => {}
-                        Err(error) => tracing::warn!(
-                            plugin = &*resource.name,
-                            error = pilothouse_cluster::error::chain(&error),
-                            "cannot write the status of the Plugin; it is tried again"
-                        ),
+            let due = match self.look(&course, begun) {
+                Some((due, desired)) if due <= Instant::now() => {
+                    course.written = Some(Instant::now());
+                    if let Some(told) = Box::pin(self.tell(desired)).await {
+                        course.last = Some(told);
                     }
+                    continue;
                 }
-                due => tokio::select! {
-                    () = self.news() => {}
-                    () = tokio::time::sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => {}
-                },
+                later => later.map(|(due, _)| due),
+            };
+            tokio::select! {
+                () = self.news() => {}
+                () = tokio::time::sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => {}
             }
         }
+    }
+
+    /// What there is to tell, and when that is due.
+    fn look(&mut self, course: &Course, begun: Instant) -> Option<(Instant, Box<PluginStatus>)> {
+        let known = self.standing.known();
+        let resource = self.live.borrow_and_update().clone();
+        let live: PluginStatus = serde_json::from_value(resource.status.clone()).unwrap_or_default();
+        let desired = status(&known, self.figures(&known), &live, &self.hub.clock.seconds());
+        let last = course.last.as_ref();
+        let is_told =
+            desired == live || last.is_some_and(|last| last.status == desired && last.left == resource.status);
+        let due = || due(&known, &desired, &live, begun, course.written);
+        (!is_told).then(due).map(|due| (due, Box::new(desired)))
+    }
+
+    async fn tell(&self, desired: Box<PluginStatus>) -> Option<Box<Told>> {
+        let resource = self.live.borrow().clone();
+        match self.kind.apply_status(&resource, &told(&desired), MANAGER).await {
+            Ok(resource) => {
+                return Some(Box::new(Told {
+                    status: *desired,
+                    left: resource.status,
+                }));
+            }
+            Err(error) if error.is_not_found() || error.code() == Some(409) => {}
+            Err(error) => tracing::warn!(
+                plugin = &*resource.name,
+                error = pilothouse_cluster::error::chain(&error),
+                "cannot write the status of the Plugin; it is tried again"
+            ),
+        }
+        None
     }
 
     async fn news(&mut self) {
