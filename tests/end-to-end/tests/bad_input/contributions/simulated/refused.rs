@@ -9,6 +9,7 @@ use super::{
     config_map, data, delete, edit, entry, names, port, ports, service, share, stage, until_data, until_reconciled,
     until_told, writes,
 };
+use crate::stage::Stage;
 
 #[tokio::test(start_paused = true)]
 async fn one_bad_claim_among_a_hundred_keeps_nobody_else_from_what_it_wants() {
@@ -148,5 +149,57 @@ async fn what_cannot_be_taken_away_does_not_keep_others_from_what_they_want() {
         "now that there is another, the first one goes: {:?}",
         ports(&stage)
     );
+    stage.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_asks_for_what_is_refused_keeps_what_it_has() {
+    let stage = stage().await;
+    stage.create(&service(&json!([{"name": "mine", "port": 22}]))).await;
+    stage.create(&share("it", &[port(80, "good")])).await;
+    until_reconciled(&stage, "Share", ["it".to_owned()]).await;
+    let bad = json!({"spec": {"contributes": [port(80, "Not_A_Name!")]}});
+    edit(&stage, "Share", "it", "someone", &bad).await;
+    until_told(&stage, "Share", "it", &["Refused: ", "Not_A_Name!"]).await;
+    // Another write leaves it alone, too.
+    stage.create(&share("other", &[port(81, "other")])).await;
+    until_reconciled(&stage, "Share", ["other".to_owned()]).await;
+    stage.minute().await;
+    let name = |stage: &Stage| {
+        let service = stage.find("Service", "target").unwrap();
+        let ports = service["spec"]["ports"].as_array().unwrap().iter();
+        let mut ours = ports.filter(|port| port["port"] == 80);
+        ours.next().map(|port| port["name"].clone())
+    };
+    assert_eq!(name(&stage), Some(json!("good")), "a failure takes nothing away");
+    let right = json!({"spec": {"contributes": [port(80, "better")]}});
+    edit(&stage, "Share", "it", "someone", &right).await;
+    let renamed = stage
+        .until(|stage| (name(stage) == Some(json!("better"))).then_some(()))
+        .await;
+    assert!(renamed.is_some(), "{:?}", name(&stage));
+    stage.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_target_that_is_being_deleted_is_left_alone_and_its_successor_gets_what_is_wanted() {
+    let stage = stage().await;
+    stage.create(&config_map(&json!({"mine": "1"}))).await;
+    let held = json!({"metadata": {"finalizers": ["test.dev/held"]}});
+    edit(&stage, "ConfigMap", "target", "someone", &held).await;
+    delete(&stage, "ConfigMap", "target").await;
+    stage.host.settled().await.unwrap();
+    let begun = stage.mark();
+    stage.create(&share("it", &[entry("a", "1")])).await;
+    let words = ["ConfigMap default/target is being deleted; what is contributed to it waits for its successor"];
+    until_told(&stage, "Share", "it", &words).await;
+    stage.minute().await;
+    assert_eq!(writes(&stage, begun), []);
+    let free = json!({"metadata": {"finalizers": null}});
+    edit(&stage, "ConfigMap", "target", "someone", &free).await;
+    until_told(&stage, "Share", "it", &["TargetNotFound: "]).await;
+    stage.create(&config_map(&json!({}))).await;
+    until_data(&stage, &json!({"a": "1"})).await;
+    until_reconciled(&stage, "Share", ["it".to_owned()]).await;
     stage.stop().await;
 }

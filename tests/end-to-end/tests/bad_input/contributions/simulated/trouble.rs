@@ -90,6 +90,28 @@ async fn a_target_that_others_write_to_all_the_time_gets_what_is_contributed() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn who_waits_for_a_slow_write_keeps_no_worker_from_the_others() {
+    let stage = stage().await;
+    stage.create(&config_map(&json!({}))).await;
+    stage.host.settled().await.unwrap();
+    let slow = Rule::new(Fault::Delay(Duration::from_secs(20))).verbs(&["patch"]);
+    let slow = slow.resource("configmaps").times(1);
+    stage.simulator().faults().add(slow);
+    for name in names(40) {
+        stage.create(&share(&name, &[entry(&name, "1")])).await;
+    }
+    let begun = |stage: &Stage| (stage.simulator().faults().injected() > 0).then_some(());
+    assert!(stage.until(begun).await.is_some());
+    let mut other = share("other", &[]);
+    other["spec"]["owns"] = json!([{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "other"}}]);
+    stage.create(&other).await;
+    until_reconciled(&stage, "Share", ["other".to_owned()]).await;
+    assert!(data(&stage).is_null(), "the write is still on its way");
+    until_reconciled(&stage, "Share", names(40)).await;
+    stage.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn who_takes_an_entry_away_again_and_again_is_not_answered_at_once_for_ever() {
     let stage = stage().await;
     stage.create(&config_map(&json!({}))).await;
