@@ -1,6 +1,6 @@
 //! Owns what a cluster gives out only once: cluster IPs and node ports of services.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::net::Ipv4Addr;
 
 use serde_json::{Value, json};
@@ -8,12 +8,33 @@ use serde_json::{Value, json};
 use crate::failure::{Failure, FieldError};
 use crate::kinds::{Resource, Storage};
 use crate::state::State;
+use crate::store::{Change, Key};
 
 /// Node ports are given out of this range.
 const NODE_PORTS: std::ops::RangeInclusive<i64> = 30_000..=32_767;
 /// Cluster IPs are of 10.96.0.0/12, as where the tests run a real server, so that thousands of services fit.
 const CLUSTER_NETWORK: u32 = u32::from_be_bytes([10, 96, 0, 0]);
 const CLUSTER_ADDRESSES: u32 = 1 << 20;
+
+/// Which service has which cluster IP.
+#[derive(Debug, Default)]
+pub(crate) struct Addresses(HashMap<String, Key>);
+
+impl Addresses {
+    /// Keeps the index up to date.
+    pub(crate) fn observe(&mut self, changes: &[Change]) {
+        let services = Storage::new("", "services");
+        for change in changes.iter().filter(|change| change.storage == services) {
+            if let Some(before) = &change.before {
+                self.0.remove(text(&before["spec"]["clusterIP"]));
+            }
+            let address = text(&change.after["spec"]["clusterIP"]);
+            if !change.deleted && !address.is_empty() && address != "None" {
+                self.0.insert(address.to_owned(), Key::of(&change.after));
+            }
+        }
+    }
+}
 
 fn text(value: &Value) -> &str {
     value.as_str().unwrap_or_default()
@@ -178,7 +199,8 @@ fn free_address(state: &mut State, object: &Value) -> Option<String> {
 }
 
 fn is_taken(state: &State, object: &Value, address: &str) -> bool {
-    other_services(state, object).any(|service| service["spec"]["clusterIP"] == address)
+    let holder = state.addresses.0.get(address);
+    holder.is_some_and(|holder| *holder != Key::of(object))
 }
 
 fn check_address(state: &State, object: &Value, given: &str) -> Result<(), Failure> {

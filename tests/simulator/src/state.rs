@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
+use crate::allocate::Addresses;
 use crate::clock::Clock;
 use crate::controllers::collect::Ownership;
 use crate::custom::definition;
@@ -32,6 +33,8 @@ pub(crate) struct State {
     pub(crate) consultation: Option<Consultation>,
     /// Who owns whom, as far as the garbage collector has seen.
     pub(crate) ownership: Ownership,
+    /// Who has which cluster IP.
+    pub(crate) addresses: Addresses,
 }
 
 impl State {
@@ -46,6 +49,7 @@ impl State {
             served: BTreeMap::new(),
             consultation: None,
             ownership: Ownership::default(),
+            addresses: Addresses::default(),
         };
         for name in FIRST_NAMESPACES {
             let namespace = json!({

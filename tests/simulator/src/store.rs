@@ -212,6 +212,11 @@ impl Store {
         self.history.iter().filter(move |change| change.revision > revision)
     }
 
+    /// Changes that the controllers have not seen yet.
+    pub(crate) fn fresh(&self) -> &[Change] {
+        &self.fresh
+    }
+
     /// Changes since this was last asked, for the controllers.
     pub(crate) fn take_fresh(&mut self) -> Vec<Change> {
         std::mem::take(&mut self.fresh)

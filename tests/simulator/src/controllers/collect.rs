@@ -42,7 +42,7 @@ impl Ownership {
         }
     }
 
-    fn of(&self, uid: &str) -> Vec<Place> {
+    pub(super) fn of(&self, uid: &str) -> Vec<Place> {
         self.dependents.get(uid).into_iter().flatten().cloned().collect()
     }
 }

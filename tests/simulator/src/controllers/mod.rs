@@ -25,6 +25,7 @@ pub(crate) fn settle(state: &mut State) {
             return;
         }
         state.ownership.observe(&changes);
+        state.addresses.observe(&changes);
         definitions::run(state, &changes);
         if state.controllers.namespace {
             namespaces::run(state, &changes);

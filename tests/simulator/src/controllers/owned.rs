@@ -41,9 +41,15 @@ pub(super) fn concerned(
 pub(super) fn children(state: &State, owner: &Value, storage: &Storage) -> Vec<Arc<Value>> {
     let namespace = owner["metadata"]["namespace"].as_str().unwrap_or_default();
     let uid = &owner["metadata"]["uid"];
-    state
-        .store
-        .list_namespace(storage, namespace)
+    // What changed in this very round is not in the index yet.
+    let fresh = state.store.fresh().iter();
+    let fresh = fresh.map(|change| (change.storage.clone(), Key::of(&change.after)));
+    let known = state.ownership.of(uid.as_str().unwrap_or_default()).into_iter();
+    let places: BTreeSet<_> = known.chain(fresh).collect();
+    places
+        .iter()
+        .filter(|(found, key)| found == storage && key.namespace == namespace)
+        .filter_map(|(_, key)| state.store.get(storage, key))
         .filter(|child| owner_references(child).any(|reference| reference["uid"] == *uid))
         .cloned()
         .collect()
