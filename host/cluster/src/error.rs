@@ -187,7 +187,6 @@ impl RequestError {
                 format!("cannot {verb} {title}: {message}; it is tried again"),
             );
         };
-        let typed_patch = is_about_types(&message);
         let at_least = self.retry_after().unwrap_or_default();
         if is_denied(&message) {
             return Failure::cluster(
@@ -197,7 +196,7 @@ impl RequestError {
             .at_least(at_least);
         }
         match status.code {
-            500 if typed_patch => Failure::guest(
+            500 if is_about_types(&message) => Failure::guest(
                 reason::REFUSED,
                 format!("cannot {verb} {title}: the API server's types refuse it: {message}; mend the plugin"),
             ),

@@ -53,12 +53,18 @@ mod simulated {
         })
     }
 
-    /// A plugin that owns these kinds, and a Wish that has got what it asks for.
-    async fn owning(owns: &[&str], wished: &[Value]) -> Fleet {
+    /// A plugin that owns these kinds.
+    async fn running(owns: &[&str]) -> Fleet {
         let fleet = Fleet::start().await;
         fleet.put("wisher", "a.wasm", 0);
         fleet.plugin("it", configured(owns)).await;
         fleet.is_ready("it").await;
+        fleet
+    }
+
+    /// The same, and a Wish that has got what it asks for.
+    async fn owning(owns: &[&str], wished: &[Value]) -> Fleet {
+        let fleet = running(owns).await;
         fleet.stage.create(&wish(wished)).await;
         is_granted(&fleet).await;
         fleet
@@ -166,10 +172,7 @@ mod simulated {
 
     #[tokio::test(start_paused = true)]
     async fn what_the_version_before_has_under_way_is_waited_for_and_goes_too() {
-        let fleet = Fleet::start().await;
-        fleet.put("wisher", "a.wasm", 0);
-        fleet.plugin("it", configured(BOTH)).await;
-        fleet.is_ready("it").await;
+        let fleet = running(BOTH).await;
         // Longer than it takes to look once whether anything is left.
         let slow = Rule::new(Fault::Delay(Duration::from_secs(20))).verbs(&["patch"]);
         fleet.stage.simulator().faults().add(slow.resource("services").times(1));
@@ -196,7 +199,7 @@ mod simulated {
         comes(&fleet, 1, ONE).await;
         fleet.delete("it").await;
         fleet.start_host().await;
-        goes(&fleet, "Plugin", "it").await;
+        fleet.is_gone("it").await;
         assert!(fleet.stage.find("Service", "web").is_none() && fleet.stage.find("ConfigMap", "web").is_none());
         fleet.stage.stop().await;
     }
@@ -244,10 +247,7 @@ mod simulated {
 
     #[tokio::test(start_paused = true)]
     async fn a_version_that_looks_less_far_prunes_what_it_leaves_outside() {
-        let fleet = Fleet::start().await;
-        fleet.put("wisher", "a.wasm", 0);
-        fleet.plugin("it", configured(ONE)).await;
-        fleet.is_ready("it").await;
+        let fleet = running(ONE).await;
         let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "far"}});
         fleet.stage.create(&namespace).await;
         let owns = [config_map("near", "default"), config_map("far", "far")];
