@@ -5,7 +5,6 @@
 mod admission;
 pub mod clock;
 mod contribute;
-mod creating;
 mod echo;
 mod former;
 pub mod host;
@@ -17,6 +16,7 @@ mod queue;
 mod quiet;
 mod reconcile;
 mod refusals;
+mod rivals;
 mod route;
 mod seen;
 mod view;
