@@ -120,11 +120,13 @@ pub fn rebind(metadata: &Value, owner: &Owner, bond: Bond) -> Vec<(&'static str,
     let members = [
         ("ownerReferences", Value::Array(references)),
         ("labels", merged("labels", &[OWNER_LABEL])),
-        ("annotations", merged("annotations", &[OWNER_ANNOTATION, KEEP_ANNOTATION])),
+        (
+            "annotations",
+            merged("annotations", &[OWNER_ANNOTATION, KEEP_ANNOTATION]),
+        ),
     ];
-    let is_empty = |value: &Value| {
-        value.as_array().is_some_and(Vec::is_empty) || value.as_object().is_some_and(Map::is_empty)
-    };
+    let is_empty =
+        |value: &Value| value.as_array().is_some_and(Vec::is_empty) || value.as_object().is_some_and(Map::is_empty);
     let changed = members.into_iter().filter_map(|(name, value)| {
         let before = metadata.get(name).filter(|before| !before.is_null());
         match before {

@@ -44,9 +44,8 @@ pub fn take_over(managed: &[Value], former: &[String], ours: &str, api_version: 
 /// The managedFields of an object without our entries of the main resource; none if there are none. The fields stay as
 /// they are, and are whoever else's has them.
 pub fn give_up(managed: &[Value], ours: &str) -> Option<Vec<Value>> {
-    let is_ours = |entry: &&Value| {
-        entry["manager"] == ours && entry["subresource"].as_str().unwrap_or_default().is_empty()
-    };
+    let is_ours =
+        |entry: &&Value| entry["manager"] == ours && entry["subresource"].as_str().unwrap_or_default().is_empty();
     let kept: Vec<_> = managed.iter().filter(|entry| !is_ours(entry)).cloned().collect();
     (kept.len() < managed.len()).then_some(kept)
 }

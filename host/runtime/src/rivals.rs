@@ -54,7 +54,10 @@ pub struct Rivalries(HashMap<String, BTreeSet<Reader>>);
 impl Rivalries {
     /// A primary waits for the plugin with this field manager.
     pub fn wait_for(&mut self, manager: &str, reader: &Reader) {
-        self.0.entry(plugin_of(manager).to_owned()).or_default().insert(reader.clone());
+        self.0
+            .entry(plugin_of(manager).to_owned())
+            .or_default()
+            .insert(reader.clone());
     }
 
     /// A primary is gone.
@@ -117,8 +120,6 @@ fn claims(state: &State, known: &KnownPlugins, manager: &str, owner: &Owner) -> 
 /// Whether another plugin's lane steers an object of a lane's primary kind.
 pub fn another_steers(state: &State, lane: &Lane, object: &Stored) -> bool {
     state.lanes.iter().any(|other| {
-        other.plugin != lane.plugin
-            && other.grants.primary().same_kind(lane.grants.primary())
-            && other.steers(object)
+        other.plugin != lane.plugin && other.grants.primary().same_kind(lane.grants.primary()) && other.steers(object)
     })
 }

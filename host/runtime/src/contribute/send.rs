@@ -95,7 +95,9 @@ impl Work {
         body.insert("apiVersion".to_owned(), json!(self.key_kind().api_version()));
         body.insert("kind".to_owned(), json!(self.key_kind().kind));
         let writer = &self.look.lane.contributor;
-        let applied = writer.apply(&self.look.served, &live.name, &body, Target::AsInBody).await?;
+        let applied = writer
+            .apply(&self.look.served, &live.name, &body, Target::AsInBody)
+            .await?;
         Ok(applied.object)
     }
 

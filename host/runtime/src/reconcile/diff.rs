@@ -50,10 +50,7 @@ pub struct Step {
 
 /// Compares.
 pub fn diff(hub: &Hub, lane: &Lane, owner: &Owner, validated: Validated) -> Planned {
-    let Validated {
-        mut answer,
-        wake_at,
-    } = validated;
+    let Validated { mut answer, wake_at } = validated;
     let state = hub.state.read();
     let mut wanted: HashSet<(Arc<Kind>, Name)> = HashSet::with_capacity(answer.owned.len());
     let mut steps = Vec::with_capacity(answer.owned.len());

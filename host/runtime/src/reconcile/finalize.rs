@@ -56,7 +56,10 @@ pub async fn release(hub: &Hub, lane: &Lane, reader: &Reader, object: &Stored) -
 /// Takes the finalizer off an object that the Plugin does not select any more, if the Plugin has put it there: another one
 /// with the same component, in another host, may have done so.
 pub async fn unselect(hub: &Hub, lane: &Lane, reader: &Reader, object: &Stored) -> Result<(), Failure> {
-    let Some(served) = lane.served(lane.grants.primary()).filter(|_| lane.has_finalized(object)) else {
+    let Some(served) = lane
+        .served(lane.grants.primary())
+        .filter(|_| lane.has_finalized(object))
+    else {
         return Ok(());
     };
     let live = Requests::new(hub, lane, reader).live(&served, &object.name).await;
