@@ -3,17 +3,20 @@
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::{Mutex, RwLock};
 use pilothouse_cluster::Client;
 use pilothouse_cluster::discovery::Served;
 use pilothouse_cluster::object::Stored;
 use pilothouse_cluster::openapi::Schemas;
+use pilothouse_cluster::press::Press;
 use pilothouse_cluster::store::{Change, Source, Store};
 use pilothouse_cluster::watch::Sink;
 use pilothouse_core::crash::Advice;
 use pilothouse_core::dependencies::{Dependencies, Read};
 use pilothouse_core::preview::{Preview, Previews};
+use pilothouse_core::reach::Reach;
 use pilothouse_core::{Key, Kind, Name};
 use tokio::sync::Notify;
 use tokio::time::Instant;
@@ -22,6 +25,7 @@ use crate::admission::Judged;
 use crate::clock::WallClock;
 use crate::contribute::{self, Contributions, Waiters};
 use crate::creating::Creating;
+use crate::deep::Deep;
 use crate::echo::{Awaited, Writing};
 use crate::lane::{Lane, LaneId};
 use crate::lanes::Lanes;
@@ -104,6 +108,10 @@ pub struct Hub {
     trouble: Mutex<HashMap<Arc<Kind>, String>>,
     /// Who was told that a kind is not served: the plugins' names by kind.
     waiting: Mutex<HashMap<Arc<Kind>, BTreeSet<Arc<str>>>>,
+    /// Mistakes of the host that it has noticed and got over: waits that nothing would have ended, panics of watches.
+    pub stuck: AtomicU64,
+    /// Objects that nest too deep for the plugins that read them, to be told of.
+    pub deep: Deep,
 }
 
 impl Hub {
@@ -136,6 +144,8 @@ impl Hub {
             waiters: Waiters::default(),
             trouble: Mutex::default(),
             waiting: Mutex::default(),
+            stuck: AtomicU64::new(0),
+            deep: Deep::default(),
         }
     }
 
@@ -152,6 +162,7 @@ impl Hub {
         if state.queue.is_open(lane.id) {
             state.queue.open(lane.id, &lane.plugin, lane.concurrency);
             contribute::lane_opens(&mut state, lane);
+            self.deep.lane_opens(&state, lane);
             state.forget_previews_of(lane.id);
             if let Some(replaced) = replaced {
                 push_all(&mut state, &replaced);
@@ -198,6 +209,10 @@ impl Hub {
         let now = Instant::now();
         let mut state = self.state.write();
         state.queue.done(job, ended, now);
+        state.writing.abandon(&Reader {
+            lane: job.lane,
+            name: job.name.clone(),
+        });
         let steered = state.store.len(lane.grants.primary());
         let advice = lane
             .account
@@ -344,6 +359,7 @@ impl Hub {
                 );
                 state.queue.open(lane.id, &lane.plugin, lane.concurrency);
                 contribute::lane_opens(state, &lane);
+                self.deep.lane_opens(state, &lane);
                 push_all(state, &lane);
             } else if let Some((kind, _)) = lane
                 .kinds()
@@ -393,7 +409,7 @@ impl Hub {
         self.settle_lanes_of(kind);
         let mut state = self.state.write();
         let changes = state.store.empty(kind);
-        state.forget_awaited_of(kind);
+        state.forget_unfollowed(kind);
         self.changed(changes, &mut state);
     }
 
@@ -401,12 +417,22 @@ impl Hub {
     pub fn forget_kind(&self, kind: &Kind) {
         let mut state = self.state.write();
         state.store.close(kind);
-        state.forget_awaited_of(kind);
+        state.forget_unfollowed(kind);
         drop(state);
         self.served.forget(kind);
         self.work.notify_one();
         self.trouble.lock().remove(kind);
         self.waiting.lock().remove(kind);
+    }
+
+    /// The watches of a kind begin, for the first time or in another form.
+    pub fn kind_is_followed(&self, press: &Arc<Press>, reach: &Reach, namespaced: bool) -> Vec<Source> {
+        let mut state = self.state.write();
+        let sources = state.store.open(press.clone(), reach.clone(), namespaced);
+        state.forget_unfollowed(press.kind());
+        drop(state);
+        self.work.notify_one();
+        sources
     }
 
     fn say_who_waits(&self, kind: &Arc<Kind>) {
@@ -422,6 +448,18 @@ impl Hub {
                 );
             }
         }
+    }
+
+    /// Whether the watch of a kind has trouble, which the log has told of.
+    pub fn has_trouble(&self, kind: &Kind) -> bool {
+        self.trouble.lock().contains_key(kind)
+    }
+
+    /// Takes in what a look past the cache has shown; none: the object is gone. Says nothing where the cache is as new.
+    pub fn correct(&self, key: &Key, before: Option<&Stored>, live: Option<&Stored>) {
+        let mut state = self.state.write();
+        let changes = state.store.correct(key, before, live);
+        self.changed(changes, &mut state);
     }
 
     fn changed(&self, changes: Vec<Change>, state: &mut State) {
@@ -479,8 +517,14 @@ impl Sink for Hub {
 
     fn observed(&self, source: &Source, object: Stored) {
         let mut state = self.state.write();
+        let is_known = |old: &Arc<Stored>| old.uid == object.uid && old.is_too_deep();
+        let known = |store: &Store| store.get(&source.kind, &object.name).is_some_and(is_known);
+        let hidden = (object.is_too_deep() && !known(&state.store)).then(|| object.name.clone());
         let changes = state.store.upsert(source, object);
         self.changed(changes, &mut state);
+        if let Some(name) = hidden {
+            self.deep.seen(&state, &source.kind, &name);
+        }
     }
 
     fn deleted(&self, source: &Source, name: &Name) {
@@ -512,7 +556,18 @@ impl Sink for Hub {
         }
     }
 
-    fn unreadable(&self, kind: &Arc<Kind>, problem: &str) {
-        tracing::error!(%kind, problem, "an object cannot be read; what was known of it stays");
+    fn unreadable(&self, source: &Source, name: Option<&Name>, problem: &str) {
+        tracing::warn!(kind = %source.kind, problem, "an object is left out, because it cannot be read; what was known of it stays");
+        let Some(name) = name else { return };
+        let mut state = self.state.write();
+        state.store.keep(source, name);
+        state.forget_unreadable(&Key::new(source.kind.clone(), name.clone()));
+        drop(state);
+        self.work.notify_one();
+    }
+
+    fn panicked(&self, kind: &Arc<Kind>, panic: &str) {
+        self.stuck.fetch_add(1, Ordering::Relaxed);
+        tracing::error!(%kind, panic, "the watch panicked; this is a bug of the host: report it; the kind is listed again");
     }
 }

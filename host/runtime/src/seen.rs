@@ -7,6 +7,7 @@ use std::sync::Arc;
 use pilothouse_cluster::object::Stored;
 use pilothouse_cluster::store::Change;
 use pilothouse_core::dependencies::ChangedObject;
+use pilothouse_core::depth::Bounded;
 use pilothouse_core::path::FieldPath;
 use pilothouse_core::query::{CheckedQuery, values_at};
 use serde_json::Value;
@@ -80,11 +81,10 @@ impl<'a> SeenChange<'a> {
 pub fn status(object: &Stored) -> Option<Value> {
     #[derive(serde::Deserialize)]
     struct Head {
-        status: Option<Value>,
+        status: Option<Bounded>,
     }
-    serde_json::from_str::<Head>(&object.text())
-        .expect("the cache holds objects")
-        .status
+    let Head { status } = serde_json::from_str(&object.text()).expect("the text was read through when it came");
+    status.map(|Bounded(status)| status)
 }
 
 impl ChangedObject<Reader> for SeenChange<'_> {
