@@ -14,7 +14,8 @@ use pilothouse_cluster::press::Press;
 use pilothouse_cluster::store::{Change, Source, Store};
 use pilothouse_cluster::watch::Sink;
 use pilothouse_core::crash::Advice;
-use pilothouse_core::dependencies::{Dependencies, Read};
+use pilothouse_core::dependencies::budget::GROUP_BYTES;
+use pilothouse_core::dependencies::{Dependencies, Grouped, Read, Woken};
 use pilothouse_core::preview::{Preview, Previews};
 use pilothouse_core::reach::Reach;
 use pilothouse_core::{Key, Kind, Name};
@@ -29,9 +30,10 @@ use crate::deep::Deep;
 use crate::echo::{Awaited, Writing};
 use crate::lane::{Lane, LaneId};
 use crate::lanes::Lanes;
-use crate::queue::{Capacity, Depth, Ended, Job, Queue};
+use crate::queue::{Capacity, Depth, Ended, Job, Priority, Queue};
 use crate::refusals::Refusals;
 use crate::route::{push_all, route};
+use crate::seen::SeenChange;
 use crate::watches::{Need, ServedKinds};
 
 /// A primary of a lane.
@@ -41,6 +43,14 @@ pub struct Reader {
     pub lane: LaneId,
     /// The primary.
     pub name: Name,
+}
+
+impl Grouped for Reader {
+    type Group = LaneId;
+
+    fn group(&self) -> LaneId {
+        self.lane
+    }
 }
 
 /// What the server made of an apply of ours and does not hold as it was sent; remembered so that it costs one request.
@@ -159,6 +169,7 @@ impl Hub {
     pub fn put_lane(&self, lane: &Arc<Lane>) {
         let mut state = self.state.write();
         let replaced = state.lanes.put(lane.clone());
+        state.share_reads(&lane.plugin);
         if state.queue.is_open(lane.id) {
             state.queue.open(lane.id, &lane.plugin, lane.concurrency);
             contribute::lane_opens(&mut state, lane);
@@ -167,6 +178,7 @@ impl Hub {
             if let Some(replaced) = replaced {
                 push_all(&mut state, &replaced);
             }
+            state.dependencies.begin_anew(&lane.id);
             push_all(&mut state, lane);
         }
         drop(state);
@@ -316,6 +328,7 @@ impl Hub {
     /// Asks for a reconcile of every primary of a lane.
     pub fn push_all(&self, lane: &Lane) {
         let mut state = self.state.write();
+        state.dependencies.begin_anew(&lane.id);
         push_all(&mut state, lane);
         drop(state);
         self.work.notify_one();
@@ -489,6 +502,29 @@ impl State {
         }
     }
 
+    /// The lanes of a plugin share the bytes that its recorded reads may take.
+    fn share_reads(&mut self, plugin: &str) {
+        let of_plugin = self.lanes.iter().filter(|lane| *lane.plugin == *plugin);
+        let lanes: Vec<LaneId> = of_plugin.map(|lane| lane.id).collect();
+        for lane in &lanes {
+            self.dependencies.allow(lane, GROUP_BYTES / lanes.len());
+        }
+    }
+
+    /// Takes a change to everybody who has read what changed.
+    pub fn wake_readers(&mut self, change: &Change, seen: &SeenChange<'_>) {
+        let Woken { readers, groups } = self.dependencies.woken(&change.kind, change.name(), seen);
+        for reader in readers {
+            self.queue.push(reader.lane, &reader.name, Priority::Wake);
+        }
+        for lane in groups.iter().filter_map(|id| self.lanes.get(*id)) {
+            let primaries = self.store.iter(lane.grants.primary(), None);
+            for primary in primaries.filter(|primary| lane.steers(primary)) {
+                self.queue.push(lane.id, &primary.name, Priority::Wake);
+            }
+        }
+    }
+
     fn forget_previews_of(&mut self, lane: LaneId) {
         let of_lane = self.previews.iter().map(|(reader, _)| reader);
         let gone: Vec<_> = of_lane.filter(|reader| reader.lane == lane).cloned().collect();
@@ -499,7 +535,7 @@ impl State {
 
     /// The primaries of a lane depend on nothing any more.
     fn forget_readers_of(&mut self, lane: LaneId) {
-        for (kind, path) in self.dependencies.remove_all(|reader| reader.lane == lane) {
+        for (kind, path) in self.dependencies.remove_group(&lane) {
             self.store.drop_index(&kind, &path);
         }
     }

@@ -88,9 +88,9 @@ pub fn status(object: &Stored) -> Option<Value> {
 }
 
 impl ChangedObject<Reader> for SeenChange<'_> {
-    fn is_visible_to(&self, reader: &Reader) -> bool {
-        *self.visible.borrow_mut().entry(reader.lane).or_insert_with(|| {
-            let Some(lane) = self.lanes.get(reader.lane) else {
+    fn is_visible_to(&self, lane: &LaneId) -> bool {
+        *self.visible.borrow_mut().entry(*lane).or_insert_with(|| {
+            let Some(lane) = self.lanes.get(*lane) else {
                 return false;
             };
             let show = |object: &Option<Arc<Stored>>| {

@@ -58,6 +58,8 @@ impl Answered {
         let asked = match read {
             Read::Get(kind, name) | Read::Obstacle(kind, name) => Asked::Object(store.get(kind, name).cloned()),
             Read::Find(kind, query) => Asked::Query(query.clone(), store.candidates(kind, query)),
+            // Nobody reads so; it is what is remembered of reads.
+            Read::Some(_) | Read::SomeObstacles(_) => Asked::Object(None),
         };
         Some(Recheck {
             kind: kind.clone(),
