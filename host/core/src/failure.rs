@@ -128,6 +128,8 @@ pub mod reason {
     pub const UNDECLARED: &str = "Undeclared";
     /// The plugin's defaulter or validator refuses the object; the message names the fields.
     pub const INVALID: &str = "Invalid";
+    /// The object nests deeper than a plugin can read.
+    pub const TOO_DEEP: &str = "TooDeep";
     /// A kind that was read is not served or not synced yet.
     pub const NOT_SYNCED: &str = "NotSynced";
     /// An object of a desired name exists and is somebody else's.

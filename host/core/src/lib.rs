@@ -12,6 +12,7 @@ pub mod contest;
 pub mod contract;
 pub mod crash;
 pub mod dependencies;
+pub mod depth;
 pub mod diff;
 pub mod exclusive;
 pub mod failure;

@@ -3,6 +3,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use pilothouse_cluster::Client;
@@ -12,12 +13,14 @@ use tokio::time::Instant;
 use crate::admission::{self, WebhookOptions};
 use crate::clock::WallClock;
 use crate::contribute;
+use crate::deep;
 use crate::hub::Hub;
 use crate::lane::{Lane, PluginSpec};
 use crate::plugins::{Fleet, Library, PluginLook, Roster, given, resources};
 use crate::queue::{Capacity, Depth, Ended, Job, Verdict};
 use crate::quiet::Quiet;
 use crate::reconcile::reconcile;
+use crate::watchdog;
 
 /// How the host runs.
 #[derive(Clone, Debug)]
@@ -111,6 +114,12 @@ impl Handle {
             .collect()
     }
 
+    /// How many mistakes of its own the host has noticed and got over since it began: waits that nothing would have
+    /// ended, and panics of watches. The log names each.
+    pub fn stuck(&self) -> u64 {
+        self.hub.stuck.load(Ordering::Relaxed)
+    }
+
     /// A look at each plugin.
     pub fn plugins(&self) -> Vec<PluginLook> {
         self.roster.look()
@@ -202,6 +211,8 @@ impl Host {
         } = self;
         let mut background = JoinSet::new();
         background.spawn(contribute::run(hub.clone()));
+        background.spawn(watchdog::run(hub.clone()));
+        background.spawn(deep::run(hub.clone()));
         if let Some(webhooks) = options.webhooks.clone() {
             background.spawn(admission::keep(client, hub.clone(), webhooks));
         }

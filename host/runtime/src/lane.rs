@@ -6,6 +6,7 @@ use pilothouse_cluster::discovery::Served;
 use pilothouse_cluster::events::Recorder;
 use pilothouse_cluster::object::{MANAGER_PREFIX, Stored};
 use pilothouse_cluster::write::Writer;
+use pilothouse_core::depth::{Bounded, is_too_deep};
 use pilothouse_core::former::Former;
 use pilothouse_core::grants::Grants;
 use pilothouse_core::manifest::{Access, Admission, Filter};
@@ -210,12 +211,13 @@ impl Lane {
         }
     }
 
-    /// What the plugin sees of an object that its reconcile is about.
-    pub fn show_primary(&self, object: &Stored) -> String {
+    /// What the plugin sees of an object that its reconcile is about; none if that nests deeper than it could read.
+    pub fn show_primary(&self, object: &Stored) -> Option<String> {
         Self::show(object, self.grants.primary(), self.grants.primary_projection())
     }
 
-    /// What the plugin sees of an object that it reads, or nothing if its declaration does not reach that object.
+    /// What the plugin sees of an object that it reads, or nothing if its declaration does not reach that object, or if
+    /// what it declares nests deeper than it could read.
     pub fn show_read(&self, kind: &Kind, object: &Stored) -> Option<String> {
         let grant = self.grants.get(kind)?;
         let within = grant
@@ -223,16 +225,30 @@ impl Lane {
             .labels
             .as_ref()
             .is_none_or(|labels| has_labels(object, labels));
-        within.then(|| Self::show(object, kind, &grant.projection))
+        if within {
+            Self::show(object, kind, &grant.projection)
+        } else {
+            None
+        }
     }
 
-    fn show(object: &Stored, kind: &Kind, projection: &Projection) -> String {
+    /// Whether an object that the lane's plugin reads is kept from it, because it could not read it.
+    pub fn hides(&self, kind: &Kind, object: &Stored) -> bool {
+        let reads = self.grants.get(kind).is_some_and(|grant| grant.allows(Access::Read));
+        object.is_too_deep() && reads && self.show_read(kind, object).is_none()
+    }
+
+    fn show(object: &Stored, kind: &Kind, projection: &Projection) -> Option<String> {
         let text = object.text();
-        if object.projection() == projection {
-            return text.into_owned();
-        }
-        let text: &RawValue = serde_json::from_str(&text).expect("the cache holds JSON");
-        projection.project(text, kind).expect("the cache holds objects")
+        let shown = if object.projection() == projection {
+            text.into_owned()
+        } else {
+            let text: &RawValue = serde_json::from_str(&text).expect("the text was read through when it came");
+            let shown = projection.project(text, kind);
+            shown.expect("a path is less deep than what was read through")
+        };
+        let is_too_deep = object.is_too_deep() && is_too_deep(&shown).unwrap_or(true);
+        (!is_too_deep).then_some(shown)
     }
 
     /// Whether an object of the primary kind has this lane's finalizer.
@@ -281,11 +297,12 @@ pub fn finalizers(object: &Stored) -> Vec<String> {
 pub fn metadata(object: &Stored) -> Value {
     #[derive(serde::Deserialize)]
     struct Head {
-        metadata: Value,
+        metadata: Bounded,
     }
-    serde_json::from_str::<Head>(&object.text())
-        .expect("the cache holds objects")
-        .metadata
+    let Head {
+        metadata: Bounded(metadata),
+    } = serde_json::from_str(&object.text()).expect("an object has metadata, and was read through when it came");
+    metadata
 }
 
 /// Whether a selector matches an object's labels.

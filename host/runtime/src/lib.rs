@@ -5,6 +5,7 @@
 mod admission;
 pub mod clock;
 mod contribute;
+mod deep;
 mod echo;
 mod former;
 pub mod host;
@@ -20,6 +21,7 @@ mod rivals;
 mod route;
 mod seen;
 mod view;
+mod watchdog;
 mod watches;
 
 pub use admission::{Maker, WebhookOptions};

@@ -152,9 +152,7 @@ pub fn route(lanes: &Lanes, state: &mut State, change: &Change) {
         }
     }
     contribute::target_changed(state, change);
-    for reader in state.dependencies.woken(&change.kind, &name, &seen) {
-        state.queue.push(reader.lane, &reader.name, Priority::Wake);
-    }
+    state.wake_readers(change, &seen);
     if change.new.is_none() {
         let key = Key::new(change.kind.clone(), name);
         state.refusals.forget(key.clone(), Part::Status);

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use pilothouse_cluster::object::Stored;
 use pilothouse_cluster::store::Change;
 use pilothouse_core::dependencies::ChangedObject;
+use pilothouse_core::depth::Bounded;
 use pilothouse_core::path::FieldPath;
 use pilothouse_core::query::{CheckedQuery, values_at};
 use serde_json::Value;
@@ -80,17 +81,16 @@ impl<'a> SeenChange<'a> {
 pub fn status(object: &Stored) -> Option<Value> {
     #[derive(serde::Deserialize)]
     struct Head {
-        status: Option<Value>,
+        status: Option<Bounded>,
     }
-    serde_json::from_str::<Head>(&object.text())
-        .expect("the cache holds objects")
-        .status
+    let Head { status } = serde_json::from_str(&object.text()).expect("the text was read through when it came");
+    status.map(|Bounded(status)| status)
 }
 
 impl ChangedObject<Reader> for SeenChange<'_> {
-    fn is_visible_to(&self, reader: &Reader) -> bool {
-        *self.visible.borrow_mut().entry(reader.lane).or_insert_with(|| {
-            let Some(lane) = self.lanes.get(reader.lane) else {
+    fn is_visible_to(&self, lane: &LaneId) -> bool {
+        *self.visible.borrow_mut().entry(*lane).or_insert_with(|| {
+            let Some(lane) = self.lanes.get(*lane) else {
                 return false;
             };
             let show = |object: &Option<Arc<Stored>>| {

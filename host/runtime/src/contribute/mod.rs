@@ -27,10 +27,10 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
 pub use answered::{lane_goes, lane_opens};
-pub use books::{Contributions, withdraw};
+pub use books::{Contributions, TargetId, withdraw};
 pub use ending::{Contribution, all_contributed, close_books};
 pub use flush::run;
-pub use seen::target_changed;
+pub use seen::{forget_unseen, target_changed, watch_ends};
 
 use self::books::Registered;
 use crate::hub::{Hub, Reader};

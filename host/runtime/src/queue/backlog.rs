@@ -219,6 +219,12 @@ impl Backlog {
         released.is_some()
     }
 
+    /// What is held, and how often.
+    pub fn held(&self) -> impl Iterator<Item = (&Name, u32)> {
+        let items = self.items.iter().filter(|(_, item)| item.unseen > 0);
+        items.map(|(name, item)| (name, item.unseen))
+    }
+
     /// It is gone.
     pub fn forget(&mut self, name: &Name) {
         self.undelay(name);

@@ -304,6 +304,12 @@ impl Queue {
         }
     }
 
+    /// The objects that are held, and how often.
+    pub fn held(&self) -> impl Iterator<Item = (LaneId, &Name, u32)> {
+        let lanes = self.lanes.iter();
+        lanes.flat_map(|(id, lane)| lane.backlog.held().map(|(name, held)| (*id, name, held)))
+    }
+
     /// The object is gone: nothing of it is due any more. What runs, runs to its end.
     pub fn forget(&mut self, lane: LaneId, name: &Name) {
         if let Some(lane) = self.lanes.get_mut(&lane) {

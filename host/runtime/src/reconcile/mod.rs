@@ -68,6 +68,13 @@ pub async fn reconcile(hub: &Arc<Hub>, lane: &Arc<Lane>, job: &Job) -> Ended {
 
 async fn steer(hub: &Arc<Hub>, lane: &Arc<Lane>, reader: &Reader, job: &Job, gathered: gather::Gathered) -> Ended {
     let object = &gathered.object;
+    if let Some(failure) = &gathered.unreadable {
+        if lane.mode == Mode::Preview {
+            return previewed(hub, lane, reader, Err(failure.clone())).await;
+        }
+        let applied = apply::Applied::nothing(failure.clone());
+        return without_writes(report::report(hub, lane, reader, &gathered, applied).await.err());
+    }
     if lane.mode == Mode::Active && !object.deleting {
         match finalize::set(hub, lane, reader, object).await {
             Ok(false) => {}
@@ -80,7 +87,7 @@ async fn steer(hub: &Arc<Hub>, lane: &Arc<Lane>, reader: &Reader, job: &Job, gat
     }
     let invoked = invoke::invoke(hub, lane, &gathered).await;
     let (used, is_done) = (invoked.used, invoked.is_done);
-    let validated = validate::validate(hub, lane, &gathered, reader, invoked);
+    let validated = validate::validate(hub, lane, &gathered, reader, invoked).await;
     let planned = validated.map(|answer| diff::diff(hub, lane, &gathered.owner, answer));
     if lane.mode == Mode::Preview {
         return Ended {
@@ -129,6 +136,9 @@ pub async fn try_out(hub: &Arc<Hub>, lane: &Arc<Lane>, name: &Name) -> Option<Fa
     let gather::Found::Steered(gathered) = gather::gather(hub, lane, &job) else {
         return None;
     };
+    if gathered.unreadable.is_some() {
+        return None;
+    }
     let invoked = invoke::invoke(hub, lane, &gathered).await;
     validate::check(lane, &gathered, invoked.result).err()
 }
