@@ -11,10 +11,10 @@ use pilothouse_cluster::object::Stored;
 use pilothouse_cluster::openapi::Schemas;
 use pilothouse_cluster::store::{Change, Source, Store};
 use pilothouse_cluster::watch::Sink;
-use pilothouse_core::crash::Advice;
+use pilothouse_core::crash::Census;
 use pilothouse_core::dependencies::{Dependencies, Read};
 use pilothouse_core::preview::{Preview, Previews};
-use pilothouse_core::{Key, Kind, Name};
+use pilothouse_core::{Key, Kind, Name, Tenant};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
@@ -25,6 +25,7 @@ use crate::creating::Creating;
 use crate::echo::{Awaited, Writing};
 use crate::lane::{Lane, LaneId};
 use crate::lanes::Lanes;
+use crate::plugins::account::{EndedCall, Measure};
 use crate::queue::{Capacity, Depth, Ended, Job, Queue};
 use crate::refusals::Refusals;
 use crate::route::{push_all, route};
@@ -198,22 +199,27 @@ impl Hub {
         let now = Instant::now();
         let mut state = self.state.write();
         state.queue.done(job, ended, now);
-        let steered = state.store.len(lane.grants.primary());
-        let advice = lane
+        let call = EndedCall {
+            lane: job.lane,
+            object: &job.name,
+            is_there: state.store.get(lane.grants.primary(), &job.name).is_some(),
+            was_called: !ended.used.is_zero(),
+            failure: ended.failure.as_ref(),
+        };
+        let measure = lane
             .account
-            .ended(&job.name, ended.failure.as_ref(), steered, &self.clock);
-        match advice {
-            Advice::Go => {}
-            Advice::Pause(wait) => state.queue.pause(&lane.plugin, now + wait),
-            Advice::Stop(_) => {
-                for lane in state.lanes.clone().iter().filter(|it| it.plugin == lane.plugin) {
-                    state.queue.close(lane.id);
-                    state.leaving.insert(lane.id);
-                }
-            }
+            .ended(&call, &self.clock, || state.census(&lane.plugin));
+        if let Some(Measure { wait, tenants }) = measure {
+            state.queue.pause(&lane.plugin, tenants, now + wait);
         }
         drop(state);
         self.ended.notify_waiters();
+    }
+
+    /// Hands out everything of a plugin again of which some had to wait.
+    pub fn resume(&self, plugin: &str) {
+        self.state.write().queue.resume(plugin);
+        self.work.notify_one();
     }
 
     /// How many primaries a lane steers, and what it has to do.
@@ -449,6 +455,19 @@ impl State {
         for (kind, path) in self.dependencies.replace(reader, reads) {
             self.store.drop_index(&kind, &path);
         }
+    }
+
+    /// How many objects a plugin has to serve, by whose they are.
+    fn census(&self, plugin: &str) -> Census {
+        let mut census = Census::new();
+        for lane in self.lanes.iter().filter(|lane| *lane.plugin == *plugin) {
+            let is_filtered = lane.is_filtered();
+            let primaries = self.store.iter(lane.grants.primary(), None);
+            for object in primaries.filter(|object| !is_filtered || lane.steers(object)) {
+                *census.entry(Tenant::of(&object.name)).or_default() += 1;
+            }
+        }
+        census
     }
 
     fn forget_previews_of(&mut self, lane: LaneId) {

@@ -19,6 +19,7 @@ mod reconcile;
 mod refusals;
 mod route;
 mod seen;
+mod turns;
 mod view;
 mod watches;
 

@@ -12,7 +12,7 @@ use super::gather::Gathered;
 use super::invoke::Invoked;
 use crate::hub::{Hub, Reader};
 use crate::lane::Lane;
-use crate::queue::Priority;
+use crate::queue::{Cause, Priority};
 use crate::view::Answered;
 
 /// An answer that may be carried out.
@@ -78,6 +78,9 @@ fn depend(hub: &Hub, lane: &Lane, reader: &Reader, reads: BTreeMap<Read, Answere
         .any(|(read, answered)| answered.is_outdated(&state.store, lane, read));
     state.depend(reader, reads.into_keys().collect());
     if outdated {
-        state.queue.push(reader.lane, &reader.name, Priority::Change);
+        // It may have been the host itself, on behalf of another object.
+        state
+            .queue
+            .push_for(reader.lane, &reader.name, Priority::Change, Cause::Ours);
     }
 }
