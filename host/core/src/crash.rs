@@ -132,7 +132,10 @@ impl<O: Eq + Hash + Clone> CrashHistory<O> {
         let failing = census.keys().filter(|tenant| self.fails_for(tenant, census)).count();
         let for_most = failing >= TENANTS && 2 * failing > census.len();
         let for_all = failing == census.len() && census.len() < TENANTS && !census.is_empty();
-        let for_every_object = for_all && census.iter().all(|(tenant, objects)| self.has_crashed(tenant) >= *objects);
+        let for_every_object = for_all
+            && census
+                .iter()
+                .all(|(tenant, objects)| self.has_crashed(tenant) >= *objects);
         // As long as no call has succeeded, those that have not been tried say nothing for the plugin.
         let none_is_served = for_all && !self.has_served;
         if !(for_most || for_every_object || none_is_served) {
@@ -272,7 +275,11 @@ mod tests {
                 }
                 for index in 0..1000 {
                     let advice = crash(&mut history, index % of_adversary, index / of_adversary % 50, &census);
-                    assert_eq!(advice, Advice::Go, "{tenants} {of_adversary} {is_first}: after {index} crashes");
+                    assert_eq!(
+                        advice,
+                        Advice::Go,
+                        "{tenants} {of_adversary} {is_first}: after {index} crashes"
+                    );
                     // What the adversary's other objects do is not of any use to it.
                     if index % 7 == 0 {
                         history.succeeded(&tenant(0), &(index % 50));

@@ -206,9 +206,7 @@ impl Hub {
             was_called: !ended.used.is_zero(),
             failure: ended.failure.as_ref(),
         };
-        let measure = lane
-            .account
-            .ended(&call, &self.clock, || state.census(&lane.plugin));
+        let measure = lane.account.ended(&call, &self.clock, || state.census(&lane.plugin));
         if let Some(Measure { wait, tenants }) = measure {
             state.queue.pause(&lane.plugin, tenants, now + wait);
         }

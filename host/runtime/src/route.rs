@@ -179,9 +179,7 @@ fn route_primary(lane: &Lane, state: &mut State, change: &Change, seen: &SeenCha
     }
     let status_drifts = || lane.brings_crd && !by_us && seen.status_differs();
     if seen.primary_differs(lane) || status_drifts() {
-        state
-            .queue
-            .push_for(lane.id, name, Priority::Change, seen.cause(by_us));
+        state.queue.push_for(lane.id, name, Priority::Change, seen.cause(by_us));
     }
 }
 

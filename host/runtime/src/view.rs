@@ -160,7 +160,11 @@ impl Imports for View {
         if !is_asked_for {
             return;
         }
-        let bytes = fields.iter().map(|(name, value)| name.len() + value.len()).sum::<usize>() + message.len();
+        let bytes = fields
+            .iter()
+            .map(|(name, value)| name.len() + value.len())
+            .sum::<usize>()
+            + message.len();
         let talk = &self.lane.account.talk;
         let may_log = talk.may_log(bytes);
         talk.tell(&self.lane.plugin);

@@ -24,7 +24,7 @@ pub struct Talk(Mutex<Bucket>);
 
 #[derive(Debug, Default)]
 struct Bucket {
-    /// Bytes that have been taken and have not come back.
+    /// Thousandths of bytes that have been taken and have not come back.
     taken: u64,
     /// When some came back last.
     filled: Option<Instant>,
@@ -38,16 +38,16 @@ impl Talk {
         let mut bucket = self.0.lock();
         let now = Instant::now();
         let since = bucket.filled.map_or(Duration::ZERO, |filled| now - filled);
-        let back = u64::try_from(since.as_millis()).unwrap_or(u64::MAX).saturating_mul(PER_SECOND) / 1000;
-        // What is less than a byte is not lost: the time stands until it is one.
-        if back > 0 || bucket.filled.is_none() {
+        // Thousandths of bytes come back in milliseconds, so that nothing is lost to rounding.
+        let milliseconds = u64::try_from(since.as_millis()).unwrap_or(u64::MAX);
+        if milliseconds > 0 || bucket.filled.is_none() {
             bucket.filled = Some(now);
-            bucket.taken = bucket.taken.saturating_sub(back);
+            bucket.taken = bucket.taken.saturating_sub(milliseconds.saturating_mul(PER_SECOND));
         }
-        let cost = u64::try_from(bytes).unwrap_or(u64::MAX).saturating_add(LINE);
-        let taken = bucket.taken.saturating_add(cost);
+        let bytes = u64::try_from(bytes).unwrap_or(u64::MAX).saturating_add(LINE);
+        let taken = bucket.taken.saturating_add(bytes.saturating_mul(1000));
         // A line that is longer than the bucket is never logged, and neither is it the reason why others are not.
-        if taken > BURST {
+        if taken > BURST * 1000 {
             bucket.dropped = bucket.dropped.saturating_add(1);
             return false;
         }

@@ -116,7 +116,12 @@ impl Backlog {
         if item.queued.is_some_and(|before| before.priority <= priority) {
             return false;
         }
-        if let Some(Queued { priority, place: Some(place), .. }) = item.queued {
+        if let Some(Queued {
+            priority,
+            place: Some(place),
+            ..
+        }) = item.queued
+        {
             self.order.remove(name, priority, place);
         }
         let is_ready = item.unseen == 0;
@@ -158,7 +163,9 @@ impl Backlog {
                 continue;
             };
             item.queued = None;
-            let hold = item.hold.map(|hold| if item.edited { hold.edited_until } else { hold.until });
+            let hold = item
+                .hold
+                .map(|hold| if item.edited { hold.edited_until } else { hold.until });
             let wait = hold.max(self.brakes.until(&name));
             if let Some(at) = wait.filter(|at| *at > now) {
                 let due = Due {
@@ -294,7 +301,12 @@ impl Backlog {
     pub fn forget(&mut self, name: &Name) {
         self.undelay(name);
         if let Some(item) = self.items.get_mut(name) {
-            if let Some(Queued { priority, place: Some(place), .. }) = item.queued.take() {
+            if let Some(Queued {
+                priority,
+                place: Some(place),
+                ..
+            }) = item.queued.take()
+            {
                 self.order.remove(name, priority, place);
             }
             item.again = None;
@@ -388,6 +400,12 @@ impl Backlog {
     #[cfg(test)]
     pub fn is_empty(&self) -> bool {
         self.items.is_empty()
+    }
+
+    /// How many tenants are remembered.
+    #[cfg(test)]
+    pub fn tenants(&self) -> usize {
+        self.order.tenants()
     }
 
     fn delay(&mut self, name: &Name, due: Due) {

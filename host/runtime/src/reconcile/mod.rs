@@ -23,11 +23,11 @@ mod validate;
 use std::sync::Arc;
 use std::time::Duration;
 
-use pilothouse_core::{Failure, Name, Retry};
 use crate::contribute;
 use crate::hub::{Hub, Reader};
 use crate::lane::{Lane, Mode};
 use crate::queue::{Again, Ended, Job, Verdict};
+use pilothouse_core::{Failure, Name, Retry};
 
 pub use finalize::release_all;
 use report::Written;

@@ -46,13 +46,7 @@ pub enum Written {
 }
 
 /// Reports, and says how the reconcile ended.
-pub async fn report(
-    hub: &Hub,
-    lane: &Lane,
-    reader: &Reader,
-    gathered: &Gathered,
-    applied: Applied,
-) -> Reported {
+pub async fn report(hub: &Hub, lane: &Lane, reader: &Reader, gathered: &Gathered, applied: Applied) -> Reported {
     let Applied {
         answer,
         failure,
@@ -196,7 +190,9 @@ async fn state(
         }
         // It went meanwhile: there is nothing left to report to.
         Err(error) if error.is_not_found() => Ok(Written::Nothing),
-        Err(error) if error.code() == Some(409) && has_successor(&requests, &served, object).await => Ok(Written::Nothing),
+        Err(error) if error.code() == Some(409) && has_successor(&requests, &served, object).await => {
+            Ok(Written::Nothing)
+        }
         Err(error) => {
             let failure = error.into_failure("report the status of", &title(lane, gathered));
             if failure.retry == Retry::Change {
