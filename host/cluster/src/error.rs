@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use kube::core::Status;
-use pilothouse_core::failure::reason;
+use pilothouse_core::failure::{LONGEST_REQUESTED_WAIT, reason};
 use pilothouse_core::ledger::HeldField;
 use pilothouse_core::{Failure, Retry};
 
@@ -96,14 +96,14 @@ impl RequestError {
         }
     }
 
-    /// How long the server asks to wait.
+    /// How long the server asks to wait, up to [`LONGEST_REQUESTED_WAIT`]: a webhook may have put any number there.
     pub fn retry_after(&self) -> Option<Duration> {
         match self {
             Self::Answered(status) => status
                 .details
                 .as_ref()
                 .filter(|details| details.retry_after_seconds > 0)
-                .map(|details| Duration::from_secs(u64::from(details.retry_after_seconds))),
+                .map(|details| Duration::from_secs(u64::from(details.retry_after_seconds)).min(LONGEST_REQUESTED_WAIT)),
             _ => None,
         }
     }

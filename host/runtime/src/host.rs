@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use pilothouse_cluster::Client;
 use tokio::task::{Id, JoinSet};
-use tokio::time::Instant;
+use tokio::time::{Instant, MissedTickBehavior};
 
 use crate::admission::{self, WebhookOptions};
-use crate::clock::WallClock;
+use crate::clock::{JUMP_LOOK, JumpWatch, WallClock};
 use crate::contribute;
 use crate::deep;
 use crate::hub::Hub;
@@ -222,10 +222,16 @@ impl Host {
         };
         let mut resync = tokio::time::interval_at(Instant::now() + options.resync, options.resync);
         let mut quiet = Quiet::new(options.give_back_after);
+        let mut jumps = JumpWatch::new(hub.clock.clone());
+        let mut look = tokio::time::interval(JUMP_LOOK);
+        look.set_missed_tick_behavior(MissedTickBehavior::Delay);
         tokio::pin!(stop, plugins);
         loop {
             jobs.hand_out(&hub);
-            let due = hub.state.read().queue.next_due();
+            let (due, waits_for_clock) = {
+                let queue = &hub.state.read().queue;
+                (queue.next_due(), queue.waits_for_clock())
+            };
             tokio::select! {
                 () = &mut stop => break,
                 () = hub.work.notified() => quiet.disturb(),
@@ -239,6 +245,10 @@ impl Host {
                     tokio::task::spawn_blocking(pilothouse_sandbox::give_back_code);
                 }
                 () = sleep_until(due), if due.is_some() => {}
+                _ = look.tick(), if waits_for_clock => if jumps.has_jumped() {
+                    tracing::info!("the wall clock has jumped; whoever waits for a time of day is asked again");
+                    hub.state.write().queue.clock_jumped(Instant::now());
+                },
                 _ = resync.tick() => handle.resync(),
                 () = &mut plugins => return Err(StartError::NothingToRun),
             }
@@ -290,6 +300,7 @@ impl Jobs {
                 tracing::error!(%error, "a reconcile panicked; this is a bug of the host");
                 let verdict = Verdict::Retry {
                     at_least: Duration::ZERO,
+                    edited: Duration::ZERO,
                 };
                 (error.id(), Ended::idly(verdict))
             }

@@ -13,12 +13,12 @@ use pilothouse_cluster::openapi::Schemas;
 use pilothouse_cluster::press::Press;
 use pilothouse_cluster::store::{Change, Source, Store};
 use pilothouse_cluster::watch::Sink;
-use pilothouse_core::crash::Advice;
+use pilothouse_core::crash::Census;
 use pilothouse_core::dependencies::budget::GROUP_BYTES;
 use pilothouse_core::dependencies::{Dependencies, Grouped, Read, Woken};
 use pilothouse_core::preview::{Preview, Previews};
 use pilothouse_core::reach::Reach;
-use pilothouse_core::{Key, Kind, Name};
+use pilothouse_core::{Key, Kind, Name, Tenant};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
@@ -29,7 +29,8 @@ use crate::deep::Deep;
 use crate::echo::{Awaited, Writing};
 use crate::lane::{Lane, LaneId};
 use crate::lanes::Lanes;
-use crate::queue::{Capacity, Depth, Ended, Job, Priority, Queue};
+use crate::plugins::account::{EndedCall, Measure};
+use crate::queue::{Capacity, Cause, Depth, Ended, Job, Priority, Queue};
 use crate::refusals::Refusals;
 use crate::rivals::{KnownPlugins, Rivalries};
 use crate::route::{is_unselected_child, push_all, route};
@@ -236,22 +237,25 @@ impl Hub {
             lane: job.lane,
             name: job.name.clone(),
         });
-        let steered = state.store.len(lane.grants.primary());
-        let advice = lane
-            .account
-            .ended(&job.name, ended.failure.as_ref(), steered, &self.clock);
-        match advice {
-            Advice::Go => {}
-            Advice::Pause(wait) => state.queue.pause(&lane.plugin, now + wait),
-            Advice::Stop(_) => {
-                for lane in state.lanes.clone().iter().filter(|it| it.plugin == lane.plugin) {
-                    state.queue.close(lane.id);
-                    state.leaving.insert(lane.id);
-                }
-            }
+        let call = EndedCall {
+            lane: job.lane,
+            object: &job.name,
+            is_there: state.store.get(lane.grants.primary(), &job.name).is_some(),
+            was_called: !ended.used.is_zero(),
+            failure: ended.failure.as_ref(),
+        };
+        let measure = lane.account.ended(&call, &self.clock, || state.census(&lane.plugin));
+        if let Some(Measure { wait, tenants }) = measure {
+            state.queue.pause(&lane.plugin, tenants, now + wait);
         }
         drop(state);
         self.ended.notify_waiters();
+    }
+
+    /// Hands out everything of a plugin again of which some had to wait.
+    pub fn resume(&self, plugin: &str) {
+        self.state.write().queue.resume(plugin);
+        self.work.notify_one();
     }
 
     /// How many primaries a lane steers, and what it has to do.
@@ -534,17 +538,30 @@ impl State {
     }
 
     /// Takes a change to everybody who has read what changed.
-    pub fn wake_readers(&mut self, change: &Change, seen: &SeenChange<'_>) {
+    pub fn wake_readers(&mut self, change: &Change, seen: &SeenChange<'_>, cause: Cause) {
         let Woken { readers, groups } = self.dependencies.woken(&change.kind, change.name(), seen);
         for reader in readers {
-            self.queue.push(reader.lane, &reader.name, Priority::Wake);
+            self.queue.push_for(reader.lane, &reader.name, Priority::Wake, cause);
         }
         for lane in groups.iter().filter_map(|id| self.lanes.get(*id)) {
             let primaries = self.store.iter(lane.grants.primary(), None);
             for primary in primaries.filter(|primary| lane.steers(primary)) {
-                self.queue.push(lane.id, &primary.name, Priority::Wake);
+                self.queue.push_for(lane.id, &primary.name, Priority::Wake, cause);
             }
         }
+    }
+
+    /// How many objects a plugin has to serve, by whose they are.
+    fn census(&self, plugin: &str) -> Census {
+        let mut census = Census::new();
+        for lane in self.lanes.iter().filter(|lane| *lane.plugin == *plugin) {
+            let is_filtered = lane.is_filtered();
+            let primaries = self.store.iter(lane.grants.primary(), None);
+            for object in primaries.filter(|object| !is_filtered || lane.steers(object)) {
+                *census.entry(Tenant::of(&object.name)).or_default() += 1;
+            }
+        }
+        census
     }
 
     fn forget_previews_of(&mut self, lane: LaneId) {

@@ -17,9 +17,9 @@ use pilothouse_core::{Kind, Limits, Name};
 use pilothouse_sandbox::Plugin;
 use serde_json::Value;
 use serde_json::value::RawValue;
-use tokio::sync::Semaphore;
 
 use crate::plugins::account::Account;
+use crate::turns::Turns;
 use crate::watches::{Need, ServedKinds};
 
 /// A plugin that the host is told to run.
@@ -97,7 +97,7 @@ pub struct Lane {
     /// How many objects of its plugin are reconciled at once, over all its lanes; none means the host's default.
     pub concurrency: Option<usize>,
     /// The calls of its plugin that may be under way at once.
-    pub calls: Arc<Semaphore>,
+    pub calls: Arc<Turns>,
     /// Writes under the plugin's name: what it owns, and statuses.
     pub writer: Writer,
     /// Writes what the plugin contributes.
@@ -112,9 +112,9 @@ pub struct Lane {
 
 /// The calls that one plugin may have under way at once: half of the cores, so that one whose calls do not end leaves the
 /// rest to its neighbours. A call that waits for its turn takes neither a thread nor memory of a guest.
-pub fn calls_of_a_plugin() -> Arc<Semaphore> {
+pub fn calls_of_a_plugin() -> Arc<Turns> {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    Arc::new(Semaphore::new((cores / 2).max(1)))
+    Arc::new(Turns::new((cores / 2).max(1)))
 }
 
 impl Lane {

@@ -20,6 +20,7 @@ mod refusals;
 mod rivals;
 mod route;
 mod seen;
+mod turns;
 mod view;
 mod watchdog;
 mod watches;

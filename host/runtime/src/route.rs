@@ -13,7 +13,7 @@ use crate::contribute;
 use crate::hub::{Reader, State};
 use crate::lane::Lane;
 use crate::lanes::Lanes;
-use crate::queue::Priority;
+use crate::queue::{Cause, Priority};
 use crate::refusals::Part;
 use crate::seen::SeenChange;
 
@@ -152,7 +152,8 @@ pub fn route(lanes: &Lanes, state: &mut State, change: &Change) {
         }
     }
     contribute::target_changed(state, change);
-    state.wake_readers(change, &seen);
+    let cause = if by_us { Cause::Ours } else { Cause::Others };
+    state.wake_readers(change, &seen, cause);
     if change.new.is_none() {
         let key = Key::new(change.kind.clone(), name);
         state.refusals.forget(key.clone(), Part::Status);
@@ -192,8 +193,7 @@ fn route_primary(lane: &Lane, state: &mut State, change: &Change, seen: &SeenCha
         };
         state.forget_primary(lane, &reader);
         state.queue.forget(lane.id, name);
-        // No reconcile ends that would say how many there are now.
-        lane.account.changed.notify_one();
+        lane.account.gone(lane.id, name);
         if let Some(old) = &change.old
             && lane.selects(name)
             && state.has_labelled_children(lane, &old.uid)
@@ -209,7 +209,7 @@ fn route_primary(lane: &Lane, state: &mut State, change: &Change, seen: &SeenCha
     }
     let status_drifts = || lane.brings_crd && !by_us && seen.status_differs();
     if seen.primary_differs(lane) || status_drifts() {
-        state.queue.push(lane.id, name, Priority::Change);
+        state.queue.push_for(lane.id, name, Priority::Change, seen.cause(by_us));
     }
 }
 

@@ -168,7 +168,7 @@ impl Waiting {
             hub.waiters.count.fetch_sub(1, Ordering::Relaxed);
             return Self(None);
         }
-        hub.state.write().queue.park(reader.lane);
+        hub.state.write().queue.park(reader.lane, &reader.name);
         hub.work.notify_one();
         Self(Some(Parked {
             hub: hub.clone(),

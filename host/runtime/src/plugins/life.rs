@@ -65,8 +65,10 @@ enum Next {
     Leave,
     /// What it remembers of earlier versions has changed.
     FollowMemory,
-    /// It was stopped for its traps.
+    /// It was stopped because its calls crash.
     Crashed(Duration, String),
+    /// It has been stopped for long enough, or something else is wanted of it.
+    TryAgain,
     /// Its resource is being deleted.
     Finish,
     /// It cannot be used, and nothing will change that.
@@ -138,10 +140,17 @@ impl Life {
                             found: running.loaded.found.clone(),
                         });
                     }
-                    Box::pin(self.leave(running.take())).await;
                     self.say_crashed(wait, &why);
                 }
+                Next::TryAgain => {
+                    penalty = None;
+                    self.go_on();
+                    for lane in running.iter().flat_map(|running| &running.lanes) {
+                        self.fleet.hub.push_all(lane);
+                    }
+                }
                 Next::Finish => {
+                    self.go_on();
                     Box::pin(self.finish(running.take(), &order)).await;
                     if orders.changed().await.is_err() {
                         break;
@@ -183,13 +192,16 @@ impl Life {
             });
             return std::future::pending().await;
         }
-        if let Some(penalty) = penalty.filter(|penalty| penalty.order.is_same(order)) {
-            tokio::select! {
-                () = tokio::time::sleep_until(penalty.until) => {}
-                () = self.source_changed(wanted, penalty.found.as_ref()) => self.identity.account.forgive(),
+        if let Some(penalty) = penalty {
+            if penalty.order.is_same(order) {
+                tokio::select! {
+                    () = tokio::time::sleep_until(penalty.until) => {}
+                    () = self.source_changed(wanted, penalty.found.as_ref()) => self.identity.account.forgive(),
+                }
+            } else {
+                self.identity.account.forgive();
             }
-        } else if penalty.is_some() {
-            self.identity.account.forgive();
+            return Next::TryAgain;
         }
         let mut failures = 0;
         loop {
@@ -275,7 +287,7 @@ impl Life {
             );
             self.identity.account.forgive();
         }
-        self.identity.account.resume();
+        self.go_on();
         self.remove(&left).await;
         self.standing.set(|known| {
             known.lanes.clone_from(&lanes);
@@ -288,6 +300,12 @@ impl Life {
             crds: described.exclusive(),
             lanes,
         }
+    }
+
+    /// Nobody waits any more because calls crashed.
+    fn go_on(&self) {
+        self.identity.account.resume();
+        self.fleet.hub.resume(&self.identity.name);
     }
 
     /// The version that runs goes; its objects stay.
@@ -334,6 +352,7 @@ impl Life {
         let after = self.fleet.options.sleep_after;
         loop {
             tokio::time::sleep(SLEEP_LOOK.min(after)).await;
+            self.identity.account.talk.tell(&self.identity.name);
             if component.is_awake() && component.idle() >= after {
                 component.sleep();
                 tracing::debug!(plugin = &*self.identity.name, "the plugin sleeps");
@@ -357,6 +376,9 @@ impl Life {
 
     fn say_it_runs(&self, running: Option<&Running>) {
         let Some(running) = running else { return };
+        if self.identity.account.is_stopped() {
+            return;
+        }
         let missing = self.fleet.hub.missing(&running.lanes);
         let preview = running
             .order
@@ -430,7 +452,8 @@ impl Life {
 
     fn say_crashed(&self, wait: Duration, why: &str) {
         let message = format!(
-            "it trapped again and again and is tried again in {} s: {why}",
+            "its calls trap or break a limit again and again for most of those whom it serves; it is tried again in {} s: \
+             {why}",
             wait.as_secs()
         );
         tracing::error!(

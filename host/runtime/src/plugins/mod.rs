@@ -3,7 +3,8 @@
 //!
 //! `wanted` is what somebody asked for, `resources` and `given` say where from; `life` is what happens to one plugin, by
 //! way of `source`, `prepare`, `bring` and `finish`; `claims` keeps two from having the same kind, `memory` knows what earlier
-//! versions owned; `standing`, `account` and `tell` make the status of the Plugin resource.
+//! versions owned; `standing`, `account` and `tell` make the status of the Plugin resource; `talk` bounds what
+//! guests log.
 
 pub mod account;
 mod bring;
@@ -16,6 +17,7 @@ mod prepare;
 pub mod resources;
 mod source;
 mod standing;
+pub mod talk;
 mod tell;
 mod wanted;
 

@@ -14,12 +14,12 @@ use pilothouse_core::{Failure, Limits};
 use pilothouse_crds::plugin::DeletionPolicy;
 use pilothouse_sandbox::Plugin;
 use serde_json::Value;
-use tokio::sync::Semaphore;
 
 use super::account::Account;
 use super::wanted::Wanted;
 use crate::hub::Hub;
 use crate::lane::{Lane, LaneId};
+use crate::turns::Turns;
 
 /// What a plugin has for all its versions.
 pub struct Identity {
@@ -34,7 +34,7 @@ pub struct Identity {
     /// What is remembered of its calls.
     pub account: Arc<Account>,
     /// The calls that may be under way at once, over all versions.
-    pub calls: Arc<Semaphore>,
+    pub calls: Arc<Turns>,
 }
 
 /// A component that says what it is, with its configuration.

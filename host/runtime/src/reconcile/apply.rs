@@ -22,7 +22,7 @@ use super::takeover;
 use crate::contribute::{Contributed, Turn, contribute};
 use crate::hub::{Hub, Odd, Reader};
 use crate::lane::Lane;
-use crate::queue::Priority;
+use crate::queue::{Again, Priority};
 use crate::refusals::Part;
 
 /// What was done, and what can be reported of it.
@@ -55,11 +55,14 @@ impl Applied {
     }
 
     /// When the object has to run again if nothing changes.
-    pub fn again(&self, hub: &Hub) -> Option<Instant> {
+    pub fn again(&self, hub: &Hub) -> Option<Again> {
         let asked = self.answer.as_ref().and_then(|answer| answer.requeue_after);
         let moment = self.wake_at.map(|moment| moment.saturating_sub(hub.clock.now()).max(1));
         let wait = [asked, moment].into_iter().flatten().min()?;
-        Some(Instant::now() + Duration::from_millis(wait))
+        Some(Again {
+            at: Instant::now() + Duration::from_millis(wait),
+            by_clock: moment.is_some(),
+        })
     }
 
     /// Notes a failure. What time can help with is worth another try, even if something else waits for a change.

@@ -5,9 +5,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use pilothouse_core::Failure;
 use pilothouse_core::contract::{Finalization, Outcome};
 use pilothouse_core::failure::reason;
+use pilothouse_core::{Failure, Tenant};
 use pilothouse_sandbox::Call;
 
 use super::admit::{Admitted, admit};
@@ -33,8 +33,7 @@ pub async fn invoke(hub: &Arc<Hub>, lane: &Arc<Lane>, gathered: &Gathered) -> In
     let view = View::new(hub.clone(), lane.clone(), gathered.object.name.clone());
     let (asked, request, object) = (lane.clone(), gathered.request.clone(), gathered.object.clone());
     let is_judged = object.deleting || hub.judged.read().has(lane.id, &object.name);
-    let turn = lane.calls.clone().acquire_owned().await;
-    let turn = turn.expect("nobody closes it");
+    let turn = lane.calls.take(Tenant::of(&gathered.object.name)).await;
     let call = tokio::task::spawn_blocking(move || {
         // Given back when the call is over, also when nobody waits for it any more.
         let _turn = turn;

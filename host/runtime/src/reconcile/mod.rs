@@ -23,16 +23,15 @@ mod validate;
 use std::sync::Arc;
 use std::time::Duration;
 
-use pilothouse_core::{Failure, Name, Retry};
-use tokio::time::Instant;
-
 use crate::contribute;
 use crate::hub::{Hub, Reader};
 use crate::lane::{Lane, Mode};
-use crate::queue::{Ended, Job, Verdict};
+use crate::queue::{Again, Ended, Job, Verdict};
 use crate::rivals::another_steers;
+use pilothouse_core::{Failure, Name, Retry};
 
 pub use finalize::release_all;
+use report::Written;
 pub use requests::{is_shared, release_child};
 
 /// Reconciles one object once.
@@ -81,12 +80,14 @@ async fn steer(hub: &Arc<Hub>, lane: &Arc<Lane>, reader: &Reader, job: &Job, gat
             Ok(true) => return without_writes(None),
             Err(failure) => {
                 let applied = apply::Applied::nothing(failure);
-                return without_writes(report::report(hub, lane, reader, &gathered, applied).await.err());
+                let reported = report::report(hub, lane, reader, &gathered, applied).await;
+                return without_writes(reported.failure);
             }
         }
     }
     let invoked = invoke::invoke(hub, lane, &gathered).await;
     let (used, is_done) = (invoked.used, invoked.is_done);
+    let wake_at = invoked.view.as_ref().and_then(|view| view.wake_at);
     let validated = validate::validate(hub, lane, &gathered, reader, invoked).await;
     let planned = validated.map(|answer| diff::diff(hub, lane, &gathered.owner, answer));
     if lane.mode == Mode::Preview {
@@ -101,7 +102,10 @@ async fn steer(hub: &Arc<Hub>, lane: &Arc<Lane>, reader: &Reader, job: &Job, gat
     };
     let mut applied = match planned {
         Ok(planned) => apply::apply(hub, lane, reader, Some(object), planned).await,
-        Err(failure) => apply::Applied::nothing(failure),
+        Err(failure) => apply::Applied {
+            wake_at,
+            ..apply::Applied::nothing(failure)
+        },
     };
     let (again, wrote) = (applied.again(hub), applied.writes > 0);
     if is_done {
@@ -115,11 +119,18 @@ async fn steer(hub: &Arc<Hub>, lane: &Arc<Lane>, reader: &Reader, job: &Job, gat
         }
     }
     applied.failure = applied.failure.or_else(|| story.as_deref().cloned());
-    let failure = report::report(hub, lane, reader, &gathered, applied).await.err();
+    let report::Reported { failure, written } = report::report(hub, lane, reader, &gathered, applied).await;
+    let reported = match written {
+        Written::Nothing => false,
+        // In a storm it is the host that says so, and says otherwise when the storm is over.
+        Written::OfHost => job.storm.is_none(),
+        Written::OfPlugin => true,
+    };
     Ended {
         verdict: verdict(failure.as_ref(), again),
         used,
         wrote,
+        reported,
         failure,
         story,
     }
@@ -220,17 +231,22 @@ fn without_writes(failure: Option<Failure>) -> Ended {
         verdict: verdict(failure.as_ref(), None),
         used: Duration::ZERO,
         wrote: false,
+        reported: false,
         failure,
         story: None,
     }
 }
 
-fn verdict(failure: Option<&Failure>, again: Option<Instant>) -> Verdict {
+fn verdict(failure: Option<&Failure>, again: Option<Again>) -> Verdict {
     match failure {
         None => Verdict::Done { again },
         Some(failure) if failure.retry == Retry::Backoff => Verdict::Retry {
             at_least: failure.at_least,
+            edited: failure.wait_after_edit(),
         },
-        Some(_) => Verdict::AwaitChange,
+        // The time is something that was read; to be run again was part of an answer that did not come to anything.
+        Some(_) => Verdict::AwaitChange {
+            again: again.filter(|again| again.by_clock),
+        },
     }
 }

@@ -13,7 +13,7 @@ use super::gather::Gathered;
 use super::invoke::Invoked;
 use crate::hub::{Hub, Reader};
 use crate::lane::Lane;
-use crate::queue::Priority;
+use crate::queue::{Cause, Priority};
 use crate::view::{Answered, Recheck};
 
 /// An answer that may be carried out.
@@ -90,6 +90,9 @@ async fn depend(hub: &Hub, lane: &Arc<Lane>, reader: &Reader, reads: BTreeMap<Re
     }
     if outdated {
         let mut state = hub.state.write();
-        state.queue.push(reader.lane, &reader.name, Priority::Change);
+        // It may have been the host itself, on behalf of another object.
+        state
+            .queue
+            .push_for(reader.lane, &reader.name, Priority::Change, Cause::Ours);
     }
 }
