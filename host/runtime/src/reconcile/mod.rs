@@ -78,7 +78,10 @@ async fn steer(hub: &Arc<Hub>, lane: &Arc<Lane>, reader: &Reader, job: &Job, gat
     let invoked = invoke::invoke(hub, lane, &gathered).await;
     let (used, is_done) = (invoked.used, invoked.is_done);
     let validated = validate::validate(hub, lane, &gathered, reader, invoked);
-    let planned = validated.map(|answer| diff::diff(hub, lane, &gathered.owner, answer));
+    let planned = match validated {
+        Ok(answer) => Ok(diff::diff(hub, lane, &gathered.owner, answer).await),
+        Err(failure) => Err(failure),
+    };
     if lane.mode == Mode::Preview {
         return Ended {
             used,
@@ -139,7 +142,7 @@ async fn leave(hub: &Arc<Hub>, lane: &Arc<Lane>, reader: &Reader, left: gather::
         contribute::withdraw(&mut state, lane, reader);
     }
     hub.claims.notify_one();
-    let planned = diff::diff(hub, lane, &owner, validate::Validated::nothing());
+    let planned = diff::diff(hub, lane, &owner, validate::Validated::nothing()).await;
     if lane.mode == Mode::Preview {
         return previewed(hub, lane, reader, Ok(planned)).await;
     }

@@ -87,7 +87,7 @@ async fn change_of(lane: &Lane, requests: &Requests<'_>, step: &Step) -> Result<
             // What nobody took is ours; what was taken will not be missed.
             let applied = match difference {
                 Difference::Desired => live.object.entry(lane.writer.manager(), false),
-                Difference::Drift(_) | Difference::ApiVersion => None,
+                Difference::Drift(_) | Difference::ApiVersion | Difference::Unclear => None,
             };
             let applied: Option<FieldSet> = applied.map(|entry| entry.field_set());
             let shown = live.object.value();
