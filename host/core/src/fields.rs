@@ -428,7 +428,10 @@ impl<'a> Walk<'a> {
             return self.absent(value, path, name, place);
         };
         let is_struct = found.shows_a_declared_member();
-        let member = Place { shape: below, is_struct };
+        let member = Place {
+            shape: below,
+            is_struct,
+        };
         self.value(found, value, &path, place.is_struct, member);
     }
 
@@ -499,9 +502,8 @@ impl<'a> Walk<'a> {
             Reading::Alone { built_in } if built_in && is_declared => Leaf::Whole,
             Reading::Alone { .. } => Leaf::Unclear,
             Reading::By(_) => match (value, shape.unwrap_or(&Shape::Free)) {
-                (Value::Object(_), Shape::Object { .. } | Shape::Free) | (Value::Array(_), Shape::Set | Shape::Map { .. }) => {
-                    Leaf::Emptied
-                }
+                (Value::Object(_), Shape::Object { .. } | Shape::Free)
+                | (Value::Array(_), Shape::Set | Shape::Map { .. }) => Leaf::Emptied,
                 _ => Leaf::Whole,
             },
         }
@@ -528,7 +530,9 @@ impl<'a> Walk<'a> {
                 let path = format!("{path}[{}]", &element.text()[2..]);
                 // A key field that the item gives is in the set with it, unless the item is held as a whole: it cannot
                 // be changed without the item going.
-                let gives_a_key = key.as_object().is_some_and(|key| key.keys().any(|name| item.get(name).is_some()));
+                let gives_a_key = key
+                    .as_object()
+                    .is_some_and(|key| key.keys().any(|name| item.get(name).is_some()));
                 if set.is_leaf() && gives_a_key {
                     continue;
                 }
@@ -634,8 +638,16 @@ mod tests {
             ("free", json!(["x"]), ""),
             ("raw", json!({"b": 1}), ""),
         ] {
-            let fields = if name == "raw" { json!({"f:raw": {}}) } else { leaf(&format!("f:{name}")) };
-            let spec = if name == "raw" { json!({"raw": value}) } else { json!({name: {"a": value}}) };
+            let fields = if name == "raw" {
+                json!({"f:raw": {}})
+            } else {
+                leaf(&format!("f:{name}"))
+            };
+            let spec = if name == "raw" {
+                json!({"raw": value})
+            } else {
+                json!({name: {"a": value}})
+            };
             let expected: Vec<&str> = Some(expected).into_iter().filter(|it| !it.is_empty()).collect();
             assert_eq!(lost(fields, spec), expected, "{name}");
         }
@@ -675,13 +687,18 @@ mod tests {
         );
         let nothing_else = json!({"spec": {"set": []}});
         let nothing_else = nothing_else.as_object().unwrap();
-        assert_eq!(set(&json!({})).missing(nothing_else, Reading::By(&types)), Missing::default());
+        assert_eq!(
+            set(&json!({})).missing(nothing_else, Reading::By(&types)),
+            Missing::default()
+        );
         assert!(missing_of_spec(&none, &json!({"set": []}), Reading::Alone { built_in: true }).unclear);
     }
 
     #[test]
     fn an_item_that_gives_no_key_is_the_one_with_the_default_key() {
-        let set = set(&json!({"f:list": {"k:{\"a\":\"x\",\"b\":1}": {".": {}, "f:c": {}}, "k:{\"a\":\"y\",\"b\":1}": {".": {}, "f:a": {}}}}));
+        let set = set(
+            &json!({"f:list": {"k:{\"a\":\"x\",\"b\":1}": {".": {}, "f:c": {}}, "k:{\"a\":\"y\",\"b\":1}": {".": {}, "f:a": {}}}}),
+        );
         let desired = |items: Value| json!({"list": items});
         let both = json!([{"c": 1}, {"a": "y"}]);
         assert_eq!(missing(&set, &desired(both)), Vec::<String>::new());

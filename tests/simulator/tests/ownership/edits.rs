@@ -36,7 +36,11 @@ pub fn edits(value: &Value, other: &Value) -> Vec<Edit> {
 fn walk(value: &Value, other: Option<&Value>, path: &mut Vec<Step>, edits: &mut Vec<Edit>) {
     let mut add = |name: &str, act: Act| {
         let name = format!("{name} {}", shown(path));
-        edits.push(Edit { name, path: path.clone(), act });
+        edits.push(Edit {
+            name,
+            path: path.clone(),
+            act,
+        });
     };
     if !path.is_empty() {
         add("remove", Act::Remove);
@@ -130,7 +134,9 @@ fn add(place: &mut Value, other: &Value) {
         (Value::Array(items), Value::Array(others)) => {
             let key = |item: &Value| ["name", "port", "protocol", "zone", "tier"].map(|name| item.get(name).cloned());
             let is_new = |other: &&Value| {
-                items.iter().all(|item| item != *other && (!other.is_object() || key(item) != key(other)))
+                items
+                    .iter()
+                    .all(|item| item != *other && (!other.is_object() || key(item) != key(other)))
             };
             let new: Vec<Value> = others.iter().filter(is_new).cloned().collect();
             items.splice(0..0, new);
