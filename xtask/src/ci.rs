@@ -9,7 +9,7 @@ use std::{
 
 use anyhow::{Context as _, Result, bail, ensure};
 
-use crate::{cargo, root, test};
+use crate::{cargo, fuzz, root, test};
 
 /// The cargo-deny that checks the dependencies; another version may judge otherwise.
 const CARGO_DENY: &str = "0.20.2";
@@ -27,7 +27,7 @@ type Step<'options> = (&'static str, Box<dyn Fn() -> Result<()> + 'options>);
 
 /// Checks everything, also after something has failed, and says at the end what did not hold.
 pub fn run(options: &Options) -> Result<()> {
-    let steps: [Step<'_>; 6] = [
+    let steps: [Step<'_>; 7] = [
         ("form", Box::new(|| call(cargo().args(["fmt", "--all", "--check"])))),
         (
             "lints",
@@ -67,6 +67,7 @@ pub fn run(options: &Options) -> Result<()> {
                 })
             }),
         ),
+        ("fuzz", Box::new(|| fuzz::run(&fuzz::Options::default()))),
     ];
     let mut failed = Vec::new();
     let count = steps.len();

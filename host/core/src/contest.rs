@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 
 use crate::diff::Difference;
 use crate::failure::{Failure, reason};
-use crate::fields::FieldSet;
+use crate::fields::{FieldSet, Reading};
 
 /// The most fields that are named.
 const NAMED: usize = 5;
@@ -50,7 +50,7 @@ pub fn explain(fight: &Fight<'_>) -> Failure {
     let takers: Vec<_> = others(live, manager)
         .into_iter()
         .filter_map(|(name, held)| {
-            let fields = held_of(taken, &held.missing(body));
+            let fields = held_of(taken, &held.missing(body, Reading::AsApplied).paths);
             (!fields.is_empty()).then(|| format!("{name} sets {}", list("", &fields, "")))
         })
         .collect();

@@ -29,5 +29,5 @@ pub use admission::{Maker, WebhookOptions};
 pub use host::{Handle, Host, HostOptions, Left};
 pub use lane::{Mode, PluginSpec};
 pub use pilothouse_webhook::certificates::Lifetimes;
-pub use plugins::{Library, PluginLook};
+pub use plugins::{Library, PluginLook, check_plugin};
 pub use queue::Depth;

@@ -13,6 +13,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use pilothouse_core::contract::VERSIONS;
+use rustix::fs::{Mode, OFlags};
 use sha2::{Digest as _, Sha256};
 use tempfile::NamedTempFile;
 
@@ -212,7 +213,7 @@ impl Cache {
     fn note(&self, digest: &str, code: &Path, now: SystemTime) {
         for path in [&*self.component_path(digest), &*self.index_path(digest), code] {
             let note = || {
-                let file = File::open(path)?;
+                let file = open_own(path)?;
                 if now
                     .duration_since(file.metadata()?.modified()?)
                     .is_ok_and(|age| age > NOTED)
@@ -278,7 +279,7 @@ impl Cache {
     /// The code of a component if it is there and is what was written: anything else is compiled again.
     pub(crate) fn find(&self, digest: &str) -> Option<Code> {
         let mut index = String::new();
-        File::open(self.index_path(digest))
+        open_own(&self.index_path(digest))
             .ok()?
             .take(INDEX_LENGTH)
             .read_to_string(&mut index)
@@ -289,9 +290,11 @@ impl Cache {
             return None;
         }
         let path = self.code_path(code);
+        let file = open_own(&path).ok()?;
         self.note(digest, &path, SystemTime::now());
-        let metadata = fs::metadata(&path).ok()?;
-        if digest_of_file(&path).ok()? != code {
+        // After the note, which changes the file's times.
+        let metadata = file.metadata().ok()?;
+        if digest_of(file).ok()?.0 != code {
             return None;
         }
         Some(Code {
@@ -388,7 +391,23 @@ pub(crate) fn digest_of(mut reader: impl Read) -> io::Result<(String, u64)> {
 }
 
 fn digest_of_file(path: &Path) -> io::Result<String> {
-    Ok(digest_of(File::open(path)?)?.0)
+    Ok(digest_of(open_own(path)?)?.0)
+}
+
+/// Opens a file of the cache, if it is one that a host has put there: nobody else owns it or may write to it, and it is
+/// neither a link to somewhere else nor something that never ends, such as a pipe or a device.
+fn open_own(path: &Path) -> io::Result<File> {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file = File::from(rustix::fs::open(path, flags, Mode::empty())?);
+    let metadata = file.metadata()?;
+    let is_own = metadata.is_file()
+        && metadata.uid() == rustix::process::geteuid().as_raw()
+        && metadata.permissions().mode() & 0o022 == 0;
+    if is_own {
+        Ok(file)
+    } else {
+        Err(io::Error::from(io::ErrorKind::PermissionDenied))
+    }
 }
 
 fn hexadecimal(bytes: &[u8]) -> String {
@@ -445,6 +464,50 @@ mod tests {
         assert!(cache.find(&component).is_some_and(|code| code.is_unchanged()));
         Cache::open(directory.path()).unwrap();
         assert_eq!(files.map(|path| path.exists()), [true; 3]);
+    }
+
+    #[test]
+    fn only_files_that_a_host_has_put_there_are_used() {
+        let directory = tempfile::tempdir().unwrap();
+        let cache = Cache::open(directory.path()).unwrap();
+        let (component, code) = (digest(b"component"), digest(b"code"));
+        let (index, compiled) = (cache.index_path(&component), cache.code_path(&code));
+        let elsewhere = tempfile::NamedTempFile::new().unwrap();
+        fs::write(&elsewhere, "code").unwrap();
+        let restore = || {
+            for (path, bytes) in [
+                (&index, format!("{code} {}\n", VERSIONS[0])),
+                (&compiled, "code".to_owned()),
+            ] {
+                let _ = fs::remove_file(path);
+                fs::write(path, bytes).unwrap();
+                fs::set_permissions(path, fs::Permissions::from_mode(0o600)).unwrap();
+            }
+        };
+        for path in [&index, &compiled] {
+            restore();
+            assert!(cache.find(&component).is_some());
+            fs::set_permissions(path, fs::Permissions::from_mode(0o622)).unwrap();
+            assert!(
+                cache.find(&component).is_none(),
+                "others may write to {}",
+                path.display()
+            );
+            restore();
+            fs::remove_file(path).unwrap();
+            std::os::unix::fs::symlink(elsewhere.path(), path).unwrap();
+            assert!(cache.find(&component).is_none(), "{} is a link", path.display());
+            fs::remove_file(path).unwrap();
+            rustix::fs::mknodat(
+                rustix::fs::CWD,
+                path,
+                rustix::fs::FileType::Fifo,
+                Mode::RUSR | Mode::WUSR,
+                0,
+            )
+            .unwrap();
+            assert!(cache.find(&component).is_none(), "{} is a pipe", path.display());
+        }
     }
 
     #[test]

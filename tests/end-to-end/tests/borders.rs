@@ -120,6 +120,7 @@ const ONLY: &[(&str, &[&str])] = &[
             "pilothouse-demo",
             "pilothouse-end-to-end",
             "pilothouse-floor",
+            "pilothouse-fuzz",
             "pilothouse-crds",
             "app-service",
             "hostile",
@@ -128,7 +129,13 @@ const ONLY: &[(&str, &[&str])] = &[
     ("pilothouse-webhook", &["pilothouse-runtime", "pilothouse-end-to-end"]),
     (
         "pilothouse-runtime",
-        &["pilothouse", "pilothouse-demo", "pilothouse-end-to-end", "xtask"],
+        &[
+            "pilothouse",
+            "pilothouse-demo",
+            "pilothouse-end-to-end",
+            "pilothouse-fuzz",
+            "xtask",
+        ],
     ),
 ];
 

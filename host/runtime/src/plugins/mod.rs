@@ -30,6 +30,8 @@ use pilothouse_cluster::Client;
 use pilothouse_sandbox::Sandbox;
 use tokio::sync::Semaphore;
 
+pub use self::wanted::check_plugin;
+
 use self::claims::Claims;
 use self::standing::{Standing, Step};
 use crate::host::HostOptions;

@@ -12,6 +12,7 @@ use pilothouse_core::answer::Answer;
 use pilothouse_core::dependencies::Read;
 use pilothouse_core::diff::{Action, Difference};
 use pilothouse_core::failure::reason;
+use pilothouse_core::fields::{FieldSet, Reading};
 use pilothouse_core::ownership::{self, Bond, Owner};
 use pilothouse_core::{Failure, Name, Retry};
 use tokio::time::Instant;
@@ -339,7 +340,7 @@ impl Work<'_> {
             Difference::Drift(fields) => {
                 tracing::info!(lane = self.lane.title(), owner = %self.reader.name, object = step.desired.title(), ?fields, "reverted drift");
             }
-            Difference::Desired | Difference::ApiVersion => {
+            Difference::Desired | Difference::ApiVersion | Difference::Unclear => {
                 tracing::debug!(lane = self.lane.title(), owner = %self.reader.name, object = step.desired.title(), "updated");
             }
         }
@@ -438,11 +439,20 @@ impl Work<'_> {
         let key = key(&step.served, &step.desired.name);
         let entry = object.entry(self.lane.writer.manager(), false);
         let missing = entry
-            .map(|entry| entry.field_set().missing(&step.body))
+            .map(|entry| entry.field_set().missing(&step.body, Reading::AsApplied).paths)
             .unwrap_or_default();
+        // What our own apply leaves as it was had not been taken: the kind is merged in another way than was known.
+        let was_whole = matches!(step.action, Action::Apply(Difference::Drift(_)))
+            && missing.is_empty()
+            && entry.map(|entry| entry.fields()) == step.entry(self.lane).map(|entry| entry.fields());
+        if was_whole {
+            self.hub.schemas.forget(&step.served.kind);
+        }
+        // An entry that cannot be read by the types of its kind is whole as our own apply has left it.
+        let is_remembered = was_whole || step.action == Action::Apply(Difference::Unclear);
         let mut state = self.hub.state.write();
         state.refusals.forget(key.clone(), Part::Main);
-        if missing.is_empty() {
+        if missing.is_empty() && !is_remembered {
             state.odd.remove(&key);
             return;
         }
@@ -461,9 +471,10 @@ impl Work<'_> {
         let Some(odd) = state.odd.get(&key(&step.served, &step.desired.name)) else {
             return;
         };
-        let set: pilothouse_core::fields::FieldSet = serde_json::from_str(&odd.left).unwrap_or_default();
+        let set: FieldSet = serde_json::from_str(&odd.left).unwrap_or_default();
         drop(state);
-        self.name_what_is_not_kept(step, &set.missing(&step.body));
+        let missing = set.missing(&step.body, Reading::AsApplied);
+        self.name_what_is_not_kept(step, &missing.paths);
     }
 
     fn name_what_is_not_kept(&mut self, step: &Step, missing: &[String]) {

@@ -89,7 +89,10 @@ async fn steer(hub: &Arc<Hub>, lane: &Arc<Lane>, reader: &Reader, job: &Job, gat
     let (used, is_done) = (invoked.used, invoked.is_done);
     let wake_at = invoked.view.as_ref().and_then(|view| view.wake_at);
     let validated = validate::validate(hub, lane, &gathered, reader, invoked).await;
-    let planned = validated.map(|answer| diff::diff(hub, lane, &gathered.owner, answer));
+    let planned = match validated {
+        Ok(answer) => Ok(diff::diff(hub, lane, &gathered.owner, answer).await),
+        Err(failure) => Err(failure),
+    };
     if lane.mode == Mode::Preview {
         return Ended {
             used,
@@ -163,7 +166,7 @@ async fn leave(hub: &Arc<Hub>, lane: &Arc<Lane>, reader: &Reader, left: gather::
         contribute::withdraw(&mut state, lane, reader);
     }
     hub.claims.notify_one();
-    let planned = diff::diff(hub, lane, &owner, validate::Validated::nothing());
+    let planned = diff::diff(hub, lane, &owner, validate::Validated::nothing()).await;
     if lane.mode == Mode::Preview {
         return previewed(hub, lane, reader, Ok(planned)).await;
     }
@@ -198,7 +201,7 @@ async fn unselect(hub: &Arc<Hub>, lane: &Arc<Lane>, reader: &Reader, left: gathe
     }
     let mut failure = None;
     if lane.prunes_unselected {
-        let planned = diff::diff(hub, lane, &owner, validate::Validated::nothing());
+        let planned = diff::diff(hub, lane, &owner, validate::Validated::nothing()).await;
         failure = apply::apply(hub, lane, reader, None, planned).await.failure;
     }
     if failure.is_none() {
