@@ -11,6 +11,7 @@ use pilothouse_cluster::object::Stored;
 use pilothouse_cluster::openapi::Schemas;
 use pilothouse_cluster::store::{Change, Source, Store};
 use pilothouse_cluster::watch::Sink;
+use pilothouse_core::admission::evidence::Evidence;
 use pilothouse_core::crash::Advice;
 use pilothouse_core::dependencies::{Dependencies, Read};
 use pilothouse_core::preview::{Preview, Previews};
@@ -18,7 +19,6 @@ use pilothouse_core::{Key, Kind, Name};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use crate::admission::Judged;
 use crate::clock::WallClock;
 use crate::contribute::{self, Contributions, Waiters};
 use crate::creating::Creating;
@@ -86,8 +86,8 @@ pub struct Hub {
     pub served: Arc<ServedKinds>,
     /// The time of day.
     pub clock: WallClock,
-    /// What API servers ask about.
-    pub judged: RwLock<Judged>,
+    /// Which objects plugins have judged at admission.
+    pub evidence: Mutex<Evidence>,
     /// Told whenever the queue may have something to do.
     pub work: Notify,
     /// Told whenever a job has ended.
@@ -127,7 +127,7 @@ impl Hub {
             }),
             served: Arc::default(),
             clock,
-            judged: RwLock::default(),
+            evidence: Mutex::default(),
             work: Notify::new(),
             ended: Notify::new(),
             settled: Notify::new(),
