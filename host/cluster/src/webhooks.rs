@@ -45,7 +45,11 @@ impl SecretPlace {
             return label;
         }
         let digest = digest(&Value::String(label.clone()));
-        let digest: String = digest.chars().filter(char::is_ascii_alphanumeric).take(LABEL_DIGEST).collect();
+        let digest: String = digest
+            .chars()
+            .filter(char::is_ascii_alphanumeric)
+            .take(LABEL_DIGEST)
+            .collect();
         let beginning: String = label.chars().take(LONGEST_LABEL - LABEL_DIGEST - 1).collect();
         format!("{beginning}-{digest}")
     }
@@ -141,7 +145,9 @@ pub async fn write_secret(
     secret.metadata.labels.get_or_insert_default().extend([label]);
     // Who wrote what is the API server's to say.
     secret.metadata.managed_fields = None;
-    let texts = texts.into_iter().map(|(key, text)| (key, ByteString(text.into_bytes())));
+    let texts = texts
+        .into_iter()
+        .map(|(key, text)| (key, ByteString(text.into_bytes())));
     secret.data.get_or_insert_default().extend(texts);
     let body = json(&secret)?;
     let body = Some(("application/json", body));

@@ -141,6 +141,10 @@ mod tests {
             held.push(reservation);
         }
         assert_eq!(held.len() * SMALL_BODY_BYTES, SMALL_BYTES_OF_A_PEER);
-        assert!(timeout(SOON, Reservation::make(&all, &other, SMALL_BODY_BYTES)).await.is_ok());
+        assert!(
+            timeout(SOON, Reservation::make(&all, &other, SMALL_BODY_BYTES))
+                .await
+                .is_ok()
+        );
     }
 }

@@ -468,13 +468,17 @@ mod tests {
             other.have_our_authority()
         };
         assert!(shape(|it| it.certificate = String::new()), "what is shown may be lost");
-        assert!(!shape(|it| it.authority_key = KeyPair::generate().unwrap().serialize_pem()));
+        assert!(!shape(
+            |it| it.authority_key = KeyPair::generate().unwrap().serialize_pem()
+        ));
         assert!(!shape(|it| it.bundle = String::new()));
         // Somebody else's, in the same form.
         let key = KeyPair::generate().unwrap();
         let mut params = authority_params(day(0), &lifetimes());
         params.distinguished_name = rcgen::DistinguishedName::new();
-        params.distinguished_name.push(DnType::CommonName, "somebody's authority");
+        params
+            .distinguished_name
+            .push(DnType::CommonName, "somebody's authority");
         let foreign = Certificates {
             bundle: params.self_signed(&key).unwrap().pem(),
             authority_key: key.serialize_pem(),

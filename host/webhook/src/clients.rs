@@ -61,6 +61,10 @@ mod tests {
         assert!(problem("").contains("has no certificate"));
         assert!(problem("nonsense").contains("has no certificate"));
         let broken = "-----BEGIN CERTIFICATE-----\nbm8=\n-----END CERTIFICATE-----\n";
-        assert!(problem(broken).contains("not PEM with certificates"), "{}", problem(broken));
+        assert!(
+            problem(broken).contains("not PEM with certificates"),
+            "{}",
+            problem(broken)
+        );
     }
 }

@@ -169,9 +169,10 @@ impl Table {
     /// Takes the slot of the connection that can best be spared, of one peer or of all, and tells that connection.
     fn give_way(&mut self, of: Option<IpAddr>) -> Option<()> {
         let connections_of = |peer: &IpAddr| self.peers.get(peer).map_or(0, |peer| peer.connections);
-        let candidates = self.entries.iter().filter(|(_, entry)| {
-            of.is_none_or(|peer| entry.peer == peer) && entry.stage() < Stage::Answering
-        });
+        let candidates = self
+            .entries
+            .iter()
+            .filter(|(_, entry)| of.is_none_or(|peer| entry.peer == peer) && entry.stage() < Stage::Answering);
         // Of those that have come as far, one of the peer that has the most; of these, the one that waits longest.
         let rank = |(_, entry): &(&u64, &Entry)| {
             let others = usize::MAX - connections_of(&entry.peer);
@@ -188,7 +189,8 @@ impl Table {
             peer.connections -= 1;
         }
         // A peer that left in the middle of a call comes back to what is left of its budget.
-        self.peers.retain(|_, peer| peer.connections > 0 || !peer.budget.is_whole());
+        self.peers
+            .retain(|_, peer| peer.connections > 0 || !peer.budget.is_whole());
         Some(entry)
     }
 }

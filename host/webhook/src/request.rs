@@ -63,7 +63,10 @@ impl<H: Handler> Asked<H> {
         let patience = timeout.map_or(LONGEST_WAIT, |timeout| timeout.min(LONGEST_WAIT));
         // Of a body whose length is not known beforehand, the worst is assumed.
         let bytes = declared.unwrap_or(MAX_BODY_BYTES);
-        let reserved = timeout_at(received + patience, Reservation::make(&self.budget, &self.slot.budget, bytes));
+        let reserved = timeout_at(
+            received + patience,
+            Reservation::make(&self.budget, &self.slot.budget, bytes),
+        );
         let Ok(reservation) = reserved.await else {
             return Err(Answer::error(
                 503,

@@ -164,7 +164,8 @@ mod tests {
         let mut evidence = Evidence::default();
         evidence.record(of(&judge(), OBJECT));
         assert!(evidence.has(of(&judge(), OBJECT)));
-        let reordered = r#"{"spec": {"b": [], "size": 1}, "metadata": {"uid": "1", "generation": 1, "name": "a"}, "kind": "Gate"}"#;
+        let reordered =
+            r#"{"spec": {"b": [], "size": 1}, "metadata": {"uid": "1", "generation": 1, "name": "a"}, "kind": "Gate"}"#;
         assert!(evidence.has(of(&judge(), reordered)), "neither order nor space counts");
         for (from, to) in [
             (r#""size":1"#, r#""size":2"#),
@@ -179,9 +180,18 @@ mod tests {
             assert!(!evidence.has(of(&judge(), &other)), "{other}");
         }
         let others = [
-            Judge { component: "decaf", ..judge() },
-            Judge { controller: "doors", ..judge() },
-            Judge { config: "{\"strict\":true}", ..judge() },
+            Judge {
+                component: "decaf",
+                ..judge()
+            },
+            Judge {
+                controller: "doors",
+                ..judge()
+            },
+            Judge {
+                config: "{\"strict\":true}",
+                ..judge()
+            },
         ];
         for other in others {
             assert!(!evidence.has(of(&other, OBJECT)), "{other:?}");

@@ -58,7 +58,10 @@ pub(super) fn check(place: &SecretPlace, kept: &Kept) -> Result<(), NotOurs> {
     }
     let (name, value) = label(place);
     let holds: Vec<&str> = filled().collect();
-    refused(format!("it holds {} without the label {name}={value}", holds.join(", ")))
+    refused(format!(
+        "it holds {} without the label {name}={value}",
+        holds.join(", ")
+    ))
 }
 
 /// The certificates in a Secret; none if they are not all there, as text.
@@ -114,7 +117,8 @@ mod tests {
             .iter()
             .map(|(key, text)| (*key, base64::engine::general_purpose::STANDARD.encode(text)))
             .collect();
-        let metadata = json!({"name": "webhooks", "namespace": "harbour", "uid": "1", "resourceVersion": "2", "labels": labels});
+        let metadata =
+            json!({"name": "webhooks", "namespace": "harbour", "uid": "1", "resourceVersion": "2", "labels": labels});
         Kept::read(&json!({"metadata": metadata, "type": "kubernetes.io/tls", "data": data}).to_string()).unwrap()
     }
 
@@ -133,13 +137,22 @@ mod tests {
     fn what_somebody_else_keeps_is_refused_and_named() {
         let tls = secret(&json!({}), &[("tls.crt", "x"), ("tls.key", "y")]);
         let said = problem(&tls);
-        assert!(said.contains("the Secret harbour/webhooks is not the webhooks' own"), "{said}");
+        assert!(
+            said.contains("the Secret harbour/webhooks is not the webhooks' own"),
+            "{said}"
+        );
         assert!(said.contains("it holds tls.crt, tls.key without the label pilothouse.dev/webhooks=harbour.webhooks"));
         assert!(said.contains("--webhook-secret"));
         let keys = KEYS.map(|key| (key, "x"));
-        assert!(problem(&secret(&json!({}), &keys)).contains("without the label"), "its keys prove nothing");
+        assert!(
+            problem(&secret(&json!({}), &keys)).contains("without the label"),
+            "its keys prove nothing"
+        );
         let copied = json!({"pilothouse.dev/webhooks": "elsewhere.webhooks"});
-        assert!(problem(&secret(&copied, &keys)).contains("without the label"), "a copy is not ours");
+        assert!(
+            problem(&secret(&copied, &keys)).contains("without the label"),
+            "a copy is not ours"
+        );
         let own = json!({"pilothouse.dev/webhooks": "harbour.webhooks"});
         let more = secret(&own, &[("tls.crt", "x"), ("password", "y")]);
         let said = problem(&more);

@@ -114,12 +114,7 @@ async fn look(client: &Client, wanted: &Wanted, refused: &mut BTreeSet<String>) 
 }
 
 /// Tells what is news, in the log and in the status of each Plugin.
-fn tell(
-    roster: &Roster,
-    wanted: &Wanted,
-    found: &BTreeMap<Arc<str>, Strays>,
-    said: &BTreeMap<Arc<str>, Strays>,
-) {
+fn tell(roster: &Roster, wanted: &Wanted, found: &BTreeMap<Arc<str>, Strays>, said: &BTreeMap<Arc<str>, Strays>) {
     for plugin in wanted.expected.iter() {
         let strays = found.get(plugin);
         let warning = strays.map(|strays| Fact {
@@ -159,7 +154,10 @@ mod tests {
     #[test]
     fn what_is_found_is_named_with_the_command_that_removes_it() {
         let stray = |name: &str| (name.to_owned(), format!("kubectl delete {name}"));
-        let strays = [stray("mutatingwebhookconfigurations/a"), stray("validatingwebhookconfigurations/a")];
+        let strays = [
+            stray("mutatingwebhookconfigurations/a"),
+            stray("validatingwebhookconfigurations/a"),
+        ];
         let said = message(&strays.into());
         assert!(
             said.contains("mutatingwebhookconfigurations/a, validatingwebhookconfigurations/a has API servers ask"),

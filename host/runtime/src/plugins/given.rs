@@ -52,7 +52,9 @@ pub fn start(fleet: &Arc<Fleet>, specs: Vec<PluginSpec>) -> JoinSet<()> {
     }
     // What a plugin is called that cannot even be asked is not known, so none can be told to be gone.
     if are_all_known {
-        fleet.roster.expect(names.iter().map(|name| name.as_str().into()).collect());
+        fleet
+            .roster
+            .expect(names.iter().map(|name| name.as_str().into()).collect());
     }
     lives
 }
