@@ -137,6 +137,11 @@ impl Run {
         let sandbox = cache.sandbox()?;
         let client = connect(&cluster.target(), USER_AGENT).await?;
         let workers = usize::from(workers);
+        let mut webhooks = webhooks.options()?;
+        let specs = plugins::load(&sandbox, &plugins, &configs, &limits)?;
+        if let Some(webhooks) = &mut webhooks {
+            webhooks.has_unknown_plugins = specs.len() < plugins.len();
+        }
         let options = HostOptions {
             install_crds,
             resync: Duration::from_secs(resync),
@@ -144,7 +149,7 @@ impl Run {
             plugin_workers: workers.div_ceil(2),
             grace: Duration::from_secs(grace),
             instance: settings::instance(),
-            webhooks: webhooks.options()?,
+            webhooks,
             give_back_after: Some(REST),
             ..HostOptions::default()
         };
@@ -160,7 +165,6 @@ impl Run {
             };
             host.run_resources(library, stopped()?).await?
         } else {
-            let specs = plugins::load(&sandbox, &plugins, &configs, &limits)?;
             host.run(specs, stopped()?).await?
         };
         say_what_is_left(&left);

@@ -207,15 +207,19 @@ impl Host {
     ) -> Result<Left, StartError> {
         let handle = self.handle();
         let Self {
-            client, options, hub, ..
+            client,
+            options,
+            hub,
+            roster,
         } = self;
         let mut background = JoinSet::new();
         background.spawn(contribute::run(hub.clone()));
         background.spawn(watchdog::run(hub.clone()));
         background.spawn(deep::run(hub.clone()));
-        if let Some(webhooks) = options.webhooks.clone() {
-            background.spawn(admission::keep(client, hub.clone(), webhooks));
-        }
+        match options.webhooks.clone() {
+            Some(webhooks) => background.spawn(admission::keep(client, hub.clone(), roster, webhooks)),
+            None => background.spawn(admission::look_for_strays(client, hub.clone(), roster)),
+        };
         let mut jobs = Jobs {
             running: JoinSet::new(),
             who: HashMap::new(),

@@ -13,6 +13,7 @@ use pilothouse_cluster::openapi::Schemas;
 use pilothouse_cluster::press::Press;
 use pilothouse_cluster::store::{Change, Source, Store};
 use pilothouse_cluster::watch::Sink;
+use pilothouse_core::admission::evidence::Evidence;
 use pilothouse_core::crash::Census;
 use pilothouse_core::dependencies::budget::GROUP_BYTES;
 use pilothouse_core::dependencies::{Dependencies, Grouped, Read, Woken};
@@ -22,7 +23,6 @@ use pilothouse_core::{Key, Kind, Name, Tenant};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use crate::admission::Judged;
 use crate::clock::WallClock;
 use crate::contribute::{self, Contributions, Waiters};
 use crate::deep::Deep;
@@ -103,8 +103,8 @@ pub struct Hub {
     pub clock: WallClock,
     /// The plugins that there are.
     pub plugins: KnownPlugins,
-    /// What API servers ask about.
-    pub judged: RwLock<Judged>,
+    /// Which objects plugins have judged at admission.
+    pub evidence: Mutex<Evidence>,
     /// Told whenever the queue may have something to do.
     pub work: Notify,
     /// Told whenever a job has ended.
@@ -149,7 +149,7 @@ impl Hub {
             served: Arc::default(),
             clock,
             plugins: KnownPlugins::default(),
-            judged: RwLock::default(),
+            evidence: Mutex::default(),
             work: Notify::new(),
             ended: Notify::new(),
             settled: Notify::new(),

@@ -1,6 +1,6 @@
 //! Owns the second stage: the plugin is asked, on a fresh instance, on a thread that may be blocked. Reads the cache
-//! through the plugin's view. Where no webhook is in place, [`admit()`] comes first, but
-//! for an object that is being deleted.
+//! through the plugin's view. What has not been judged at admission, [`admit()`] has judged first; an object that is
+//! being deleted is never judged.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,15 +32,15 @@ pub struct Invoked {
 pub async fn invoke(hub: &Arc<Hub>, lane: &Arc<Lane>, gathered: &Gathered) -> Invoked {
     let view = View::new(hub.clone(), lane.clone(), gathered.object.name.clone());
     let (asked, request, object) = (lane.clone(), gathered.request.clone(), gathered.object.clone());
-    let is_judged = object.deleting || hub.judged.read().has(lane.id, &object.name);
+    let hub = hub.clone();
     let turn = lane.calls.take(Tenant::of(&gathered.object.name)).await;
     let call = tokio::task::spawn_blocking(move || {
         // Given back when the call is over, also when nobody waits for it any more.
         let _turn = turn;
-        let admitted = if is_judged {
+        let admitted = if object.deleting {
             Admitted::unasked(request, view)
         } else {
-            admit(&asked, &object.name.name, request, view)
+            admit(&hub, &asked, &object.name.name, request, view)
         };
         let Admitted { result, view, used } = admitted;
         let request = match result {
