@@ -2,7 +2,7 @@
 //! end, and what is told of all that.
 //!
 //! `wanted` is what somebody asked for, `resources` and `given` say where from; `life` is what happens to one plugin, by
-//! way of `source`, `prepare`, `bring` and `finish`; `claims` keeps two from having the same kind, `memory` knows what earlier
+//! way of `source`, `looks`, `prepare`, `bring` and `finish`; `claims` keeps two from having the same kind, `memory` knows what earlier
 //! versions owned; `standing`, `account` and `tell` make the status of the Plugin resource.
 
 pub mod account;
@@ -11,9 +11,11 @@ mod claims;
 mod finish;
 pub mod given;
 mod life;
+mod looks;
 mod memory;
 mod prepare;
 pub mod resources;
+mod said;
 mod source;
 mod standing;
 mod tell;
@@ -29,6 +31,7 @@ use pilothouse_sandbox::Sandbox;
 use tokio::sync::Semaphore;
 
 use self::claims::Claims;
+use self::looks::Looks;
 use self::standing::{Standing, Step};
 use crate::host::HostOptions;
 use crate::hub::Hub;
@@ -60,6 +63,7 @@ pub struct Fleet {
     hub: Arc<Hub>,
     watches: Watches,
     library: Option<Library>,
+    looks: Looks,
     claims: Claims,
     compiling: Semaphore,
     describing: Semaphore,
@@ -82,6 +86,7 @@ impl Fleet {
             options,
             hub,
             library,
+            looks: Looks::default(),
             claims: Claims::default(),
             compiling: Semaphore::new(COMPILERS),
             describing: Semaphore::new(DESCRIBERS),

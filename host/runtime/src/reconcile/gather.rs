@@ -52,6 +52,9 @@ pub fn gather(hub: &Hub, lane: &Lane, job: &Job) -> Found {
     if lane.mode == Mode::Finishing && !object.deleting {
         return Found::Spared;
     }
+    if lane.is_former && !lane.has_namespace(object.name.namespace.as_deref()) {
+        return Found::Spared;
+    }
     let owner = Owner {
         kind: primary.clone(),
         name: object.name.clone(),

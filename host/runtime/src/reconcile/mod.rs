@@ -18,6 +18,7 @@ mod preview;
 mod report;
 mod requests;
 mod takeover;
+mod terminating;
 mod validate;
 
 use std::sync::Arc;
