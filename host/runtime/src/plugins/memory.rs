@@ -84,6 +84,7 @@ impl Life {
         };
         let mut live = own.live.clone();
         let (mut cleared, mut asked) = (Cleared::new(), GivenUp::new());
+        let mut next_look = Instant::now() + LOOK;
         loop {
             live.borrow_and_update();
             let known = self.known();
@@ -97,7 +98,8 @@ impl Life {
             let looks = running.lanes.iter().any(|lane| lane.is_former || !lane.former.is_empty());
             let gone = tokio::select! {
                 changed = live.changed() => changed.is_err(),
-                () = tokio::time::sleep(LOOK), if looks => {
+                () = tokio::time::sleep_until(next_look), if looks => {
+                    next_look = Instant::now() + LOOK;
                     // In a box of its own: every plugin that runs has room for this, and few ever come here.
                     let left = Box::pin(self.what_is_left(&running.lanes, &mut cleared, &mut asked)).await;
                     if left != self.known() {
