@@ -238,7 +238,10 @@ impl Recorder {
 
     fn is_denied(&self, namespace: &str) -> bool {
         let state = self.lock();
-        state.denied.get(namespace).is_some_and(|since| since.elapsed() < DENIED)
+        state
+            .denied
+            .get(namespace)
+            .is_some_and(|since| since.elapsed() < DENIED)
     }
 
     fn may_tell(&self, name: &str, object: &str) -> bool {

@@ -416,7 +416,10 @@ mod tests {
         assert!(left[0].owned.is_some() && left[0].contributed.is_some());
         let known = known.forget(&next, &kind("A"), Made::Owned);
         let left = known.former(&next);
-        assert_eq!((left[0].owned.clone(), left[0].contributed.clone()), (None, Some(Reach::all())));
+        assert_eq!(
+            (left[0].owned.clone(), left[0].contributed.clone()),
+            (None, Some(Reach::all()))
+        );
         assert_eq!(known.forget(&next, &kind("A"), Made::Contributed), none());
         let owns = owning("P", &["A"]);
         assert!(
@@ -439,9 +442,17 @@ mod tests {
         let newer = Kind::new("", "v2", "Q");
         let known = known.primary_moved(&kind("Q"), &newer);
         assert_eq!(known.without_controller(both[..1].iter())[0].0, newer);
-        assert_eq!(known.without_controller(both.iter()), [], "another version is the same kind");
+        assert_eq!(
+            known.without_controller(both.iter()),
+            [],
+            "another version is the same kind"
+        );
         let known = known.forget(&left, &kind("B"), Made::Owned);
-        assert_eq!(known.without_controller(both[..1].iter()).len(), 1, "a finalizer is left");
+        assert_eq!(
+            known.without_controller(both[..1].iter()).len(),
+            1,
+            "a finalizer is left"
+        );
         let known = known.forget_finalizer(&newer, "x.dev/q");
         assert_eq!(known, remember(&none(), [&both[0]]));
     }

@@ -6,9 +6,11 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use pilothouse_cluster::discovery::Served;
 use pilothouse_cluster::object::Stored;
 use pilothouse_core::former::{Former, Made};
 use pilothouse_core::manifest::Access;
+use pilothouse_core::ownership::Bond;
 use pilothouse_core::path::Projection;
 use pilothouse_core::reach::Reach;
 use pilothouse_core::{Key, Kind};
@@ -29,7 +31,9 @@ impl Hub {
     /// had under way.
     pub fn is_cleared(&self, lane: &Lane, former: &Former, made: Made) -> bool {
         let state = self.state.read();
-        let Some(reach) = former.reach_of(made) else { return true };
+        let Some(reach) = former.reach_of(made) else {
+            return true;
+        };
         if !is_idle(&state, lane) || !state.store.has(&former.kind, &Projection::default(), reach) {
             return false;
         }
@@ -38,9 +42,29 @@ impl Hub {
             // What another controller of the plugin contributes to is settled among its claims.
             Made::Contributed => {
                 is_contributed_to(&state, lane, &former.kind, reach)
-                    || !state.store.iter(&former.kind, None).any(|object| is_given(lane, object))
+                    || !state
+                        .store
+                        .iter(&former.kind, None)
+                        .any(|object| is_given(lane, object))
             }
         }
+    }
+
+    /// The children that no garbage collector takes away when all primaries of a lane are gone.
+    pub fn left_behind(&self, lane: &Lane) -> Vec<(Served, Arc<Stored>)> {
+        let state = self.state.read();
+        let served = lane.owned_kinds().filter_map(|kind| lane.served(kind));
+        let left = served.flat_map(|served| {
+            let is_left = |object: &&Arc<Stored>| {
+                let controller = object.controller.as_ref();
+                is_ours(lane, object)
+                    && !object.deleting
+                    && controller.is_some_and(|it| it.bond == Bond::Label && is_primary_of(lane, it))
+            };
+            let objects: Vec<_> = state.store.iter(&served.kind, None).filter(is_left).cloned().collect();
+            objects.into_iter().map(move |object| (served.clone(), object))
+        });
+        left.collect()
     }
 
     /// Whether no primary of a lane has its finalizer. None has one of a kind that is not served.

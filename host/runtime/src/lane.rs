@@ -135,7 +135,13 @@ impl Lane {
     }
 
     /// A lane of the same plugin for the primaries of a controller that it has no more.
-    pub fn of_former_controller(&self, id: LaneId, primary: &Kind, finalizer: Option<String>, former: Arc<[Former]>) -> Self {
+    pub fn of_former_controller(
+        &self,
+        id: LaneId,
+        primary: &Kind,
+        finalizer: Option<String>,
+        former: Arc<[Former]>,
+    ) -> Self {
         let controller = former_controller(primary);
         Self {
             id,
@@ -180,7 +186,10 @@ impl Lane {
     pub fn owned_kinds(&self) -> impl Iterator<Item = &Kind> {
         let owns = |kind: &Kind| self.grants.get(kind).is_some_and(|grant| grant.allows(Access::Owned));
         let owned = self.grants.touched().map(|grant| &grant.touch.kind);
-        let former = self.former.iter().filter(|former| former.reach_of(Made::Owned).is_some());
+        let former = self
+            .former
+            .iter()
+            .filter(|former| former.reach_of(Made::Owned).is_some());
         let former = former.map(|former| &former.kind).filter(move |kind| !owns(kind));
         owned.filter(move |kind| owns(kind)).chain(former)
     }

@@ -249,7 +249,9 @@ impl Cache {
             return Ok(code);
         }
         let _one_at_a_time = self.compiling.lock().unwrap_or_else(PoisonError::into_inner);
-        let component = self.directory().and_then(|directory| fs::read(directory.component(digest)).ok());
+        let component = self
+            .directory()
+            .and_then(|directory| fs::read(directory.component(digest)).ok());
         match component {
             Some(component) if self::digest(&component) == digest => {
                 self.compile(digest, version, &component, compiler)

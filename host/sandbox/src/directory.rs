@@ -74,7 +74,13 @@ impl Directory<'_> {
     }
 
     /// Keeps a component and its code.
-    pub(crate) fn keep(self, digest: &str, version: &'static str, component: &[u8], code: &mut File) -> Result<Code, CacheError> {
+    pub(crate) fn keep(
+        self,
+        digest: &str,
+        version: &'static str,
+        component: &[u8],
+        code: &mut File,
+    ) -> Result<Code, CacheError> {
         let file = |action, path: &Path, source| CacheError::File {
             action,
             path: path.to_owned(),
@@ -215,11 +221,7 @@ mod tests {
         let cache = Cache::open(directory.path()).unwrap();
         let files = Directory(directory.path());
         let (component, code) = (digest(b"component"), digest(b"code"));
-        let files = [
-            files.component(&component),
-            files.code(&code),
-            files.index(&component),
-        ];
+        let files = [files.component(&component), files.code(&code), files.index(&component)];
         for (path, bytes) in files
             .iter()
             .zip(["component", "code", &format!("{code} {}\n", VERSIONS[0])])

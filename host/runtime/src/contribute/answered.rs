@@ -98,7 +98,9 @@ pub fn give_up(state: &mut State, lane: &Lane, asked: &mut GivenUp) {
         store, contributions, ..
     } = state;
     for former in lane.former.iter().filter(|former| former.contributed.is_some()) {
-        let Some(served) = lane.served(&former.kind) else { continue };
+        let Some(served) = lane.served(&former.kind) else {
+            continue;
+        };
         for object in given(store, lane, &served.kind) {
             let key = Key::new(served.kind.clone(), object.name.clone());
             if asked.get(&key) == Some(&object.resource_version) {
@@ -163,7 +165,9 @@ pub fn lane_for<'a>(lanes: &'a Lanes, plugin: &str, kind: &Kind) -> Option<&'a A
     };
     let acts = |lane: &&Arc<Lane>| *lane.plugin == *plugin && lane.mode != Mode::Preview;
     let acting = || lanes.of_kind(kind).filter(acts);
-    acting().find(allows).or_else(|| acting().find(|lane| lane.gives_up(kind)))
+    acting()
+        .find(allows)
+        .or_else(|| acting().find(|lane| lane.gives_up(kind)))
 }
 
 /// Whether a lane may contribute anything.

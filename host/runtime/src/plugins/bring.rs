@@ -205,7 +205,11 @@ impl Life {
         };
         let (sandbox, path, expected) = (library.sandbox.clone(), file.clone(), digest.clone());
         let compiled_before = looks.at(file, move || sandbox.load_known(&path, expected.as_deref()));
-        let component = match compiled_before.await.map_err(hung)?.map_err(|error| load_problem(&error))? {
+        let component = match compiled_before
+            .await
+            .map_err(hung)?
+            .map_err(|error| load_problem(&error))?
+        {
             Some(component) => component,
             None => {
                 let _turn = self.fleet.compiling.acquire().await;
@@ -215,7 +219,9 @@ impl Life {
                 let sandbox = library.sandbox.clone();
                 tokio::task::spawn_blocking(move || sandbox.load_read(&read))
                     .await
-                    .map_err(|error| Problem::new(Step::Compiled, "HostFault", format!("loading it was lost: {error}")))?
+                    .map_err(|error| {
+                        Problem::new(Step::Compiled, "HostFault", format!("loading it was lost: {error}"))
+                    })?
                     .map_err(|error| load_problem(&error))?
             }
         };
@@ -225,10 +231,7 @@ impl Life {
                 Step::Fetched,
                 Fact::yes("Fetched", format!("{} has sha256:{digest}", found.file.display())),
             );
-            known.set(
-                Step::Compiled,
-                Fact::yes("Compiled", compiled(&component)),
-            );
+            known.set(Step::Compiled, Fact::yes("Compiled", compiled(&component)));
         });
         Ok(Loaded {
             component,

@@ -367,12 +367,17 @@ impl Life {
                 (News::Trouble(Some(hung)), _) => {
                     let path = directory.join(path);
                     let why = format!("cannot look at {}: {hung}", path.display());
-                    tracing::warn!(plugin = name, problem = why, "another version of the plugin would not be noticed");
+                    tracing::warn!(
+                        plugin = name,
+                        problem = why,
+                        "another version of the plugin would not be noticed"
+                    );
                     let known = self.standing.known();
                     // Where nothing runs, the next try to bring it tells.
                     let fact = (!known.lanes.is_empty()).then(|| known.fact(Step::Fetched).clone());
                     if fact.is_some() {
-                        self.standing.set(|known| known.set(Step::Fetched, Fact::no("FetchFailed", why)));
+                        self.standing
+                            .set(|known| known.set(Step::Fetched, Fact::no("FetchFailed", why)));
                     }
                     trouble = Some((hung, fact));
                 }

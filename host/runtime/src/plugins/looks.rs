@@ -125,7 +125,11 @@ mod tests {
         assert_eq!(looks.threads.available_permits(), MOST_LOOKS - 1);
         assert_eq!(looks.at(Path::new("/sound"), || 1).await, Ok(1));
         drop(let_go);
-        assert_eq!(looks.at(path, || 2).await, Ok(2), "it is looked at again once it answers");
+        assert_eq!(
+            looks.at(path, || 2).await,
+            Ok(2),
+            "it is looked at again once it answers"
+        );
     }
 
     #[tokio::test(start_paused = true)]

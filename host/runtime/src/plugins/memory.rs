@@ -11,10 +11,12 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use pilothouse_cluster::error::chain;
+use pilothouse_cluster::install::is_defined;
 use pilothouse_cluster::own::{KINDS_MANAGER, OwnResource};
 use pilothouse_cluster::watch::is_before;
 use pilothouse_core::Kind;
 use pilothouse_core::former::{Made, Memory};
+use pilothouse_core::grants::Grants;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tokio::time::Instant;
@@ -32,9 +34,23 @@ const LOOK: Duration = Duration::from_secs(10);
 /// How long nothing must have been left before it is forgotten: another host may be about to make more.
 const FORGOTTEN_AFTER: Duration = Duration::from_secs(20);
 
-/// What was written last.
+/// How long it is waited for the resource as another write has left it.
+const SEEN_WITHIN: Duration = Duration::from_secs(10);
+
+/// What was written last, and what was seen of what it is about.
 #[derive(Default)]
-pub struct Written(Mutex<Option<Entry>>);
+pub struct Written {
+    last: Mutex<Option<Entry>>,
+    seen: Mutex<Seen>,
+}
+
+/// What the last look has seen.
+#[derive(Default)]
+struct Seen {
+    cleared: Cleared,
+    asked: GivenUp,
+    looked: Option<Instant>,
+}
 
 struct Entry {
     /// Of the resource with this uid.
@@ -45,9 +61,13 @@ struct Entry {
 }
 
 impl Written {
+    fn next_look(&self) -> Instant {
+        *self.seen.lock().looked.get_or_insert_with(Instant::now) + LOOK
+    }
+
     /// What the resource remembers. What was written last may not have been seen yet.
     fn known(&self, live: &OwnResource) -> Memory {
-        match &*self.0.lock() {
+        match &*self.last.lock() {
             Some(entry) if entry.uid == live.uid && entry.is_newer_than(live) => entry.memory.clone(),
             _ => read(&live.status),
         }
@@ -62,6 +82,37 @@ impl Entry {
     }
 }
 
+/// Why nothing was written.
+enum SendError {
+    /// The resource is not as it was seen.
+    Outdated,
+    /// The request failed.
+    Failed(String),
+}
+
+/// What has become of something that is remembered.
+enum News {
+    /// Nothing is left of it.
+    Gone(Grants, Kind, Made),
+    /// It is served in another version.
+    Moved(Grants, Kind, Kind),
+    /// Its primaries are.
+    PrimaryMoved(Kind, Kind),
+    /// No primary has the finalizer any more.
+    Released(Kind, String),
+}
+
+impl News {
+    fn apply(&self, known: &Memory) -> Memory {
+        match self {
+            Self::Gone(grants, kind, made) => known.forget(grants, kind, *made),
+            Self::Moved(grants, from, to) => known.moved(grants, from, to),
+            Self::PrimaryMoved(from, to) => known.primary_moved(from, to),
+            Self::Released(primary, finalizer) => known.forget_finalizer(primary, finalizer),
+        }
+    }
+}
+
 /// When nothing was first seen to be left of something.
 type Cleared = HashMap<(Kind, Kind, Option<Made>), Instant>;
 
@@ -69,12 +120,13 @@ impl Life {
     /// What the plugin's versions have made, or may have.
     pub fn known(&self) -> Memory {
         let own = self.own.as_ref();
-        own.map(|own| self.written.known(&own.live.borrow())).unwrap_or_default()
+        own.map(|own| self.written.known(&own.live.borrow()))
+            .unwrap_or_default()
     }
 
     /// Sees to it that what these lanes make is remembered, before they take over. In preview nothing is made.
     pub async fn remember(&self, lanes: &[Arc<Lane>]) {
-        self.until_done(|| self.write(made_by(&self.known(), lanes))).await;
+        self.until_done(|| self.write(|known| made_by(known, lanes))).await;
     }
 
     /// Looks after the memory of a version that runs; ends when another memory has to be followed.
@@ -83,27 +135,26 @@ impl Life {
             return std::future::pending().await;
         };
         let mut live = own.live.clone();
-        let (mut cleared, mut asked) = (Cleared::new(), GivenUp::new());
-        let mut next_look = Instant::now() + LOOK;
         loop {
             live.borrow_and_update();
             let known = self.known();
             // Another host may have forgotten what this version makes.
-            let needed = made_by(&known, &running.lanes);
-            if needed != known {
-                self.write_or_say(needed).await;
+            if made_by(&known, &running.lanes) != known {
+                self.write_or_say(|known| made_by(known, &running.lanes)).await;
             } else if !is_followed(&known, &running.lanes) {
                 return;
             }
-            let looks = running.lanes.iter().any(|lane| lane.is_former || !lane.former.is_empty());
+            let looks = running
+                .lanes
+                .iter()
+                .any(|lane| lane.is_former || !lane.former.is_empty());
             let gone = tokio::select! {
                 changed = live.changed() => changed.is_err(),
-                () = tokio::time::sleep_until(next_look), if looks => {
-                    next_look = Instant::now() + LOOK;
+                () = tokio::time::sleep_until(self.written.next_look()), if looks => {
                     // In a box of its own: every plugin that runs has room for this, and few ever come here.
-                    let left = Box::pin(self.what_is_left(&running.lanes, &mut cleared, &mut asked)).await;
-                    if left != self.known() {
-                        self.write_or_say(left).await;
+                    let changes = Box::pin(self.look(&running.lanes)).await;
+                    if !changes.is_empty() {
+                        self.write_or_say(|known| changes.iter().fold(known.clone(), |known, change| change.apply(&known))).await;
                     }
                     false
                 }
@@ -114,53 +165,85 @@ impl Life {
         }
     }
 
-    /// What there is to remember beside what these lanes make.
-    async fn what_is_left(&self, lanes: &[Arc<Lane>], cleared: &mut Cleared, asked: &mut GivenUp) -> Memory {
+    /// Looks once what has become of what is remembered. What was seen outlives a version: a look that is broken off is
+    /// made anew.
+    async fn look(&self, lanes: &[Arc<Lane>]) -> Vec<News> {
+        let Seen {
+            mut cleared, mut asked, ..
+        } = std::mem::take(&mut *self.written.seen.lock());
+        let news = self.what_is_left(lanes, &mut cleared, &mut asked).await;
+        *self.written.seen.lock() = Seen {
+            cleared,
+            asked,
+            looked: Some(Instant::now()),
+        };
+        news
+    }
+
+    /// What has become of all that is remembered beside what these lanes make.
+    async fn what_is_left(&self, lanes: &[Arc<Lane>], cleared: &mut Cleared, asked: &mut GivenUp) -> Vec<News> {
         let hub = &self.fleet.hub;
-        let mut known = self.known();
+        let mut news = Vec::new();
         let mut is_over = |lane: &Lane, kind: &Kind, made, is_cleared: bool| {
             let what = (lane.grants.primary().clone(), kind.clone(), made);
             if !is_cleared {
                 cleared.remove(&what);
                 return false;
             }
-            let is_over = cleared.entry(what).or_insert_with(Instant::now).elapsed() >= FORGOTTEN_AFTER;
-            if is_over {
-                tracing::info!(lane = lane.title(), %kind, ?made, "nothing is left of what an earlier version of the plugin made");
-            }
-            is_over
+            cleared.entry(what).or_insert_with(Instant::now).elapsed() >= FORGOTTEN_AFTER
         };
         for lane in lanes {
             hub.give_up(lane, asked);
             let primary = lane.grants.primary();
             if lane.is_former && hub.served.is_missing(primary) {
                 if let Some(served) = self.served_elsewhere(primary).await {
-                    known = known.primary_moved(primary, &served);
+                    news.push(News::PrimaryMoved(primary.clone(), served));
                     continue;
+                }
+                let is_undefined = matches!(is_defined(&self.fleet.client, primary).await, Ok(false));
+                if is_over(lane, primary, Some(Made::Owned), is_undefined) {
+                    self.collect(lane).await;
                 }
             }
             for former in lane.former.iter() {
                 let kind = &former.kind;
                 let is_missing = hub.served.is_missing(kind);
                 if is_missing && let Some(served) = self.served_elsewhere(kind).await {
-                    known = known.moved(&lane.grants, kind, &served);
+                    news.push(News::Moved(lane.grants.clone(), kind.clone(), served));
                     continue;
                 }
                 let is_gone = is_missing && self.is_served_nowhere(kind).await;
                 for made in Made::ALL.into_iter().filter(|made| former.reach_of(*made).is_some()) {
                     if is_over(lane, kind, Some(made), is_gone || hub.is_cleared(lane, former, made)) {
-                        known = known.forget(&lane.grants, kind, made);
+                        tracing::info!(
+                            lane = lane.title(), %kind, ?made, "nothing is left of what an earlier version of the plugin made"
+                        );
+                        news.push(News::Gone(lane.grants.clone(), kind.clone(), made));
                     }
                 }
             }
             if let Some(finalizer) = lane.finalizer.as_ref().filter(|_| lane.is_former) {
                 let is_gone = hub.served.is_missing(primary) && self.is_served_nowhere(primary).await;
                 if is_over(lane, primary, None, is_gone || hub.is_released(lane)) {
-                    known = known.forget_finalizer(primary, finalizer);
+                    news.push(News::Released(primary.clone(), finalizer.clone()));
                 }
             }
         }
-        known
+        news
+    }
+
+    /// Deletes the children of a controller whose primaries are all gone with their definition, as far as Kubernetes does
+    /// not. What cannot be deleted is tried again at the next look.
+    async fn collect(&self, lane: &Lane) {
+        for (served, child) in self.fleet.hub.left_behind(lane) {
+            let (kind, object) = (&served.kind, &child.name);
+            match lane.writer.delete(&served, &child).await {
+                Ok(()) => {
+                    tracing::info!(lane = lane.title(), %kind, %object, "collected, since the definition of its owner is gone");
+                }
+                Err(error) => tracing::debug!(lane = lane.title(), %kind, %object, %error, "cannot collect; retrying"),
+            }
+        }
     }
 
     /// The version of a kind in which it is served, where its own is not.
@@ -225,34 +308,50 @@ impl Life {
         *lane = other;
     }
 
-    async fn write_or_say(&self, memory: Memory) {
-        if let Err(problem) = self.write(memory).await {
+    async fn write_or_say(&self, change: impl Fn(&Memory) -> Memory) {
+        if let Err(problem) = self.write(change).await {
             tracing::debug!(plugin = &*self.identity.name, "{problem}; retrying");
             tokio::time::sleep(LOOK).await;
         }
     }
 
-    async fn write(&self, memory: Memory) -> Result<(), String> {
+    /// Changes what is remembered. Where the resource has changed meanwhile, what it says then is changed.
+    async fn write(&self, change: impl Fn(&Memory) -> Memory) -> Result<(), String> {
         let Some(own) = &self.own else { return Ok(()) };
-        let live = own.live.borrow().clone();
-        if memory == self.written.known(&live) {
-            return Ok(());
+        let mut seen = own.live.clone();
+        loop {
+            let live = seen.borrow_and_update().clone();
+            let known = self.written.known(&live);
+            let memory = change(&known);
+            if memory == known {
+                return Ok(());
+            }
+            let turn = self.fleet.starting.acquire().await;
+            let sent = self.send(own, &live, &memory).await;
+            drop(turn);
+            match sent {
+                Ok(version) => {
+                    *self.written.last.lock() = Some(Entry {
+                        uid: live.uid.clone(),
+                        version,
+                        memory,
+                    });
+                    return Ok(());
+                }
+                Err(SendError::Outdated) => {
+                    if tokio::time::timeout(SEEN_WITHIN, seen.changed()).await.is_err() {
+                        return Err("the Plugin changes faster than it is seen".to_owned());
+                    }
+                }
+                Err(SendError::Failed(problem)) => {
+                    return Err(format!("cannot write to the Plugin's status what it makes: {problem}"));
+                }
+            }
         }
-        let _turn = self.fleet.starting.acquire().await;
-        let version = match self.send(own, &live, &memory).await {
-            Ok(version) => version,
-            Err(problem) => return Err(format!("cannot write to the Plugin's status what it makes: {problem}")),
-        };
-        *self.written.0.lock() = Some(Entry {
-            uid: live.uid.clone(),
-            version,
-            memory,
-        });
-        Ok(())
     }
 
     /// Writes what is remembered; the answer is the version that has it, none if there is none that could.
-    async fn send(&self, own: &Own, live: &OwnResource, memory: &Memory) -> Result<Option<String>, String> {
+    async fn send(&self, own: &Own, live: &OwnResource, memory: &Memory) -> Result<Option<String>, SendError> {
         let Memory {
             owned,
             contributed,
@@ -270,7 +369,8 @@ impl Life {
                 // There is nothing to remember of a resource that is gone.
                 Err(error) if error.is_not_found() => return Ok(None),
                 Err(error) if error.is_for_good() => refusal = Some(chain(&error)),
-                Err(error) => return Err(chain(&error)),
+                Err(error) if error.code() == Some(409) => return Err(SendError::Outdated),
+                Err(error) => return Err(SendError::Failed(chain(&error))),
             }
         }
         // A server that refuses it for good keeps no plugin from running.
@@ -286,7 +386,9 @@ impl Life {
 
 /// A memory with what lanes make.
 fn made_by(known: &Memory, lanes: &[Arc<Lane>]) -> Memory {
-    let makes = lanes.iter().filter(|lane| lane.mode != Mode::Preview && !lane.is_former);
+    let makes = lanes
+        .iter()
+        .filter(|lane| lane.mode != Mode::Preview && !lane.is_former);
     known.and(makes.map(|lane| (&lane.grants, lane.finalizer.as_deref())))
 }
 
@@ -352,7 +454,7 @@ mod tests {
         let entry = |name: &str| json!([{"primary": kind("P"), "kind": kind(name)}]);
         let ours = read(&json!({"ownedKinds": entry("A")}));
         let written = Written::default();
-        *written.0.lock() = Some(Entry {
+        *written.last.lock() = Some(Entry {
             uid: "u".into(),
             version: Some("7".to_owned()),
             memory: ours.clone(),

@@ -114,10 +114,16 @@ impl Life {
         // What was told before this process began is not told again, and not asked for again either.
         let told = async {
             recorder.recall().await?;
-            recorder.tell(&regarding, &event, &self.fleet.hub.clock.microseconds()).await
+            recorder
+                .tell(&regarding, &event, &self.fleet.hub.clock.microseconds())
+                .await
         };
         if let Err(error) = told.await {
-            tracing::warn!(plugin = &*live.name, problem = chain(&error), "cannot tell an event about the Plugin");
+            tracing::warn!(
+                plugin = &*live.name,
+                problem = chain(&error),
+                "cannot tell an event about the Plugin"
+            );
         }
     }
 

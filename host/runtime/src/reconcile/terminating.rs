@@ -30,7 +30,8 @@ impl Work<'_> {
                 qualified(&primary.kind, &primary.group)
             ),
         };
-        let problem = format!("cannot create {title}: namespace {namespace} is being deleted and takes nothing new; {next}");
+        let problem =
+            format!("cannot create {title}: namespace {namespace} is being deleted and takes nothing new; {next}");
         let retry = if is_here { Retry::Change } else { Retry::Backoff };
         Some(Failure::cluster(reason::NAMESPACE_TERMINATING, problem).retry(retry))
     }

@@ -123,7 +123,10 @@ mod simulated {
             fleet.stage.minute().await;
         }
         let requests = fleet.stage.cluster.requests_since(mark).unwrap();
-        assert!(!requests.iter().any(|request| request.resource == "services"), "{requests:?}");
+        assert!(
+            !requests.iter().any(|request| request.resource == "services"),
+            "{requests:?}"
+        );
     }
 
     #[tokio::test(start_paused = true)]
@@ -172,7 +175,10 @@ mod simulated {
         assert!(remembered(&fleet.stage, "contributedKinds").contains(&"Share Service".to_owned()));
         let theirs = Patch::Merge(json!({"spec": {"ports": [
             {"name": "ours", "port": 80, "protocol": "TCP"}, {"name": "theirs", "port": 22, "protocol": "TCP"}]}}));
-        services.patch("target", &PatchParams::default(), &theirs).await.unwrap();
+        services
+            .patch("target", &PatchParams::default(), &theirs)
+            .await
+            .unwrap();
         gives_up_services(&fleet).await;
         fleet.stage.stop().await;
     }
@@ -249,7 +255,10 @@ mod simulated {
             fleet.stage.minute().await;
         }
         let requests = fleet.stage.cluster.requests_since(mark).unwrap();
-        assert!(!requests.iter().any(|request| request.resource == "promises"), "{requests:?}");
+        assert!(
+            !requests.iter().any(|request| request.resource == "promises"),
+            "{requests:?}"
+        );
         fleet.is_ready("it").await;
     }
 
@@ -326,11 +335,15 @@ mod simulated {
         promises.patch("it", &PatchParams::default(), &released).await.unwrap();
         let kind = GroupVersionKind::gvk("apiextensions.k8s.io", "v1", "CustomResourceDefinition");
         let definitions: Api<DynamicObject> = Api::all_with(fleet.client().await, &ApiResource::from_gvk(&kind));
-        let gone = definitions.delete("promises.wishes.test.dev", &DeleteParams::default()).await;
+        let gone = definitions
+            .delete("promises.wishes.test.dev", &DeleteParams::default())
+            .await;
         assert!(gone.is_ok());
         fleet
             .until("the definition goes", |stage| {
-                stage.find("CustomResourceDefinition", "promises.wishes.test.dev").is_none()
+                stage
+                    .find("CustomResourceDefinition", "promises.wishes.test.dev")
+                    .is_none()
             })
             .await;
         fleet.put("wisher", "a.wasm", 1);
@@ -338,15 +351,19 @@ mod simulated {
         fleet.start_host().await;
         fleet.is_ready("it").await;
         fleet
-            .until("what it made elsewhere goes, too", |stage| !is_there(stage, "promise-far"))
+            .until("what it made elsewhere goes, too", |stage| {
+                !is_there(stage, "promise-far")
+            })
             .await;
         fleet
             .until("it is forgotten", |stage| {
-                remembered(stage, "ownedKinds").iter().all(|kind| kind.starts_with("Wish "))
+                remembered(stage, "ownedKinds")
+                    .iter()
+                    .all(|kind| kind.starts_with("Wish "))
                     && remembered(stage, "finalizers").is_empty()
             })
             .await;
-        assert!(is_there(&fleet.stage, "wish-far"));
+        assert!(is_there(&fleet.stage, "wish-far") && is_there(&fleet.stage, "promise-kept"));
         fleet.stage.stop().await;
     }
 

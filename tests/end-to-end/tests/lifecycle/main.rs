@@ -11,5 +11,6 @@ mod declared;
 mod finish;
 mod fleet;
 mod former;
+mod liveness;
 mod refused;
 mod swap;

@@ -98,7 +98,11 @@ impl RawPlugin for Sharer {
             let kind = object["kind"].as_str().unwrap_or_default();
             !CONTRIBUTED.contains(&kind) || config.contributes(kind)
         };
-        let contributed = spec.contributes.iter().filter(is_declared).map(|object| (object, Ownership::Contributed));
+        let contributed = spec
+            .contributes
+            .iter()
+            .filter(is_declared)
+            .map(|object| (object, Ownership::Contributed));
         let owned = spec.owns.iter().map(|object| (object, Ownership::Owned));
         let desired = contributed.chain(owned).map(|(object, ownership)| Desired {
             object: object.to_string(),
