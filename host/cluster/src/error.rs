@@ -145,6 +145,17 @@ impl RequestError {
         }
     }
 
+    /// Whether the namespace is being deleted and takes nothing new.
+    pub fn is_in_terminating_namespace(&self) -> bool {
+        match self {
+            Self::Answered(status) => {
+                let causes = status.details.iter().flat_map(|details| &details.causes);
+                status.code == 403 && causes.into_iter().any(|cause| cause.reason == "NamespaceTerminating")
+            }
+            _ => false,
+        }
+    }
+
     /// Whether the same request may have success in a moment: the server was busy, or gave no answer that says otherwise.
     pub fn may_pass(&self) -> bool {
         match self {

@@ -170,6 +170,8 @@ pub mod reason {
     pub const UNAVAILABLE: &str = "ClusterUnavailable";
     /// A child is being deleted and stands in the way of its successor.
     pub const WAITING: &str = "Waiting";
+    /// The namespace in which something is to be made is being deleted.
+    pub const NAMESPACE_TERMINATING: &str = "NamespaceTerminating";
     /// A child is written again and again: somebody fights for it, or the plugin never comes to rest.
     pub const CONTESTED: &str = "Contested";
     /// Something in the host itself failed; the message says what.

@@ -7,7 +7,7 @@ use pilothouse_cluster::events::Recorder;
 use pilothouse_cluster::object::{MANAGER_PREFIX, Stored};
 use pilothouse_cluster::write::Writer;
 use pilothouse_core::depth::{Bounded, is_too_deep};
-use pilothouse_core::former::Former;
+use pilothouse_core::former::{Former, Made, former_controller};
 use pilothouse_core::grants::Grants;
 use pilothouse_core::manifest::{Access, Admission, Filter};
 use pilothouse_core::path::Projection;
@@ -68,8 +68,11 @@ pub struct Lane {
     pub controller: String,
     /// What it may touch.
     pub grants: Grants,
-    /// Kinds that an earlier version owned. What is left of them is watched for, and pruned.
+    /// Kinds that an earlier version owned or contributed to. What is left of that is watched for, and cleaned up.
     pub former: Arc<[Former]>,
+    /// Whether its controller is one that an earlier version had. It steers nothing, and each of its primaries is treated
+    /// as one that has left the filter.
+    pub is_former: bool,
     /// Which primaries it steers.
     pub filter: Filter,
     /// The finalizer that its primaries get, for plugins that have something to do before one goes.
@@ -134,6 +137,29 @@ impl Lane {
         format!("{}/{}", self.plugin, self.controller)
     }
 
+    /// A lane of the same plugin for the primaries of a controller that it has no more.
+    pub fn of_former_controller(
+        &self,
+        id: LaneId,
+        primary: &Kind,
+        finalizer: Option<String>,
+        former: Arc<[Former]>,
+    ) -> Self {
+        let controller = former_controller(primary);
+        Self {
+            id,
+            grants: Grants::new(&controller),
+            controller: controller.name,
+            former,
+            is_former: true,
+            filter: Filter::default(),
+            finalizer,
+            admission: None,
+            brings_crd: false,
+            ..self.clone()
+        }
+    }
+
     /// How the cluster serves a kind that the lane has to do with, if it does.
     pub fn served(&self, kind: &Kind) -> Option<Served> {
         let declared = kind == self.grants.primary() || self.grants.get(kind).is_some();
@@ -142,22 +168,32 @@ impl Lane {
             .flatten()
     }
 
-    fn former_reach(&self, kind: &Kind) -> Option<&Reach> {
+    fn former_reach(&self, kind: &Kind) -> Option<Reach> {
         let former = self.former.iter().find(|former| former.kind == *kind);
-        former.map(|former| &former.reach)
+        former.map(Former::reach)
+    }
+
+    /// Whether there may be something left on objects of a kind that an earlier version contributed to.
+    pub fn gives_up(&self, kind: &Kind) -> bool {
+        let former = self.former.iter().find(|former| former.kind == *kind);
+        former.is_some_and(|former| former.contributed.is_some())
     }
 
     /// Whether the lane can do without a kind that it cannot see: what is left of it waits then.
     pub fn is_only_former(&self, kind: &Kind) -> bool {
-        kind != self.grants.primary() && self.grants.get(kind).is_none()
+        let is_steered = kind == self.grants.primary() && !self.is_former;
+        !is_steered && self.grants.get(kind).is_none()
     }
 
     /// The kinds of which the lane's plugin has made objects, each once.
     pub fn owned_kinds(&self) -> impl Iterator<Item = &Kind> {
         let owns = |kind: &Kind| self.grants.get(kind).is_some_and(|grant| grant.allows(Access::Owned));
         let owned = self.grants.touched().map(|grant| &grant.touch.kind);
-        let former = self.former.iter().map(|former| &former.kind);
-        let former = former.filter(move |kind| !owns(kind));
+        let former = self
+            .former
+            .iter()
+            .filter(|former| former.reach_of(Made::Owned).is_some());
+        let former = former.map(|former| &former.kind).filter(move |kind| !owns(kind));
         owned.filter(move |kind| owns(kind)).chain(former)
     }
 
@@ -169,7 +205,7 @@ impl Lane {
             .touched()
             .map(|grant| (grant.touch.kind.clone(), grant.touch.optional));
         let former = self.former.iter().map(|former| (former.kind.clone(), true));
-        std::iter::once((self.grants.primary().clone(), false))
+        std::iter::once((self.grants.primary().clone(), self.is_former))
             .chain(touched)
             .chain(former)
     }
@@ -193,6 +229,10 @@ impl Lane {
                 projection = Projection::whole();
             }
         }
+        let gives_up = self.gives_up(kind);
+        if gives_up {
+            projection = Projection::whole();
+        }
         // Who leaves the filter has to be seen leaving, and a label's watch calls that a deletion: the filter does not
         // narrow what is watched of the primary.
         let declared = match grant {
@@ -200,14 +240,15 @@ impl Lane {
             grant => grant.map(|grant| Reach::of(&grant.touch)),
         };
         let reach = match (declared, self.former_reach(kind)) {
-            (Some(declared), Some(former)) => declared.union(former),
+            (Some(declared), Some(former)) => declared.union(&former),
             (Some(reach), None) => reach,
-            (None, former) => former.cloned().unwrap_or_default(),
+            (None, former) => former.unwrap_or_default(),
         };
         Need {
             projection,
             reach,
-            whole: grant.is_some_and(|grant| grant.allows(Access::Owned) || grant.allows(Access::Contributed)),
+            whole: gives_up
+                || grant.is_some_and(|grant| grant.allows(Access::Owned) || grant.allows(Access::Contributed)),
         }
     }
 
@@ -264,7 +305,12 @@ impl Lane {
 
     /// Whether there may be objects of the primary kind that are not steered.
     pub fn is_filtered(&self) -> bool {
-        self.filter != Filter::default() || !self.namespaces.is_empty()
+        self.has_filter() || !self.namespaces.is_empty()
+    }
+
+    /// Whether there may be objects of the primary kind that were steered once.
+    pub fn has_filter(&self) -> bool {
+        self.is_former || self.filter != Filter::default()
     }
 
     /// Whether the Plugin is for objects of the primary kind at this place. On others it does not act: they may be another
@@ -277,7 +323,8 @@ impl Lane {
     /// Whether an object of the primary kind is steered.
     pub fn steers(&self, object: &Stored) -> bool {
         let Filter { annotation, labels } = &self.filter;
-        self.selects(&object.name)
+        !self.is_former
+            && self.selects(&object.name)
             && annotation.as_ref().is_none_or(|annotation| {
                 let metadata: Value = metadata(object);
                 metadata["annotations"].get(annotation).is_some()

@@ -22,7 +22,7 @@ pub fn push_all(state: &mut State, lane: &Lane) {
     let State {
         store, queue, orphaned, ..
     } = state;
-    let has_filter = lane.filter.annotation.is_some() || lane.filter.labels.is_some();
+    let has_filter = lane.has_filter();
     for object in store.iter(lane.grants.primary(), None) {
         // Objects that left the filter while nobody watched may still have our finalizer.
         if lane.steers(object) || ((has_filter || !lane.selects(&object.name)) && lane.has_finalized(object)) {
@@ -203,6 +203,12 @@ fn route_primary(lane: &Lane, state: &mut State, change: &Change, seen: &SeenCha
         }
         return;
     };
+    if lane.is_former {
+        if state.has_left_something(lane, new) {
+            state.queue.push(lane.id, name, Priority::Resync);
+        }
+        return;
+    }
     let steered_before = change.old.as_ref().is_some_and(|old| lane.steers(old));
     if !lane.steers(new) && !steered_before {
         return;

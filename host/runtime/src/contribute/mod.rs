@@ -26,7 +26,7 @@ use pilothouse_core::{Failure, Key};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
-pub use answered::{lane_goes, lane_opens};
+pub use answered::{give_up, lane_goes, lane_opens};
 pub use books::{Contributions, TargetId, withdraw};
 pub use ending::{Contribution, all_contributed, close_books};
 pub use flush::run;

@@ -83,6 +83,8 @@ pub struct Known {
     pub version: Option<String>,
     /// Its lanes.
     pub lanes: Vec<Arc<Lane>>,
+    /// What keeps it from working in full: a sentence each.
+    pub warnings: Vec<String>,
     /// Since when it is on its way to something else; none when there is news only if something happens.
     pub busy: Option<Instant>,
     /// What stands in the way of its objects outside of this host: the condition `Admitting`, which is there only then.
@@ -122,6 +124,7 @@ impl Default for Standing {
                 digest: None,
                 version: None,
                 lanes: Vec::new(),
+                warnings: Vec::new(),
                 busy: Some(Instant::now()),
                 warning: None,
             }),
@@ -216,6 +219,9 @@ pub fn status(known: &Known, figures: Figures, live: &PluginStatus, now: &str) -
         unanswered,
         waited_for,
         owned_kinds: live.owned_kinds.clone(),
+        contributed_kinds: live.contributed_kinds.clone(),
+        finalizers: live.finalizers.clone(),
+        warnings: known.warnings.clone(),
         previews,
         conditions: steps.into_iter().chain(warning).collect(),
     }

@@ -299,7 +299,10 @@ impl Work<'_> {
 
     /// What the refusal of a request means; one that is for good is remembered.
     pub(super) fn refused(&self, step: &Step, verb: &str, error: RequestError) -> Failure {
-        let failure = error.into_failure(verb, &step.desired.title());
+        let failure = match self.in_terminating_namespace(step, &error) {
+            Some(failure) => failure,
+            None => error.into_failure(verb, &step.desired.title()),
+        };
         if failure.retry == Retry::Change {
             self.remember_refusal(step, &failure);
         }

@@ -18,6 +18,7 @@ mod preview;
 mod report;
 mod requests;
 mod takeover;
+mod terminating;
 mod validate;
 
 use std::sync::Arc;
@@ -77,7 +78,12 @@ async fn steer(hub: &Arc<Hub>, lane: &Arc<Lane>, reader: &Reader, job: &Job, gat
     if lane.mode == Mode::Active && !object.deleting {
         match finalize::set(hub, lane, reader, object).await {
             Ok(false) => {}
-            Ok(true) => return without_writes(None),
+            Ok(true) => {
+                return Ended {
+                    wrote: true,
+                    ..without_writes(None)
+                };
+            }
             Err(failure) => {
                 let applied = apply::Applied::nothing(failure);
                 let reported = report::report(hub, lane, reader, &gathered, applied).await;
@@ -171,6 +177,7 @@ async fn leave(hub: &Arc<Hub>, lane: &Arc<Lane>, reader: &Reader, left: gather::
         return previewed(hub, lane, reader, Ok(planned)).await;
     }
     let mut applied = apply::apply(hub, lane, reader, None, planned).await;
+    let is_held = lane.has_finalized(&object);
     if applied.failure.is_none()
         && let Err(failure) = finalize::release(hub, lane, reader, &object).await
     {
@@ -180,7 +187,7 @@ async fn leave(hub: &Arc<Hub>, lane: &Arc<Lane>, reader: &Reader, left: gather::
         tracing::warn!(lane = lane.title(), object = %reader.name, %failure, "cannot clean up after an object");
     }
     Ended {
-        wrote: applied.writes > 0,
+        wrote: applied.writes > 0 || is_held,
         ..without_writes(applied.failure)
     }
 }
