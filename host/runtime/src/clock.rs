@@ -1,11 +1,13 @@
 //! Owns the wall clock, so that a test can hold it. Waiting is tokio's matter and never depends on it.
 
+use std::fmt;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tokio::time::Instant;
 
 /// The time of day.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub enum WallClock {
     /// The machine's.
     System,
@@ -16,6 +18,18 @@ pub enum WallClock {
         /// When `start` was.
         since: Instant,
     },
+    /// What the function says, in milliseconds since the epoch, for tests that make the clock jump.
+    Custom(Arc<dyn Fn() -> u64 + Send + Sync>),
+}
+
+impl fmt::Debug for WallClock {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(match self {
+            Self::System => "System",
+            Self::FromTokio { .. } => "FromTokio",
+            Self::Custom(_) => "Custom",
+        })
+    }
 }
 
 impl WallClock {
@@ -33,6 +47,7 @@ impl WallClock {
         match self {
             Self::System => milliseconds(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()),
             Self::FromTokio { start, since } => start.saturating_add(milliseconds(since.elapsed())),
+            Self::Custom(function) => function(),
         }
     }
 

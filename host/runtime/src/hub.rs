@@ -19,6 +19,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use crate::admission::Judged;
+use crate::blocking::Blocking;
 use crate::clock::WallClock;
 use crate::contribute::{self, Contributions, Waiters};
 use crate::creating::Creating;
@@ -86,6 +87,8 @@ pub struct Hub {
     pub served: Arc<ServedKinds>,
     /// The time of day.
     pub clock: WallClock,
+    /// Where the calls of guests run.
+    pub blocking: Blocking,
     /// What API servers ask about.
     pub judged: RwLock<Judged>,
     /// Told whenever the queue may have something to do.
@@ -127,6 +130,7 @@ impl Hub {
             }),
             served: Arc::default(),
             clock,
+            blocking: Blocking::Threads,
             judged: RwLock::default(),
             work: Notify::new(),
             ended: Notify::new(),

@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod admission;
+mod blocking;
 pub mod clock;
 mod contribute;
 mod creating;
@@ -23,6 +24,7 @@ mod view;
 mod watches;
 
 pub use admission::{Maker, WebhookOptions};
+pub use blocking::Blocking;
 pub use host::{Handle, Host, HostOptions, Left};
 pub use lane::{Mode, PluginSpec};
 pub use pilothouse_webhook::certificates::Lifetimes;

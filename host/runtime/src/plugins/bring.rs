@@ -160,7 +160,9 @@ impl Life {
     pub async fn describe(&self, loaded: &Loaded, wanted: &Wanted) -> Result<Described, Problem> {
         let (component, config, limits) = (loaded.component.clone(), wanted.config.clone(), wanted.limits.clone());
         let _turn = self.fleet.describing.acquire().await;
-        tokio::task::spawn_blocking(move || describe(&component, config.as_ref(), &limits))
+        let blocking = &self.fleet.options.blocking;
+        blocking
+            .run(move || describe(&component, config.as_ref(), &limits))
             .await
             .map_err(|error| Problem::new(Step::Ready, "HostFault", format!("its describe call was lost: {error}")))?
             .map_err(|error| Problem::new(Step::Ready, error.reason(), error.to_string()))
@@ -197,7 +199,10 @@ impl Life {
         }
         let permit = self.fleet.compiling.acquire().await;
         let (sandbox, file) = (library.sandbox.clone(), found.file.clone());
-        let component = tokio::task::spawn_blocking(move || sandbox.load_expecting(&file, digest.as_deref())).await;
+        let blocking = &self.fleet.options.blocking;
+        let component = blocking
+            .run(move || sandbox.load_expecting(&file, digest.as_deref()))
+            .await;
         drop(permit);
         let component = component
             .map_err(|error| Problem::new(Step::Compiled, "HostFault", format!("loading it was lost: {error}")))?

@@ -35,7 +35,7 @@ pub async fn invoke(hub: &Arc<Hub>, lane: &Arc<Lane>, gathered: &Gathered) -> In
     let is_judged = object.deleting || hub.judged.read().has(lane.id, &object.name);
     let turn = lane.calls.clone().acquire_owned().await;
     let turn = turn.expect("nobody closes it");
-    let call = tokio::task::spawn_blocking(move || {
+    let call = hub.blocking.run(move || {
         // Given back when the call is over, also when nobody waits for it any more.
         let _turn = turn;
         let admitted = if is_judged {
@@ -67,7 +67,7 @@ pub async fn invoke(hub: &Arc<Hub>, lane: &Arc<Lane>, gathered: &Gathered) -> In
                 result,
                 is_done,
                 view: Some(view),
-                used,
+                used: hub.blocking.taken(used),
             }
         }
         Err(error) => Invoked {
