@@ -22,9 +22,6 @@ use crate::judge::Judge;
 use crate::wire::{Gate, Running, Wire};
 use crate::world::{Command, Member, World};
 
-/// When the hosts' wall clocks begin: 2026-01-01T00:00:00Z, in milliseconds, as the simulated cluster's does.
-const EPOCH: u64 = 1_767_225_600_000;
-
 /// A host that has been told to end has ended by then, or is killed: its grace and something.
 const END_WITHIN: Duration = Duration::from_secs(30);
 
@@ -200,7 +197,10 @@ impl Shared {
             webhooks: inner.webhooks.clone(),
             clock: WallClock::Custom(Arc::new(move || {
                 let elapsed = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
-                EPOCH.saturating_add(elapsed).saturating_add_signed(clock.skew() * 1000)
+                clock
+                    .epoch
+                    .saturating_add(elapsed)
+                    .saturating_add_signed(clock.skew() * 1000)
             })),
             blocking: Blocking::InTurn(Arc::new(move || calls.lag())),
             ..HostOptions::default()

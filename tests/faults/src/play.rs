@@ -3,7 +3,7 @@
 use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash as _, Hasher as _};
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context as _, Result};
 use pilothouse_end_to_end::log::Tail;
@@ -23,6 +23,9 @@ use crate::world::World;
 /// For how long, by the run's clock, something is waited for that has to come: back-off and silent watches take minutes, and
 /// several of them may follow each other.
 const PATIENCE: Duration = Duration::from_hours(2);
+
+/// When clocks begin: 2026-01-01T00:00:00Z, in milliseconds.
+const EPOCH: u64 = 1_767_225_600_000;
 
 /// Namespaces with which no scenario has anything to do.
 const OTHER_NAMESPACES: [&str; 2] = ["bystander", TENANT];
@@ -89,6 +92,7 @@ async fn tell(job: Job) -> Result<Report> {
         Some(path) => Some(serde_json::from_slice(&std::fs::read(path)?)?),
     };
     let is_quiet = facts.is_none();
+    let epoch = epoch(&scenario);
     let tail = Tail::default();
     let _guard = log.then(|| tail.follow());
     let cluster = Cluster::simulated_with(Options {
@@ -96,7 +100,7 @@ async fn tell(job: Job) -> Result<Report> {
             workloads: Workloads::NeverReady,
             ..Controllers::default()
         },
-        clock: Clock::virtual_time(),
+        clock: clock(epoch),
         seed: 1,
         ..Options::default()
     });
@@ -109,7 +113,7 @@ async fn tell(job: Job) -> Result<Report> {
     let children = facts.as_ref().map(|facts| facts.children.clone()).unwrap_or_default();
     let errands = Errands::new(cluster.client().await?, simulator.clone(), children);
     let (sender, commands) = mpsc::unbounded_channel();
-    let world = World::new(simulator.clone(), &schedule, errands, sender);
+    let world = World::new(simulator.clone(), &schedule, errands, epoch, sender);
     let hosts = schedule.hosts();
     let mut crew = Crew::new(world.clone(), commands, hosts, Judge::new(facts), PATIENCE, tail.clone());
     let manner = Manner {
@@ -152,6 +156,24 @@ async fn tell(job: Job) -> Result<Report> {
         requests: if log.is_empty() { Vec::new() } else { requests },
         log,
     })
+}
+
+/// When the clocks of the cluster and the hosts begin, in milliseconds since 1970: always at the same moment, but where
+/// webhooks are served. Their certificates are judged by TLS, which looks at the machine's clock, so such a run is not
+/// repeated exactly; nor would it be with sockets and the threads that serve them.
+fn epoch(scenario: &Scenario) -> u64 {
+    if scenario.serves_webhooks() {
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        return u64::try_from(since.as_millis()).unwrap_or_default();
+    }
+    EPOCH
+}
+
+fn clock(epoch: u64) -> Clock {
+    Clock::Tokio {
+        start: UNIX_EPOCH + Duration::from_millis(epoch),
+        origin: tokio::time::Instant::now(),
+    }
 }
 
 /// Makes namespaces with something in them that nobody may touch.

@@ -115,9 +115,15 @@ fn clean(value: &mut Value, generation: &Value, names: &BTreeMap<String, String>
                 annotations.remove("pilothouse.dev/desired");
                 annotations.remove("deployment.kubernetes.io/revision");
             }
-            // How often an object was changed differs, but not whether its status is about the last change.
+            // How often an object was changed differs, but not whether a condition is about the last change. Beside the
+            // conditions it may be another object's generation: app-service hands on what its Deployment says.
+            let is_condition = members.contains_key("type");
             if let Some(observed) = members.get_mut("observedGeneration") {
-                *observed = json!(if observed == generation { "the last" } else { "an earlier one" });
+                *observed = match is_condition {
+                    true if observed == generation => json!("the last"),
+                    true => json!("an earlier one"),
+                    false => json!("some"),
+                };
             }
             if let Some(Value::Array(entries)) = members.get_mut("managedFields") {
                 entries.iter_mut().for_each(|entry| clean(entry, generation, names));

@@ -104,6 +104,8 @@ struct Inner {
 pub struct World {
     pub simulator: Simulator,
     pub errands: Errands,
+    /// When the hosts' wall clocks began, in milliseconds since 1970.
+    pub epoch: u64,
     commands: mpsc::UnboundedSender<Command>,
     inner: std::sync::Mutex<Inner>,
     /// Seconds that the hosts' wall clock is ahead.
@@ -117,6 +119,7 @@ impl World {
         simulator: Simulator,
         schedule: &Schedule,
         errands: Errands,
+        epoch: u64,
         commands: mpsc::UnboundedSender<Command>,
     ) -> Arc<Self> {
         let inner = Inner {
@@ -131,6 +134,7 @@ impl World {
         Arc::new(Self {
             simulator,
             errands,
+            epoch,
             commands,
             inner: inner.into(),
             skew: AtomicI64::new(0),
@@ -163,11 +167,6 @@ impl World {
     pub fn lag(&self) -> Duration {
         let mut inner = self.inner.lock().expect("no panic while it is held");
         inner.lag()
-    }
-
-    /// How many writes the hosts have begun.
-    pub fn writes(&self) -> usize {
-        self.inner.lock().expect("no panic while it is held").writes
     }
 
     /// Those of the faults that never began.
