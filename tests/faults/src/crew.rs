@@ -38,6 +38,8 @@ pub struct Crew {
     patience: Duration,
     tail: Tail,
     ends: JoinHandle<()>,
+    /// Since when nothing is to be done but what waits for a time.
+    waiting: Mutex<Option<Instant>>,
 }
 
 struct Shared {
@@ -89,6 +91,7 @@ impl Crew {
             patience,
             tail,
             ends,
+            waiting: Mutex::default(),
         }
     }
 
@@ -375,7 +378,16 @@ impl SteeredHost for Crew {
         inner.wanted.as_ref()?;
         let is_there = inner.coming == 0 && !inner.members.is_empty();
         let rest = |sailor: &Sailor| sailor.gate.get() == Running::Runs && sailor.handle.is_idle();
-        Some(is_there && inner.members.iter().all(rest))
+        let is_idle = is_there && inner.members.iter().all(rest);
+        let depths = inner.members.iter().flat_map(|sailor| sailor.handle.depths());
+        let mut waits = depths.filter(|(_, depth)| depth.delayed + depth.unseen > 0);
+        let mut waiting = self.waiting.lock().expect("no panic while it is held");
+        if !is_idle || waits.next().is_none() {
+            *waiting = None;
+            return Some(is_idle);
+        }
+        // A back-off ends, an object that asked to be reconciled at a time is.
+        Some(waiting.get_or_insert_with(Instant::now).elapsed() > LONG)
     }
 
     fn failure(&mut self) -> Option<String> {

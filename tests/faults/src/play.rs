@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context as _, Result};
 use pilothouse_end_to_end::log::Tail;
-use pilothouse_simulator::{Clock, Controllers, Options, Workloads};
+use pilothouse_simulator::{Clock, Controllers, Options, Simulator, Workloads};
 use pilothouse_testkit::cluster::Cluster;
 use pilothouse_testkit::scenario::{Manner, Scenario, run_with};
 use serde::{Deserialize, Serialize};
@@ -15,7 +15,7 @@ use serde_json::json;
 use tokio::sync::mpsc;
 
 use crate::crew::Crew;
-use crate::judge::{Facts, Judge};
+use crate::judge::{Facts, Judge, is_host, written};
 use crate::schedule::Schedule;
 use crate::somebody::{Errands, TENANT};
 use crate::world::World;
@@ -26,6 +26,9 @@ const PATIENCE: Duration = Duration::from_hours(2);
 
 /// When clocks begin: 2026-01-01T00:00:00Z, in milliseconds.
 const EPOCH: u64 = 1_767_225_600_000;
+
+/// A run uses tenths of a second of a processor; one that uses so many seconds does not come to an end.
+const MOST_SECONDS: i64 = 60;
 
 /// Namespaces with which no scenario has anything to do.
 const OTHER_NAMESPACES: [&str; 2] = ["bystander", TENANT];
@@ -66,6 +69,7 @@ pub struct Report {
 
 /// Runs a job.
 pub fn play(job: Job) -> Result<Report> {
+    watch_over();
     // A thread of its own begins with the randomness of its own.
     let thread = std::thread::Builder::new().name("play".to_owned());
     let thread = thread.spawn(move || {
@@ -86,7 +90,9 @@ async fn tell(job: Job) -> Result<Report> {
         facts,
         log,
     } = job;
-    let scenario = Scenario::read(&scenario)?;
+    let text = std::fs::read_to_string(&scenario).with_context(|| format!("read {}", scenario.display()))?;
+    let keeps_identities = text.contains("metadata.uid") || text.contains("uid: $");
+    let scenario = Scenario::parse(&scenario, &text)?;
     let facts: Option<Facts> = match facts {
         None => None,
         Some(path) => Some(serde_json::from_slice(&std::fs::read(path)?)?),
@@ -111,22 +117,31 @@ async fn tell(job: Job) -> Result<Report> {
     simulator.keep_journal();
     set_up(&cluster).await?;
     let children = facts.as_ref().map(|facts| facts.children.clone()).unwrap_or_default();
-    let errands = Errands::new(cluster.client().await?, simulator.clone(), children);
+    let client = cluster.client().await?;
+    let errands = Errands::new(client, simulator.clone(), children, keeps_identities);
     let (sender, commands) = mpsc::unbounded_channel();
     let world = World::new(simulator.clone(), &schedule, errands, epoch, sender);
     let hosts = schedule.hosts();
-    let mut crew = Crew::new(world.clone(), commands, hosts, Judge::new(facts), PATIENCE, tail.clone());
+    let mut crew = Crew::new(world.clone(), commands, hosts, Judge::new(facts, scenario.serves_webhooks()), PATIENCE, tail.clone());
     let manner = Manner {
         namespace: Some(format!("story-{}", scenario.name)),
         patience: (!is_quiet).then_some(PATIENCE),
     };
     let begun = tokio::time::Instant::now();
-    let told = run_with(&scenario, &cluster, &mut crew, &manner).await;
+    let told = tokio::select! {
+        biased;
+        () = world.storm() => None,
+        told = run_with(&scenario, &cluster, &mut crew, &manner) => Some(told),
+    };
     let mut judge = crew.end();
     let log = if log { tail.text() } else { String::new() };
-    if let Err(mut error) = told {
-        error.host_log = String::new();
-        judge.problems.push(format!("the story does not go on: {error}"));
+    match told {
+        Some(Ok(())) => {}
+        Some(Err(mut error)) => {
+            error.host_log = String::new();
+            judge.problems.push(format!("the story does not go on: {error}"));
+        }
+        None => judge.problems.push(storm(&simulator)),
     }
     judge.problems.extend(world.errands.complaints());
     let most = world.launched().max(1);
@@ -174,6 +189,29 @@ fn clock(epoch: u64) -> Clock {
         start: UNIX_EPOCH + Duration::from_millis(epoch),
         origin: tokio::time::Instant::now(),
     }
+}
+
+/// What hosts write that do not come to rest.
+fn storm(simulator: &Simulator) -> String {
+    let mut writes = simulator.requests().all();
+    writes.retain(|record| record.write && is_host(&record.user_agent));
+    let last = writes.iter().rev().take(10).map(|it| format!("{} {}", it.user_agent, written(it)));
+    let last: Vec<String> = last.collect();
+    format!("the hosts do not come to rest; their last writes:\n    {}", last.join("\n    "))
+}
+
+/// Ends this process when it has used too much of the processors, whatever it does.
+fn watch_over() {
+    std::thread::spawn(|| {
+        loop {
+            std::thread::sleep(Duration::from_secs(1));
+            let used = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+            if used.tv_sec > MOST_SECONDS {
+                eprintln!("the run has used more than {MOST_SECONDS} s of a processor");
+                std::process::exit(1);
+            }
+        }
+    });
 }
 
 /// Makes namespaces with something in them that nobody may touch.

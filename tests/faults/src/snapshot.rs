@@ -130,24 +130,43 @@ fn clean(value: &mut Value, generation: &Value, names: &BTreeMap<String, String>
                 entries.sort_by_key(Value::to_string);
             }
             members.values_mut().for_each(|value| clean(value, generation, names));
+            // The keys of field sets have uids, too.
+            let keyed = members.keys().filter(|key| key.contains("uid")).cloned().collect::<Vec<_>>();
+            for key in keyed {
+                if let Some(value) = members.remove(&key) {
+                    members.insert(rename(&key, names), value);
+                }
+            }
             if members.get("annotations").is_some_and(|it| *it == json!({})) {
                 members.remove("annotations");
             }
         }
         Value::Array(items) => items.iter_mut().for_each(|item| clean(item, generation, names)),
         Value::String(text) => {
-            if let Some(name) = names.get(text.as_str()) {
-                text.clone_from(name);
-            } else if text.contains('-') {
-                for (uid, name) in names {
-                    if text.contains(uid.as_str()) {
-                        *text = text.replace(uid.as_str(), name);
-                    }
-                }
+            *text = rename(text, names);
+            // A webhook server's port is whichever is free.
+            if text.starts_with("https://127.0.0.1:") {
+                let path = text.splitn(4, '/').nth(3).unwrap_or_default();
+                *text = format!("https://webhooks/{path}");
             }
         }
         _ => {}
     }
+}
+
+/// A text with names in place of the uids in it.
+fn rename(text: &str, names: &BTreeMap<String, String>) -> String {
+    /// Hexadecimal digits in five groups.
+    const LENGTH: usize = 36;
+    let is_part = |character: char| character.is_ascii_hexdigit() || character == '-';
+    let mut renamed = text.to_owned();
+    let uids = text.split(|character| !is_part(character)).filter(|it| it.len() == LENGTH);
+    for uid in uids {
+        if let Some(name) = names.get(uid) {
+            renamed = renamed.replace(uid, name);
+        }
+    }
+    renamed
 }
 
 /// Where nobody says which, a server draws them.

@@ -46,6 +46,8 @@ struct Somebody {
     simulator: Simulator,
     /// What only hosts have written in the run without faults, by [`place`].
     children: BTreeSet<String>,
+    /// Whether the scenario cares for the identity of objects, so that nobody may make them anew.
+    keeps_identities: bool,
     complaints: Mutex<Vec<String>>,
     deleted: Mutex<BTreeMap<String, usize>>,
 }
@@ -56,11 +58,12 @@ pub fn place(plural: &str, namespace: &str, name: &str) -> String {
 }
 
 impl Errands {
-    pub fn new(client: Client, simulator: Simulator, children: BTreeSet<String>) -> Self {
+    pub fn new(client: Client, simulator: Simulator, children: BTreeSet<String>, keeps_identities: bool) -> Self {
         let somebody = Somebody {
             client,
             simulator,
             children,
+            keeps_identities,
             complaints: Mutex::default(),
             deleted: Mutex::default(),
         };
@@ -107,6 +110,7 @@ impl Errands {
 impl Somebody {
     async fn run(&self, Errand { target, fault }: Errand) {
         match fault {
+            Fault::Deleted | Fault::Recreated { .. } if self.keeps_identities => {}
             Fault::Deleted => {
                 self.delete(&target).await;
             }

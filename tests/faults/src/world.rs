@@ -11,7 +11,7 @@ use http::Request;
 use http_body_util::Full;
 use pilothouse_simulator::{Fault as Injected, Rule, Simulator};
 use pilothouse_testkit::requests::TEST_ACCOUNT;
-use tokio::sync::mpsc;
+use tokio::sync::{Notify, mpsc};
 use tokio::time::Instant;
 
 use crate::schedule::{Fault, Moment, Schedule, Strike};
@@ -22,6 +22,9 @@ pub const HOST_AGENT: &str = "pilothouse-host-";
 
 /// A host of the run, by its number.
 pub type Member = usize;
+
+/// After so many writes hosts are taken not to come to rest at all: the longest story makes some hundreds.
+const STORM: usize = 10_000;
 
 /// What is to be done to the hosts.
 #[derive(Debug)]
@@ -112,6 +115,7 @@ pub struct World {
     skew: AtomicI64,
     begun: Instant,
     launched: AtomicUsize,
+    storm: Notify,
 }
 
 impl World {
@@ -140,6 +144,7 @@ impl World {
             skew: AtomicI64::new(0),
             begun: Instant::now(),
             launched: AtomicUsize::new(0),
+            storm: Notify::new(),
         })
     }
 
@@ -156,6 +161,11 @@ impl World {
     /// The number of the host that is started now.
     pub fn launch(&self) -> Member {
         self.launched.fetch_add(1, Ordering::SeqCst)
+    }
+
+    /// Waits until the hosts have written so often that nothing will come of it.
+    pub async fn storm(&self) {
+        self.storm.notified().await;
     }
 
     /// How many hosts have been started.
@@ -222,6 +232,9 @@ impl World {
         if target.is_write() {
             let number = inner.writes;
             inner.writes += 1;
+            if inner.writes == STORM {
+                self.storm.notify_one();
+            }
             let (due, waiting) = std::mem::take(&mut inner.strikes)
                 .into_iter()
                 .partition(|strike| strike.at <= number);
