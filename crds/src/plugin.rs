@@ -112,6 +112,10 @@ pub struct PluginStatus {
     /// The last failure.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_failure: Option<LastFailure>,
+    /// Objects that the plugin applied for primaries outside of `spec.namespaces`. They stay as they are, and the plugin
+    /// does not write them any more; with `deletionPolicy: Delete` they are being deleted.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub unselected_objects: u64,
     /// Primaries that have not answered since the plugin began to run. What it contributes and nobody claims stays until
     /// all have.
     #[serde(skip_serializing_if = "is_zero")]

@@ -168,6 +168,22 @@ impl RequestError {
         }
     }
 
+    /// Whether the object that a write names by its uid is not there: there is none of its name, or another.
+    /// <https://github.com/kubernetes/apiserver/blob/v0.36.0/pkg/endpoints/handlers/patch.go> says the first, the
+    /// validation of metadata the second.
+    pub fn is_about_another_object(&self) -> bool {
+        let Self::Answered(status) = self else { return false };
+        match status.code {
+            404 => self.is_object_not_found(),
+            409 => status.message.contains("uid mismatch: "),
+            422 => {
+                let causes = status.details.iter().flat_map(|details| &details.causes);
+                causes.into_iter().any(|cause| cause.field == "metadata.uid")
+            }
+            _ => false,
+        }
+    }
+
     /// Whether the server will say the same whenever it is asked: what was sent is wrong.
     pub fn is_for_good(&self) -> bool {
         let message = self.to_string();

@@ -22,13 +22,13 @@ use crate::admission::Judged;
 use crate::blocking::Blocking;
 use crate::clock::WallClock;
 use crate::contribute::{self, Contributions, Waiters};
-use crate::creating::Creating;
 use crate::echo::{Awaited, Writing};
 use crate::lane::{Lane, LaneId};
 use crate::lanes::Lanes;
 use crate::queue::{Capacity, Depth, Ended, Job, Queue};
 use crate::refusals::Refusals;
-use crate::route::{push_all, route};
+use crate::rivals::{KnownPlugins, Rivalries};
+use crate::route::{is_unselected_child, push_all, route};
 use crate::watches::{Need, ServedKinds};
 
 /// A primary of a lane.
@@ -67,12 +67,12 @@ pub struct State {
     pub writing: Writing,
     /// Children and statuses that the server does not hold as they were applied.
     pub odd: HashMap<Key, Odd>,
-    /// Creates of which it is not known what became of them.
-    pub creating: Creating,
     /// Who contributes what to which object.
     pub contributions: Contributions,
     /// Bodies that the server refuses for good.
     pub refusals: Refusals,
+    /// Who waits because another plugin applies what is desired.
+    pub rivalries: Rivalries,
     /// Uids of primaries that are gone, or out of sight, and whose children are the host's to collect.
     pub orphaned: HashMap<Reader, BTreeSet<Arc<str>>>,
     /// What plugins that are in preview would do.
@@ -89,6 +89,8 @@ pub struct Hub {
     pub clock: WallClock,
     /// Where the calls of guests run.
     pub blocking: Blocking,
+    /// The plugins that there are.
+    pub plugins: KnownPlugins,
     /// What API servers ask about.
     pub judged: RwLock<Judged>,
     /// Told whenever the queue may have something to do.
@@ -122,15 +124,16 @@ impl Hub {
                 awaited: HashMap::new(),
                 writing: Writing::default(),
                 odd: HashMap::new(),
-                creating: Creating::default(),
                 contributions: Contributions::default(),
                 refusals: Refusals::default(),
+                rivalries: Rivalries::default(),
                 orphaned: HashMap::new(),
                 previews: Previews::default(),
             }),
             served: Arc::default(),
             clock,
             blocking: Blocking::Threads,
+            plugins: KnownPlugins::default(),
             judged: RwLock::default(),
             work: Notify::new(),
             ended: Notify::new(),
@@ -157,13 +160,16 @@ impl Hub {
             state.queue.open(lane.id, &lane.plugin, lane.concurrency);
             contribute::lane_opens(&mut state, lane);
             state.forget_previews_of(lane.id);
-            if let Some(replaced) = replaced {
-                push_all(&mut state, &replaced);
+            if let Some(replaced) = &replaced {
+                push_all(&mut state, replaced);
             }
             push_all(&mut state, lane);
         }
         drop(state);
         self.settle_lane(lane);
+        if let Some(replaced) = replaced.filter(|replaced| replaced.namespaces != lane.namespaces) {
+            self.rival_yields(&replaced.plugin);
+        }
     }
 
     /// Stops a lane for good: nothing of it is woken or handed out any more; what runs, runs to its end.
@@ -188,13 +194,18 @@ impl Hub {
     pub fn remove_lane(&self, id: LaneId) {
         let mut state = self.state.write();
         state.queue.remove(id);
-        if let Some(lane) = state.lanes.remove(id) {
-            contribute::lane_goes(&mut state, &lane);
+        let removed = state.lanes.remove(id);
+        if let Some(lane) = &removed {
+            contribute::lane_goes(&mut state, lane);
         }
         state.leaving.remove(&id);
         state.forget_previews_of(id);
         state.forget_readers_of(id);
         state.awaited.retain(|_, (_, reader)| reader.lane != id);
+        drop(state);
+        if let Some(lane) = removed {
+            self.rival_yields(&lane.plugin);
+        }
     }
 
     /// A job has ended, for the queue and for its plugin's account.
@@ -246,7 +257,8 @@ impl Hub {
     pub fn children_of(&self, lane: &Lane) -> Vec<(Served, Arc<Stored>)> {
         let state = self.state.read();
         let primaries = state.store.iter(lane.grants.primary(), None);
-        let children = primaries.flat_map(|primary| {
+        let selected = primaries.filter(|primary| lane.selects(&primary.name));
+        let children = selected.flat_map(|primary| {
             let children = state.children_of(lane, &primary.uid);
             children
                 .map(|(served, child)| (served, child.clone()))
@@ -255,12 +267,23 @@ impl Hub {
         children.collect()
     }
 
+    /// How many objects a lane's plugin applied for primaries that it does not select.
+    pub fn unselected_children(&self, lane: &Lane) -> usize {
+        let state = self.state.read();
+        let kinds = lane.owned_kinds();
+        let of_kind = |kind| {
+            let children = state.store.iter(kind, None);
+            children.filter(|child| is_unselected_child(lane, child)).count()
+        };
+        kinds.map(of_kind).sum()
+    }
+
     /// The primaries of a lane that are being deleted and wait for its finalizer to go.
     pub fn unfinished(&self, lane: &Lane) -> Vec<Name> {
         let state = self.state.read();
         let primaries = state.store.iter(lane.grants.primary(), None);
         primaries
-            .filter(|object| lane.has_to_finish(object))
+            .filter(|object| lane.selects(&object.name) && lane.has_to_finish(object))
             .map(|object| object.name.clone())
             .collect()
     }
@@ -434,7 +457,6 @@ impl Hub {
         }
         let lanes = state.lanes.clone();
         for change in changes {
-            state.creating.observe(&change);
             route(&lanes, state, &change);
         }
         // Most changes are echoes of our own writes and give nobody anything to do: whoever slept is left asleep.

@@ -12,7 +12,7 @@ use pilothouse_core::manifest::{Access, Admission, Filter};
 use pilothouse_core::path::Projection;
 use pilothouse_core::reach::Reach;
 use pilothouse_core::selector::Selector;
-use pilothouse_core::{Kind, Limits};
+use pilothouse_core::{Kind, Limits, Name};
 use pilothouse_sandbox::Plugin;
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -79,6 +79,8 @@ pub struct Lane {
     pub former_managers: Vec<String>,
     /// Only primaries in these namespaces; none means all.
     pub namespaces: Vec<String>,
+    /// Whether children of primaries that are outside of these namespaces are pruned; else they stay as they are.
+    pub prunes_unselected: bool,
     /// When an API server asks about a primary; none means never.
     pub admission: Option<Admission>,
     /// The CRDs of its plugin that have more than one version.
@@ -249,15 +251,17 @@ impl Lane {
         self.filter != Filter::default() || !self.namespaces.is_empty()
     }
 
-    fn has_namespace(&self, namespace: Option<&str>) -> bool {
-        self.namespaces.is_empty()
-            || namespace.is_some_and(|namespace| self.namespaces.iter().any(|it| it == namespace))
+    /// Whether the Plugin is for objects of the primary kind at this place. On others it does not act: they may be another
+    /// Plugin's.
+    pub fn selects(&self, primary: &Name) -> bool {
+        let named = |namespace: &str| self.namespaces.iter().any(|it| it == namespace);
+        self.namespaces.is_empty() || primary.namespace.as_deref().is_some_and(named)
     }
 
     /// Whether an object of the primary kind is steered.
     pub fn steers(&self, object: &Stored) -> bool {
         let Filter { annotation, labels } = &self.filter;
-        self.has_namespace(object.name.namespace.as_deref())
+        self.selects(&object.name)
             && annotation.as_ref().is_none_or(|annotation| {
                 let metadata: Value = metadata(object);
                 metadata["annotations"].get(annotation).is_some()

@@ -93,6 +93,7 @@ impl Life {
             name: name.clone(),
         };
         let standing = Arc::<Standing>::default();
+        fleet.hub.plugins.enter(&name);
         fleet.roster.enter(name, standing.clone());
         Self {
             fleet,
@@ -150,6 +151,8 @@ impl Life {
             }
         }
         Box::pin(self.leave(running.take())).await;
+        self.fleet.hub.plugins.leave(&name);
+        self.fleet.hub.rival_yields(&name);
         self.fleet.claims.give_up(&name);
         self.fleet.roster.leave(&name);
     }

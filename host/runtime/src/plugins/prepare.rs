@@ -11,6 +11,7 @@ use pilothouse_core::former::{self, OwnedKind};
 use pilothouse_core::grants::Grants;
 use pilothouse_core::manifest::{self, BroughtCrd, CheckedManifest, Controller};
 use pilothouse_core::{Failure, Limits};
+use pilothouse_crds::plugin::DeletionPolicy;
 use pilothouse_sandbox::Plugin;
 use serde_json::Value;
 use tokio::sync::Semaphore;
@@ -164,6 +165,7 @@ impl Described {
                 mode: wanted.mode,
                 former_managers: wanted.former_managers.clone(),
                 namespaces: wanted.namespaces.clone(),
+                prunes_unselected: wanted.deletion_policy == DeletionPolicy::Delete,
                 admission: controller.judged(brings_crd),
                 converted: converted.clone(),
                 brings_crd,

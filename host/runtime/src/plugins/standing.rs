@@ -145,6 +145,8 @@ pub struct Figures {
     pub last_failure: Option<Arc<LastFailure>>,
     /// How many traps in a row the plugin is slowed for.
     pub slowed_for: Option<u32>,
+    /// Objects of primaries that the Plugin does not select.
+    pub unselected_objects: u64,
     /// How many primaries have not answered yet.
     pub unanswered: u64,
     /// The first of them.
@@ -159,6 +161,7 @@ pub fn status(known: &Known, figures: Figures, live: &PluginStatus, now: &str) -
         controllers,
         last_failure,
         slowed_for,
+        unselected_objects,
         unanswered,
         waited_for,
         previews,
@@ -193,6 +196,7 @@ pub fn status(known: &Known, figures: Figures, live: &PluginStatus, now: &str) -
         failing: controllers.iter().map(|controller| controller.failing).sum(),
         controllers,
         last_failure: last_failure_to_tell(last_failure.as_deref(), live.last_failure.as_ref()).cloned(),
+        unselected_objects,
         unanswered,
         waited_for,
         owned_kinds: live.owned_kinds.clone(),
@@ -232,6 +236,7 @@ mod tests {
             }],
             last_failure: None,
             slowed_for: None,
+            unselected_objects: 0,
             unanswered: 0,
             waited_for: Vec::new(),
             previews: Vec::new(),

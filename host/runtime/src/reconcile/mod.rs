@@ -30,8 +30,10 @@ use crate::contribute;
 use crate::hub::{Hub, Reader};
 use crate::lane::{Lane, Mode};
 use crate::queue::{Ended, Job, Verdict};
+use crate::rivals::another_steers;
 
 pub use finalize::release_all;
+pub use requests::{is_shared, release_child};
 
 /// Reconciles one object once.
 pub async fn reconcile(hub: &Arc<Hub>, lane: &Arc<Lane>, job: &Job) -> Ended {
@@ -46,6 +48,7 @@ pub async fn reconcile(hub: &Arc<Hub>, lane: &Arc<Lane>, job: &Job) -> Ended {
     let mut ended = match gather::gather(hub, lane, job) {
         gather::Found::Steered(gathered) => steer(hub, lane, &reader, job, gathered).await,
         gather::Found::Left(left) => leave(hub, lane, &reader, left).await,
+        gather::Found::Unselected(left) => unselect(hub, lane, &reader, left).await,
         gather::Found::Gone => {
             hub.state.write().forget_primary(lane, &reader);
             hub.claims.notify_one();
@@ -156,6 +159,37 @@ async fn leave(hub: &Arc<Hub>, lane: &Arc<Lane>, reader: &Reader, left: gather::
         wrote: applied.writes > 0,
         ..without_writes(applied.failure)
     }
+}
+
+/// An object in a namespace that the Plugin does not select any more. The Plugin has nothing to do with it: what it made
+/// for the object stays as it is, unless the Plugin deletes what it does not select. Where another Plugin selects the
+/// object, everything is that Plugin's.
+async fn unselect(hub: &Arc<Hub>, lane: &Arc<Lane>, reader: &Reader, left: gather::Left) -> Ended {
+    let gather::Left { object, owner } = left;
+    let is_handed_over = {
+        let mut state = hub.state.write();
+        state.forget_primary(lane, reader);
+        another_steers(&state, lane, &object)
+    };
+    hub.claims.notify_one();
+    if lane.mode != Mode::Active || is_handed_over {
+        return Ended::idly(Verdict::Done { again: None });
+    }
+    let mut failure = None;
+    if lane.prunes_unselected {
+        let planned = diff::diff(hub, lane, &owner, validate::Validated::nothing());
+        failure = apply::apply(hub, lane, reader, None, planned).await.failure;
+    }
+    if failure.is_none() {
+        failure = finalize::unselect(hub, lane, reader, &object).await.err();
+    }
+    if let Some(failure) = &failure {
+        tracing::warn!(
+            lane = lane.title(), object = %reader.name, %failure,
+            "cannot let go of an object outside of spec.namespaces; retrying"
+        );
+    }
+    without_writes(failure)
 }
 
 /// The end of a reconcile of a plugin that is in preview; a failure is told in the log alone.

@@ -21,8 +21,6 @@ pub struct Validated {
     pub answer: Answer,
     /// When time alone would change the answer, in milliseconds since the epoch.
     pub wake_at: Option<u64>,
-    /// How often the object has failed before.
-    pub attempt: u32,
 }
 
 impl Validated {
@@ -31,7 +29,6 @@ impl Validated {
         Self {
             answer: Answer::default(),
             wake_at: None,
-            attempt: 0,
         }
     }
 }
@@ -55,7 +52,6 @@ pub fn validate(
     Ok(Validated {
         answer: check(lane, gathered, result)?,
         wake_at,
-        attempt: gathered.request.attempt,
     })
 }
 

@@ -10,5 +10,7 @@ mod crash;
 mod finish;
 mod fleet;
 mod former;
+mod ownership;
 mod refused;
+mod selection;
 mod swap;
