@@ -11,6 +11,7 @@ use tokio::task::{Id, JoinSet};
 use tokio::time::{Instant, MissedTickBehavior};
 
 use crate::admission::{self, WebhookOptions};
+use crate::blocking::Blocking;
 use crate::clock::{JUMP_LOOK, JumpWatch, WallClock};
 use crate::contribute;
 use crate::deep;
@@ -45,6 +46,8 @@ pub struct HostOptions {
     pub webhooks: Option<WebhookOptions>,
     /// The time of day.
     pub clock: WallClock,
+    /// Where the calls of guests run.
+    pub blocking: Blocking,
 }
 
 impl Default for HostOptions {
@@ -60,6 +63,7 @@ impl Default for HostOptions {
             instance: "pilothouse".to_owned(),
             webhooks: None,
             clock: WallClock::System,
+            blocking: Blocking::Threads,
         }
     }
 }
@@ -151,7 +155,9 @@ impl Host {
             workers: options.workers,
             per_plugin: options.plugin_workers,
         };
-        let hub = Arc::new(Hub::new(client.clone(), options.clock.clone(), capacity));
+        let mut hub = Hub::new(client.clone(), options.clock.clone(), capacity);
+        hub.blocking = options.blocking.clone();
+        let hub = Arc::new(hub);
         Self {
             client,
             options,

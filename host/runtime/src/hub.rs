@@ -23,6 +23,7 @@ use pilothouse_core::{Key, Kind, Name, Tenant};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
+use crate::blocking::Blocking;
 use crate::clock::WallClock;
 use crate::contribute::{self, Contributions, Waiters};
 use crate::deep::Deep;
@@ -101,6 +102,8 @@ pub struct Hub {
     pub served: Arc<ServedKinds>,
     /// The time of day.
     pub clock: WallClock,
+    /// Where the calls of guests run.
+    pub blocking: Blocking,
     /// The plugins that there are.
     pub plugins: KnownPlugins,
     /// Which objects plugins have judged at admission.
@@ -148,6 +151,7 @@ impl Hub {
             }),
             served: Arc::default(),
             clock,
+            blocking: Blocking::Threads,
             plugins: KnownPlugins::default(),
             evidence: Mutex::default(),
             work: Notify::new(),

@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod admission;
+mod blocking;
 pub mod clock;
 mod contribute;
 mod deep;
@@ -26,6 +27,7 @@ mod watchdog;
 mod watches;
 
 pub use admission::{Maker, WebhookOptions};
+pub use blocking::Blocking;
 pub use host::{Handle, Host, HostOptions, Left};
 pub use lane::{Mode, PluginSpec};
 pub use pilothouse_webhook::certificates::Lifetimes;

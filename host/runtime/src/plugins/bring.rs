@@ -160,7 +160,9 @@ impl Life {
     pub async fn describe(&self, loaded: &Loaded, wanted: &Wanted) -> Result<Described, Problem> {
         let (component, config, limits) = (loaded.component.clone(), wanted.config.clone(), wanted.limits.clone());
         let _turn = self.fleet.describing.acquire().await;
-        tokio::task::spawn_blocking(move || describe(&component, config.as_ref(), &limits))
+        let blocking = &self.fleet.options.blocking;
+        blocking
+            .run(move || describe(&component, config.as_ref(), &limits))
             .await
             .map_err(|error| Problem::new(Step::Ready, "HostFault", format!("its describe call was lost: {error}")))?
             .map_err(|error| Problem::new(Step::Ready, error.reason(), error.to_string()))
@@ -217,7 +219,9 @@ impl Life {
                 let read = looks.at(file, move || sandbox.read(&path, digest.as_deref()));
                 let read = read.await.map_err(hung)?.map_err(|error| load_problem(&error))?;
                 let sandbox = library.sandbox.clone();
-                tokio::task::spawn_blocking(move || sandbox.load_read(&read))
+                let blocking = &self.fleet.options.blocking;
+                blocking
+                    .run(move || sandbox.load_read(&read))
                     .await
                     .map_err(|error| {
                         Problem::new(Step::Compiled, "HostFault", format!("loading it was lost: {error}"))
