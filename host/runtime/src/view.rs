@@ -14,15 +14,12 @@ use pilothouse_core::query::CheckedQuery;
 use pilothouse_core::reach::Reach;
 use pilothouse_core::{Failure, Kind, Name};
 
+use crate::clock;
 use crate::hub::Hub;
 use crate::lane::Lane;
 
 /// The finest granularity of `clock.now`, in milliseconds.
 const FINEST_GRANULARITY: u64 = 1000;
-
-/// The shortest time, in milliseconds, after which a call that asked whether a moment has come is repeated: a plugin that
-/// asks for the next millisecond each time would never rest.
-const LEAST_WAIT: u64 = 1000;
 
 /// What a read was answered.
 #[derive(Clone, Copy, Debug)]
@@ -144,7 +141,7 @@ impl Imports for View {
 
     fn reached(&mut self, moment: u64) -> bool {
         if self.now < moment {
-            self.wake_at(moment.max(self.now.saturating_add(LEAST_WAIT)));
+            self.wake_at(clock::next_look(self.now, moment));
         }
         self.now >= moment
     }
