@@ -608,6 +608,7 @@ async fn depth_and_age_can_be_seen() {
 }
 
 mod storms {
+    use pilothouse_core::Failure;
     use pilothouse_core::failure::reason;
 
     use super::*;
