@@ -162,6 +162,30 @@ mod tests {
     use super::*;
 
     #[test]
+    fn what_the_host_says_itself_is_no_news_of_the_plugin() {
+        let say = |text: &str, reconciled: &Condition, generation| {
+            desired_status(&StatusInput {
+                plugin: json!({"text": text}).as_object(),
+                conditions: &[],
+                reconciled,
+                live: None,
+                generation: Some(generation),
+                now: "2026-01-01T00:00:00Z",
+            })
+        };
+        let (well, ill) = (
+            reconciled("all is as desired"),
+            not_reconciled(&Failure::user("X", "y")),
+        );
+        let live = Value::Object(say("a", &well, 1));
+        assert!(!says_more_than_the_host(&say("a", &ill, 2), Some(&live)));
+        assert!(says_more_than_the_host(&say("b", &well, 1), Some(&live)));
+        assert!(says_more_than_the_host(&say("a", &well, 1), None));
+        let alone = json!({"conditions": [{"type": RECONCILED}]});
+        assert!(!says_more_than_the_host(alone.as_object().unwrap(), None));
+    }
+
+    #[test]
     fn a_failure_says_of_which_kind_it_is() {
         let trap = not_reconciled(&Failure::guest(reason::TRAP, "it panicked"));
         assert_eq!(

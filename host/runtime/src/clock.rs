@@ -15,6 +15,15 @@ pub const JUMP_LOOK: Duration = Duration::from_secs(5);
 /// there too, after a while.
 const JUMP: i64 = 1000;
 
+/// The shortest time, in milliseconds, after which a call that asked whether a moment has come is repeated: a plugin that
+/// asks for the next millisecond each time would never rest.
+const LEAST_WAIT: u64 = 1000;
+
+/// When somebody who asks now for a moment that is to come is asked again; all in milliseconds since the epoch.
+pub fn next_look(now: u64, moment: u64) -> u64 {
+    moment.max(now.saturating_add(LEAST_WAIT))
+}
+
 /// The time of day.
 #[derive(Clone)]
 pub enum WallClock {
@@ -140,6 +149,13 @@ mod tests {
         assert_eq!(clock.seconds(), "2026-01-02T03:04:05Z");
         tokio::time::advance(Duration::from_millis(2)).await;
         assert_eq!(clock.microseconds(), "2026-01-02T03:04:05.125000Z");
+    }
+
+    #[test]
+    fn who_asks_for_the_next_millisecond_is_asked_again_in_a_second() {
+        assert_eq!(next_look(10_000, 10_001), 11_000);
+        assert_eq!(next_look(10_000, 99_000), 99_000);
+        assert_eq!(next_look(u64::MAX, u64::MAX), u64::MAX);
     }
 
     #[tokio::test(start_paused = true)]

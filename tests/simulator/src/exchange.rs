@@ -7,7 +7,7 @@ use bytes::Bytes;
 use http::header::{ACCEPT, CONTENT_TYPE, HeaderValue, RETRY_AFTER, WARNING};
 use http::request::Parts;
 use http::{HeaderMap, Method, Response, StatusCode};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::controllers;
 use crate::discovery;
@@ -121,6 +121,13 @@ impl Exchange {
             Some(Fault::Refuse) => {
                 self.record(record, 0, false, shown_fault);
                 return Err(TransportError::Closed);
+            }
+            Some(Fault::Denied { code, retry_after }) => {
+                self.record(record, *code, false, shown_fault);
+                let said = json!({
+                    "code": code, "message": "not today", "details": {"retryAfterSeconds": retry_after},
+                });
+                return Ok(refused(&Failure::denied("denier.test.dev", &said)));
             }
             Some(Fault::Status { code, retry_after }) => {
                 self.record(record, *code, false, shown_fault);

@@ -34,8 +34,8 @@ pub struct Account {
 #[derive(Default)]
 struct Books {
     history: CrashHistory<(LaneId, Name)>,
-    /// When the objects were counted last and that said that the plugin is well.
-    well: Option<Instant>,
+    /// The objects as they were counted last, and when.
+    census: Option<(Instant, Census)>,
     last_failure: Option<Arc<LastFailure>>,
     /// How long nothing is called, and why.
     stop: Option<(Duration, String)>,
@@ -143,7 +143,7 @@ impl Account {
     pub fn forgive(&self) {
         let mut books = self.books.lock();
         books.history = CrashHistory::default();
-        books.well = None;
+        books.census = None;
     }
 
     /// The last failure since the host began.
@@ -167,17 +167,16 @@ impl Books {
         census: impl FnOnce() -> Census,
     ) -> Option<Measure> {
         let is_worth_a_look = self.history.crashed(tenant, who);
-        let is_well = self.well.is_some_and(|counted| counted.elapsed() < CENSUS_HOLDS);
+        let counted = self.census.as_ref();
+        let counted = counted.filter(|(when, _)| when.elapsed() < CENSUS_HOLDS);
+        let is_well = counted.is_some_and(|(_, census)| !self.history.is_suspect(census));
         if !is_worth_a_look || is_well || self.is_stopped {
             return None;
         }
-        let census = census();
-        let tenants = self.history.failing(&census);
-        let wait = match self.history.judge(&census) {
-            Advice::Go => {
-                self.well = Some(Instant::now());
-                return None;
-            }
+        let (_, census) = self.census.insert((Instant::now(), census()));
+        let tenants = self.history.failing(census);
+        let wait = match self.history.judge(census) {
+            Advice::Go => return None,
             Advice::Pause(wait) => wait,
             Advice::Stop(wait) => {
                 self.stop = Some((wait, failure.message.clone()));

@@ -106,7 +106,7 @@ async fn steer(hub: &Arc<Hub>, lane: &Arc<Lane>, reader: &Reader, job: &Job, gat
         };
     }
     let story = match &planned {
-        Ok(planned) => contest::look(lane, job, planned).await,
+        Ok(planned) => contest::look(lane, job, object, planned).await,
         Err(_) => None,
     };
     let mut applied = match planned {

@@ -4,6 +4,7 @@
 use pilothouse_cluster::discovery::Served;
 use pilothouse_cluster::events::Regarding;
 use pilothouse_cluster::object::Stored;
+use pilothouse_core::answer::Answer;
 use pilothouse_core::canonical::digest;
 use pilothouse_core::contract::{Condition, Event, Severity};
 use pilothouse_core::failure::reason;
@@ -99,6 +100,20 @@ pub async fn report(hub: &Hub, lane: &Lane, reader: &Reader, gathered: &Gathered
     }
 }
 
+/// Whether an answer has anything to report that the status does not say yet.
+pub fn has_news(object: &Stored, answer: &Answer) -> bool {
+    let live = seen::status(object);
+    let desired = status::desired_status(&StatusInput {
+        plugin: answer.status.as_ref(),
+        conditions: &answer.conditions,
+        reconciled: &status::reconciled(""),
+        live: live.as_ref(),
+        generation: object.generation,
+        now: "",
+    });
+    status::says_more_than_the_host(&desired, live.as_ref())
+}
+
 async fn tell(
     hub: &Hub,
     lane: &Lane,
@@ -133,7 +148,7 @@ async fn state(
     lane: &Lane,
     reader: &Reader,
     gathered: &Gathered,
-    answer: Option<&pilothouse_core::answer::Answer>,
+    answer: Option<&Answer>,
     failure: Option<&Failure>,
     not_kept: &[String],
 ) -> Result<Written, Failure> {

@@ -25,6 +25,8 @@ pub struct Stage {
     cluster: Cluster,
     beginning: Mark,
     host: RuntimeHost,
+    /// The host's clock, which can be set.
+    pub clock: WallClock,
 }
 
 impl Stage {
@@ -37,9 +39,10 @@ impl Stage {
             call_milliseconds: 10_000,
             ..Limits::default()
         };
+        let clock = WallClock::starting_at(BEGINNING);
         let mut host = RuntimeHost::new(
             HostOptions {
-                clock: WallClock::starting_at(BEGINNING),
+                clock: clock.clone(),
                 ..HostOptions::default()
             },
             limits,
@@ -57,6 +60,7 @@ impl Stage {
             cluster,
             beginning,
             host,
+            clock,
         }
     }
 
