@@ -1,6 +1,6 @@
 //! Owns `pilothouse run`: its options, and how signals stop it.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Context as _;
@@ -115,9 +115,12 @@ impl Run {
             .context("cannot start the threads of the host")?;
         // As a task of its own: what steers is woken as often as the others, and on this thread each time would be a
         // switch between threads.
-        runtime
+        let ended = runtime
             .block_on(runtime.spawn(self.steer()))
-            .context("the host ended in the middle; this is a bug of the host")?
+            .context("the host ended in the middle; this is a bug of the host")?;
+        // A thread that hangs in a file system, or a call that was abandoned, does not keep the process.
+        runtime.shutdown_background();
+        ended
     }
 
     async fn steer(self) -> anyhow::Result<()> {
@@ -156,10 +159,9 @@ impl Run {
         };
         let host = Host::new(client, options);
         let left = if plugins.is_empty() {
-            if !plugin_dir.is_dir() {
-                let directory = plugin_dir.display();
-                tracing::warn!(%directory, "there is no such directory for components; make it, or give another with --plugin-dir");
-            }
+            let directory = plugin_dir.clone();
+            // Nobody waits for it: the directory may be on a mount that hangs.
+            tokio::task::spawn_blocking(move || say_if_missing(&directory));
             let library = Library {
                 sandbox,
                 directory: plugin_dir,
@@ -170,6 +172,13 @@ impl Run {
         };
         say_what_is_left(&left);
         Ok(())
+    }
+}
+
+fn say_if_missing(directory: &Path) {
+    if !directory.is_dir() {
+        let directory = directory.display();
+        tracing::warn!(%directory, "there is no such directory for components; make it, or give another with --plugin-dir");
     }
 }
 

@@ -2,8 +2,9 @@
 //! end, and what is told of all that.
 //!
 //! `wanted` is what somebody asked for, `resources` and `given` say where from; `life` is what happens to one plugin, by
-//! way of `source`, `prepare`, `bring` and `finish`; `claims` keeps two from having the same kind, `memory` knows what earlier
-//! versions owned; `standing`, `account` and `tell` make the status of the Plugin resource.
+//! way of `source`, `looks`, `prepare`, `bring` and `finish`; `claims` keeps two from having the same kind, `memory` knows
+//! what earlier versions owned; `standing`, `account` and `tell` make the status of the Plugin resource; `talk` bounds what
+//! guests log.
 
 pub mod account;
 mod bring;
@@ -11,11 +12,14 @@ mod claims;
 mod finish;
 pub mod given;
 mod life;
+mod looks;
 mod memory;
 mod prepare;
 pub mod resources;
+mod said;
 mod source;
 pub mod standing;
+pub mod talk;
 mod tell;
 mod wanted;
 
@@ -28,7 +32,10 @@ use pilothouse_cluster::Client;
 use pilothouse_sandbox::Sandbox;
 use tokio::sync::Semaphore;
 
+pub use self::wanted::check_plugin;
+
 use self::claims::Claims;
+use self::looks::Looks;
 use self::standing::{Fact, Standing, Step};
 use crate::host::HostOptions;
 use crate::hub::Hub;
@@ -60,6 +67,7 @@ pub struct Fleet {
     hub: Arc<Hub>,
     watches: Watches,
     library: Option<Library>,
+    looks: Looks,
     claims: Claims,
     compiling: Semaphore,
     describing: Semaphore,
@@ -82,6 +90,7 @@ impl Fleet {
             options,
             hub,
             library,
+            looks: Looks::default(),
             claims: Claims::default(),
             compiling: Semaphore::new(COMPILERS),
             describing: Semaphore::new(DESCRIBERS),

@@ -105,6 +105,7 @@ pub async fn follow(fleet: Arc<Fleet>) {
                 name
             });
         }
+        fleet.hub.plugins.are_complete();
         while tellers.try_join_next().is_some() {}
     }
 }

@@ -83,6 +83,8 @@ pub struct Known {
     pub version: Option<String>,
     /// Its lanes.
     pub lanes: Vec<Arc<Lane>>,
+    /// What keeps it from working in full: a sentence each.
+    pub warnings: Vec<String>,
     /// Since when it is on its way to something else; none when there is news only if something happens.
     pub busy: Option<Instant>,
     /// What stands in the way of its objects outside of this host: the condition `Admitting`, which is there only then.
@@ -122,6 +124,7 @@ impl Default for Standing {
                 digest: None,
                 version: None,
                 lanes: Vec::new(),
+                warnings: Vec::new(),
                 busy: Some(Instant::now()),
                 warning: None,
             }),
@@ -151,6 +154,8 @@ pub struct Figures {
     pub last_failure: Option<Arc<LastFailure>>,
     /// How many traps in a row the plugin is slowed for.
     pub slowed_for: Option<u32>,
+    /// Objects of primaries that the Plugin does not select.
+    pub unselected_objects: u64,
     /// How many primaries have not answered yet.
     pub unanswered: u64,
     /// The first of them.
@@ -165,6 +170,7 @@ pub fn status(known: &Known, figures: Figures, live: &PluginStatus, now: &str) -
         controllers,
         last_failure,
         slowed_for,
+        unselected_objects,
         unanswered,
         waited_for,
         previews,
@@ -209,9 +215,13 @@ pub fn status(known: &Known, figures: Figures, live: &PluginStatus, now: &str) -
         failing: controllers.iter().map(|controller| controller.failing).sum(),
         controllers,
         last_failure: last_failure_to_tell(last_failure.as_deref(), live.last_failure.as_ref()).cloned(),
+        unselected_objects,
         unanswered,
         waited_for,
         owned_kinds: live.owned_kinds.clone(),
+        contributed_kinds: live.contributed_kinds.clone(),
+        finalizers: live.finalizers.clone(),
+        warnings: known.warnings.clone(),
         previews,
         conditions: steps.into_iter().chain(warning).collect(),
     }
@@ -243,6 +253,7 @@ mod tests {
             }],
             last_failure: None,
             slowed_for: None,
+            unselected_objects: 0,
             unanswered: 0,
             waited_for: Vec::new(),
             previews: Vec::new(),

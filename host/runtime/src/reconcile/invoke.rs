@@ -5,9 +5,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use pilothouse_core::Failure;
 use pilothouse_core::contract::{Finalization, Outcome};
 use pilothouse_core::failure::reason;
+use pilothouse_core::{Failure, Tenant};
 use pilothouse_sandbox::Call;
 
 use super::admit::{Admitted, admit};
@@ -32,16 +32,15 @@ pub struct Invoked {
 pub async fn invoke(hub: &Arc<Hub>, lane: &Arc<Lane>, gathered: &Gathered) -> Invoked {
     let view = View::new(hub.clone(), lane.clone(), gathered.object.name.clone());
     let (asked, request, object) = (lane.clone(), gathered.request.clone(), gathered.object.clone());
-    let hub = hub.clone();
-    let turn = lane.calls.clone().acquire_owned().await;
-    let turn = turn.expect("nobody closes it");
-    let call = tokio::task::spawn_blocking(move || {
+    let admitted_by = hub.clone();
+    let turn = lane.calls.take(Tenant::of(&gathered.object.name)).await;
+    let call = hub.blocking.run(move || {
         // Given back when the call is over, also when nobody waits for it any more.
         let _turn = turn;
         let admitted = if object.deleting {
             Admitted::unasked(request, view)
         } else {
-            admit(&hub, &asked, &object.name.name, request, view)
+            admit(&admitted_by, &asked, &object.name.name, request, view)
         };
         let Admitted { result, view, used } = admitted;
         let request = match result {
@@ -67,7 +66,7 @@ pub async fn invoke(hub: &Arc<Hub>, lane: &Arc<Lane>, gathered: &Gathered) -> In
                 result,
                 is_done,
                 view: Some(view),
-                used,
+                used: hub.blocking.taken(used),
             }
         }
         Err(error) => Invoked {
