@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::quiet::QuietError;
+use super::{form::Check, quiet::QuietError};
 use crate::host::{SteeredHost, SteeredPlugin};
 use crate::cluster::Cluster;
 
@@ -42,6 +42,16 @@ impl Manner {
             None => LOOK_INTERVAL,
             Some(_) => (begun.elapsed() / PATIENT_PART).clamp(LOOK_INTERVAL, PATIENT_INTERVAL),
         }
+    }
+
+    /// What is checked. That an object is another one than before is not, where faults befall the host: what a predecessor of
+    /// the same name has left may be taken over, if the host learns of both at once.
+    pub(super) fn checks(&self, checks: &[Check]) -> Vec<Check> {
+        let mut checks = checks.to_vec();
+        if self.patience.is_some() {
+            checks.retain(|check| check.differs_from.is_none() || check.path.as_deref() != Some(".metadata.uid"));
+        }
+        checks
     }
 
     /// Waits until a host has been idle for a while.
