@@ -9,7 +9,7 @@ use std::{
 
 use anyhow::{Context as _, Result, bail, ensure};
 
-use crate::{cargo, faults, root, test};
+use crate::{cargo, faults, fuzz, root, test};
 
 /// The cargo-deny that checks the dependencies; another version may judge otherwise.
 const CARGO_DENY: &str = "0.20.2";
@@ -30,7 +30,7 @@ type Step<'options> = (&'static str, Box<dyn Fn() -> Result<()> + 'options>);
 
 /// Checks everything, also after something has failed, and says at the end what did not hold.
 pub fn run(options: &Options) -> Result<()> {
-    let steps: [Step<'_>; 7] = [
+    let steps: [Step<'_>; 8] = [
         ("form", Box::new(|| call(cargo().args(["fmt", "--all", "--check"])))),
         (
             "lints",
@@ -71,6 +71,7 @@ pub fn run(options: &Options) -> Result<()> {
             }),
         ),
         ("faults", Box::new(|| faults::check(&["--seeds", FAULT_SEEDS]))),
+        ("fuzz", Box::new(|| fuzz::run(&fuzz::Options::default()))),
     ];
     let mut failed = Vec::new();
     let count = steps.len();

@@ -7,6 +7,7 @@ pub mod ci;
 pub mod controlplane;
 pub mod demo;
 pub mod faults;
+pub mod fuzz;
 pub mod generate;
 mod nginx;
 pub mod plugins;

@@ -21,6 +21,8 @@ enum Command {
     Demo(xtask::demo::Options),
     /// Plays every scenario under faults.
     Faults(xtask::faults::Options),
+    /// Gives those who read what comes from outside whatever a fuzzer can think of.
+    Fuzz(xtask::fuzz::Options),
     /// Makes generated files anew.
     Generate(xtask::generate::Options),
     /// Builds the plugins and the guests of the tests as components.
@@ -30,12 +32,25 @@ enum Command {
 }
 
 fn main() -> ExitCode {
+    if let Some(ended) = xtask::fuzz::as_rustc() {
+        return match ended {
+            Ok(status) => status
+                .code()
+                .and_then(|code| u8::try_from(code).ok())
+                .map_or(ExitCode::FAILURE, ExitCode::from),
+            Err(error) => {
+                eprintln!("xtask: {error:#}");
+                ExitCode::FAILURE
+            }
+        };
+    }
     let done = match Command::parse() {
         Command::Bench(options) => xtask::bench::run(&options),
         Command::Ci(options) => xtask::ci::run(&options),
         Command::Controlplane(options) => xtask::controlplane::run(&options),
         Command::Demo(options) => xtask::demo::run(&options),
         Command::Faults(options) => xtask::faults::run(&options),
+        Command::Fuzz(options) => xtask::fuzz::run(&options),
         Command::Generate(options) => xtask::generate::run(&options),
         Command::Plugins(options) => xtask::plugins::run(&options),
         Command::Test(options) => xtask::test::run(&options),

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use kube::core::Status;
-use pilothouse_core::failure::reason;
+use pilothouse_core::failure::{LONGEST_REQUESTED_WAIT, reason};
 use pilothouse_core::ledger::HeldField;
 use pilothouse_core::{Failure, Retry};
 
@@ -96,14 +96,14 @@ impl RequestError {
         }
     }
 
-    /// How long the server asks to wait.
+    /// How long the server asks to wait, up to [`LONGEST_REQUESTED_WAIT`]: a webhook may have put any number there.
     pub fn retry_after(&self) -> Option<Duration> {
         match self {
             Self::Answered(status) => status
                 .details
                 .as_ref()
                 .filter(|details| details.retry_after_seconds > 0)
-                .map(|details| Duration::from_secs(u64::from(details.retry_after_seconds))),
+                .map(|details| Duration::from_secs(u64::from(details.retry_after_seconds)).min(LONGEST_REQUESTED_WAIT)),
             _ => None,
         }
     }
@@ -140,6 +140,17 @@ impl RequestError {
             Self::Answered(status) => {
                 let names_it = |details: &kube::core::response::StatusDetails| !details.name.is_empty();
                 status.code == 404 && status.details.as_ref().is_some_and(names_it)
+            }
+            _ => false,
+        }
+    }
+
+    /// Whether the namespace is being deleted and takes nothing new.
+    pub fn is_in_terminating_namespace(&self) -> bool {
+        match self {
+            Self::Answered(status) => {
+                let causes = status.details.iter().flat_map(|details| &details.causes);
+                status.code == 403 && causes.into_iter().any(|cause| cause.reason == "NamespaceTerminating")
             }
             _ => false,
         }

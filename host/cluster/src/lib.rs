@@ -13,6 +13,7 @@ pub mod install;
 pub mod object;
 pub mod openapi;
 pub mod own;
+mod pages;
 mod parts;
 pub mod press;
 pub mod release;

@@ -110,7 +110,8 @@ impl Press {
 
     /// Reads an object from the server's JSON.
     pub fn read(&self, text: &RawValue) -> Result<Stored, ObjectError> {
-        Stored::read_with(serde_json::from_str(text.get()), &self.kind, self)
+        let read = Stored::read_with(serde_json::from_str(text.get()), &self.kind, self);
+        read.map_err(|error| error.named_by(text.get()))
     }
 
     /// Reads an object that has been taken apart already.
@@ -121,12 +122,12 @@ impl Press {
     /// An object that was read before, as it would be read now; the projection may only have become narrower.
     pub fn again(&self, object: &Stored) -> Stored {
         let text = object.text();
-        let raw: &RawValue = serde_json::from_str(&text).expect("the cache holds JSON");
+        let raw: &RawValue = serde_json::from_str(&text).expect("the text was read through when it came");
         let form = self.form();
         let text = form
             .projection
             .project(raw, &self.kind)
-            .expect("the cache holds objects");
+            .expect("a path is less deep than what was read through");
         object.with_text(&text, form)
     }
 

@@ -4,9 +4,10 @@ use serde_json::{Map, Value};
 
 use crate::answer::DesiredObject;
 use crate::canonical::{DESIRED_ANNOTATION, digest};
-use crate::fields::FieldSet;
+use crate::fields::{FieldSet, Missing, Reading};
 use crate::key::Kind;
 use crate::ownership::{self, Bond, Holder, Owner};
+use crate::types::Types;
 
 /// What the cache knows of a live object, as far as ownership goes.
 #[derive(Clone, Debug)]
@@ -39,6 +40,8 @@ pub struct LiveEntry<'a> {
     pub api_version: &'a str,
     /// Its fields.
     pub fields: &'a FieldSet,
+    /// How values of the kind are merged, if that was asked for.
+    pub types: Option<&'a Types>,
     /// Whether the entry is, byte for byte, what our last apply of the same digest left.
     pub as_we_left_it: bool,
 }
@@ -76,6 +79,9 @@ pub enum Difference {
     Drift(Vec<String>),
     /// Our entry was written in another apiVersion of the kind.
     ApiVersion,
+    /// Something may have been taken: whether it was, our entry alone does not show, and the types of the kind are not
+    /// known. With them the answer is another one; where they cannot be had, applying is the safe thing to do.
+    Unclear,
 }
 
 /// The place of a kind in the order of applying: what others need to exist comes first. Deletes go the other way round.
@@ -150,11 +156,10 @@ pub fn decide(
     if entry.api_version != desired.kind.api_version() {
         return Action::Apply(Difference::ApiVersion);
     }
-    let missing = entry.fields.missing(body);
-    if missing.is_empty() {
-        Action::Nothing
-    } else {
-        Action::Apply(Difference::Drift(missing))
+    match entry.fields.missing(body, Reading::of(&desired.kind, entry.types)) {
+        Missing { paths, .. } if !paths.is_empty() => Action::Apply(Difference::Drift(paths)),
+        Missing { unclear: true, .. } => Action::Apply(Difference::Unclear),
+        Missing { .. } => Action::Nothing,
     }
 }
 
@@ -211,6 +216,7 @@ mod tests {
             entry: Some(LiveEntry {
                 api_version: "v1",
                 fields: &fields,
+                types: None,
                 as_we_left_it: false,
             }),
             rival: None,
@@ -322,6 +328,7 @@ mod tests {
             entry: Some(LiveEntry {
                 api_version: "v1",
                 fields: &empty,
+                types: None,
                 as_we_left_it: false,
             }),
             rival: None,
@@ -331,6 +338,34 @@ mod tests {
             panic!("drift expected");
         };
         assert!(missing.contains(&".data".to_owned()) && missing.contains(&".metadata.ownerReferences".to_owned()));
+    }
+
+    #[test]
+    fn whether_a_member_of_a_map_was_emptied_hangs_on_the_types() {
+        let mut desired = desired();
+        desired.kind = Kind::new("x.dev", "v1", "Map");
+        desired.body["data"] = json!({"k": {"weight": 1}});
+        let (body, digest) = body(&desired, &owner());
+        let fields = entry();
+        let decide_by = |types| {
+            let live = Live {
+                holder: Some(OURS),
+                deleting: false,
+                digest: Some(&digest),
+                entry: Some(LiveEntry {
+                    api_version: "x.dev/v1",
+                    fields: &fields,
+                    types,
+                    as_we_left_it: false,
+                }),
+            };
+            decide(&desired, &body, &digest, &owner(), Some(&live))
+        };
+        assert_eq!(decide_by(None), Action::Apply(Difference::Unclear));
+        assert_eq!(
+            decide_by(Some(&Types::default())),
+            Action::Apply(Difference::Drift(vec![".data.k.weight".to_owned()]))
+        );
     }
 
     #[test]
@@ -344,6 +379,7 @@ mod tests {
             entry: Some(LiveEntry {
                 api_version: "v1",
                 fields: &empty,
+                types: None,
                 as_we_left_it: true,
             }),
             rival: None,

@@ -12,6 +12,7 @@ pub mod contest;
 pub mod contract;
 pub mod crash;
 pub mod dependencies;
+pub mod depth;
 pub mod diff;
 pub mod exclusive;
 pub mod failure;
@@ -35,5 +36,5 @@ pub mod takeover;
 pub mod types;
 
 pub use failure::{Blame, Failure, Retry};
-pub use key::{Key, Kind, Name};
+pub use key::{Key, Kind, Name, Tenant};
 pub use limits::Limits;

@@ -3,22 +3,25 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use pilothouse_cluster::Client;
 use tokio::task::{Id, JoinSet};
-use tokio::time::Instant;
+use tokio::time::{Instant, MissedTickBehavior};
 
 use crate::admission::{self, WebhookOptions};
 use crate::blocking::Blocking;
-use crate::clock::WallClock;
+use crate::clock::{JUMP_LOOK, JumpWatch, WallClock};
 use crate::contribute;
+use crate::deep;
 use crate::hub::Hub;
 use crate::lane::{Lane, PluginSpec};
 use crate::plugins::{Fleet, Library, PluginLook, Roster, given, resources};
 use crate::queue::{Capacity, Depth, Ended, Job, Verdict};
 use crate::quiet::Quiet;
 use crate::reconcile::reconcile;
+use crate::watchdog;
 
 /// How the host runs.
 #[derive(Clone, Debug)]
@@ -115,6 +118,12 @@ impl Handle {
             .collect()
     }
 
+    /// How many mistakes of its own the host has noticed and got over since it began: waits that nothing would have
+    /// ended, and panics of watches. The log names each.
+    pub fn stuck(&self) -> u64 {
+        self.hub.stuck.load(Ordering::Relaxed)
+    }
+
     /// A look at each plugin.
     pub fn plugins(&self) -> Vec<PluginLook> {
         self.roster.look()
@@ -204,23 +213,35 @@ impl Host {
     ) -> Result<Left, StartError> {
         let handle = self.handle();
         let Self {
-            client, options, hub, ..
+            client,
+            options,
+            hub,
+            roster,
         } = self;
         let mut background = JoinSet::new();
         background.spawn(contribute::run(hub.clone()));
-        if let Some(webhooks) = options.webhooks.clone() {
-            background.spawn(admission::keep(client, hub.clone(), webhooks));
-        }
+        background.spawn(watchdog::run(hub.clone()));
+        background.spawn(deep::run(hub.clone()));
+        match options.webhooks.clone() {
+            Some(webhooks) => background.spawn(admission::keep(client, hub.clone(), roster, webhooks)),
+            None => background.spawn(admission::look_for_strays(client, hub.clone(), roster)),
+        };
         let mut jobs = Jobs {
             running: JoinSet::new(),
             who: HashMap::new(),
         };
         let mut resync = tokio::time::interval_at(Instant::now() + options.resync, options.resync);
         let mut quiet = Quiet::new(options.give_back_after);
+        let mut jumps = JumpWatch::new(hub.clock.clone());
+        let mut look = tokio::time::interval(JUMP_LOOK);
+        look.set_missed_tick_behavior(MissedTickBehavior::Delay);
         tokio::pin!(stop, plugins);
         loop {
             jobs.hand_out(&hub);
-            let due = hub.state.read().queue.next_due();
+            let (due, waits_for_clock) = {
+                let queue = &hub.state.read().queue;
+                (queue.next_due(), queue.waits_for_clock())
+            };
             tokio::select! {
                 () = &mut stop => break,
                 () = hub.work.notified() => quiet.disturb(),
@@ -234,6 +255,10 @@ impl Host {
                     tokio::task::spawn_blocking(pilothouse_sandbox::give_back_code);
                 }
                 () = sleep_until(due), if due.is_some() => {}
+                _ = look.tick(), if waits_for_clock => if jumps.has_jumped() {
+                    tracing::info!("the wall clock has jumped; whoever waits for a time of day is asked again");
+                    hub.state.write().queue.clock_jumped(Instant::now());
+                },
                 _ = resync.tick() => handle.resync(),
                 () = &mut plugins => return Err(StartError::NothingToRun),
             }
@@ -285,6 +310,7 @@ impl Jobs {
                 tracing::error!(%error, "a reconcile panicked; this is a bug of the host");
                 let verdict = Verdict::Retry {
                     at_least: Duration::ZERO,
+                    edited: Duration::ZERO,
                 };
                 (error.id(), Ended::idly(verdict))
             }

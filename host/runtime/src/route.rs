@@ -13,7 +13,7 @@ use crate::contribute;
 use crate::hub::{Reader, State};
 use crate::lane::Lane;
 use crate::lanes::Lanes;
-use crate::queue::Priority;
+use crate::queue::{Cause, Priority};
 use crate::refusals::Part;
 use crate::seen::SeenChange;
 
@@ -22,7 +22,7 @@ pub fn push_all(state: &mut State, lane: &Lane) {
     let State {
         store, queue, orphaned, ..
     } = state;
-    let has_filter = lane.filter.annotation.is_some() || lane.filter.labels.is_some();
+    let has_filter = lane.has_filter();
     for object in store.iter(lane.grants.primary(), None) {
         // Objects that left the filter while nobody watched may still have our finalizer.
         if lane.steers(object) || ((has_filter || !lane.selects(&object.name)) && lane.has_finalized(object)) {
@@ -152,9 +152,8 @@ pub fn route(lanes: &Lanes, state: &mut State, change: &Change) {
         }
     }
     contribute::target_changed(state, change);
-    for reader in state.dependencies.woken(&change.kind, &name, &seen) {
-        state.queue.push(reader.lane, &reader.name, Priority::Wake);
-    }
+    let cause = if by_us { Cause::Ours } else { Cause::Others };
+    state.wake_readers(change, &seen, cause);
     if change.new.is_none() {
         let key = Key::new(change.kind.clone(), name);
         state.refusals.forget(key.clone(), Part::Status);
@@ -194,8 +193,7 @@ fn route_primary(lane: &Lane, state: &mut State, change: &Change, seen: &SeenCha
         };
         state.forget_primary(lane, &reader);
         state.queue.forget(lane.id, name);
-        // No reconcile ends that would say how many there are now.
-        lane.account.changed.notify_one();
+        lane.account.gone(lane.id, name);
         if let Some(old) = &change.old
             && lane.selects(name)
             && state.has_labelled_children(lane, &old.uid)
@@ -205,13 +203,19 @@ fn route_primary(lane: &Lane, state: &mut State, change: &Change, seen: &SeenCha
         }
         return;
     };
+    if lane.is_former {
+        if state.has_left_something(lane, new) {
+            state.queue.push(lane.id, name, Priority::Resync);
+        }
+        return;
+    }
     let steered_before = change.old.as_ref().is_some_and(|old| lane.steers(old));
     if !lane.steers(new) && !steered_before {
         return;
     }
     let status_drifts = || lane.brings_crd && !by_us && seen.status_differs();
     if seen.primary_differs(lane) || status_drifts() {
-        state.queue.push(lane.id, name, Priority::Change);
+        state.queue.push_for(lane.id, name, Priority::Change, seen.cause(by_us));
     }
 }
 

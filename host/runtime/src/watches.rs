@@ -5,6 +5,7 @@
 //! that needed more goes, what is cached is trimmed where it lies. How lanes open and close by it is the hub's matter.
 
 use std::collections::{BTreeSet, HashMap};
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,9 +15,9 @@ use pilothouse_cluster::discovery::{Discovery, Served};
 use pilothouse_cluster::error::{RequestError, chain};
 use pilothouse_cluster::press::Press;
 use pilothouse_cluster::watch::{Detail, Sink as _, Watch};
-use pilothouse_core::Kind;
 use pilothouse_core::path::Projection;
 use pilothouse_core::reach::Reach;
+use pilothouse_core::{Kind, backoff};
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::Instant;
 
@@ -26,6 +27,9 @@ use crate::lane::Lane;
 /// The waits between two looks for a kind that is not served.
 const FIRST_WAIT: Duration = Duration::from_millis(500);
 const LONGEST_WAIT: Duration = Duration::from_secs(15);
+
+/// Watches that have lasted so long are well, and the wait after their end is the first one again.
+const WELL_AFTER: Duration = Duration::from_mins(2);
 
 /// What the cache has to know of a kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -202,6 +206,13 @@ impl Watches {
     }
 }
 
+/// So that the watches of kinds that ended together come back apart.
+fn seed(kind: &Kind) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    kind.hash(&mut hasher);
+    hasher.finish()
+}
+
 /// What a lane needs of each kind; a kind that it steers and touches is named once.
 fn needs(lane: &Lane) -> HashMap<Kind, Need> {
     let kinds: BTreeSet<Kind> = lane.kinds().map(|(kind, _)| kind).collect();
@@ -227,15 +238,13 @@ struct Following {
 impl Following {
     /// Follows the kind for ever: while it is served, by lists and watches; while it is not, by asking again.
     async fn run(self, mut since: Instant) {
+        // How often in a row the watches have ended soon.
+        let mut ends = 0;
         loop {
             let served = self.find(since).await;
-            let reach = self.reach.clone();
-            let sources = self
-                .hub
-                .state
-                .write()
-                .store
-                .open(self.press.clone(), reach, served.facts.namespaced);
+            let begun = Instant::now();
+            let namespaced = served.facts.namespaced;
+            let sources = self.hub.kind_is_followed(&self.press, &self.reach, namespaced);
             self.hub.kind_is_served(&served);
             let mut follows = JoinSet::new();
             for source in sources {
@@ -252,6 +261,13 @@ impl Following {
             }
             // One of them has seen that the kind is not served as it was.
             follows.join_next().await;
+            // The others end with it: until they begin again nothing is seen.
+            drop(follows);
+            if begun.elapsed() >= WELL_AFTER {
+                ends = 0;
+            }
+            ends += 1;
+            tokio::time::sleep(backoff::delay(ends, seed(self.press.kind())).min(LONGEST_WAIT)).await;
             since = Instant::now();
         }
     }

@@ -193,18 +193,16 @@ impl Shared {
     }
 
     fn options(&self, inner: &Inner, number: Member) -> HostOptions {
-        let (clock, calls, begun) = (self.world.clone(), self.world.clone(), self.world.begun());
+        let calls = self.world.clone();
         HostOptions {
             install_crds: true,
             instance: format!("pilothouse-{number}"),
             webhooks: inner.webhooks.clone(),
-            clock: WallClock::Custom(Arc::new(move || {
-                let elapsed = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
-                clock
-                    .epoch
-                    .saturating_add(elapsed)
-                    .saturating_add_signed(clock.skew() * 1000)
-            })),
+            clock: WallClock::FromTokio {
+                start: self.world.epoch,
+                since: self.world.begun(),
+                set: self.world.skew(),
+            },
             blocking: Blocking::InTurn(Arc::new(move || calls.lag())),
             ..HostOptions::default()
         }

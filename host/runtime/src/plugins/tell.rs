@@ -152,7 +152,7 @@ impl Teller {
     }
 
     fn figures(&self, known: &Known, course: &mut Course) -> Figures {
-        let controllers = known.lanes.iter().map(|lane| {
+        let controllers = known.lanes.iter().filter(|lane| !lane.is_former).map(|lane| {
             let (objects, depth) = self.hub.count(lane);
             let count = |number: usize| u64::try_from(number).unwrap_or(u64::MAX);
             ControllerStatus {
@@ -197,10 +197,12 @@ impl Teller {
     }
 }
 
-/// What is written of a status; the kinds that are remembered are written by the plugin's life.
+/// What is written of a status; what is remembered is written by the plugin's life.
 fn told(status: &PluginStatus) -> Value {
     let told = PluginStatus {
         owned_kinds: Vec::new(),
+        contributed_kinds: Vec::new(),
+        finalizers: Vec::new(),
         ..status.clone()
     };
     serde_json::to_value(told).expect("a status is always JSON")

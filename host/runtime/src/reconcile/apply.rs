@@ -12,6 +12,7 @@ use pilothouse_core::answer::Answer;
 use pilothouse_core::dependencies::Read;
 use pilothouse_core::diff::{Action, Difference};
 use pilothouse_core::failure::reason;
+use pilothouse_core::fields::{FieldSet, Reading};
 use pilothouse_core::ownership::{self, Bond, Owner};
 use pilothouse_core::{Failure, Name, Retry};
 use tokio::time::Instant;
@@ -22,7 +23,7 @@ use super::takeover;
 use crate::contribute::{Contributed, Turn, contribute};
 use crate::hub::{Hub, Odd, Reader};
 use crate::lane::Lane;
-use crate::queue::Priority;
+use crate::queue::{Again, Priority};
 use crate::refusals::Part;
 
 /// What was done, and what can be reported of it.
@@ -55,11 +56,14 @@ impl Applied {
     }
 
     /// When the object has to run again if nothing changes.
-    pub fn again(&self, hub: &Hub) -> Option<Instant> {
+    pub fn again(&self, hub: &Hub) -> Option<Again> {
         let asked = self.answer.as_ref().and_then(|answer| answer.requeue_after);
         let moment = self.wake_at.map(|moment| moment.saturating_sub(hub.clock.now()).max(1));
         let wait = [asked, moment].into_iter().flatten().min()?;
-        Some(Instant::now() + Duration::from_millis(wait))
+        Some(Again {
+            at: Instant::now() + Duration::from_millis(wait),
+            by_clock: moment.is_some(),
+        })
     }
 
     /// Notes a failure. What time can help with is worth another try, even if something else waits for a change.
@@ -295,7 +299,10 @@ impl Work<'_> {
 
     /// What the refusal of a request means; one that is for good is remembered.
     pub(super) fn refused(&self, step: &Step, verb: &str, error: RequestError) -> Failure {
-        let failure = error.into_failure(verb, &step.desired.title());
+        let failure = match self.in_terminating_namespace(step, &error) {
+            Some(failure) => failure,
+            None => error.into_failure(verb, &step.desired.title()),
+        };
         if failure.retry == Retry::Change {
             self.remember_refusal(step, &failure);
         }
@@ -336,7 +343,7 @@ impl Work<'_> {
             Difference::Drift(fields) => {
                 tracing::info!(lane = self.lane.title(), owner = %self.reader.name, object = step.desired.title(), ?fields, "reverted drift");
             }
-            Difference::Desired | Difference::ApiVersion => {
+            Difference::Desired | Difference::ApiVersion | Difference::Unclear => {
                 tracing::debug!(lane = self.lane.title(), owner = %self.reader.name, object = step.desired.title(), "updated");
             }
         }
@@ -435,11 +442,20 @@ impl Work<'_> {
         let key = key(&step.served, &step.desired.name);
         let entry = object.entry(self.lane.writer.manager(), false);
         let missing = entry
-            .map(|entry| entry.field_set().missing(&step.body))
+            .map(|entry| entry.field_set().missing(&step.body, Reading::AsApplied).paths)
             .unwrap_or_default();
+        // What our own apply leaves as it was had not been taken: the kind is merged in another way than was known.
+        let was_whole = matches!(step.action, Action::Apply(Difference::Drift(_)))
+            && missing.is_empty()
+            && entry.map(|entry| entry.fields()) == step.entry(self.lane).map(|entry| entry.fields());
+        if was_whole {
+            self.hub.schemas.forget(&step.served.kind);
+        }
+        // An entry that cannot be read by the types of its kind is whole as our own apply has left it.
+        let is_remembered = was_whole || step.action == Action::Apply(Difference::Unclear);
         let mut state = self.hub.state.write();
         state.refusals.forget(key.clone(), Part::Main);
-        if missing.is_empty() {
+        if missing.is_empty() && !is_remembered {
             state.odd.remove(&key);
             return;
         }
@@ -458,9 +474,10 @@ impl Work<'_> {
         let Some(odd) = state.odd.get(&key(&step.served, &step.desired.name)) else {
             return;
         };
-        let set: pilothouse_core::fields::FieldSet = serde_json::from_str(&odd.left).unwrap_or_default();
+        let set: FieldSet = serde_json::from_str(&odd.left).unwrap_or_default();
         drop(state);
-        self.name_what_is_not_kept(step, &set.missing(&step.body));
+        let missing = set.missing(&step.body, Reading::AsApplied);
+        self.name_what_is_not_kept(step, &missing.paths);
     }
 
     fn name_what_is_not_kept(&mut self, step: &Step, missing: &[String]) {

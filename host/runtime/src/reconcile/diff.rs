@@ -1,13 +1,14 @@
-//! Owns the fourth stage: what is desired against what the cache has, object by object. Makes no request.
+//! Owns the fourth stage: what is desired against what the cache has, object by object. Makes no request but for the
+//! types of a kind, once, where our entry alone does not say whether anything was taken.
 
 use std::cmp::Reverse;
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 
 use pilothouse_cluster::discovery::Served;
-use pilothouse_cluster::object::{Controller, Stored};
+use pilothouse_cluster::object::{Controller, Held, Stored};
 use pilothouse_core::answer::{Answer, DesiredObject};
-use pilothouse_core::diff::{self, Action, Live, LiveEntry};
+use pilothouse_core::diff::{self, Action, Difference, Live, LiveEntry};
 use pilothouse_core::ownership::{Bond, Holder, Owner};
 use pilothouse_core::{Kind, Name};
 use serde_json::{Map, Value};
@@ -48,8 +49,40 @@ pub struct Step {
     pub action: Action,
 }
 
+impl Step {
+    /// Our entry in the object as the cache has it.
+    pub fn entry(&self, lane: &Lane) -> Option<Held<'_>> {
+        self.live.as_ref()?.entry(lane.writer.manager(), false)
+    }
+
+    fn is_unclear(&self) -> bool {
+        self.action == Action::Apply(Difference::Unclear)
+    }
+}
+
 /// Compares.
-pub fn diff(hub: &Hub, lane: &Lane, owner: &Owner, validated: Validated) -> Planned {
+pub async fn diff(hub: &Hub, lane: &Lane, owner: &Owner, validated: Validated) -> Planned {
+    let mut planned = compare(hub, lane, owner, validated);
+    let unclear = planned.steps.iter().filter(|step| step.is_unclear());
+    let kinds: BTreeSet<Kind> = unclear.map(|step| (*step.served.kind).clone()).collect();
+    for kind in &kinds {
+        if let Err(error) = hub.schemas.types_or_free(kind).await {
+            tracing::warn!(
+                lane = lane.title(), owner = %owner.name, %kind, %error,
+                "cannot ask the API server how objects of this kind are merged, so whether one was changed is unclear; it is applied again"
+            );
+        }
+    }
+    if !kinds.is_empty() {
+        let state = hub.state.read();
+        for step in planned.steps.iter_mut().filter(|step| step.is_unclear()) {
+            step.action = decide(hub, &state, lane, owner, step);
+        }
+    }
+    planned
+}
+
+fn compare(hub: &Hub, lane: &Lane, owner: &Owner, validated: Validated) -> Planned {
     let Validated { mut answer, wake_at } = validated;
     let state = hub.state.read();
     let mut wanted: HashSet<(Arc<Kind>, Name)> = HashSet::with_capacity(answer.owned.len());
@@ -98,6 +131,7 @@ pub fn decide(hub: &Hub, state: &State, lane: &Lane, owner: &Owner, step: &Step)
     let entry = object.entry(lane.writer.manager(), false);
     let odd = state.odd.get(&key(served, &desired.name));
     let fields = entry.map(|entry| entry.field_set());
+    let types = hub.schemas.known_types(&served.kind);
     let live = Live {
         holder: object.controller.as_ref().map(|it| holder(it, object, owner)),
         deleting: object.deleting,
@@ -105,6 +139,7 @@ pub fn decide(hub: &Hub, state: &State, lane: &Lane, owner: &Owner, step: &Step)
         entry: entry.zip(fields.as_ref()).map(|(entry, fields)| LiveEntry {
             api_version: entry.api_version,
             fields,
+            types: types.as_deref(),
             as_we_left_it: odd
                 .is_some_and(|Odd { digest: applied, left }| **applied == **digest && **left == *entry.fields()),
         }),

@@ -4,7 +4,10 @@ use std::sync::Arc;
 
 use pilothouse_cluster::object::Stored;
 use pilothouse_core::contract::Request;
+use pilothouse_core::depth::MAX_DEPTH;
+use pilothouse_core::failure::reason;
 use pilothouse_core::ownership::Owner;
+use pilothouse_core::{Failure, Kind};
 
 use crate::hub::Hub;
 use crate::lane::{Lane, Mode};
@@ -32,6 +35,8 @@ pub struct Gathered {
     pub owner: Owner,
     /// What the plugin is asked.
     pub request: Request,
+    /// Why it is not asked.
+    pub unreadable: Option<Failure>,
 }
 
 /// An object outside the lane's filter or selection.
@@ -65,10 +70,25 @@ pub fn gather(hub: &Hub, lane: &Lane, job: &Job) -> Found {
     if !lane.steers(&object) {
         return Found::Left(Left { object, owner });
     }
+    let shown = lane.show_primary(&object);
+    let unreadable = shown.is_none().then(|| too_deep(primary, &object));
     let request = Request {
-        object: lane.show_primary(&object),
+        object: shown.unwrap_or_default(),
         config: lane.config.clone(),
         attempt: job.failures,
     };
-    Found::Steered(Gathered { object, owner, request })
+    Found::Steered(Gathered {
+        object,
+        owner,
+        request,
+        unreadable,
+    })
+}
+
+fn too_deep(kind: &Kind, object: &Stored) -> Failure {
+    let problem = format!(
+        "{} {} nests deeper than {MAX_DEPTH} levels in a field that the plugin reads, and the plugin is not called for it: make the object shallower",
+        kind.kind, object.name
+    );
+    Failure::user(reason::TOO_DEEP, problem)
 }
