@@ -31,7 +31,10 @@ pub fn run(options: &Options) -> Result<()> {
 /// Builds what is needed and runs the suite as one check among others.
 pub fn check(arguments: &[&str]) -> Result<()> {
     let status = build()?.args(arguments).status().context("run the fault suite")?;
-    ensure!(status.success(), "the fault suite failed; it prints the commands that repeat the failures");
+    ensure!(
+        status.success(),
+        "the fault suite failed; it prints the commands that repeat the failures"
+    );
     Ok(())
 }
 

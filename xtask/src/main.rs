@@ -19,10 +19,10 @@ enum Command {
     Controlplane(xtask::controlplane::Options),
     /// Shows the host at work on a simulated cluster.
     Demo(xtask::demo::Options),
-    /// Plays every scenario under faults.
-    Faults(xtask::faults::Options),
     /// Gives those who read what comes from outside whatever a fuzzer can think of.
     Fuzz(xtask::fuzz::Options),
+    /// Plays every scenario under faults.
+    Faults(xtask::faults::Options),
     /// Makes generated files anew.
     Generate(xtask::generate::Options),
     /// Builds the plugins and the guests of the tests as components.
@@ -49,8 +49,8 @@ fn main() -> ExitCode {
         Command::Ci(options) => xtask::ci::run(&options),
         Command::Controlplane(options) => xtask::controlplane::run(&options),
         Command::Demo(options) => xtask::demo::run(&options),
-        Command::Faults(options) => xtask::faults::run(&options),
         Command::Fuzz(options) => xtask::fuzz::run(&options),
+        Command::Faults(options) => xtask::faults::run(&options),
         Command::Generate(options) => xtask::generate::run(&options),
         Command::Plugins(options) => xtask::plugins::run(&options),
         Command::Test(options) => xtask::test::run(&options),

@@ -15,7 +15,7 @@ use std::time::SystemTime;
 use sha2::{Digest as _, Sha256};
 
 use crate::compile::{CompileError, Compiler};
-use crate::directory::{Directory, checked, open_own, sweep};
+use crate::directory::{Directory, checked, sweep};
 use crate::memory;
 
 /// Hexadecimal digits of a SHA-256 digest.
@@ -336,10 +336,6 @@ pub(crate) fn digest_of(mut reader: impl Read) -> io::Result<(String, u64)> {
     let mut hash = Sha256::new();
     let bytes = io::copy(&mut reader, &mut hash)?;
     Ok((hexadecimal(&hash.finalize()), bytes))
-}
-
-pub(crate) fn digest_of_file(path: &Path) -> io::Result<String> {
-    Ok(digest_of(open_own(path)?)?.0)
 }
 
 fn hexadecimal(bytes: &[u8]) -> String {

@@ -391,7 +391,11 @@ impl SteeredHost for Crew {
     fn failure(&mut self) -> Option<String> {
         let inner = self.shared.lock();
         let lives = |sailor: &&Sailor| sailor.gate.get() != Running::Dead;
-        let ended = inner.members.iter().filter(lives).find(|sailor| sailor.ended.is_finished());
+        let ended = inner
+            .members
+            .iter()
+            .filter(lives)
+            .find(|sailor| sailor.ended.is_finished());
         ended.map(|sailor| format!("host {} has ended by itself", sailor.number))
     }
 

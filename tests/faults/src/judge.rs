@@ -94,12 +94,15 @@ impl Judge {
 
     /// Nothing is asked any more; watches are renewed all the time.
     pub fn hear(&mut self, requests: &[Record]) {
-        let asked = requests.iter().filter(|it| is_host(&it.user_agent) && it.verb != "watch");
-        let looks_after = |it: &&Record| {
-            self.has_webhooks && !it.write && LOOKED_AFTER.iter().any(|plural| it.resource == *plural)
-        };
+        let asked = requests
+            .iter()
+            .filter(|it| is_host(&it.user_agent) && it.verb != "watch");
+        let looks_after =
+            |it: &&Record| self.has_webhooks && !it.write && LOOKED_AFTER.iter().any(|plural| it.resource == *plural);
         let asked = asked.filter(|it| !looks_after(it));
-        let asked = asked.map(|it| format!("{} {} -> {}", it.verb, it.uri, it.status)).collect();
+        let asked = asked
+            .map(|it| format!("{} {} -> {}", it.verb, it.uri, it.status))
+            .collect();
         self.tell("requests after everything has converged", asked);
     }
 

@@ -122,7 +122,14 @@ async fn tell(job: Job) -> Result<Report> {
     let (sender, commands) = mpsc::unbounded_channel();
     let world = World::new(simulator.clone(), &schedule, errands, epoch, sender);
     let hosts = schedule.hosts();
-    let mut crew = Crew::new(world.clone(), commands, hosts, Judge::new(facts, scenario.serves_webhooks()), PATIENCE, tail.clone());
+    let mut crew = Crew::new(
+        world.clone(),
+        commands,
+        hosts,
+        Judge::new(facts, scenario.serves_webhooks()),
+        PATIENCE,
+        tail.clone(),
+    );
     let manner = Manner {
         namespace: Some(format!("story-{}", scenario.name)),
         patience: (!is_quiet).then_some(PATIENCE),
@@ -149,7 +156,14 @@ async fn tell(job: Job) -> Result<Report> {
     let mut hasher = DefaultHasher::new();
     let mut requests = Vec::new();
     for record in simulator.requests().all() {
-        (&record.verb, &record.uri, record.status, &record.user_agent, record.changed).hash(&mut hasher);
+        (
+            &record.verb,
+            &record.uri,
+            record.status,
+            &record.user_agent,
+            record.changed,
+        )
+            .hash(&mut hasher);
         requests.push(format!(
             "{:>5} {} {} {} -> {} {}",
             record.index,
@@ -195,9 +209,16 @@ fn clock(epoch: u64) -> Clock {
 fn storm(simulator: &Simulator) -> String {
     let mut writes = simulator.requests().all();
     writes.retain(|record| record.write && is_host(&record.user_agent));
-    let last = writes.iter().rev().take(10).map(|it| format!("{} {}", it.user_agent, written(it)));
+    let last = writes
+        .iter()
+        .rev()
+        .take(10)
+        .map(|it| format!("{} {}", it.user_agent, written(it)));
     let last: Vec<String> = last.collect();
-    format!("the hosts do not come to rest; their last writes:\n    {}", last.join("\n    "))
+    format!(
+        "the hosts do not come to rest; their last writes:\n    {}",
+        last.join("\n    ")
+    )
 }
 
 /// Ends this process when it has used too much of the processors, whatever it does.
@@ -235,4 +256,3 @@ async fn post(client: &kube::Client, uri: &str, body: &serde_json::Value) -> Res
     client.request::<serde_json::Value>(request).await?;
     Ok(())
 }
-

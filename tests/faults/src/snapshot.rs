@@ -131,7 +131,11 @@ fn clean(value: &mut Value, generation: &Value, names: &BTreeMap<String, String>
             }
             members.values_mut().for_each(|value| clean(value, generation, names));
             // The keys of field sets have uids, too.
-            let keyed = members.keys().filter(|key| key.contains("uid")).cloned().collect::<Vec<_>>();
+            let keyed = members
+                .keys()
+                .filter(|key| key.contains("uid"))
+                .cloned()
+                .collect::<Vec<_>>();
             for key in keyed {
                 if let Some(value) = members.remove(&key) {
                     members.insert(rename(&key, names), value);
@@ -160,7 +164,9 @@ fn rename(text: &str, names: &BTreeMap<String, String>) -> String {
     const LENGTH: usize = 36;
     let is_part = |character: char| character.is_ascii_hexdigit() || character == '-';
     let mut renamed = text.to_owned();
-    let uids = text.split(|character| !is_part(character)).filter(|it| it.len() == LENGTH);
+    let uids = text
+        .split(|character| !is_part(character))
+        .filter(|it| it.len() == LENGTH);
     for uid in uids {
         if let Some(name) = names.get(uid) {
             renamed = renamed.replace(uid, name);
@@ -212,4 +218,3 @@ pub fn ends(journal: &[Entry], is_host: impl Fn(&Entry) -> bool) -> Ends {
     }
     ends
 }
-

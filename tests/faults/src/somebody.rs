@@ -98,7 +98,11 @@ impl Errands {
 
     /// What was not respected.
     pub fn complaints(&self) -> Vec<String> {
-        self.somebody.complaints.lock().expect("no panic while it is held").clone()
+        self.somebody
+            .complaints
+            .lock()
+            .expect("no panic while it is held")
+            .clone()
     }
 
     /// How often somebody has deleted an object, by [`place`].
@@ -183,12 +187,16 @@ impl Somebody {
         }
         tokio::time::sleep(lasts).await;
         let place = place(&target.plural, &target.namespace, &target.name);
-        let live = self.live(target).filter(|live| live["metadata"]["uid"] == child["metadata"]["uid"]);
+        let live = self
+            .live(target)
+            .filter(|live| live["metadata"]["uid"] == child["metadata"]["uid"]);
         let Some(live) = live else {
             return self.complain(format!("{place} is gone although somebody's finalizer was on it"));
         };
         let metadata = &live["metadata"];
-        let has_finalizer = metadata["finalizers"].as_array().is_some_and(|all| all.contains(&json!(HOLD)));
+        let has_finalizer = metadata["finalizers"]
+            .as_array()
+            .is_some_and(|all| all.contains(&json!(HOLD)));
         for (what, has_it) in [
             ("annotation", metadata["annotations"][MARK] == "kept"),
             ("label", metadata["labels"][MARK] == "kept"),
@@ -212,15 +220,24 @@ impl Somebody {
         let metadata = &child["metadata"];
         let owner = &metadata["ownerReferences"][0];
         let label = metadata["labels"][OWNER_LABEL].as_str();
-        let Some(uid) = owner["uid"].as_str().or(label) else { return };
+        let Some(uid) = owner["uid"].as_str().or(label) else {
+            return;
+        };
         let entries = metadata["managedFields"].as_array();
         let managers = entries.into_iter().flatten().filter_map(|it| it["manager"].as_str());
         let Some(manager) = managers.filter(|it| it.starts_with("pilothouse/")).next() else {
             return;
         };
-        let group = owner["apiVersion"].as_str().and_then(|it| it.split_once('/')).map_or("", |it| it.0);
+        let group = owner["apiVersion"]
+            .as_str()
+            .and_then(|it| it.split_once('/'))
+            .map_or("", |it| it.0);
         let kind = owner["kind"].as_str().unwrap_or("Wish");
-        let real = format!("{group}/{kind}/{}/{}", target.namespace, owner["name"].as_str().unwrap_or("none"));
+        let real = format!(
+            "{group}/{kind}/{}/{}",
+            target.namespace,
+            owner["name"].as_str().unwrap_or("none")
+        );
         let absent = format!("{group}/{kind}/{TENANT}/no-such-owner");
         let mut names = Vec::new();
         for (name, owner_name) in [("forged-absent", &absent), ("forged-real", &real)] {
@@ -301,7 +318,9 @@ impl Somebody {
             .method(method)
             .uri(uri)
             .header(http::header::CONTENT_TYPE, media.unwrap_or("application/json"));
-        let request = request.body(body.to_string().into_bytes()).map_err(kube::Error::HttpError)?;
+        let request = request
+            .body(body.to_string().into_bytes())
+            .map_err(kube::Error::HttpError)?;
         self.client.request(request).await
     }
 }
@@ -321,7 +340,12 @@ fn strip_allocated(object: &mut Value) {
     if let Some(spec) = object["spec"].as_object_mut() {
         spec.remove("clusterIP");
         spec.remove("clusterIPs");
-        for port in spec.get_mut("ports").and_then(Value::as_array_mut).into_iter().flatten() {
+        for port in spec
+            .get_mut("ports")
+            .and_then(Value::as_array_mut)
+            .into_iter()
+            .flatten()
+        {
             if let Some(port) = port.as_object_mut() {
                 port.remove("nodePort");
             }

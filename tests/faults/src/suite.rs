@@ -101,13 +101,22 @@ pub fn run(options: &Options) -> Result<bool> {
     }
     let stories = stories(options.scenario.as_deref())?;
     let folder = tempfile::Builder::new().prefix("pilothouse-faults-").tempdir()?;
-    let jobs = options.jobs.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
+    let jobs = options
+        .jobs
+        .unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
     let begun = Instant::now();
     let (facts, sound) = facts(&stories, folder.path(), jobs)?;
-    println!("{} scenarios without faults: {:.1} s", stories.len(), begun.elapsed().as_secs_f32());
+    println!(
+        "{} scenarios without faults: {:.1} s",
+        stories.len(),
+        begun.elapsed().as_secs_f32()
+    );
     let runs = runs(options, &stories, &facts)?;
     let count = runs.len();
-    ensure!(count > 0, "there is nothing to run; see --scenario, --faults and --keep");
+    ensure!(
+        count > 0,
+        "there is nothing to run; see --scenario, --faults and --keep"
+    );
     let begun = Instant::now();
     let suite = Suite {
         stories: &stories,
@@ -157,7 +166,9 @@ fn stories(wanted: Option<&str>) -> Result<Vec<Story>> {
     let mut stories = Vec::new();
     let read = |path: &Path| -> Result<Vec<PathBuf>> {
         let entries = std::fs::read_dir(path).with_context(|| format!("read {}", path.display()))?;
-        let mut paths: Vec<_> = entries.map(|entry| entry.map(|it| it.path())).collect::<Result<_, _>>()?;
+        let mut paths: Vec<_> = entries
+            .map(|entry| entry.map(|it| it.path()))
+            .collect::<Result<_, _>>()?;
         paths.sort();
         Ok(paths)
     };
@@ -170,7 +181,11 @@ fn stories(wanted: Option<&str>) -> Result<Vec<Story>> {
             }
         }
     }
-    ensure!(!stories.is_empty(), "no scenario has {:?} in its name", wanted.unwrap_or_default());
+    ensure!(
+        !stories.is_empty(),
+        "no scenario has {:?} in its name",
+        wanted.unwrap_or_default()
+    );
     Ok(stories)
 }
 
@@ -188,7 +203,11 @@ fn facts(stories: &[Story], folder: &Path, jobs: usize) -> Result<(Vec<Option<Fa
         };
         let Report { problems, facts, .. } = in_a_process(&job)?;
         if !problems.is_empty() {
-            println!("FAILED without faults: {}\n  {}", stories[index].name, problems.join("\n  "));
+            println!(
+                "FAILED without faults: {}\n  {}",
+                stories[index].name,
+                problems.join("\n  ")
+            );
             *sound.lock().expect("no panic while it is held") = false;
             return Ok(());
         }
@@ -236,7 +255,10 @@ fn runs(options: &Options, stories: &[Story], facts: &[Option<Facts>]) -> Result
                         });
                     }
                 }
-                if options.late_everywhere && facts.written[at].ends_with("-> 201") && !facts.written[at].contains("events") {
+                if options.late_everywhere
+                    && facts.written[at].ends_with("-> 201")
+                    && !facts.written[at].contains("events")
+                {
                     for requests in 0..LATE_POSITIONS {
                         let fault = Fault::LateWrite { requests, again: 1 };
                         runs.push(Run {
@@ -270,7 +292,11 @@ fn runs(options: &Options, stories: &[Story], facts: &[Option<Facts>]) -> Result
             }
             if !schedule.strikes.is_empty() {
                 let repeat = format!("--seed {seed}");
-                runs.push(Run { story, schedule, repeat });
+                runs.push(Run {
+                    story,
+                    schedule,
+                    repeat,
+                });
             }
         }
     }
@@ -382,7 +408,10 @@ impl Suite<'_> {
         for problem in &report.problems {
             println!("  - {problem}");
         }
-        println!("  repeat: cargo xtask faults --scenario {story} {}{keep} --log", failure.run.repeat);
+        println!(
+            "  repeat: cargo xtask faults --scenario {story} {}{keep} --log",
+            failure.run.repeat
+        );
         std::io::stdout().flush()?;
         Ok(())
     }
@@ -440,5 +469,8 @@ fn each<T: Send>(items: Vec<T>, at_once: usize, action: impl Fn(T) -> Result<()>
             });
         }
     });
-    failed.into_inner().expect("no panic while it is held").map_or(Ok(()), Err)
+    failed
+        .into_inner()
+        .expect("no panic while it is held")
+        .map_or(Ok(()), Err)
 }

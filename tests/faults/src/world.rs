@@ -411,10 +411,16 @@ mod tests {
     fn a_path_says_what_a_request_is_about() {
         let target = |uri: &str| Target::of(&Request::patch(uri).body(()).unwrap());
         let status = target("/apis/apps/v1/namespaces/a/deployments/web/status?fieldManager=x");
-        assert_eq!((&*status.group, &*status.plural, &*status.namespace), ("apps", "deployments", "a"));
+        assert_eq!(
+            (&*status.group, &*status.plural, &*status.namespace),
+            ("apps", "deployments", "a")
+        );
         assert_eq!((&*status.name, &*status.subresource), ("web", "status"));
         let namespace = target("/api/v1/namespaces/a");
-        assert_eq!((&*namespace.plural, &*namespace.name, &*namespace.namespace), ("namespaces", "a", ""));
+        assert_eq!(
+            (&*namespace.plural, &*namespace.name, &*namespace.namespace),
+            ("namespaces", "a", "")
+        );
         assert!(!target("/api/v1/namespaces/a/configmaps/b?dryRun=All").is_write());
     }
 }

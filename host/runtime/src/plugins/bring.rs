@@ -219,7 +219,9 @@ impl Life {
                 let read = looks.at(file, move || sandbox.read(&path, digest.as_deref()));
                 let read = read.await.map_err(hung)?.map_err(|error| load_problem(&error))?;
                 let sandbox = library.sandbox.clone();
-                tokio::task::spawn_blocking(move || sandbox.load_read(&read))
+                let blocking = &self.fleet.options.blocking;
+                blocking
+                    .run(move || sandbox.load_read(&read))
                     .await
                     .map_err(|error| {
                         Problem::new(Step::Compiled, "HostFault", format!("loading it was lost: {error}"))

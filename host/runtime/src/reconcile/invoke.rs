@@ -32,15 +32,15 @@ pub struct Invoked {
 pub async fn invoke(hub: &Arc<Hub>, lane: &Arc<Lane>, gathered: &Gathered) -> Invoked {
     let view = View::new(hub.clone(), lane.clone(), gathered.object.name.clone());
     let (asked, request, object) = (lane.clone(), gathered.request.clone(), gathered.object.clone());
-    let (hub, blocking) = (hub.clone(), hub.blocking.clone());
+    let admitted_by = hub.clone();
     let turn = lane.calls.take(Tenant::of(&gathered.object.name)).await;
-    let call = blocking.run(move || {
+    let call = hub.blocking.run(move || {
         // Given back when the call is over, also when nobody waits for it any more.
         let _turn = turn;
         let admitted = if object.deleting {
             Admitted::unasked(request, view)
         } else {
-            admit(&hub, &asked, &object.name.name, request, view)
+            admit(&admitted_by, &asked, &object.name.name, request, view)
         };
         let Admitted { result, view, used } = admitted;
         let request = match result {
@@ -66,7 +66,7 @@ pub async fn invoke(hub: &Arc<Hub>, lane: &Arc<Lane>, gathered: &Gathered) -> In
                 result,
                 is_done,
                 view: Some(view),
-                used: blocking.taken(used),
+                used: hub.blocking.taken(used),
             }
         }
         Err(error) => Invoked {

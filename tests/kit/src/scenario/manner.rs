@@ -5,8 +5,8 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::{form::Check, quiet::QuietError};
-use crate::host::{SteeredHost, SteeredPlugin};
 use crate::cluster::Cluster;
+use crate::host::{SteeredHost, SteeredPlugin};
 
 /// How long to pause between two looks at an object.
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);

@@ -150,7 +150,11 @@ impl<'run, H: SteeredHost> Story<'run, H> {
     /// shall not see it. The namespace itself takes some seconds to go, for which nobody waits. Where something has failed
     /// already, nobody waits for what may never go.
     async fn end(&mut self, in_order: bool) -> Result<(), StepError> {
-        let looked = if in_order { self.pause(Pause::Told).await } else { Ok(()) };
+        let looked = if in_order {
+            self.pause(Pause::Told).await
+        } else {
+            Ok(())
+        };
         let cleaned = looked.and(self.clean(in_order).await);
         let stopped = if self.started { self.stop().await } else { Ok(()) };
         let silenced = if self.has_webhooks {
