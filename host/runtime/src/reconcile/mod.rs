@@ -73,7 +73,7 @@ async fn steer(hub: &Arc<Hub>, lane: &Arc<Lane>, reader: &Reader, job: &Job, gat
             return previewed(hub, lane, reader, Err(failure.clone())).await;
         }
         let applied = apply::Applied::nothing(failure.clone());
-        return without_writes(report::report(hub, lane, reader, &gathered, applied).await.err());
+        return without_writes(report::report(hub, lane, reader, &gathered, applied).await.failure);
     }
     if lane.mode == Mode::Active && !object.deleting {
         match finalize::set(hub, lane, reader, object).await {
