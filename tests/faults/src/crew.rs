@@ -117,10 +117,12 @@ impl Crew {
     }
 
     async fn settle(&self) -> Result<(), HostError> {
-        let (begun, mut busy) = (Instant::now(), Instant::now());
-        while busy.elapsed() < Duration::from_secs(1) {
+        let (begun, mut idle) = (Instant::now(), None::<Instant>);
+        loop {
             if self.is_idle() == Some(false) {
-                busy = Instant::now();
+                idle = None;
+            } else if idle.get_or_insert_with(Instant::now).elapsed() >= Duration::from_secs(1) {
+                break;
             }
             if begun.elapsed() > self.patience {
                 return Err(format!("the hosts do not come to rest: {:?}", self.depths()).into());

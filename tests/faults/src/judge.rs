@@ -18,9 +18,9 @@ const SHOWN: usize = 12;
 /// Writes that a fault may cost beyond those that the run without faults makes, for each request that it befalls.
 const WRITES_PER_FAULT: usize = 12;
 
-/// What a host that serves webhooks reads at intervals.
-const LOOKED_AFTER: [&str; 4] = [
-    "secrets",
+/// What a host reads at intervals: whether webhook configurations are as they should be, or, where it serves none, whether
+/// somebody has left some that keep its objects from being written.
+const LOOKED_AFTER: [&str; 3] = [
     "mutatingwebhookconfigurations",
     "validatingwebhookconfigurations",
     "customresourcedefinitions",

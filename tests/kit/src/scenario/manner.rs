@@ -56,10 +56,12 @@ impl Manner {
 
     /// Waits until a host has been idle for a while.
     pub(super) async fn settle<H: SteeredHost>(&self, host: &mut H) -> Result<(), QuietError> {
-        let (begun, mut busy) = (Instant::now(), Instant::now());
-        while busy.elapsed() < IDLE {
+        let (begun, mut idle) = (Instant::now(), None::<Instant>);
+        loop {
             if host.is_idle() == Some(false) {
-                busy = Instant::now();
+                idle = None;
+            } else if idle.get_or_insert_with(Instant::now).elapsed() >= IDLE {
+                return Ok(());
             }
             if begun.elapsed() > self.within(IDLE) {
                 return Err(QuietError::Restless { requests: Vec::new() });
@@ -69,7 +71,6 @@ impl Manner {
             }
             tokio::time::sleep(self.pause(begun)).await;
         }
-        Ok(())
     }
 
     /// Stops a host and starts it again.
