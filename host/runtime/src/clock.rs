@@ -1,7 +1,6 @@
 //! Owns the wall clock, so that a test can hold it, and the look-out for its jumps. Waiting is tokio's matter and never
 //! depends on it.
 
-use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -25,7 +24,7 @@ pub fn next_look(now: u64, moment: u64) -> u64 {
 }
 
 /// The time of day.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub enum WallClock {
     /// The machine's.
     System,
@@ -38,18 +37,6 @@ pub enum WallClock {
         /// Milliseconds that it has been set forward since, or back.
         set: Arc<AtomicI64>,
     },
-    /// What the function says, in milliseconds since the epoch, for tests that make the clock jump.
-    Custom(Arc<dyn Fn() -> u64 + Send + Sync>),
-}
-
-impl fmt::Debug for WallClock {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(match self {
-            Self::System => "System",
-            Self::FromTokio { .. } => "FromTokio",
-            Self::Custom(_) => "Custom",
-        })
-    }
 }
 
 /// Notices when the wall clock jumps: it is compared with the one that only ever goes on.
@@ -117,7 +104,6 @@ impl WallClock {
             Self::FromTokio { start, since, set } => start
                 .saturating_add(milliseconds(since.elapsed()))
                 .saturating_add_signed(set.load(Ordering::Relaxed)),
-            Self::Custom(function) => function(),
         }
     }
 
