@@ -21,6 +21,15 @@ pub enum Part {
     Main,
     /// The status.
     Status,
+    /// The status without what the plugin says of it.
+    StatusWithoutAnswer,
+    /// What the host itself says of an object, and nothing else.
+    BareStatus,
+}
+
+impl Part {
+    /// All that there is of a status.
+    pub const OF_STATUS: [Self; 3] = [Self::Status, Self::StatusWithoutAnswer, Self::BareStatus];
 }
 
 /// What was refused, by the object and its part.

@@ -126,7 +126,9 @@ pub fn route(lanes: &Lanes, state: &mut State, change: &Change) {
     }
     if change.new.is_none() {
         let key = Key::new(change.kind.clone(), name);
-        state.refusals.forget(key.clone(), Part::Status);
+        for part in Part::OF_STATUS {
+            state.refusals.forget(key.clone(), part);
+        }
         state.odd.remove(&key);
     }
 }

@@ -1,6 +1,7 @@
 //! Owns what is remembered of a plugin's calls, over all its lanes: its last failure, and whether it traps again and
 //! again.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -29,6 +30,10 @@ struct Books {
     last_failure: Option<Arc<LastFailure>>,
     /// How long nothing is called, and why.
     stop: Option<(Duration, String)>,
+    /// What keeps the plugin from working in full, by what it is about.
+    warnings: BTreeMap<String, String>,
+    /// What of that was told by more than the status.
+    told: BTreeMap<String, String>,
     /// It was stopped: what is under way comes to its end, and says nothing new.
     is_stopped: bool,
 }
@@ -84,6 +89,38 @@ impl Account {
     /// Another version, or another configuration: what was before is not its fault.
     pub fn forgive(&self) {
         self.books.lock().history = CrashHistory::default();
+    }
+
+    /// Something keeps the plugin from working in full: its status says so from now on, until that is cleared.
+    pub fn note(&self, about: &str, warning: &str) {
+        let before = self.books.lock().warnings.insert(about.to_owned(), warning.to_owned());
+        if before.as_deref() != Some(warning) {
+            self.changed.notify_one();
+        }
+    }
+
+    /// The same for something that is to be told besides. Says whether that has not been done yet.
+    pub fn warn(&self, about: &str, warning: &str) -> bool {
+        self.note(about, warning);
+        let before = self.books.lock().told.insert(about.to_owned(), warning.to_owned());
+        before.as_deref() != Some(warning)
+    }
+
+    /// What keeps the plugin from working in full is over. Says whether there was anything.
+    pub fn clear(&self, about: &str) -> bool {
+        let mut books = self.books.lock();
+        books.told.remove(about);
+        let was_there = books.warnings.remove(about).is_some();
+        drop(books);
+        if was_there {
+            self.changed.notify_one();
+        }
+        was_there
+    }
+
+    /// What keeps the plugin from working in full.
+    pub fn warnings(&self) -> Vec<String> {
+        self.books.lock().warnings.values().cloned().collect()
     }
 
     /// The last failure since the host began.

@@ -279,6 +279,7 @@ impl Life {
             self.identity.account.forgive();
         }
         self.identity.account.resume();
+        self.note_gaps(&described);
         self.remove(&left).await;
         self.standing.set(|known| {
             known.lanes.clone_from(&lanes);

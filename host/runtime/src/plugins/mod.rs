@@ -15,7 +15,7 @@ mod looks;
 mod memory;
 mod prepare;
 pub mod resources;
-mod said;
+pub mod said;
 mod source;
 mod standing;
 mod tell;

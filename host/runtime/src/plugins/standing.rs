@@ -80,8 +80,6 @@ pub struct Known {
     pub version: Option<String>,
     /// Its lanes.
     pub lanes: Vec<Arc<Lane>>,
-    /// What keeps it from working in full: a sentence each.
-    pub warnings: Vec<String>,
     /// Since when it is on its way to something else; none when there is news only if something happens.
     pub busy: Option<Instant>,
 }
@@ -119,7 +117,6 @@ impl Default for Standing {
                 digest: None,
                 version: None,
                 lanes: Vec::new(),
-                warnings: Vec::new(),
                 busy: Some(Instant::now()),
             }),
             changed: Notify::new(),
@@ -152,6 +149,8 @@ pub struct Figures {
     pub unanswered: u64,
     /// The first of them.
     pub waited_for: Vec<WaitedPrimary>,
+    /// What keeps the plugin from working in full.
+    pub warnings: Vec<String>,
     /// What would be written, if the plugin is in preview.
     pub previews: Vec<PreviewedPrimary>,
 }
@@ -164,6 +163,7 @@ pub fn status(known: &Known, figures: Figures, live: &PluginStatus, now: &str) -
         slowed_for,
         unanswered,
         waited_for,
+        warnings,
         previews,
     } = figures;
     let condition = |step: Step, name: &str| {
@@ -201,7 +201,7 @@ pub fn status(known: &Known, figures: Figures, live: &PluginStatus, now: &str) -
         owned_kinds: live.owned_kinds.clone(),
         contributed_kinds: live.contributed_kinds.clone(),
         finalizers: live.finalizers.clone(),
-        warnings: known.warnings.clone(),
+        warnings,
         previews,
         conditions: vec![
             condition(Step::Fetched, "Fetched"),
@@ -240,6 +240,7 @@ mod tests {
             slowed_for: None,
             unanswered: 0,
             waited_for: Vec::new(),
+            warnings: Vec::new(),
             previews: Vec::new(),
         }
     }

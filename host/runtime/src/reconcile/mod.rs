@@ -17,6 +17,7 @@ mod invoke;
 mod preview;
 mod report;
 mod requests;
+mod taken;
 mod takeover;
 mod terminating;
 mod validate;

@@ -13,4 +13,5 @@ mod fleet;
 mod former;
 mod liveness;
 mod refused;
+mod statuses;
 mod swap;
