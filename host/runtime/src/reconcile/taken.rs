@@ -70,7 +70,8 @@ pub async fn say(hub: &Hub, lane: &Lane, gathered: &Gathered, problem: &str) {
         message: pilothouse_core::answer::shorten(problem.to_owned(), LONGEST_NOTE),
     };
     // The log and the Plugin's status say it, too.
-    if let Err(error) = lane.recorder.tell(&regarding, &event, &hub.clock.microseconds()).await {
+    let now = hub.clock.microseconds();
+    if let Err(error) = lane.recorder.tell_of_kind(&regarding, &event, &now).await {
         tracing::debug!(lane = lane.title(), object = %name, %error, "cannot tell an event");
     }
 }

@@ -95,10 +95,14 @@ mod simulated {
             })
             .await;
         fleet
-            .until("it is told what is left out", |stage| warns(stage, words) && events(stage).len() == 1)
+            .until("it is told what is left out", |stage| {
+                warns(stage, words) && events(stage).len() == 1
+            })
             .await;
         assert!(events(&fleet.stage)[0]["message"].as_str().unwrap().contains(words));
-        let said = fleet.stage.lines(&["WARN", "the status is not written as a whole", words]);
+        let said = fleet
+            .stage
+            .lines(&["WARN", "the status is not written as a whole", words]);
         assert_eq!(said.len(), 1, "{}", fleet.log());
         fleet.stage.minute().await;
         let mark = fleet.stage.mark();
@@ -142,7 +146,11 @@ mod simulated {
                 warns(stage, "does not take .status.conditions, .status.observedGeneration")
             })
             .await;
-        is_told_once(&mut fleet, "does not take .status.conditions, .status.observedGeneration").await;
+        is_told_once(
+            &mut fleet,
+            "does not take .status.conditions, .status.observedGeneration",
+        )
+        .await;
         let told = status(&fleet, "well");
         assert!(told.is_null() || told == json!({}), "{told}");
         fleet.stage.stop().await;
