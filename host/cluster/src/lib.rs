@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 pub mod connect;
+pub mod definitions;
 pub mod discovery;
 pub mod error;
 pub mod events;

@@ -12,6 +12,7 @@ use tokio::time::Instant;
 use crate::admission::{self, WebhookOptions};
 use crate::clock::WallClock;
 use crate::contribute;
+use crate::definitions;
 use crate::hub::Hub;
 use crate::lane::{Lane, PluginSpec};
 use crate::plugins::{Fleet, Library, PluginLook, Roster, given, resources};
@@ -202,6 +203,7 @@ impl Host {
         } = self;
         let mut background = JoinSet::new();
         background.spawn(contribute::run(hub.clone()));
+        background.spawn(definitions::follow(client.clone(), hub.clone()));
         if let Some(webhooks) = options.webhooks.clone() {
             background.spawn(admission::keep(client, hub.clone(), webhooks));
         }

@@ -22,6 +22,7 @@ use crate::admission::Judged;
 use crate::clock::WallClock;
 use crate::contribute::{self, Contributions, Waiters};
 use crate::creating::Creating;
+use crate::definitions::Changes;
 use crate::echo::{Awaited, Writing};
 use crate::lane::{Lane, LaneId};
 use crate::lanes::Lanes;
@@ -96,6 +97,8 @@ pub struct Hub {
     pub settled: Notify,
     /// Told whenever there may be something to contribute.
     pub claims: Notify,
+    /// How often the definitions of each group have changed.
+    pub definitions: Changes,
     /// How values are merged.
     pub schemas: Schemas,
     /// The primaries that wait for what becomes of their claims.
@@ -132,6 +135,7 @@ impl Hub {
             ended: Notify::new(),
             settled: Notify::new(),
             claims: Notify::new(),
+            definitions: Changes::default(),
             schemas: Schemas::new(client),
             waiters: Waiters::default(),
             trouble: Mutex::default(),
@@ -380,6 +384,9 @@ impl Hub {
         for plugin in waiting {
             tracing::info!(plugin = &*plugin, kind = %served.kind, "what was missing is there");
         }
+        for lane in self.lanes().of_kind(&served.kind) {
+            lane.account.clear(&about_kind(&served.kind));
+        }
         self.settle_lanes_of(&served.kind);
     }
 
@@ -387,8 +394,12 @@ impl Hub {
     /// of it goes, so that nobody takes its objects for deleted one by one.
     pub fn kind_is_missing(&self, kind: &Arc<Kind>) {
         self.say_who_waits(kind);
+        let was_served = self.served.get(kind).is_some();
         if !self.served.set(kind, None) {
             return;
+        }
+        if was_served {
+            self.say_who_loses(kind);
         }
         self.settle_lanes_of(kind);
         let mut state = self.state.write();
@@ -407,6 +418,19 @@ impl Hub {
         self.work.notify_one();
         self.trouble.lock().remove(kind);
         self.waiting.lock().remove(kind);
+    }
+
+    /// A kind was there while lanes needed it, and is not any more.
+    fn say_who_loses(&self, kind: &Arc<Kind>) {
+        let warning = format!(
+            "the cluster does not serve {kind} any more: its CustomResourceDefinition was deleted, or its version, while the \
+             host ran, and its objects are not seen; install the definition again if that was not meant"
+        );
+        for lane in self.lanes().of_kind(kind) {
+            if lane.account.warn(&about_kind(kind), &warning) {
+                tracing::warn!(plugin = &*lane.plugin, %kind, "{warning}");
+            }
+        }
     }
 
     fn say_who_waits(&self, kind: &Arc<Kind>) {
@@ -470,6 +494,11 @@ impl State {
     pub fn forget_reader(&mut self, reader: &Reader) {
         self.depend(reader, BTreeSet::new());
     }
+}
+
+/// What a warning is about that says that a kind is gone.
+fn about_kind(kind: &Kind) -> String {
+    format!("kind {kind}")
 }
 
 impl Sink for Hub {

@@ -6,6 +6,7 @@ mod admission;
 pub mod clock;
 mod contribute;
 mod creating;
+mod definitions;
 mod echo;
 mod former;
 pub mod host;

@@ -20,12 +20,16 @@ use pilothouse_core::reach::Reach;
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::Instant;
 
+use crate::definitions;
 use crate::hub::Hub;
 use crate::lane::Lane;
 
 /// The waits between two looks for a kind that is not served.
 const FIRST_WAIT: Duration = Duration::from_millis(500);
 const LONGEST_WAIT: Duration = Duration::from_secs(15);
+
+/// The waits before it is asked whether a kind is served otherwise, after a definition of its group has changed.
+const RECHECKS: [Duration; 3] = [Duration::ZERO, Duration::from_secs(2), Duration::from_secs(8)];
 
 /// What the cache has to know of a kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -76,6 +80,14 @@ impl ServedKinds {
     /// Whether the cluster was asked and does not serve the kind.
     pub fn is_missing(&self, kind: &Kind) -> bool {
         matches!(self.0.read().get(kind), Some(None))
+    }
+
+    /// The kinds of a resource that are served, each version for itself.
+    pub fn of_resource(&self, plural: &str, group: &str) -> Vec<Kind> {
+        let kinds = self.0.read();
+        let served = kinds.values().flatten();
+        let of_it = served.filter(|served| served.plural == plural && served.kind.group == group);
+        of_it.map(|served| (*served.kind).clone()).collect()
     }
 
     /// Says whether that is news.
@@ -250,14 +262,34 @@ impl Following {
                 };
                 follows.spawn(watch.follow());
             }
-            // One of them has seen that the kind is not served as it was.
-            follows.join_next().await;
+            // One of them has seen that the kind is not served as it was, or its definition has changed.
+            tokio::select! {
+                _ = follows.join_next() => {}
+                () = self.is_served_otherwise(&served) => {}
+            }
             since = Instant::now();
+        }
+    }
+
+    /// Waits until a change of a definition of the kind's group has the kind served otherwise, or not at all.
+    async fn is_served_otherwise(&self, served: &Served) {
+        let mut changes = self.hub.definitions.subscribe();
+        loop {
+            definitions::changed(&mut changes, &served.kind.group).await;
+            // A server takes a moment to do what the definition says.
+            for wait in RECHECKS {
+                tokio::time::sleep(wait).await;
+                let found = self.discovery.find(self.press.kind(), Instant::now()).await;
+                if found.is_ok_and(|found| found.as_ref() != Some(served)) {
+                    return;
+                }
+            }
         }
     }
 
     async fn find(&self, mut since: Instant) -> Served {
         let kind = self.press.kind();
+        let mut changes = self.hub.definitions.subscribe();
         let mut wait = FIRST_WAIT;
         loop {
             match self.discovery.find(kind, since).await {
@@ -265,8 +297,10 @@ impl Following {
                 Ok(None) => self.hub.kind_is_missing(kind),
                 Err(error) => self.hub.trouble(kind, &chain(&error)),
             }
-            tokio::time::sleep(wait).await;
-            wait = (wait * 2).min(LONGEST_WAIT);
+            tokio::select! {
+                () = tokio::time::sleep(wait) => wait = (wait * 2).min(LONGEST_WAIT),
+                () = definitions::changed(&mut changes, &kind.group) => wait = FIRST_WAIT,
+            }
             since = Instant::now();
         }
     }

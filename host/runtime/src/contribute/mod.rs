@@ -27,7 +27,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
 pub use answered::{give_up, lane_goes, lane_opens};
-pub use books::{Contributions, withdraw};
+pub use books::{Contributions, forget_refusals, withdraw};
 pub use ending::{Contribution, all_contributed, close_books};
 pub use flush::run;
 pub use seen::target_changed;

@@ -8,6 +8,7 @@ mod contributions;
 mod course;
 mod crash;
 mod declared;
+mod definitions;
 mod finish;
 mod fleet;
 mod former;
