@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use futures::StreamExt as _;
 use kube::api::DynamicObject;
-use kube::core::{ApiResource, GroupVersionKind, ObjectMeta};
+use kube::core::{ApiResource, GroupVersionKind, ObjectMeta, PartialObjectMeta};
 use kube::runtime::WatchStreamExt as _;
 use kube::runtime::watcher::{self, Event};
 use kube::{Api, Client};
@@ -41,11 +41,12 @@ type Stamp = (String, i64, String);
 /// Tells what becomes of definitions, for ever.
 pub async fn follow(client: Client, mut tell: impl FnMut(News)) {
     let kind = GroupVersionKind::gvk("apiextensions.k8s.io", "v1", "CustomResourceDefinition");
-    let api: Api<DynamicObject> = Api::all_with(never_silent(client), &ApiResource::from_gvk(&kind));
+    let resource = ApiResource::from_gvk(&kind);
+    let api: Api<PartialObjectMeta<DynamicObject>> = Api::all_with(never_silent(client), &resource);
     let mut known: Option<HashMap<String, Stamp>> = None;
     loop {
         let config = watcher::Config::default().page_size(PAGE);
-        let stream = watcher::metadata_watcher(api.clone(), config).default_backoff();
+        let stream = watcher::watcher(api.clone(), config).default_backoff();
         let mut stream = std::pin::pin!(stream);
         let mut listed = HashMap::new();
         while let Some(event) = stream.next().await {

@@ -31,6 +31,10 @@ use crate::refusals::Refusals;
 use crate::route::{push_all, route};
 use crate::watches::{Need, ServedKinds};
 
+/// What a server's message has where the host lacks a right:
+/// <https://github.com/kubernetes/apiserver/blob/v0.36.0/pkg/endpoints/handlers/responsewriters/errors.go>.
+const FORBIDDEN: &str = " is forbidden: User ";
+
 /// A primary of a lane.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Reader {
@@ -300,6 +304,14 @@ impl Hub {
             .into_iter()
             .collect::<Vec<_>>()
             .join(", ")
+    }
+
+    /// Whether the server does not let the host list or watch a kind that lanes need.
+    pub fn is_forbidden(&self, lanes: &[Arc<Lane>]) -> bool {
+        let trouble = self.trouble.lock();
+        let kinds = lanes.iter().flat_map(|lane| lane.kinds());
+        let troubles = kinds.into_iter().filter_map(|(kind, _)| trouble.get(&kind));
+        troubles.into_iter().any(|trouble| trouble.contains(FORBIDDEN))
     }
 
     /// Asks for a reconcile of every primary of a lane.

@@ -21,6 +21,8 @@ pub struct Account {
     books: Mutex<Books>,
     /// Told whenever something may have to be told of the plugin.
     pub changed: Notify,
+    /// Told whenever the cluster forbids something.
+    pub forbidden: Notify,
     stopped: Notify,
 }
 
@@ -42,6 +44,9 @@ impl Account {
     /// A reconcile has ended. Says what is to be done with the plugin, which steers so many objects.
     pub fn ended(&self, object: &Name, failure: Option<&Failure>, steered: usize, clock: &WallClock) -> Advice {
         let mut books = self.books.lock();
+        if failure.is_some_and(|failure| failure.reason == reason::FORBIDDEN) {
+            self.forbidden.notify_one();
+        }
         if let Some(failure) = failure {
             books.last_failure = Some(Arc::new(LastFailure {
                 blame: failure.blame.to_string(),

@@ -15,6 +15,7 @@ mod looks;
 mod memory;
 mod prepare;
 pub mod resources;
+mod rights;
 pub mod said;
 mod source;
 mod standing;

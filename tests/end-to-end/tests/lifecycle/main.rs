@@ -14,5 +14,6 @@ mod fleet;
 mod former;
 mod liveness;
 mod refused;
+mod rights;
 mod statuses;
 mod swap;
