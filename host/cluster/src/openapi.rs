@@ -18,8 +18,8 @@ use crate::write::send;
 pub struct Schemas {
     client: Client,
     known: Mutex<HashMap<Kind, Arc<Types>>>,
-    /// The schemas of statuses, of the kinds whose schema was asked for.
-    statuses: Mutex<HashMap<Kind, Arc<Value>>>,
+    /// The schemas of statuses, of the kinds whose schema was asked for; none where it has to be asked again.
+    statuses: Mutex<HashMap<Kind, Option<Arc<Value>>>>,
     /// Held over a request, so that many who need a kind at once make one.
     asking: tokio::sync::Mutex<()>,
 }
@@ -75,12 +75,19 @@ impl Schemas {
     /// A kind may be another than it was: its types are asked again when they are needed.
     pub fn forget(&self, kind: &Kind) {
         self.lock().remove(kind);
-        self.statuses().remove(kind);
+        if let Some(status) = self.statuses().get_mut(kind) {
+            *status = None;
+        }
+    }
+
+    /// Whether the schema of a kind's status was asked for, and it has changed since.
+    pub fn has_other_status(&self, kind: &Kind) -> bool {
+        matches!(self.statuses().get(kind), Some(None))
     }
 
     /// The schema of a kind's status, if it was asked for.
     pub fn known_status(&self, kind: &Kind) -> Option<Arc<Value>> {
-        self.statuses().get(kind).cloned()
+        self.statuses().get(kind).cloned().flatten()
     }
 
     /// The schema of a kind's status; asked once.
@@ -106,11 +113,11 @@ impl Schemas {
         let schema = schemas.map(|(_, schema)| schema).find(|schema| is_it(schema));
         let schema = schema.ok_or_else(|| TypesError::Unknown(kind.clone()))?;
         let status = Arc::new(status_schema(schema));
-        self.statuses().insert(kind.clone(), status.clone());
+        self.statuses().insert(kind.clone(), Some(status.clone()));
         Ok(status)
     }
 
-    fn statuses(&self) -> MutexGuard<'_, HashMap<Kind, Arc<Value>>> {
+    fn statuses(&self) -> MutexGuard<'_, HashMap<Kind, Option<Arc<Value>>>> {
         self.statuses.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

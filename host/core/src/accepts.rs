@@ -17,6 +17,14 @@ pub fn fit(schema: &Value, value: &mut Value, path: &str) -> BTreeSet<String> {
     omitted
 }
 
+/// Whether a schema of an object declares nothing and keeps nothing: what is sent is dropped without a word, where an
+/// undeclared member beside declared ones is refused.
+pub fn drops_all(schema: &Value) -> bool {
+    schema.as_object().is_some_and(|schema| {
+        schema.get("properties").is_none() && schema.get("additionalProperties").is_none() && !is_open(schema)
+    })
+}
+
 /// Whether a value is taken, after what is not taken within it went.
 fn fits(schema: &Value, value: &mut Value, path: &str, omitted: &mut BTreeSet<String>) -> bool {
     let Some(schema) = schema.as_object() else { return false };
@@ -140,6 +148,7 @@ mod tests {
     fn an_object_of_which_nothing_is_declared_takes_nothing() {
         let (left, omitted) = fitted(&json!({"type": "object"}), json!({"ready": true}));
         assert_eq!((left, omitted), (json!({}), vec![".status.ready".to_owned()]));
+        assert!(drops_all(&json!({"type": "object"})) && !drops_all(&json!({"properties": {}})));
         assert_eq!(fitted(&Value::Null, json!({"ready": true})).1, [".status"]);
     }
 

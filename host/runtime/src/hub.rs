@@ -407,11 +407,11 @@ impl Hub {
     pub fn kind_is_missing(&self, kind: &Arc<Kind>) {
         self.say_who_waits(kind);
         let was_served = self.served.get(kind).is_some();
-        if !self.served.set(kind, None) {
-            return;
-        }
         if was_served {
             self.say_who_loses(kind);
+        }
+        if !self.served.set(kind, None) {
+            return;
         }
         self.settle_lanes_of(kind);
         let mut state = self.state.write();

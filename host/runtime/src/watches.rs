@@ -262,25 +262,26 @@ impl Following {
                 };
                 follows.spawn(watch.follow());
             }
-            // One of them has seen that the kind is not served as it was, or its definition has changed.
+            // One of them has seen that the kind is not served as it was, or its definition is gone.
             tokio::select! {
                 _ = follows.join_next() => {}
-                () = self.is_served_otherwise(&served) => {}
+                () = self.is_unserved(&served.kind.group) => {}
             }
             since = Instant::now();
         }
     }
 
-    /// Waits until a change of a definition of the kind's group has the kind served otherwise, or not at all.
-    async fn is_served_otherwise(&self, served: &Served) {
+    /// Waits until a definition of the kind's group changes, and the kind is not served after that. How else it may be served
+    /// is seen when its watch ends.
+    async fn is_unserved(&self, group: &str) {
         let mut changes = self.hub.definitions.subscribe();
         loop {
-            definitions::changed(&mut changes, &served.kind.group).await;
+            definitions::changed(&mut changes, group).await;
             // A server takes a moment to do what the definition says.
             for wait in RECHECKS {
                 tokio::time::sleep(wait).await;
                 let found = self.discovery.find(self.press.kind(), Instant::now()).await;
-                if found.is_ok_and(|found| found.as_ref() != Some(served)) {
+                if matches!(found, Ok(None)) {
                     return;
                 }
             }

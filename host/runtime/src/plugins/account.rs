@@ -123,6 +123,11 @@ impl Account {
         was_there
     }
 
+    /// Whether something about this keeps the plugin from working in full.
+    pub fn has_warning(&self, about: &str) -> bool {
+        self.books.lock().warnings.contains_key(about)
+    }
+
     /// What keeps the plugin from working in full.
     pub fn warnings(&self) -> Vec<String> {
         self.books.lock().warnings.values().cloned().collect()

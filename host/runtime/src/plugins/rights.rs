@@ -32,7 +32,8 @@ impl Life {
         let (hub, account, recorder) = (&self.fleet.hub, &self.identity.account, &self.identity.recorder);
         let mut looked: Option<Instant> = None;
         let mut is_asked = false;
-        let mut are_missing = false;
+        // Another version may have run before.
+        let mut are_missing = account.has_warning(RIGHTS);
         loop {
             let settled = hub.settled.notified();
             is_asked |= hub.is_forbidden(&running.lanes);

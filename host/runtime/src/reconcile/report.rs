@@ -176,9 +176,10 @@ async fn state(
         generation: object.generation,
         now: &hub.clock.seconds(),
     });
+    let own = answer.and_then(|answer| answer.status.as_ref());
     let mut is_asked = lane.asks_for_schema;
     loop {
-        let (desired, is_fitted) = taken::fitted(hub, lane, gathered, whole.clone(), is_asked).await;
+        let (desired, is_fitted) = taken::fitted(hub, lane, gathered, whole.clone(), own, is_asked).await;
         if is_as_desired(hub, lane, &key, object, live.as_ref(), &desired) {
             return Ok(());
         }
@@ -197,7 +198,7 @@ async fn state(
                     }
                     if !remember(hub, lane, key, &object, &desired) && !is_fitted {
                         // It was taken and dropped: what the schema says about that is told.
-                        taken::fitted(hub, lane, gathered, whole, true).await;
+                        taken::fitted(hub, lane, gathered, whole, None, true).await;
                     }
                     return Ok(());
                 }

@@ -19,17 +19,19 @@ const STATUS_INCOMPLETE: &str = "StatusIncomplete";
 const LONGEST_NOTE: usize = 1024;
 
 /// A status as far as the cluster takes it, and whether that is known. The cluster is asked if it was before, or if it is to
-/// be now; where it does not tell, the status is left as it is.
+/// be now; where it does not tell, the status is left as it is. What the plugin says now stays in it where it would be
+/// refused, because that is the plugin's failure; `own` are the members that it gives.
 pub async fn fitted(
     hub: &Hub,
     lane: &Lane,
     gathered: &Gathered,
-    desired: Map<String, Value>,
+    mut desired: Map<String, Value>,
+    own: Option<&Map<String, Value>>,
     ask: bool,
 ) -> (Map<String, Value>, bool) {
     let kind = lane.grants.primary();
     let mut schema = hub.schemas.known_status(kind);
-    if schema.is_none() && ask {
+    if schema.is_none() && (ask || hub.schemas.has_other_status(kind)) {
         schema = match hub.schemas.status(kind).await {
             Ok(schema) => Some(schema),
             Err(error) => {
@@ -39,16 +41,20 @@ pub async fn fitted(
         };
     }
     let Some(schema) = schema else { return (desired, false) };
+    let mut kept = Map::new();
+    if !accepts::drops_all(&schema) {
+        let own = own.into_iter().flat_map(Map::keys).filter(|name| *name != "conditions");
+        kept.extend(own.filter_map(|name| desired.remove_entry(name)));
+    }
     let mut value = Value::Object(desired);
     let omitted = accepts::fit(&schema, &mut value, STATUS);
     if !omitted.is_empty() {
         say(hub, lane, gathered, &status::left_out(&kind.kind, &omitted)).await;
     }
-    let fitted = match value {
-        Value::Object(fitted) => fitted,
-        _ => Map::new(),
-    };
-    (fitted, true)
+    if let Value::Object(fitted) = value {
+        kept.extend(fitted);
+    }
+    (kept, true)
 }
 
 /// Tells what keeps a status from being written, or a part of it.

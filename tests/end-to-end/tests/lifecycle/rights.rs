@@ -55,6 +55,9 @@ mod simulated {
         writes.retain(|write| write.resource == "events");
         assert_eq!(writes, []);
         fleet.stage.simulator().rights().grant_all();
+        for _ in 0..6 {
+            fleet.stage.minute().await;
+        }
         fleet
             .until("it is over", |stage| {
                 stage.find("Plugin", "it").is_some() && warning(stage).is_empty()

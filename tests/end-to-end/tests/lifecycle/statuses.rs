@@ -192,7 +192,14 @@ mod simulated {
         fleet.stage.create(&wish("well", "ConfigMap")).await;
         fleet
             .until("it is told what is left out", |stage| {
-                warns(stage, "does not take .status.conditions, .status.text")
+                warns(stage, "does not take .status.conditions as the host writes it")
+            })
+            .await;
+        fleet
+            .until("what the plugin says and it does not take is a failure", |stage| {
+                let events = stage.events("well", "ReconcileFailed");
+                let is_it = |event: &Value| event["message"].as_str().is_some_and(|it| it.contains(".status.text"));
+                events.len() == 1 && is_it(&events[0])
             })
             .await;
         fleet
@@ -200,6 +207,7 @@ mod simulated {
                 stage.find("Wish", "well").unwrap()["status"] == json!({"observedGeneration": 1})
             })
             .await;
+        fleet.stage.minute().await;
         let mark = fleet.stage.mark();
         fleet.stage.minute().await;
         let mut writes = fleet.stage.host_writes_since(mark);
