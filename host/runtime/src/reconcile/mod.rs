@@ -25,6 +25,7 @@ mod validate;
 use std::sync::Arc;
 use std::time::Duration;
 
+use pilothouse_core::failure::reason;
 use pilothouse_core::{Failure, Name, Retry};
 use tokio::time::Instant;
 
@@ -86,6 +87,14 @@ async fn steer(hub: &Arc<Hub>, lane: &Arc<Lane>, reader: &Reader, job: &Job, gat
     let (used, is_done) = (invoked.used, invoked.is_done);
     let validated = validate::validate(hub, lane, &gathered, reader, invoked);
     let planned = validated.map(|answer| diff::diff(hub, lane, &gathered.owner, answer));
+    if let Err(failure) = &planned
+        && failure.reason == reason::NOT_SYNCED
+        && !hub.state.read().queue.is_open(lane.id)
+    {
+        // A kind went during the call. Everything is reconciled again when the lane opens, and until then there is nothing
+        // to say that the lane's closing did not.
+        return without_writes(Some(failure.clone()));
+    }
     if lane.mode == Mode::Preview {
         return Ended {
             used,
