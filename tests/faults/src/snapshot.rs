@@ -40,7 +40,10 @@ pub fn take_named(objects: Vec<Value>) -> Snapshot {
         let text = |name: &str| object["metadata"][name].as_str().unwrap_or_default();
         let kind = object["kind"].as_str().unwrap_or_default();
         let place = place(kind, text("namespace"), text("name"));
-        Some((object["metadata"]["uid"].as_str()?.to_owned(), format!("uid of {place}")))
+        Some((
+            object["metadata"]["uid"].as_str()?.to_owned(),
+            format!("uid of {place}"),
+        ))
     });
     let names = named.collect();
     cleaned(objects, &names)

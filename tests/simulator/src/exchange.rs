@@ -72,6 +72,13 @@ impl Exchange {
     }
 
     pub(crate) async fn run(self) -> Result<Response<ResponseBody>, TransportError> {
+        let (path, user_agent) = (self.parts.uri.path(), self.header(&http::header::USER_AGENT));
+        if self.parts.method == Method::POST
+            && let Some(review) = self.inner.rights.review(path, user_agent, &self.body)
+        {
+            self.record(self.blank(), StatusCode::CREATED.as_u16(), false, None);
+            return Ok(whole(StatusCode::CREATED, &review));
+        }
         let route = {
             let state = self.inner.state.lock();
             routing::route(&state.kinds, self.parts.uri.path())
@@ -105,6 +112,10 @@ impl Exchange {
             tokio::time::sleep(decision.delay).await;
         }
         let record = self.describe(&asked, &target);
+        if let Err(failure) = self.inner.rights.check(&asked) {
+            self.record(record, failure.code.as_u16(), false, None);
+            return Ok(refused(&failure));
+        }
         self.perform(verb, target, record, decision.fault.as_ref()).await
     }
 

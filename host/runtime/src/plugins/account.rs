@@ -1,7 +1,7 @@
 //! Owns what is remembered of a plugin's calls, over all its lanes: its last failure, whether it crashes again and again,
 //! and how much it may still write to the log.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -28,6 +28,8 @@ pub struct Account {
     pub talk: Talk,
     /// Told whenever something may have to be told of the plugin.
     pub changed: Notify,
+    /// Told whenever the cluster forbids something.
+    pub forbidden: Notify,
     stopped: Notify,
 }
 
@@ -39,6 +41,10 @@ struct Books {
     last_failure: Option<Arc<LastFailure>>,
     /// How long nothing is called, and why.
     stop: Option<(Duration, String)>,
+    /// What keeps the plugin from working in full, by what it is about.
+    warnings: BTreeMap<String, String>,
+    /// What of that was told by more than the status.
+    told: BTreeMap<String, String>,
     /// It was stopped: what is under way comes to its end, and says nothing new.
     is_stopped: bool,
 }
@@ -79,6 +85,9 @@ impl Account {
             failure,
         } = *call;
         let mut books = self.books.lock();
+        if failure.is_some_and(|failure| failure.reason == reason::FORBIDDEN) {
+            self.forbidden.notify_one();
+        }
         if let Some(failure) = failure {
             books.last_failure = Some(Arc::new(LastFailure {
                 blame: failure.blame.to_string(),
@@ -144,6 +153,43 @@ impl Account {
         let mut books = self.books.lock();
         books.history = CrashHistory::default();
         books.census = None;
+    }
+
+    /// Something keeps the plugin from working in full: its status says so from now on, until that is cleared.
+    pub fn note(&self, about: &str, warning: &str) {
+        let before = self.books.lock().warnings.insert(about.to_owned(), warning.to_owned());
+        if before.as_deref() != Some(warning) {
+            self.changed.notify_one();
+        }
+    }
+
+    /// The same for something that is to be told besides. Says whether that has not been done yet.
+    pub fn warn(&self, about: &str, warning: &str) -> bool {
+        self.note(about, warning);
+        let before = self.books.lock().told.insert(about.to_owned(), warning.to_owned());
+        before.as_deref() != Some(warning)
+    }
+
+    /// What keeps the plugin from working in full is over. Says whether there was anything.
+    pub fn clear(&self, about: &str) -> bool {
+        let mut books = self.books.lock();
+        books.told.remove(about);
+        let was_there = books.warnings.remove(about).is_some();
+        drop(books);
+        if was_there {
+            self.changed.notify_one();
+        }
+        was_there
+    }
+
+    /// Whether something about this keeps the plugin from working in full.
+    pub fn has_warning(&self, about: &str) -> bool {
+        self.books.lock().warnings.contains_key(about)
+    }
+
+    /// What keeps the plugin from working in full.
+    pub fn warnings(&self) -> Vec<String> {
+        self.books.lock().warnings.values().cloned().collect()
     }
 
     /// The last failure since the host began.
