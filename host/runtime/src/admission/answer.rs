@@ -7,6 +7,7 @@ use std::time::Duration;
 use pilothouse_core::admission::words::Refusal;
 use pilothouse_core::admission::{conversion, patch, review, when};
 use pilothouse_core::contract::{FieldError, Review};
+use pilothouse_core::depth::{MAX_DEPTH, is_too_deep};
 use pilothouse_core::{Failure, Limits, Name};
 use pilothouse_webhook::server::{Answer, Handler, Question};
 use serde_json::Value;
@@ -101,6 +102,14 @@ impl Answering {
         let (object, old) = (shown(&request.object)?, shown(&request.old)?);
         let whole = request.object.as_deref().map_or("null", RawValue::get).to_owned();
         let (uid, name) = (request.uid, request.name);
+        let unreadable = |error| Answer::error(400, format!("the object cannot be read: {error}"));
+        if is_too_deep(&whole).map_err(unreadable)? {
+            let error = FieldError {
+                path: String::new(),
+                message: format!("it nests deeper than {MAX_DEPTH} levels, and the plugin could not read it"),
+            };
+            return Ok(refused(&lane, &uid, &name, &[error], "null"));
+        }
         let asking = Review {
             operation: request.operation,
             kind: request.kind,
