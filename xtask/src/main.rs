@@ -19,6 +19,10 @@ enum Command {
     Controlplane(xtask::controlplane::Options),
     /// Shows the host at work on a simulated cluster.
     Demo(xtask::demo::Options),
+    /// Gives those who read what comes from outside whatever a fuzzer can think of.
+    Fuzz(xtask::fuzz::Options),
+    /// Plays every scenario under faults.
+    Faults(xtask::faults::Options),
     /// Makes generated files anew.
     Generate(xtask::generate::Options),
     /// Builds the plugins and the guests of the tests as components.
@@ -28,11 +32,25 @@ enum Command {
 }
 
 fn main() -> ExitCode {
+    if let Some(ended) = xtask::fuzz::as_rustc() {
+        return match ended {
+            Ok(status) => status
+                .code()
+                .and_then(|code| u8::try_from(code).ok())
+                .map_or(ExitCode::FAILURE, ExitCode::from),
+            Err(error) => {
+                eprintln!("xtask: {error:#}");
+                ExitCode::FAILURE
+            }
+        };
+    }
     let done = match Command::parse() {
         Command::Bench(options) => xtask::bench::run(&options),
         Command::Ci(options) => xtask::ci::run(&options),
         Command::Controlplane(options) => xtask::controlplane::run(&options),
         Command::Demo(options) => xtask::demo::run(&options),
+        Command::Fuzz(options) => xtask::fuzz::run(&options),
+        Command::Faults(options) => xtask::faults::run(&options),
         Command::Generate(options) => xtask::generate::run(&options),
         Command::Plugins(options) => xtask::plugins::run(&options),
         Command::Test(options) => xtask::test::run(&options),

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use kube::core::Status;
-use pilothouse_core::failure::reason;
+use pilothouse_core::failure::{LONGEST_REQUESTED_WAIT, reason};
 use pilothouse_core::ledger::HeldField;
 use pilothouse_core::{Failure, Retry};
 
@@ -96,14 +96,14 @@ impl RequestError {
         }
     }
 
-    /// How long the server asks to wait.
+    /// How long the server asks to wait, up to [`LONGEST_REQUESTED_WAIT`]: a webhook may have put any number there.
     pub fn retry_after(&self) -> Option<Duration> {
         match self {
             Self::Answered(status) => status
                 .details
                 .as_ref()
                 .filter(|details| details.retry_after_seconds > 0)
-                .map(|details| Duration::from_secs(u64::from(details.retry_after_seconds))),
+                .map(|details| Duration::from_secs(u64::from(details.retry_after_seconds)).min(LONGEST_REQUESTED_WAIT)),
             _ => None,
         }
     }
@@ -145,6 +145,17 @@ impl RequestError {
         }
     }
 
+    /// Whether the namespace is being deleted and takes nothing new.
+    pub fn is_in_terminating_namespace(&self) -> bool {
+        match self {
+            Self::Answered(status) => {
+                let causes = status.details.iter().flat_map(|details| &details.causes);
+                status.code == 403 && causes.into_iter().any(|cause| cause.reason == "NamespaceTerminating")
+            }
+            _ => false,
+        }
+    }
+
     /// Whether the same request may have success in a moment: the server was busy, or gave no answer that says otherwise.
     pub fn may_pass(&self) -> bool {
         match self {
@@ -163,6 +174,22 @@ impl RequestError {
             Self::Answered(status) if status.code == 422 => {
                 let message = status.message.to_lowercase();
                 IMMUTABLE.iter().any(|words| message.contains(words))
+            }
+            _ => false,
+        }
+    }
+
+    /// Whether the object that a write names by its uid is not there: there is none of its name, or another.
+    /// <https://github.com/kubernetes/apiserver/blob/v0.36.0/pkg/endpoints/handlers/patch.go> says the first, the
+    /// validation of metadata the second.
+    pub fn is_about_another_object(&self) -> bool {
+        let Self::Answered(status) = self else { return false };
+        match status.code {
+            404 => self.is_object_not_found(),
+            409 => status.message.contains("uid mismatch: "),
+            422 => {
+                let causes = status.details.iter().flat_map(|details| &details.causes);
+                causes.into_iter().any(|cause| cause.field == "metadata.uid")
             }
             _ => false,
         }

@@ -340,6 +340,12 @@ impl Stored {
         })
     }
 
+    /// The field managers of plugins that apply the object. Those under which plugins contribute are not among them.
+    pub fn appliers(&self) -> impl Iterator<Item = &str> {
+        let main = self.entries.iter().filter(|entry| !entry.of_status);
+        main.map(|entry| &*entry.manager).filter(|manager| is_applier(manager))
+    }
+
     /// Whether an object is held as before: who controls it, what was applied, whether it goes, and which fields the
     /// managers hold that `is_asked` names. Nobody who only wants to know whether an object is as desired needs to look at
     /// anything else.
@@ -352,6 +358,12 @@ impl Stored {
             && self.digest == other.digest
             && entries.eq(other.entries.iter().filter(is_asked))
     }
+}
+
+/// Whether a field manager is that of a plugin's owned objects: a plugin contributes as `pilothouse/NAME/contributed`.
+fn is_applier(manager: &str) -> bool {
+    let plugin = manager.strip_prefix(MANAGER_PREFIX);
+    plugin.is_some_and(|plugin| !plugin.contains('/'))
 }
 
 /// The owner that the host's label and annotations name.

@@ -67,6 +67,23 @@ impl Schemas {
         Ok(self.known(&kinds).unwrap_or_default())
     }
 
+    /// The types of a kind, if they were asked for.
+    pub fn known_types(&self, kind: &Kind) -> Option<Arc<Types>> {
+        self.lock().get(kind).cloned()
+    }
+
+    /// Asks for the types of a kind that the server may not describe: then it merges objects member by member and holds
+    /// lists as a whole, and so do the types.
+    pub async fn types_or_free(&self, kind: &Kind) -> Result<(), SchemaError> {
+        match self.types([kind]).await {
+            Err(SchemaError::Types(TypesError::Unknown(kind))) => {
+                self.lock().insert(kind, Arc::default());
+                Ok(())
+            }
+            result => result.map(drop),
+        }
+    }
+
     /// A kind may be another than it was: its types are asked again when they are needed.
     pub fn forget(&self, kind: &Kind) {
         self.lock().remove(kind);

@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 
 use crate::diff::Difference;
 use crate::failure::{Failure, reason};
-use crate::fields::FieldSet;
+use crate::fields::{FieldSet, Reading};
 
 /// The most fields that are named.
 const NAMED: usize = 5;
@@ -50,7 +50,7 @@ pub fn explain(fight: &Fight<'_>) -> Failure {
     let takers: Vec<_> = others(live, manager)
         .into_iter()
         .filter_map(|(name, held)| {
-            let fields = held_of(taken, &held.missing(body));
+            let fields = held_of(taken, &held.missing(body, Reading::AsApplied).paths);
             (!fields.is_empty()).then(|| format!("{name} sets {}", list("", &fields, "")))
         })
         .collect();
@@ -64,6 +64,18 @@ pub fn explain(fight: &Fight<'_>) -> Failure {
         format!(
             "{title} is fought over: {who} each time that it has been set as desired, so it is slowed; let only one of the \
              two set it"
+        ),
+    )
+}
+
+/// The words for a status that is another in each run though nobody else changes anything.
+pub fn status_never_rests(title: &str) -> Failure {
+    Failure::guest(
+        reason::CONTESTED,
+        format!(
+            "the plugin reports another status of {title} in each run though nobody else changes anything, so it is slowed; \
+             mend the plugin: its status must not depend on itself, on a status that depends on it, nor on the time without \
+             end"
         ),
     )
 }

@@ -4,9 +4,10 @@ use serde_json::{Map, Value};
 
 use crate::answer::DesiredObject;
 use crate::canonical::{DESIRED_ANNOTATION, digest};
-use crate::fields::FieldSet;
+use crate::fields::{FieldSet, Missing, Reading};
 use crate::key::Kind;
 use crate::ownership::{self, Bond, Holder, Owner};
+use crate::types::Types;
 
 /// What the cache knows of a live object, as far as ownership goes.
 #[derive(Clone, Debug)]
@@ -19,6 +20,17 @@ pub struct Live<'a> {
     pub digest: Option<&'a str>,
     /// Our manager's Apply entry for the main resource.
     pub entry: Option<LiveEntry<'a>>,
+    /// Another plugin that applies the object.
+    pub rival: Option<Rival<'a>>,
+}
+
+/// Another plugin with an Apply entry on an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rival<'a> {
+    /// Its field manager.
+    pub manager: &'a str,
+    /// Whether it may still apply the object: it selects the owner, or whether it does is not known.
+    pub claims: bool,
 }
 
 /// One entry of managedFields.
@@ -28,6 +40,8 @@ pub struct LiveEntry<'a> {
     pub api_version: &'a str,
     /// Its fields.
     pub fields: &'a FieldSet,
+    /// How values of the kind are merged, if that was asked for.
+    pub types: Option<&'a Types>,
     /// Whether the entry is, byte for byte, what our last apply of the same digest left.
     pub as_we_left_it: bool,
 }
@@ -43,8 +57,13 @@ pub enum Action {
     Apply(Difference),
     /// It exists and is somebody else's.
     Foreign,
-    /// It is somebody else's, and says that it is ours because an apply of ours that was to create it said so.
-    Withdraw,
+    /// It exists, and another plugin with this field manager applies it.
+    Rival(String),
+    /// It is the owner's, and a plugin with this field manager applied it that has nothing to do with the owner any more:
+    /// its fields become ours.
+    Adopt(String),
+    /// It is ours and must not be changed, but it does not say as desired whose it is.
+    Rebind,
     /// It is being deleted; its successor can be made once it is gone.
     Wait,
     /// It belongs to a predecessor of the owner and will be collected; its successor can be made once it is gone.
@@ -60,6 +79,9 @@ pub enum Difference {
     Drift(Vec<String>),
     /// Our entry was written in another apiVersion of the kind.
     ApiVersion,
+    /// Something may have been taken: whether it was, our entry alone does not show, and the types of the kind are not
+    /// known. With them the answer is another one; where they cannot be had, applying is the safe thing to do.
+    Unclear,
 }
 
 /// The place of a kind in the order of applying: what others need to exist comes first. Deletes go the other way round.
@@ -102,18 +124,25 @@ pub fn decide(
     let Some(live) = live else {
         return Action::Create;
     };
-    match live.holder {
-        Some(holder) if holder.uid == owner.uid => {}
-        // What was kept when a predecessor went is its successor's.
-        Some(holder) if holder.is_namesake && holder.bond == Bond::Kept => {}
-        Some(holder) if holder.is_namesake => return Action::Inherited,
+    let holder = match live.holder {
+        Some(holder) if holder.uid == owner.uid => holder,
+        // Kubernetes' garbage collector deletes what a predecessor referred to. What it does not collect is the
+        // successor's: one that was restored from a backup finds its objects again.
+        Some(holder) if holder.is_namesake && holder.bond == Bond::Reference => return Action::Inherited,
+        Some(holder) if holder.is_namesake => holder,
         _ => return Action::Foreign,
+    };
+    match live.rival {
+        Some(rival) if !rival.claims => return Action::Adopt(rival.manager.to_owned()),
+        Some(rival) if live.entry.is_none() => return Action::Rival(rival.manager.to_owned()),
+        _ => {}
     }
     if live.deleting {
         return Action::Wait;
     }
     if desired.lifecycle.create_only {
-        return Action::Nothing;
+        let is_bound = holder.uid == owner.uid && holder.bond == Bond::of(desired, owner);
+        return if is_bound { Action::Nothing } else { Action::Rebind };
     }
     let Some(entry) = live.entry else {
         return Action::Apply(Difference::Desired);
@@ -127,11 +156,10 @@ pub fn decide(
     if entry.api_version != desired.kind.api_version() {
         return Action::Apply(Difference::ApiVersion);
     }
-    let missing = entry.fields.missing(body);
-    if missing.is_empty() {
-        Action::Nothing
-    } else {
-        Action::Apply(Difference::Drift(missing))
+    match entry.fields.missing(body, Reading::of(&desired.kind, entry.types)) {
+        Missing { paths, .. } if !paths.is_empty() => Action::Apply(Difference::Drift(paths)),
+        Missing { unclear: true, .. } => Action::Apply(Difference::Unclear),
+        Missing { .. } => Action::Nothing,
     }
 }
 
@@ -188,8 +216,10 @@ mod tests {
             entry: Some(LiveEntry {
                 api_version: "v1",
                 fields: &fields,
+                types: None,
                 as_we_left_it: false,
             }),
+            rival: None,
         };
         change(&mut live, &mut desired);
         decide(&desired, &body, &applied, &owner(), Some(&live))
@@ -225,20 +255,41 @@ mod tests {
     }
 
     #[test]
-    fn what_a_predecessor_left_is_waited_for_unless_it_was_kept() {
+    fn what_a_predecessor_left_is_adopted_unless_the_garbage_collector_takes_it() {
         let left = |bond| Holder {
             uid: "u0",
             is_namesake: true,
             bond,
         };
-        for bond in [Bond::Reference, Bond::Label] {
-            assert_eq!(decide_for(|live, _| live.holder = Some(left(bond))), Action::Inherited);
-        }
-        let kept = |live: &mut Live<'_>, _: &mut DesiredObject| {
-            live.holder = Some(left(Bond::Kept));
-            live.digest = Some("its");
+        let decide = |bond| {
+            decide_for(|live, _| {
+                live.holder = Some(left(bond));
+                live.digest = Some("its");
+            })
         };
-        assert_eq!(decide_for(kept), Action::Apply(Difference::Desired));
+        assert_eq!(decide(Bond::Reference), Action::Inherited);
+        for bond in [Bond::Label, Bond::Kept] {
+            assert_eq!(decide(bond), Action::Apply(Difference::Desired));
+        }
+    }
+
+    #[test]
+    fn an_object_that_another_plugin_applies_is_its_own_until_it_lets_go() {
+        let rival = |claims| Rival {
+            manager: "pilothouse/other",
+            claims,
+        };
+        let unheld = |claims| {
+            decide_for(|live, _| {
+                live.rival = Some(rival(claims));
+                live.entry = None;
+            })
+        };
+        assert_eq!(unheld(true), Action::Rival("pilothouse/other".to_owned()));
+        assert_eq!(unheld(false), Action::Adopt("pilothouse/other".to_owned()));
+        let held = |claims| decide_for(|live, _| live.rival = Some(rival(claims)));
+        assert_eq!(held(true), Action::Nothing, "two that held it before stay as they are");
+        assert_eq!(held(false), Action::Adopt("pilothouse/other".to_owned()));
     }
 
     #[test]
@@ -277,14 +328,44 @@ mod tests {
             entry: Some(LiveEntry {
                 api_version: "v1",
                 fields: &empty,
+                types: None,
                 as_we_left_it: false,
             }),
+            rival: None,
         };
         let Action::Apply(Difference::Drift(missing)) = decide(&desired(), &applied, &digest, &owner(), Some(&live))
         else {
             panic!("drift expected");
         };
         assert!(missing.contains(&".data".to_owned()) && missing.contains(&".metadata.ownerReferences".to_owned()));
+    }
+
+    #[test]
+    fn whether_a_member_of_a_map_was_emptied_hangs_on_the_types() {
+        let mut desired = desired();
+        desired.kind = Kind::new("x.dev", "v1", "Map");
+        desired.body["data"] = json!({"k": {"weight": 1}});
+        let (body, digest) = body(&desired, &owner());
+        let fields = entry();
+        let decide_by = |types| {
+            let live = Live {
+                holder: Some(OURS),
+                deleting: false,
+                digest: Some(&digest),
+                entry: Some(LiveEntry {
+                    api_version: "x.dev/v1",
+                    fields: &fields,
+                    types,
+                    as_we_left_it: false,
+                }),
+            };
+            decide(&desired, &body, &digest, &owner(), Some(&live))
+        };
+        assert_eq!(decide_by(None), Action::Apply(Difference::Unclear));
+        assert_eq!(
+            decide_by(Some(&Types::default())),
+            Action::Apply(Difference::Drift(vec![".data.k.weight".to_owned()]))
+        );
     }
 
     #[test]
@@ -298,8 +379,10 @@ mod tests {
             entry: Some(LiveEntry {
                 api_version: "v1",
                 fields: &empty,
+                types: None,
                 as_we_left_it: true,
             }),
+            rival: None,
         };
         assert_eq!(
             decide(&desired(), &applied, &digest, &owner(), Some(&live)),
@@ -319,6 +402,16 @@ mod tests {
             desired.lifecycle.create_only = true;
         };
         assert_eq!(decide_for(changed), Action::Nothing);
+    }
+
+    #[test]
+    fn create_only_with_another_bond_is_bound_anew_and_not_applied() {
+        let kept = |live: &mut Live<'_>, desired: &mut DesiredObject| {
+            live.digest = None;
+            desired.lifecycle.create_only = true;
+            desired.lifecycle.keep = true;
+        };
+        assert_eq!(decide_for(kept), Action::Rebind);
     }
 
     #[test]

@@ -12,6 +12,9 @@ use serde::ser::SerializeMap;
 use serde::{Deserialize, Serialize, Serializer};
 use serde_json::{Map, Value};
 
+use crate::key::Kind;
+use crate::types::{Shape, Types};
+
 /// The deepest field set that is read. The API server allows objects no deeper than this.
 const MAX_DEPTH: usize = 128;
 
@@ -210,7 +213,7 @@ impl FieldSet {
                 self.children.sort_by_key(|(element, _)| {
                     items.iter().position(|item| match element {
                         Element::Key(key) => has_key(item, key),
-                        Element::Item(value) => item == value,
+                        Element::Item(value) => same(value, item),
                         Element::Field(_) | Element::Other(_) => false,
                     })
                 });
@@ -219,80 +222,63 @@ impl FieldSet {
         }
     }
 
-    /// The paths of the desired object that are not in this set or stand in another order; empty when the desired
-    /// object is held as it was applied.
+    /// What of the desired object is not in this set or stands in another order.
     ///
     /// No value is compared: whoever changes a value of ours takes the field out of our set.
-    pub fn missing(&self, desired: &Map<String, Value>) -> Vec<String> {
-        let mut missing = Vec::new();
+    ///
+    /// The set alone does not say everything. A map's key is a member of it beside what is below (`f:a: {".": {},
+    /// "f:weight": {}}`), so a key whose value somebody emptied is left as `f:a: {}`, which is also how a value is
+    /// written that is held as a whole. The reading says how to tell the two apart.
+    pub fn missing(&self, desired: &Map<String, Value>, reading: Reading<'_>) -> Missing {
+        let mut walk = Walk {
+            reading,
+            missing: Missing::default(),
+        };
+        let place = Place {
+            shape: reading.types().map(Types::root),
+            is_struct: true,
+        };
         for (name, value) in desired {
             match name.as_str() {
                 "apiVersion" | "kind" => {}
-                "metadata" => self.missing_metadata(value, &mut missing),
-                _ => self.missing_member(name, value, "", &mut missing),
+                "metadata" => self.missing_metadata(value, &mut walk),
+                _ => walk.member(self, name, value, "", place),
             }
         }
-        missing
+        walk.missing
     }
 
-    /// The server keeps names out of field sets.
-    fn missing_metadata(&self, metadata: &Value, missing: &mut Vec<String>) {
+    /// The server keeps names out of field sets. The types of metadata are the same for all kinds, and nothing in it is
+    /// a map of anything but texts, so that no leaf in it was emptied.
+    fn missing_metadata(&self, metadata: &Value, walk: &mut Walk<'_>) {
         let none = Self::default();
         let set = self.field("metadata").unwrap_or(&none);
+        let mut within = Walk {
+            reading: Reading::AsApplied,
+            missing: Missing::default(),
+        };
         for (name, value) in metadata.as_object().into_iter().flatten() {
             if name != "name" && name != "namespace" {
-                set.missing_member(name, value, ".metadata", missing);
+                within.member(set, name, value, ".metadata", Place::default());
             }
         }
+        walk.missing.paths.append(&mut within.missing.paths);
     }
 
-    fn missing_member(&self, name: &str, value: &Value, path: &str, missing: &mut Vec<String>) {
-        let path = format!("{path}.{name}");
-        match self.field(name) {
-            None => missing.push(path),
-            // Nothing below: a scalar, an empty value, or a subtree that the schema calls atomic.
-            Some(set) if set.is_leaf() => {}
-            Some(set) => set.missing_value(value, &path, missing),
-        }
-    }
-
-    fn missing_value(&self, value: &Value, path: &str, missing: &mut Vec<String>) {
-        match value {
-            Value::Object(members) => {
-                for (name, value) in members {
-                    self.missing_member(name, value, path, missing);
-                }
-            }
-            Value::Array(items) => self.missing_items(items, path, missing),
-            _ => {}
-        }
-    }
-
-    fn missing_items(&self, items: &[Value], path: &str, missing: &mut Vec<String>) {
-        let positions = self.positions(items);
-        let mut last = None;
-        for (item, position) in items.iter().zip(positions) {
-            let Some(position) = position else {
-                missing.push(format!("{path}[{item}]"));
-                continue;
-            };
-            if last.is_some_and(|last| last > position) {
-                missing.push(format!("{path} (order)"));
-            }
-            last = Some(position);
-            let (element, set) = &self.children[position];
-            if matches!(element, Element::Key(_)) && !set.is_leaf() {
-                set.missing_value(item, &format!("{path}[{}]", &element.text()[2..]), missing);
-            }
-        }
+    /// Whether the members of this node are declared, as far as the set shows it: below a key of a map something has
+    /// its own mark (`.`), below a declared member it has not.
+    fn shows_a_declared_member(&self) -> bool {
+        self.children
+            .iter()
+            .any(|(element, child)| matches!(element, Element::Field(_)) && !child.is_leaf() && !child.itself)
     }
 
     /// Which child of the set each item is. The server fills in defaults for key fields that an item does not give,
-    /// so exact keys are found first, and items that give fewer key fields take what is left over.
+    /// so exact keys are found first, then items that give fewer key fields, and items that give none take what is left.
     fn positions(&self, items: &[Value]) -> Vec<Option<usize>> {
         let mut taken = vec![false; self.children.len()];
         let mut positions = vec![None; items.len()];
-        for exact in [true, false] {
+        for likeness in [has_key, may_have_key, may_have_default_key] {
             for (item, found) in items.iter().zip(&mut positions) {
                 if found.is_some() {
                     continue;
@@ -300,9 +286,8 @@ impl FieldSet {
                 *found = self.children.iter().enumerate().position(|(index, (element, _))| {
                     !taken[index]
                         && match element {
-                            Element::Key(key) if exact => has_key(item, key),
-                            Element::Key(key) => may_have_key(item, key),
-                            Element::Item(value) => value == item,
+                            Element::Key(key) => likeness(item, key),
+                            Element::Item(value) => same(value, item),
                             Element::Field(_) | Element::Other(_) => false,
                         }
                 });
@@ -371,19 +356,234 @@ impl FieldSet {
     }
 }
 
+/// How a field set that cannot say by itself whether a leaf stands for all that is below or for what is left of it is
+/// read.
+#[derive(Clone, Copy, Debug)]
+pub enum Reading<'a> {
+    /// As our own apply of the same object has just left it: a leaf stands for all that was applied there.
+    AsApplied,
+    /// By the types of the kind.
+    By(&'a Types),
+    /// Without the types of the kind. What the set does not show is [unclear](Missing::unclear).
+    Alone {
+        /// Whether the kind is built in: an object of such a kind has no undeclared members beside declared ones.
+        built_in: bool,
+    },
+}
+
+impl<'a> Reading<'a> {
+    /// By the types of the kind, if they are known.
+    pub fn of(kind: &Kind, types: Option<&'a Types>) -> Self {
+        // A CRD's group has a dot; that of a kind that is built in may have one.
+        let built_in = !kind.group.contains('.');
+        types.map_or(Self::Alone { built_in }, Self::By)
+    }
+
+    fn types(self) -> Option<&'a Types> {
+        match self {
+            Self::By(types) => Some(types),
+            Self::AsApplied | Self::Alone { .. } => None,
+        }
+    }
+}
+
+/// What a field set lacks of an object.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Missing {
+    /// The paths that are lost for certain.
+    pub paths: Vec<String>,
+    /// Whether more may be lost, which the types of the kind tell.
+    pub unclear: bool,
+}
+
+/// What is known of a place in the object beside its field set.
+#[derive(Clone, Copy, Debug, Default)]
+struct Place<'a> {
+    /// Its shape, if the types are known.
+    shape: Option<&'a Shape>,
+    /// Whether its members are declared ones.
+    is_struct: bool,
+}
+
+/// What a leaf of the set stands for.
+enum Leaf {
+    /// For all that is below.
+    Whole,
+    /// For itself: what was below it is lost.
+    Emptied,
+    /// For one or the other.
+    Unclear,
+}
+
+struct Walk<'a> {
+    reading: Reading<'a>,
+    missing: Missing,
+}
+
+impl<'a> Walk<'a> {
+    fn member(&mut self, set: &FieldSet, name: &str, value: &Value, path: &str, place: Place<'a>) {
+        let path = format!("{path}.{name}");
+        let below = self.below(place, name);
+        let Some(found) = set.field(name) else {
+            return self.absent(value, path, name, place);
+        };
+        let is_struct = found.shows_a_declared_member();
+        let member = Place {
+            shape: below,
+            is_struct,
+        };
+        self.value(found, value, &path, place.is_struct, member);
+    }
+
+    /// What is known of a member.
+    fn below(&self, place: Place<'a>, name: &str) -> Option<&'a Shape> {
+        Some(self.reading.types()?.member(place.shape?, name))
+    }
+
+    fn absent(&mut self, value: &Value, path: String, name: &str, place: Place<'a>) {
+        match self.reading {
+            Reading::AsApplied if is_nothing_but_empty_lists(value) => {}
+            Reading::Alone { .. } if is_nothing_but_empty_lists(value) => self.missing.unclear = true,
+            Reading::By(_) if self.leaves_no_trace(value, name, place) => {}
+            _ => self.missing.paths.push(path),
+        }
+    }
+
+    /// Whether a value is in no field set: a declared list that is merged item by item is not as long as it has no
+    /// items, and neither is a declared object of nothing but such lists.
+    fn leaves_no_trace(&self, value: &Value, name: &str, place: Place<'a>) -> bool {
+        let shape = self.below(place, name);
+        place.shape.is_some_and(|shape| shape.declares(name))
+            && match (value, shape) {
+                (Value::Array(items), Some(Shape::Set | Shape::Map { .. })) => items.is_empty(),
+                (Value::Object(members), Some(Shape::Object { .. })) => {
+                    let place = Place { shape, ..place };
+                    let mut members = members.iter();
+                    members.len() > 0 && members.all(|(name, value)| self.leaves_no_trace(value, name, place))
+                }
+                _ => false,
+            }
+    }
+
+    fn value(&mut self, set: &FieldSet, value: &Value, path: &str, is_declared: bool, place: Place<'a>) {
+        let has_parts = match value {
+            Value::Object(members) => !members.is_empty(),
+            Value::Array(items) => !items.is_empty(),
+            _ => false,
+        };
+        if !has_parts {
+            return;
+        }
+        if set.is_leaf() {
+            match self.leaf(value, is_declared, place.shape) {
+                Leaf::Whole => return,
+                Leaf::Unclear => {
+                    self.missing.unclear = true;
+                    return;
+                }
+                Leaf::Emptied => {}
+            }
+        }
+        match value {
+            Value::Object(members) => {
+                for (name, value) in members {
+                    self.member(set, name, value, path, place);
+                }
+            }
+            Value::Array(items) => self.items(set, items, path, place.shape),
+            _ => {}
+        }
+    }
+
+    fn leaf(&self, value: &Value, is_declared: bool, shape: Option<&Shape>) -> Leaf {
+        match self.reading {
+            Reading::AsApplied => Leaf::Whole,
+            // A declared member goes with the last of what is below it.
+            Reading::Alone { built_in } if built_in && is_declared => Leaf::Whole,
+            Reading::Alone { .. } => Leaf::Unclear,
+            Reading::By(_) => match (value, shape.unwrap_or(&Shape::Free)) {
+                (Value::Object(_), Shape::Object { .. } | Shape::Free)
+                | (Value::Array(_), Shape::Set | Shape::Map { .. }) => Leaf::Emptied,
+                _ => Leaf::Whole,
+            },
+        }
+    }
+
+    fn items(&mut self, set: &FieldSet, items: &[Value], path: &str, shape: Option<&'a Shape>) {
+        let item_shape = match (self.reading.types(), shape) {
+            (Some(types), Some(Shape::Map { item, .. })) => Some(types.resolve(item)),
+            (Some(_), _) => Some(&Shape::Leaf),
+            (None, _) => None,
+        };
+        let mut last = None;
+        for (item, position) in items.iter().zip(set.positions(items)) {
+            let Some(position) = position else {
+                self.missing.paths.push(format!("{path}[{item}]"));
+                continue;
+            };
+            if last.is_some_and(|last| last > position) {
+                self.missing.paths.push(format!("{path} (order)"));
+            }
+            last = Some(position);
+            let (element, set) = &set.children[position];
+            if let Element::Key(key) = element {
+                let path = format!("{path}[{}]", &element.text()[2..]);
+                // A key field that the item gives is in the set with it, unless the item is held as a whole: it cannot
+                // be changed without the item going.
+                let gives_a_key = key
+                    .as_object()
+                    .is_some_and(|key| key.keys().any(|name| item.get(name).is_some()));
+                if set.is_leaf() && gives_a_key {
+                    continue;
+                }
+                // The members by which items are told apart are declared.
+                let item_place = Place {
+                    shape: item_shape,
+                    is_struct: true,
+                };
+                self.value(set, item, &path, false, item_place);
+            }
+        }
+    }
+}
+
+/// Whether a value has empty lists and nothing else at its ends.
+fn is_nothing_but_empty_lists(value: &Value) -> bool {
+    match value {
+        Value::Array(items) => items.is_empty(),
+        Value::Object(members) => !members.is_empty() && members.values().all(is_nothing_but_empty_lists),
+        _ => false,
+    }
+}
+
+/// Equality that does not tell 1 from 1.0, as the server's does not.
+fn same(one: &Value, other: &Value) -> bool {
+    match (one, other) {
+        (Value::Number(one), Value::Number(other)) => one == other || one.as_f64() == other.as_f64(),
+        _ => one == other,
+    }
+}
+
 /// Whether the item has all of the key's fields with the key's values.
 fn has_key(item: &Value, key: &Value) -> bool {
+    let has = |name, value| item.get(name).is_some_and(|own| same(own, value));
     key.as_object()
-        .is_some_and(|key| key.iter().all(|(name, value)| item.get(name) == Some(value)))
+        .is_some_and(|key| key.iter().all(|(name, value)| has(name, value)))
 }
 
 /// Whether the item has none of the key's fields with another value, and at least one with the same.
 fn may_have_key(item: &Value, key: &Value) -> bool {
     key.as_object().is_some_and(|key| {
         key.iter()
-            .all(|(name, value)| item.get(name).is_none_or(|own| own == value))
-            && key.iter().any(|(name, value)| item.get(name) == Some(value))
+            .all(|(name, value)| item.get(name).is_none_or(|own| same(own, value)))
+            && key.keys().any(|name| item.get(name).is_some())
     })
+}
+
+/// Whether the item gives none of the key's fields, so that each may have been filled in.
+fn may_have_default_key(item: &Value, key: &Value) -> bool {
+    key.as_object()
+        .is_some_and(|key| key.keys().all(|name| item.get(name).is_none()))
 }
 
 #[cfg(test)]
@@ -393,7 +593,122 @@ mod tests {
     use super::*;
 
     fn missing(set: &FieldSet, desired: &Value) -> Vec<String> {
-        set.missing(desired.as_object().unwrap())
+        set.missing(desired.as_object().unwrap(), Reading::AsApplied).paths
+    }
+
+    /// The types of a kind whose spec has a member of each structure.
+    fn types() -> Types {
+        let weighed = json!({"type": "object", "properties": {"weight": {"type": "integer"}}});
+        let list = |kind: &str| json!({"type": "array", "items": {"type": "string"}, "x-kubernetes-list-type": kind});
+        let document = json!({"components": {"schemas": {"x": {
+            "x-kubernetes-group-version-kind": [{"group": "x.dev", "version": "v1", "kind": "X"}],
+            "type": "object",
+            "properties": {"spec": {"type": "object", "properties": {
+                "one": weighed,
+                "map": {"type": "object", "additionalProperties": weighed},
+                "whole": {"type": "object", "additionalProperties":
+                    {"type": "object", "x-kubernetes-map-type": "atomic", "properties": {"weight": {"type": "integer"}}}},
+                "sets": {"type": "object", "additionalProperties": list("set")},
+                "lists": {"type": "object", "additionalProperties": list("atomic")},
+                "set": list("set"),
+                "list": list("atomic"),
+                "free": {"type": "object", "x-kubernetes-preserve-unknown-fields": true},
+                "raw": {"$ref": "#/components/schemas/io.k8s.apimachinery.pkg.runtime.RawExtension"},
+            }}},
+        }, "io.k8s.apimachinery.pkg.runtime.RawExtension": {"type": "object"}}}});
+        Types::parse(&document.to_string(), &Kind::new("x.dev", "v1", "X")).unwrap()
+    }
+
+    fn missing_of_spec(fields: &Value, spec: &Value, reading: Reading<'_>) -> Missing {
+        let desired = json!({"spec": spec});
+        set(&json!({"f:spec": fields})).missing(desired.as_object().unwrap(), reading)
+    }
+
+    #[test]
+    fn a_member_of_a_map_that_was_emptied_is_told_from_one_that_is_held_as_a_whole() {
+        let types = types();
+        let lost = |fields: Value, spec: Value| missing_of_spec(&fields, &spec, Reading::By(&types)).paths;
+        let leaf = |name: &str| json!({name: {"f:a": {}}});
+        for (name, value, expected) in [
+            ("map", json!({"weight": 1}), ".spec.map.a.weight"),
+            ("whole", json!({"weight": 1}), ""),
+            ("sets", json!(["x"]), ".spec.sets.a[\"x\"]"),
+            ("lists", json!(["x"]), ""),
+            ("free", json!({"b": {"c": 1}}), ".spec.free.a.b"),
+            ("free", json!(["x"]), ""),
+            ("raw", json!({"b": 1}), ""),
+        ] {
+            let fields = if name == "raw" {
+                json!({"f:raw": {}})
+            } else {
+                leaf(&format!("f:{name}"))
+            };
+            let spec = if name == "raw" {
+                json!({"raw": value})
+            } else {
+                json!({name: {"a": value}})
+            };
+            let expected: Vec<&str> = Some(expected).into_iter().filter(|it| !it.is_empty()).collect();
+            assert_eq!(lost(fields, spec), expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_leaf_that_may_be_either_is_unclear_without_the_types() {
+        let emptied = json!({"f:map": {"f:a": {}}});
+        let spec = json!({"map": {"a": {"weight": 1}}});
+        for built_in in [false, true] {
+            let Missing { paths, unclear } = missing_of_spec(&emptied, &spec, Reading::Alone { built_in });
+            assert!(paths.is_empty() && unclear);
+        }
+        let as_applied = missing_of_spec(&emptied, &spec, Reading::AsApplied);
+        assert_eq!(as_applied, Missing::default());
+    }
+
+    #[test]
+    fn beside_a_declared_member_of_a_built_in_kind_every_leaf_is_held_as_a_whole() {
+        let desired = service();
+        let unclear = |built_in| {
+            let reading = Reading::Alone { built_in };
+            service_set().missing(desired.as_object().unwrap(), reading).unclear
+        };
+        assert!(!unclear(true));
+        assert!(unclear(false), "a CRD may keep undeclared members beside declared ones");
+    }
+
+    #[test]
+    fn a_list_that_is_merged_and_has_no_items_is_not_missing() {
+        let types = types();
+        let none = json!({"f:other": {}});
+        let spec = json!({"set": [], "list": [], "sets": {"a": []}});
+        assert_eq!(
+            missing_of_spec(&none, &spec, Reading::By(&types)).paths,
+            [".spec.list", ".spec.sets"]
+        );
+        let nothing_else = json!({"spec": {"set": []}});
+        let nothing_else = nothing_else.as_object().unwrap();
+        assert_eq!(
+            set(&json!({})).missing(nothing_else, Reading::By(&types)),
+            Missing::default()
+        );
+        assert!(missing_of_spec(&none, &json!({"set": []}), Reading::Alone { built_in: true }).unclear);
+    }
+
+    #[test]
+    fn an_item_that_gives_no_key_is_the_one_with_the_default_key() {
+        let set = set(
+            &json!({"f:list": {"k:{\"a\":\"x\",\"b\":1}": {".": {}, "f:c": {}}, "k:{\"a\":\"y\",\"b\":1}": {".": {}, "f:a": {}}}}),
+        );
+        let desired = |items: Value| json!({"list": items});
+        let both = json!([{"c": 1}, {"a": "y"}]);
+        assert_eq!(missing(&set, &desired(both)), Vec::<String>::new());
+        assert_eq!(missing(&set, &desired(json!([{"c": 1, "d": 2}]))).len(), 1);
+    }
+
+    #[test]
+    fn a_number_is_found_however_it_is_written() {
+        let set = set(&json!({"f:list": {"v:1": {}}}));
+        assert_eq!(missing(&set, &json!({"list": [1.0]})), Vec::<String>::new());
     }
 
     fn set(value: &Value) -> FieldSet {

@@ -36,5 +36,5 @@ pub mod takeover;
 pub mod types;
 
 pub use failure::{Blame, Failure, Retry};
-pub use key::{Key, Kind, Name};
+pub use key::{Key, Kind, Name, Tenant};
 pub use limits::Limits;

@@ -94,6 +94,22 @@ pub fn status_is_as_desired(desired: &Map<String, Value>, live: Option<&Value>, 
     shows(live, &desired) && entry.below("status").is_some_and(|entry| entry.is_within(&desired))
 }
 
+/// Whether a status says anything new beside the host's own condition and the generations.
+pub fn says_more_than_the_host(desired: &Map<String, Value>, live: Option<&Value>) -> bool {
+    let mut desired = desired.clone();
+    desired.remove("observedGeneration");
+    if let Some(Value::Array(conditions)) = desired.get_mut("conditions") {
+        conditions.retain(|condition| condition["type"] != RECONCILED);
+        for condition in conditions.iter_mut().filter_map(Value::as_object_mut) {
+            condition.remove("observedGeneration");
+        }
+        if conditions.is_empty() {
+            desired.remove("conditions");
+        }
+    }
+    !desired.is_empty() && live.is_none_or(|live| !shows(live, &Value::Object(desired)))
+}
+
 /// Whether `live` has everything that `desired` has. Lists of conditions are matched by type, other lists whole.
 fn shows(live: &Value, desired: &Value) -> bool {
     match (live, desired) {

@@ -14,6 +14,9 @@ use crate::key::Kind;
 
 const REFERENCE: &str = "#/components/schemas/";
 
+/// Any object of any kind within another one; it is held as a whole, though its schema says nothing.
+const RAW_EXTENSION: &str = ".runtime.RawExtension";
+
 /// The types of one kind.
 #[derive(Clone, Debug, Default)]
 pub struct Types {
@@ -83,6 +86,10 @@ impl Types {
             if named.contains_key(&name) {
                 continue;
             }
+            if name.ends_with(RAW_EXTENSION) {
+                named.insert(name, Shape::Leaf);
+                continue;
+            }
             let Some(text) = schemas.get(&name) else { continue };
             let schema: Schema = serde_json::from_str(text.get())?;
             let shape = schema.shape(&schemas, &mut wanted);
@@ -121,6 +128,13 @@ impl Types {
             }
             _ => &Shape::Free,
         }
+    }
+}
+
+impl Shape {
+    /// Whether a member is declared, and not a key of a map.
+    pub fn declares(&self, name: &str) -> bool {
+        matches!(self, Self::Object { members, .. } if members.contains_key(name))
     }
 }
 

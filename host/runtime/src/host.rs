@@ -8,10 +8,11 @@ use std::time::Duration;
 
 use pilothouse_cluster::Client;
 use tokio::task::{Id, JoinSet};
-use tokio::time::Instant;
+use tokio::time::{Instant, MissedTickBehavior};
 
 use crate::admission::{self, WebhookOptions};
-use crate::clock::WallClock;
+use crate::blocking::Blocking;
+use crate::clock::{JUMP_LOOK, JumpWatch, WallClock};
 use crate::contribute;
 use crate::deep;
 use crate::hub::Hub;
@@ -45,6 +46,8 @@ pub struct HostOptions {
     pub webhooks: Option<WebhookOptions>,
     /// The time of day.
     pub clock: WallClock,
+    /// Where the calls of guests run.
+    pub blocking: Blocking,
 }
 
 impl Default for HostOptions {
@@ -60,6 +63,7 @@ impl Default for HostOptions {
             instance: "pilothouse".to_owned(),
             webhooks: None,
             clock: WallClock::System,
+            blocking: Blocking::Threads,
         }
     }
 }
@@ -151,7 +155,9 @@ impl Host {
             workers: options.workers,
             per_plugin: options.plugin_workers,
         };
-        let hub = Arc::new(Hub::new(client.clone(), options.clock.clone(), capacity));
+        let mut hub = Hub::new(client.clone(), options.clock.clone(), capacity);
+        hub.blocking = options.blocking.clone();
+        let hub = Arc::new(hub);
         Self {
             client,
             options,
@@ -207,25 +213,35 @@ impl Host {
     ) -> Result<Left, StartError> {
         let handle = self.handle();
         let Self {
-            client, options, hub, ..
+            client,
+            options,
+            hub,
+            roster,
         } = self;
         let mut background = JoinSet::new();
         background.spawn(contribute::run(hub.clone()));
         background.spawn(watchdog::run(hub.clone()));
         background.spawn(deep::run(hub.clone()));
-        if let Some(webhooks) = options.webhooks.clone() {
-            background.spawn(admission::keep(client, hub.clone(), webhooks));
-        }
+        match options.webhooks.clone() {
+            Some(webhooks) => background.spawn(admission::keep(client, hub.clone(), roster, webhooks)),
+            None => background.spawn(admission::look_for_strays(client, hub.clone(), roster)),
+        };
         let mut jobs = Jobs {
             running: JoinSet::new(),
             who: HashMap::new(),
         };
         let mut resync = tokio::time::interval_at(Instant::now() + options.resync, options.resync);
         let mut quiet = Quiet::new(options.give_back_after);
+        let mut jumps = JumpWatch::new(hub.clock.clone());
+        let mut look = tokio::time::interval(JUMP_LOOK);
+        look.set_missed_tick_behavior(MissedTickBehavior::Delay);
         tokio::pin!(stop, plugins);
         loop {
             jobs.hand_out(&hub);
-            let due = hub.state.read().queue.next_due();
+            let (due, waits_for_clock) = {
+                let queue = &hub.state.read().queue;
+                (queue.next_due(), queue.waits_for_clock())
+            };
             tokio::select! {
                 () = &mut stop => break,
                 () = hub.work.notified() => quiet.disturb(),
@@ -239,6 +255,10 @@ impl Host {
                     tokio::task::spawn_blocking(pilothouse_sandbox::give_back_code);
                 }
                 () = sleep_until(due), if due.is_some() => {}
+                _ = look.tick(), if waits_for_clock => if jumps.has_jumped() {
+                    tracing::info!("the wall clock has jumped; whoever waits for a time of day is asked again");
+                    hub.state.write().queue.clock_jumped(Instant::now());
+                },
                 _ = resync.tick() => handle.resync(),
                 () = &mut plugins => return Err(StartError::NothingToRun),
             }
@@ -290,6 +310,7 @@ impl Jobs {
                 tracing::error!(%error, "a reconcile panicked; this is a bug of the host");
                 let verdict = Verdict::Retry {
                     at_least: Duration::ZERO,
+                    edited: Duration::ZERO,
                 };
                 (error.id(), Ended::idly(verdict))
             }

@@ -13,26 +13,28 @@ use pilothouse_cluster::openapi::Schemas;
 use pilothouse_cluster::press::Press;
 use pilothouse_cluster::store::{Change, Source, Store};
 use pilothouse_cluster::watch::Sink;
-use pilothouse_core::crash::Advice;
+use pilothouse_core::admission::evidence::Evidence;
+use pilothouse_core::crash::Census;
 use pilothouse_core::dependencies::budget::GROUP_BYTES;
 use pilothouse_core::dependencies::{Dependencies, Grouped, Read, Woken};
 use pilothouse_core::preview::{Preview, Previews};
 use pilothouse_core::reach::Reach;
-use pilothouse_core::{Key, Kind, Name};
+use pilothouse_core::{Key, Kind, Name, Tenant};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use crate::admission::Judged;
+use crate::blocking::Blocking;
 use crate::clock::WallClock;
 use crate::contribute::{self, Contributions, Waiters};
-use crate::creating::Creating;
 use crate::deep::Deep;
 use crate::echo::{Awaited, Writing};
 use crate::lane::{Lane, LaneId};
 use crate::lanes::Lanes;
-use crate::queue::{Capacity, Depth, Ended, Job, Priority, Queue};
+use crate::plugins::account::{EndedCall, Measure};
+use crate::queue::{Capacity, Cause, Depth, Ended, Job, Priority, Queue};
 use crate::refusals::Refusals;
-use crate::route::{push_all, route};
+use crate::rivals::{KnownPlugins, Rivalries};
+use crate::route::{is_unselected_child, push_all, route};
 use crate::seen::SeenChange;
 use crate::watches::{Need, ServedKinds};
 
@@ -80,12 +82,12 @@ pub struct State {
     pub writing: Writing,
     /// Children and statuses that the server does not hold as they were applied.
     pub odd: HashMap<Key, Odd>,
-    /// Creates of which it is not known what became of them.
-    pub creating: Creating,
     /// Who contributes what to which object.
     pub contributions: Contributions,
     /// Bodies that the server refuses for good.
     pub refusals: Refusals,
+    /// Who waits because another plugin applies what is desired.
+    pub rivalries: Rivalries,
     /// Uids of primaries that are gone, or out of sight, and whose children are the host's to collect.
     pub orphaned: HashMap<Reader, BTreeSet<Arc<str>>>,
     /// What plugins that are in preview would do.
@@ -100,8 +102,12 @@ pub struct Hub {
     pub served: Arc<ServedKinds>,
     /// The time of day.
     pub clock: WallClock,
-    /// What API servers ask about.
-    pub judged: RwLock<Judged>,
+    /// Where the calls of guests run.
+    pub blocking: Blocking,
+    /// The plugins that there are.
+    pub plugins: KnownPlugins,
+    /// Which objects plugins have judged at admission.
+    pub evidence: Mutex<Evidence>,
     /// Told whenever the queue may have something to do.
     pub work: Notify,
     /// Told whenever a job has ended.
@@ -137,15 +143,17 @@ impl Hub {
                 awaited: HashMap::new(),
                 writing: Writing::default(),
                 odd: HashMap::new(),
-                creating: Creating::default(),
                 contributions: Contributions::default(),
                 refusals: Refusals::default(),
+                rivalries: Rivalries::default(),
                 orphaned: HashMap::new(),
                 previews: Previews::default(),
             }),
             served: Arc::default(),
             clock,
-            judged: RwLock::default(),
+            blocking: Blocking::Threads,
+            plugins: KnownPlugins::default(),
+            evidence: Mutex::default(),
             work: Notify::new(),
             ended: Notify::new(),
             settled: Notify::new(),
@@ -175,14 +183,17 @@ impl Hub {
             contribute::lane_opens(&mut state, lane);
             self.deep.lane_opens(&state, lane);
             state.forget_previews_of(lane.id);
-            if let Some(replaced) = replaced {
-                push_all(&mut state, &replaced);
+            if let Some(replaced) = &replaced {
+                push_all(&mut state, replaced);
             }
             state.dependencies.begin_anew(&lane.id);
             push_all(&mut state, lane);
         }
         drop(state);
         self.settle_lane(lane);
+        if let Some(replaced) = replaced.filter(|replaced| replaced.namespaces != lane.namespaces) {
+            self.rival_yields(&replaced.plugin);
+        }
     }
 
     /// Stops a lane for good: nothing of it is woken or handed out any more; what runs, runs to its end.
@@ -207,13 +218,18 @@ impl Hub {
     pub fn remove_lane(&self, id: LaneId) {
         let mut state = self.state.write();
         state.queue.remove(id);
-        if let Some(lane) = state.lanes.remove(id) {
-            contribute::lane_goes(&mut state, &lane);
+        let removed = state.lanes.remove(id);
+        if let Some(lane) = &removed {
+            contribute::lane_goes(&mut state, lane);
         }
         state.leaving.remove(&id);
         state.forget_previews_of(id);
         state.forget_readers_of(id);
         state.awaited.retain(|_, (_, reader)| reader.lane != id);
+        drop(state);
+        if let Some(lane) = removed {
+            self.rival_yields(&lane.plugin);
+        }
     }
 
     /// A job has ended, for the queue and for its plugin's account.
@@ -225,22 +241,25 @@ impl Hub {
             lane: job.lane,
             name: job.name.clone(),
         });
-        let steered = state.store.len(lane.grants.primary());
-        let advice = lane
-            .account
-            .ended(&job.name, ended.failure.as_ref(), steered, &self.clock);
-        match advice {
-            Advice::Go => {}
-            Advice::Pause(wait) => state.queue.pause(&lane.plugin, now + wait),
-            Advice::Stop(_) => {
-                for lane in state.lanes.clone().iter().filter(|it| it.plugin == lane.plugin) {
-                    state.queue.close(lane.id);
-                    state.leaving.insert(lane.id);
-                }
-            }
+        let call = EndedCall {
+            lane: job.lane,
+            object: &job.name,
+            is_there: state.store.get(lane.grants.primary(), &job.name).is_some(),
+            was_called: !ended.used.is_zero(),
+            failure: ended.failure.as_ref(),
+        };
+        let measure = lane.account.ended(&call, &self.clock, || state.census(&lane.plugin));
+        if let Some(Measure { wait, tenants }) = measure {
+            state.queue.pause(&lane.plugin, tenants, now + wait);
         }
         drop(state);
         self.ended.notify_waiters();
+    }
+
+    /// Hands out everything of a plugin again of which some had to wait.
+    pub fn resume(&self, plugin: &str) {
+        self.state.write().queue.resume(plugin);
+        self.work.notify_one();
     }
 
     /// How many primaries a lane steers, and what it has to do.
@@ -269,7 +288,8 @@ impl Hub {
     pub fn children_of(&self, lane: &Lane) -> Vec<(Served, Arc<Stored>)> {
         let state = self.state.read();
         let primaries = state.store.iter(lane.grants.primary(), None);
-        let children = primaries.flat_map(|primary| {
+        let selected = primaries.filter(|primary| lane.selects(&primary.name));
+        let children = selected.flat_map(|primary| {
             let children = state.children_of(lane, &primary.uid);
             children
                 .map(|(served, child)| (served, child.clone()))
@@ -278,12 +298,23 @@ impl Hub {
         children.collect()
     }
 
+    /// How many objects a lane's plugin applied for primaries that it does not select.
+    pub fn unselected_children(&self, lane: &Lane) -> usize {
+        let state = self.state.read();
+        let kinds = lane.owned_kinds();
+        let of_kind = |kind| {
+            let children = state.store.iter(kind, None);
+            children.filter(|child| is_unselected_child(lane, child)).count()
+        };
+        kinds.map(of_kind).sum()
+    }
+
     /// The primaries of a lane that are being deleted and wait for its finalizer to go.
     pub fn unfinished(&self, lane: &Lane) -> Vec<Name> {
         let state = self.state.read();
         let primaries = state.store.iter(lane.grants.primary(), None);
         primaries
-            .filter(|object| lane.has_to_finish(object))
+            .filter(|object| lane.selects(&object.name) && lane.has_to_finish(object))
             .map(|object| object.name.clone())
             .collect()
     }
@@ -481,7 +512,6 @@ impl Hub {
         }
         let lanes = state.lanes.clone();
         for change in changes {
-            state.creating.observe(&change);
             route(&lanes, state, &change);
         }
         // Most changes are echoes of our own writes and give nobody anything to do: whoever slept is left asleep.
@@ -512,17 +542,30 @@ impl State {
     }
 
     /// Takes a change to everybody who has read what changed.
-    pub fn wake_readers(&mut self, change: &Change, seen: &SeenChange<'_>) {
+    pub fn wake_readers(&mut self, change: &Change, seen: &SeenChange<'_>, cause: Cause) {
         let Woken { readers, groups } = self.dependencies.woken(&change.kind, change.name(), seen);
         for reader in readers {
-            self.queue.push(reader.lane, &reader.name, Priority::Wake);
+            self.queue.push_for(reader.lane, &reader.name, Priority::Wake, cause);
         }
         for lane in groups.iter().filter_map(|id| self.lanes.get(*id)) {
             let primaries = self.store.iter(lane.grants.primary(), None);
             for primary in primaries.filter(|primary| lane.steers(primary)) {
-                self.queue.push(lane.id, &primary.name, Priority::Wake);
+                self.queue.push_for(lane.id, &primary.name, Priority::Wake, cause);
             }
         }
+    }
+
+    /// How many objects a plugin has to serve, by whose they are.
+    fn census(&self, plugin: &str) -> Census {
+        let mut census = Census::new();
+        for lane in self.lanes.iter().filter(|lane| *lane.plugin == *plugin) {
+            let is_filtered = lane.is_filtered();
+            let primaries = self.store.iter(lane.grants.primary(), None);
+            for object in primaries.filter(|object| !is_filtered || lane.steers(object)) {
+                *census.entry(Tenant::of(&object.name)).or_default() += 1;
+            }
+        }
+        census
     }
 
     fn forget_previews_of(&mut self, lane: LaneId) {

@@ -3,9 +3,9 @@
 #![forbid(unsafe_code)]
 
 mod admission;
+mod blocking;
 pub mod clock;
 mod contribute;
-mod creating;
 mod deep;
 mod echo;
 mod former;
@@ -18,15 +18,18 @@ mod queue;
 mod quiet;
 mod reconcile;
 mod refusals;
+mod rivals;
 mod route;
 mod seen;
+mod turns;
 mod view;
 mod watchdog;
 mod watches;
 
 pub use admission::{Maker, WebhookOptions};
+pub use blocking::Blocking;
 pub use host::{Handle, Host, HostOptions, Left};
 pub use lane::{Mode, PluginSpec};
 pub use pilothouse_webhook::certificates::Lifetimes;
-pub use plugins::{Library, PluginLook};
+pub use plugins::{Library, PluginLook, check_plugin};
 pub use queue::Depth;

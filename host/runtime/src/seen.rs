@@ -13,8 +13,9 @@ use pilothouse_core::query::{CheckedQuery, values_at};
 use serde_json::Value;
 
 use crate::hub::Reader;
-use crate::lane::{Lane, LaneId};
+use crate::lane::{Lane, LaneId, metadata};
 use crate::lanes::Lanes;
+use crate::queue::Cause;
 
 /// A change as readers see it; what is compared is computed once for all readers of a lane.
 pub struct SeenChange<'a> {
@@ -63,6 +64,32 @@ impl<'a> SeenChange<'a> {
             (Some(old), Some(new)) => self.differs() && status(old) != status(new),
             _ => true,
         })
+    }
+
+    /// Whose doing the change of a primary is, if a write of ours is what it may show.
+    ///
+    /// The host writes no spec, no label and no annotation of a primary but where a plugin owns it or contributes to it,
+    /// and that shows in the fields that the plugin's manager holds.
+    pub fn cause(&self, by_us: bool) -> Cause {
+        let otherwise = if by_us { Cause::Ours } else { Cause::Others };
+        match (&self.change.old, &self.change.new) {
+            (Some(old), Some(new)) if old.deleting != new.deleting => Cause::Edit,
+            (Some(old), Some(new)) if !old.is_held_like(new, |_| true) => Cause::Ours,
+            (Some(old), Some(new)) if old.generation != new.generation => Cause::Edit,
+            (Some(old), Some(new)) if self.differs() => {
+                let [old, new] = [old, new].map(|object| metadata(object));
+                let is_relabelled = old["labels"] != new["labels"] || old["annotations"] != new["annotations"];
+                // Kinds without a generation have no status either: what differs is what somebody wrote.
+                let has_no_generation = self.change.new.as_ref().is_some_and(|new| new.generation.is_none());
+                if is_relabelled || (has_no_generation && !by_us) {
+                    Cause::Edit
+                } else {
+                    otherwise
+                }
+            }
+            (None, Some(_)) if !by_us => Cause::Edit,
+            _ => otherwise,
+        }
     }
 
     /// The object before and after, parsed.

@@ -25,6 +25,9 @@ const FINEST_GRANULARITY: u64 = 1000;
 
 /// The most objects that one query shows; beyond it the call is stopped.
 const MOST_FOUND: usize = 100_000;
+/// The shortest time, in milliseconds, after which a call that asked whether a moment has come is repeated: a plugin that
+/// asks for the next millisecond each time would never rest.
+const LEAST_WAIT: u64 = 1000;
 
 /// What a read was answered.
 #[derive(Clone, Copy, Debug)]
@@ -239,12 +242,33 @@ impl Imports for View {
 
     fn reached(&mut self, moment: u64) -> bool {
         if self.now < moment {
-            self.wake_at(moment);
+            self.wake_at(moment.max(self.now.saturating_add(LEAST_WAIT)));
         }
         self.now >= moment
     }
 
     fn log(&mut self, level: LogLevel, message: &str, fields: &[(String, String)]) {
+        let is_asked_for = match level {
+            LogLevel::Trace => tracing::enabled!(target: "pilothouse::plugin", tracing::Level::TRACE),
+            LogLevel::Debug => tracing::enabled!(target: "pilothouse::plugin", tracing::Level::DEBUG),
+            LogLevel::Info => tracing::enabled!(target: "pilothouse::plugin", tracing::Level::INFO),
+            LogLevel::Warn => tracing::enabled!(target: "pilothouse::plugin", tracing::Level::WARN),
+            LogLevel::Error => tracing::enabled!(target: "pilothouse::plugin", tracing::Level::ERROR),
+        };
+        if !is_asked_for {
+            return;
+        }
+        let bytes = fields
+            .iter()
+            .map(|(name, value)| name.len() + value.len())
+            .sum::<usize>()
+            + message.len();
+        let talk = &self.lane.account.talk;
+        let may_log = talk.may_log(bytes);
+        talk.tell(&self.lane.plugin);
+        if !may_log {
+            return;
+        }
         let mut said = message.to_owned();
         for (name, value) in fields {
             write!(said, " {name}={value:?}").expect("writing to a String cannot fail");

@@ -36,8 +36,10 @@ mod real {
                 namespace: HARBOUR.to_owned(),
                 name: "webhooks".to_owned(),
             },
+            client_ca: None,
             own_namespace: HARBOUR.to_owned(),
             maker: Maker::Host,
+            has_unknown_plugins: false,
             lifetimes,
             settle,
         }

@@ -13,6 +13,7 @@ use crate::controllers;
 use crate::discovery;
 use crate::failure::Failure;
 use crate::faults::{Asked, Fault};
+use crate::journal::Author;
 use crate::log::Record;
 use crate::objects::{Answer, Call, create, delete, patch, read, scale, update};
 use crate::openapi;
@@ -183,6 +184,10 @@ impl Exchange {
         let mut state = self.inner.state.lock();
         let (before, random) = (state.store.revision(), state.random.clone());
         state.consultation = Some(std::mem::take(consultation));
+        state.store.journal.author = Author {
+            user_agent: self.header(&http::header::USER_AGENT).to_owned(),
+            field_manager: self.query.text("fieldManager").to_owned(),
+        };
         let result = self.execute(&mut state, verb, call, fault);
         *consultation = state.consultation.take().unwrap_or_default();
         if let Some(question) = consultation.open() {
@@ -191,6 +196,7 @@ impl Exchange {
             return Attempt::Asks(question);
         }
         let changed = state.store.revision() != before;
+        state.store.journal.author = Author::default();
         if changed {
             controllers::settle(&mut state);
         }

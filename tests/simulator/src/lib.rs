@@ -21,6 +21,7 @@ mod failure;
 mod faults;
 mod field_error;
 mod fields;
+mod journal;
 mod kinds;
 mod log;
 mod objects;
@@ -48,6 +49,7 @@ mod webhooks;
 
 pub use clock::Clock;
 pub use faults::{Asked, Fault, Faults, Rule, RuleId};
+pub use journal::{Author, Entry};
 pub use log::{Mark, Record, RequestLog};
 pub use options::{Controllers, Options, Workloads};
 pub use serve::Serving;

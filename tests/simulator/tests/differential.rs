@@ -9,6 +9,7 @@
 #![forbid(unsafe_code)]
 
 mod harness;
+mod ownership;
 
 use std::path::Path;
 

@@ -26,7 +26,7 @@ use pilothouse_core::{Failure, Key};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
-pub use answered::{lane_goes, lane_opens};
+pub use answered::{give_up, lane_goes, lane_opens};
 pub use books::{Contributions, TargetId, withdraw};
 pub use ending::{Contribution, all_contributed, close_books};
 pub use flush::run;
@@ -168,7 +168,7 @@ impl Waiting {
             hub.waiters.count.fetch_sub(1, Ordering::Relaxed);
             return Self(None);
         }
-        hub.state.write().queue.park(reader.lane);
+        hub.state.write().queue.park(reader.lane, &reader.name);
         hub.work.notify_one();
         Self(Some(Parked {
             hub: hub.clone(),

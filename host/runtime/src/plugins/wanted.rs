@@ -129,6 +129,11 @@ impl Order {
     }
 }
 
+/// Whether a Plugin resource is one that this host can carry out, as far as the resource itself tells.
+pub fn check_plugin(resource: &OwnResource) -> Result<(), OrderError> {
+    read(resource).map(drop)
+}
+
 fn read(resource: &OwnResource) -> Result<Wanted, OrderError> {
     if !is_label(&resource.name) {
         return Err(OrderError::Name(resource.name.to_string()));

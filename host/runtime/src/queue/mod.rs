@@ -1,20 +1,21 @@
-//! Owns what is to be reconciled when: a lane for each controller, fair over plugins by time used, and one object at a
-//! time.
+//! Owns what is to be reconciled when: a lane for each controller, fair over plugins and over tenants by time used, and
+//! one object at a time.
 //!
-//! `backlog` is what one lane has to do and in which order, `share` what each plugin has used of the workers, `brake`
-//! how objects are slowed that would go on for ever. Nothing here waits or does I/O.
+//! `backlog` is what one lane has to do, `order` in which order it comes, `share` what each plugin has used of the
+//! workers, `brake` how objects are slowed that would go on for ever. Nothing here waits or does I/O.
 
 mod backlog;
 mod brake;
+mod order;
 mod share;
 #[cfg(test)]
 mod tests;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use pilothouse_core::{Failure, Name};
+use pilothouse_core::{Failure, Name, Tenant};
 use tokio::time::Instant;
 
 use self::backlog::Backlog;
@@ -26,7 +27,7 @@ use crate::lane::LaneId;
 /// with little to do begins at once.
 const KEPT_FREE: usize = 4;
 
-/// Why an object is in the queue; the first has precedence.
+/// How urgent an object in the queue is; the first has precedence, and none waits behind the others for ever.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Priority {
     /// It has changed, or one of its children has.
@@ -42,16 +43,43 @@ pub enum Priority {
     Retry,
 }
 
+/// Whose doing it is that an object is asked for. Of several, the last counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Cause {
+    /// Somebody else than the host made or edited it.
+    Edit,
+    /// Somebody else than the host has changed what it depends on, or one of its children.
+    Others,
+    /// A write of the host, of whichever object, or nothing but time.
+    Ours,
+}
+
+/// A time at which an object runs again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Again {
+    /// The time.
+    pub at: Instant,
+    /// Whether it was reckoned from the wall clock, so that it is another when that jumps.
+    pub by_clock: bool,
+}
+
+impl Again {
+    /// At this time, whatever the wall clock says.
+    pub fn at(at: Instant) -> Self {
+        Self { at, by_clock: false }
+    }
+}
+
 /// What became of a reconcile, as far as the queue is concerned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// It succeeded; run again at this time at the latest.
-    Done { again: Option<Instant> },
-    /// It failed; time may help. The cluster may have asked for a longer wait than the back-off's: before that is over,
-    /// a change does not make it run either.
-    Retry { at_least: Duration },
-    /// It failed; only a change can help.
-    AwaitChange,
+    Done { again: Option<Again> },
+    /// It failed; time may help. The cluster may have asked for a longer wait than the back-off's: before that is over, a
+    /// change does not make it run either, and an edit not before a shorter one.
+    Retry { at_least: Duration, edited: Duration },
+    /// It failed; only a change can help. Time may be one of the things that change.
+    AwaitChange { again: Option<Again> },
     /// There is nothing to reconcile any more.
     Gone,
 }
@@ -65,6 +93,8 @@ pub struct Ended {
     pub used: Duration,
     /// Whether an object was written; the primary's own status apart.
     pub wrote: bool,
+    /// Whether the primary's status was written, for a reason that is not the storm itself.
+    pub reported: bool,
     /// Why it failed, for the plugin's account; the queue goes by the verdict.
     pub failure: Option<Failure>,
     /// Who fights over what, if the object is in a storm and that was found out.
@@ -78,6 +108,7 @@ impl Ended {
             verdict,
             used: Duration::ZERO,
             wrote: false,
+            reported: false,
             failure: None,
             story: None,
         }
@@ -184,10 +215,18 @@ impl Queue {
         }
     }
 
-    /// Hands out nothing of a plugin before this time. What runs, runs to its end.
-    pub fn pause(&mut self, plugin: &str, until: Instant) {
+    /// Hands out nothing of these tenants of a plugin before this time. What runs, runs to its end.
+    pub fn pause(&mut self, plugin: &str, tenants: HashSet<Tenant>, until: Instant) {
         if let Some(share) = self.shares.iter_mut().find(|share| *share.plugin == *plugin) {
-            share.paused = Some(until);
+            share.pause(tenants, until);
+        }
+    }
+
+    /// Hands out objects of all tenants of a plugin again.
+    pub fn resume(&mut self, plugin: &str) {
+        if let Some(share) = self.shares.iter_mut().find(|share| *share.plugin == *plugin) {
+            share.resume();
+            self.stirred = true;
         }
     }
 
@@ -203,27 +242,50 @@ impl Queue {
 
     /// Asks for a reconcile. What is queued already moves up if this is more urgent.
     pub fn push(&mut self, lane: LaneId, name: &Name, priority: Priority) {
-        let backlog = &mut self.lanes.entry(lane).or_default().backlog;
-        self.stirred |= backlog.push(name, priority, Instant::now());
+        let cause = match priority {
+            Priority::Change | Priority::New | Priority::Wake => Cause::Others,
+            Priority::Resync | Priority::Retry => Cause::Ours,
+        };
+        self.push_for(lane, name, priority, cause);
     }
 
-    /// The next object: of the plugin that has used the least time, of its lane that has used the least.
+    /// The same where it is known whose doing it is.
+    pub fn push_for(&mut self, lane: LaneId, name: &Name, priority: Priority, cause: Cause) {
+        let backlog = &mut self.lanes.entry(lane).or_default().backlog;
+        self.stirred |= backlog.push(name, priority, cause, Instant::now());
+    }
+
+    /// The wall clock has jumped: whoever waits for a time of day is asked again.
+    pub fn clock_jumped(&mut self, now: Instant) {
+        for lane in self.lanes.values_mut() {
+            self.stirred |= lane.backlog.clock_jumped(now);
+        }
+    }
+
+    /// Whether anybody waits for a time of day.
+    pub fn waits_for_clock(&self) -> bool {
+        self.lanes.values().any(|lane| lane.backlog.waits_for_clock())
+    }
+
+    /// The next object: of the plugin that has used the least time, of its lane that has used the least, of the tenant
+    /// there that has used the least.
     pub fn pop(&mut self, now: Instant) -> Option<Job> {
         for lane in self.lanes.values_mut() {
             lane.backlog.wake_due(now);
         }
         for share in &mut self.shares {
-            share.paused = share.paused.filter(|until| *until > now);
+            share.end_pause(now);
         }
-        while let Some((id, share)) = self.next_lane() {
+        for (id, share) in self.candidates() {
             let lane = self.lanes.get_mut(&id).expect("it was found among them");
-            // Nothing comes where all that was queued has been forgotten or held since; then there is nothing left.
-            let Some((name, failures, storm)) = lane.backlog.take(now) else {
+            let share = &mut self.shares[share];
+            // Nothing comes where all that was ready is slowed, or of tenants that are held back.
+            let next = lane.backlog.take(now, |tenant| share.holds_back(tenant));
+            let Some((name, failures, storm)) = next else {
                 continue;
             };
-            let share = &mut self.shares[share];
             self.level = self.level.max(share.claim());
-            share.running += 1;
+            share.begin(Tenant::of(&name));
             self.running += 1;
             return Some(Job {
                 lane: id,
@@ -246,7 +308,7 @@ impl Queue {
             .values()
             .filter(|lane| lane.open)
             .filter_map(|lane| {
-                let paused = lane.share.and_then(|share| self.shares[share].paused);
+                let paused = lane.share.and_then(|share| self.shares[share].paused_until());
                 let paused = paused.filter(|_| lane.backlog.has_ready());
                 [lane.backlog.next_due(), paused].into_iter().flatten().min()
             })
@@ -261,17 +323,18 @@ impl Queue {
         };
         let took = lane.backlog.end(&job.name, ended, now);
         if let Some(share) = lane.share {
-            self.shares[share].end(took);
+            self.shares[share].end(&Tenant::of(&job.name), took);
         }
     }
 
     /// A job waits for what others do: another may run in its place.
-    pub fn park(&mut self, lane: LaneId) {
+    pub fn park(&mut self, lane: LaneId, name: &Name) {
         self.running = self.running.saturating_sub(1);
         let lane = self.lanes.entry(lane).or_default();
         lane.parked += 1;
+        lane.backlog.park(name);
         if let Some(share) = lane.share {
-            self.shares[share].running = self.shares[share].running.saturating_sub(1);
+            self.shares[share].leave(&Tenant::of(name));
         }
     }
 
@@ -280,9 +343,9 @@ impl Queue {
         self.running += 1;
         let lane = self.lanes.entry(lane).or_default();
         lane.parked = lane.parked.saturating_sub(1);
-        lane.backlog.excuse(name, waited);
+        lane.backlog.unpark(name, waited);
         if let Some(share) = lane.share {
-            self.shares[share].running += 1;
+            self.shares[share].begin(Tenant::of(name));
         }
     }
 
@@ -335,8 +398,9 @@ impl Queue {
         self.lanes.values().map(|lane| lane.backlog.waiting()).sum()
     }
 
-    /// The open lane that is next, with the index of its plugin's share; none when none has anything or none may run.
-    fn next_lane(&mut self) -> Option<(LaneId, usize)> {
+    /// The open lanes with something ready whose plugins may run one more, with the indices of their plugins' shares, in
+    /// the order in which they are next.
+    fn candidates(&mut self) -> Vec<(LaneId, usize)> {
         let Self {
             lanes,
             shares,
@@ -346,7 +410,7 @@ impl Queue {
             stirred: _,
         } = self;
         if *running >= capacity.workers {
-            return None;
+            return Vec::new();
         }
         let ready = || {
             let ready = lanes.iter().filter(|(_, lane)| lane.open && lane.backlog.has_ready());
@@ -362,9 +426,11 @@ impl Queue {
             share.settle(*level);
         }
         let kept_free = *running + capacity.workers / KEPT_FREE >= capacity.workers;
-        ready()
+        let mut candidates: Vec<_> = ready()
             .filter(|(_, _, share)| shares[*share].may_run(kept_free))
-            .min_by_key(|(id, lane, share)| (shares[*share].claim(), lane.backlog.used, *id))
-            .map(|(id, _, share)| (id, share))
+            .map(|(id, lane, share)| (shares[share].claim(), lane.backlog.used, id, share))
+            .collect();
+        candidates.sort_unstable();
+        candidates.into_iter().map(|(_, _, id, share)| (id, share)).collect()
     }
 }

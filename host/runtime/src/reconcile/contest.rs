@@ -30,10 +30,23 @@ pub async fn look(lane: &Lane, job: &Job, planned: &Planned) -> Option<Arc<Failu
                     manager: lane.writer.manager(),
                 })
             }
-            Action::Nothing | Action::Foreign | Action::Withdraw | Action::Wait | Action::Inherited => continue,
+            Action::Nothing
+            | Action::Foreign
+            | Action::Rival(_)
+            | Action::Adopt(_)
+            | Action::Rebind
+            | Action::Wait
+            | Action::Inherited => continue,
         };
         // Time does not help; the queue runs the object again when the storm may be over.
         return Some(Arc::new(failure.retry(Retry::Change)));
     }
-    storm.story.clone().filter(|_| !storm.over)
+    if storm.over {
+        return None;
+    }
+    if storm.of_status {
+        let title = format!("{} {}", lane.grants.primary().kind, job.name);
+        return Some(Arc::new(contest::status_never_rests(&title).retry(Retry::Change)));
+    }
+    storm.story.clone()
 }

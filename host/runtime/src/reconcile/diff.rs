@@ -1,13 +1,14 @@
-//! Owns the fourth stage: what is desired against what the cache has, object by object. Makes no request.
+//! Owns the fourth stage: what is desired against what the cache has, object by object. Makes no request but for the
+//! types of a kind, once, where our entry alone does not say whether anything was taken.
 
 use std::cmp::Reverse;
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 
 use pilothouse_cluster::discovery::Served;
-use pilothouse_cluster::object::{Controller, Stored};
+use pilothouse_cluster::object::{Controller, Held, Stored};
 use pilothouse_core::answer::{Answer, DesiredObject};
-use pilothouse_core::diff::{self, Action, Live, LiveEntry};
+use pilothouse_core::diff::{self, Action, Difference, Live, LiveEntry};
 use pilothouse_core::ownership::{Bond, Holder, Owner};
 use pilothouse_core::{Kind, Name};
 use serde_json::{Map, Value};
@@ -16,6 +17,7 @@ use super::requests::key;
 use super::validate::Validated;
 use crate::hub::{Hub, Odd, State};
 use crate::lane::Lane;
+use crate::rivals::rival;
 
 /// What has to be done, in this order.
 pub struct Planned {
@@ -29,8 +31,6 @@ pub struct Planned {
     pub owner: Owner,
     /// When time alone would change the answer.
     pub wake_at: Option<u64>,
-    /// How often the object has failed before.
-    pub attempt: u32,
 }
 
 /// One desired object.
@@ -49,13 +49,41 @@ pub struct Step {
     pub action: Action,
 }
 
+impl Step {
+    /// Our entry in the object as the cache has it.
+    pub fn entry(&self, lane: &Lane) -> Option<Held<'_>> {
+        self.live.as_ref()?.entry(lane.writer.manager(), false)
+    }
+
+    fn is_unclear(&self) -> bool {
+        self.action == Action::Apply(Difference::Unclear)
+    }
+}
+
 /// Compares.
-pub fn diff(hub: &Hub, lane: &Lane, owner: &Owner, validated: Validated) -> Planned {
-    let Validated {
-        mut answer,
-        wake_at,
-        attempt,
-    } = validated;
+pub async fn diff(hub: &Hub, lane: &Lane, owner: &Owner, validated: Validated) -> Planned {
+    let mut planned = compare(hub, lane, owner, validated);
+    let unclear = planned.steps.iter().filter(|step| step.is_unclear());
+    let kinds: BTreeSet<Kind> = unclear.map(|step| (*step.served.kind).clone()).collect();
+    for kind in &kinds {
+        if let Err(error) = hub.schemas.types_or_free(kind).await {
+            tracing::warn!(
+                lane = lane.title(), owner = %owner.name, %kind, %error,
+                "cannot ask the API server how objects of this kind are merged, so whether one was changed is unclear; it is applied again"
+            );
+        }
+    }
+    if !kinds.is_empty() {
+        let state = hub.state.read();
+        for step in planned.steps.iter_mut().filter(|step| step.is_unclear()) {
+            step.action = decide(hub, &state, lane, owner, step);
+        }
+    }
+    planned
+}
+
+fn compare(hub: &Hub, lane: &Lane, owner: &Owner, validated: Validated) -> Planned {
+    let Validated { mut answer, wake_at } = validated;
     let state = hub.state.read();
     let mut wanted: HashSet<(Arc<Kind>, Name)> = HashSet::with_capacity(answer.owned.len());
     let mut steps = Vec::with_capacity(answer.owned.len());
@@ -73,7 +101,7 @@ pub fn diff(hub: &Hub, lane: &Lane, owner: &Owner, validated: Validated) -> Plan
             live,
             action: Action::Nothing,
         };
-        step.action = decide(&state, lane, owner, &step);
+        step.action = decide(hub, &state, lane, owner, &step);
         steps.push(step);
     }
     let prune = undesired(&state, lane, owner, &wanted);
@@ -84,11 +112,11 @@ pub fn diff(hub: &Hub, lane: &Lane, owner: &Owner, validated: Validated) -> Plan
         answer,
         owner: owner.clone(),
         wake_at,
-        attempt,
     }
 }
 
-fn decide(state: &State, lane: &Lane, owner: &Owner, step: &Step) -> Action {
+/// Decides a step, from the object that it has.
+pub fn decide(hub: &Hub, state: &State, lane: &Lane, owner: &Owner, step: &Step) -> Action {
     let Step {
         served,
         desired,
@@ -100,12 +128,10 @@ fn decide(state: &State, lane: &Lane, owner: &Owner, step: &Step) -> Action {
     let Some(object) = live else {
         return diff::decide(desired, body, digest, owner, None);
     };
-    if state.creating.is_strangers(&served.kind, object) && object.is_controlled_by(&owner.uid) {
-        return Action::Withdraw;
-    }
     let entry = object.entry(lane.writer.manager(), false);
     let odd = state.odd.get(&key(served, &desired.name));
     let fields = entry.map(|entry| entry.field_set());
+    let types = hub.schemas.known_types(&served.kind);
     let live = Live {
         holder: object.controller.as_ref().map(|it| holder(it, object, owner)),
         deleting: object.deleting,
@@ -113,14 +139,17 @@ fn decide(state: &State, lane: &Lane, owner: &Owner, step: &Step) -> Action {
         entry: entry.zip(fields.as_ref()).map(|(entry, fields)| LiveEntry {
             api_version: entry.api_version,
             fields,
+            types: types.as_deref(),
             as_we_left_it: odd
                 .is_some_and(|Odd { digest: applied, left }| **applied == **digest && **left == *entry.fields()),
         }),
+        rival: rival(state, &hub.plugins, lane, owner, object),
     };
     diff::decide(desired, body, digest, owner, Some(&live))
 }
 
-fn holder<'a>(controller: &'a Controller, object: &Stored, owner: &Owner) -> Holder<'a> {
+/// Who holds an object, seen from an owner.
+pub fn holder<'a>(controller: &'a Controller, object: &Stored, owner: &Owner) -> Holder<'a> {
     let Controller {
         bond,
         group,
@@ -141,6 +170,15 @@ fn holder<'a>(controller: &'a Controller, object: &Stored, owner: &Owner) -> Hol
     }
 }
 
+/// Whether a child names the owner as it is, not only its uid.
+pub fn is_named(child: &Stored, owner: &Owner) -> bool {
+    let controller = child.controller.as_deref();
+    controller.is_some_and(|controller| {
+        let holder = holder(controller, child, owner);
+        holder.uid == owner.uid && holder.is_namesake
+    })
+}
+
 /// The living children that this plugin applied for the owner and that are not wanted any more, in the reverse of the
 /// order in which they are made. What was to be kept is not among them.
 fn undesired(
@@ -151,9 +189,8 @@ fn undesired(
 ) -> Vec<(Served, Arc<Stored>)> {
     let mut undesired: Vec<_> = state
         .children_of(lane, &owner.uid)
-        .filter(|(_, child)| !child.deleting)
+        .filter(|(_, child)| !child.deleting && is_named(child, owner))
         .filter(|(served, child)| !wanted.contains(&(served.kind.clone(), child.name.clone())))
-        .filter(|(served, child)| !state.creating.is_strangers(&served.kind, child))
         .map(|(served, child)| (served, child.clone()))
         .collect();
     undesired.sort_by_key(|(served, _)| Reverse(diff::rank(&served.kind)));

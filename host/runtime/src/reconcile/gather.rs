@@ -19,6 +19,8 @@ pub enum Found {
     Steered(Gathered),
     /// An object that is there and not steered (any more).
     Left(Left),
+    /// An object in a namespace that the Plugin does not select (any more).
+    Unselected(Left),
     /// Nothing, or an object that is being deleted without our finalizer: its children are collected once it is gone.
     Gone,
     /// An object whose plugin ends; it stays as it is.
@@ -37,7 +39,7 @@ pub struct Gathered {
     pub unreadable: Option<Failure>,
 }
 
-/// An object outside the lane's filter.
+/// An object outside the lane's filter or selection.
 pub struct Left {
     /// The object as the cache has it.
     pub object: Arc<Stored>,
@@ -51,17 +53,20 @@ pub fn gather(hub: &Hub, lane: &Lane, job: &Job) -> Found {
     let Some(object) = hub.state.read().store.get(primary, &job.name).cloned() else {
         return Found::Gone;
     };
+    let owner = Owner {
+        kind: primary.clone(),
+        name: object.name.clone(),
+        uid: object.uid.to_string(),
+    };
+    if !lane.selects(&object.name) {
+        return Found::Unselected(Left { object, owner });
+    }
     if object.deleting && !lane.has_finalized(&object) {
         return Found::Gone;
     }
     if lane.mode == Mode::Finishing && !object.deleting {
         return Found::Spared;
     }
-    let owner = Owner {
-        kind: primary.clone(),
-        name: object.name.clone(),
-        uid: object.uid.to_string(),
-    };
     if !lane.steers(&object) {
         return Found::Left(Left { object, owner });
     }

@@ -26,14 +26,27 @@ const RECONCILE_FAILED: &str = "ReconcileFailed";
 /// The most fields that a condition names.
 const NAMED_FIELDS: usize = 5;
 
-/// Reports, and says how the reconcile ended: with the failure of an earlier stage, or with one of this.
-pub async fn report(
-    hub: &Hub,
-    lane: &Lane,
-    reader: &Reader,
-    gathered: &Gathered,
-    applied: Applied,
-) -> Result<(), Failure> {
+/// How a reconcile ended, and what was told of it.
+pub struct Reported {
+    /// The failure of an earlier stage, or one of this.
+    pub failure: Option<Failure>,
+    /// What of the status was written.
+    pub written: Written,
+}
+
+/// What of a status was written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Written {
+    /// It is as it was.
+    Nothing,
+    /// What the host itself says: its condition.
+    OfHost,
+    /// What the plugin says.
+    OfPlugin,
+}
+
+/// Reports, and says how the reconcile ended.
+pub async fn report(hub: &Hub, lane: &Lane, reader: &Reader, gathered: &Gathered, applied: Applied) -> Reported {
     let Applied {
         answer,
         failure,
@@ -80,8 +93,10 @@ pub async fn report(
         tracing::debug!(lane = lane.title(), %object, writes, "reconciled");
     }
     // What could not be said is said at the next try, even if nothing else is worth one.
-    stated.and(told)?;
-    failure.map_or(Ok(()), Err)
+    Reported {
+        written: *stated.as_ref().unwrap_or(&Written::Nothing),
+        failure: stated.and(told).err().or(failure),
+    }
 }
 
 async fn tell(
@@ -112,6 +127,7 @@ async fn tell(
     Ok(())
 }
 
+/// Writes the status if it differs.
 async fn state(
     hub: &Hub,
     lane: &Lane,
@@ -120,12 +136,12 @@ async fn state(
     answer: Option<&pilothouse_core::answer::Answer>,
     failure: Option<&Failure>,
     not_kept: &[String],
-) -> Result<(), Failure> {
+) -> Result<Written, Failure> {
     let Some(served) = lane.served(lane.grants.primary()) else {
-        return Ok(());
+        return Ok(Written::Nothing);
     };
     if !lane.brings_crd || !served.facts.has_status {
-        return Ok(());
+        return Ok(Written::Nothing);
     }
     let object = &gathered.object;
     let live = seen::status(object);
@@ -144,7 +160,7 @@ async fn state(
         now: &hub.clock.seconds(),
     });
     if is_as_desired(hub, lane, &key, object, live.as_ref(), &desired) {
-        return Ok(());
+        return Ok(Written::Nothing);
     }
     let asked = digest(&Value::Object(without_times(&desired)));
     let refused = hub
@@ -166,11 +182,17 @@ async fn state(
                 hub.state.write().refusals.forget(key.clone(), Part::Status);
             }
             remember(hub, lane, key, &object, &desired);
-            Ok(())
+            Ok(if status::says_more_than_the_host(&desired, live.as_ref()) {
+                Written::OfPlugin
+            } else {
+                Written::OfHost
+            })
         }
         // It went meanwhile: there is nothing left to report to.
-        Err(error) if error.is_not_found() => Ok(()),
-        Err(error) if error.code() == Some(409) && has_successor(&requests, &served, object).await => Ok(()),
+        Err(error) if error.is_not_found() => Ok(Written::Nothing),
+        Err(error) if error.code() == Some(409) && has_successor(&requests, &served, object).await => {
+            Ok(Written::Nothing)
+        }
         Err(error) => {
             let failure = error.into_failure("report the status of", &title(lane, gathered));
             if failure.retry == Retry::Change {

@@ -13,7 +13,7 @@ use super::gather::Gathered;
 use super::invoke::Invoked;
 use crate::hub::{Hub, Reader};
 use crate::lane::Lane;
-use crate::queue::Priority;
+use crate::queue::{Cause, Priority};
 use crate::view::{Answered, Recheck};
 
 /// An answer that may be carried out.
@@ -22,8 +22,6 @@ pub struct Validated {
     pub answer: Answer,
     /// When time alone would change the answer, in milliseconds since the epoch.
     pub wake_at: Option<u64>,
-    /// How often the object has failed before.
-    pub attempt: u32,
 }
 
 impl Validated {
@@ -32,7 +30,6 @@ impl Validated {
         Self {
             answer: Answer::default(),
             wake_at: None,
-            attempt: 0,
         }
     }
 }
@@ -56,7 +53,6 @@ pub async fn validate(
     Ok(Validated {
         answer: check(lane, gathered, result)?,
         wake_at,
-        attempt: gathered.request.attempt,
     })
 }
 
@@ -94,6 +90,9 @@ async fn depend(hub: &Hub, lane: &Arc<Lane>, reader: &Reader, reads: BTreeMap<Re
     }
     if outdated {
         let mut state = hub.state.write();
-        state.queue.push(reader.lane, &reader.name, Priority::Change);
+        // It may have been the host itself, on behalf of another object.
+        state
+            .queue
+            .push_for(reader.lane, &reader.name, Priority::Change, Cause::Ours);
     }
 }

@@ -290,7 +290,7 @@ pub fn play(script: &Script, server: &dyn Server) -> Result<Vec<Value>> {
     Ok(answers)
 }
 
-fn request(method: &str, path: &str, content: &str, body: Option<String>) -> Request {
+pub fn request(method: &str, path: &str, content: &str, body: Option<String>) -> Request {
     Request {
         method: method.to_owned(),
         path: path.to_owned(),

@@ -1,0 +1,38 @@
+//! Owns the fuzz targets: each takes bytes, gives them to one of the host's readers, and panics if what comes of them is
+//! not what the host promises. Leaves finding the bytes to libFuzzer (`main.rs`, `cargo xtask fuzz`) and to the corpora,
+//! which the tests play too.
+//!
+//! The promises: no panic, memory within [`MEMORY_BYTES`], and a refusal that says what is wrong with what.
+#![forbid(unsafe_code)]
+
+mod cluster;
+mod generate;
+mod plugin;
+pub mod targets;
+
+use std::fmt::Display;
+
+/// The most memory that a target may take, all that it needs to run included.
+pub const MEMORY_BYTES: usize = 1024 * 1024 * 1024;
+
+/// The longest refusal: it goes into a condition, an event and a line of the log.
+const LONGEST_REFUSAL: usize = 32 * 1024;
+
+/// What the host says when it refuses something has to say what that is.
+///
+/// # Panics
+///
+/// If it does not.
+fn refused(problem: &dyn Display, named: &str) {
+    let words = problem.to_string();
+    assert!(words.contains(named), "the refusal does not name {named:?}: {words:?}");
+    assert!(
+        words.len() > named.len() + 4,
+        "the refusal of {named:?} says nothing: {words:?}"
+    );
+    assert!(
+        words.len() <= LONGEST_REFUSAL,
+        "the refusal of {named:?} has {} bytes",
+        words.len()
+    );
+}

@@ -1,0 +1,77 @@
+//! Owns the target `admission`: what API servers ask webhooks, on its way from the body to the answer, beside the call of
+//! the plugin. The input is the body, and after a line `---` what the plugin answers.
+
+use pilothouse_core::admission::words::Refusal;
+use pilothouse_core::admission::{conversion, patch, review, when};
+use pilothouse_core::contract::FieldError;
+use pilothouse_core::path::{FieldPath, Projection};
+use serde_json::Value;
+
+use crate::refused;
+
+pub(super) fn run(data: &[u8]) {
+    let Ok(text) = std::str::from_utf8(data) else { return };
+    let (body, answer) = text.split_once("\n---\n").unwrap_or((text, "{}"));
+    reviewed(body, answer);
+    converted(body, answer);
+}
+
+fn reviewed(body: &str, answer: &str) {
+    let request = match review::parse(body.as_bytes()) {
+        Ok(request) => request,
+        Err(error) => return refused(&error, ""),
+    };
+    if let Err(error) = when::is_asked(&request) {
+        return refused(&error, "");
+    }
+    let Some(object) = &request.object else { return };
+    let spec = FieldPath::parse(".spec").expect("it is a path");
+    let projections = [Projection::whole(), Projection::new([&spec]), Projection::default()];
+    let whole: Value = match serde_json::from_str(object.get()) {
+        Ok(whole) => whole,
+        Err(error) => return refused(&error, ""),
+    };
+    for projection in projections {
+        let shown = match projection.project(object, &request.kind) {
+            Ok(shown) => shown,
+            Err(error) => return refused(&error, ""),
+        };
+        let shown: Value = serde_json::from_str(&shown).expect("what is shown of an object is JSON");
+        match patch::with_defaults(&whole, &shown, answer) {
+            Ok(defaulted) => {
+                let patch = patch::difference(&whole, &defaulted);
+                let answer = review::allowed(&request.uid, &[], &patch);
+                assert_eq!(answer["response"]["uid"], *request.uid);
+            }
+            Err(failure) => refused(&failure, ""),
+        }
+    }
+    let error = FieldError {
+        field: answer.lines().next().unwrap_or_default().to_owned(),
+        message: answer.to_owned(),
+    };
+    let refusal = Refusal::new(&request.kind, &request.name, &[error], &whole);
+    let answer = review::refused(&request.uid, &refusal);
+    assert_eq!(answer["response"]["allowed"], false);
+}
+
+fn converted(body: &str, answer: &str) {
+    let request = match conversion::parse(body.as_bytes()) {
+        Ok(request) => request,
+        Err(error) => return refused(&error, "ConversionReview"),
+    };
+    let objects = request.objects.iter().map(|object| {
+        let shown = conversion::shown(object);
+        assert!(
+            serde_json::from_str::<Value>(&shown).is_ok(),
+            "what is shown of an object is JSON"
+        );
+        conversion::converted(object, answer, &request.desired)
+    });
+    let objects: Result<Vec<Value>, String> = objects.collect();
+    if let Err(problem) = &objects {
+        refused(problem, "converted object");
+    }
+    let answer = conversion::answer(&request.uid, objects);
+    assert_eq!(answer["response"]["uid"], *request.uid);
+}

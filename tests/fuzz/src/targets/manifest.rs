@@ -1,0 +1,26 @@
+//! Owns the target `manifest`: the text that a plugin's `describe` returns.
+
+use pilothouse_core::manifest;
+
+use crate::refused;
+
+pub(super) fn run(data: &[u8]) {
+    let Ok(text) = std::str::from_utf8(data) else { return };
+    match manifest::parse(text) {
+        Ok(checked) => {
+            for controller in &checked.manifest.controllers {
+                assert!(
+                    manifest::is_label(&controller.name),
+                    "{:?} is no label",
+                    controller.name
+                );
+                let _ = checked.brings(&controller.kind);
+            }
+            // What was taken is written as what is taken.
+            let written = serde_json::to_string(&checked.manifest).expect("a manifest is JSON");
+            let again = manifest::parse(&written).expect("a manifest that was taken is taken again");
+            assert_eq!(again.manifest, checked.manifest);
+        }
+        Err(error) => refused(&error, "manifest"),
+    }
+}

@@ -1,0 +1,134 @@
+//! Owns the target `watch`: what an API server sends on a list and on watches, through the real watch into the real store.
+//! The input is the answers in turn, with lines `---` between them; when they are used up, the server fails.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use pilothouse_cluster::discovery::{Discovery, Served};
+use pilothouse_cluster::object::Stored;
+use pilothouse_cluster::press::Press;
+use pilothouse_cluster::store::{Source, Store};
+use pilothouse_cluster::watch::{Detail, Sink, Watch};
+use pilothouse_core::answer::KindFacts;
+use pilothouse_core::path::{FieldPath, Projection};
+use pilothouse_core::reach::Reach;
+use pilothouse_core::{Kind, Name};
+
+use crate::cluster::{chunks, client, runtime};
+use crate::refused;
+
+/// How long the watch is followed, of virtual time: until the server has had nothing more to say for some time.
+const FOLLOWED: Duration = Duration::from_secs(120);
+
+const RESOURCES: &str = r#"{"kind":"APIResourceList","apiVersion":"v1","groupVersion":"x.dev/v1","resources":[
+    {"name":"things","singularName":"thing","namespaced":true,"kind":"Thing","verbs":["list","watch"]},
+    {"name":"things/status","singularName":"","namespaced":true,"kind":"Thing","verbs":["get","patch"]}]}"#;
+
+struct Seen(Mutex<Store>);
+
+impl Sink for Seen {
+    fn list_begins(&self, source: &Source) {
+        self.0.lock().begin_list(source);
+    }
+
+    fn observed(&self, source: &Source, object: Stored) {
+        read(&object);
+        self.0.lock().upsert(source, object);
+    }
+
+    fn deleted(&self, source: &Source, name: &Name) {
+        self.0.lock().remove(source, name);
+    }
+
+    fn list_ends(&self, source: &Source, _: &str) {
+        self.0.lock().end_list(source);
+    }
+
+    fn works(&self, _: &Arc<Kind>) {}
+
+    fn trouble(&self, _: &Arc<Kind>, trouble: &str) {
+        refused(&trouble, "");
+    }
+
+    fn unreadable(&self, source: &Source, name: Option<&Name>, problem: &str) {
+        refused(&problem, "Thing");
+        if let Some(name) = name {
+            self.0.lock().keep(source, name);
+        }
+    }
+
+    fn panicked(&self, _: &Arc<Kind>, panic: &str) {
+        panic!("{panic}");
+    }
+}
+
+/// All that the host reads of an object.
+fn read(object: &Stored) {
+    let value = object.value();
+    assert!(value.is_object(), "an object that is kept is an object");
+    for of_status in [false, true] {
+        if let Some(entry) = object.entry("pilothouse/p", of_status) {
+            let fields = entry.field_set();
+            let desired = value.as_object().cloned().unwrap_or_default();
+            let _ = fields.surplus(&desired);
+            let _ = fields.is_within(&value);
+            for reading in [
+                pilothouse_core::fields::Reading::AsApplied,
+                pilothouse_core::fields::Reading::By(&pilothouse_core::types::Types::default()),
+            ] {
+                let _ = fields.missing(&desired, reading);
+            }
+        }
+    }
+    assert!(object.has_text_of(&object.clone()));
+}
+
+pub(super) fn run(data: &[u8]) {
+    let Some((form, data)) = data.split_first() else { return };
+    let spec = FieldPath::parse(".spec").expect("it is a path");
+    let projection = match form % 3 {
+        0 => Projection::whole(),
+        1 => Projection::new([&spec]),
+        _ => Projection::default(),
+    };
+    let answers: Arc<Mutex<VecDeque<Bytes>>> = Arc::new(Mutex::new(chunks(data).into()));
+    let client = client(move |asked| {
+        if asked.starts_with("/apis/x.dev/v1/things") || asked.starts_with("/apis/x.dev/v1/namespaces") {
+            let next = answers.lock().pop_front();
+            return next.map_or_else(|| (500, Bytes::new()), |next| (200, next));
+        }
+        (200, Bytes::from_static(RESOURCES.as_bytes()))
+    });
+    let kind = Arc::new(Kind::new("x.dev", "v1", "Thing"));
+    let press = Arc::new(Press::new(kind.clone(), projection));
+    let sink = Arc::new(Seen(Mutex::default()));
+    let sources = sink.0.lock().open(press.clone(), Reach::all(), true);
+    let source = sources.into_iter().next().expect("all objects are one source");
+    let watch = Watch {
+        discovery: Arc::new(Discovery::new(client.clone())),
+        client,
+        served: Served {
+            kind: kind.clone(),
+            plural: "things".to_owned(),
+            facts: KindFacts {
+                namespaced: true,
+                has_status: true,
+            },
+        },
+        source,
+        detail: Detail::Whole,
+        press: press.clone(),
+        sink: sink.clone(),
+    };
+    runtime().block_on(async {
+        let _ = tokio::time::timeout(FOLLOWED, watch.follow()).await;
+    });
+    let store = sink.0.lock();
+    for object in store.iter(&kind, None) {
+        read(object);
+        read(&press.again(object));
+    }
+}
