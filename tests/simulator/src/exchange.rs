@@ -251,11 +251,15 @@ impl Exchange {
         let trouble = match fault {
             Some(Fault::CutWatch { after }) => Trouble {
                 cut_after: Some(*after),
-                silent: false,
+                ..Trouble::default()
             },
             Some(Fault::SilentWatch) => Trouble {
-                cut_after: None,
                 silent: true,
+                ..Trouble::default()
+            },
+            Some(Fault::LoseEvents { events }) => Trouble {
+                lose: *events,
+                ..Trouble::default()
             },
             _ => Trouble::default(),
         };

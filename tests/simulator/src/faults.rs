@@ -49,6 +49,11 @@ pub enum Fault {
     },
     /// A watch stays open but says nothing, no bookmark either.
     SilentWatch,
+    /// A watch passes over its first events, and nobody is told of them later: a server or a proxy that makes mistakes.
+    LoseEvents {
+        /// How many it passes over.
+        events: u32,
+    },
     /// A list, or the list that begins a watch, shows the state as it was so many changes ago.
     Stale {
         /// How many changes of any object are not shown yet.
@@ -263,7 +268,9 @@ impl Faults {
 fn applies(fault: &Fault, asked: &Asked) -> bool {
     match fault {
         Fault::LoseResponse => asked.is_write(),
-        Fault::GoneOnWatch | Fault::CutWatch { .. } | Fault::SilentWatch => asked.verb == "watch",
+        Fault::GoneOnWatch | Fault::CutWatch { .. } | Fault::SilentWatch | Fault::LoseEvents { .. } => {
+            asked.verb == "watch"
+        }
         Fault::ShortPages { .. } => asked.verb == "list",
         Fault::GoneInList => asked.verb == "list" && asked.continued,
         Fault::Stale { .. } => asked.verb == "list" || asked.verb == "watch",

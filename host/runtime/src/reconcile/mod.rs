@@ -75,7 +75,8 @@ async fn steer(hub: &Arc<Hub>, lane: &Arc<Lane>, reader: &Reader, job: &Job, gat
             return previewed(hub, lane, reader, Err(failure.clone())).await;
         }
         let applied = apply::Applied::nothing(failure.clone());
-        return without_writes(report::report(hub, lane, reader, &gathered, applied).await.failure);
+        let reported = report::report(hub, lane, reader, &gathered, applied).await;
+        return without_writes(reported.failure);
     }
     if lane.mode == Mode::Active && !object.deleting {
         match finalize::set(hub, lane, reader, object).await {
