@@ -87,6 +87,8 @@ pub(super) fn run(data: &[u8]) {
         1 => Projection::new([&spec]),
         _ => Projection::default(),
     };
+    let runtime = runtime();
+    let _entered = runtime.enter();
     let answers: Arc<Mutex<VecDeque<Bytes>>> = Arc::new(Mutex::new(chunks(data).into()));
     let client = client(move |asked| {
         if asked.starts_with("/apis/x.dev/v1/things") || asked.starts_with("/apis/x.dev/v1/namespaces") {
@@ -116,7 +118,7 @@ pub(super) fn run(data: &[u8]) {
         press: press.clone(),
         sink: sink.clone(),
     };
-    runtime().block_on(async {
+    runtime.block_on(async {
         let _ = tokio::time::timeout(FOLLOWED, watch.follow()).await;
     });
     let store = sink.0.lock();
