@@ -113,7 +113,10 @@ mod tests {
                 context: None,
             };
             let error = connect(&target, "test/1").await.err().unwrap().to_string();
-            assert!(error.contains("UTF-16") && error.contains(&*path.to_string_lossy()), "{error}");
+            assert!(
+                error.contains("UTF-16") && error.contains(&*path.to_string_lossy()),
+                "{error}"
+            );
         }
         std::fs::remove_file(&path).unwrap();
     }

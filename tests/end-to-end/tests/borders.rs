@@ -129,7 +129,13 @@ const ONLY: &[(&str, &[&str])] = &[
     ("pilothouse-webhook", &["pilothouse-runtime", "pilothouse-end-to-end"]),
     (
         "pilothouse-runtime",
-        &["pilothouse", "pilothouse-demo", "pilothouse-end-to-end", "pilothouse-fuzz", "xtask"],
+        &[
+            "pilothouse",
+            "pilothouse-demo",
+            "pilothouse-end-to-end",
+            "pilothouse-fuzz",
+            "xtask",
+        ],
     ),
 ];
 

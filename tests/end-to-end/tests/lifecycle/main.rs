@@ -7,6 +7,7 @@ mod claims;
 mod contributions;
 mod course;
 mod crash;
+mod drift;
 mod finish;
 mod fleet;
 mod former;

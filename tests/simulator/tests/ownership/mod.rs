@@ -109,7 +109,9 @@ fn read_golden() -> Result<Golden> {
         let golden = Recorder::start(&real)?.record()?;
         // A line for each case: a change of one is a change of a line.
         let text = serde_json::to_string(&golden)?;
-        let text = text.replace("{\"edit\":", "\n{\"edit\":").replace("\"applied\":", "\n\"applied\":");
+        let text = text
+            .replace("{\"edit\":", "\n{\"edit\":")
+            .replace("\"applied\":", "\n\"applied\":");
         std::fs::write(&path, text + "\n")?;
         return Ok(golden);
     }
