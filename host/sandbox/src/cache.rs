@@ -472,7 +472,7 @@ mod tests {
         let cache = Cache::open(directory.path()).unwrap();
         let (component, code) = (digest(b"component"), digest(b"code"));
         let (index, compiled) = (cache.index_path(&component), cache.code_path(&code));
-        let elsewhere = tempfile::NamedTempFile::new().unwrap();
+        let elsewhere = NamedTempFile::new().unwrap();
         fs::write(&elsewhere, "code").unwrap();
         let restore = || {
             for (path, bytes) in [

@@ -15,7 +15,7 @@ use crate::cluster::{chunks, client, runtime};
 use crate::refused;
 
 /// How long the resources are followed, of virtual time.
-const FOLLOWED: Duration = Duration::from_secs(60);
+const FOLLOWED: Duration = Duration::from_mins(1);
 
 pub(super) fn run(data: &[u8]) {
     let runtime = runtime();

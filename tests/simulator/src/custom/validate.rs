@@ -46,7 +46,7 @@ fn walk(schema: &Schema, value: &Value, path: &str, errors: &mut Vec<FieldError>
 fn embedded(value: &Value, path: &str, errors: &mut Vec<FieldError>) {
     for name in ["apiVersion", "kind"] {
         if value[name].as_str().is_none_or(str::is_empty) {
-            errors.push(FieldError::required(&format!("{path}.{name}"), "must not be empty"));
+            errors.push(FieldError::required(format!("{path}.{name}"), "must not be empty"));
         }
     }
     let finalizers = value["metadata"]["finalizers"].as_array();
