@@ -86,6 +86,11 @@ impl Exchange {
         let target = match route {
             Ok(Route::Resource(target)) => target,
             Ok(other) => {
+                if let Route::OpenApi(_) = other
+                    && let Some(refusal) = self.disturbed_document()
+                {
+                    return refusal;
+                }
                 let response = self.fixed(&other);
                 self.record(self.blank(), response.status().as_u16(), false, None);
                 return Ok(response);
@@ -117,6 +122,27 @@ impl Exchange {
             return Ok(refused(&failure));
         }
         self.perform(verb, target, record, decision.fault.as_ref()).await
+    }
+
+    /// What befalls a request for a document of OpenAPI: such requests are of the resource `openapi`.
+    fn disturbed_document(&self) -> Option<Result<Response<ResponseBody>, TransportError>> {
+        let asked = Asked {
+            verb: "get".to_owned(),
+            group: String::new(),
+            resource: "openapi".to_owned(),
+            subresource: String::new(),
+            namespace: None,
+            name: None,
+            continued: false,
+            user_agent: self.header(&http::header::USER_AGENT).to_owned(),
+        };
+        let fault = self.inner.faults.decide(&asked).fault?;
+        let (code, answer) = match &fault {
+            Fault::Status { code, retry_after } => (*code, Ok(refused(&Failure::injected(*code, *retry_after)))),
+            _ => (0, Err(TransportError::Closed)),
+        };
+        self.record(self.blank(), code, false, Some(format!("{fault:?}")));
+        Some(answer)
     }
 
     /// Everything after the faults have had their say about when.

@@ -10,6 +10,7 @@ mod course;
 mod crash;
 mod declared;
 mod definitions;
+mod drift;
 mod finish;
 mod fleet;
 mod former;
