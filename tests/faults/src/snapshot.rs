@@ -60,6 +60,7 @@ fn cleaned(objects: Vec<Value>, names: &BTreeMap<String, String>) -> Snapshot {
         if kind == "Service" {
             strip_node_ports(&mut object);
         }
+        strip_replicas(&mut object);
         taken.insert(place, object);
     }
     taken
@@ -204,6 +205,29 @@ fn without_times(text: &str) -> String {
         without.replace_range(at..at + FORM.len(), "<time>");
     }
     without
+}
+
+/// How many replicas there are depends on which versions of a Deployment there were: no pod ever becomes ready, so those of
+/// earlier versions stay. Plugins hand it on in their status.
+fn strip_replicas(object: &mut Value) {
+    let Some(object) = object.as_object_mut() else { return };
+    if object.get("kind").is_some_and(|kind| kind == "Deployment") {
+        object.remove("status");
+    }
+    let of_controller = |entry: &Value| entry["manager"] == "kube-controller-manager";
+    let metadata = object.get_mut("metadata");
+    let entries = metadata.and_then(|metadata| metadata.get_mut("managedFields"));
+    if let Some(entries) = entries.and_then(Value::as_array_mut) {
+        entries.retain(|entry| !of_controller(entry));
+        for entry in entries {
+            if let Some(fields) = entry["fieldsV1"].get_mut("f:status").and_then(Value::as_object_mut) {
+                fields.retain(|name, _| !name.to_lowercase().ends_with("replicas"));
+            }
+        }
+    }
+    if let Some(status) = object.get_mut("status").and_then(Value::as_object_mut) {
+        status.retain(|name, _| !name.to_lowercase().ends_with("replicas"));
+    }
 }
 
 /// Where nobody says which, a server draws them.
