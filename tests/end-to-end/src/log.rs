@@ -26,9 +26,18 @@ impl Tail {
 
     /// Sends this thread's log here, for as long as the guard lives.
     pub fn follow(&self) -> DefaultGuard {
+        tracing::subscriber::set_default(self.subscriber())
+    }
+
+    /// Sends the log of all threads here, for the rest of the process.
+    pub fn follow_all(&self) {
+        tracing::subscriber::set_global_default(self.subscriber()).expect("nobody else follows all threads");
+    }
+
+    fn subscriber(&self) -> impl tracing::Subscriber + Send + Sync + use<> {
         let filter = EnvFilter::new("warn,pilothouse=debug,pilothouse_runtime=debug,pilothouse_cluster=debug");
         let lines = tracing_subscriber::fmt().with_ansi(false).with_env_filter(filter);
-        tracing::subscriber::set_default(lines.with_writer(self.clone()).finish())
+        lines.with_writer(self.clone()).finish()
     }
 }
 

@@ -16,7 +16,7 @@ use tokio::sync::mpsc;
 
 use crate::crew::Crew;
 use crate::judge::{Facts, Judge, is_host, written};
-use crate::schedule::Schedule;
+use crate::schedule::{Fault, Schedule};
 use crate::somebody::{Errands, TENANT};
 use crate::world::World;
 
@@ -70,6 +70,11 @@ pub struct Report {
 /// Runs a job.
 pub fn play(job: Job) -> Result<Report> {
     watch_over();
+    // On this thread, so that listening changes nothing of what the other one draws.
+    let tail = Tail::default();
+    if job.log {
+        tail.follow_all();
+    }
     // A thread of its own begins with the randomness of its own.
     let thread = std::thread::Builder::new().name("play".to_owned());
     let thread = thread.spawn(move || {
@@ -78,12 +83,12 @@ pub fn play(job: Job) -> Result<Report> {
             .start_paused(true)
             .build()
             .context("make a runtime")?;
-        runtime.block_on(tell(job))
+        runtime.block_on(tell(job, tail))
     })?;
     thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
-async fn tell(job: Job) -> Result<Report> {
+async fn tell(job: Job, tail: Tail) -> Result<Report> {
     let Job {
         scenario,
         schedule,
@@ -99,8 +104,13 @@ async fn tell(job: Job) -> Result<Report> {
     };
     let is_quiet = facts.is_none();
     let epoch = epoch(&scenario);
-    let tail = Tail::default();
-    let _guard = log.then(|| tail.follow());
+    let mut schedule = schedule;
+    if scenario.serves_webhooks() {
+        // Certificates are made anew then, and whether they hold, the cluster's own clock says.
+        schedule
+            .strikes
+            .retain(|strike| !matches!(strike.fault, Fault::Clock { .. }));
+    }
     let cluster = Cluster::simulated_with(Options {
         controllers: Controllers {
             workloads: Workloads::NeverReady,
@@ -117,6 +127,9 @@ async fn tell(job: Job) -> Result<Report> {
     simulator.keep_journal();
     set_up(&cluster).await?;
     let children = facts.as_ref().map(|facts| facts.children.clone()).unwrap_or_default();
+    // While a primary is failing, nobody makes its children anew.
+    let is_failing = |facts: &Facts| facts.failing.values().any(|failing| *failing > 0);
+    let keeps_identities = keeps_identities || facts.as_ref().is_some_and(is_failing);
     let client = cluster.client().await?;
     let errands = Errands::new(client, simulator.clone(), children, keeps_identities);
     let (sender, commands) = mpsc::unbounded_channel();

@@ -119,7 +119,7 @@ async fn play_all(first: u64, count: u64, wanted: Option<&str>) -> Result<bool> 
 /// Faults with the milliseconds that pass before each.
 fn draw(seed: u64) -> Vec<(u64, Fault)> {
     let mut rng = Rng::with_seed(seed);
-    let mut fault = |rng: &mut Rng| {
+    let fault = |rng: &mut Rng| {
         let lasts = rng.u64(200..6000);
         match rng.u32(..7) {
             0 => Fault::Killed,

@@ -63,6 +63,7 @@ fn cleaned(objects: Vec<Value>, names: &BTreeMap<String, String>) -> Snapshot {
         if kind == "Service" {
             strip_node_ports(&mut object);
         }
+        strip_replicas(&mut object);
         taken.insert(place, object);
     }
     taken
@@ -190,7 +191,46 @@ fn rename(text: &str, names: &BTreeMap<String, String>) -> String {
             renamed = renamed.replace(uid, name);
         }
     }
-    renamed
+    without_times(&renamed)
+}
+
+/// A text without timestamps, which a plugin may write into what it makes.
+fn without_times(text: &str) -> String {
+    /// Digits stand for digits.
+    const FORM: &[u8] = b"0000-00-00T00:00:00Z";
+    let is_time = |part: &[u8]| {
+        part.iter()
+            .zip(FORM)
+            .all(|(found, form)| found == form || (*form == b'0' && found.is_ascii_digit()))
+    };
+    let mut without = text.to_owned();
+    while let Some(at) = without.as_bytes().windows(FORM.len()).position(is_time) {
+        without.replace_range(at..at + FORM.len(), "<time>");
+    }
+    without
+}
+
+/// How many replicas there are depends on which versions of a Deployment there were: no pod ever becomes ready, so those of
+/// earlier versions stay. Plugins hand it on in their status.
+fn strip_replicas(object: &mut Value) {
+    let Some(object) = object.as_object_mut() else { return };
+    if object.get("kind").is_some_and(|kind| kind == "Deployment") {
+        object.remove("status");
+    }
+    let of_controller = |entry: &Value| entry["manager"] == "kube-controller-manager";
+    let metadata = object.get_mut("metadata");
+    let entries = metadata.and_then(|metadata| metadata.get_mut("managedFields"));
+    if let Some(entries) = entries.and_then(Value::as_array_mut) {
+        entries.retain(|entry| !of_controller(entry));
+        for entry in entries {
+            if let Some(fields) = entry["fieldsV1"].get_mut("f:status").and_then(Value::as_object_mut) {
+                fields.retain(|name, _| !name.to_lowercase().ends_with("replicas"));
+            }
+        }
+    }
+    if let Some(status) = object.get_mut("status").and_then(Value::as_object_mut) {
+        status.retain(|name, _| !name.to_lowercase().ends_with("replicas"));
+    }
 }
 
 /// Where nobody says which, a server draws them.

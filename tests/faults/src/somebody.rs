@@ -2,6 +2,7 @@
 //! forge objects in a namespace of their own. They undo it after a while, and complain if it was not respected.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -23,7 +24,6 @@ pub const TENANT: &str = "tenant";
 /// The field manager of other people, and the prefix of all that they put on objects.
 const SOMEBODY: &str = "somebody";
 const MARK: &str = "somebody.test.dev/mark";
-const HOLD: &str = "somebody.test.dev/hold";
 
 /// Silent watches of the kind whose object is made anew: as many as hosts may have.
 const SILENT: u32 = 3;
@@ -48,6 +48,8 @@ struct Somebody {
     children: BTreeSet<String>,
     /// Whether the scenario cares for the identity of objects, so that nobody may make them anew.
     keeps_identities: bool,
+    /// Tells one who marks from the other.
+    marks: AtomicUsize,
     complaints: Mutex<Vec<String>>,
     deleted: Mutex<BTreeMap<String, usize>>,
 }
@@ -64,6 +66,7 @@ impl Errands {
             simulator,
             children,
             keeps_identities,
+            marks: AtomicUsize::new(0),
             complaints: Mutex::default(),
             deleted: Mutex::default(),
         };
@@ -174,11 +177,12 @@ impl Somebody {
 
     async fn mark(&self, target: &Target, lasts: Duration) {
         let Some(child) = self.child(target) else { return };
+        let mark = format!("somebody.test.dev/mark-{}", self.marks.fetch_add(1, Ordering::SeqCst));
         let finalizers = child["metadata"]["finalizers"].as_array().cloned().unwrap_or_default();
         let mut held = finalizers.clone();
-        held.push(json!(HOLD));
+        held.push(json!(mark));
         let metadata = json!({
-            "uid": child["metadata"]["uid"], "annotations": {MARK: "kept"}, "labels": {MARK: "kept"}, "finalizers": held,
+            "uid": child["metadata"]["uid"], "annotations": {&mark: "kept"}, "labels": {&mark: "kept"}, "finalizers": held,
         });
         let merge = Some("application/merge-patch+json");
         let (path, body) = (target.path(), json!({"metadata": metadata}));
@@ -196,10 +200,10 @@ impl Somebody {
         let metadata = &live["metadata"];
         let has_finalizer = metadata["finalizers"]
             .as_array()
-            .is_some_and(|all| all.contains(&json!(HOLD)));
+            .is_some_and(|all| all.contains(&json!(mark)));
         for (what, has_it) in [
-            ("annotation", metadata["annotations"][MARK] == "kept"),
-            ("label", metadata["labels"][MARK] == "kept"),
+            ("annotation", metadata["annotations"][&mark] == "kept"),
+            ("label", metadata["labels"][&mark] == "kept"),
             ("finalizer", has_finalizer),
         ] {
             if !has_it {
@@ -207,8 +211,8 @@ impl Somebody {
             }
         }
         let left = metadata["finalizers"].as_array().into_iter().flatten();
-        let left: Vec<_> = left.filter(|it| **it != HOLD).collect();
-        let none = json!({"annotations": {MARK: null}, "labels": {MARK: null}, "finalizers": left});
+        let left: Vec<_> = left.filter(|it| **it != *mark).collect();
+        let none = json!({"annotations": {&mark: null}, "labels": {&mark: null}, "finalizers": left});
         let _ = self
             .send(Method::PATCH, &target.path(), merge, &json!({"metadata": none}))
             .await;

@@ -275,7 +275,9 @@ impl World {
                     code: 409,
                     retry_after: None,
                 };
-                self.inject(Rule::new(conflict).writes().times(times));
+                // Of a create it would say that the object exists.
+                let updates = Rule::new(conflict).writes().when(|asked| asked.verb != "create");
+                self.inject(updates.times(times));
             }
             Fault::Slow { seconds: slow, times } => {
                 self.inject(Rule::new(Injected::Delay(seconds(slow))).times(times));
