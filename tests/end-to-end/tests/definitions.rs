@@ -15,7 +15,7 @@ mod real {
     use std::time::{Duration, Instant};
 
     use kube::Api;
-    use kube::api::{DeleteParams, DynamicObject};
+    use kube::api::{DeleteParams, DynamicObject, ListParams};
     use kube::core::{ApiResource, GroupVersionKind};
     use pilothouse_runtime::HostOptions;
     use pilothouse_testkit::cluster::Cluster;
@@ -87,7 +87,7 @@ mod real {
         };
         for kind in ["Wish", "Promise"] {
             until("the kind is served", &fleet, async || {
-                api(kind).list(&Default::default()).await.is_ok()
+                api(kind).list(&ListParams::default()).await.is_ok()
             })
             .await;
             let name = kind.to_lowercase();
