@@ -66,10 +66,9 @@ fn fits_object(
     members.retain(|name, value| {
         let path = format!("{path}.{name}");
         let fits = match (declared.and_then(|declared| declared.get(name)), others) {
-            (Some(schema), _) => fits(schema, value, &path, omitted),
-            (None, Some(Value::Bool(_))) => true,
-            (None, Some(schema)) => fits(schema, value, &path, omitted),
             (None, None) => is_open(schema),
+            (None, Some(Value::Bool(_))) => true,
+            (Some(schema), _) | (None, Some(schema)) => fits(schema, value, &path, omitted),
         };
         if !fits {
             omitted.insert(path);

@@ -57,29 +57,23 @@ impl Life {
 
     async fn tell_missing_rights(&self, lanes: &[Arc<Lane>]) -> bool {
         let account = &self.identity.account;
-        match self.missing_rights(lanes).await {
-            Some(missing) => {
-                if account.warn(RIGHTS, &missing) {
-                    tracing::warn!(plugin = &*self.identity.name, "{missing}");
-                }
-                true
+        let name = &*self.identity.name;
+        if let Some(missing) = self.missing_rights(lanes).await {
+            if account.warn(RIGHTS, &missing) {
+                tracing::warn!(plugin = name, "{missing}");
             }
-            None => {
-                if account.clear(RIGHTS) {
-                    tracing::info!(
-                        plugin = &*self.identity.name,
-                        "the host has all rights that the plugin needs"
-                    );
-                }
-                false
-            }
+            return true;
         }
+        if account.clear(RIGHTS) {
+            tracing::info!(plugin = name, "the host has all rights that the plugin needs");
+        }
+        false
     }
 
     /// All rights that lanes need and the host has not, for people; none if it has them all, or cannot ask.
     pub async fn missing_rights(&self, lanes: &[Arc<Lane>]) -> Option<String> {
         let client = &self.fleet.client;
-        let needed = self.needed(lanes);
+        let needed = needed(lanes);
         let mut missing = Vec::new();
         let _turn = self.fleet.starting.acquire().await;
         for right in needed.iter().take(MOST_ASKED) {
@@ -109,30 +103,31 @@ impl Life {
         };
         Some(format!("{who} may not {}{more}; grant these rights", listed(&missing)))
     }
+}
 
-    fn needed(&self, lanes: &[Arc<Lane>]) -> BTreeSet<Right> {
-        let mut rights = BTreeSet::new();
-        for lane in lanes {
-            for kind in lane.kinds().map(|(kind, _)| kind) {
-                if let Some(served) = lane.served(&kind) {
-                    of_kind(lane, &served, &mut rights);
-                }
+/// The rights that lanes need.
+fn needed(lanes: &[Arc<Lane>]) -> BTreeSet<Right> {
+    let mut rights = BTreeSet::new();
+    for lane in lanes {
+        for kind in lane.kinds().map(|(kind, _)| kind) {
+            if let Some(served) = lane.served(&kind) {
+                of_kind(lane, &served, &mut rights);
             }
         }
-        let mut events = |group: &str, verb| {
-            rights.insert(Right {
-                group: group.to_owned(),
-                resource: "events".to_owned(),
-                namespace: None,
-                verb,
-            });
-        };
-        events("", "list");
-        if lanes.iter().any(|lane| lane.mode != Mode::Preview) {
-            events("events.k8s.io", "create");
-        }
-        rights
     }
+    let mut events = |group: &str, verb| {
+        rights.insert(Right {
+            group: group.to_owned(),
+            resource: "events".to_owned(),
+            namespace: None,
+            verb,
+        });
+    };
+    events("", "list");
+    if lanes.iter().any(|lane| lane.mode != Mode::Preview) {
+        events("events.k8s.io", "create");
+    }
+    rights
 }
 
 /// The rights that a lane needs on one kind.
