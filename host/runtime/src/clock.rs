@@ -1,7 +1,6 @@
 //! Owns the wall clock, so that a test can hold it, and the look-out for its jumps. Waiting is tokio's matter and never
 //! depends on it.
 
-use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -15,8 +14,17 @@ pub const JUMP_LOOK: Duration = Duration::from_secs(5);
 /// there too, after a while.
 const JUMP: i64 = 1000;
 
+/// The shortest time, in milliseconds, after which a call that asked whether a moment has come is repeated: a plugin that
+/// asks for the next millisecond each time would never rest.
+const LEAST_WAIT: u64 = 1000;
+
+/// When somebody who asks now for a moment that is to come is asked again; all in milliseconds since the epoch.
+pub fn next_look(now: u64, moment: u64) -> u64 {
+    moment.max(now.saturating_add(LEAST_WAIT))
+}
+
 /// The time of day.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub enum WallClock {
     /// The machine's.
     System,
@@ -29,18 +37,6 @@ pub enum WallClock {
         /// Milliseconds that it has been set forward since, or back.
         set: Arc<AtomicI64>,
     },
-    /// What the function says, in milliseconds since the epoch, for tests that make the clock jump.
-    Custom(Arc<dyn Fn() -> u64 + Send + Sync>),
-}
-
-impl fmt::Debug for WallClock {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(match self {
-            Self::System => "System",
-            Self::FromTokio { .. } => "FromTokio",
-            Self::Custom(_) => "Custom",
-        })
-    }
 }
 
 /// Notices when the wall clock jumps: it is compared with the one that only ever goes on.
@@ -108,7 +104,6 @@ impl WallClock {
             Self::FromTokio { start, since, set } => start
                 .saturating_add(milliseconds(since.elapsed()))
                 .saturating_add_signed(set.load(Ordering::Relaxed)),
-            Self::Custom(function) => function(),
         }
     }
 
@@ -140,6 +135,13 @@ mod tests {
         assert_eq!(clock.seconds(), "2026-01-02T03:04:05Z");
         tokio::time::advance(Duration::from_millis(2)).await;
         assert_eq!(clock.microseconds(), "2026-01-02T03:04:05.125000Z");
+    }
+
+    #[test]
+    fn who_asks_for_the_next_millisecond_is_asked_again_in_a_second() {
+        assert_eq!(next_look(10_000, 10_001), 11_000);
+        assert_eq!(next_look(10_000, 99_000), 99_000);
+        assert_eq!(next_look(u64::MAX, u64::MAX), u64::MAX);
     }
 
     #[tokio::test(start_paused = true)]

@@ -91,6 +91,8 @@ pub struct Lane {
     pub converted: Arc<[String]>,
     /// Whether the CRD of its primary kind came with the plugin, so that conditions may be written.
     pub brings_crd: bool,
+    /// Whether that CRD does not take all of the status that the host writes, so that the cluster is asked what it takes.
+    pub asks_for_schema: bool,
     /// The component.
     pub component: Plugin,
     /// The configuration as JSON text.

@@ -117,10 +117,12 @@ impl Crew {
     }
 
     async fn settle(&self) -> Result<(), HostError> {
-        let (begun, mut busy) = (Instant::now(), Instant::now());
-        while busy.elapsed() < Duration::from_secs(1) {
+        let (begun, mut idle) = (Instant::now(), None::<Instant>);
+        loop {
             if self.is_idle() == Some(false) {
-                busy = Instant::now();
+                idle = None;
+            } else if idle.get_or_insert_with(Instant::now).elapsed() >= Duration::from_secs(1) {
+                break;
             }
             if begun.elapsed() > self.patience {
                 return Err(format!("the hosts do not come to rest: {:?}", self.depths()).into());
@@ -193,18 +195,16 @@ impl Shared {
     }
 
     fn options(&self, inner: &Inner, number: Member) -> HostOptions {
-        let (clock, calls, begun) = (self.world.clone(), self.world.clone(), self.world.begun());
+        let calls = self.world.clone();
         HostOptions {
             install_crds: true,
             instance: format!("pilothouse-{number}"),
             webhooks: inner.webhooks.clone(),
-            clock: WallClock::Custom(Arc::new(move || {
-                let elapsed = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
-                clock
-                    .epoch
-                    .saturating_add(elapsed)
-                    .saturating_add_signed(clock.skew() * 1000)
-            })),
+            clock: WallClock::FromTokio {
+                start: self.world.epoch,
+                since: self.world.begun(),
+                set: self.world.skew(),
+            },
             blocking: Blocking::InTurn(Arc::new(move || calls.lag())),
             ..HostOptions::default()
         }

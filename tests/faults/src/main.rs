@@ -11,6 +11,7 @@ mod crew;
 mod entropy;
 mod judge;
 mod play;
+mod real;
 mod schedule;
 mod snapshot;
 mod somebody;

@@ -152,7 +152,7 @@ async fn tell(job: Job) -> Result<Report> {
     }
     judge.problems.extend(world.errands.complaints());
     let most = world.launched().max(1);
-    judge.conclude(&simulator, most, &world.errands.deleted());
+    judge.conclude(&simulator, most, schedule.late(), &world.errands.deleted());
     let mut hasher = DefaultHasher::new();
     let mut requests = Vec::new();
     for record in simulator.requests().all() {

@@ -249,6 +249,17 @@ impl Schedule {
         self.strikes.iter().map(|strike| strike.number).collect()
     }
 
+    /// How many of its faults make a write late.
+    pub fn late(&self) -> usize {
+        let is_late = |fault: &Fault| {
+            matches!(
+                fault,
+                Fault::LateWrite { .. } | Fault::Stopped { .. } | Fault::Slow { .. } | Fault::Latency { .. }
+            )
+        };
+        self.strikes.iter().filter(|strike| is_late(&strike.fault)).count()
+    }
+
     /// How many hosts run from the beginning.
     pub fn hosts(&self) -> usize {
         let crowds = self.strikes.iter().filter_map(|strike| match strike.fault {

@@ -31,7 +31,25 @@ const RANDOM: [&str; 12] = [
 
 /// The state of a cluster, given all its objects and every change so far, from which the names behind uids are known.
 pub fn take(objects: Vec<Value>, journal: &[Entry]) -> Snapshot {
-    let names = names(journal);
+    cleaned(objects, &names(journal))
+}
+
+/// The same where nothing is known of the past.
+pub fn take_named(objects: Vec<Value>) -> Snapshot {
+    let named = objects.iter().filter_map(|object| {
+        let text = |name: &str| object["metadata"][name].as_str().unwrap_or_default();
+        let kind = object["kind"].as_str().unwrap_or_default();
+        let place = place(kind, text("namespace"), text("name"));
+        Some((
+            object["metadata"]["uid"].as_str()?.to_owned(),
+            format!("uid of {place}"),
+        ))
+    });
+    let names = named.collect();
+    cleaned(objects, &names)
+}
+
+fn cleaned(objects: Vec<Value>, names: &BTreeMap<String, String>) -> Snapshot {
     let mut taken = Snapshot::new();
     for mut object in objects {
         let kind = object["kind"].as_str().unwrap_or_default().to_owned();
@@ -41,7 +59,7 @@ pub fn take(objects: Vec<Value>, journal: &[Entry]) -> Snapshot {
         let text = |name: &str| object["metadata"][name].as_str().unwrap_or_default().to_owned();
         let place = place(&kind, &text("namespace"), &text("name"));
         let generation = object["metadata"]["generation"].clone();
-        clean(&mut object, &generation, &names);
+        clean(&mut object, &generation, names);
         if kind == "Service" {
             strip_node_ports(&mut object);
         }

@@ -116,7 +116,9 @@ impl Somebody {
         match fault {
             Fault::Deleted | Fault::Recreated { .. } if self.keeps_identities => {}
             Fault::Deleted => {
-                self.delete(&target).await;
+                if self.child(&target).is_some() {
+                    self.delete(&target).await;
+                }
             }
             Fault::Recreated { seconds } => self.recreate(&target, Duration::from_secs(seconds)).await,
             Fault::Marked { seconds } => self.mark(&target, Duration::from_secs(seconds)).await,
@@ -126,7 +128,7 @@ impl Somebody {
     }
 
     async fn recreate(&self, target: &Target, lasts: Duration) {
-        let Some(child) = self.live(target) else { return };
+        let Some(child) = self.child(target) else { return };
         let silent = Rule::new(Injected::SilentWatch).resource(&target.plural).times(SILENT);
         let silent = silent.when(|asked| asked.user_agent != TEST_ACCOUNT);
         self.simulator.faults().add(silent);
@@ -171,7 +173,7 @@ impl Somebody {
     }
 
     async fn mark(&self, target: &Target, lasts: Duration) {
-        let Some(child) = self.live(target) else { return };
+        let Some(child) = self.child(target) else { return };
         let finalizers = child["metadata"]["finalizers"].as_array().cloned().unwrap_or_default();
         let mut held = finalizers.clone();
         held.push(json!(HOLD));
@@ -214,7 +216,7 @@ impl Somebody {
 
     /// Objects in the tenant's namespace that say that they are another tenant's.
     async fn forge(&self, target: &Target, lasts: Duration) {
-        let Some(child) = self.live(target) else { return };
+        let Some(child) = self.child(target) else { return };
         let metadata = &child["metadata"];
         let owner = &metadata["ownerReferences"][0];
         let label = metadata["labels"][OWNER_LABEL].as_str();
@@ -281,6 +283,12 @@ impl Somebody {
             .or_default() += 1;
         let options = json!({"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background"});
         self.send(Method::DELETE, &target.path(), None, &options).await.is_ok()
+    }
+
+    /// The object, unless somebody has made it.
+    fn child(&self, target: &Target) -> Option<Arc<Value>> {
+        self.live(target)
+            .filter(|live| live["metadata"]["labels"][MARK].is_null())
     }
 
     fn live(&self, target: &Target) -> Option<Arc<Value>> {

@@ -12,10 +12,14 @@ use pilothouse_end_to_end::components;
 
 use crate::judge::Facts;
 use crate::play::{self, Job, Report};
+use crate::real;
 use crate::schedule::{Fault, Moment, NAMES, Schedule, Strike};
 
 /// How many seeds are run where nobody says.
 const SEEDS: u64 = 300;
+
+/// How many schedules there are on the real control plane.
+const REAL_SEEDS: u64 = 50;
 
 /// The most failures that are shrunk and told in full; the others are counted.
 const SHRUNK: usize = 20;
@@ -53,6 +57,9 @@ pub struct Options {
     /// Kill the host at this write: `before:7`, `after:7`, or `late:7:20` to commit it at the successor's 20th request.
     #[arg(long)]
     pub kill: Option<String>,
+    /// Run chosen schedules on the real control plane, with processes that are killed and stopped.
+    #[arg(long)]
+    pub real: bool,
     /// Runs at once.
     #[arg(long)]
     pub jobs: Option<usize>,
@@ -98,6 +105,13 @@ pub fn run(options: &Options) -> Result<bool> {
             "there is no fault {name:?}; there are {}",
             NAMES.join(", ")
         );
+    }
+    if options.real {
+        let (first, count) = match options.seed {
+            Some(seed) => (seed, 1),
+            None => (options.first, options.seeds.min(REAL_SEEDS)),
+        };
+        return real::run(first, count, options.scenario.as_deref());
     }
     let stories = stories(options.scenario.as_deref())?;
     let folder = tempfile::Builder::new().prefix("pilothouse-faults-").tempdir()?;

@@ -111,8 +111,8 @@ pub struct World {
     pub epoch: u64,
     commands: mpsc::UnboundedSender<Command>,
     inner: std::sync::Mutex<Inner>,
-    /// Seconds that the hosts' wall clock is ahead.
-    skew: AtomicI64,
+    /// Milliseconds that the hosts' wall clocks are ahead.
+    skew: Arc<AtomicI64>,
     begun: Instant,
     launched: AtomicUsize,
     storm: Notify,
@@ -141,16 +141,16 @@ impl World {
             epoch,
             commands,
             inner: inner.into(),
-            skew: AtomicI64::new(0),
+            skew: Arc::default(),
             begun: Instant::now(),
             launched: AtomicUsize::new(0),
             storm: Notify::new(),
         })
     }
 
-    /// Seconds that the hosts' wall clock is ahead.
-    pub fn skew(&self) -> i64 {
-        self.skew.load(Ordering::SeqCst)
+    /// Milliseconds that the hosts' wall clocks are ahead.
+    pub fn skew(&self) -> Arc<AtomicI64> {
+        self.skew.clone()
     }
 
     /// When the run has begun.
@@ -336,7 +336,7 @@ impl World {
             // It is one from the beginning.
             Fault::Crowd { .. } => {}
             Fault::Clock { seconds } => {
-                self.skew.fetch_add(seconds, Ordering::SeqCst);
+                self.skew.fetch_add(seconds * 1000, Ordering::SeqCst);
             }
             Fault::Deleted | Fault::Recreated { .. } | Fault::Marked { .. } | Fault::Forged { .. } => {
                 if !self.errands.suits(target) {

@@ -221,6 +221,21 @@ impl ProcessHost {
         Some(self.running.as_ref()?.log(Self::NAME))
     }
 
+    /// Ends the process as SIGKILL does.
+    pub fn kill(&mut self) {
+        if let Some(supervisor) = self.running.take() {
+            self.last_log = supervisor.tail(Self::NAME);
+        }
+        self.configurations = None;
+    }
+
+    /// Stops the process as SIGSTOP does, or lets it go on.
+    pub fn pause(&mut self, is_paused: bool) -> Result<(), ProcessHostError> {
+        let running = self.running.as_mut().ok_or(ProcessHostError::NotRunning)?;
+        let signal = if is_paused { Signal::STOP } else { Signal::CONT };
+        Ok(running.signal(Self::NAME, signal)?)
+    }
+
     /// The number of the process while it runs, for those who measure it.
     pub fn process_id(&self) -> Option<u32> {
         self.running.as_ref()?.process_id(Self::NAME)

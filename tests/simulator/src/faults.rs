@@ -26,6 +26,13 @@ pub enum Fault {
         /// Seconds of a Retry-After header.
         retry_after: Option<u32>,
     },
+    /// The answer of an admission webhook that denies the request, in the words that API servers make of it.
+    Denied {
+        /// The HTTP status that the webhook chose.
+        code: u16,
+        /// The `retryAfterSeconds` that the webhook put into its answer.
+        retry_after: u32,
+    },
     /// A watch is told 410 Gone as its first event.
     GoneOnWatch,
     /// A list comes in pages of at most so many objects, though more of them were asked for.
@@ -267,7 +274,7 @@ fn applies(fault: &Fault, asked: &Asked) -> bool {
         Fault::ShortPages { .. } => asked.verb == "list",
         Fault::GoneInList => asked.verb == "list" && asked.continued,
         Fault::Stale { .. } => asked.verb == "list" || asked.verb == "watch",
-        Fault::Refuse | Fault::Status { .. } | Fault::Delay(_) => true,
+        Fault::Refuse | Fault::Status { .. } | Fault::Denied { .. } | Fault::Delay(_) => true,
     }
 }
 

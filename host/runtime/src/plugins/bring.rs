@@ -295,7 +295,13 @@ impl Life {
             if missing.is_empty() {
                 return;
             }
-            self.waits(&format!("the new version waits until {missing} is served and listed"));
+            let mut why = format!("the new version waits until {missing} is served and listed");
+            if self.fleet.hub.is_forbidden(lanes)
+                && let Some(rights) = Box::pin(self.missing_rights(lanes)).await
+            {
+                why = format!("{why}; {rights}");
+            }
+            self.waits(&why);
             settled.await;
         }
     }

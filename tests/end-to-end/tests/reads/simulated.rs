@@ -320,6 +320,33 @@ async fn a_moment_that_was_asked_about_wakes_who_asked_and_so_does_a_time_to_run
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_moment_is_noticed_though_the_clock_jumps_to_it_or_back_before_it_and_nobody_is_asked() {
+    const HOUR: i64 = 3_600_000;
+    let stage = Stage::with(&[("r", json!([]))]).await;
+    let moment = BEGINNING + 7_200_000;
+    stage.object("r", "asks", &json!([{"reached": moment}])).await;
+    stage.sees("asks", |seen| *seen == json!([false])).await;
+    let mark = stage.mark();
+    for (set, runs) in [(HOUR, 2), (-HOUR, 3)] {
+        stage.clock.set_forward(set);
+        let asked = stage.until(|stage| (stage.runs("asks") == runs).then_some(())).await;
+        assert!(asked.is_some(), "{set}: {} runs", stage.runs("asks"));
+        assert_eq!(stage.seen("asks"), Some(json!([false])));
+    }
+    assert_eq!(stage.asked_since(mark), Vec::<String>::new());
+    stage.clock.set_forward(2 * HOUR);
+    let jumped = tokio::time::Instant::now();
+    stage.sees("asks", |seen| *seen == json!([true])).await;
+    assert!(
+        jumped.elapsed() < std::time::Duration::from_secs(10),
+        "{:?}",
+        jumped.elapsed()
+    );
+    stage.calm().await;
+    assert_eq!(stage.runs("asks"), 4, "a clock that goes on wakes nobody");
+}
+
+#[tokio::test(start_paused = true)]
 async fn after_an_hour_every_object_is_looked_at_again_and_nothing_is_asked() {
     let stage = Stage::with(&[("r", json!([]))]).await;
     stage.object("r", "rests", &json!([])).await;

@@ -26,6 +26,8 @@ pub struct Stage {
     cluster: Cluster,
     beginning: Mark,
     host: RuntimeHost,
+    /// The host's clock, which can be set.
+    pub clock: WallClock,
 }
 
 impl Stage {
@@ -38,9 +40,10 @@ impl Stage {
             call_milliseconds: 10_000,
             ..Limits::default()
         };
+        let clock = WallClock::starting_at(BEGINNING);
         let mut host = RuntimeHost::new(
             HostOptions {
-                clock: WallClock::starting_at(BEGINNING),
+                clock: clock.clone(),
                 ..HostOptions::default()
             },
             limits,
@@ -58,6 +61,7 @@ impl Stage {
             cluster,
             beginning,
             host,
+            clock,
         }
     }
 

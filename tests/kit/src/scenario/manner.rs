@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::quiet::QuietError;
+use super::{form::Check, quiet::QuietError};
 use crate::cluster::Cluster;
 use crate::host::{SteeredHost, SteeredPlugin};
 
@@ -44,12 +44,24 @@ impl Manner {
         }
     }
 
+    /// What is checked. That an object is another one than before is not, where faults befall the host: what a predecessor of
+    /// the same name has left may be taken over, if the host learns of both at once.
+    pub(super) fn checks(&self, checks: &[Check]) -> Vec<Check> {
+        let mut checks = checks.to_vec();
+        if self.patience.is_some() {
+            checks.retain(|check| check.differs_from.is_none() || check.path.as_deref() != Some(".metadata.uid"));
+        }
+        checks
+    }
+
     /// Waits until a host has been idle for a while.
     pub(super) async fn settle<H: SteeredHost>(&self, host: &mut H) -> Result<(), QuietError> {
-        let (begun, mut busy) = (Instant::now(), Instant::now());
-        while busy.elapsed() < IDLE {
+        let (begun, mut idle) = (Instant::now(), None::<Instant>);
+        loop {
             if host.is_idle() == Some(false) {
-                busy = Instant::now();
+                idle = None;
+            } else if idle.get_or_insert_with(Instant::now).elapsed() >= IDLE {
+                return Ok(());
             }
             if begun.elapsed() > self.within(IDLE) {
                 return Err(QuietError::Restless { requests: Vec::new() });
@@ -59,7 +71,6 @@ impl Manner {
             }
             tokio::time::sleep(self.pause(begun)).await;
         }
-        Ok(())
     }
 
     /// Stops a host and starts it again.

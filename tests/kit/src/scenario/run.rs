@@ -232,7 +232,9 @@ impl<'run, H: SteeredHost> Story<'run, H> {
                 let namespace = self.namespace.clone();
                 self.started |= expect.after == Some(Trigger::Start);
                 if self.manner.patience.is_some() {
-                    return self.trigger(expect.after).await;
+                    self.trigger(expect.after).await?;
+                    tokio::time::sleep(expect.during).await;
+                    return Ok(self.manner.settle(self.host).await?);
                 }
                 Ok(quiet::expect_writes(self.running(), &namespace, &expect).await?)
             }
@@ -267,6 +269,7 @@ impl<'run, H: SteeredHost> Story<'run, H> {
 
     async fn wait(&mut self, checks: &[Check], within: Duration) -> Result<(), StepError> {
         let (begun, within) = (Instant::now(), self.manner.within(within));
+        let checks = &self.manner.checks(checks);
         loop {
             let unmet = unmet(&mut self.objects, checks).await;
             if unmet.is_empty() {
@@ -282,7 +285,10 @@ impl<'run, H: SteeredHost> Story<'run, H> {
 
     async fn expect(&mut self, checks: &[Check], during: Duration) -> Result<(), StepError> {
         if let Some(patience) = self.manner.patience {
-            return self.wait(checks, patience).await;
+            self.wait(checks, patience).await?;
+            // Who comes after this time is younger, by timestamps that have seconds.
+            tokio::time::sleep(during).await;
+            return Ok(());
         }
         let begun = Instant::now();
         loop {

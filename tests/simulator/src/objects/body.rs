@@ -6,6 +6,7 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use super::prepare;
+use crate::custom::Nulls;
 use crate::decode::decode;
 use crate::defaults;
 use crate::failure::Failure;
@@ -73,7 +74,7 @@ fn nested(body: &[u8]) -> Option<Value> {
 
 /// Brings a value into the form of the resource: kind, types, unknown fields, zeros and defaults.
 pub(crate) fn understand(resource: &Resource, value: Value, validation: FieldValidation) -> Result<Body, Failure> {
-    let (object, unknown) = typed(resource, value)?;
+    let (object, unknown) = typed(resource, value, Nulls::Dropped)?;
     let mut body = Body {
         object,
         warnings: Vec::new(),
@@ -96,7 +97,7 @@ pub(crate) fn understand(resource: &Resource, value: Value, validation: FieldVal
 }
 
 /// The object with its types checked and its defaults filled in, and the unknown fields that it lost.
-pub(crate) fn typed(resource: &Resource, value: Value) -> Result<(Value, Vec<String>), Failure> {
+pub(crate) fn typed(resource: &Resource, value: Value, nulls: Nulls) -> Result<(Value, Vec<String>), Failure> {
     let Resource { kind, version, .. } = resource;
     let refuse = |fault: String| {
         Failure::bad_request(format!(
@@ -130,7 +131,7 @@ pub(crate) fn typed(resource: &Resource, value: Value) -> Result<(Value, Vec<Str
         let mut pruned = custom.prune(&mut object);
         pruned.sort();
         unknown.extend(pruned);
-        custom.default(&mut object);
+        custom.default(&mut object, nulls);
         unknown
     } else {
         let mut unknown = decode(resource.schema(), &mut object).map_err(refuse)?.unknown;
