@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use pilothouse_core::Limits;
-use pilothouse_core::former::OwnedKind;
+use pilothouse_core::former::{OwnedKind, SetFinalizer};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -112,6 +112,10 @@ pub struct PluginStatus {
     /// The last failure.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_failure: Option<LastFailure>,
+    /// Objects that the plugin applied for primaries outside of `spec.namespaces`. They stay as they are, and the plugin
+    /// does not write them any more; with `deletionPolicy: Delete` they are being deleted.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub unselected_objects: u64,
     /// Primaries that have not answered since the plugin began to run. What it contributes and nobody claims stays until
     /// all have.
     #[serde(skip_serializing_if = "is_zero")]
@@ -122,6 +126,16 @@ pub struct PluginStatus {
     /// The kinds that its version owns, and those of earlier ones of which objects may be left: these go.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub owned_kinds: Vec<OwnedKind>,
+    /// The kinds to whose objects its version contributes, and those of earlier ones where something of theirs may be
+    /// left: it is given up.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub contributed_kinds: Vec<OwnedKind>,
+    /// The finalizers that its versions have set on primaries. Those of a controller that it has no more are taken off.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub finalizers: Vec<SetFinalizer>,
+    /// What keeps the plugin from working in full, and what to do about it: a sentence each.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub warnings: Vec<String>,
     /// In mode Preview: what would be written for some primaries.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub previews: Vec<PreviewedPrimary>,

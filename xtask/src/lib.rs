@@ -6,6 +6,7 @@ pub mod bench;
 pub mod ci;
 pub mod controlplane;
 pub mod demo;
+pub mod faults;
 pub mod fuzz;
 pub mod generate;
 mod nginx;

@@ -21,6 +21,8 @@ enum Command {
     Demo(xtask::demo::Options),
     /// Gives those who read what comes from outside whatever a fuzzer can think of.
     Fuzz(xtask::fuzz::Options),
+    /// Plays every scenario under faults.
+    Faults(xtask::faults::Options),
     /// Makes generated files anew.
     Generate(xtask::generate::Options),
     /// Builds the plugins and the guests of the tests as components.
@@ -48,6 +50,7 @@ fn main() -> ExitCode {
         Command::Controlplane(options) => xtask::controlplane::run(&options),
         Command::Demo(options) => xtask::demo::run(&options),
         Command::Fuzz(options) => xtask::fuzz::run(&options),
+        Command::Faults(options) => xtask::faults::run(&options),
         Command::Generate(options) => xtask::generate::run(&options),
         Command::Plugins(options) => xtask::plugins::run(&options),
         Command::Test(options) => xtask::test::run(&options),

@@ -1,6 +1,6 @@
 //! Owns `pilothouse run`: its options, and how signals stop it.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Context as _;
@@ -105,6 +105,7 @@ impl Run {
     /// Runs until a signal comes.
     pub fn execute(self) -> anyhow::Result<()> {
         start_log(self.log_format)?;
+        pilothouse_sandbox::return_large_allocations();
         let runtime = tokio::runtime::Builder::new_multi_thread()
             // One thread for requests and watches: what they do is short, with several each request would be handed to
             // and fro between them, and plugins' calls have threads of their own.
@@ -114,9 +115,12 @@ impl Run {
             .context("cannot start the threads of the host")?;
         // As a task of its own: what steers is woken as often as the others, and on this thread each time would be a
         // switch between threads.
-        runtime
+        let ended = runtime
             .block_on(runtime.spawn(self.steer()))
-            .context("the host ended in the middle; this is a bug of the host")?
+            .context("the host ended in the middle; this is a bug of the host")?;
+        // A thread that hangs in a file system, or a call that was abandoned, does not keep the process.
+        runtime.shutdown_background();
+        ended
     }
 
     async fn steer(self) -> anyhow::Result<()> {
@@ -137,6 +141,11 @@ impl Run {
         let sandbox = cache.sandbox()?;
         let client = connect(&cluster.target(), USER_AGENT).await?;
         let workers = usize::from(workers);
+        let mut webhooks = webhooks.options()?;
+        let specs = plugins::load(&sandbox, &plugins, &configs, &limits)?;
+        if let Some(webhooks) = &mut webhooks {
+            webhooks.has_unknown_plugins = specs.len() < plugins.len();
+        }
         let options = HostOptions {
             install_crds,
             resync: Duration::from_secs(resync),
@@ -144,27 +153,32 @@ impl Run {
             plugin_workers: workers.div_ceil(2),
             grace: Duration::from_secs(grace),
             instance: settings::instance(),
-            webhooks: webhooks.options()?,
+            webhooks,
             give_back_after: Some(REST),
             ..HostOptions::default()
         };
         let host = Host::new(client, options);
         let left = if plugins.is_empty() {
-            if !plugin_dir.is_dir() {
-                let directory = plugin_dir.display();
-                tracing::warn!(%directory, "there is no such directory for components; make it, or give another with --plugin-dir");
-            }
+            let directory = plugin_dir.clone();
+            // Nobody waits for it: the directory may be on a mount that hangs.
+            tokio::task::spawn_blocking(move || say_if_missing(&directory));
             let library = Library {
                 sandbox,
                 directory: plugin_dir,
             };
             host.run_resources(library, stopped()?).await?
         } else {
-            let specs = plugins::load(&sandbox, &plugins, &configs, &limits)?;
             host.run(specs, stopped()?).await?
         };
         say_what_is_left(&left);
         Ok(())
+    }
+}
+
+fn say_if_missing(directory: &Path) {
+    if !directory.is_dir() {
+        let directory = directory.display();
+        tracing::warn!(%directory, "there is no such directory for components; make it, or give another with --plugin-dir");
     }
 }
 

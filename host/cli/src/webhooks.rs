@@ -1,6 +1,7 @@
 //! Owns the options about webhooks: how API servers reach this process, and what it is without them.
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
@@ -60,6 +61,11 @@ pub struct WebhookArguments {
         default_value = "0.0.0.0:9443"
     )]
     listen: SocketAddr,
+
+    /// A PEM file with the CA of the client certificates that API servers have to show to have objects judged; without
+    /// this, whoever reaches the port may ask
+    #[arg(id = "webhook-client-ca", long = "webhook-client-ca", value_name = "FILE")]
+    client_ca: Option<PathBuf>,
 
     /// Who makes the webhook configurations: the host, or an installer with what `pilothouse webhooks` prints; then the
     /// host only writes its authority into them
@@ -130,9 +136,14 @@ impl WebhookArguments {
         let Self {
             endpoint,
             listen,
+            client_ca,
             configurations,
         } = self;
         let Some(places) = endpoint.places()? else {
+            ensure!(
+                client_ca.is_none(),
+                "--webhook-client-ca has no use without --webhook-url or --webhook-service"
+            );
             tracing::info!(
                 "webhooks are off: plugins default and validate before they reconcile; --webhook-url or --webhook-service \
                  serves them"
@@ -148,7 +159,9 @@ impl WebhookArguments {
             listen,
             endpoint,
             secret,
+            client_ca,
             own_namespace,
+            has_unknown_plugins: false,
             maker: match configurations {
                 Configurations::Host => Maker::Host,
                 Configurations::Installer => Maker::Installer,

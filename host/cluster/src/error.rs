@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use kube::core::Status;
-use pilothouse_core::failure::reason;
+use pilothouse_core::failure::{LONGEST_REQUESTED_WAIT, reason};
 use pilothouse_core::ledger::HeldField;
 use pilothouse_core::{Failure, Retry};
 
@@ -96,14 +96,14 @@ impl RequestError {
         }
     }
 
-    /// How long the server asks to wait.
+    /// How long the server asks to wait, up to [`LONGEST_REQUESTED_WAIT`]: a webhook may have put any number there.
     pub fn retry_after(&self) -> Option<Duration> {
         match self {
             Self::Answered(status) => status
                 .details
                 .as_ref()
                 .filter(|details| details.retry_after_seconds > 0)
-                .map(|details| Duration::from_secs(u64::from(details.retry_after_seconds))),
+                .map(|details| Duration::from_secs(u64::from(details.retry_after_seconds)).min(LONGEST_REQUESTED_WAIT)),
             _ => None,
         }
     }
@@ -145,6 +145,17 @@ impl RequestError {
         }
     }
 
+    /// Whether the namespace is being deleted and takes nothing new.
+    pub fn is_in_terminating_namespace(&self) -> bool {
+        match self {
+            Self::Answered(status) => {
+                let causes = status.details.iter().flat_map(|details| &details.causes);
+                status.code == 403 && causes.into_iter().any(|cause| cause.reason == "NamespaceTerminating")
+            }
+            _ => false,
+        }
+    }
+
     /// Whether the same request may have success in a moment: the server was busy, or gave no answer that says otherwise.
     pub fn may_pass(&self) -> bool {
         match self {
@@ -163,6 +174,22 @@ impl RequestError {
             Self::Answered(status) if status.code == 422 => {
                 let message = status.message.to_lowercase();
                 IMMUTABLE.iter().any(|words| message.contains(words))
+            }
+            _ => false,
+        }
+    }
+
+    /// Whether the object that a write names by its uid is not there: there is none of its name, or another.
+    /// <https://github.com/kubernetes/apiserver/blob/v0.36.0/pkg/endpoints/handlers/patch.go> says the first, the
+    /// validation of metadata the second.
+    pub fn is_about_another_object(&self) -> bool {
+        let Self::Answered(status) = self else { return false };
+        match status.code {
+            404 => self.is_object_not_found(),
+            409 => status.message.contains("uid mismatch: "),
+            422 => {
+                let causes = status.details.iter().flat_map(|details| &details.causes);
+                causes.into_iter().any(|cause| cause.field == "metadata.uid")
             }
             _ => false,
         }
@@ -241,6 +268,7 @@ impl RequestError {
 #[cfg(test)]
 mod tests {
     use pilothouse_core::Blame;
+    use pilothouse_core::failure::LONGEST_EDIT_WAIT;
 
     use super::*;
 
@@ -319,6 +347,26 @@ mod tests {
             assert_eq!((failure.blame, failure.retry), (Blame::Cluster, Retry::Backoff));
             assert!(failure.message.contains("no; ask for what is let pass"), "{failure}");
         }
+    }
+
+    #[test]
+    fn nobody_makes_the_host_wait_for_years_and_who_denies_keeps_no_edit_waiting() {
+        let asking = |code: u16, message: &str| {
+            let status: Status = serde_json::from_value(serde_json::json!({
+                "code": code, "message": message, "reason": "R", "details": {"retryAfterSeconds": 1_u32 << 31}}))
+            .unwrap();
+            RequestError::Answered(Box::new(status))
+        };
+        let denied = "admission webhook \"images.example.com\" denied the request: no";
+        for code in [400, 403, 422, 429, 503] {
+            let error = asking(code, denied);
+            assert_eq!(error.retry_after(), Some(LONGEST_REQUESTED_WAIT));
+            let failure = error.into_failure("create", "Deployment a/web");
+            assert_eq!(failure.at_least, LONGEST_REQUESTED_WAIT, "{code}");
+            assert_eq!(failure.wait_after_edit(), Duration::ZERO, "{code}");
+        }
+        let failure = asking(429, "too many requests").into_failure("create", "Deployment a/web");
+        assert_eq!(failure.wait_after_edit(), LONGEST_EDIT_WAIT);
     }
 
     #[test]

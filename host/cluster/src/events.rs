@@ -1,9 +1,11 @@
 //! Owns Events (events.k8s.io/v1): their form, their names, and that the same one is not told twice.
 //!
 //! An event's name is made of what it says, so a host that forgot (after a restart) finds it by the same name.
+//!
+//! Nothing depends on events: without the right to make them, or where a namespace takes nothing new, none are told.
 
 use std::collections::HashMap;
-use std::sync::Mutex;
+use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
 use http::{Method, Request};
@@ -13,6 +15,7 @@ use pilothouse_core::canonical::digest;
 use pilothouse_core::contract::{Event, Severity};
 use pilothouse_core::{Kind, Name};
 use serde_json::{Value, json};
+use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use crate::error::RequestError;
@@ -20,6 +23,9 @@ use crate::write::send;
 
 /// The API server keeps events for an hour by default; after that the same news may be told again.
 const KEPT: Duration = Duration::from_hours(1);
+
+/// How long no event is tried in a namespace in which the host may not make any.
+const DENIED: Duration = Duration::from_mins(10);
 
 /// Events that one plugin may tell at once, and how long it takes until it may tell one more.
 const BURST: u32 = 50;
@@ -48,11 +54,17 @@ pub struct Recorder {
     client: Client,
     plugin: String,
     instance: String,
+    /// Told when the right to read or make events turns out to be missing.
+    pub denied: Notify,
     state: Mutex<State>,
 }
 
 #[derive(Default)]
 struct State {
+    /// Whether earlier events have been read back.
+    recalled: bool,
+    /// The namespaces in which no event may be made, and since when.
+    denied: HashMap<String, Instant>,
     told: HashMap<String, Instant>,
     plugin: Bucket,
     /// By uid; those that are empty again are forgotten.
@@ -89,12 +101,30 @@ impl Recorder {
             client,
             plugin: plugin.to_owned(),
             instance: instance.to_owned(),
+            denied: Notify::new(),
             state: Mutex::default(),
         }
     }
 
-    /// Reads which events this plugin told before this process began, so that none is told twice.
+    /// Reads once which events this plugin told before this process began, so that none is told twice. Without the right to
+    /// list events, what is told twice is one request more: it has the same name.
     pub async fn recall(&self) -> Result<(), RequestError> {
+        if self.lock().recalled {
+            return Ok(());
+        }
+        match self.read_back().await {
+            Ok(()) => self.lock().recalled = true,
+            Err(error) if error.code() == Some(403) => self.denied.notify_one(),
+            Err(error) => return Err(error),
+        }
+        Ok(())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("no panic happens while it is held")
+    }
+
+    async fn read_back(&self) -> Result<(), RequestError> {
         let mut token = String::new();
         loop {
             let query = format!(
@@ -111,7 +141,7 @@ impl Recorder {
                 .map_err(|error| RequestError::Garbled(error.to_string()))?;
             let (_, text) = send(&self.client, request).await?;
             let list: Value = serde_json::from_str(&text).map_err(|error| RequestError::Garbled(error.to_string()))?;
-            let mut state = self.state.lock().expect("no panic happens while it is held");
+            let mut state = self.lock();
             for item in list["items"].as_array().into_iter().flatten() {
                 if let Some(name) = item["metadata"]["name"].as_str() {
                     state.told.insert(name.to_owned(), Instant::now());
@@ -134,21 +164,51 @@ impl Recorder {
 
     /// Tells an event, unless it was told before or the plugin tells too many. Says whether a request was made.
     pub async fn tell(&self, regarding: &Regarding<'_>, event: &Event, now: &str) -> Result<bool, RequestError> {
+        let said = json!([
+            self.plugin,
+            regarding.uid,
+            words(event.severity),
+            event.reason,
+            event.message
+        ]);
+        let name = format!("{}.{}", shorten_name(&regarding.name.name), digest(&said));
+        self.tell_as(name, regarding, event, now).await
+    }
+
+    /// Tells an event about the first object of a kind that gives reason to, and about no other.
+    pub async fn tell_of_kind(
+        &self,
+        regarding: &Regarding<'_>,
+        event: &Event,
+        now: &str,
+    ) -> Result<bool, RequestError> {
+        let said = json!([
+            self.plugin,
+            regarding.kind.to_string(),
+            words(event.severity),
+            event.reason,
+            event.message
+        ]);
+        let name = format!("{}.{}", shorten_name(&self.plugin), digest(&said));
+        self.tell_as(name, regarding, event, now).await
+    }
+
+    async fn tell_as(
+        &self,
+        name: String,
+        regarding: &Regarding<'_>,
+        event: &Event,
+        now: &str,
+    ) -> Result<bool, RequestError> {
         let Event {
             severity,
             reason,
             message,
         } = event;
-        let severity = match severity {
-            Severity::Normal => "Normal",
-            Severity::Warning => "Warning",
-        };
-        let said = json!([self.plugin, regarding.uid, severity, reason, message]);
-        let name = format!("{}.{}", shorten_name(&regarding.name.name), digest(&said));
-        if !self.may_tell(&name, regarding.uid) {
+        let namespace = regarding.name.namespace.as_deref().unwrap_or("default");
+        if self.is_denied(namespace) || !self.may_tell(&name, regarding.uid) {
             return Ok(false);
         }
-        let namespace = regarding.name.namespace.as_deref().unwrap_or("default");
         let mut object = json!({
             "kind": regarding.kind.kind,
             "apiVersion": regarding.kind.api_version(),
@@ -166,7 +226,7 @@ impl Recorder {
             "reportingController": self.controller(),
             "reportingInstance": self.instance,
             "action": "Reconcile",
-            "type": severity,
+            "type": words(*severity),
             "reason": reason,
             "note": message,
             "regarding": object,
@@ -181,8 +241,20 @@ impl Recorder {
             // Told before this process began.
             Ok(_) => Ok(true),
             Err(error) if error.code() == Some(409) => Ok(true),
+            // The object goes, too.
+            Err(error) if error.is_in_terminating_namespace() || error.is_not_found() => Ok(false),
+            Err(error) if error.code() == Some(403) => {
+                let mut state = self.lock();
+                state.told.remove(&name);
+                state.denied.retain(|_, since| since.elapsed() < DENIED);
+                state.denied.insert(namespace.to_owned(), Instant::now());
+                drop(state);
+                tracing::debug!(plugin = self.plugin, namespace, %error, "events cannot be told");
+                self.denied.notify_one();
+                Ok(false)
+            }
             Err(error) => {
-                let mut state = self.state.lock().expect("no panic happens while it is held");
+                let mut state = self.lock();
                 state.told.remove(&name);
                 Err(error)
             }
@@ -191,12 +263,20 @@ impl Recorder {
 
     /// How many events were dropped because there were too many, since this process began.
     pub fn dropped(&self) -> u64 {
-        self.state.lock().expect("no panic happens while it is held").dropped
+        self.lock().dropped
+    }
+
+    fn is_denied(&self, namespace: &str) -> bool {
+        let state = self.lock();
+        state
+            .denied
+            .get(namespace)
+            .is_some_and(|since| since.elapsed() < DENIED)
     }
 
     fn may_tell(&self, name: &str, object: &str) -> bool {
         let now = Instant::now();
-        let mut state = self.state.lock().expect("no panic happens while it is held");
+        let mut state = self.lock();
         if state
             .told
             .get(name)
@@ -253,6 +333,13 @@ impl State {
         bucket.spent += 1;
         self.plugin.spent += 1;
         true
+    }
+}
+
+fn words(severity: Severity) -> &'static str {
+    match severity {
+        Severity::Normal => "Normal",
+        Severity::Warning => "Warning",
     }
 }
 

@@ -5,6 +5,8 @@ use std::time::Duration;
 use http::{Method, Request};
 use kube::Client;
 use kube::client::Body;
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use pilothouse_core::Kind;
 use pilothouse_core::canonical::{DESIRED_ANNOTATION, digest};
 use pilothouse_core::manifest::BroughtCrd;
 use serde_json::{Value, json};
@@ -17,6 +19,9 @@ const MANAGER: &str = "pilothouse";
 
 /// How long a CRD may take to be established.
 const ESTABLISH_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// CRDs in a page of a list of their names.
+const PAGE: u32 = 500;
 
 /// How often it is asked whether a CRD is established.
 const ESTABLISH_POLL: Duration = Duration::from_millis(100);
@@ -89,6 +94,42 @@ pub async fn install_crd(client: &Client, crd: &BroughtCrd) -> Result<bool, Inst
         name: crd.name.clone(),
         reason,
     })
+}
+
+/// Whether the cluster has a definition of a kind, served or not.
+pub async fn is_defined(client: &Client, kind: &Kind) -> Result<bool, RequestError> {
+    const PATH: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+    let suffix = format!(".{}", kind.group);
+    let mut next = String::new();
+    loop {
+        let request = Request::builder()
+            .uri(format!(
+                "{PATH}?limit={PAGE}&continue={}",
+                utf8_percent_encode(&next, NON_ALPHANUMERIC)
+            ))
+            .header(
+                http::header::ACCEPT,
+                "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1, application/json",
+            )
+            .body(Body::empty())
+            .map_err(|error| RequestError::Garbled(error.to_string()))?;
+        let (_, text) = send(client, request).await?;
+        let list: Value = serde_json::from_str(&text).map_err(|error| RequestError::Garbled(error.to_string()))?;
+        let names = list["items"].as_array().into_iter().flatten();
+        for name in names.filter_map(|item| item["metadata"]["name"].as_str()) {
+            if !name.ends_with(&suffix) {
+                continue;
+            }
+            let definition = get(client, &format!("{PATH}/{name}")).await?.unwrap_or_default();
+            if definition["spec"]["names"]["kind"] == *kind.kind {
+                return Ok(true);
+            }
+        }
+        match list["metadata"]["continue"].as_str() {
+            Some(more) if !more.is_empty() => more.clone_into(&mut next),
+            _ => return Ok(false),
+        }
+    }
 }
 
 async fn get(client: &Client, path: &str) -> Result<Option<Value>, RequestError> {

@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use pilothouse_core::canonical::DESIRED_ANNOTATION;
+use pilothouse_core::depth::{Bounded, is_plain, is_too_deep};
 use pilothouse_core::fields::{FieldSet, names_several_items};
 use pilothouse_core::ownership::{Bond, KEEP_ANNOTATION, OWNER_ANNOTATION, OWNER_LABEL, parse_owner_name};
 use pilothouse_core::path::Projection;
@@ -100,6 +101,8 @@ pub struct Stored {
     pub controller: Option<Box<Controller>>,
     /// The annotation with the digest of what was applied.
     pub digest: Option<Box<str>>,
+    /// Whether the visible part nests deeper than anybody reads ([`pilothouse_core::depth`]).
+    is_too_deep: bool,
     /// The host's entries of managedFields.
     entries: Arc<[Entry]>,
     /// The visible part of the object as JSON, made small.
@@ -109,11 +112,40 @@ pub struct Stored {
 
 /// An object that cannot be read.
 #[derive(Debug, thiserror::Error)]
-#[error("an object of kind {kind} cannot be read: {source}")]
+#[error("{} cannot be read: {source}", titled(kind, name.as_ref()))]
 pub struct ObjectError {
     kind: Kind,
+    /// Which object it is, as far as that can be read.
+    pub name: Option<Name>,
     #[source]
     source: serde_json::Error,
+}
+
+impl ObjectError {
+    /// The same error with the place of the object, as far as its text has one: it may be all that can be read of it.
+    pub(crate) fn named_by(mut self, text: &str) -> Self {
+        #[derive(Deserialize)]
+        struct Head {
+            metadata: Identity,
+        }
+        #[derive(Deserialize)]
+        struct Identity {
+            name: String,
+            namespace: Option<String>,
+        }
+        if self.name.is_none() {
+            let head = serde_json::from_str(text).ok();
+            self.name = head.map(|Head { metadata }| Name::new(metadata.namespace.as_deref(), &metadata.name));
+        }
+        self
+    }
+}
+
+fn titled(kind: &Kind, name: Option<&Name>) -> String {
+    match name {
+        Some(name) => format!("{kind} {name}"),
+        None => format!("an object of kind {kind}"),
+    }
 }
 
 /// Only the annotations that the host needs are read.
@@ -168,11 +200,13 @@ impl Stored {
         kind: &Kind,
         press: &Press,
     ) -> Result<Self, ObjectError> {
-        let read = parts.and_then(|parts| Self::try_read(&parts, kind, press));
-        read.map_err(|source| ObjectError {
+        let failed = |name, source| ObjectError {
             kind: kind.clone(),
+            name,
             source,
-        })
+        };
+        let parts = parts.map_err(|source| failed(None, source))?;
+        Self::try_read(&parts, kind, press).map_err(|source| failed(parts.name(), source))
     }
 
     fn try_read(parts: &Parts<'_>, kind: &Kind, press: &Press) -> Result<Self, serde_json::Error> {
@@ -211,6 +245,8 @@ impl Stored {
         let entries = read_entries(parts, &name, controller.as_deref())?;
         let form = press.form();
         let visible = form.projection().project_parts(Some(&metadata.others), others, kind)?;
+        // Read through once: what the cache holds can be read by everybody, or is known not to be.
+        let is_too_deep = !is_plain(&visible) && is_too_deep(&visible)?;
         let object = Self {
             name: Name {
                 namespace: namespace.as_deref().map(|namespace| press.text(namespace)),
@@ -222,6 +258,7 @@ impl Stored {
             deleting: metadata.get("deletionTimestamp").is_some(),
             controller,
             digest: annotations.and_then(|it| it.desired),
+            is_too_deep,
             entries: press.entries(&entries),
             packed: Box::default(),
             form: form.clone(),
@@ -235,6 +272,7 @@ impl Stored {
         Self {
             packed: pack(text, &form, &self.own()),
             form,
+            is_too_deep: self.is_too_deep && is_too_deep(text).unwrap_or(true),
             ..self.clone()
         }
     }
@@ -262,9 +300,15 @@ impl Stored {
         unpack(&self.packed, &self.form, &self.own())
     }
 
-    /// The visible part of the object, parsed.
+    /// The visible part of the object, parsed; what lies too deep is null.
     pub fn value(&self) -> Value {
-        serde_json::from_str(&self.text()).expect("the cache holds JSON")
+        let Bounded(value) = serde_json::from_str(&self.text()).expect("the text was read through when it came");
+        value
+    }
+
+    /// Whether the visible part nests deeper than a plugin can read. Parts of it may be shallow enough.
+    pub fn is_too_deep(&self) -> bool {
+        self.is_too_deep
     }
 
     /// Whether two states of an object look alike.
@@ -296,6 +340,12 @@ impl Stored {
         })
     }
 
+    /// The field managers of plugins that apply the object. Those under which plugins contribute are not among them.
+    pub fn appliers(&self) -> impl Iterator<Item = &str> {
+        let main = self.entries.iter().filter(|entry| !entry.of_status);
+        main.map(|entry| &*entry.manager).filter(|manager| is_applier(manager))
+    }
+
     /// Whether an object is held as before: who controls it, what was applied, whether it goes, and which fields the
     /// managers hold that `is_asked` names. Nobody who only wants to know whether an object is as desired needs to look at
     /// anything else.
@@ -308,6 +358,12 @@ impl Stored {
             && self.digest == other.digest
             && entries.eq(other.entries.iter().filter(is_asked))
     }
+}
+
+/// Whether a field manager is that of a plugin's owned objects: a plugin contributes as `pilothouse/NAME/contributed`.
+fn is_applier(manager: &str) -> bool {
+    let plugin = manager.strip_prefix(MANAGER_PREFIX);
+    plugin.is_some_and(|plugin| !plugin.contains('/'))
 }
 
 /// The owner that the host's label and annotations name.
@@ -347,16 +403,19 @@ fn read_entries(
         if !manager.starts_with(MANAGER_PREFIX) || operation.as_deref() != Some("Apply") {
             continue;
         }
-        let mut fields = if names_several_items(fields.get())? {
-            let live = match &mut live {
-                Some(live) => live,
-                none => none.insert(parts.value()?),
-            };
-            let mut set: FieldSet = serde_json::from_str(fields.get())?;
-            set.order_as(live);
-            serde_json::to_string(&set)?.replace(&quoted(name), NAME_MARK)
-        } else {
-            fields.get().replace(&quoted(name), NAME_MARK)
+        let mut fields = match names_several_items(fields.get()) {
+            Ok(true) => {
+                let live = match &mut live {
+                    Some(live) => live,
+                    none => none.insert(parts.value()?),
+                };
+                let mut set: FieldSet = serde_json::from_str(fields.get())?;
+                set.order_as(live);
+                serde_json::to_string(&set)?.replace(&quoted(name), NAME_MARK)
+            }
+            Ok(false) => fields.get().replace(&quoted(name), NAME_MARK),
+            // Nothing that the host applies has such an entry: somebody else uses its name, and holds the fields.
+            Err(_) => continue,
         };
         if let Some(controller) = controller {
             fields = fields.replace(&*controller.uid, CONTROLLER_MARK);

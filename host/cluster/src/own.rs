@@ -25,7 +25,7 @@ use crate::write::send;
 /// The field manager of what the host writes for itself.
 pub const MANAGER: &str = "pilothouse";
 
-/// The field manager of the kinds that a Plugin's status remembers: they are written apart from the rest of it.
+/// The field manager of what a Plugin's status remembers: it is written apart from the rest of it.
 pub const KINDS_MANAGER: &str = "pilothouse-kinds";
 
 /// One of the host's own resources. All of them are of cluster scope.
@@ -133,10 +133,33 @@ impl OwnKind {
         status: &Value,
         manager: &str,
     ) -> Result<OwnResource, RequestError> {
+        self.apply_status_if(resource, json!({"uid": &*resource.uid}), status, manager)
+            .await
+    }
+
+    /// The same, unless the resource has changed since it was seen so.
+    pub async fn apply_unchanged_status(
+        &self,
+        resource: &OwnResource,
+        status: &Value,
+        manager: &str,
+    ) -> Result<OwnResource, RequestError> {
+        let conditions = json!({"uid": &*resource.uid, "resourceVersion": resource.resource_version});
+        self.apply_status_if(resource, conditions, status, manager).await
+    }
+
+    async fn apply_status_if(
+        &self,
+        resource: &OwnResource,
+        mut metadata: Value,
+        status: &Value,
+        manager: &str,
+    ) -> Result<OwnResource, RequestError> {
+        metadata["name"] = json!(&*resource.name);
         let body = json!({
             "apiVersion": self.served.kind.api_version(),
             "kind": self.served.kind.kind,
-            "metadata": {"name": &*resource.name, "uid": &*resource.uid},
+            "metadata": metadata,
             "status": status,
         });
         let path = format!("{}?fieldManager={manager}&force=true", self.path(resource, "/status"));

@@ -4,6 +4,8 @@
 use std::borrow::Cow;
 use std::fmt;
 
+use pilothouse_core::Name;
+use pilothouse_core::depth::Bounded;
 use pilothouse_core::path::Member;
 use serde::Deserialize;
 use serde::de::{Deserializer, Error as _, MapAccess, Visitor};
@@ -49,12 +51,21 @@ pub(crate) struct ManagedFields<'a> {
 pub(crate) struct Text<'a>(#[serde(borrow)] pub(crate) Cow<'a, str>);
 
 impl Parts<'_> {
-    /// The object as a value, without what the metadata has been relieved of.
+    /// The object's place, if it says so.
+    pub(crate) fn name(&self) -> Option<Name> {
+        let text = |name| self.metadata.parse::<Text<'_>>(name).ok().flatten();
+        let (Text(name), namespace) = (text("name")?, text("namespace"));
+        let namespace = namespace.map(|Text(namespace)| namespace);
+        Some(Name::new(namespace.as_deref(), &name))
+    }
+
+    /// The object as a value, without what the metadata has been relieved of; what lies too deep is null.
     pub(crate) fn value(&self) -> Result<Value, serde_json::Error> {
         let parsed = |members: &[Member<'_>]| -> Result<Map<String, Value>, serde_json::Error> {
-            let parsed = members
-                .iter()
-                .map(|(name, text)| Ok((name.clone().into_owned(), serde_json::from_str(text.get())?)));
+            let parsed = members.iter().map(|(name, text)| {
+                let Bounded(value) = serde_json::from_str(text.get())?;
+                Ok((name.clone().into_owned(), value))
+            });
             parsed.collect()
         };
         let mut object = parsed(&self.others)?;

@@ -110,7 +110,8 @@ impl Press {
 
     /// Reads an object from the server's JSON.
     pub fn read(&self, text: &RawValue) -> Result<Stored, ObjectError> {
-        Stored::read_with(serde_json::from_str(text.get()), &self.kind, self)
+        let read = Stored::read_with(serde_json::from_str(text.get()), &self.kind, self);
+        read.map_err(|error| error.named_by(text.get()))
     }
 
     /// Reads an object that has been taken apart already.
@@ -121,12 +122,12 @@ impl Press {
     /// An object that was read before, as it would be read now; the projection may only have become narrower.
     pub fn again(&self, object: &Stored) -> Stored {
         let text = object.text();
-        let raw: &RawValue = serde_json::from_str(&text).expect("the cache holds JSON");
+        let raw: &RawValue = serde_json::from_str(&text).expect("the text was read through when it came");
         let form = self.form();
         let text = form
             .projection
             .project(raw, &self.kind)
-            .expect("the cache holds objects");
+            .expect("a path is less deep than what was read through");
         object.with_text(&text, form)
     }
 
@@ -267,6 +268,24 @@ mod tests {
         let trimmed = press.again(&whole);
         assert!(!trimmed.text().contains("replicas") && trimmed.text().contains("web-1"));
         assert_eq!(trimmed.text(), press.read(&raw(1)).unwrap().text());
+    }
+
+    /// Users write annotations of up to 256 KiB, and what the host finds in its own is part of what others are compressed
+    /// against.
+    #[test]
+    fn an_annotation_of_ours_may_have_any_length_and_any_characters() {
+        let press = press();
+        press.learn(&[&raw(2), &raw(3)]);
+        for digest in ["x".repeat(250_000), "\\u0001\\u0002".repeat(20_000), String::new()] {
+            let text = format!(
+                r#"{{"metadata":{{"name":"web","uid":"\u0001","resourceVersion":"1","annotations":{{"pilothouse.dev/desired":"{digest}"}}}},"spec":{{"again":"{digest}"}}}}"#
+            );
+            let stored = press.read(&RawValue::from_string(text).unwrap()).unwrap();
+            let value = stored.value();
+            assert_eq!(value["spec"]["again"].as_str(), stored.digest.as_deref());
+            press.trim_to(Projection::whole());
+            assert_eq!(press.again(&stored).text(), stored.text());
+        }
     }
 
     #[test]

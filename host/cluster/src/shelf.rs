@@ -27,7 +27,7 @@ pub(crate) struct Shelf {
     /// By the controller's uid. One set for all, because a set of its own for each controller would be larger than most
     /// objects.
     pub(crate) children: BTreeSet<(Arc<str>, Name)>,
-    indexes: HashMap<FieldPath, HashMap<Box<str>, BTreeSet<Name>>>,
+    indexes: HashMap<FieldPath, Values>,
     pub(crate) run: u64,
     pub(crate) reach: Reach,
     pub(crate) sources: Vec<Listing>,
@@ -130,18 +130,45 @@ impl Shelf {
         anchor.is_none_or(|anchor| self.indexes.contains_key(&anchor.path) || self.indexes.len() >= MAX_INDEXES)
     }
 
-    /// Makes the index that a query needs.
-    pub(crate) fn add_index(&mut self, query: &CheckedQuery) {
-        let Some(Anchor { path, values: _ }) = query.anchor().filter(|_| !self.is_indexed(query)) else {
+    /// What the index that a query needs is made of; none where there is one, or cannot be.
+    pub(crate) fn draft_index(&self, query: &CheckedQuery) -> Option<IndexDraft> {
+        let Anchor { path, values: _ } = query.anchor().filter(|_| !self.is_indexed(query))?;
+        let objects = self.objects.keys().map(|Placed(object)| object.clone());
+        Some(IndexDraft {
+            path,
+            objects: objects.collect(),
+        })
+    }
+
+    /// Takes an index in. What has changed since its draft is brought up to date first.
+    pub(crate) fn add_index(&mut self, index: Index) {
+        let Index {
+            path,
+            mut names,
+            objects,
+        } = index;
+        if self.indexes.contains_key(&path) || self.indexes.len() >= MAX_INDEXES {
             return;
-        };
-        let mut index: HashMap<Box<str>, BTreeSet<Name>> = HashMap::new();
-        for Placed(object) in self.objects.keys() {
-            for value in values_at(&path, &object.value()) {
-                index.entry(value.into()).or_default().insert(object.name.clone());
+        }
+        // Both are in the order of names.
+        let mut now = self.objects.keys().map(|Placed(object)| object).peekable();
+        for old in &objects {
+            while let Some(new) = now.next_if(|new| new.name < old.name) {
+                enter(&mut names, &path, new);
+            }
+            let new = now.next_if(|new| new.name == old.name);
+            if new.is_some_and(|new| Arc::ptr_eq(new, old)) {
+                continue;
+            }
+            leave(&mut names, &path, old);
+            if let Some(new) = new {
+                enter(&mut names, &path, new);
             }
         }
-        self.indexes.insert(path, index);
+        for new in now {
+            enter(&mut names, &path, new);
+        }
+        self.indexes.insert(path, names);
     }
 
     /// Drops an index that nobody uses any more.
@@ -192,7 +219,50 @@ impl Shelf {
     }
 }
 
-fn remove_from(index: &mut HashMap<Box<str>, BTreeSet<Name>>, key: &str, name: &Name) {
+/// The objects of a kind at one moment, to be put in order by what each has at a path.
+#[derive(Debug)]
+pub struct IndexDraft {
+    path: FieldPath,
+    objects: Vec<Arc<Stored>>,
+}
+
+/// Objects by what they have at a path.
+#[derive(Debug)]
+pub struct Index {
+    path: FieldPath,
+    names: Values,
+    /// What it was made of.
+    objects: Vec<Arc<Stored>>,
+}
+
+impl IndexDraft {
+    /// Reads every object, which may take a while.
+    pub fn build(self) -> Index {
+        let Self { path, objects } = self;
+        let mut names = Values::new();
+        for object in &objects {
+            enter(&mut names, &path, object);
+        }
+        Index { path, names, objects }
+    }
+}
+
+/// Who has which value.
+type Values = HashMap<Box<str>, BTreeSet<Name>>;
+
+fn enter(index: &mut Values, path: &FieldPath, object: &Stored) {
+    for value in values_at(path, &object.value()) {
+        index.entry(value.into()).or_default().insert(object.name.clone());
+    }
+}
+
+fn leave(index: &mut Values, path: &FieldPath, object: &Stored) {
+    for value in values_at(path, &object.value()) {
+        remove_from(index, &value, &object.name);
+    }
+}
+
+fn remove_from(index: &mut Values, key: &str, name: &Name) {
     if let Some(names) = index.get_mut(key) {
         names.remove(name);
         if names.is_empty() {

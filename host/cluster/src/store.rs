@@ -10,10 +10,11 @@ use std::sync::Arc;
 use pilothouse_core::path::{FieldPath, Projection};
 use pilothouse_core::query::CheckedQuery;
 use pilothouse_core::reach::{Reach, Scope};
-use pilothouse_core::{Kind, Name};
+use pilothouse_core::{Key, Kind, Name};
 
 use crate::object::Stored;
 use crate::press::Press;
+pub use crate::shelf::{Index, IndexDraft};
 use crate::shelf::{Listing, Placed, Shelf, Synced};
 
 /// What happened to one object. An object that was deleted and made anew counts as two changes.
@@ -92,6 +93,7 @@ impl Store {
             return Vec::new();
         };
         shelf.synced = None;
+        shelf.sources.clear();
         let names: Vec<Name> = shelf.objects.keys().map(|object| object.0.name.clone()).collect();
         names.iter().filter_map(|name| self.take(kind, name)).collect()
     }
@@ -128,6 +130,13 @@ impl Store {
         synced.is_some_and(|synced| synced.reach.holds(name))
     }
 
+    /// Whether an object of this name will be seen when it changes: its kind is watched, and the watches are about it as
+    /// far as its name says.
+    pub fn is_followed(&self, kind: &Kind, name: &Name) -> bool {
+        let shelf = self.shelves.get(kind);
+        shelf.is_some_and(|shelf| shelf.sources.iter().any(|listing| listing.scope.has(name)))
+    }
+
     /// Moves with each change of a kind.
     pub fn changes(&self, kind: &Kind) -> u64 {
         self.shelves.get(kind).map_or(0, |shelf| shelf.changes)
@@ -153,16 +162,36 @@ impl Store {
             .take_while(move |object| from.as_ref().is_none_or(|from| object.name.namespace == from.namespace))
     }
 
-    /// The objects that a query finds, by namespace and name.
-    pub fn find<'a>(&'a self, kind: &Kind, query: &'a CheckedQuery) -> impl Iterator<Item = &'a Arc<Stored>> + use<'a> {
-        let shelf = self.shelves.get(kind);
-        let indexed = shelf.and_then(|shelf| shelf.look_up(query));
-        let walked = indexed.is_none().then(|| self.iter(kind, query.namespace.as_deref()));
-        let looked_up = indexed.into_iter().flatten().filter_map(move |name| shelf?.get(name));
-        looked_up
-            .chain(walked.into_iter().flatten())
-            .filter(|object| is_found(object, query))
-            .take(query.limit.map_or(usize::MAX, |limit| limit as usize))
+    /// The objects among which a query finds its own, as they are at this moment. Nothing is read of them here, so that
+    /// whoever holds the store for others does not keep them waiting.
+    pub fn candidates(&self, kind: &Kind, query: &CheckedQuery) -> Candidates {
+        let Some(shelf) = self.shelves.get(kind) else {
+            return Candidates::default();
+        };
+        let within = |object: &&Arc<Stored>| query.is_within(&object.name);
+        // Where nothing is asked of what is inside, all of these are found; what is too deep may still not be shown.
+        let most = query.limit.filter(|_| !query.looks_inside());
+        let most = most.map_or(usize::MAX, |limit| limit as usize);
+        let mut taken = 0;
+        let is_wanted = |object: &&Arc<Stored>| {
+            let is_wanted = taken < most;
+            taken += usize::from(!object.is_too_deep());
+            is_wanted
+        };
+        let objects = match shelf.look_up(query) {
+            Some(names) => {
+                let objects = names.into_iter().filter_map(|name| shelf.get(name));
+                objects.filter(within).take_while(is_wanted).cloned().collect()
+            }
+            None => {
+                let objects = self.iter(kind, query.namespace.as_deref());
+                objects.filter(within).take_while(is_wanted).cloned().collect()
+            }
+        };
+        Candidates {
+            objects,
+            changes: shelf.changes,
+        }
     }
 
     /// Whether a query is answered without going through all objects, or cannot be.
@@ -170,10 +199,15 @@ impl Store {
         self.shelves.get(kind).is_none_or(|shelf| shelf.is_indexed(query))
     }
 
-    /// Makes the index that a query needs.
-    pub fn add_index(&mut self, kind: &Kind, query: &CheckedQuery) {
+    /// What the index that a query needs is made of; none where there is one, or cannot be.
+    pub fn draft_index(&self, kind: &Kind, query: &CheckedQuery) -> Option<IndexDraft> {
+        self.shelves.get(kind)?.draft_index(query)
+    }
+
+    /// Takes an index in, with what has changed since its draft.
+    pub fn add_index(&mut self, kind: &Kind, index: Index) {
         if let Some(shelf) = self.shelves.get_mut(kind) {
-            shelf.add_index(query);
+            shelf.add_index(index);
         }
     }
 
@@ -244,6 +278,45 @@ impl Store {
         };
         self.count_change(&source.kind);
         changes
+    }
+
+    /// What a look past the watches has shown of an object, where the watches have not said so by themselves; none: it is
+    /// gone. `before` is the object as it was known when that look began: what has come since then is newer.
+    pub fn correct(&mut self, key: &Key, before: Option<&Stored>, live: Option<&Stored>) -> Vec<Change> {
+        let Some(shelf) = self.shelves.get(&key.kind) else {
+            return Vec::new();
+        };
+        let version = |object: &Stored| (object.uid.clone(), object.resource_version.clone());
+        let known = shelf.get(&key.name);
+        if known.map(|object| version(object)) != before.map(version) {
+            return Vec::new();
+        }
+        let Some(live) = live else {
+            return self.take(&key.kind, &key.name).into_iter().collect();
+        };
+        let listing = shelf.sources.iter().find(|listing| listing.scope.has(&key.name));
+        // Whether its labels are right, the server alone says.
+        let Some(listing) = listing.filter(|listing| listing.scope.labels.is_empty()) else {
+            return Vec::new();
+        };
+        let source = Source {
+            kind: key.kind.clone(),
+            scope: listing.scope.clone(),
+            run: shelf.run,
+        };
+        let object = shelf.press.again(live);
+        self.upsert(&source, object)
+    }
+
+    /// An object is there and cannot be read: what is known of it stays.
+    pub fn keep(&mut self, source: &Source, name: &Name) {
+        let Some((shelf, listing)) = self.listing(source) else {
+            return;
+        };
+        let epoch = shelf.sources[listing].epoch;
+        if let Some(seen) = shelf.objects.get_mut(name) {
+            *seen = epoch;
+        }
     }
 
     /// An object is gone, or has left what the source is about.
@@ -317,8 +390,30 @@ impl Store {
     }
 }
 
-fn is_found(object: &Stored, query: &CheckedQuery) -> bool {
-    query.is_within(&object.name) && (!query.looks_inside() || query.matches(&object.name, &object.value()))
+/// Objects as they were at one moment, by namespace and name, some of which a query finds.
+#[derive(Debug, Default)]
+pub struct Candidates {
+    objects: Vec<Arc<Stored>>,
+    /// The count of the kind's changes at that moment.
+    pub changes: u64,
+}
+
+impl Candidates {
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.objects.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.objects.is_empty()
+    }
+
+    /// Those that the query finds.
+    pub fn found<'a>(&'a self, query: &'a CheckedQuery) -> impl Iterator<Item = &'a Arc<Stored>> {
+        let found = |object: &&Arc<Stored>| !query.looks_inside() || query.matches(&object.name, &object.value());
+        self.objects.iter().filter(found)
+    }
 }
 
 #[cfg(test)]
@@ -463,6 +558,60 @@ mod tests {
         }
     }
 
+    fn found(store: &Store, query: &CheckedQuery) -> Vec<String> {
+        names(store.candidates(&kind(), query).found(query))
+    }
+
+    #[test]
+    fn what_changes_while_an_index_is_made_is_in_it() {
+        let press = press(&[".data"]);
+        let mut store = Store::default();
+        let source = store.open(press.clone(), Reach::all(), true).remove(0);
+        let put = |store: &mut Store, name: &str, version: &str, value: &str| {
+            store.upsert(&source, press.read(&config(name, version, value)).unwrap());
+        };
+        for name in ["changes", "goes", "stays"] {
+            put(&mut store, name, "1", "red");
+        }
+        let query = by("", Some("red"));
+        let draft = store.draft_index(&kind(), &query).unwrap();
+        put(&mut store, "changes", "2", "blue");
+        put(&mut store, "comes", "3", "red");
+        store.remove(&source, &Name::new(Some("a"), "goes"));
+        store.add_index(&kind(), draft.build());
+        assert!(store.is_indexed(&kind(), &query));
+        assert_eq!(found(&store, &query), ["a/comes", "a/stays"]);
+        assert_eq!(found(&store, &by("", Some("blue"))), ["a/changes"]);
+        assert!(store.draft_index(&kind(), &query).is_none(), "once is enough");
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_not_taken_for_gone() {
+        let mut store = Store::default();
+        let source = opened(&mut store);
+        store.upsert(&source, object("a", "x", "1", "1", None));
+        store.begin_list(&source);
+        store.keep(&source, &Name::new(Some("a"), "x"));
+        store.keep(&source, &Name::new(Some("a"), "unknown"));
+        assert!(store.end_list(&source).is_empty());
+        assert_eq!(names(store.iter(&kind(), None)), ["a/x"]);
+    }
+
+    #[test]
+    fn an_object_is_followed_as_long_as_a_watch_is_about_it() {
+        let mut store = Store::default();
+        let name = |namespace| Name::new(Some(namespace), "x");
+        assert!(!store.is_followed(&kind(), &name("a")));
+        store.open(press(&[]), Reach::namespaces(&["a".to_owned()]), true);
+        assert!(store.is_followed(&kind(), &name("a")) && !store.is_followed(&kind(), &name("b")));
+        store.empty(&kind());
+        assert!(!store.is_followed(&kind(), &name("a")), "the kind is not served");
+        opened(&mut store);
+        assert!(store.is_followed(&kind(), &name("b")));
+        store.close(&kind());
+        assert!(!store.is_followed(&kind(), &name("b")));
+    }
+
     #[test]
     fn what_is_found_by_an_index_is_what_a_walk_finds_and_stays_so() {
         let press = press(&[".data"]);
@@ -474,7 +623,8 @@ mod tests {
         }
         for query in &queries {
             assert!(!indexed.is_indexed(&kind(), query));
-            indexed.add_index(&kind(), query);
+            let draft = indexed.draft_index(&kind(), query).unwrap();
+            indexed.add_index(&kind(), draft.build());
             assert!(indexed.is_indexed(&kind(), query));
         }
         for store in [&mut indexed, &mut walked] {
@@ -490,7 +640,7 @@ mod tests {
             store.upsert(&source, press.read(&config("d", "6", "red")).unwrap());
             store.remove(&source, &Name::new(Some("a"), "c"));
         }
-        let found = |store: &Store, query| names(store.find(&kind(), query));
+        let found = |store: &Store, query| found(store, query);
         for query in &queries {
             assert_eq!(found(&indexed, query), found(&walked, query), "{query:?}");
         }
@@ -504,7 +654,9 @@ mod tests {
         let mut store = Store::default();
         opened(&mut store);
         for index in 0..100 {
-            store.add_index(&kind(), &by(&format!("label-{index}=x"), None));
+            if let Some(draft) = store.draft_index(&kind(), &by(&format!("label-{index}=x"), None)) {
+                store.add_index(&kind(), draft.build());
+            }
         }
         assert_eq!(store.shelves[&kind()].indexes(), MAX_INDEXES);
     }
@@ -527,7 +679,7 @@ mod tests {
         assert!(changes.is_empty(), "to be seen better is no change");
         store.end_list(&source);
         assert!(has(&store, &more));
-        assert_eq!(names(store.find(&kind(), &by("", Some("red")))), ["a/x"]);
+        assert_eq!(found(&store, &by("", Some("red"))), ["a/x"]);
     }
 
     #[test]

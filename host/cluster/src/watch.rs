@@ -5,9 +5,12 @@
 //! gone silent is told from a quiet one by them), reads the head of each object a second time, and has to be told before
 //! it starts whether whole objects or their metadata are wanted.
 
+use std::any::Any;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::FutureExt as _;
 use http::{Request, header};
 use http_body_util::BodyExt as _;
 use kube::Client;
@@ -22,13 +25,11 @@ use tokio::time::{Instant, timeout};
 use crate::discovery::{Discovery, Served};
 use crate::error::{RequestError, chain};
 use crate::object::{ObjectError, Stored};
+use crate::pages::{PageSize, read_page, refusal};
 use crate::parts::Parts;
 use crate::press::Press;
 use crate::store::Source;
-use crate::write::{REQUEST_TIMEOUT, send};
-
-/// Objects in a page of a list. A page is the most of a list that is in memory beside the store.
-const PAGE: u32 = 500;
+use crate::write::REQUEST_TIMEOUT;
 
 /// How long the server is asked to keep a watch open.
 const WATCH_SECONDS: u32 = 290;
@@ -42,6 +43,13 @@ pub(crate) const LONGEST_SILENCE: Duration = Duration::from_secs(150);
 
 /// The longest wait between two tries.
 const LONGEST_WAIT: Duration = Duration::from_secs(30);
+
+/// A watch that has lasted so long after its list is well: what went wrong before it does not count any more, and the next
+/// relist waits no longer than a first one.
+const WELL_AFTER: Duration = Duration::from_mins(2);
+
+/// The most bytes of one event of a watch. No object is as large, so what has more is no event.
+const LONGEST_EVENT: usize = 32 * 1024 * 1024;
 
 /// A list from before what a watch has shown comes from a server that lags behind, and is not taken. After so many in a
 /// row it is the cluster that went back, to a backup for instance.
@@ -61,8 +69,10 @@ pub trait Sink: Send + Sync + 'static {
     fn works(&self, kind: &Arc<Kind>);
     /// The watch has trouble and goes on trying; called at each try.
     fn trouble(&self, kind: &Arc<Kind>, trouble: &str);
-    /// An object cannot be read. What the cache had of it stays.
-    fn unreadable(&self, kind: &Arc<Kind>, problem: &str);
+    /// An object cannot be read, and is left out. What the cache had of it stays. Its place is given where that can be read.
+    fn unreadable(&self, source: &Source, name: Option<&Name>, problem: &str);
+    /// The host made a mistake while it took in what the watch saw, and panicked. The kind is listed again after a wait.
+    fn panicked(&self, kind: &Arc<Kind>, panic: &str);
 }
 
 /// What is asked for of each object.
@@ -100,32 +110,62 @@ enum End {
     Unserved,
 }
 
+/// How the lists and watches of one source have gone so far.
+#[derive(Default)]
+struct Course {
+    /// Tries in a row that ended in trouble, and relists soon after one another: the next one waits for so long.
+    failures: u32,
+    /// Lists in a row that were older than what was seen.
+    stale: u32,
+    /// What the last watch has shown.
+    seen: Option<String>,
+    pages: PageSize,
+}
+
 impl Watch {
     /// Lists and watches until the kind is not served any more, or not as it was. Everything else goes to the sink and
-    /// is tried again with back-off.
+    /// is tried again with back-off, whatever ended the list or the watch.
     pub async fn follow(self) {
-        let mut failures = 0;
-        let mut stale = 0;
-        let mut seen: Option<String> = None;
+        let mut course = Course::default();
         loop {
-            match self.list(seen.as_deref().filter(|_| stale < STALE_LISTS)).await {
+            match AssertUnwindSafe(self.go(&mut course)).catch_unwind().await {
+                Ok(()) => return,
+                Err(panic) => {
+                    self.sink.panicked(&self.source.kind, panic_message(&*panic));
+                    self.pause(&mut course.failures).await;
+                }
+            }
+        }
+    }
+
+    async fn go(&self, course: &mut Course) {
+        loop {
+            let seen = course.seen.clone().filter(|_| course.stale < STALE_LISTS);
+            match self.list(seen.as_deref(), &mut course.pages).await {
                 Ok(Some(version)) => {
-                    (failures, stale) = (0, 0);
+                    course.stale = 0;
+                    let opened = Instant::now();
                     match self.watch(version).await {
                         (End::Unserved, _) => return,
-                        (End::Expired, last) => seen = Some(last),
+                        (End::Expired, last) => course.seen = Some(last),
                     }
+                    if opened.elapsed() >= WELL_AFTER {
+                        course.failures = 0;
+                    }
+                    self.pause(&mut course.failures).await;
                 }
                 Ok(None) => {
-                    stale += 1;
+                    course.stale += 1;
                     let trouble = "a list is older than what was seen already; the API server that gave it lags behind";
-                    self.trouble(&mut failures, trouble).await;
+                    self.trouble(&mut course.failures, trouble).await;
                 }
                 // The list took longer than the server remembers: from the beginning, while somebody else's is fresh.
-                Err(error) if error.code() == Some(410) && failures == 0 => failures = 1,
-                Err(error) => self.trouble(&mut failures, &chain(&error)).await,
+                Err(error) if error.code() == Some(410) && course.failures == 0 => {
+                    self.pause(&mut course.failures).await;
+                }
+                Err(error) => self.trouble(&mut course.failures, &chain(&error)).await,
             }
-            if !self.is_served_as_before(&mut failures).await {
+            if !self.is_served_as_before(&mut course.failures).await {
                 return;
             }
         }
@@ -133,7 +173,12 @@ impl Watch {
 
     async fn trouble(&self, failures: &mut u32, trouble: &str) {
         self.sink.trouble(&self.source.kind, trouble);
-        *failures += 1;
+        self.pause(failures).await;
+    }
+
+    /// Waits, each time longer.
+    async fn pause(&self, failures: &mut u32) {
+        *failures = failures.saturating_add(1);
         tokio::time::sleep(backoff::delay(*failures, self.seed()).min(LONGEST_WAIT)).await;
     }
 
@@ -155,18 +200,22 @@ impl Watch {
 
     /// Lists everything, page by page. The answer is the resourceVersion to watch from; none if the list is older than
     /// `seen`, and then the sink has heard nothing of it.
-    async fn list(&self, seen: Option<&str>) -> Result<Option<String>, RequestError> {
+    async fn list(&self, seen: Option<&str>, pages: &mut PageSize) -> Result<Option<String>, RequestError> {
         let mut next: Option<String> = None;
         loop {
-            let mut query = format!("limit={PAGE}");
-            if let Some(next) = &next {
-                query = format!("{query}&continue={}", encoded(next));
-            }
-            let (_, text) = send(&self.client, self.request(&query, "List")?).await?;
+            let request = |objects| {
+                let mut query = format!("limit={objects}");
+                if let Some(next) = &next {
+                    query = format!("{query}&continue={}", encoded(next));
+                }
+                self.request(&query, "List")
+            };
+            let text = read_page(&self.client, pages, request).await?;
             let page: Page<'_> = serde_json::from_str(&text).map_err(|error| {
                 RequestError::Garbled(format!("a list of {} has another form: {error}", self.source.kind))
             })?;
             let items = page.items.unwrap_or_default();
+            pages.had(items.len(), text.len());
             let version = page.metadata.resource_version;
             if next.is_none() {
                 if seen.is_some_and(|seen| is_before(&version, seen)) {
@@ -176,7 +225,7 @@ impl Watch {
                 self.sink.list_begins(&self.source);
             }
             for item in items {
-                if let Some(object) = self.read(item) {
+                if let Some(object) = self.readable(self.press.read(item)) {
                     self.sink.observed(&self.source, object);
                 }
             }
@@ -196,8 +245,7 @@ impl Watch {
             match self.watch_once(&mut version).await {
                 // A server that does nothing but hang up is not asked without a pause.
                 Ok(()) if version == before && opened.elapsed() < SHORTEST_WATCH => {
-                    failures += 1;
-                    tokio::time::sleep(backoff::delay(failures, self.seed()).min(LONGEST_WAIT)).await;
+                    self.pause(&mut failures).await;
                 }
                 Ok(()) => failures = 0,
                 Err(error) if error.code() == Some(410) => return (End::Expired, version),
@@ -245,16 +293,16 @@ impl Watch {
                 line.clear();
                 rest = &rest[end + 1..];
             }
+            if line.len() + rest.len() > LONGEST_EVENT {
+                let problem = format!("an event of {} has more than {LONGEST_EVENT} bytes", self.source.kind);
+                return Err(RequestError::Garbled(problem));
+            }
             line.extend_from_slice(rest);
         }
         if status.is_success() {
             return Ok(());
         }
-        let answer: Status = serde_json::from_slice(&line).unwrap_or_default();
-        Err(RequestError::Answered(Box::new(Status {
-            code: status.as_u16(),
-            ..answer
-        })))
+        Err(refusal(status, &line))
     }
 
     fn event(&self, line: &[u8], version: &mut String) -> Result<(), RequestError> {
@@ -268,15 +316,11 @@ impl Watch {
             "BOOKMARK" => version.replace_range(.., &object.metadata.resource_version),
             "ERROR" => return self.odd_event(line),
             kind => {
-                let Some(object) = self.readable(self.press.read_parts(object)) else {
-                    return Ok(());
-                };
-                version.replace_range(.., &object.resource_version);
-                if kind == "DELETED" {
-                    self.sink.deleted(&self.source, &object.name);
-                } else {
-                    self.sink.observed(&self.source, object);
+                let read = self.press.read_parts(object);
+                if let Ok(object) = &read {
+                    version.replace_range(.., &object.resource_version);
                 }
+                self.take(kind == "DELETED", read);
             }
         }
         Ok(())
@@ -292,19 +336,27 @@ impl Watch {
             let status: Status = serde_json::from_str(object.get()).map_err(garbled)?;
             return Err(RequestError::Answered(Box::new(status)));
         }
-        self.read(object);
+        self.take(kind == "DELETED", self.press.read(object));
         Ok(())
     }
 
-    fn read(&self, object: &RawValue) -> Option<Stored> {
-        self.readable(self.press.read(object))
+    /// An object that an event is about.
+    fn take(&self, is_deleted: bool, read: Result<Stored, ObjectError>) {
+        match read {
+            Ok(object) if is_deleted => self.sink.deleted(&self.source, &object.name),
+            Ok(object) => self.sink.observed(&self.source, object),
+            // Of one that is gone, nothing but its name has to be read.
+            Err(ObjectError { name: Some(name), .. }) if is_deleted => self.sink.deleted(&self.source, &name),
+            Err(error) => self.leave_out(&error),
+        }
     }
 
     fn readable(&self, read: Result<Stored, ObjectError>) -> Option<Stored> {
-        if let Err(error) = &read {
-            self.sink.unreadable(&self.source.kind, &chain(error));
-        }
-        read.ok()
+        read.map_err(|error| self.leave_out(&error)).ok()
+    }
+
+    fn leave_out(&self, error: &ObjectError) {
+        self.sink.unreadable(&self.source, error.name.as_ref(), &chain(error));
     }
 
     fn request(&self, query: &str, list: &str) -> Result<Request<Body>, RequestError> {
@@ -336,6 +388,13 @@ impl Watch {
 /// nothing is known of their order.
 pub fn is_before(version: &str, other: &str) -> bool {
     matches!((version.parse::<u128>(), other.parse::<u128>()), (Ok(version), Ok(other)) if version < other)
+}
+
+/// What a panic says, where it says something.
+fn panic_message(panic: &(dyn Any + Send)) -> &str {
+    let text = panic.downcast_ref::<&str>().copied();
+    let text = text.or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    text.unwrap_or("it did not say why")
 }
 
 fn encoded(value: &str) -> impl std::fmt::Display {

@@ -9,7 +9,8 @@ use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Client;
 use kube::client::Body;
-use pilothouse_core::admission::configuration;
+use pilothouse_core::admission::configuration::{self, PLUGIN_LABEL};
+use pilothouse_core::canonical::digest;
 use serde::Serialize;
 use serde_json::Value;
 
@@ -23,6 +24,10 @@ const MANAGER: &str = "pilothouse-webhooks";
 /// The type of a Secret that holds a certificate and its key.
 const SECRET_TYPE: &str = "kubernetes.io/tls";
 
+/// The longest value of a label, and how much of it is a digest where the value would be longer.
+const LONGEST_LABEL: usize = 63;
+const LABEL_DIGEST: usize = 16;
+
 /// Where the Secret is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SecretPlace {
@@ -35,22 +40,64 @@ pub struct SecretPlace {
 impl SecretPlace {
     /// The host that keeps it, as the value of a label: all its processes share the Secret.
     pub fn label(&self) -> String {
-        format!("{}.{}", self.namespace, self.name)
+        let label = format!("{}.{}", self.namespace, self.name);
+        if label.len() <= LONGEST_LABEL {
+            return label;
+        }
+        let digest = digest(&Value::String(label.clone()));
+        let digest: String = digest
+            .chars()
+            .filter(char::is_ascii_alphanumeric)
+            .take(LABEL_DIGEST)
+            .collect();
+        let beginning: String = label.chars().take(LONGEST_LABEL - LABEL_DIGEST - 1).collect();
+        format!("{beginning}-{digest}")
     }
 }
 
-/// The Secret as it was read or written.
+/// The Secret as it was read or written, whole: what the host does not know of it stays as it is.
 #[derive(Clone)]
 pub struct Kept {
-    /// Its texts by their keys.
-    pub texts: BTreeMap<String, String>,
-    version: String,
+    secret: Secret,
+}
+
+impl Kept {
+    /// Reads what the API server answers.
+    pub fn read(text: &str) -> Result<Self, RequestError> {
+        let secret: Secret = serde_json::from_str(text).map_err(|error| RequestError::Garbled(error.to_string()))?;
+        let ObjectMeta {
+            uid, resource_version, ..
+        } = &secret.metadata;
+        // Without both, whatever is there by now would be written over.
+        if uid.as_deref().unwrap_or_default().is_empty() || resource_version.as_deref().unwrap_or_default().is_empty() {
+            let problem = "the Secret has no uid or no resourceVersion".to_owned();
+            return Err(RequestError::Garbled(problem));
+        }
+        Ok(Self { secret })
+    }
+
+    /// Its labels.
+    pub fn labels(&self) -> &BTreeMap<String, String> {
+        static NONE: BTreeMap<String, String> = BTreeMap::new();
+        self.secret.metadata.labels.as_ref().unwrap_or(&NONE)
+    }
+
+    /// Its keys, and whether each is empty.
+    pub fn keys(&self) -> impl Iterator<Item = (&str, bool)> {
+        let data = self.secret.data.iter().flatten();
+        data.map(|(key, bytes)| (key.as_str(), bytes.0.is_empty()))
+    }
+
+    /// What it holds under a key, if that is text.
+    pub fn text(&self, key: &str) -> Option<String> {
+        String::from_utf8(self.secret.data.as_ref()?.get(key)?.0.clone()).ok()
+    }
 }
 
 /// A Secret that was, or was not, written.
 pub enum Written {
     /// It is as it was wanted.
-    Done(Kept),
+    Done(Box<Kept>),
     /// Another host was faster: it has to be read again.
     Overtaken,
 }
@@ -79,35 +126,29 @@ impl Asking {
 /// Reads the Secret, if it is there.
 pub async fn read_secret(client: &Client, place: &SecretPlace) -> Result<Option<Kept>, RequestError> {
     match request(client, Method::GET, &format!("{}/{}", secrets(place), place.name), None).await {
-        Ok(text) => kept(&text).map(Some),
+        Ok(text) => Kept::read(&text).map(Some),
         Err(error) if error.is_not_found() => Ok(None),
         Err(error) => Err(error),
     }
 }
 
-/// Writes the Secret over what was read, or makes it where nothing was there.
+/// Writes texts and a label into the Secret that was read, if it is still that one in that version, or makes it where
+/// nothing was there.
 pub async fn write_secret(
     client: &Client,
     place: &SecretPlace,
+    label: (String, String),
     texts: BTreeMap<String, String>,
     over: Option<&Kept>,
 ) -> Result<Written, RequestError> {
-    let secret = Secret {
-        metadata: ObjectMeta {
-            name: Some(place.name.clone()),
-            namespace: Some(place.namespace.clone()),
-            resource_version: over.map(|kept| kept.version.clone()),
-            ..ObjectMeta::default()
-        },
-        type_: Some(SECRET_TYPE.to_owned()),
-        data: Some(
-            texts
-                .into_iter()
-                .map(|(key, text)| (key, ByteString(text.into_bytes())))
-                .collect(),
-        ),
-        ..Secret::default()
-    };
+    let mut secret = over.map_or_else(|| new_secret(place), |kept| kept.secret.clone());
+    secret.metadata.labels.get_or_insert_default().extend([label]);
+    // Who wrote what is the API server's to say.
+    secret.metadata.managed_fields = None;
+    let texts = texts
+        .into_iter()
+        .map(|(key, text)| (key, ByteString(text.into_bytes())));
+    secret.data.get_or_insert_default().extend(texts);
     let body = json(&secret)?;
     let body = Some(("application/json", body));
     let sent = if over.is_none() {
@@ -117,7 +158,7 @@ pub async fn write_secret(
         request(client, Method::PUT, &path, body).await
     };
     match sent {
-        Ok(text) => kept(&text).map(Written::Done),
+        Ok(text) => Kept::read(&text).map(|kept| Written::Done(Box::new(kept))),
         Err(error) if error.code() == Some(409) => Ok(Written::Overtaken),
         // It was deleted since it was read.
         Err(error) if error.is_not_found() && over.is_some() => Ok(Written::Overtaken),
@@ -176,16 +217,42 @@ async fn apply(client: &Client, path: &str, object: &Value) -> Result<String, Re
     request(client, Method::PATCH, &path, body).await
 }
 
-/// The names of the configurations that match a label selector.
-pub async fn list(client: &Client, asking: Asking, selector: &str) -> Result<Vec<String>, RequestError> {
+/// A configuration that was made for a plugin.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Configuration {
+    /// Its name.
+    pub name: String,
+    /// The plugin, as its label says.
+    pub plugin: Option<String>,
+}
+
+/// The configurations that match a label selector.
+pub async fn list(client: &Client, asking: Asking, selector: &str) -> Result<Vec<Configuration>, RequestError> {
     let selector = selector.replace('=', "%3D").replace(',', "%2C").replace('/', "%2F");
     let path = format!("{}?labelSelector={selector}", asking.collection());
     let list = parse(&request(client, Method::GET, &path, None).await?)?;
     let items = list["items"].as_array().map(Vec::as_slice).unwrap_or_default();
-    Ok(items
-        .iter()
-        .filter_map(|item| item["metadata"]["name"].as_str().map(str::to_owned))
-        .collect())
+    let configuration = |item: &Value| {
+        let metadata = &item["metadata"];
+        Some(Configuration {
+            name: metadata["name"].as_str()?.to_owned(),
+            plugin: metadata["labels"][PLUGIN_LABEL].as_str().map(str::to_owned),
+        })
+    };
+    Ok(items.iter().filter_map(configuration).collect())
+}
+
+/// Where a CRD has its objects converted: a URL, or a path of a Service; none if it does not, or is not there.
+pub async fn converts_at(client: &Client, crd: &str) -> Result<Option<String>, RequestError> {
+    let path = format!("{}/{crd}", Asking::Conversion.collection());
+    let definition = match request(client, Method::GET, &path, None).await {
+        Ok(text) => parse(&text)?,
+        Err(error) if error.is_not_found() => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    let client = &definition["spec"]["conversion"]["webhook"]["clientConfig"];
+    let at = client["url"].as_str().or_else(|| client["service"]["path"].as_str());
+    Ok(at.map(str::to_owned))
 }
 
 /// Removes a configuration that nobody answers any more.
@@ -200,17 +267,17 @@ fn secrets(place: &SecretPlace) -> String {
     format!("/api/v1/namespaces/{}/secrets", place.namespace)
 }
 
-fn kept(text: &str) -> Result<Kept, RequestError> {
-    let secret: Secret = serde_json::from_str(text).map_err(|error| RequestError::Garbled(error.to_string()))?;
-    Ok(Kept {
-        texts: secret
-            .data
-            .unwrap_or_default()
-            .into_iter()
-            .filter_map(|(key, bytes)| Some((key, String::from_utf8(bytes.0).ok()?)))
-            .collect(),
-        version: secret.metadata.resource_version.unwrap_or_default(),
-    })
+/// The Secret where none is. Its type stays as it is where one is: no API server lets it be changed.
+fn new_secret(place: &SecretPlace) -> Secret {
+    Secret {
+        metadata: ObjectMeta {
+            name: Some(place.name.clone()),
+            namespace: Some(place.namespace.clone()),
+            ..ObjectMeta::default()
+        },
+        type_: Some(SECRET_TYPE.to_owned()),
+        ..Secret::default()
+    }
 }
 
 fn json(value: &impl Serialize) -> Result<Vec<u8>, RequestError> {
@@ -261,6 +328,18 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn a_long_place_is_shortened_to_a_label_of_its_own() {
+        let place = |name: String| SecretPlace {
+            namespace: "harbour".to_owned(),
+            name,
+        };
+        assert_eq!(place("webhooks".to_owned()).label(), "harbour.webhooks");
+        let (one, other) = (place("a".repeat(200)).label(), place("a".repeat(201)).label());
+        assert!(one != other && one.len() == LONGEST_LABEL && other.len() == LONGEST_LABEL);
+        assert!(one.ends_with(|letter: char| letter.is_ascii_alphanumeric()), "{one}");
+    }
 
     #[test]
     fn an_object_that_has_all_that_is_wanted_is_left_alone() {

@@ -52,14 +52,24 @@ struct ManagersMeta {
     managed_fields: Vec<Value>,
 }
 
-/// Whether fields that another manager holds are taken over.
+/// Which object an apply is meant for. Without one an apply would create what is gone, or change what somebody else has
+/// made under the name meanwhile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Force {
-    /// A conflict is an error.
-    No,
-    /// The object is ours; its fields are as we say.
-    Yes,
+pub enum Target<'a> {
+    /// None yet: the apply creates the object, and the server refuses it with a conflict if there is one. Fields are not
+    /// forced.
+    Absent,
+    /// The object of this uid, which is ours: fields that others hold are taken over.
+    Uid(&'a str),
+    /// The object that the body names by uid and resourceVersion; fields that others hold are a conflict.
+    AsInBody,
 }
+
+/// A resourceVersion that no stored object has: etcd's first revision is that of the empty store. An apply that carries
+/// it creates an object, because the server compares versions only where there is one to compare with, and is refused
+/// with a conflict otherwise
+/// (<https://github.com/kubernetes/apiserver/blob/v0.36.0/pkg/registry/generic/registry/store.go>, `Update`).
+const NO_VERSION: &str = "1";
 
 /// Writes under the name of one plugin.
 #[derive(Clone)]
@@ -85,9 +95,21 @@ impl Writer {
         served: &Served,
         name: &Name,
         body: &Map<String, Value>,
-        force: Force,
+        target: Target<'_>,
     ) -> Result<Applied, RequestError> {
-        self.apply_at(served, served.object_path(name), body, force).await
+        let path = served.object_path(name);
+        let precondition = match target {
+            Target::AsInBody => return self.apply_at(served, path, body, false).await,
+            Target::Absent => ("resourceVersion", NO_VERSION),
+            Target::Uid(uid) => ("uid", uid),
+        };
+        let mut body = body.clone();
+        let metadata = body.entry("metadata").or_insert_with(|| json!({}));
+        if let Value::Object(metadata) = metadata {
+            metadata.insert(precondition.0.to_owned(), json!(precondition.1));
+        }
+        let force = matches!(target, Target::Uid(_));
+        self.apply_at(served, path, &body, force).await
     }
 
     /// Applies the status of an object; the body carries its uid, so that a successor of the same name is not touched.
@@ -105,7 +127,7 @@ impl Writer {
             unreachable!("identity makes an object")
         };
         let path = format!("{}/status", served.object_path(name));
-        Ok(self.apply_at(served, path, &body, Force::Yes).await?.object)
+        Ok(self.apply_at(served, path, &body, true).await?.object)
     }
 
     /// Gives up all fields of an object that this manager holds by apply.
@@ -115,7 +137,7 @@ impl Writer {
         let Value::Object(body) = body else {
             unreachable!("identity makes an object")
         };
-        self.apply_at(served, served.object_path(name), &body, Force::Yes)
+        self.apply_at(served, served.object_path(name), &body, true)
             .await
             .map(drop)
     }
@@ -218,8 +240,27 @@ impl Writer {
         self.patch(served, object, &self.manager, vec![replace]).await
     }
 
+    /// Replaces how an object that is still in this version says whose it is: members of its metadata, each as it is to
+    /// be; null removes one. No other field is touched.
+    pub async fn set_metadata(
+        &self,
+        served: &Served,
+        object: &Stored,
+        members: &[(&str, Value)],
+    ) -> Result<Stored, RequestError> {
+        let operation = |(name, value): &(&str, Value)| {
+            let path = format!("/metadata/{name}");
+            match value {
+                Value::Null => json!({"op": "remove", "path": path}),
+                value => json!({"op": "add", "path": path, "value": value}),
+            }
+        };
+        let operations = members.iter().map(operation).collect();
+        self.patch(served, object, &self.manager, operations).await
+    }
+
     /// Finalizers are written under a name of their own: the next apply would take away what its manager does not name.
-    fn finalizer_manager(&self) -> String {
+    pub fn finalizer_manager(&self) -> String {
         let plugin = self.manager.rsplit('/').next().unwrap_or_default();
         format!("pilothouse-finalizer/{plugin}")
     }
@@ -254,10 +295,10 @@ impl Writer {
         served: &Served,
         path: String,
         body: &Map<String, Value>,
-        force: Force,
+        force: bool,
     ) -> Result<Applied, RequestError> {
         let manager = self.manager.replace('/', "%2F");
-        let force = if force == Force::Yes { "&force=true" } else { "" };
+        let force = if force { "&force=true" } else { "" };
         let text = serde_json::to_vec(body).expect("a JSON value is always text");
         let request = Request::builder()
             .method(Method::PATCH)

@@ -15,6 +15,7 @@ use pilothouse_cluster::store::{Change, Source, Store};
 use pilothouse_cluster::watch::{Detail, Sink, Watch};
 use pilothouse_core::manifest::Touch;
 use pilothouse_core::path::{FieldPath, Projection};
+use pilothouse_core::query::CheckedQuery;
 use pilothouse_core::reach::Reach;
 use pilothouse_core::{Kind, Name};
 use pilothouse_simulator::{Controllers, Fault, Options, Rule, Simulator};
@@ -31,6 +32,8 @@ struct Cache {
     store: Mutex<Store>,
     told: Mutex<Vec<String>>,
     trouble: Mutex<Vec<String>>,
+    /// An object that makes the sink panic.
+    panics_at: Mutex<Option<String>>,
 }
 
 impl Cache {
@@ -53,6 +56,8 @@ impl Sink for Cache {
     }
 
     fn observed(&self, source: &Source, object: Stored) {
+        let panics_at = self.panics_at.lock().clone();
+        assert_ne!(panics_at.as_deref(), Some(&*object.name.name), "as it was told to");
         let changes = self.store.lock().upsert(source, object);
         self.note(&changes);
     }
@@ -73,8 +78,15 @@ impl Sink for Cache {
         self.trouble.lock().push(trouble.to_owned());
     }
 
-    fn unreadable(&self, _: &Arc<Kind>, problem: &str) {
+    fn unreadable(&self, source: &Source, name: Option<&Name>, problem: &str) {
+        if let Some(name) = name {
+            self.store.lock().keep(source, name);
+        }
         self.told.lock().push(format!("unreadable: {problem}"));
+    }
+
+    fn panicked(&self, _: &Arc<Kind>, panic: &str) {
+        self.trouble.lock().push(format!("panicked: {panic}"));
     }
 }
 
@@ -220,6 +232,16 @@ impl Bench {
         let object = json!({"metadata": {"name": name, "labels": {"tier": value}}, "data": {"value": value}});
         self.send("PUT", &format!("/api/v1/namespaces/default/configmaps/{name}"), object)
             .await;
+    }
+
+    async fn patch(&self, name: &str, patch: Value) {
+        let request = http::Request::builder()
+            .method("PATCH")
+            .uri(format!("/api/v1/namespaces/default/configmaps/{name}"))
+            .header("content-type", "application/merge-patch+json")
+            .body(Body::from(patch.to_string().into_bytes()))
+            .unwrap();
+        assert!(self.client().send(request).await.unwrap().status().is_success());
     }
 
     async fn delete(&self, name: &str) {
@@ -485,6 +507,136 @@ async fn an_event_that_cannot_be_read_is_told_and_the_next_ones_come() {
         .until(|cache| cache.told.lock().iter().any(|told| told == "+good"))
         .await;
     let told = bench.told();
-    assert!(told[0].contains("v1 ConfigMap cannot be read"), "{told:?}");
+    assert!(told[0].contains("v1 ConfigMap odd cannot be read"), "{told:?}");
     assert!(told[1].contains("missing field `name`"), "{told:?}");
+}
+
+/// How many lists may be made in an hour by one who waits longer each time.
+const LISTS_IN_AN_HOUR: usize = 160;
+
+fn lists(bench: &Bench) -> usize {
+    bench.asked().iter().filter(|asked| asked.starts_with("list")).count()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_that_expires_again_and_again_is_not_listed_without_a_pause() {
+    let bench = Bench::watching().await;
+    bench.simulator.faults().add(Rule::new(Fault::GoneOnWatch));
+    bench.simulator.cut_watches("", "configmaps");
+    tokio::time::sleep(Duration::from_hours(1)).await;
+    let lists = lists(&bench);
+    assert!((60..LISTS_IN_AN_HOUR).contains(&lists), "{lists} lists in an hour");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_sink_that_panics_is_told_of_and_the_kind_listed_again_with_pauses_until_it_works() {
+    let bench = Bench::watching().await;
+    *bench.cache.panics_at.lock() = Some("c".to_owned());
+    bench.config_map("default", "c", "1").await;
+    bench.config_map("default", "d", "1").await;
+    tokio::time::sleep(Duration::from_hours(1)).await;
+    let trouble = bench.cache.trouble.lock().clone();
+    assert!(
+        trouble.iter().all(|it| it.contains("as it was told to")),
+        "{:?}",
+        trouble.first()
+    );
+    let lists = lists(&bench);
+    assert!((60..LISTS_IN_AN_HOUR).contains(&lists), "{lists} lists in an hour");
+    *bench.cache.panics_at.lock() = None;
+    bench.tells(&["+c", "+d"]).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_object_that_nests_as_deep_as_a_server_takes_it_is_known_and_so_are_the_others() {
+    const LEVELS: usize = 9_999;
+    let mut bench = Bench::new();
+    let deep = format!("{}{}", r#"{"a":"#.repeat(LEVELS), format!("1{}", "}".repeat(LEVELS)));
+    let object = |name: &str, version: u32, data: &str| {
+        format!(
+            r#"{{"metadata":{{"name":"{name}","namespace":"default","uid":"{name}","resourceVersion":"{version}",
+            "labels":{{"tier":"red"}},"managedFields":[{{"manager":"pilothouse/p","operation":"Apply","fieldsV1":{data}}}]}},
+            "data":{data}}}"#
+        )
+        .replace('\n', "")
+    };
+    let list = format!(
+        r#"{{"metadata":{{"resourceVersion":"3"}},"items":[{},{}]}}"#,
+        object("deep", 2, &deep),
+        object("flat", 3, r#"{"a":{}}"#)
+    );
+    let event = format!(r#"{{"type":"ADDED","object":{}}}"#, object("later", 4, &deep));
+    let client = tower::service_fn(move |request: http::Request<Body>| {
+        let is_watch = request.uri().query().is_some_and(|query| query.contains("watch=true"));
+        let answer = if is_watch { format!("{event}\n") } else { list.clone() };
+        async move { Ok::<_, std::convert::Infallible>(http::Response::new(Body::from(answer.into_bytes()))) }
+    });
+    bench
+        .watch_with(Client::new(client, "default"), &["."], Reach::all())
+        .await;
+    bench.until(|cache| cache.told.lock().len() == 3).await;
+    assert_eq!(bench.told(), ["+deep", "+flat", "+later"]);
+    let mut store = bench.cache.store.lock();
+    let too_deep = ["deep", "flat", "later"].map(|name| {
+        let object = store.get(&bench.kind, &Name::new(Some("default"), name)).unwrap();
+        // Nobody who reads it panics, and what is shallow of it is there.
+        assert_eq!(object.value()["metadata"]["labels"]["tier"], "red");
+        object.is_too_deep()
+    });
+    assert_eq!(too_deep, [true, false, true]);
+    let query = CheckedQuery {
+        fields: vec![(FieldPath::parse(".data.a.a.a.b").unwrap(), "x".to_owned())],
+        ..CheckedQuery::default()
+    };
+    let draft = store.draft_index(&bench.kind, &query).unwrap();
+    store.add_index(&bench.kind, draft.build());
+    assert_eq!(store.candidates(&bench.kind, &query).found(&query).count(), 0);
+}
+
+/// The most memory, in bytes, that one answer to a list took, and how many there were.
+#[derive(Default)]
+struct Answers(Mutex<Vec<usize>>);
+
+#[tokio::test(start_paused = true)]
+async fn pages_become_smaller_for_large_objects_and_larger_for_small_ones() {
+    const LARGE: usize = 80;
+    const SMALL: usize = 1200;
+    const MIB: usize = 1024 * 1024;
+    let mut bench = Bench::new();
+    for index in 0..LARGE {
+        bench
+            .config_map("default", &format!("large-{index:02}"), &"x".repeat(60))
+            .await;
+        let patch = json!({"data": {"large": "x".repeat(MIB)}});
+        bench.patch(&format!("large-{index:02}"), patch).await;
+    }
+    for index in 0..SMALL {
+        bench.config_map("default", &format!("small-{index:04}"), "1").await;
+    }
+    let answers = Arc::new(Answers::default());
+    let (client, noted) = (bench.client(), answers.clone());
+    let measured = tower::service_fn(move |request: http::Request<Body>| {
+        let (client, noted) = (client.clone(), noted.clone());
+        async move {
+            let is_list = request.uri().query().is_some_and(|query| query.contains("limit="));
+            let response = client.send(request).await.map_err(|error| error.to_string())?;
+            if !is_list {
+                return Ok(response);
+            }
+            let (parts, body) = response.into_parts();
+            let bytes = http_body_util::BodyExt::collect(body).await.unwrap().to_bytes();
+            noted.0.lock().push(bytes.len());
+            Ok::<_, String>(http::Response::from_parts(parts, Body::from(bytes.to_vec())))
+        }
+    });
+    bench
+        .watch_with(Client::new(measured, "default"), &[], Reach::all())
+        .await;
+    assert_eq!(bench.names().len(), LARGE + SMALL);
+    let answers = answers.0.lock();
+    // The first shows how large they are; it is broken off while it comes.
+    let (first, rest) = answers.split_first().unwrap();
+    assert!(*first < 64 * MIB, "{first}");
+    assert!(rest.iter().all(|bytes| *bytes <= 16 * MIB), "{rest:?}");
+    assert!(rest.len() < LARGE / 4 + SMALL / 500 + 12, "{} pages", rest.len());
 }

@@ -68,6 +68,18 @@ pub fn explain(fight: &Fight<'_>) -> Failure {
     )
 }
 
+/// The words for a status that is another in each run though nobody else changes anything.
+pub fn status_never_rests(title: &str) -> Failure {
+    Failure::guest(
+        reason::CONTESTED,
+        format!(
+            "the plugin reports another status of {title} in each run though nobody else changes anything, so it is slowed; \
+             mend the plugin: its status must not depend on itself, on a status that depends on it, nor on the time without \
+             end"
+        ),
+    )
+}
+
 /// The words for a child that somebody deletes again and again.
 pub fn deleted(title: &str) -> Failure {
     Failure::cluster(

@@ -214,8 +214,9 @@ pub trait Imports {
     /// The object of this name, or none; a dependency either way.
     fn get(&mut self, kind: &Kind, namespace: Option<&str>, name: &str) -> Result<Option<String>, crate::Failure>;
 
-    /// The objects that match, ordered by namespace and name.
-    fn find(&mut self, kind: &Kind, query: &Query) -> Result<Vec<String>, crate::Failure>;
+    /// The objects that match, ordered by namespace and name. Once they have more than `most_bytes` no more are looked for:
+    /// whoever asked ends the call then.
+    fn find(&mut self, kind: &Kind, query: &Query, most_bytes: u64) -> Result<Vec<String>, crate::Failure>;
 
     /// The time in milliseconds since the epoch, rounded down to a multiple of `granularity` milliseconds.
     fn now(&mut self, granularity: u64) -> u64;

@@ -20,6 +20,17 @@ pub struct Live<'a> {
     pub digest: Option<&'a str>,
     /// Our manager's Apply entry for the main resource.
     pub entry: Option<LiveEntry<'a>>,
+    /// Another plugin that applies the object.
+    pub rival: Option<Rival<'a>>,
+}
+
+/// Another plugin with an Apply entry on an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rival<'a> {
+    /// Its field manager.
+    pub manager: &'a str,
+    /// Whether it may still apply the object: it selects the owner, or whether it does is not known.
+    pub claims: bool,
 }
 
 /// One entry of managedFields.
@@ -46,8 +57,13 @@ pub enum Action {
     Apply(Difference),
     /// It exists and is somebody else's.
     Foreign,
-    /// It is somebody else's, and says that it is ours because an apply of ours that was to create it said so.
-    Withdraw,
+    /// It exists, and another plugin with this field manager applies it.
+    Rival(String),
+    /// It is the owner's, and a plugin with this field manager applied it that has nothing to do with the owner any more:
+    /// its fields become ours.
+    Adopt(String),
+    /// It is ours and must not be changed, but it does not say as desired whose it is.
+    Rebind,
     /// It is being deleted; its successor can be made once it is gone.
     Wait,
     /// It belongs to a predecessor of the owner and will be collected; its successor can be made once it is gone.
@@ -108,18 +124,25 @@ pub fn decide(
     let Some(live) = live else {
         return Action::Create;
     };
-    match live.holder {
-        Some(holder) if holder.uid == owner.uid => {}
-        // What was kept when a predecessor went is its successor's.
-        Some(holder) if holder.is_namesake && holder.bond == Bond::Kept => {}
-        Some(holder) if holder.is_namesake => return Action::Inherited,
+    let holder = match live.holder {
+        Some(holder) if holder.uid == owner.uid => holder,
+        // Kubernetes' garbage collector deletes what a predecessor referred to. What it does not collect is the
+        // successor's: one that was restored from a backup finds its objects again.
+        Some(holder) if holder.is_namesake && holder.bond == Bond::Reference => return Action::Inherited,
+        Some(holder) if holder.is_namesake => holder,
         _ => return Action::Foreign,
+    };
+    match live.rival {
+        Some(rival) if !rival.claims => return Action::Adopt(rival.manager.to_owned()),
+        Some(rival) if live.entry.is_none() => return Action::Rival(rival.manager.to_owned()),
+        _ => {}
     }
     if live.deleting {
         return Action::Wait;
     }
     if desired.lifecycle.create_only {
-        return Action::Nothing;
+        let is_bound = holder.uid == owner.uid && holder.bond == Bond::of(desired, owner);
+        return if is_bound { Action::Nothing } else { Action::Rebind };
     }
     let Some(entry) = live.entry else {
         return Action::Apply(Difference::Desired);
@@ -196,6 +219,7 @@ mod tests {
                 types: None,
                 as_we_left_it: false,
             }),
+            rival: None,
         };
         change(&mut live, &mut desired);
         decide(&desired, &body, &applied, &owner(), Some(&live))
@@ -231,20 +255,41 @@ mod tests {
     }
 
     #[test]
-    fn what_a_predecessor_left_is_waited_for_unless_it_was_kept() {
+    fn what_a_predecessor_left_is_adopted_unless_the_garbage_collector_takes_it() {
         let left = |bond| Holder {
             uid: "u0",
             is_namesake: true,
             bond,
         };
-        for bond in [Bond::Reference, Bond::Label] {
-            assert_eq!(decide_for(|live, _| live.holder = Some(left(bond))), Action::Inherited);
-        }
-        let kept = |live: &mut Live<'_>, _: &mut DesiredObject| {
-            live.holder = Some(left(Bond::Kept));
-            live.digest = Some("its");
+        let decide = |bond| {
+            decide_for(|live, _| {
+                live.holder = Some(left(bond));
+                live.digest = Some("its");
+            })
         };
-        assert_eq!(decide_for(kept), Action::Apply(Difference::Desired));
+        assert_eq!(decide(Bond::Reference), Action::Inherited);
+        for bond in [Bond::Label, Bond::Kept] {
+            assert_eq!(decide(bond), Action::Apply(Difference::Desired));
+        }
+    }
+
+    #[test]
+    fn an_object_that_another_plugin_applies_is_its_own_until_it_lets_go() {
+        let rival = |claims| Rival {
+            manager: "pilothouse/other",
+            claims,
+        };
+        let unheld = |claims| {
+            decide_for(|live, _| {
+                live.rival = Some(rival(claims));
+                live.entry = None;
+            })
+        };
+        assert_eq!(unheld(true), Action::Rival("pilothouse/other".to_owned()));
+        assert_eq!(unheld(false), Action::Adopt("pilothouse/other".to_owned()));
+        let held = |claims| decide_for(|live, _| live.rival = Some(rival(claims)));
+        assert_eq!(held(true), Action::Nothing, "two that held it before stay as they are");
+        assert_eq!(held(false), Action::Adopt("pilothouse/other".to_owned()));
     }
 
     #[test]
@@ -286,6 +331,7 @@ mod tests {
                 types: None,
                 as_we_left_it: false,
             }),
+            rival: None,
         };
         let Action::Apply(Difference::Drift(missing)) = decide(&desired(), &applied, &digest, &owner(), Some(&live))
         else {
@@ -336,6 +382,7 @@ mod tests {
                 types: None,
                 as_we_left_it: true,
             }),
+            rival: None,
         };
         assert_eq!(
             decide(&desired(), &applied, &digest, &owner(), Some(&live)),
@@ -355,6 +402,16 @@ mod tests {
             desired.lifecycle.create_only = true;
         };
         assert_eq!(decide_for(changed), Action::Nothing);
+    }
+
+    #[test]
+    fn create_only_with_another_bond_is_bound_anew_and_not_applied() {
+        let kept = |live: &mut Live<'_>, desired: &mut DesiredObject| {
+            live.digest = None;
+            desired.lifecycle.create_only = true;
+            desired.lifecycle.keep = true;
+        };
+        assert_eq!(decide_for(kept), Action::Rebind);
     }
 
     #[test]

@@ -3,6 +3,13 @@
 use std::fmt;
 use std::time::Duration;
 
+/// The longest that the host waits because a server or a webhook asks it to: anybody may have written the answer, and an
+/// object that is left for longer looks as if it had been forgotten.
+pub const LONGEST_REQUESTED_WAIT: Duration = Duration::from_mins(5);
+
+/// The longest that an edited object waits for a server that is busy. API servers ask for a few seconds.
+pub const LONGEST_EDIT_WAIT: Duration = Duration::from_secs(10);
+
 /// Whose matter a failure is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Blame {
@@ -97,6 +104,23 @@ impl Failure {
         }
     }
 
+    /// Whether the plugin itself came to a bad end, rather than saying that it cannot.
+    pub fn is_crash(&self) -> bool {
+        self.blame == Blame::Guest && matches!(self.reason, reason::TRAP | reason::LIMIT)
+    }
+
+    /// How long an object waits that somebody has edited since it failed.
+    ///
+    /// A server that is busy gets the time that it asks for, up to [`LONGEST_EDIT_WAIT`]. Who denies a request asks for
+    /// time too, but an edit may be just what lets the next request pass, so it is tried at once.
+    pub fn wait_after_edit(&self) -> Duration {
+        if self.reason == reason::UNAVAILABLE {
+            self.at_least.min(LONGEST_EDIT_WAIT)
+        } else {
+            Duration::ZERO
+        }
+    }
+
     /// The same failure with another answer to when it is tried again.
     #[must_use]
     pub fn retry(mut self, retry: Retry) -> Self {
@@ -104,10 +128,10 @@ impl Failure {
         self
     }
 
-    /// The same failure, not to be tried again before this much time has passed.
+    /// The same failure, not to be tried again before this much time has passed, or [`LONGEST_REQUESTED_WAIT`].
     #[must_use]
     pub fn at_least(mut self, wait: Duration) -> Self {
-        self.at_least = wait;
+        self.at_least = wait.min(LONGEST_REQUESTED_WAIT);
         self
     }
 }
@@ -128,6 +152,8 @@ pub mod reason {
     pub const UNDECLARED: &str = "Undeclared";
     /// The plugin's defaulter or validator refuses the object; the message names the fields.
     pub const INVALID: &str = "Invalid";
+    /// The object nests deeper than a plugin can read.
+    pub const TOO_DEEP: &str = "TooDeep";
     /// A kind that was read is not served or not synced yet.
     pub const NOT_SYNCED: &str = "NotSynced";
     /// An object of a desired name exists and is somebody else's.
@@ -144,6 +170,8 @@ pub mod reason {
     pub const UNAVAILABLE: &str = "ClusterUnavailable";
     /// A child is being deleted and stands in the way of its successor.
     pub const WAITING: &str = "Waiting";
+    /// The namespace in which something is to be made is being deleted.
+    pub const NAMESPACE_TERMINATING: &str = "NamespaceTerminating";
     /// A child is written again and again: somebody fights for it, or the plugin never comes to rest.
     pub const CONTESTED: &str = "Contested";
     /// Something in the host itself failed; the message says what.

@@ -1,5 +1,6 @@
-//! Owns which kinds a plugin has made objects of: what is remembered of its versions, and which of that the one that runs
-//! does not declare any more. Its objects of those kinds are to go; keeping the memory and deleting are left to others.
+//! Owns what is remembered of the versions of a plugin: of which kinds they have made objects, to which they contribute,
+//! which finalizers they set; and what of that the version that runs does not declare any more. All of it is to go; keeping
+//! the memory and cleaning up are left to others.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,11 +9,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::grants::Grants;
 use crate::key::Kind;
-use crate::manifest::{Access, Touch};
+use crate::manifest::{Access, Controller, Filter, Touch};
 use crate::reach::Reach;
 use crate::selector::Selector;
 
-/// A kind of which a plugin has made objects, or may have, for the primaries of one kind.
+/// A kind of which a plugin has made objects, or to whose objects it contributes, or may have, for the primaries of one
+/// kind.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct OwnedKind {
@@ -31,13 +33,89 @@ pub struct OwnedKind {
     pub labels: Option<Selector>,
 }
 
-/// A kind that a controller does not own any more, or not as far as it did.
+/// A finalizer that a plugin sets on the primaries of one kind.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct SetFinalizer {
+    /// The kind of the primaries.
+    pub primary: Kind,
+    /// The finalizer.
+    pub finalizer: String,
+}
+
+/// What is remembered of a plugin's versions.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Memory {
+    /// The kinds of which there may be objects of theirs.
+    pub owned: Vec<OwnedKind>,
+    /// The kinds to whose objects they may have contributed.
+    pub contributed: Vec<OwnedKind>,
+    /// The finalizers that they may have set.
+    pub finalizers: Vec<SetFinalizer>,
+}
+
+/// What a controller made that is to be remembered: how it touches a kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Made {
+    /// Objects.
+    Owned,
+    /// Fields in others' objects.
+    Contributed,
+}
+
+impl Made {
+    /// Both ways.
+    pub const ALL: [Self; 2] = [Self::Owned, Self::Contributed];
+
+    fn access(self) -> Access {
+        match self {
+            Self::Owned => Access::Owned,
+            Self::Contributed => Access::Contributed,
+        }
+    }
+}
+
+/// A kind that a controller does not touch any more as it did, or not as far.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Former {
     /// The kind.
     pub kind: Kind,
-    /// Where there may be objects of it.
-    pub reach: Reach,
+    /// Where there may be objects that were made.
+    pub owned: Option<Reach>,
+    /// Where there may be objects that were contributed to.
+    pub contributed: Option<Reach>,
+}
+
+impl Former {
+    /// Where there may be anything.
+    pub fn reach(&self) -> Reach {
+        match (&self.owned, &self.contributed) {
+            (Some(owned), Some(contributed)) => owned.clone().union(contributed),
+            (Some(reach), None) | (None, Some(reach)) => reach.clone(),
+            (None, None) => Reach::default(),
+        }
+    }
+
+    /// Where there may be what was made in this way.
+    pub fn reach_of(&self, made: Made) -> Option<&Reach> {
+        match made {
+            Made::Owned => self.owned.as_ref(),
+            Made::Contributed => self.contributed.as_ref(),
+        }
+    }
+}
+
+/// A controller that a version had once, as far as what it left has to be known: it touches nothing.
+pub fn former_controller(primary: &Kind) -> Controller {
+    Controller {
+        name: format!("former-{}", primary.kind.to_lowercase()),
+        kind: primary.clone(),
+        fields: Vec::new(),
+        filter: Filter::default(),
+        finalizer: None,
+        admission: None,
+        touches: Vec::new(),
+    }
 }
 
 impl OwnedKind {
@@ -56,66 +134,160 @@ impl OwnedKind {
     }
 
     /// Whether it was remembered of a controller of the same primaries, and that controller sees such objects no more.
-    fn is_former_of(&self, grants: &Grants) -> bool {
+    fn is_former_of(&self, grants: &Grants, made: Made) -> bool {
         let reach = self.reach();
         let sees = |touch: &Touch| touch.kind.same_kind(&self.kind) && Reach::of(touch).covers(&reach);
-        self.primary.same_kind(grants.primary()) && !owned(grants).any(sees)
+        self.primary.same_kind(grants.primary()) && !touched(grants, made).any(sees)
     }
 }
 
-/// What is to be remembered before controllers make objects: what they own, and what else is known.
-pub fn remember<'a>(known: &[OwnedKind], controllers: impl IntoIterator<Item = &'a Grants>) -> Vec<OwnedKind> {
-    let mut remembered: BTreeSet<_> = known.iter().cloned().collect();
-    for grants in controllers {
-        let primary = grants.primary();
-        // Of other primaries nothing is said, and what this controller owns is told by its own words.
-        remembered.retain(|kind| !kind.primary.same_kind(primary) || kind.is_former_of(grants));
-        remembered.extend(owned(grants).map(|touch| OwnedKind::of(primary, touch)));
-    }
-    remembered.into_iter().collect()
-}
-
-/// The kinds of which a controller may have objects that it does not see any more, each once.
-pub fn former(known: &[OwnedKind], grants: &Grants) -> Vec<Former> {
-    let mut kinds: BTreeMap<&Kind, Reach> = BTreeMap::new();
-    for owned in known.iter().filter(|kind| kind.is_former_of(grants)) {
-        let reach = owned.reach();
-        let all = match kinds.remove(&owned.kind) {
-            Some(before) => before.union(&reach),
-            None => reach,
-        };
-        kinds.insert(&owned.kind, all);
-    }
-    let former = kinds.into_iter().map(|(kind, reach)| Former {
-        kind: kind.clone(),
-        reach,
-    });
-    former.collect()
-}
-
-/// What is still known when a controller has no object left of a kind that it does not own any more.
-pub fn forget(known: &[OwnedKind], grants: &Grants, gone: &Kind) -> Vec<OwnedKind> {
-    let stays = |owned: &&OwnedKind| owned.kind != *gone || !owned.is_former_of(grants);
-    known.iter().filter(stays).cloned().collect()
-}
-
-/// What is known when a kind that a controller does not own any more is served in another version instead.
-pub fn moved(known: &[OwnedKind], grants: &Grants, from: &Kind, to: &Kind) -> Vec<OwnedKind> {
-    let follow = |owned: &OwnedKind| {
-        let is_meant = owned.kind == *from && owned.is_former_of(grants);
-        let kind = if is_meant { to } else { &owned.kind };
-        OwnedKind {
-            kind: kind.clone(),
-            ..owned.clone()
+impl Memory {
+    fn kinds(&self, made: Made) -> &Vec<OwnedKind> {
+        match made {
+            Made::Owned => &self.owned,
+            Made::Contributed => &self.contributed,
         }
-    };
-    let known: BTreeSet<_> = known.iter().map(follow).collect();
-    known.into_iter().collect()
+    }
+
+    fn kinds_mut(&mut self, made: Made) -> &mut Vec<OwnedKind> {
+        match made {
+            Made::Owned => &mut self.owned,
+            Made::Contributed => &mut self.contributed,
+        }
+    }
+
+    /// What is to be remembered before controllers make anything: what they make, with the finalizers that they set, and
+    /// what else is known.
+    #[must_use]
+    pub fn and<'a>(&self, controllers: impl IntoIterator<Item = (&'a Grants, Option<&'a str>)>) -> Self {
+        let mut memory = self.clone();
+        for (grants, finalizer) in controllers {
+            let primary = grants.primary();
+            for made in Made::ALL {
+                let kinds = memory.kinds_mut(made);
+                let mut remembered: BTreeSet<_> = std::mem::take(kinds).into_iter().collect();
+                // Of other primaries nothing is said, and what this controller makes is told by its own words.
+                remembered.retain(|kind| !kind.primary.same_kind(primary) || kind.is_former_of(grants, made));
+                remembered.extend(touched(grants, made).map(|touch| OwnedKind::of(primary, touch)));
+                kinds.extend(remembered);
+            }
+            if let Some(finalizer) = finalizer {
+                memory.finalizers.push(SetFinalizer {
+                    primary: primary.clone(),
+                    finalizer: finalizer.to_owned(),
+                });
+            }
+        }
+        memory.finalizers.sort();
+        memory.finalizers.dedup();
+        memory
+    }
+
+    /// The kinds of which a controller may have something that it does not see any more, each once.
+    pub fn former(&self, grants: &Grants) -> Vec<Former> {
+        let mut formers: BTreeMap<&Kind, Former> = BTreeMap::new();
+        for made in Made::ALL {
+            for kind in self.kinds(made).iter().filter(|kind| kind.is_former_of(grants, made)) {
+                let former = formers.entry(&kind.kind).or_insert_with(|| Former {
+                    kind: kind.kind.clone(),
+                    owned: None,
+                    contributed: None,
+                });
+                let reach = match made {
+                    Made::Owned => &mut former.owned,
+                    Made::Contributed => &mut former.contributed,
+                };
+                *reach = Some(match reach.take() {
+                    Some(before) => before.union(&kind.reach()),
+                    None => kind.reach(),
+                });
+            }
+        }
+        formers.into_values().collect()
+    }
+
+    /// The kinds of primaries of which something is remembered and that none of these controllers has, each once, and a
+    /// finalizer that may have been set on them.
+    pub fn without_controller<'a>(
+        &self,
+        controllers: impl Iterator<Item = &'a Grants> + Clone,
+    ) -> Vec<(Kind, Option<String>)> {
+        let kinds = Made::ALL.into_iter().flat_map(|made| self.kinds(made));
+        let primaries = kinds.map(|kind| &kind.primary);
+        let primaries = primaries.chain(self.finalizers.iter().map(|set| &set.primary));
+        let is_steered = |primary: &Kind| controllers.clone().any(|grants| grants.primary().same_kind(primary));
+        let mut left: Vec<(Kind, Option<String>)> = Vec::new();
+        for primary in primaries.filter(|primary| !is_steered(primary)) {
+            if left.iter().any(|(known, _)| known.same_kind(primary)) {
+                continue;
+            }
+            let finalizer = self.finalizers.iter().find(|set| set.primary.same_kind(primary));
+            left.push((primary.clone(), finalizer.map(|set| set.finalizer.clone())));
+        }
+        left
+    }
+
+    /// What is still known when nothing is left of what a controller made in this way of a kind that it does not touch so
+    /// any more.
+    #[must_use]
+    pub fn forget(&self, grants: &Grants, gone: &Kind, made: Made) -> Self {
+        let mut memory = self.clone();
+        let stays = |kind: &OwnedKind| kind.kind != *gone || !kind.is_former_of(grants, made);
+        memory.kinds_mut(made).retain(stays);
+        memory
+    }
+
+    /// What is still known when no primary has a finalizer any more.
+    #[must_use]
+    pub fn forget_finalizer(&self, primary: &Kind, finalizer: &str) -> Self {
+        let mut memory = self.clone();
+        memory
+            .finalizers
+            .retain(|set| !set.primary.same_kind(primary) || set.finalizer != finalizer);
+        memory
+    }
+
+    /// What is known when a kind that a controller does not touch any more is served in another version instead.
+    #[must_use]
+    pub fn moved(&self, grants: &Grants, from: &Kind, to: &Kind) -> Self {
+        let mut memory = self.clone();
+        for made in Made::ALL {
+            let follow = |mut kind: OwnedKind| {
+                if kind.kind == *from && kind.is_former_of(grants, made) {
+                    kind.kind = to.clone();
+                }
+                kind
+            };
+            let kinds = memory.kinds_mut(made);
+            let moved: BTreeSet<_> = std::mem::take(kinds).into_iter().map(follow).collect();
+            kinds.extend(moved);
+        }
+        memory
+    }
+
+    /// What is known when the primaries of a controller that is not there any more are served in another version instead.
+    #[must_use]
+    pub fn primary_moved(&self, from: &Kind, to: &Kind) -> Self {
+        let mut memory = self.clone();
+        let follow = |primary: &mut Kind| {
+            if primary == from {
+                *primary = to.clone();
+            }
+        };
+        memory.finalizers.iter_mut().for_each(|set| follow(&mut set.primary));
+        for made in Made::ALL {
+            let kinds = memory.kinds_mut(made);
+            kinds.iter_mut().for_each(|kind| follow(&mut kind.primary));
+            kinds.sort();
+            kinds.dedup();
+        }
+        memory
+    }
 }
 
-fn owned(grants: &Grants) -> impl Iterator<Item = &Touch> {
-    let owned = grants.touched().filter(|grant| grant.allows(Access::Owned));
-    owned.map(|grant| &grant.touch)
+fn touched(grants: &Grants, made: Made) -> impl Iterator<Item = &Touch> {
+    let touched = grants.touched().filter(move |grant| grant.allows(made.access()));
+    touched.map(|grant| &grant.touch)
 }
 
 #[cfg(test)]
@@ -142,38 +314,46 @@ mod tests {
         grants(primary, &json!(touches))
     }
 
+    fn remember<'a>(known: &Memory, controllers: impl IntoIterator<Item = &'a Grants>) -> Memory {
+        known.and(controllers.into_iter().map(|grants| (grants, None)))
+    }
+
+    fn none() -> Memory {
+        Memory::default()
+    }
+
     fn kinds(former: &[Former]) -> Vec<&str> {
         former.iter().map(|former| former.kind.kind.as_str()).collect()
     }
 
     #[test]
     fn what_a_new_version_does_not_own_is_known_until_it_is_forgotten() {
-        let known = remember(&[], [&owning("P", &["A", "B"])]);
+        let known = remember(&none(), [&owning("P", &["A", "B"])]);
         let next = grants(
             "P",
             &json!([{"kind": kind("A"), "access": ["owned"]}, {"kind": kind("B"), "access": ["read"]}]),
         );
-        assert_eq!(kinds(&former(&known, &next)), ["B"]);
+        assert_eq!(kinds(&known.former(&next)), ["B"]);
         let known = remember(&known, [&next]);
-        assert_eq!(kinds(&former(&known, &next)), ["B"]);
+        assert_eq!(kinds(&known.former(&next)), ["B"]);
         assert_eq!(
-            kinds(&former(&known, &owning("P", &["A", "B"]))),
+            kinds(&known.former(&owning("P", &["A", "B"]))),
             [""; 0],
             "it is owned again"
         );
-        let known = forget(&known, &next, &kind("B"));
-        assert_eq!(known, remember(&[], [&owning("P", &["A"])]));
-        assert_eq!(forget(&known, &next, &kind("A")), known, "it is owned");
+        let known = known.forget(&next, &kind("B"), Made::Owned);
+        assert_eq!(known, remember(&none(), [&owning("P", &["A"])]));
+        assert_eq!(known.forget(&next, &kind("A"), Made::Owned), known, "it is owned");
     }
 
     #[test]
     fn controllers_are_told_apart_by_their_primaries_and_one_that_went_is_remembered() {
         let both = [owning("P", &["A"]), owning("Q", &["B"])];
-        let known = remember(&[], &both);
-        assert_eq!(former(&known, &both[0]), []);
+        let known = remember(&none(), &both);
+        assert_eq!(known.former(&both[0]), []);
         let known = remember(&known, [&owning("P", &["C"])]);
-        assert_eq!(kinds(&former(&known, &both[0])), ["C"]);
-        assert_eq!(kinds(&former(&known, &owning("Q", &[]))), ["B"]);
+        assert_eq!(kinds(&known.former(&both[0])), ["C"]);
+        assert_eq!(kinds(&known.former(&owning("Q", &[]))), ["B"]);
     }
 
     #[test]
@@ -183,23 +363,23 @@ mod tests {
             "P",
             &json!([{"kind": {"group": "", "version": "v2", "kind": "A"}, "access": ["owned"]}]),
         );
-        let known = remember(&[], [&wide]);
-        assert_eq!(former(&known, &newer), []);
+        let known = remember(&none(), [&wide]);
+        assert_eq!(known.former(&newer), []);
         let narrow = grants(
             "P",
             &json!([{"kind": kind("A"), "access": ["owned"], "namespaces": ["n"]}]),
         );
-        let left = former(&known, &narrow);
-        assert_eq!((kinds(&left), &left[0].reach), (vec!["A"], &Reach::all()));
+        let left = known.former(&narrow);
+        assert_eq!((kinds(&left), left[0].owned.clone()), (vec!["A"], Some(Reach::all())));
         let known = remember(&known, [&narrow]);
         assert_eq!(
-            (known.len(), former(&known, &wide)),
+            (known.owned.len(), known.former(&wide)),
             (2, Vec::new()),
             "the wide look shows both"
         );
         assert_eq!(
-            forget(&known, &narrow, &kind("A")),
-            remember(&[], [&narrow]),
+            known.forget(&narrow, &kind("A"), Made::Owned),
+            remember(&none(), [&narrow]),
             "what is owned now stays"
         );
     }
@@ -207,11 +387,11 @@ mod tests {
     #[test]
     fn what_is_left_is_looked_for_in_the_version_that_is_served() {
         let (before, next) = (owning("P", &["A", "B"]), owning("P", &["A"]));
-        let known = remember(&[], [&before]);
+        let known = remember(&none(), [&before]);
         let other = |name: &str| Kind::new("", "v2", name);
-        let moved_on = moved(&known, &next, &kind("B"), &other("B"));
-        assert_eq!(former(&moved_on, &next)[0].kind, other("B"));
-        assert_eq!(moved(&known, &next, &kind("A"), &other("A")), known, "it is owned");
+        let moved_on = known.moved(&next, &kind("B"), &other("B"));
+        assert_eq!(moved_on.former(&next)[0].kind, other("B"));
+        assert_eq!(known.moved(&next, &kind("A"), &other("A")), known, "it is owned");
     }
 
     #[test]
@@ -220,8 +400,60 @@ mod tests {
             "P",
             &json!([{"kind": kind("A"), "access": ["owned"], "names": ["x"], "labels": "app=web"}]),
         );
-        let known = remember(&[], [&narrow]);
-        let text = serde_json::to_string(&known).unwrap();
-        assert_eq!(serde_json::from_str::<Vec<OwnedKind>>(&text).unwrap(), known);
+        let known = remember(&none(), [&narrow]);
+        let text = serde_json::to_string(&known.owned).unwrap();
+        assert_eq!(serde_json::from_str::<Vec<OwnedKind>>(&text).unwrap(), known.owned);
+    }
+
+    #[test]
+    fn a_kind_that_is_owned_and_contributed_to_is_remembered_for_both_and_forgotten_one_by_one() {
+        let before = grants("P", &json!([{"kind": kind("A"), "access": ["owned", "contributed"]}]));
+        let next = grants("P", &json!([{"kind": kind("A"), "access": ["read"]}]));
+        let known = remember(&none(), [&before]);
+        assert_eq!(known.former(&before), []);
+        let left = known.former(&next);
+        assert_eq!(left.len(), 1);
+        assert!(left[0].owned.is_some() && left[0].contributed.is_some());
+        let known = known.forget(&next, &kind("A"), Made::Owned);
+        let left = known.former(&next);
+        assert_eq!(
+            (left[0].owned.clone(), left[0].contributed.clone()),
+            (None, Some(Reach::all()))
+        );
+        assert_eq!(known.forget(&next, &kind("A"), Made::Contributed), none());
+        let owns = owning("P", &["A"]);
+        assert!(
+            known.former(&owns)[0].contributed.is_some(),
+            "what is owned is not contributed to"
+        );
+    }
+
+    #[test]
+    fn what_a_controller_left_that_is_not_there_any_more_is_known_by_its_primaries() {
+        let both = [owning("P", &["A"]), owning("Q", &["B"])];
+        let known = none().and([(&both[0], None), (&both[1], Some("x.dev/q"))]);
+        assert_eq!(known.without_controller(both.iter()), []);
+        assert_eq!(
+            known.without_controller(both[..1].iter()),
+            [(kind("Q"), Some("x.dev/q".to_owned()))]
+        );
+        let left = Grants::new(&former_controller(&kind("Q")));
+        assert_eq!(kinds(&known.former(&left)), ["B"]);
+        let newer = Kind::new("", "v2", "Q");
+        let known = known.primary_moved(&kind("Q"), &newer);
+        assert_eq!(known.without_controller(both[..1].iter())[0].0, newer);
+        assert_eq!(
+            known.without_controller(both.iter()),
+            [],
+            "another version is the same kind"
+        );
+        let known = known.forget(&left, &kind("B"), Made::Owned);
+        assert_eq!(
+            known.without_controller(both[..1].iter()).len(),
+            1,
+            "a finalizer is left"
+        );
+        let known = known.forget_finalizer(&newer, "x.dev/q");
+        assert_eq!(known, remember(&none(), [&both[0]]));
     }
 }

@@ -87,6 +87,26 @@ impl fmt::Display for Name {
     }
 }
 
+/// Whose an object is when work is shared out: its namespace, because that is how Kubernetes gives rights to people. An
+/// object outside of namespaces stands for itself.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Tenant {
+    /// All objects of this namespace.
+    Namespace(Arc<str>),
+    /// The cluster-scoped object of this name.
+    Object(Arc<str>),
+}
+
+impl Tenant {
+    /// Whose an object is.
+    pub fn of(name: &Name) -> Self {
+        match &name.namespace {
+            Some(namespace) => Self::Namespace(namespace.clone()),
+            None => Self::Object(name.name.clone()),
+        }
+    }
+}
+
 /// An object in the cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Key {

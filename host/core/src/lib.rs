@@ -3,6 +3,7 @@
 //! Nothing here reads a clock, a file or a socket, and nothing knows wasmtime, kube or tokio.
 #![forbid(unsafe_code)]
 
+pub mod accepts;
 pub mod admission;
 pub mod answer;
 pub mod backoff;
@@ -12,6 +13,7 @@ pub mod contest;
 pub mod contract;
 pub mod crash;
 pub mod dependencies;
+pub mod depth;
 pub mod diff;
 pub mod exclusive;
 pub mod failure;
@@ -35,5 +37,5 @@ pub mod takeover;
 pub mod types;
 
 pub use failure::{Blame, Failure, Retry};
-pub use key::{Key, Kind, Name};
+pub use key::{Key, Kind, Name, Tenant};
 pub use limits::Limits;

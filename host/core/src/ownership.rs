@@ -101,6 +101,44 @@ pub fn bind(body: &mut Map<String, Value>, owner: &Owner, bond: Bond) {
     }
 }
 
+/// The members of a live object's metadata that say whose it is, as they have to be for it to be the owner's by this bond.
+/// What else stands in them stays. A member that is to go is null.
+pub fn rebind(metadata: &Value, owner: &Owner, bond: Bond) -> Vec<(&'static str, Value)> {
+    let mut body = Map::new();
+    bind(&mut body, owner, bond);
+    let bound = &body["metadata"];
+    let references = metadata["ownerReferences"].as_array().into_iter().flatten();
+    let references = references.filter(|reference| reference["controller"] != true);
+    let ours = bound["ownerReferences"].as_array().into_iter().flatten();
+    let references: Vec<Value> = references.chain(ours).cloned().collect();
+    let merged = |map: &str, reserved: &[&str]| {
+        let mut members = metadata[map].as_object().cloned().unwrap_or_default();
+        members.retain(|name, _| !reserved.contains(&name.as_str()));
+        members.extend(bound[map].as_object().cloned().unwrap_or_default());
+        Value::Object(members)
+    };
+    let members = [
+        ("ownerReferences", Value::Array(references)),
+        ("labels", merged("labels", &[OWNER_LABEL])),
+        (
+            "annotations",
+            merged("annotations", &[OWNER_ANNOTATION, KEEP_ANNOTATION]),
+        ),
+    ];
+    let is_empty =
+        |value: &Value| value.as_array().is_some_and(Vec::is_empty) || value.as_object().is_some_and(Map::is_empty);
+    let changed = members.into_iter().filter_map(|(name, value)| {
+        let before = metadata.get(name).filter(|before| !before.is_null());
+        match before {
+            None if is_empty(&value) => None,
+            Some(before) if *before == value => None,
+            Some(_) if is_empty(&value) => Some((name, Value::Null)),
+            _ => Some((name, value)),
+        }
+    });
+    changed.collect()
+}
+
 /// Sets a label or an annotation. Where the plugin's answer has something else than an object there, it stays, and the
 /// server refuses it in its own words.
 pub(crate) fn set(metadata: &mut Value, map: &str, name: &str, value: String) {
@@ -166,6 +204,37 @@ mod tests {
         bind(&mut kept, &owner(Some("a")), Bond::Kept);
         assert_eq!(kept["metadata"]["annotations"]["pilothouse.dev/keep"], "true");
         assert!(kept["metadata"].get("ownerReferences").is_none());
+    }
+
+    #[test]
+    fn an_object_is_bound_anew_and_keeps_what_others_wrote_beside() {
+        let theirs = json!({"apiVersion": "v1", "kind": "Y", "name": "y", "uid": "p"});
+        let ours = json!({"apiVersion": "x.dev/v1", "kind": "X", "name": "x", "uid": "u1", "controller": true});
+        let referred = json!({"ownerReferences": [ours, theirs], "labels": {"a": "b"}});
+        assert_eq!(
+            rebind(&referred, &owner(Some("a")), Bond::Kept),
+            [
+                ("ownerReferences", json!([theirs])),
+                ("labels", json!({"a": "b", "pilothouse.dev/owner": "u1"})),
+                (
+                    "annotations",
+                    json!({"pilothouse.dev/owner-name": "x.dev/X/a/x", "pilothouse.dev/keep": "true"})
+                ),
+            ]
+        );
+        let kept = json!({
+            "labels": {"pilothouse.dev/owner": "u1"},
+            "annotations": {"pilothouse.dev/owner-name": "x.dev/X/a/x", "pilothouse.dev/keep": "true", "c": "d"},
+        });
+        assert_eq!(
+            rebind(&kept, &owner(Some("a")), Bond::Reference),
+            [
+                ("ownerReferences", json!([ours])),
+                ("labels", Value::Null),
+                ("annotations", json!({"c": "d"})),
+            ]
+        );
+        assert_eq!(rebind(&kept, &owner(Some("a")), Bond::Kept), []);
     }
 
     #[test]

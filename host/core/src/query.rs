@@ -50,6 +50,25 @@ impl CheckedQuery {
         })
     }
 
+    /// The bytes of its texts.
+    pub fn text_bytes(&self) -> usize {
+        let Self {
+            namespace,
+            labels,
+            fields,
+            names,
+            limit: _,
+            until,
+        } = self;
+        let fields = fields.iter().map(|(path, value)| path.to_string().len() + value.len());
+        let until = until.as_ref().map_or(0, |until| until.to_string().len());
+        namespace.as_ref().map_or(0, String::len)
+            + labels.to_string().len()
+            + fields.sum::<usize>()
+            + names.iter().map(String::len).sum::<usize>()
+            + until
+    }
+
     /// Whether an object of this name may be found.
     pub fn is_within(&self, name: &Name) -> bool {
         self.namespace

@@ -41,6 +41,15 @@ pub fn take_over(managed: &[Value], former: &[String], ours: &str, api_version: 
     Some(kept)
 }
 
+/// The managedFields of an object without our entries of the main resource; none if there are none. The fields stay as
+/// they are, and are whoever else's has them.
+pub fn give_up(managed: &[Value], ours: &str) -> Option<Vec<Value>> {
+    let is_ours =
+        |entry: &&Value| entry["manager"] == ours && entry["subresource"].as_str().unwrap_or_default().is_empty();
+    let kept: Vec<_> = managed.iter().filter(|entry| !is_ours(entry)).cloned().collect();
+    (kept.len() < managed.len()).then_some(kept)
+}
+
 /// The union of two field sets, as the server writes them.
 fn merge(fields: &mut Map<String, Value>, more: &Map<String, Value>) {
     for (name, below) in more {
@@ -64,6 +73,18 @@ mod tests {
             entry["subresource"] = json!(subresource);
         }
         entry
+    }
+
+    #[test]
+    fn what_is_given_up_leaves_the_entries_of_others_and_of_subresources() {
+        let managed = [
+            entry("ours", "Apply", "", &json!({"f:spec": {}})),
+            entry("ours", "Update", "", &json!({"f:metadata": {}})),
+            entry("ours", "Apply", "status", &json!({"f:status": {}})),
+            entry("other", "Apply", "", &json!({"f:spec": {}})),
+        ];
+        assert_eq!(give_up(&managed, "ours"), Some(managed[2..].to_vec()));
+        assert_eq!(give_up(&managed[2..], "ours"), None);
     }
 
     #[test]

@@ -1,8 +1,27 @@
-//! Owns the wall clock, so that a test can hold it. Waiting is tokio's matter and never depends on it.
+//! Owns the wall clock, so that a test can hold it, and the look-out for its jumps. Waiting is tokio's matter and never
+//! depends on it.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tokio::time::Instant;
+
+/// How often it is looked whether the wall clock has jumped, while anybody waits for a time of day.
+pub const JUMP_LOOK: Duration = Duration::from_secs(5);
+
+/// How far the wall clock may be from where it was expected before that counts as a jump. A clock that is only slewed gets
+/// there too, after a while.
+const JUMP: i64 = 1000;
+
+/// The shortest time, in milliseconds, after which a call that asked whether a moment has come is repeated: a plugin that
+/// asks for the next millisecond each time would never rest.
+const LEAST_WAIT: u64 = 1000;
+
+/// When somebody who asks now for a moment that is to come is asked again; all in milliseconds since the epoch.
+pub fn next_look(now: u64, moment: u64) -> u64 {
+    moment.max(now.saturating_add(LEAST_WAIT))
+}
 
 /// The time of day.
 #[derive(Clone, Debug)]
@@ -15,7 +34,48 @@ pub enum WallClock {
         start: u64,
         /// When `start` was.
         since: Instant,
+        /// Milliseconds that it has been set forward since, or back.
+        set: Arc<AtomicI64>,
     },
+}
+
+/// Notices when the wall clock jumps: it is compared with the one that only ever goes on.
+#[derive(Debug)]
+pub struct JumpWatch {
+    clock: WallClock,
+    base: Instant,
+    /// What the wall clock showed at `base`, or would have shown as it goes now.
+    expected: i64,
+}
+
+impl JumpWatch {
+    /// A watch that takes the clock as it is now for right.
+    pub fn new(clock: WallClock) -> Self {
+        let mut watch = Self {
+            clock,
+            base: Instant::now(),
+            expected: 0,
+        };
+        watch.expected = watch.origin();
+        watch
+    }
+
+    /// Whether the clock has jumped since this was asked last.
+    pub fn has_jumped(&mut self) -> bool {
+        let origin = self.origin();
+        if origin.saturating_sub(self.expected).abs() < JUMP {
+            return false;
+        }
+        self.expected = origin;
+        true
+    }
+
+    fn origin(&self) -> i64 {
+        let elapsed = i64::try_from(self.base.elapsed().as_millis()).unwrap_or(i64::MAX);
+        i64::try_from(self.clock.now())
+            .unwrap_or(i64::MAX)
+            .saturating_sub(elapsed)
+    }
 }
 
 impl WallClock {
@@ -24,6 +84,15 @@ impl WallClock {
         Self::FromTokio {
             start,
             since: Instant::now(),
+            set: Arc::default(),
+        }
+    }
+
+    /// Sets a clock that follows tokio's forward by so many milliseconds, or back, for all who have it. The machine's
+    /// clock is not ours to set.
+    pub fn set_forward(&self, milliseconds: i64) {
+        if let Self::FromTokio { set, .. } = self {
+            set.fetch_add(milliseconds, Ordering::Relaxed);
         }
     }
 
@@ -32,7 +101,9 @@ impl WallClock {
         let milliseconds = |duration: Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
         match self {
             Self::System => milliseconds(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()),
-            Self::FromTokio { start, since } => start.saturating_add(milliseconds(since.elapsed())),
+            Self::FromTokio { start, since, set } => start
+                .saturating_add(milliseconds(since.elapsed()))
+                .saturating_add_signed(set.load(Ordering::Relaxed)),
         }
     }
 
@@ -64,5 +135,32 @@ mod tests {
         assert_eq!(clock.seconds(), "2026-01-02T03:04:05Z");
         tokio::time::advance(Duration::from_millis(2)).await;
         assert_eq!(clock.microseconds(), "2026-01-02T03:04:05.125000Z");
+    }
+
+    #[test]
+    fn who_asks_for_the_next_millisecond_is_asked_again_in_a_second() {
+        assert_eq!(next_look(10_000, 10_001), 11_000);
+        assert_eq!(next_look(10_000, 99_000), 99_000);
+        assert_eq!(next_look(u64::MAX, u64::MAX), u64::MAX);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_clock_that_jumps_or_is_slewed_is_noticed_once_and_one_that_goes_on_is_not() {
+        let clock = WallClock::starting_at(1_767_323_045_000);
+        let mut watch = JumpWatch::new(clock.clone());
+        for _ in 0..1000 {
+            tokio::time::advance(Duration::from_secs(3600)).await;
+            assert!(!watch.has_jumped());
+        }
+        for jump in [3_600_000, -3_600_000, 1000, -1000] {
+            clock.set_forward(jump);
+            assert!(watch.has_jumped(), "{jump}");
+            assert!(!watch.has_jumped(), "{jump}");
+        }
+        let noticed = (0..25).filter(|_| {
+            clock.set_forward(100);
+            watch.has_jumped()
+        });
+        assert_eq!(noticed.count(), 2);
     }
 }

@@ -1,5 +1,7 @@
 //! Owns read-your-writes: which writes of our own the cache has not seen yet, and which change shows one of them. A
 //! primary is held in the queue until the cache has seen what it wrote.
+//!
+//! A wait is begun only where a watch is about the object, and ends with the watch: what nobody will see is not awaited.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -8,7 +10,9 @@ use pilothouse_cluster::object::Stored;
 use pilothouse_cluster::store::{Change, Source};
 use pilothouse_cluster::watch::is_before;
 use pilothouse_core::{Key, Kind};
+use tokio::time::Instant;
 
+use crate::contribute;
 use crate::hub::{Reader, State};
 use crate::queue::Priority;
 
@@ -28,6 +32,7 @@ pub struct Writing(HashMap<Key, Vec<Write>>);
 
 struct Write {
     reader: Reader,
+    since: Instant,
     /// The last version that a watch showed meanwhile, empty for none: whether that was this write is known only once
     /// the answer is there.
     seen: Option<Box<str>>,
@@ -37,18 +42,40 @@ impl Writing {
     /// A write begins.
     pub fn begin(&mut self, key: Key, reader: &Reader) {
         let reader = reader.clone();
-        self.0.entry(key).or_default().push(Write { reader, seen: None });
+        self.0.entry(key).or_default().push(Write {
+            reader,
+            since: Instant::now(),
+            seen: None,
+        });
     }
 
     /// A write is over. Says which version a watch showed last while it was under way.
     fn end(&mut self, key: &Key, reader: &Reader) -> Option<Box<str>> {
         let writes = self.0.get_mut(key)?;
         let ours = writes.iter().position(|write| write.reader == *reader)?;
-        let Write { reader: _, seen } = writes.swap_remove(ours);
+        let Write {
+            reader: _,
+            since: _,
+            seen,
+        } = writes.swap_remove(ours);
         if writes.is_empty() {
             self.0.remove(key);
         }
         seen
+    }
+
+    /// A reconcile is over, and so are its writes, also where it did not come to their end.
+    pub fn abandon(&mut self, reader: &Reader) {
+        self.0.retain(|_, writes| {
+            writes.retain(|write| write.reader != *reader);
+            !writes.is_empty()
+        });
+    }
+
+    /// The writes that are under way, and since when.
+    pub fn iter(&self) -> impl Iterator<Item = (&Key, &Reader, Instant)> {
+        let writes = self.0.iter();
+        writes.flat_map(|(key, writes)| writes.iter().map(move |write| (key, &write.reader, write.since)))
     }
 
     /// Whether a write of the object is under way; whose the change is will be known when it is over.
@@ -73,6 +100,9 @@ impl State {
     /// A write of an object is over. When it had success, its primary waits for the cache to see it.
     pub fn end_write(&mut self, key: Key, awaited: Option<Awaited>, reader: &Reader) {
         let seen = self.writing.end(&key, reader);
+        if self.lanes.get(reader.lane).is_none() {
+            return;
+        }
         match (&awaited, seen) {
             (Some(Awaited::Version(version)), Some(seen)) if seen == *version => return,
             (_, Some(_)) => self.queue.push(reader.lane, &reader.name, Priority::Change),
@@ -86,7 +116,10 @@ impl State {
     /// Waits for the cache to see a write before its primary runs again.
     pub fn await_echo(&mut self, key: Key, awaited: Awaited, reader: &Reader) {
         let object = self.store.get(&key.kind, &key.name);
-        if is_seen(&awaited, object.map(|object| &**object)) {
+        let is_awaited = !is_seen(&awaited, object.map(|object| &**object))
+            && self.store.is_followed(&key.kind, &key.name)
+            && self.lanes.get(reader.lane).is_some();
+        if !is_awaited {
             return;
         }
         self.queue.hold(reader.lane, &reader.name);
@@ -112,9 +145,22 @@ impl State {
         exact.then_some(reader)
     }
 
-    /// Nothing will be seen of a kind any more: whoever waits for that waits in vain.
-    pub fn forget_awaited_of(&mut self, kind: &Kind) {
-        for (_, (_, reader)) in self.awaited.extract_if(|key, _| *key.kind == *kind) {
+    /// The watches of a kind have ended, or are about less than before: whoever waits to see what they do not show any
+    /// more waits in vain.
+    pub fn forget_unfollowed(&mut self, kind: &Kind) {
+        let Self {
+            store, awaited, queue, ..
+        } = self;
+        let is_lost = |key: &Key| *key.kind == *kind && !store.is_followed(kind, &key.name);
+        for (_, (_, reader)) in awaited.extract_if(|key, _| is_lost(key)) {
+            queue.release(reader.lane, &reader.name);
+        }
+        contribute::watch_ends(self, kind);
+    }
+
+    /// One that cannot be read will not show what was written.
+    pub fn forget_unreadable(&mut self, key: &Key) {
+        if let Some((_, reader)) = self.awaited.remove(key) {
             self.queue.release(reader.lane, &reader.name);
         }
     }

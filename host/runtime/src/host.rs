@@ -3,21 +3,26 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use pilothouse_cluster::Client;
 use tokio::task::{Id, JoinSet};
-use tokio::time::Instant;
+use tokio::time::{Instant, MissedTickBehavior};
 
 use crate::admission::{self, WebhookOptions};
-use crate::clock::WallClock;
+use crate::blocking::Blocking;
+use crate::clock::{JUMP_LOOK, JumpWatch, WallClock};
 use crate::contribute;
+use crate::deep;
+use crate::definitions;
 use crate::hub::Hub;
 use crate::lane::{Lane, PluginSpec};
 use crate::plugins::{Fleet, Library, PluginLook, Roster, given, resources};
 use crate::queue::{Capacity, Depth, Ended, Job, Verdict};
 use crate::quiet::Quiet;
 use crate::reconcile::reconcile;
+use crate::watchdog;
 
 /// How the host runs.
 #[derive(Clone, Debug)]
@@ -42,6 +47,8 @@ pub struct HostOptions {
     pub webhooks: Option<WebhookOptions>,
     /// The time of day.
     pub clock: WallClock,
+    /// Where the calls of guests run.
+    pub blocking: Blocking,
 }
 
 impl Default for HostOptions {
@@ -57,6 +64,7 @@ impl Default for HostOptions {
             instance: "pilothouse".to_owned(),
             webhooks: None,
             clock: WallClock::System,
+            blocking: Blocking::Threads,
         }
     }
 }
@@ -111,6 +119,12 @@ impl Handle {
             .collect()
     }
 
+    /// How many mistakes of its own the host has noticed and got over since it began: waits that nothing would have
+    /// ended, and panics of watches. The log names each.
+    pub fn stuck(&self) -> u64 {
+        self.hub.stuck.load(Ordering::Relaxed)
+    }
+
     /// A look at each plugin.
     pub fn plugins(&self) -> Vec<PluginLook> {
         self.roster.look()
@@ -142,7 +156,9 @@ impl Host {
             workers: options.workers,
             per_plugin: options.plugin_workers,
         };
-        let hub = Arc::new(Hub::new(client.clone(), options.clock.clone(), capacity));
+        let mut hub = Hub::new(client.clone(), options.clock.clone(), capacity);
+        hub.blocking = options.blocking.clone();
+        let hub = Arc::new(hub);
         Self {
             client,
             options,
@@ -198,23 +214,36 @@ impl Host {
     ) -> Result<Left, StartError> {
         let handle = self.handle();
         let Self {
-            client, options, hub, ..
+            client,
+            options,
+            hub,
+            roster,
         } = self;
         let mut background = JoinSet::new();
         background.spawn(contribute::run(hub.clone()));
-        if let Some(webhooks) = options.webhooks.clone() {
-            background.spawn(admission::keep(client, hub.clone(), webhooks));
-        }
+        background.spawn(watchdog::run(hub.clone()));
+        background.spawn(deep::run(hub.clone()));
+        background.spawn(definitions::follow(client.clone(), hub.clone()));
+        match options.webhooks.clone() {
+            Some(webhooks) => background.spawn(admission::keep(client, hub.clone(), roster, webhooks)),
+            None => background.spawn(admission::look_for_strays(client, hub.clone(), roster)),
+        };
         let mut jobs = Jobs {
             running: JoinSet::new(),
             who: HashMap::new(),
         };
         let mut resync = tokio::time::interval_at(Instant::now() + options.resync, options.resync);
         let mut quiet = Quiet::new(options.give_back_after);
+        let mut jumps = JumpWatch::new(hub.clock.clone());
+        let mut look = tokio::time::interval(JUMP_LOOK);
+        look.set_missed_tick_behavior(MissedTickBehavior::Delay);
         tokio::pin!(stop, plugins);
         loop {
             jobs.hand_out(&hub);
-            let due = hub.state.read().queue.next_due();
+            let (due, waits_for_clock) = {
+                let queue = &hub.state.read().queue;
+                (queue.next_due(), queue.waits_for_clock())
+            };
             tokio::select! {
                 () = &mut stop => break,
                 () = hub.work.notified() => quiet.disturb(),
@@ -228,6 +257,10 @@ impl Host {
                     tokio::task::spawn_blocking(pilothouse_sandbox::give_back_code);
                 }
                 () = sleep_until(due), if due.is_some() => {}
+                _ = look.tick(), if waits_for_clock => if jumps.has_jumped() {
+                    tracing::info!("the wall clock has jumped; whoever waits for a time of day is asked again");
+                    hub.state.write().queue.clock_jumped(Instant::now());
+                },
                 _ = resync.tick() => handle.resync(),
                 () = &mut plugins => return Err(StartError::NothingToRun),
             }
@@ -279,6 +312,7 @@ impl Jobs {
                 tracing::error!(%error, "a reconcile panicked; this is a bug of the host");
                 let verdict = Verdict::Retry {
                     at_least: Duration::ZERO,
+                    edited: Duration::ZERO,
                 };
                 (error.id(), Ended::idly(verdict))
             }

@@ -3,32 +3,45 @@
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::{Mutex, RwLock};
 use pilothouse_cluster::Client;
 use pilothouse_cluster::discovery::Served;
 use pilothouse_cluster::object::Stored;
 use pilothouse_cluster::openapi::Schemas;
+use pilothouse_cluster::press::Press;
 use pilothouse_cluster::store::{Change, Source, Store};
 use pilothouse_cluster::watch::Sink;
-use pilothouse_core::crash::Advice;
-use pilothouse_core::dependencies::{Dependencies, Read};
+use pilothouse_core::admission::evidence::Evidence;
+use pilothouse_core::crash::Census;
+use pilothouse_core::dependencies::budget::GROUP_BYTES;
+use pilothouse_core::dependencies::{Dependencies, Grouped, Read, Woken};
 use pilothouse_core::preview::{Preview, Previews};
-use pilothouse_core::{Key, Kind, Name};
+use pilothouse_core::reach::Reach;
+use pilothouse_core::{Key, Kind, Name, Tenant};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use crate::admission::Judged;
+use crate::blocking::Blocking;
 use crate::clock::WallClock;
 use crate::contribute::{self, Contributions, Waiters};
-use crate::creating::Creating;
+use crate::deep::Deep;
+use crate::definitions::Changes;
 use crate::echo::{Awaited, Writing};
 use crate::lane::{Lane, LaneId};
 use crate::lanes::Lanes;
-use crate::queue::{Capacity, Depth, Ended, Job, Queue};
+use crate::plugins::account::{EndedCall, Measure};
+use crate::queue::{Capacity, Cause, Depth, Ended, Job, Priority, Queue};
 use crate::refusals::Refusals;
-use crate::route::{push_all, route};
+use crate::rivals::{KnownPlugins, Rivalries};
+use crate::route::{is_unselected_child, push_all, route};
+use crate::seen::SeenChange;
 use crate::watches::{Need, ServedKinds};
+
+/// What a server's message has where the host lacks a right:
+/// <https://github.com/kubernetes/apiserver/blob/v0.36.0/pkg/endpoints/handlers/responsewriters/errors.go>.
+const FORBIDDEN: &str = " is forbidden: User ";
 
 /// A primary of a lane.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -37,6 +50,14 @@ pub struct Reader {
     pub lane: LaneId,
     /// The primary.
     pub name: Name,
+}
+
+impl Grouped for Reader {
+    type Group = LaneId;
+
+    fn group(&self) -> LaneId {
+        self.lane
+    }
 }
 
 /// What the server made of an apply of ours and does not hold as it was sent; remembered so that it costs one request.
@@ -66,12 +87,12 @@ pub struct State {
     pub writing: Writing,
     /// Children and statuses that the server does not hold as they were applied.
     pub odd: HashMap<Key, Odd>,
-    /// Creates of which it is not known what became of them.
-    pub creating: Creating,
     /// Who contributes what to which object.
     pub contributions: Contributions,
     /// Bodies that the server refuses for good.
     pub refusals: Refusals,
+    /// Who waits because another plugin applies what is desired.
+    pub rivalries: Rivalries,
     /// Uids of primaries that are gone, or out of sight, and whose children are the host's to collect.
     pub orphaned: HashMap<Reader, BTreeSet<Arc<str>>>,
     /// What plugins that are in preview would do.
@@ -86,8 +107,12 @@ pub struct Hub {
     pub served: Arc<ServedKinds>,
     /// The time of day.
     pub clock: WallClock,
-    /// What API servers ask about.
-    pub judged: RwLock<Judged>,
+    /// Where the calls of guests run.
+    pub blocking: Blocking,
+    /// The plugins that there are.
+    pub plugins: KnownPlugins,
+    /// Which objects plugins have judged at admission.
+    pub evidence: Mutex<Evidence>,
     /// Told whenever the queue may have something to do.
     pub work: Notify,
     /// Told whenever a job has ended.
@@ -96,6 +121,8 @@ pub struct Hub {
     pub settled: Notify,
     /// Told whenever there may be something to contribute.
     pub claims: Notify,
+    /// How often the definitions of each group have changed.
+    pub definitions: Changes,
     /// How values are merged.
     pub schemas: Schemas,
     /// The primaries that wait for what becomes of their claims.
@@ -104,6 +131,10 @@ pub struct Hub {
     trouble: Mutex<HashMap<Arc<Kind>, String>>,
     /// Who was told that a kind is not served: the plugins' names by kind.
     waiting: Mutex<HashMap<Arc<Kind>, BTreeSet<Arc<str>>>>,
+    /// Mistakes of the host that it has noticed and got over: waits that nothing would have ended, panics of watches.
+    pub stuck: AtomicU64,
+    /// Objects that nest too deep for the plugins that read them, to be told of.
+    pub deep: Deep,
 }
 
 impl Hub {
@@ -119,23 +150,28 @@ impl Hub {
                 awaited: HashMap::new(),
                 writing: Writing::default(),
                 odd: HashMap::new(),
-                creating: Creating::default(),
                 contributions: Contributions::default(),
                 refusals: Refusals::default(),
+                rivalries: Rivalries::default(),
                 orphaned: HashMap::new(),
                 previews: Previews::default(),
             }),
             served: Arc::default(),
             clock,
-            judged: RwLock::default(),
+            blocking: Blocking::Threads,
+            plugins: KnownPlugins::default(),
+            evidence: Mutex::default(),
             work: Notify::new(),
             ended: Notify::new(),
             settled: Notify::new(),
             claims: Notify::new(),
+            definitions: Changes::default(),
             schemas: Schemas::new(client),
             waiters: Waiters::default(),
             trouble: Mutex::default(),
             waiting: Mutex::default(),
+            stuck: AtomicU64::new(0),
+            deep: Deep::default(),
         }
     }
 
@@ -149,17 +185,23 @@ impl Hub {
     pub fn put_lane(&self, lane: &Arc<Lane>) {
         let mut state = self.state.write();
         let replaced = state.lanes.put(lane.clone());
+        state.share_reads(&lane.plugin);
         if state.queue.is_open(lane.id) {
             state.queue.open(lane.id, &lane.plugin, lane.concurrency);
             contribute::lane_opens(&mut state, lane);
+            self.deep.lane_opens(&state, lane);
             state.forget_previews_of(lane.id);
-            if let Some(replaced) = replaced {
-                push_all(&mut state, &replaced);
+            if let Some(replaced) = &replaced {
+                push_all(&mut state, replaced);
             }
+            state.dependencies.begin_anew(&lane.id);
             push_all(&mut state, lane);
         }
         drop(state);
         self.settle_lane(lane);
+        if let Some(replaced) = replaced.filter(|replaced| replaced.namespaces != lane.namespaces) {
+            self.rival_yields(&replaced.plugin);
+        }
     }
 
     /// Stops a lane for good: nothing of it is woken or handed out any more; what runs, runs to its end.
@@ -184,13 +226,18 @@ impl Hub {
     pub fn remove_lane(&self, id: LaneId) {
         let mut state = self.state.write();
         state.queue.remove(id);
-        if let Some(lane) = state.lanes.remove(id) {
-            contribute::lane_goes(&mut state, &lane);
+        let removed = state.lanes.remove(id);
+        if let Some(lane) = &removed {
+            contribute::lane_goes(&mut state, lane);
         }
         state.leaving.remove(&id);
         state.forget_previews_of(id);
         state.forget_readers_of(id);
         state.awaited.retain(|_, (_, reader)| reader.lane != id);
+        drop(state);
+        if let Some(lane) = removed {
+            self.rival_yields(&lane.plugin);
+        }
     }
 
     /// A job has ended, for the queue and for its plugin's account.
@@ -198,22 +245,29 @@ impl Hub {
         let now = Instant::now();
         let mut state = self.state.write();
         state.queue.done(job, ended, now);
-        let steered = state.store.len(lane.grants.primary());
-        let advice = lane
-            .account
-            .ended(&job.name, ended.failure.as_ref(), steered, &self.clock);
-        match advice {
-            Advice::Go => {}
-            Advice::Pause(wait) => state.queue.pause(&lane.plugin, now + wait),
-            Advice::Stop(_) => {
-                for lane in state.lanes.clone().iter().filter(|it| it.plugin == lane.plugin) {
-                    state.queue.close(lane.id);
-                    state.leaving.insert(lane.id);
-                }
-            }
+        state.writing.abandon(&Reader {
+            lane: job.lane,
+            name: job.name.clone(),
+        });
+        let call = EndedCall {
+            lane: job.lane,
+            object: &job.name,
+            is_there: state.store.get(lane.grants.primary(), &job.name).is_some(),
+            was_called: !ended.used.is_zero(),
+            failure: ended.failure.as_ref(),
+        };
+        let measure = lane.account.ended(&call, &self.clock, || state.census(&lane.plugin));
+        if let Some(Measure { wait, tenants }) = measure {
+            state.queue.pause(&lane.plugin, tenants, now + wait);
         }
         drop(state);
         self.ended.notify_waiters();
+    }
+
+    /// Hands out everything of a plugin again of which some had to wait.
+    pub fn resume(&self, plugin: &str) {
+        self.state.write().queue.resume(plugin);
+        self.work.notify_one();
     }
 
     /// How many primaries a lane steers, and what it has to do.
@@ -242,7 +296,8 @@ impl Hub {
     pub fn children_of(&self, lane: &Lane) -> Vec<(Served, Arc<Stored>)> {
         let state = self.state.read();
         let primaries = state.store.iter(lane.grants.primary(), None);
-        let children = primaries.flat_map(|primary| {
+        let selected = primaries.filter(|primary| lane.selects(&primary.name));
+        let children = selected.flat_map(|primary| {
             let children = state.children_of(lane, &primary.uid);
             children
                 .map(|(served, child)| (served, child.clone()))
@@ -251,12 +306,23 @@ impl Hub {
         children.collect()
     }
 
+    /// How many objects a lane's plugin applied for primaries that it does not select.
+    pub fn unselected_children(&self, lane: &Lane) -> usize {
+        let state = self.state.read();
+        let kinds = lane.owned_kinds();
+        let of_kind = |kind| {
+            let children = state.store.iter(kind, None);
+            children.filter(|child| is_unselected_child(lane, child)).count()
+        };
+        kinds.map(of_kind).sum()
+    }
+
     /// The primaries of a lane that are being deleted and wait for its finalizer to go.
     pub fn unfinished(&self, lane: &Lane) -> Vec<Name> {
         let state = self.state.read();
         let primaries = state.store.iter(lane.grants.primary(), None);
         primaries
-            .filter(|object| lane.has_to_finish(object))
+            .filter(|object| lane.selects(&object.name) && lane.has_to_finish(object))
             .map(|object| object.name.clone())
             .collect()
     }
@@ -298,9 +364,18 @@ impl Hub {
             .join(", ")
     }
 
+    /// Whether the server does not let the host list or watch a kind that lanes need.
+    pub fn is_forbidden(&self, lanes: &[Arc<Lane>]) -> bool {
+        let trouble = self.trouble.lock();
+        let kinds = lanes.iter().flat_map(|lane| lane.kinds());
+        let troubles = kinds.into_iter().filter_map(|(kind, _)| trouble.get(&kind));
+        troubles.into_iter().any(|trouble| trouble.contains(FORBIDDEN))
+    }
+
     /// Asks for a reconcile of every primary of a lane.
     pub fn push_all(&self, lane: &Lane) {
         let mut state = self.state.write();
+        state.dependencies.begin_anew(&lane.id);
         push_all(&mut state, lane);
         drop(state);
         self.work.notify_one();
@@ -344,6 +419,7 @@ impl Hub {
                 );
                 state.queue.open(lane.id, &lane.plugin, lane.concurrency);
                 contribute::lane_opens(state, &lane);
+                self.deep.lane_opens(state, &lane);
                 push_all(state, &lane);
             } else if let Some((kind, _)) = lane
                 .kinds()
@@ -380,6 +456,9 @@ impl Hub {
         for plugin in waiting {
             tracing::info!(plugin = &*plugin, kind = %served.kind, "what was missing is there");
         }
+        for lane in self.lanes().of_kind(&served.kind) {
+            lane.account.clear(&about_kind(&served.kind));
+        }
         self.settle_lanes_of(&served.kind);
     }
 
@@ -387,13 +466,17 @@ impl Hub {
     /// of it goes, so that nobody takes its objects for deleted one by one.
     pub fn kind_is_missing(&self, kind: &Arc<Kind>) {
         self.say_who_waits(kind);
+        let was_served = self.served.get(kind).is_some();
+        if was_served {
+            self.say_who_loses(kind);
+        }
         if !self.served.set(kind, None) {
             return;
         }
         self.settle_lanes_of(kind);
         let mut state = self.state.write();
         let changes = state.store.empty(kind);
-        state.forget_awaited_of(kind);
+        state.forget_unfollowed(kind);
         self.changed(changes, &mut state);
     }
 
@@ -401,12 +484,35 @@ impl Hub {
     pub fn forget_kind(&self, kind: &Kind) {
         let mut state = self.state.write();
         state.store.close(kind);
-        state.forget_awaited_of(kind);
+        state.forget_unfollowed(kind);
         drop(state);
         self.served.forget(kind);
         self.work.notify_one();
         self.trouble.lock().remove(kind);
         self.waiting.lock().remove(kind);
+    }
+
+    /// The watches of a kind begin, for the first time or in another form.
+    pub fn kind_is_followed(&self, press: &Arc<Press>, reach: &Reach, namespaced: bool) -> Vec<Source> {
+        let mut state = self.state.write();
+        let sources = state.store.open(press.clone(), reach.clone(), namespaced);
+        state.forget_unfollowed(press.kind());
+        drop(state);
+        self.work.notify_one();
+        sources
+    }
+
+    /// A kind was there while lanes needed it, and is not any more.
+    fn say_who_loses(&self, kind: &Arc<Kind>) {
+        let warning = format!(
+            "the cluster does not serve {kind} any more: its CustomResourceDefinition was deleted, or its version, while the \
+             host ran, and its objects are not seen; install the definition again if that was not meant"
+        );
+        for lane in self.lanes().of_kind(kind) {
+            if lane.account.warn(&about_kind(kind), &warning) {
+                tracing::warn!(plugin = &*lane.plugin, %kind, "{warning}");
+            }
+        }
     }
 
     fn say_who_waits(&self, kind: &Arc<Kind>) {
@@ -424,13 +530,24 @@ impl Hub {
         }
     }
 
+    /// Whether the watch of a kind has trouble, which the log has told of.
+    pub fn has_trouble(&self, kind: &Kind) -> bool {
+        self.trouble.lock().contains_key(kind)
+    }
+
+    /// Takes in what a look past the cache has shown; none: the object is gone. Says nothing where the cache is as new.
+    pub fn correct(&self, key: &Key, before: Option<&Stored>, live: Option<&Stored>) {
+        let mut state = self.state.write();
+        let changes = state.store.correct(key, before, live);
+        self.changed(changes, &mut state);
+    }
+
     fn changed(&self, changes: Vec<Change>, state: &mut State) {
         if changes.is_empty() {
             return;
         }
         let lanes = state.lanes.clone();
         for change in changes {
-            state.creating.observe(&change);
             route(&lanes, state, &change);
         }
         // Most changes are echoes of our own writes and give nobody anything to do: whoever slept is left asleep.
@@ -451,6 +568,42 @@ impl State {
         }
     }
 
+    /// The lanes of a plugin share the bytes that its recorded reads may take.
+    fn share_reads(&mut self, plugin: &str) {
+        let of_plugin = self.lanes.iter().filter(|lane| *lane.plugin == *plugin);
+        let lanes: Vec<LaneId> = of_plugin.map(|lane| lane.id).collect();
+        for lane in &lanes {
+            self.dependencies.allow(lane, GROUP_BYTES / lanes.len());
+        }
+    }
+
+    /// Takes a change to everybody who has read what changed.
+    pub fn wake_readers(&mut self, change: &Change, seen: &SeenChange<'_>, cause: Cause) {
+        let Woken { readers, groups } = self.dependencies.woken(&change.kind, change.name(), seen);
+        for reader in readers {
+            self.queue.push_for(reader.lane, &reader.name, Priority::Wake, cause);
+        }
+        for lane in groups.iter().filter_map(|id| self.lanes.get(*id)) {
+            let primaries = self.store.iter(lane.grants.primary(), None);
+            for primary in primaries.filter(|primary| lane.steers(primary)) {
+                self.queue.push_for(lane.id, &primary.name, Priority::Wake, cause);
+            }
+        }
+    }
+
+    /// How many objects a plugin has to serve, by whose they are.
+    fn census(&self, plugin: &str) -> Census {
+        let mut census = Census::new();
+        for lane in self.lanes.iter().filter(|lane| *lane.plugin == *plugin) {
+            let is_filtered = lane.is_filtered();
+            let primaries = self.store.iter(lane.grants.primary(), None);
+            for object in primaries.filter(|object| !is_filtered || lane.steers(object)) {
+                *census.entry(Tenant::of(&object.name)).or_default() += 1;
+            }
+        }
+        census
+    }
+
     fn forget_previews_of(&mut self, lane: LaneId) {
         let of_lane = self.previews.iter().map(|(reader, _)| reader);
         let gone: Vec<_> = of_lane.filter(|reader| reader.lane == lane).cloned().collect();
@@ -461,7 +614,7 @@ impl State {
 
     /// The primaries of a lane depend on nothing any more.
     fn forget_readers_of(&mut self, lane: LaneId) {
-        for (kind, path) in self.dependencies.remove_all(|reader| reader.lane == lane) {
+        for (kind, path) in self.dependencies.remove_group(&lane) {
             self.store.drop_index(&kind, &path);
         }
     }
@@ -472,6 +625,11 @@ impl State {
     }
 }
 
+/// What a warning is about that says that a kind is gone.
+fn about_kind(kind: &Kind) -> String {
+    format!("kind {kind}")
+}
+
 impl Sink for Hub {
     fn list_begins(&self, source: &Source) {
         self.state.write().store.begin_list(source);
@@ -479,8 +637,14 @@ impl Sink for Hub {
 
     fn observed(&self, source: &Source, object: Stored) {
         let mut state = self.state.write();
+        let is_known = |old: &Arc<Stored>| old.uid == object.uid && old.is_too_deep();
+        let known = |store: &Store| store.get(&source.kind, &object.name).is_some_and(is_known);
+        let hidden = (object.is_too_deep() && !known(&state.store)).then(|| object.name.clone());
         let changes = state.store.upsert(source, object);
         self.changed(changes, &mut state);
+        if let Some(name) = hidden {
+            self.deep.seen(&state, &source.kind, &name);
+        }
     }
 
     fn deleted(&self, source: &Source, name: &Name) {
@@ -512,7 +676,18 @@ impl Sink for Hub {
         }
     }
 
-    fn unreadable(&self, kind: &Arc<Kind>, problem: &str) {
-        tracing::error!(%kind, problem, "an object cannot be read; what was known of it stays");
+    fn unreadable(&self, source: &Source, name: Option<&Name>, problem: &str) {
+        tracing::warn!(kind = %source.kind, problem, "an object is left out, because it cannot be read; what was known of it stays");
+        let Some(name) = name else { return };
+        let mut state = self.state.write();
+        state.store.keep(source, name);
+        state.forget_unreadable(&Key::new(source.kind.clone(), name.clone()));
+        drop(state);
+        self.work.notify_one();
+    }
+
+    fn panicked(&self, kind: &Arc<Kind>, panic: &str) {
+        self.stuck.fetch_add(1, Ordering::Relaxed);
+        tracing::error!(%kind, panic, "the watch panicked; this is a bug of the host: report it; the kind is listed again");
     }
 }

@@ -6,19 +6,20 @@ use pilothouse_cluster::discovery::Served;
 use pilothouse_cluster::events::Recorder;
 use pilothouse_cluster::object::{MANAGER_PREFIX, Stored};
 use pilothouse_cluster::write::Writer;
-use pilothouse_core::former::Former;
+use pilothouse_core::depth::{Bounded, is_too_deep};
+use pilothouse_core::former::{Former, Made, former_controller};
 use pilothouse_core::grants::Grants;
 use pilothouse_core::manifest::{Access, Admission, Filter};
 use pilothouse_core::path::Projection;
 use pilothouse_core::reach::Reach;
 use pilothouse_core::selector::Selector;
-use pilothouse_core::{Kind, Limits};
+use pilothouse_core::{Kind, Limits, Name};
 use pilothouse_sandbox::Plugin;
 use serde_json::Value;
 use serde_json::value::RawValue;
-use tokio::sync::Semaphore;
 
 use crate::plugins::account::Account;
+use crate::turns::Turns;
 use crate::watches::{Need, ServedKinds};
 
 /// A plugin that the host is told to run.
@@ -67,8 +68,11 @@ pub struct Lane {
     pub controller: String,
     /// What it may touch.
     pub grants: Grants,
-    /// Kinds that an earlier version owned. What is left of them is watched for, and pruned.
+    /// Kinds that an earlier version owned or contributed to. What is left of that is watched for, and cleaned up.
     pub former: Arc<[Former]>,
+    /// Whether its controller is one that an earlier version had. It steers nothing, and each of its primaries is treated
+    /// as one that has left the filter.
+    pub is_former: bool,
     /// Which primaries it steers.
     pub filter: Filter,
     /// The finalizer that its primaries get, for plugins that have something to do before one goes.
@@ -79,12 +83,16 @@ pub struct Lane {
     pub former_managers: Vec<String>,
     /// Only primaries in these namespaces; none means all.
     pub namespaces: Vec<String>,
+    /// Whether children of primaries that are outside of these namespaces are pruned; else they stay as they are.
+    pub prunes_unselected: bool,
     /// When an API server asks about a primary; none means never.
     pub admission: Option<Admission>,
     /// The CRDs of its plugin that have more than one version.
     pub converted: Arc<[String]>,
     /// Whether the CRD of its primary kind came with the plugin, so that conditions may be written.
     pub brings_crd: bool,
+    /// Whether that CRD does not take all of the status that the host writes, so that the cluster is asked what it takes.
+    pub asks_for_schema: bool,
     /// The component.
     pub component: Plugin,
     /// The configuration as JSON text.
@@ -94,7 +102,7 @@ pub struct Lane {
     /// How many objects of its plugin are reconciled at once, over all its lanes; none means the host's default.
     pub concurrency: Option<usize>,
     /// The calls of its plugin that may be under way at once.
-    pub calls: Arc<Semaphore>,
+    pub calls: Arc<Turns>,
     /// Writes under the plugin's name: what it owns, and statuses.
     pub writer: Writer,
     /// Writes what the plugin contributes.
@@ -109,9 +117,9 @@ pub struct Lane {
 
 /// The calls that one plugin may have under way at once: half of the cores, so that one whose calls do not end leaves the
 /// rest to its neighbours. A call that waits for its turn takes neither a thread nor memory of a guest.
-pub fn calls_of_a_plugin() -> Arc<Semaphore> {
+pub fn calls_of_a_plugin() -> Arc<Turns> {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    Arc::new(Semaphore::new((cores / 2).max(1)))
+    Arc::new(Turns::new((cores / 2).max(1)))
 }
 
 impl Lane {
@@ -131,6 +139,29 @@ impl Lane {
         format!("{}/{}", self.plugin, self.controller)
     }
 
+    /// A lane of the same plugin for the primaries of a controller that it has no more.
+    pub fn of_former_controller(
+        &self,
+        id: LaneId,
+        primary: &Kind,
+        finalizer: Option<String>,
+        former: Arc<[Former]>,
+    ) -> Self {
+        let controller = former_controller(primary);
+        Self {
+            id,
+            grants: Grants::new(&controller),
+            controller: controller.name,
+            former,
+            is_former: true,
+            filter: Filter::default(),
+            finalizer,
+            admission: None,
+            brings_crd: false,
+            ..self.clone()
+        }
+    }
+
     /// How the cluster serves a kind that the lane has to do with, if it does.
     pub fn served(&self, kind: &Kind) -> Option<Served> {
         let declared = kind == self.grants.primary() || self.grants.get(kind).is_some();
@@ -139,22 +170,32 @@ impl Lane {
             .flatten()
     }
 
-    fn former_reach(&self, kind: &Kind) -> Option<&Reach> {
+    fn former_reach(&self, kind: &Kind) -> Option<Reach> {
         let former = self.former.iter().find(|former| former.kind == *kind);
-        former.map(|former| &former.reach)
+        former.map(Former::reach)
+    }
+
+    /// Whether there may be something left on objects of a kind that an earlier version contributed to.
+    pub fn gives_up(&self, kind: &Kind) -> bool {
+        let former = self.former.iter().find(|former| former.kind == *kind);
+        former.is_some_and(|former| former.contributed.is_some())
     }
 
     /// Whether the lane can do without a kind that it cannot see: what is left of it waits then.
     pub fn is_only_former(&self, kind: &Kind) -> bool {
-        kind != self.grants.primary() && self.grants.get(kind).is_none()
+        let is_steered = kind == self.grants.primary() && !self.is_former;
+        !is_steered && self.grants.get(kind).is_none()
     }
 
     /// The kinds of which the lane's plugin has made objects, each once.
     pub fn owned_kinds(&self) -> impl Iterator<Item = &Kind> {
         let owns = |kind: &Kind| self.grants.get(kind).is_some_and(|grant| grant.allows(Access::Owned));
         let owned = self.grants.touched().map(|grant| &grant.touch.kind);
-        let former = self.former.iter().map(|former| &former.kind);
-        let former = former.filter(move |kind| !owns(kind));
+        let former = self
+            .former
+            .iter()
+            .filter(|former| former.reach_of(Made::Owned).is_some());
+        let former = former.map(|former| &former.kind).filter(move |kind| !owns(kind));
         owned.filter(move |kind| owns(kind)).chain(former)
     }
 
@@ -166,7 +207,7 @@ impl Lane {
             .touched()
             .map(|grant| (grant.touch.kind.clone(), grant.touch.optional));
         let former = self.former.iter().map(|former| (former.kind.clone(), true));
-        std::iter::once((self.grants.primary().clone(), false))
+        std::iter::once((self.grants.primary().clone(), self.is_former))
             .chain(touched)
             .chain(former)
     }
@@ -190,6 +231,10 @@ impl Lane {
                 projection = Projection::whole();
             }
         }
+        let gives_up = self.gives_up(kind);
+        if gives_up {
+            projection = Projection::whole();
+        }
         // Who leaves the filter has to be seen leaving, and a label's watch calls that a deletion: the filter does not
         // narrow what is watched of the primary.
         let declared = match grant {
@@ -197,23 +242,25 @@ impl Lane {
             grant => grant.map(|grant| Reach::of(&grant.touch)),
         };
         let reach = match (declared, self.former_reach(kind)) {
-            (Some(declared), Some(former)) => declared.union(former),
+            (Some(declared), Some(former)) => declared.union(&former),
             (Some(reach), None) => reach,
-            (None, former) => former.cloned().unwrap_or_default(),
+            (None, former) => former.unwrap_or_default(),
         };
         Need {
             projection,
             reach,
-            whole: grant.is_some_and(|grant| grant.allows(Access::Owned) || grant.allows(Access::Contributed)),
+            whole: gives_up
+                || grant.is_some_and(|grant| grant.allows(Access::Owned) || grant.allows(Access::Contributed)),
         }
     }
 
-    /// What the plugin sees of an object that its reconcile is about.
-    pub fn show_primary(&self, object: &Stored) -> String {
+    /// What the plugin sees of an object that its reconcile is about; none if that nests deeper than it could read.
+    pub fn show_primary(&self, object: &Stored) -> Option<String> {
         Self::show(object, self.grants.primary(), self.grants.primary_projection())
     }
 
-    /// What the plugin sees of an object that it reads, or nothing if its declaration does not reach that object.
+    /// What the plugin sees of an object that it reads, or nothing if its declaration does not reach that object, or if
+    /// what it declares nests deeper than it could read.
     pub fn show_read(&self, kind: &Kind, object: &Stored) -> Option<String> {
         let grant = self.grants.get(kind)?;
         let within = grant
@@ -221,16 +268,30 @@ impl Lane {
             .labels
             .as_ref()
             .is_none_or(|labels| has_labels(object, labels));
-        within.then(|| Self::show(object, kind, &grant.projection))
+        if within {
+            Self::show(object, kind, &grant.projection)
+        } else {
+            None
+        }
     }
 
-    fn show(object: &Stored, kind: &Kind, projection: &Projection) -> String {
+    /// Whether an object that the lane's plugin reads is kept from it, because it could not read it.
+    pub fn hides(&self, kind: &Kind, object: &Stored) -> bool {
+        let reads = self.grants.get(kind).is_some_and(|grant| grant.allows(Access::Read));
+        object.is_too_deep() && reads && self.show_read(kind, object).is_none()
+    }
+
+    fn show(object: &Stored, kind: &Kind, projection: &Projection) -> Option<String> {
         let text = object.text();
-        if object.projection() == projection {
-            return text.into_owned();
-        }
-        let text: &RawValue = serde_json::from_str(&text).expect("the cache holds JSON");
-        projection.project(text, kind).expect("the cache holds objects")
+        let shown = if object.projection() == projection {
+            text.into_owned()
+        } else {
+            let text: &RawValue = serde_json::from_str(&text).expect("the text was read through when it came");
+            let shown = projection.project(text, kind);
+            shown.expect("a path is less deep than what was read through")
+        };
+        let is_too_deep = object.is_too_deep() && is_too_deep(&shown).unwrap_or(true);
+        (!is_too_deep).then_some(shown)
     }
 
     /// Whether an object of the primary kind has this lane's finalizer.
@@ -246,18 +307,26 @@ impl Lane {
 
     /// Whether there may be objects of the primary kind that are not steered.
     pub fn is_filtered(&self) -> bool {
-        self.filter != Filter::default() || !self.namespaces.is_empty()
+        self.has_filter() || !self.namespaces.is_empty()
     }
 
-    fn has_namespace(&self, namespace: Option<&str>) -> bool {
-        self.namespaces.is_empty()
-            || namespace.is_some_and(|namespace| self.namespaces.iter().any(|it| it == namespace))
+    /// Whether there may be objects of the primary kind that were steered once.
+    pub fn has_filter(&self) -> bool {
+        self.is_former || self.filter != Filter::default()
+    }
+
+    /// Whether the Plugin is for objects of the primary kind at this place. On others it does not act: they may be another
+    /// Plugin's.
+    pub fn selects(&self, primary: &Name) -> bool {
+        let named = |namespace: &str| self.namespaces.iter().any(|it| it == namespace);
+        self.namespaces.is_empty() || primary.namespace.as_deref().is_some_and(named)
     }
 
     /// Whether an object of the primary kind is steered.
     pub fn steers(&self, object: &Stored) -> bool {
         let Filter { annotation, labels } = &self.filter;
-        self.has_namespace(object.name.namespace.as_deref())
+        !self.is_former
+            && self.selects(&object.name)
             && annotation.as_ref().is_none_or(|annotation| {
                 let metadata: Value = metadata(object);
                 metadata["annotations"].get(annotation).is_some()
@@ -277,11 +346,12 @@ pub fn finalizers(object: &Stored) -> Vec<String> {
 pub fn metadata(object: &Stored) -> Value {
     #[derive(serde::Deserialize)]
     struct Head {
-        metadata: Value,
+        metadata: Bounded,
     }
-    serde_json::from_str::<Head>(&object.text())
-        .expect("the cache holds objects")
-        .metadata
+    let Head {
+        metadata: Bounded(metadata),
+    } = serde_json::from_str(&object.text()).expect("an object has metadata, and was read through when it came");
+    metadata
 }
 
 /// Whether a selector matches an object's labels.

@@ -3,9 +3,11 @@
 #![forbid(unsafe_code)]
 
 mod admission;
+mod blocking;
 pub mod clock;
 mod contribute;
-mod creating;
+mod deep;
+mod definitions;
 mod echo;
 mod former;
 pub mod host;
@@ -17,12 +19,16 @@ mod queue;
 mod quiet;
 mod reconcile;
 mod refusals;
+mod rivals;
 mod route;
 mod seen;
+mod turns;
 mod view;
+mod watchdog;
 mod watches;
 
 pub use admission::{Maker, WebhookOptions};
+pub use blocking::Blocking;
 pub use host::{Handle, Host, HostOptions, Left};
 pub use lane::{Mode, PluginSpec};
 pub use pilothouse_webhook::certificates::Lifetimes;

@@ -13,7 +13,7 @@ use crate::contribute;
 use crate::hub::{Reader, State};
 use crate::lane::Lane;
 use crate::lanes::Lanes;
-use crate::queue::Priority;
+use crate::queue::{Cause, Priority};
 use crate::refusals::Part;
 use crate::seen::SeenChange;
 
@@ -22,10 +22,10 @@ pub fn push_all(state: &mut State, lane: &Lane) {
     let State {
         store, queue, orphaned, ..
     } = state;
-    let has_filter = lane.filter.annotation.is_some() || lane.filter.labels.is_some();
+    let has_filter = lane.has_filter();
     for object in store.iter(lane.grants.primary(), None) {
         // Objects that left the filter while nobody watched may still have our finalizer.
-        if lane.steers(object) || (has_filter && lane.has_finalized(object)) {
+        if lane.steers(object) || ((has_filter || !lane.selects(&object.name)) && lane.has_finalized(object)) {
             queue.push(lane.id, &object.name, urgency(lane, object));
         }
     }
@@ -33,7 +33,9 @@ pub fn push_all(state: &mut State, lane: &Lane) {
         for child in store.iter(kind, None).filter(|child| is_ours(lane, child)) {
             match custody(store, lane, child) {
                 // They may still have children of ours, too.
-                Some(Custody::Living(owner)) if has_filter => queue.push(lane.id, &owner, Priority::Resync),
+                Some(Custody::Living(owner)) if has_filter || is_to_prune(lane, &owner) => {
+                    queue.push(lane.id, &owner, Priority::Resync);
+                }
                 Some(Custody::Orphaned(owner, uid)) => {
                     queue.push(lane.id, &owner, Priority::Resync);
                     let reader = Reader {
@@ -46,6 +48,11 @@ pub fn push_all(state: &mut State, lane: &Lane) {
             }
         }
     }
+}
+
+/// Whether what the plugin made for a primary is pruned because the primary is outside of the Plugin's namespaces.
+fn is_to_prune(lane: &Lane, owner: &Name) -> bool {
+    lane.prunes_unselected && !lane.selects(owner)
 }
 
 /// How urgent a primary is of which nobody knows what has happened to it. At a start, one that has no status yet does not
@@ -70,7 +77,7 @@ pub fn is_kept(object: &Stored) -> bool {
 
 /// Whose a child of a lane is.
 enum Custody {
-    /// A primary's that the cache has.
+    /// A primary's that the cache has. A child of a predecessor counts as that of the primary that has its name now.
     Living(Name),
     /// One's that the cache has not, or not any more, and the child is the host's to collect.
     Orphaned(Name, Arc<str>),
@@ -80,6 +87,22 @@ enum Custody {
 pub fn is_primary_of(lane: &Lane, controller: &Controller) -> bool {
     let primary = lane.grants.primary();
     *controller.group == *primary.group && *controller.kind == *primary.kind
+}
+
+/// Whether a child was applied for a primary that the lane does not select.
+pub fn is_unselected_child(lane: &Lane, child: &Stored) -> bool {
+    let Some(controller) = child.controller.as_ref().filter(|it| is_primary_of(lane, it)) else {
+        return false;
+    };
+    let namespace = match controller.bond {
+        Bond::Reference => child.name.namespace.as_ref(),
+        Bond::Label | Bond::Kept => controller.namespace.as_ref(),
+    };
+    let owner = Name {
+        namespace: namespace.cloned(),
+        name: controller.name.clone(),
+    };
+    is_ours(lane, child) && !lane.selects(&owner)
 }
 
 /// Whose a child is; none if it is not the lane's matter.
@@ -99,8 +122,16 @@ fn custody(store: &Store, lane: &Lane, child: &Stored) -> Option<Custody> {
     if let Some(owner) = places.iter().find(is_owner) {
         return Some(Custody::Living(owner.clone()));
     }
-    let orphaned = controller.bond == Bond::Label && is_ours(lane, child) && !child.deleting;
-    orphaned.then(|| Custody::Orphaned(place(controller.namespace.as_ref()), controller.uid.clone()))
+    if controller.bond != Bond::Label || !is_ours(lane, child) || child.deleting {
+        return None;
+    }
+    let owner = place(controller.namespace.as_ref());
+    if store.get(primary, &owner).is_some() {
+        return Some(Custody::Living(owner));
+    }
+    // What became of the children of others is not this Plugin's to decide.
+    lane.selects(&owner)
+        .then(|| Custody::Orphaned(owner, controller.uid.clone()))
 }
 
 /// Takes one change to everybody whom it concerns.
@@ -121,12 +152,13 @@ pub fn route(lanes: &Lanes, state: &mut State, change: &Change) {
         }
     }
     contribute::target_changed(state, change);
-    for reader in state.dependencies.woken(&change.kind, &name, &seen) {
-        state.queue.push(reader.lane, &reader.name, Priority::Wake);
-    }
+    let cause = if by_us { Cause::Ours } else { Cause::Others };
+    state.wake_readers(change, &seen, cause);
     if change.new.is_none() {
         let key = Key::new(change.kind.clone(), name);
-        state.refusals.forget(key.clone(), Part::Status);
+        for part in Part::OF_STATUS {
+            state.refusals.forget(key.clone(), part);
+        }
         state.odd.remove(&key);
     }
 }
@@ -163,9 +195,9 @@ fn route_primary(lane: &Lane, state: &mut State, change: &Change, seen: &SeenCha
         };
         state.forget_primary(lane, &reader);
         state.queue.forget(lane.id, name);
-        // No reconcile ends that would say how many there are now.
-        lane.account.changed.notify_one();
+        lane.account.gone(lane.id, name);
         if let Some(old) = &change.old
+            && lane.selects(name)
             && state.has_labelled_children(lane, &old.uid)
         {
             state.orphan(lane, name, old.uid.clone());
@@ -173,13 +205,19 @@ fn route_primary(lane: &Lane, state: &mut State, change: &Change, seen: &SeenCha
         }
         return;
     };
+    if lane.is_former {
+        if state.has_left_something(lane, new) {
+            state.queue.push(lane.id, name, Priority::Resync);
+        }
+        return;
+    }
     let steered_before = change.old.as_ref().is_some_and(|old| lane.steers(old));
     if !lane.steers(new) && !steered_before {
         return;
     }
     let status_drifts = || lane.brings_crd && !by_us && seen.status_differs();
     if seen.primary_differs(lane) || status_drifts() {
-        state.queue.push(lane.id, name, Priority::Change);
+        state.queue.push_for(lane.id, name, Priority::Change, seen.cause(by_us));
     }
 }
 
@@ -203,7 +241,7 @@ impl State {
     pub fn forget_primary(&mut self, lane: &Lane, reader: &Reader) {
         self.forget_reader(reader);
         self.previews.forget(reader);
-        self.creating.forget(reader);
+        self.rivalries.forget(reader);
         contribute::withdraw(self, lane, reader);
     }
 

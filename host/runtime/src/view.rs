@@ -1,11 +1,14 @@
 //! Owns what a guest sees during a call: the cache through its grants, and the time. Every read is recorded.
+//!
+//! What a query may find is taken from the cache in one moment, under the lock; it is read, filtered and shown without it.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
-use pilothouse_cluster::store::Store;
+use pilothouse_cluster::object::Stored;
+use pilothouse_cluster::store::{Candidates, Store};
 use pilothouse_core::contract::{Imports, LogLevel, Query};
 use pilothouse_core::dependencies::Read;
 use pilothouse_core::failure::reason;
@@ -14,11 +17,15 @@ use pilothouse_core::query::CheckedQuery;
 use pilothouse_core::reach::Reach;
 use pilothouse_core::{Failure, Kind, Name};
 
+use crate::clock;
 use crate::hub::Hub;
 use crate::lane::Lane;
 
 /// The finest granularity of `clock.now`, in milliseconds.
 const FINEST_GRANULARITY: u64 = 1000;
+
+/// The most objects that one query shows; beyond it the call is stopped.
+const MOST_FOUND: usize = 100_000;
 
 /// What a read was answered.
 #[derive(Clone, Copy, Debug)]
@@ -26,12 +33,95 @@ pub struct Answered {
     /// The count of the kind's changes at that moment; as long as it stands, so does the answer.
     changes: u64,
     fingerprint: u64,
+    /// How many bytes the answer might have.
+    most_bytes: u64,
+}
+
+/// A read whose answer may be another by now: what it would be answered from.
+pub struct Recheck {
+    kind: Arc<Kind>,
+    asked: Asked,
+    answered: Answered,
+}
+
+enum Asked {
+    Object(Option<Arc<Stored>>),
+    Query(Arc<CheckedQuery>, Candidates),
 }
 
 impl Answered {
-    /// Whether the answer would be another by now.
-    pub fn is_outdated(self, store: &Store, lane: &Lane, read: &Read) -> bool {
-        store.changes(read.kind()) != self.changes && fingerprint(store, lane, read) != self.fingerprint
+    /// What the read would be answered from now, if that may be something else. Nothing is read of it yet.
+    pub fn recheck(self, store: &Store, read: &Read) -> Option<Recheck> {
+        let kind = read.kind();
+        if store.changes(kind) == self.changes {
+            return None;
+        }
+        let asked = match read {
+            Read::Get(kind, name) | Read::Obstacle(kind, name) => Asked::Object(store.get(kind, name).cloned()),
+            Read::Find(kind, query) => Asked::Query(query.clone(), store.candidates(kind, query)),
+            // Nobody reads so; it is what is remembered of reads.
+            Read::Some(_) | Read::SomeObstacles(_) => Asked::Object(None),
+        };
+        Some(Recheck {
+            kind: kind.clone(),
+            asked,
+            answered: self,
+        })
+    }
+}
+
+/// So many objects are looked at again where the reconcile runs, rather than on a thread of their own.
+const FEW: usize = 64;
+
+impl Recheck {
+    /// Whether it takes no time worth speaking of.
+    pub fn is_quick(&self) -> bool {
+        match &self.asked {
+            Asked::Object(_) => true,
+            Asked::Query(_, candidates) => candidates.len() <= FEW,
+        }
+    }
+
+    /// Whether the answer would be another.
+    pub fn is_outdated(&self, lane: &Lane) -> bool {
+        let mut hasher = DefaultHasher::new();
+        match &self.asked {
+            Asked::Object(object) => {
+                let object = object.as_ref();
+                let text = object.and_then(|object| lane.show_read(&self.kind, object));
+                text.hash(&mut hasher);
+            }
+            Asked::Query(query, candidates) => {
+                let most_bytes = self.answered.most_bytes;
+                show_found(lane, &self.kind, query, candidates, most_bytes, |_, text| {
+                    text.hash(&mut hasher);
+                });
+            }
+        }
+        hasher.finish() != self.answered.fingerprint
+    }
+}
+
+/// Shows what a query finds, until it is all, or as many as the query wants, or more than may be shown.
+fn show_found(
+    lane: &Lane,
+    kind: &Kind,
+    query: &CheckedQuery,
+    candidates: &Candidates,
+    most_bytes: u64,
+    mut show: impl FnMut(&Arc<Stored>, String),
+) {
+    let shown = candidates
+        .found(query)
+        .filter_map(|object| Some((object, lane.show_read(kind, object)?)));
+    let most = query.limit.map_or(usize::MAX, |limit| limit as usize);
+    let mut bytes = 0;
+    for (object, text) in shown.take(most.min(MOST_FOUND + 1)) {
+        bytes += text.len() as u64;
+        show(object, text);
+        if bytes > most_bytes {
+            return;
+        }
     }
 }
 
@@ -62,11 +152,15 @@ impl View {
     }
 
     /// Remembers a read. The first answer counts: if a later one differs, the object runs again.
-    fn note(&mut self, read: Read, changes: u64, hash: impl FnOnce(&mut DefaultHasher)) {
+    fn note(&mut self, read: Read, changes: u64, most_bytes: u64, hash: impl FnOnce(&mut DefaultHasher)) {
         let mut hasher = DefaultHasher::new();
         hash(&mut hasher);
         let fingerprint = hasher.finish();
-        self.reads.entry(read).or_insert(Answered { changes, fingerprint });
+        self.reads.entry(read).or_insert(Answered {
+            changes,
+            fingerprint,
+            most_bytes,
+        });
     }
 
     fn wake_at(&mut self, moment: u64) {
@@ -94,36 +188,42 @@ impl Imports for View {
         let grant = self.lane.grants.check_get(kind, namespace, name)?;
         let kind = self.known(kind, grant)?;
         let name = Name::new(namespace, name);
-        let state = self.hub.state.read();
-        let object = state.store.get(&kind, &name);
-        let text = object.and_then(|object| self.lane.show_read(&kind, object));
-        let changes = state.store.changes(&kind);
-        drop(state);
-        self.note(Read::Get(kind, name), changes, |hasher| text.hash(hasher));
+        let (object, changes) = {
+            let store = &self.hub.state.read().store;
+            (store.get(&kind, &name).cloned(), store.changes(&kind))
+        };
+        let text = object.and_then(|object| self.lane.show_read(&kind, &object));
+        self.note(Read::Get(kind, name), changes, u64::MAX, |hasher| text.hash(hasher));
         Ok(text)
     }
 
-    fn find(&mut self, kind: &Kind, query: &Query) -> Result<Vec<String>, Failure> {
+    fn find(&mut self, kind: &Kind, query: &Query, most_bytes: u64) -> Result<Vec<String>, Failure> {
         let (grant, query) = self.lane.grants.check_find(kind, query)?;
         let kind = self.known(kind, grant)?;
-        if !self.hub.state.read().store.is_indexed(&kind, &query) {
-            self.hub.state.write().store.add_index(&kind, &query);
+        let draft = self.hub.state.read().store.draft_index(&kind, &query);
+        if let Some(draft) = draft {
+            let index = draft.build();
+            self.hub.state.write().store.add_index(&kind, index);
         }
-        let state = self.hub.state.read();
-        let found: Vec<_> = state.store.find(&kind, &query).collect();
-        let texts: Vec<String> = found
-            .iter()
-            .filter_map(|object| self.lane.show_read(&kind, object))
-            .collect();
-        let is_full = query.limit.is_some_and(|limit| found.len() == limit as usize);
-        let last = found.last().filter(|_| is_full);
+        let candidates = self.hub.state.read().store.candidates(&kind, &query);
+        let (mut texts, mut last) = (Vec::new(), None);
+        show_found(&self.lane, &kind, &query, &candidates, most_bytes, |object, text| {
+            texts.push(text);
+            last = Some(object.name.clone());
+        });
+        if texts.len() > MOST_FOUND {
+            let problem = format!(
+                "the plugin was stopped: its query for {kind} finds more than {MOST_FOUND} objects; narrow the query, or give it a limit"
+            );
+            return Err(Failure::guest(reason::LIMIT, problem));
+        }
+        let is_full = query.limit.is_some_and(|limit| texts.len() == limit as usize);
         let query = CheckedQuery {
-            until: last.map(|last| last.name.clone()),
+            until: last.filter(|_| is_full),
             ..query
         };
-        let changes = state.store.changes(&kind);
-        drop(state);
-        self.note(Read::Find(kind, Arc::new(query)), changes, |hasher| {
+        let read = Read::Find(kind, Arc::new(query));
+        self.note(read, candidates.changes, most_bytes, |hasher| {
             for text in &texts {
                 text.hash(hasher);
             }
@@ -140,12 +240,33 @@ impl Imports for View {
 
     fn reached(&mut self, moment: u64) -> bool {
         if self.now < moment {
-            self.wake_at(moment);
+            self.wake_at(clock::next_look(self.now, moment));
         }
         self.now >= moment
     }
 
     fn log(&mut self, level: LogLevel, message: &str, fields: &[(String, String)]) {
+        let is_asked_for = match level {
+            LogLevel::Trace => tracing::enabled!(target: "pilothouse::plugin", tracing::Level::TRACE),
+            LogLevel::Debug => tracing::enabled!(target: "pilothouse::plugin", tracing::Level::DEBUG),
+            LogLevel::Info => tracing::enabled!(target: "pilothouse::plugin", tracing::Level::INFO),
+            LogLevel::Warn => tracing::enabled!(target: "pilothouse::plugin", tracing::Level::WARN),
+            LogLevel::Error => tracing::enabled!(target: "pilothouse::plugin", tracing::Level::ERROR),
+        };
+        if !is_asked_for {
+            return;
+        }
+        let bytes = fields
+            .iter()
+            .map(|(name, value)| name.len() + value.len())
+            .sum::<usize>()
+            + message.len();
+        let talk = &self.lane.account.talk;
+        let may_log = talk.may_log(bytes);
+        talk.tell(&self.lane.plugin);
+        if !may_log {
+            return;
+        }
         let mut said = message.to_owned();
         for (name, value) in fields {
             write!(said, " {name}={value:?}").expect("writing to a String cannot fail");
@@ -159,20 +280,4 @@ impl Imports for View {
             LogLevel::Error => tracing::error!(target: "pilothouse::plugin", plugin, %object, "{said}"),
         }
     }
-}
-
-/// A fingerprint of what a read would be answered now: of the bytes that the plugin would see.
-pub fn fingerprint(store: &Store, lane: &Lane, read: &Read) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    match read {
-        Read::Get(kind, name) | Read::Obstacle(kind, name) => {
-            let object = store.get(kind, name);
-            object.and_then(|object| lane.show_read(kind, object)).hash(&mut hasher);
-        }
-        Read::Find(kind, query) => store
-            .find(kind, query)
-            .filter_map(|object| lane.show_read(kind, object))
-            .for_each(|text| text.hash(&mut hasher)),
-    }
-    hasher.finish()
 }

@@ -1,13 +1,20 @@
 //! Owns compiling a component: in a child process with limits, so that a component that is hard on the compiler
-//! costs neither the host's memory nor its life.
+//! costs neither the host's memory nor its life. The component and its code are files in memory: whether a disk can hold
+//! them is no matter of the compiler.
 
+use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use crate::memory;
 use crate::stop::shorten;
+
+/// Standard input and output of a child process as paths.
+const CHILD_INPUT: &str = "/proc/self/fd/0";
+const CHILD_OUTPUT: &str = "/proc/self/fd/1";
 
 /// Wall-clock time of one compilation. A Python component takes about 5 s on one core.
 const MAX_TIME: Duration = Duration::from_mins(2);
@@ -37,7 +44,7 @@ const MAX_CODE_BYTES: u64 = 1024 * 1024 * 1024;
 #[derive(Clone, Debug)]
 pub enum Compiler {
     /// `program compile-component IN OUT`, a command that calls `compile_file` and writes its error
-    /// to standard error.
+    /// to standard error. IN and OUT are its standard input and output, by their paths.
     Child {
         /// The program, usually the host's own.
         program: PathBuf,
@@ -75,6 +82,12 @@ pub enum CompileError {
         /// What it wrote to standard error.
         words: String,
     },
+    /// No file can be made in memory.
+    #[error("cannot make a file in memory for the compiler: {source}")]
+    Memory {
+        /// Why not.
+        source: io::Error,
+    },
     /// A file could not be read or written.
     #[error("cannot {action} {}: {source}", .path.display())]
     File {
@@ -100,27 +113,30 @@ pub enum CompileError {
 }
 
 impl Compiler {
-    /// Writes the compiled form of `input` to `output`.
-    pub(crate) fn compile(&self, input: &Path, output: &Path) -> Result<(), CompileError> {
+    /// The compiled form of a component, in a file in memory that nobody changes any more.
+    pub(crate) fn compile(&self, component: &[u8]) -> Result<File, CompileError> {
+        let memory = |source| CompileError::Memory { source };
+        let input = memory::holding(component).map_err(memory)?;
+        let output = memory::create().map_err(memory)?;
         match self {
-            Self::Child { program } => run(
-                Command::new(program).arg("compile-component").arg(input).arg(output),
-                program,
-                MAX_TIME,
-            ),
+            Self::Child { program } => {
+                let written = output.try_clone().map_err(memory)?;
+                let mut command = Command::new(program);
+                command.args(["compile-component", CHILD_INPUT, CHILD_OUTPUT]);
+                run(command.stdin(input).stdout(written), program, MAX_TIME)?;
+            }
             #[cfg(feature = "compiler")]
-            Self::InProcess => compile(input, output),
+            Self::InProcess => compile(&memory::path(&input), &memory::path(&output))?,
         }
+        memory::seal(&output).map_err(memory)?;
+        Ok(output)
     }
 }
 
 fn run(command: &mut Command, program: &Path, time: Duration) -> Result<(), CompileError> {
     // The child needs nothing of the host's environment, which may hold credentials.
     command.env_clear().env("RAYON_NUM_THREADS", MAX_THREADS);
-    command
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::piped());
+    command.stderr(Stdio::piped());
     let start = |source| CompileError::Start {
         program: program.to_owned(),
         source,

@@ -3,11 +3,15 @@
 //! What an answer means, and what a plugin may read or write, is left to host/core and host/runtime.
 #![deny(unsafe_op_in_unsafe_fn)]
 
+mod allocator;
 mod cache;
 mod call;
 mod compile;
+mod directory;
 mod engine;
 mod inspect;
+mod load;
+mod memory;
 mod plugin;
 mod resident;
 mod sandbox;
@@ -16,12 +20,14 @@ mod stop;
 mod ticker;
 mod v0_1;
 
+pub use allocator::return_large_allocations;
 pub use cache::CacheError;
 #[cfg(feature = "compiler")]
 pub use compile::compile_file;
 pub use compile::{CompileError, Compiler};
 pub use inspect::Problem;
+pub use load::{Component, LoadError};
 pub use plugin::{Optional, Plugin};
 pub use resident::give_back_code;
-pub use sandbox::{LoadError, Sandbox, SandboxError, SandboxOptions};
+pub use sandbox::{Sandbox, SandboxError, SandboxOptions};
 pub use state::{Call, Usage};

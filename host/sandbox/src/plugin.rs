@@ -5,7 +5,8 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use crate::cache::Code;
-use crate::sandbox::{LoadError, Mapped, Shared};
+use crate::load::LoadError;
+use crate::sandbox::{Mapped, Shared};
 
 /// Which of the optional interfaces a plugin exports.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -47,7 +48,7 @@ pub(crate) struct Inner {
 struct Mapping {
     /// By the size of the native stack: usually one. Empty while asleep.
     mapped: Vec<(usize, Arc<Mapped>)>,
-    /// The file.
+    /// What is mapped.
     code: Code,
 }
 
@@ -124,6 +125,12 @@ impl Plugin {
             .unwrap_or_else(PoisonError::into_inner)
             .code
             .bytes
+    }
+
+    /// Why its code is in memory alone and not in the cache directory; none if it is there.
+    pub fn kept_in_memory_because(&self) -> Option<Arc<str>> {
+        let mapping = self.inner.mapped.read().unwrap_or_else(PoisonError::into_inner);
+        mapping.code.kept_in_memory_because()
     }
 
     /// How long ago the last call began, or the plugin was loaded.

@@ -1,18 +1,19 @@
-//! Owns the sandbox: engines, linkers and the cache, and how a component becomes a [`Plugin`].
+//! Owns the sandbox: engines, linkers and the cache, and how compiled code is mapped. How a component is read and checked
+//! before is `load`'s matter.
 
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::{self, Read, Seek as _};
-use std::path::{Path, PathBuf};
+use std::io;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use pilothouse_core::Limits;
 use wasmtime::Engine;
 use wasmtime::component::{Component, Linker};
 
-use crate::cache::{self, Cache, CacheError, Code};
-use crate::compile::{CompileError, Compiler};
-use crate::inspect::{Inspected, Problem, inspect};
+use crate::cache::{Cache, CacheError, Code};
+use crate::compile::Compiler;
+use crate::inspect::Problem;
+use crate::load::{LoadError, cache_error};
 use crate::plugin::Plugin;
 use crate::state::State;
 use crate::stop::shorten;
@@ -77,92 +78,18 @@ pub enum SandboxError {
     Ticker(#[source] io::Error),
 }
 
-/// Why a component was not loaded.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum LoadError {
-    /// The file cannot be read.
-    #[error("cannot read the component {}: {source}", .path.display())]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// Why not.
-        source: io::Error,
-    },
-    /// It is larger than any plugin should be.
-    #[error("cannot load the component {name}: it has more than {most} bytes, which is the limit for components")]
-    TooLarge {
-        /// The component.
-        name: String,
-        /// The limit.
-        most: u64,
-    },
-    /// It is another component than the one that was asked for.
-    #[error(
-        "cannot load the component {name}: its digest is sha256:{found}, not sha256:{expected}; correct the digest, or fetch that component"
-    )]
-    Digest {
-        /// The component.
-        name: String,
-        /// The digest that was asked for, in hexadecimal digits.
-        expected: String,
-        /// The digest that it has.
-        found: String,
-    },
-    /// It is not a plugin that this host runs.
-    #[error("cannot load the component {name}: {problem}")]
-    Refused {
-        /// The component.
-        name: String,
-        /// What is wrong with it.
-        problem: Problem,
-    },
-    /// It does not compile.
-    #[error("cannot load the component {name}: {source}")]
-    Compile {
-        /// The component.
-        name: String,
-        /// Why not.
-        source: CompileError,
-    },
-    /// The cache failed.
-    #[error("cannot load the component {name}: {source}")]
-    Cache {
-        /// The component.
-        name: String,
-        /// Why.
-        source: CacheError,
-    },
-    /// An engine failed.
-    #[error("cannot load the component {name}: {source}")]
-    Sandbox {
-        /// The component.
-        name: String,
-        /// Why.
-        source: SandboxError,
-    },
-    /// The compiled code cannot be used, although it was compiled just now.
-    #[error("cannot load the component {name}: its compiled code cannot be used: {message}")]
-    Code {
-        /// The component.
-        name: String,
-        /// Wasmtime's words.
-        message: String,
-    },
-}
-
 /// Where plugins are loaded and run. A clone is the same sandbox.
 #[derive(Clone)]
 pub struct Sandbox {
-    shared: Arc<Shared>,
+    pub(crate) shared: Arc<Shared>,
 }
 
 pub(crate) struct Shared {
     pub(crate) ticker: Ticker,
-    cache: Cache,
-    compiler: Compiler,
+    pub(crate) cache: Cache,
+    pub(crate) compiler: Compiler,
     slots: u32,
-    max_component_bytes: u64,
+    pub(crate) max_component_bytes: u64,
     /// By the size of the native stack.
     runtimes: Mutex<BTreeMap<usize, Arc<Runtime>>>,
 }
@@ -203,75 +130,7 @@ impl Sandbox {
         })
     }
 
-    /// Loads a component from a file.
-    pub fn load(&self, path: &Path) -> Result<Plugin, LoadError> {
-        self.load_expecting(path, None)
-    }
-
-    /// Loads a component from a file, if it has this digest (SHA-256 in hexadecimal digits).
-    pub fn load_expecting(&self, path: &Path, digest: Option<&str>) -> Result<Plugin, LoadError> {
-        let read = |source| LoadError::Read {
-            path: path.to_owned(),
-            source,
-        };
-        let name = path.display().to_string();
-        let most = self.shared.max_component_bytes;
-        let too_large = || LoadError::TooLarge {
-            name: name.clone(),
-            most,
-        };
-        let mut file = File::open(path).map_err(read)?;
-        if file.metadata().map_err(read)?.len() > most {
-            return Err(too_large());
-        }
-        // One byte more than allowed, so that a file that grows meanwhile is noticed.
-        let (found, length) = cache::digest_of(file.by_ref().take(most.saturating_add(1))).map_err(read)?;
-        if length > most {
-            return Err(too_large());
-        }
-        expect(&name, digest, &found)?;
-        // What was compiled before is not read into memory at all.
-        if let Some(code) = self.shared.cache.find(&found) {
-            return self.plugin(&name, found, length, &code);
-        }
-        let mut bytes = Vec::with_capacity(usize::try_from(length).unwrap_or(0));
-        file.rewind().map_err(read)?;
-        file.take(most.saturating_add(1))
-            .read_to_end(&mut bytes)
-            .map_err(read)?;
-        // The file may have been written to since.
-        let found = cache::digest(&bytes);
-        expect(&name, digest, &found)?;
-        self.load_digested(&name, found, &bytes)
-    }
-
-    /// Loads a component; `name` (a path, an OCI reference) is what messages call it.
-    pub fn load_bytes(&self, name: &str, bytes: &[u8]) -> Result<Plugin, LoadError> {
-        self.load_digested(name, cache::digest(bytes), bytes)
-    }
-
-    fn load_digested(&self, name: &str, digest: String, bytes: &[u8]) -> Result<Plugin, LoadError> {
-        let most = self.shared.max_component_bytes;
-        if bytes.len() as u64 > most {
-            return Err(LoadError::TooLarge {
-                name: name.to_owned(),
-                most,
-            });
-        }
-        let code = if let Some(code) = self.shared.cache.find(&digest) {
-            code
-        } else {
-            let Inspected { version } = inspect(bytes).map_err(|problem| LoadError::Refused {
-                name: name.to_owned(),
-                problem,
-            })?;
-            let code = self.shared.cache.code(&digest, version, bytes, &self.shared.compiler);
-            code.map_err(|error| cache_error(name, error))?
-        };
-        self.plugin(name, digest, bytes.len() as u64, &code)
-    }
-
-    fn plugin(&self, name: &str, digest: String, length: u64, code: &Code) -> Result<Plugin, LoadError> {
+    pub(crate) fn plugin(&self, name: &str, digest: String, length: u64, code: &Code) -> Result<Plugin, LoadError> {
         let stack = stack_size(&Limits::default());
         let mapped = self.shared.map_or_compile_again(name, &digest, stack, code)?;
         Ok(Plugin::new(
@@ -324,7 +183,7 @@ impl Shared {
         })?;
         match runtime.map(name, code.clone()) {
             Err(LoadError::Code { .. }) if !code.fresh => {
-                self.cache.forget(digest).map_err(|error| cache_error(name, error))?;
+                self.cache.forget(digest);
                 let code = self
                     .cache
                     .code_again(digest, code.version, &self.compiler)
@@ -338,15 +197,15 @@ impl Shared {
 
 impl Runtime {
     fn map(&self, name: &str, code: Code) -> Result<Mapped, LoadError> {
-        // SAFETY: the file holds what wasmtime's compiler wrote: its bytes have the digest that was recorded when they
-        // were compiled, it lies in a directory that only this user can write to, and files there are replaced by
-        // renames, never written in place, so the mapping does not change either.
+        // SAFETY: the file holds what wasmtime's compiler wrote. One on disk has bytes of the digest that was recorded
+        // when they were compiled, it lies in a directory that only this user can write to, and files there are replaced
+        // by renames, never written in place, so the mapping does not change either. One in memory is sealed.
         #[expect(
             unsafe_code,
             reason = "wasmtime trusts compiled code, and we have checked whose it is"
         )]
         let component =
-            unsafe { Component::deserialize_file(&self.engine, &code.path) }.map_err(|error| LoadError::Code {
+            unsafe { Component::deserialize_file(&self.engine, code.path()) }.map_err(|error| LoadError::Code {
                 name: name.to_owned(),
                 message: format!("{error:#}"),
             })?;
@@ -370,29 +229,4 @@ impl Runtime {
 pub(crate) fn stack_size(limits: &Limits) -> usize {
     let bytes = usize::try_from(limits.stack_bytes).unwrap_or(usize::MAX);
     (bytes / STACK_STEP).max(1) * STACK_STEP
-}
-
-/// Whether a component is the one that was asked for.
-fn expect(name: &str, expected: Option<&str>, found: &str) -> Result<(), LoadError> {
-    match expected {
-        Some(expected) if expected != found => Err(LoadError::Digest {
-            name: name.to_owned(),
-            expected: expected.to_owned(),
-            found: found.to_owned(),
-        }),
-        _ => Ok(()),
-    }
-}
-
-fn cache_error(name: &str, error: CacheError) -> LoadError {
-    match error {
-        CacheError::Compile(source) => LoadError::Compile {
-            name: name.to_owned(),
-            source,
-        },
-        source => LoadError::Cache {
-            name: name.to_owned(),
-            source,
-        },
-    }
 }

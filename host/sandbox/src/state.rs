@@ -112,6 +112,11 @@ impl State {
         Ok(())
     }
 
+    /// How much reads may still be answered with.
+    pub(crate) fn read_bytes_left(&self) -> u64 {
+        self.limits.read_bytes.saturating_sub(self.read_bytes)
+    }
+
     /// A read is answered with this much.
     pub(crate) fn end_read(&mut self, bytes: usize) -> Result<(), Stop> {
         self.read_bytes = self.read_bytes.saturating_add(bytes as u64);

@@ -293,3 +293,41 @@ fn a_plugin_that_is_gone_from_the_cache_fails_its_calls_with_the_reason() {
         "{failure}"
     );
 }
+
+/// Who has no place on a disk works all the same, from memory, and says why.
+#[track_caller]
+fn works_from_memory(plugin: &Plugin, why: &str) {
+    let said = plugin.kept_in_memory_because().unwrap_or_default();
+    assert!(said.contains(why), "{said}");
+    assert!(works(plugin));
+    plugin.sleep();
+    assert!(works(plugin), "it wakes again");
+    assert!(plugin.code_bytes() > 0);
+}
+
+#[test]
+fn a_plugin_that_a_disk_has_no_room_for_is_compiled_into_memory() {
+    let directory = tempfile::tempdir().unwrap();
+    let sandbox = Sandbox::new(SandboxOptions::new(directory.path(), compiler())).unwrap();
+    // Nothing can be written there any more, as on a disk that is full or read-only.
+    fs::remove_dir(directory.path()).unwrap();
+    let bytes = component(&module("", "(i32.const 16)"));
+    let plugin = sandbox.load_bytes("shop.wasm", &bytes).unwrap();
+    works_from_memory(&plugin, directory.path().to_str().unwrap());
+    let again = sandbox.load_bytes("again.wasm", &bytes).unwrap();
+    works_from_memory(&again, directory.path().to_str().unwrap());
+}
+
+#[test]
+fn a_directory_that_cannot_be_made_is_done_without() {
+    // Nobody makes a directory there, root neither.
+    let plugin = load(Path::new("/proc/pilothouse/cache"), Compiler::InProcess).unwrap();
+    works_from_memory(&plugin, "/proc/pilothouse/cache");
+}
+
+#[test]
+fn what_is_kept_on_disk_is_not_kept_in_memory() {
+    let directory = tempfile::tempdir().unwrap();
+    let plugin = load(directory.path(), Compiler::InProcess).unwrap();
+    assert_eq!(plugin.kept_in_memory_because(), None);
+}

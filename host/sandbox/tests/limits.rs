@@ -351,7 +351,7 @@ fn more_calls_at_once_than_slots_are_the_hosts_matter() {
         fn get(&mut self, _: &Kind, _: Option<&str>, _: &str) -> Result<Option<String>, Failure> {
             Ok(None)
         }
-        fn find(&mut self, _: &Kind, _: &Query) -> Result<Vec<String>, Failure> {
+        fn find(&mut self, _: &Kind, _: &Query, _: u64) -> Result<Vec<String>, Failure> {
             Ok(Vec::new())
         }
         fn now(&mut self, _: u64) -> u64 {

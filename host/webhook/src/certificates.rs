@@ -15,8 +15,11 @@ use rustls::client::danger::ServerCertVerifier;
 use rustls::crypto::ring;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::server::WebPkiClientVerifier;
 use rustls::{RootCertStore, ServerConfig};
 use x509_parser::prelude::{FromDer, X509Certificate};
+
+use crate::clients::ClientAuthorities;
 
 /// The name of the authority, by which a certificate refers to it.
 const AUTHORITY_NAME: &str = "pilothouse webhook authority";
@@ -139,9 +142,21 @@ impl Certificates {
             .unwrap_or(UNIX_EPOCH)
     }
 
-    /// For a server that shows these certificates.
+    /// For a server that shows these certificates, and takes every client.
     pub fn server_config(&self) -> Result<Arc<ServerConfig>, CertificateError> {
+        self.server_config_for(None)
+    }
+
+    /// For a server that shows these certificates, and verifies those of its clients where authorities are given.
+    pub fn server_config_for(
+        &self,
+        clients: Option<&ClientAuthorities>,
+    ) -> Result<Arc<ServerConfig>, CertificateError> {
         let refused = |error: &dyn std::fmt::Display| CertificateError::Use(error.to_string());
+        let verifier = match clients {
+            None => WebPkiClientVerifier::no_client_auth(),
+            Some(clients) => clients.verifier().map_err(|error| refused(&error))?,
+        };
         let chain = CertificateDer::pem_slice_iter(self.certificate.as_bytes())
             .collect::<Result<Vec<_>, _>>()
             .map_err(|error| refused(&error))?;
@@ -149,11 +164,17 @@ impl Certificates {
         let mut config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
             .with_safe_default_protocol_versions()
             .map_err(|error| refused(&error))?
-            .with_no_client_auth()
+            .with_client_cert_verifier(verifier)
             .with_single_cert(chain, key)
             .map_err(|error| refused(&error))?;
         config.alpn_protocols = PROTOCOLS.map(<[u8]>::to_vec).into();
         Ok(Arc::new(config))
+    }
+
+    /// Whether they are of an authority as this file makes them: the mark of what a host keeps, where there is no other.
+    pub fn have_our_authority(&self) -> bool {
+        let newest = authorities(&self.bundle).into_iter().next();
+        newest.is_some_and(|newest| newest.is_of(&self.authority_key) && newest.is_named(AUTHORITY_NAME))
     }
 
     fn living_authorities(&self, now: SystemTime) -> Vec<Dated> {
@@ -238,6 +259,13 @@ impl Dated {
 
     fn is_due(&self, now: SystemTime) -> bool {
         self.due() <= now
+    }
+
+    fn is_named(&self, name: &str) -> bool {
+        X509Certificate::from_der(&self.der).is_ok_and(|(_, parsed)| {
+            let mut names = parsed.subject().iter_common_name();
+            names.next().is_some_and(|it| it.as_str() == Ok(name)) && names.next().is_none()
+        })
     }
 
     fn is_of(&self, key: &str) -> bool {
@@ -428,6 +456,35 @@ mod tests {
         let other_name = vec!["other.harbour.svc".to_owned()];
         let renamed = made.renewed(&other_name, day(1), &lifetimes(), true).unwrap().unwrap();
         assert!(renamed.is_shown_well(&other_name, day(1), &authorities(&made.bundle)));
+    }
+
+    #[test]
+    fn what_a_host_made_is_known_by_its_authority() {
+        let made = made();
+        assert!(made.have_our_authority());
+        let shape = |change: fn(&mut Certificates)| {
+            let mut other = made.clone();
+            change(&mut other);
+            other.have_our_authority()
+        };
+        assert!(shape(|it| it.certificate = String::new()), "what is shown may be lost");
+        assert!(!shape(
+            |it| it.authority_key = KeyPair::generate().unwrap().serialize_pem()
+        ));
+        assert!(!shape(|it| it.bundle = String::new()));
+        // Somebody else's, in the same form.
+        let key = KeyPair::generate().unwrap();
+        let mut params = authority_params(day(0), &lifetimes());
+        params.distinguished_name = rcgen::DistinguishedName::new();
+        params
+            .distinguished_name
+            .push(DnType::CommonName, "somebody's authority");
+        let foreign = Certificates {
+            bundle: params.self_signed(&key).unwrap().pem(),
+            authority_key: key.serialize_pem(),
+            ..made.clone()
+        };
+        assert!(!foreign.have_our_authority());
     }
 
     #[test]

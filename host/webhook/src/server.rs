@@ -1,5 +1,6 @@
-//! Owns the HTTPS server: connections, sizes and times. What is asked is left to a [`Handler`], which runs on this server's
-//! threads, so that nothing that the rest of the process does can make it wait.
+//! Owns the HTTPS server: its threads, its connections and their TLS. What is asked is left to a [`Handler`], which runs on
+//! this server's threads, so that nothing that the rest of the process does can make it wait. Which connections there may
+//! be, `connections` decides; what one request may take, `request`.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener as StdListener};
@@ -9,34 +10,42 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{Method, Request, Response, StatusCode, header};
-use http_body_util::{BodyExt as _, Full, LengthLimitError, Limited};
-use hyper::body::Incoming;
+use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use hyper_util::server::conn::auto;
+use hyper_util::server::graceful::GracefulConnection;
 use rustls::ServerConfig;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
-use tokio::time::timeout;
+use tokio::time::{Instant, sleep_until, timeout};
 use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
+
+use crate::budget::Budget;
+use crate::connections::{Connections, MAX_CONNECTIONS, Patience, Slot};
+use crate::request::Asked;
+use crate::seldom::Seldom;
 
 /// The largest question: an API server takes objects of 3 MiB, and sends the old one too.
 pub const MAX_BODY_BYTES: usize = 8 * 1024 * 1024;
 
-/// Connections at once. An API server keeps few, and over one many questions.
-const MAX_CONNECTIONS: usize = 256;
+/// Sockets beyond the connections that have a slot: those that end because they gave their slot to another.
+const ENDING_CONNECTIONS: usize = 64;
 
-/// How long a client may take to agree on TLS, and to say what it wants.
-const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
-const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
+/// How much of the head of a request is held.
+const HEADER_BYTES: usize = 16 * 1024;
 
-/// How long a client may take to send its question.
-const BODY_TIMEOUT: Duration = Duration::from_secs(10);
+/// Requests at once on one connection of HTTP/2, and how much of their bodies is taken before it is asked for: what a
+/// client sends before its bytes are reserved is held for each connection.
+const STREAMS: u32 = 100;
+const WINDOW_BYTES: u32 = 64 * 1024;
 
 /// How long questions that are under way may take once the server stops.
 const STOP_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// How long a connection may take to end in order. Over HTTP/2 the client is told which of its requests still count.
+const END_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The wait after a connection could not be accepted: too many files are open, say.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -58,7 +67,11 @@ pub struct Question {
     pub path: String,
     /// How long the client waits, if it says so: `?timeout=5s`.
     pub timeout: Option<Duration>,
-    /// What is asked.
+    /// When the head of the request was there: the client waits since then.
+    pub received: std::time::Instant,
+    /// Whether the client has shown a certificate, which was verified.
+    pub is_certified: bool,
+    /// What is asked. The server counts its bytes until the last copy of it is dropped, so whoever works on it keeps it.
     pub body: Bytes,
 }
 
@@ -88,6 +101,12 @@ impl Answer {
 
 /// Who answers.
 pub trait Handler: Send + Sync + 'static {
+    /// Whether a client may ask at this path at all, before its question is read.
+    fn admits(&self, path: &str, is_certified: bool) -> Result<(), Answer> {
+        let _ = (path, is_certified);
+        Ok(())
+    }
+
     /// Answers one question.
     fn answer(&self, question: Question) -> impl Future<Output = Answer> + Send;
 }
@@ -107,6 +126,16 @@ impl Server {
         tls: watch::Receiver<Arc<ServerConfig>>,
         handler: Arc<H>,
     ) -> io::Result<Self> {
+        Self::start_with(address, tls, handler, Patience::default())
+    }
+
+    /// The same with other times than the usual ones.
+    pub fn start_with<H: Handler>(
+        address: SocketAddr,
+        tls: watch::Receiver<Arc<ServerConfig>>,
+        handler: Arc<H>,
+        patience: Patience,
+    ) -> io::Result<Self> {
         let listener = StdListener::bind(address)?;
         listener.set_nonblocking(true)?;
         let address = listener.local_addr()?;
@@ -119,7 +148,7 @@ impl Server {
         let thread = std::thread::Builder::new().name("webhooks".to_owned()).spawn(move || {
             runtime.block_on(async move {
                 match TcpListener::from_std(listener) {
-                    Ok(listener) => serve(&listener, &tls, &handler, stopped).await,
+                    Ok(listener) => serve(&listener, &tls, &handler, patience, stopped).await,
                     Err(error) => tracing::error!(%error, "the webhook server cannot listen"),
                 }
             });
@@ -153,80 +182,179 @@ async fn serve<H: Handler>(
     listener: &TcpListener,
     tls: &watch::Receiver<Arc<ServerConfig>>,
     handler: &Arc<H>,
+    patience: Patience,
     mut stopped: watch::Receiver<bool>,
 ) {
-    let places = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+    let sockets = Arc::new(Semaphore::new(MAX_CONNECTIONS + ENDING_CONNECTIONS));
+    let (connections, budget) = (Arc::new(Connections::new(patience)), Arc::new(Budget::of_all()));
+    let (full, disagreeing) = (Seldom::default(), Arc::<Seldom>::default());
     loop {
         let place = tokio::select! {
             _ = stopped.changed() => break,
-            place = places.clone().acquire_owned() => place.expect("the semaphore is never closed"),
+            place = sockets.clone().acquire_owned() => place.expect("the semaphore is never closed"),
         };
         let accepted = tokio::select! {
             _ = stopped.changed() => break,
             accepted = listener.accept() => accepted,
         };
-        let stream = match accepted {
-            Ok((stream, _)) => stream,
+        let (stream, peer) = match accepted {
+            Ok(accepted) => accepted,
             Err(error) => {
                 tracing::warn!(%error, "a connection to the webhook server cannot be accepted");
                 tokio::time::sleep(ACCEPT_PAUSE).await;
                 continue;
             }
         };
-        let (config, handler, stopped) = (tls.borrow().clone(), handler.clone(), stopped.clone());
+        let Some(slot) = connections.enter(peer.ip()) else {
+            if let Some(left_out) = full.may_say() {
+                tracing::warn!(%peer, left_out, "a connection to the webhook server is closed: requests that are being answered take all slots that it could have");
+            }
+            continue;
+        };
+        let client = Client {
+            slot: Arc::new(slot),
+            config: tls.borrow().clone(),
+            stopped: stopped.clone(),
+            patience,
+            disagreeing: disagreeing.clone(),
+        };
+        let (handler, budget) = (handler.clone(), budget.clone());
         tokio::spawn(async move {
-            connection(stream, config, handler, stopped).await;
+            client.serve(stream, handler, budget).await;
             drop(place);
         });
     }
     // What is under way is finished; each connection knows that the server stops.
-    let all = u32::try_from(MAX_CONNECTIONS).expect("it is a small number");
-    let _ = timeout(STOP_TIMEOUT, places.acquire_many(all)).await;
+    let all = u32::try_from(MAX_CONNECTIONS + ENDING_CONNECTIONS).expect("it is a small number");
+    let _ = timeout(STOP_TIMEOUT, sockets.acquire_many(all)).await;
 }
 
-async fn connection<H: Handler>(
+/// One connection.
+struct Client {
+    slot: Arc<Slot>,
+    config: Arc<ServerConfig>,
+    stopped: watch::Receiver<bool>,
+    patience: Patience,
+    /// Tells of clients that do not agree on TLS.
+    disagreeing: Arc<Seldom>,
+}
+
+/// Why the server ends a connection.
+#[derive(Clone, Copy)]
+enum End {
+    /// Nothing happens on it, or another one needs its slot.
+    Spared,
+    /// The server stops.
+    Stop,
+}
+
+impl Client {
+    async fn serve<H: Handler>(mut self, stream: TcpStream, handler: Arc<H>, budget: Arc<Budget>) {
+        let handshake = timeout(
+            self.patience.handshake,
+            handshake(stream, self.config.clone(), self.disagreeing.clone()),
+        );
+        let stream = tokio::select! {
+            biased;
+            () = self.slot.gives_way() => return,
+            stream = handshake => match stream {
+                Ok(Some(stream)) => stream,
+                Ok(None) | Err(_) => return,
+            },
+        };
+        self.slot.is_established();
+        let (_, session) = stream.get_ref();
+        let is_http2 = session.alpn_protocol() == Some(b"h2");
+        let is_certified = session.peer_certificates().is_some();
+        let asked = Arc::new(Asked {
+            handler,
+            slot: self.slot.clone(),
+            budget,
+            is_certified,
+            body_timeout: self.patience.body,
+        });
+        let service = service_fn(move |request| {
+            let asked = asked.clone();
+            async move { Ok::<_, std::convert::Infallible>(asked.respond(request).await) }
+        });
+        let stream = TokioIo::new(stream);
+        let ended = if is_http2 {
+            let connection = http2::Builder::new(TokioExecutor::new())
+                .timer(TokioTimer::new())
+                .initial_stream_window_size(WINDOW_BYTES)
+                .initial_connection_window_size(WINDOW_BYTES)
+                .max_concurrent_streams(STREAMS)
+                .max_header_list_size(u32::try_from(HEADER_BYTES).expect("it is a small number"))
+                .serve_connection(stream, service);
+            self.until_ended(connection).await
+        } else {
+            let connection = http1::Builder::new()
+                .timer(TokioTimer::new())
+                .header_read_timeout(self.patience.head)
+                .max_buf_size(HEADER_BYTES)
+                .serve_connection(stream, service);
+            self.until_ended(connection).await
+        };
+        if let Err(error) = ended {
+            tracing::debug!(%error, "a connection to the webhook server ended");
+        }
+    }
+
+    /// Serves a connection until its client or the server ends it.
+    async fn until_ended<C: GracefulConnection>(&mut self, connection: C) -> Result<(), C::Error> {
+        let mut connection = pin!(connection);
+        let time = tokio::select! {
+            ended = connection.as_mut() => return ended,
+            end = self.end() => match end {
+                End::Spared => END_TIMEOUT,
+                End::Stop => STOP_TIMEOUT,
+            },
+        };
+        connection.as_mut().graceful_shutdown();
+        timeout(time, connection).await.unwrap_or(Ok(()))
+    }
+
+    /// Resolves when the server is to end the connection.
+    async fn end(&mut self) -> End {
+        loop {
+            // While a request is under way, it is looked again whether it still is.
+            let due = self.slot.due().unwrap_or_else(|| Instant::now() + self.patience.idle);
+            tokio::select! {
+                _ = self.stopped.changed() => return End::Stop,
+                () = self.slot.gives_way() => return End::Spared,
+                () = sleep_until(due) => {
+                    if self.slot.due().is_some_and(|due| due <= Instant::now()) {
+                        return End::Spared;
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Agrees on TLS with a client; a client that does not speak TLS is told so.
+async fn handshake(
     stream: TcpStream,
     config: Arc<ServerConfig>,
-    handler: Arc<H>,
-    mut stopped: watch::Receiver<bool>,
-) {
+    disagreeing: Arc<Seldom>,
+) -> Option<TlsStream<TcpStream>> {
     let mut first = [0];
-    let peeked = timeout(HANDSHAKE_TIMEOUT, stream.peek(&mut first)).await;
-    if !matches!(peeked, Ok(Ok(1))) {
-        return;
+    if stream.peek(&mut first).await.ok()? != 1 {
+        return None;
     }
     if first != [HANDSHAKE_RECORD] {
-        let _ = timeout(HANDSHAKE_TIMEOUT, turn_away(stream)).await;
-        return;
+        let _ = turn_away(stream).await;
+        return None;
     }
     let _ = stream.set_nodelay(true);
-    let stream = match timeout(HANDSHAKE_TIMEOUT, TlsAcceptor::from(config).accept(stream)).await {
-        Ok(Ok(stream)) => stream,
-        Ok(Err(error)) => {
-            tracing::warn!(%error, "a client of the webhook server does not agree on TLS; does it have the authority's certificate?");
-            return;
+    match TlsAcceptor::from(config).accept(stream).await {
+        Ok(stream) => Some(stream),
+        Err(error) => {
+            if let Some(left_out) = disagreeing.may_say() {
+                tracing::warn!(%error, left_out, "a client of the webhook server does not agree on TLS; does it have the authority's certificate?");
+            }
+            None
         }
-        Err(_) => return,
-    };
-    let service = service_fn(move |request| {
-        let handler = handler.clone();
-        async move { Ok::<_, std::convert::Infallible>(respond(&*handler, request).await) }
-    });
-    let mut builder = auto::Builder::new(TokioExecutor::new());
-    builder
-        .http1()
-        .timer(TokioTimer::new())
-        .header_read_timeout(HEADER_TIMEOUT);
-    let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), service));
-    let ended = tokio::select! {
-        ended = connection.as_mut() => ended,
-        _ = stopped.changed() => {
-            connection.as_mut().graceful_shutdown();
-            timeout(STOP_TIMEOUT, connection).await.unwrap_or(Ok(()))
-        }
-    };
-    if let Err(error) = ended {
-        tracing::debug!(%error, "a connection to the webhook server ended");
     }
 }
 
@@ -238,70 +366,4 @@ async fn turn_away(mut stream: TcpStream) -> io::Result<()> {
     let mut sent = [0; 1024];
     while stream.read(&mut sent).await? > 0 {}
     Ok(())
-}
-
-async fn respond<H: Handler>(handler: &H, request: Request<Incoming>) -> Response<Full<Bytes>> {
-    let answer = match read(request).await {
-        Ok(question) => handler.answer(question).await,
-        Err(answer) => answer,
-    };
-    let kind = if answer.code == 200 {
-        "application/json"
-    } else {
-        "text/plain; charset=utf-8"
-    };
-    let mut response = Response::new(Full::from(answer.body));
-    *response.status_mut() = StatusCode::from_u16(answer.code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-    response
-        .headers_mut()
-        .insert(header::CONTENT_TYPE, header::HeaderValue::from_static(kind));
-    response
-}
-
-async fn read(request: Request<Incoming>) -> Result<Question, Answer> {
-    if request.method() != Method::POST {
-        return Err(Answer::error(405, "only POST is answered here"));
-    }
-    let kind = request
-        .headers()
-        .get(header::CONTENT_TYPE)
-        .and_then(|kind| kind.to_str().ok());
-    let kind = kind.and_then(|kind| kind.split(';').next()).unwrap_or_default().trim();
-    if kind != "application/json" {
-        return Err(Answer::error(415, "only application/json is understood here"));
-    }
-    let (path, wait) = (request.uri().path().to_owned(), waits(request.uri().query()));
-    let body = Limited::new(request.into_body(), MAX_BODY_BYTES).collect();
-    match timeout(BODY_TIMEOUT, body).await {
-        Ok(Ok(body)) => Ok(Question {
-            path,
-            timeout: wait,
-            body: body.to_bytes(),
-        }),
-        Ok(Err(error)) if error.is::<LengthLimitError>() => Err(Answer::error(
-            413,
-            format!("the question has more than {MAX_BODY_BYTES} bytes"),
-        )),
-        Ok(Err(error)) => Err(Answer::error(400, format!("the question cannot be read: {error}"))),
-        Err(_) => Err(Answer::error(408, "the question did not come in time")),
-    }
-}
-
-/// How long the client waits, in the form in which API servers say so.
-fn waits(query: Option<&str>) -> Option<Duration> {
-    let text = query?.split('&').find_map(|pair| pair.strip_prefix("timeout="))?;
-    text.strip_suffix('s')?.parse().ok().map(Duration::from_secs)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_time_that_a_client_waits_is_read() {
-        assert_eq!(waits(Some("timeout=5s")), Some(Duration::from_secs(5)));
-        assert_eq!(waits(Some("a=b&timeout=30s")), Some(Duration::from_secs(30)));
-        assert_eq!(waits(Some("timeout=soon")), None);
-        assert_eq!(waits(None), None);
-    }
 }

@@ -17,7 +17,9 @@ struct Echo;
 
 impl Handler for Echo {
     async fn answer(&self, question: Question) -> Answer {
-        let Question { path, timeout, body } = question;
+        let Question {
+            path, timeout, body, ..
+        } = question;
         Answer::json(format!("{path} {timeout:?} {}", body.len()))
     }
 }

@@ -159,8 +159,10 @@ pub fn webhooks(namespace: &str, secret: &str) -> std::io::Result<WebhookOptions
             namespace: namespace.to_owned(),
             name: secret.to_owned(),
         },
+        client_ca: None,
         own_namespace: namespace.to_owned(),
         maker: Maker::Host,
+        has_unknown_plugins: false,
         lifetimes: Lifetimes::default(),
         settle: Duration::from_secs(30),
     })

@@ -7,6 +7,7 @@ mod real {
     use std::net::TcpListener;
     use std::time::{Duration, Instant};
 
+    use k8s_openapi::api::core::v1::ConfigMap;
     use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
     use kube::core::{ApiResource, GroupVersionKind};
     use kube::{Api, Client, Error};
@@ -36,8 +37,10 @@ mod real {
                 namespace: HARBOUR.to_owned(),
                 name: "webhooks".to_owned(),
             },
+            client_ca: None,
             own_namespace: HARBOUR.to_owned(),
             maker: Maker::Host,
+            has_unknown_plugins: false,
             lifetimes,
             settle,
         }
@@ -106,6 +109,20 @@ mod real {
             assert!(began.elapsed() < WITHIN, "{made:?}\n{}", host.log_tail());
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
+    }
+
+    async fn until(what: &str, host: &RuntimeHost, mut holds: impl AsyncFnMut() -> bool) {
+        let began = Instant::now();
+        while !holds().await {
+            assert!(began.elapsed() < WITHIN, "in vain: {what}\n{}", host.log_tail());
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    }
+
+    fn is_reconciled(gate: &DynamicObject) -> bool {
+        let conditions = gate.data["status"]["conditions"].as_array();
+        let mut conditions = conditions.into_iter().flatten();
+        conditions.any(|condition| condition["type"] == "Reconciled" && condition["status"] == "True")
     }
 
     fn refusal(refused: Result<DynamicObject, Error>) -> Box<kube::core::Status> {
@@ -206,6 +223,25 @@ mod real {
                 .contains("spec.behaviour: Forbidden: there is no ConfigMap leave"),
             "{refused:?}"
         );
+
+        // What the server stores is exactly what was judged: though leave is gone later, it is not judged again.
+        let maps: Api<ConfigMap> = Api::namespaced(client.clone(), HERE);
+        let leave = serde_json::from_value(json!({"metadata": {"name": "leave"}})).unwrap();
+        maps.create(&PostParams::default(), &leave).await.unwrap();
+        until("the cache has it", &host, async || {
+            create(&client, "asking", &json!({"size": 1, "behaviour": "ask-leave"}))
+                .await
+                .is_ok()
+        })
+        .await;
+        let reconciled = async || is_reconciled(&gates(&client, "v1", HERE).get("asking").await.unwrap());
+        until("it is reconciled", &host, reconciled).await;
+        maps.delete("leave", &DeleteParams::default()).await.unwrap();
+        host.settled().await.unwrap();
+        host.resync().await.unwrap();
+        host.settled().await.unwrap();
+        assert!(reconciled().await, "{}", host.log_tail());
+        api.delete("asking", &DeleteParams::default()).await.unwrap();
 
         let two = gates(&client, "v2", HERE).get("good").await.unwrap();
         assert_eq!(two.data["spec"]["count"], 1, "it is converted");

@@ -1,15 +1,66 @@
-//! A policy of the cluster denies a child: the condition and an event have the policy's words, the other children are made,
-//! and so is this one soon after the policy is gone.
+//! Policies of the cluster. One denies a child: the condition and an event have the policy's words, the other children are
+//! made, and so is this one soon after the policy is gone. The one of `deploy/` keeps users from writing what the host goes
+//! by, and lets everybody else work.
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used, reason = "all of it is for tests")]
+
+mod isolated {
+    use pilothouse_core::manifest::{self, Access};
+    use pilothouse_end_to_end::components;
+    use pilothouse_end_to_end::stage::unhurried;
+    use serde_json::Value;
+
+    #[test]
+    fn the_policy_of_deploy_is_bound_to_every_kind_that_a_shipped_plugin_owns() {
+        let text = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/policy.yaml")).unwrap();
+        let documents: Vec<Value> = serde_saphyr::from_multiple(&text).unwrap();
+        let rules = documents[1]["spec"]["matchResources"]["resourceRules"]
+            .as_array()
+            .unwrap();
+        let is_bound = |group: &str, kind: &str| {
+            let plural = match kind {
+                "Ingress" => "ingresses".to_owned(),
+                kind => format!("{}s", kind.to_lowercase()),
+            };
+            rules.iter().any(|rule| {
+                let has = |list: &Value, word: &str| list.as_array().unwrap().iter().any(|it| it == word);
+                has(&rule["apiGroups"], group) && has(&rule["resources"], &plural)
+            })
+        };
+        let mut owned = 0;
+        for plugin in [
+            "app-service",
+            "ecs-binding",
+            "reverse-proxy",
+            "service-ingress",
+            "stream-ingress",
+        ] {
+            let described = components::load(plugin).unwrap().describe(None, &unhurried()).unwrap();
+            let controllers = manifest::parse(&described).unwrap().manifest.controllers;
+            let touches = controllers.iter().flat_map(|controller| &controller.touches);
+            for touch in touches.filter(|touch| touch.access.contains(&Access::Owned)) {
+                assert!(
+                    is_bound(&touch.kind.group, &touch.kind.kind),
+                    "{plugin} owns {}",
+                    touch.kind
+                );
+                owned += 1;
+            }
+        }
+        assert!(owned > 4);
+    }
+}
 
 mod real {
     use std::time::{Duration, Instant};
 
     use k8s_openapi::api::admissionregistration::v1::ValidatingAdmissionPolicyBinding;
-    use k8s_openapi::api::apps::v1::Deployment;
-    use k8s_openapi::api::core::v1::{Event, Service};
-    use kube::api::{DeleteParams, DynamicObject, ListParams, PostParams};
+    use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
+    use k8s_openapi::api::authentication::v1::SelfSubjectReview;
+    use k8s_openapi::api::core::v1::{ConfigMap, Event, Service};
+    use k8s_openapi::api::discovery::v1::EndpointSlice;
+    use kube::api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
+    use kube::config::{KubeConfigOptions, Kubeconfig};
     use kube::core::{ApiResource, GroupVersionKind};
     use kube::{Api, Client, ResourceExt as _};
     use pilothouse_end_to_end::host::RuntimeHost;
@@ -127,6 +178,203 @@ mod real {
         })
         .await;
         assert_eq!(deployments.get("web").await.unwrap().name_any(), "web");
+        assert!(host.stop().await.unwrap().is_empty());
+    }
+
+    /// The policy of `deploy/`, which lets the user of the test's host pass, too: that one has no service account.
+    fn reserving(host: &str) -> Vec<Value> {
+        let text = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/policy.yaml")).unwrap();
+        let mut documents: Vec<Value> = serde_saphyr::from_multiple(&text).unwrap();
+        let condition =
+            json!({"name": "not-the-host-of-the-test", "expression": format!("request.userInfo.username != '{host}'")});
+        documents[0]["spec"]["matchConditions"]
+            .as_array_mut()
+            .unwrap()
+            .push(condition);
+        documents
+    }
+
+    /// Who the test's host is for the API server.
+    async fn whoami(client: &Client) -> String {
+        let review: Api<SelfSubjectReview> = Api::all(client.clone());
+        let told = review
+            .create(&PostParams::default(), &SelfSubjectReview::default())
+            .await
+            .unwrap();
+        told.status
+            .and_then(|it| it.user_info)
+            .and_then(|it| it.username)
+            .unwrap()
+    }
+
+    /// A client for whom the API server takes everything as this user's.
+    async fn client_of(cluster: &Cluster, user: &str) -> Client {
+        let kubeconfig = Kubeconfig::read_from(cluster.host_kubeconfig().unwrap()).unwrap();
+        let options = KubeConfigOptions::default();
+        let mut config = kube::Config::from_custom_kubeconfig(kubeconfig, &options)
+            .await
+            .unwrap();
+        config.auth_info.impersonate = Some(user.to_owned());
+        Client::try_from(config).unwrap()
+    }
+
+    fn config_map(name: &str) -> Value {
+        let metadata = json!({"name": name, "namespace": "tenant"});
+        json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"text": "as it should be"}})
+    }
+
+    fn deployment_of(image: &str) -> Value {
+        let labels = json!({"app": "far"});
+        let pod = json!({"containers": [{"name": "far", "image": image}]});
+        json!({
+            "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "far", "namespace": "tenant"},
+            "spec": {"replicas": 1, "selector": {"matchLabels": labels}, "template": {"metadata": {"labels": labels}, "spec": pod}},
+        })
+    }
+
+    fn is_reserved(result: Result<ConfigMap, kube::Error>) -> bool {
+        let error = result.unwrap_err().to_string();
+        assert!(
+            error.contains("reserved.pilothouse.dev") && error.contains("pilothouse"),
+            "{error}"
+        );
+        true
+    }
+
+    #[tokio::test]
+    async fn a_user_of_one_namespace_cannot_forge_what_the_host_goes_by_and_rollouts_go_on() {
+        let cluster = Cluster::real().await.unwrap();
+        let _turn = cluster.host_turn().await;
+        let client = cluster.client().await.unwrap();
+        let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "tenant"}});
+        create(client.clone(), &namespace).await;
+        let rights = json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding",
+            "metadata": {"name": "eve", "namespace": "tenant"},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "admin"},
+            "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "eve"}],
+        });
+        create(client.clone(), &rights).await;
+        for object in reserving(&whoami(&cluster.host_client().await.unwrap()).await) {
+            create(client.clone(), &object).await;
+        }
+        let eves = client_of(&cluster, "eve").await;
+        let config_maps: Api<ConfigMap> = Api::namespaced(eves.clone(), "tenant");
+        let forged = |name: &str| {
+            let mut forged = config_map(name);
+            forged["metadata"]["labels"] = json!({"pilothouse.dev/owner": "some-uid"});
+            serde_json::from_value::<ConfigMap>(forged).unwrap()
+        };
+        let mut host = RuntimeHost::default();
+        let dry = PostParams {
+            dry_run: true,
+            ..PostParams::default()
+        };
+        until("the policy is in force", &host, async || {
+            config_maps.create(&dry, &forged("probe")).await.is_err()
+        })
+        .await;
+
+        host.start(&cluster, &["wisher".into()]).await.unwrap();
+        host.settled().await.unwrap();
+        let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("wishes.test.dev", "v1", "Wish"));
+        let wishes: Api<DynamicObject> = Api::namespaced_with(client.clone(), "default", &resource);
+        let service = json!({
+            "apiVersion": "v1", "kind": "Service", "metadata": {"name": "far", "namespace": "tenant"},
+            "spec": {"selector": {"app": "far"}, "ports": [{"port": 80}]},
+        });
+        let wish = |image: &str| {
+            let owns =
+                [config_map("far"), service.clone(), deployment_of(image)].map(|object| json!({"object": object}));
+            json!({"apiVersion": "wishes.test.dev/v1", "kind": "Wish", "metadata": {"name": "it", "namespace": "default"},
+                   "spec": {"owns": owns}})
+        };
+        create(client.clone(), &wish("first")).await;
+        until("the host is let pass", &host, async || {
+            says(&wishes.get("it").await.unwrap(), "True", "")
+        })
+        .await;
+
+        // Forged: a label, a field manager, an entry of managedFields, and what the host has written.
+        let by = PatchParams::apply("pilothouse/wisher");
+        assert!(is_reserved(
+            config_maps.create(&PostParams::default(), &forged("mine")).await
+        ));
+        assert!(is_reserved(
+            config_maps.patch("mine", &by, &Patch::Apply(&config_map("mine"))).await
+        ));
+        let mine: ConfigMap = serde_json::from_value(config_map("mine")).unwrap();
+        let mut made = config_maps.create(&PostParams::default(), &mine).await.unwrap();
+        assert!(is_reserved(
+            config_maps
+                .patch(
+                    "mine",
+                    &PatchParams::default(),
+                    &Patch::Merge(json!({
+                        "metadata": {"labels": {"pilothouse.dev/owner": "some-uid"}}
+                    }))
+                )
+                .await
+        ));
+        let mut entry = made.metadata.managed_fields.as_ref().unwrap()[0].clone();
+        entry.manager = Some("pilothouse/wisher".to_owned());
+        entry.operation = Some("Apply".to_owned());
+        made.metadata.managed_fields.as_mut().unwrap().push(entry);
+        assert!(is_reserved(
+            config_maps.replace("mine", &PostParams::default(), &made).await
+        ));
+
+        // Not forged: a change of a child, which is reverted, a label beside the host's, the end of the host's label.
+        for change in [
+            json!({"data": {"text": "eve's"}, "metadata": {"labels": {"eves": "label"}}}),
+            json!({"metadata": {"labels": {"pilothouse.dev/owner": null}}}),
+        ] {
+            config_maps
+                .patch("far", &PatchParams::default(), &Patch::Merge(&change))
+                .await
+                .unwrap();
+        }
+        // The controllers work on what the host has made: replica sets come, and end points with the Service's labels.
+        let sets: Api<ReplicaSet> = Api::namespaced(client.clone(), "tenant");
+        let slices: Api<EndpointSlice> = Api::namespaced(client.clone(), "tenant");
+        until("the first replica set is there", &host, async || {
+            sets.list(&ListParams::default()).await.unwrap().items.len() == 1
+        })
+        .await;
+        until("end points have the Service's label", &host, async || {
+            let slices = slices.list(&ListParams::default()).await.unwrap();
+            slices
+                .items
+                .iter()
+                .any(|it| it.labels().contains_key("pilothouse.dev/owner"))
+        })
+        .await;
+        wishes
+            .patch("it", &PatchParams::default(), &Patch::Merge(wish("second")))
+            .await
+            .unwrap();
+        until("the rollout goes on", &host, async || {
+            sets.list(&ListParams::default()).await.unwrap().items.len() == 2
+        })
+        .await;
+        until("it is well", &host, async || {
+            says(&wishes.get("it").await.unwrap(), "True", "")
+        })
+        .await;
+        let deployments: Api<Deployment> = Api::namespaced(client.clone(), "tenant");
+        until("the status of the Deployment is written", &host, async || {
+            let status = deployments.get("far").await.unwrap().status;
+            status.is_some_and(|status| status.observed_generation == Some(2))
+        })
+        .await;
+        for object in reserving("nobody") {
+            let kind = GroupVersionKind::gvk("admissionregistration.k8s.io", "v1", object["kind"].as_str().unwrap());
+            let api: Api<DynamicObject> = Api::all_with(client.clone(), &ApiResource::from_gvk(&kind));
+            let _ = api
+                .delete("reserved.pilothouse.dev", &DeleteParams::default())
+                .await
+                .unwrap();
+        }
         assert!(host.stop().await.unwrap().is_empty());
     }
 }

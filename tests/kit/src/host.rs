@@ -90,6 +90,15 @@ impl From<&str> for SteeredPlugin {
     }
 }
 
+/// A moment of a scenario at which nothing else happens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Pause {
+    /// All steps have been taken, and what the scenario has made is still there.
+    Told,
+    /// What the scenario has made is gone, and the host still runs.
+    Cleaned,
+}
+
 /// A host that scenarios start, stop and make look again.
 pub trait SteeredHost: Send {
     /// Starts the host with the plugins of a scenario.
@@ -110,6 +119,12 @@ pub trait SteeredHost: Send {
     /// Stops the host as an orderly end does, and says what was not as it should be: tasks or processes that had to be
     /// ended by force, panics, a bad exit status.
     fn stop(&mut self) -> impl Future<Output = Result<Vec<String>, HostError>> + Send;
+
+    /// A moment of a scenario at which nothing else happens, for who wants to look.
+    fn pause(&mut self, at: Pause) -> impl Future<Output = Result<(), HostError>> + Send {
+        let _ = at;
+        async { Ok(()) }
+    }
 
     /// Whether the host has nothing to do, where it can tell; what it asks of the cluster is looked at in any case.
     fn is_idle(&self) -> Option<bool> {
@@ -204,6 +219,21 @@ impl ProcessHost {
     /// All that the host has logged while it runs.
     pub fn log(&self) -> Option<String> {
         Some(self.running.as_ref()?.log(Self::NAME))
+    }
+
+    /// Ends the process as SIGKILL does.
+    pub fn kill(&mut self) {
+        if let Some(supervisor) = self.running.take() {
+            self.last_log = supervisor.tail(Self::NAME);
+        }
+        self.configurations = None;
+    }
+
+    /// Stops the process as SIGSTOP does, or lets it go on.
+    pub fn pause(&mut self, is_paused: bool) -> Result<(), ProcessHostError> {
+        let running = self.running.as_mut().ok_or(ProcessHostError::NotRunning)?;
+        let signal = if is_paused { Signal::STOP } else { Signal::CONT };
+        Ok(running.signal(Self::NAME, signal)?)
     }
 
     /// The number of the process while it runs, for those who measure it.

@@ -38,6 +38,8 @@ struct Component {
     name: &'static str,
     child: Child,
     log: PathBuf,
+    program: PathBuf,
+    arguments: Vec<String>,
 }
 
 impl Supervisor {
@@ -79,8 +81,26 @@ impl Supervisor {
     ) -> io::Result<()> {
         let log = self.folder.join(format!("{name}.log"));
         let output = File::create(&log)?;
+        let child = self.begin(program, arguments, variable, output)?;
+        self.components.push(Component {
+            name,
+            child,
+            log,
+            program: program.to_owned(),
+            arguments: arguments.to_vec(),
+        });
+        Ok(())
+    }
+
+    fn begin(
+        &self,
+        program: &Path,
+        arguments: &[String],
+        variable: Option<(&str, &str)>,
+        output: File,
+    ) -> io::Result<Child> {
         let group = i32::try_from(self.watchdog.id()).map_err(io::Error::other)?;
-        let child = Command::new(program)
+        Command::new(program)
             .args(arguments)
             .envs(variable)
             .current_dir(&self.folder)
@@ -88,8 +108,26 @@ impl Supervisor {
             .stdout(output.try_clone()?)
             .stderr(output)
             .process_group(group)
-            .spawn()?;
-        self.components.push(Component { name, child, log });
+            .spawn()
+    }
+
+    /// Kills a component as SIGKILL does, and starts it again with the same arguments; its log goes on.
+    pub(crate) fn restart(&mut self, name: &str) -> io::Result<()> {
+        let missing = || io::Error::new(io::ErrorKind::NotFound, format!("{name} was never started"));
+        let index = self.components.iter().position(|component| component.name == name);
+        let index = index.ok_or_else(missing)?;
+        let component = &mut self.components[index];
+        component.child.kill()?;
+        component.child.wait()?;
+        let Component {
+            log,
+            program,
+            arguments,
+            ..
+        } = component;
+        let (log, program, arguments) = (log.clone(), program.clone(), arguments.clone());
+        let output = File::options().append(true).open(log)?;
+        self.components[index].child = self.begin(&program, &arguments, None, output)?;
         Ok(())
     }
 

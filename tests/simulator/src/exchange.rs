@@ -7,12 +7,13 @@ use bytes::Bytes;
 use http::header::{ACCEPT, CONTENT_TYPE, HeaderValue, RETRY_AFTER, WARNING};
 use http::request::Parts;
 use http::{HeaderMap, Method, Response, StatusCode};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::controllers;
 use crate::discovery;
 use crate::failure::Failure;
 use crate::faults::{Asked, Fault};
+use crate::journal::Author;
 use crate::log::Record;
 use crate::objects::{Answer, Call, create, delete, patch, read, scale, update};
 use crate::openapi;
@@ -71,6 +72,13 @@ impl Exchange {
     }
 
     pub(crate) async fn run(self) -> Result<Response<ResponseBody>, TransportError> {
+        let (path, user_agent) = (self.parts.uri.path(), self.header(&http::header::USER_AGENT));
+        if self.parts.method == Method::POST
+            && let Some(review) = self.inner.rights.review(path, user_agent, &self.body)
+        {
+            self.record(self.blank(), StatusCode::CREATED.as_u16(), false, None);
+            return Ok(whole(StatusCode::CREATED, &review));
+        }
         let route = {
             let state = self.inner.state.lock();
             routing::route(&state.kinds, self.parts.uri.path())
@@ -109,6 +117,10 @@ impl Exchange {
             tokio::time::sleep(decision.delay).await;
         }
         let record = self.describe(&asked, &target);
+        if let Err(failure) = self.inner.rights.check(&asked) {
+            self.record(record, failure.code.as_u16(), false, None);
+            return Ok(refused(&failure));
+        }
         self.perform(verb, target, record, decision.fault.as_ref()).await
     }
 
@@ -146,6 +158,13 @@ impl Exchange {
             Some(Fault::Refuse) => {
                 self.record(record, 0, false, shown_fault);
                 return Err(TransportError::Closed);
+            }
+            Some(Fault::Denied { code, retry_after }) => {
+                self.record(record, *code, false, shown_fault);
+                let said = json!({
+                    "code": code, "message": "not today", "details": {"retryAfterSeconds": retry_after},
+                });
+                return Ok(refused(&Failure::denied("denier.test.dev", &said)));
             }
             Some(Fault::Status { code, retry_after }) => {
                 self.record(record, *code, false, shown_fault);
@@ -209,6 +228,10 @@ impl Exchange {
         let mut state = self.inner.state.lock();
         let (before, random) = (state.store.revision(), state.random.clone());
         state.consultation = Some(std::mem::take(consultation));
+        state.store.journal.author = Author {
+            user_agent: self.header(&http::header::USER_AGENT).to_owned(),
+            field_manager: self.query.text("fieldManager").to_owned(),
+        };
         let result = self.execute(&mut state, verb, call, fault);
         *consultation = state.consultation.take().unwrap_or_default();
         if let Some(question) = consultation.open() {
@@ -217,6 +240,7 @@ impl Exchange {
             return Attempt::Asks(question);
         }
         let changed = state.store.revision() != before;
+        state.store.journal.author = Author::default();
         if changed {
             controllers::settle(&mut state);
         }
@@ -253,11 +277,15 @@ impl Exchange {
         let trouble = match fault {
             Some(Fault::CutWatch { after }) => Trouble {
                 cut_after: Some(*after),
-                silent: false,
+                ..Trouble::default()
             },
             Some(Fault::SilentWatch) => Trouble {
-                cut_after: None,
                 silent: true,
+                ..Trouble::default()
+            },
+            Some(Fault::LoseEvents { events }) => Trouble {
+                lose: *events,
+                ..Trouble::default()
             },
             _ => Trouble::default(),
         };

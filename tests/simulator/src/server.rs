@@ -16,9 +16,11 @@ use serde_json::Value;
 use crate::controllers;
 use crate::exchange::Exchange;
 use crate::faults::Faults;
+use crate::journal::Entry;
 use crate::kinds::Storage;
 use crate::log::RequestLog;
 use crate::options::Options;
+use crate::rights::Rights;
 use crate::state::State;
 use crate::stream::ResponseBody;
 
@@ -39,6 +41,7 @@ pub(crate) struct Inner {
     pub(crate) state: Mutex<State>,
     pub(crate) log: RequestLog,
     pub(crate) faults: Faults,
+    pub(crate) rights: Rights,
 }
 
 impl Inner {
@@ -67,6 +70,7 @@ impl Simulator {
             state: Mutex::new(state),
             log: RequestLog::default(),
             faults: Faults::new(seed),
+            rights: Rights::default(),
         };
         Self { inner: Arc::new(inner) }
     }
@@ -88,6 +92,11 @@ impl Simulator {
         &self.inner.faults
     }
 
+    /// Who may do what.
+    pub fn rights(&self) -> &Rights {
+        &self.inner.rights
+    }
+
     /// The newest resource version.
     pub fn revision(&self) -> u64 {
         self.inner.revision()
@@ -102,6 +111,26 @@ impl Simulator {
     pub fn cut_watches(&self, group: &str, plural: &str) {
         let storage = Storage::new(group, plural);
         self.inner.state.lock().store.close_watches(&storage);
+    }
+
+    /// Keeps a journal of all changes from now on.
+    pub fn keep_journal(&self) {
+        self.inner.state.lock().store.journal.keep();
+    }
+
+    /// All changes since [`Self::keep_journal`], oldest first.
+    pub fn journal(&self) -> Vec<Entry> {
+        self.inner.state.lock().store.journal.entries().to_vec()
+    }
+
+    /// Ends every open watch.
+    pub fn cut_every_watch(&self) {
+        self.inner.state.lock().store.close_every_watch();
+    }
+
+    /// One stored object, as it is stored.
+    pub fn object(&self, group: &str, plural: &str, namespace: &str, name: &str) -> Option<Arc<Value>> {
+        self.inner.state.lock().get(group, plural, namespace, name).cloned()
     }
 
     /// Every stored object, in a fixed order, as a test compares end states.

@@ -6,6 +6,7 @@ use std::sync::{Arc, Weak};
 
 use serde_json::Value;
 
+use crate::journal::Journal;
 use crate::kinds::Storage;
 use crate::watch::Channel;
 
@@ -68,6 +69,7 @@ pub(crate) struct Store {
     watchers: Vec<Weak<Channel>>,
     /// Changes that the controllers have not seen yet.
     fresh: Vec<Change>,
+    pub(crate) journal: Journal,
 }
 
 impl Store {
@@ -82,6 +84,7 @@ impl Store {
             next_snapshot: 1,
             watchers: Vec::new(),
             fresh: Vec::new(),
+            journal: Journal::default(),
         }
     }
 
@@ -191,6 +194,7 @@ impl Store {
                 true
             })
         });
+        self.journal.record(&change);
         self.fresh.push(change.clone());
         self.history.push_back(change);
         while self.history.len() > self.history_limit {
@@ -232,6 +236,13 @@ impl Store {
             if watcher.storage() == storage {
                 watcher.close();
             }
+        }
+    }
+
+    /// Ends every watch.
+    pub(crate) fn close_every_watch(&mut self) {
+        for watcher in self.watchers.iter().filter_map(Weak::upgrade) {
+            watcher.close();
         }
     }
 

@@ -18,9 +18,9 @@ pub const API_VERSION: &str = "admission.k8s.io/v1";
 /// The kind of both question and answer.
 const KIND: &str = "AdmissionReview";
 
-/// What an API server asks.
+/// What an API server asks. The objects stay where they are in the question: they may be large.
 #[derive(Debug)]
-pub struct AdmissionRequest {
+pub struct AdmissionRequest<'a> {
     /// Goes into the answer.
     pub uid: String,
     /// The object's kind, in the version in which it is given.
@@ -32,9 +32,9 @@ pub struct AdmissionRequest {
     /// What is done to it.
     pub operation: Operation,
     /// As it shall be; none when it is deleted.
-    pub object: Option<Box<RawValue>>,
+    pub object: Option<&'a RawValue>,
     /// As it is; none when it is made.
-    pub old: Option<Box<RawValue>>,
+    pub old: Option<&'a RawValue>,
     /// Who asks for it.
     pub username: String,
     /// The groups of whoever asks.
@@ -68,7 +68,7 @@ pub enum ReviewError {
 }
 
 /// Parses a question.
-pub fn parse(body: &[u8]) -> Result<AdmissionRequest, ReviewError> {
+pub fn parse(body: &[u8]) -> Result<AdmissionRequest<'_>, ReviewError> {
     let Envelope {
         api_version,
         kind,
@@ -77,7 +77,7 @@ pub fn parse(body: &[u8]) -> Result<AdmissionRequest, ReviewError> {
     if api_version != API_VERSION || kind != KIND {
         return Err(ReviewError::Version { api_version, kind });
     }
-    let request: Request = match request {
+    let request: Request<'_> = match request {
         Some(request) => serde_json::from_str(request.get())?,
         None => return Err(ReviewError::Missing("request")),
     };
@@ -98,7 +98,6 @@ pub fn parse(body: &[u8]) -> Result<AdmissionRequest, ReviewError> {
         "DELETE" => Operation::Delete,
         _ => return Err(ReviewError::Operation(operation)),
     };
-    let given = |object: Option<Box<RawValue>>| object.filter(|object| object.get() != "null");
     let (object, old) = (given(object), given(old_object));
     match operation {
         Operation::Create | Operation::Update if object.is_none() => {
@@ -120,6 +119,11 @@ pub fn parse(body: &[u8]) -> Result<AdmissionRequest, ReviewError> {
         groups,
         dry_run,
     })
+}
+
+/// An object that is there; `null` is none.
+fn given(object: Option<&RawValue>) -> Option<&RawValue> {
+    object.filter(|object| object.get() != "null")
 }
 
 /// The answer that lets a request pass, with warnings for whoever made it and a JSON patch of the object.
@@ -158,15 +162,17 @@ struct Envelope<'a> {
 /// What is looked at; the rest of a request (the resource, options, the kind that was asked for) is not needed.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Request {
+struct Request<'a> {
     uid: String,
     kind: Kind,
     #[serde(default)]
     name: String,
     namespace: Option<String>,
     operation: String,
-    object: Option<Box<RawValue>>,
-    old_object: Option<Box<RawValue>>,
+    #[serde(borrow)]
+    object: Option<&'a RawValue>,
+    #[serde(borrow)]
+    old_object: Option<&'a RawValue>,
     #[serde(default)]
     user_info: UserInfo,
     #[serde(default)]
@@ -206,7 +212,8 @@ mod tests {
 
     #[test]
     fn a_question_is_read_whole() {
-        let request = parse(review().to_string().as_bytes()).unwrap();
+        let review = review().to_string();
+        let request = parse(review.as_bytes()).unwrap();
         assert_eq!(request.kind, Kind::new("x.dev", "v1", "Thing"));
         assert_eq!((&*request.uid, &*request.name), ("7", "a"));
         assert_eq!(request.namespace.as_deref(), Some("here"));

@@ -2,6 +2,11 @@
 //! never where nothing that it could judge has changed. An object that is invalid from before the plugin came can thus
 //! always be deleted, and its finalizers always be removed.
 
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
 use super::review::AdmissionRequest;
@@ -18,41 +23,57 @@ object.all(k, k in ['metadata', 'status'] || (k in oldObject && object[k] == old
 && (has(object.metadata.annotations) ? object.metadata.annotations : {}) == (has(oldObject.metadata.annotations) ? oldObject.metadata.annotations : {})))";
 
 /// Whether the plugin is asked.
-pub fn is_asked(request: &AdmissionRequest) -> Result<bool, serde_json::Error> {
-    let parse = |object: &Option<Box<serde_json::value::RawValue>>| {
-        object
-            .as_ref()
-            .map(|object| serde_json::from_str::<Map<String, Value>>(object.get()))
-            .transpose()
-    };
-    let (object, old) = (parse(&request.object)?, parse(&request.old)?);
+///
+/// Nothing is parsed that need not be: both objects may be large, and are made by whoever asks. An API server writes both
+/// in the same way, so what is written otherwise is another value.
+pub fn is_asked(request: &AdmissionRequest<'_>) -> Result<bool, serde_json::Error> {
+    let object = request.object.map(Parts::read).transpose()?;
+    let old = request.old.map(Parts::read).transpose()?;
     Ok(match (request.operation, object, old) {
         (Operation::Create, Some(_), _) => true,
-        (Operation::Update, Some(object), Some(old)) => !is_deleting(&object) && !is_as_before(&object, &old),
+        (Operation::Update, Some(object), Some(old)) => !object.is_deleting && !object.is_as_before(&old),
         _ => false,
     })
 }
 
-fn is_deleting(object: &Map<String, Value>) -> bool {
-    let metadata = object.get("metadata");
-    metadata.is_some_and(|metadata| !metadata["deletionTimestamp"].is_null())
+/// What of an object decides whether a plugin is asked about it.
+struct Parts<'a> {
+    is_deleting: bool,
+    labels: Map<String, Value>,
+    annotations: Map<String, Value>,
+    /// All other members but metadata and status, as they are written.
+    rest: BTreeMap<String, &'a str>,
 }
 
-fn is_as_before(object: &Map<String, Value>, old: &Map<String, Value>) -> bool {
-    let judged = |object: &Map<String, Value>| {
-        let mut rest = object.clone();
+impl<'a> Parts<'a> {
+    fn read(object: &'a RawValue) -> Result<Self, serde_json::Error> {
+        let mut rest: BTreeMap<String, &'a RawValue> = serde_json::from_str(object.get())?;
         rest.remove("status");
-        let metadata = rest.remove("metadata").unwrap_or_default();
-        let part = |name: &str| {
-            metadata
-                .get(name)
-                .and_then(Value::as_object)
-                .cloned()
-                .unwrap_or_default()
-        };
-        (rest, part("labels"), part("annotations"))
-    };
-    judged(object) == judged(old)
+        let metadata = rest.remove("metadata").map_or("{}", RawValue::get);
+        let Metadata {
+            deletion_timestamp,
+            labels,
+            annotations,
+        } = serde_json::from_str::<Option<Metadata>>(metadata)?.unwrap_or_default();
+        Ok(Self {
+            is_deleting: deletion_timestamp.is_some(),
+            labels: labels.unwrap_or_default(),
+            annotations: annotations.unwrap_or_default(),
+            rest: rest.into_iter().map(|(name, value)| (name, value.get())).collect(),
+        })
+    }
+
+    fn is_as_before(&self, old: &Self) -> bool {
+        (&self.rest, &self.labels, &self.annotations) == (&old.rest, &old.labels, &old.annotations)
+    }
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Metadata {
+    deletion_timestamp: Option<IgnoredAny>,
+    labels: Option<Map<String, Value>>,
+    annotations: Option<Map<String, Value>>,
 }
 
 #[cfg(test)]

@@ -26,6 +26,9 @@ const MAX_CONDITIONS: usize = 64;
 /// The longest time after which a plugin may ask to run again: a year.
 const MAX_REQUEUE_MILLISECONDS: u64 = 366 * 24 * 60 * 60 * 1000;
 
+/// The shortest time after which it runs again: a plugin that asks for less gets this.
+const LEAST_REQUEUE_MILLISECONDS: u64 = 1000;
+
 /// What the host knows of a kind that the cluster serves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KindFacts {
@@ -164,7 +167,7 @@ pub fn check(
         status,
         conditions,
         events,
-        requeue_after,
+        requeue_after: requeue_after.map(|wait| wait.max(LEAST_REQUEUE_MILLISECONDS)),
     })
 }
 

@@ -1,13 +1,19 @@
 //! Owns answering API servers: which plugin a path means, and one call of it, in time. What cannot be answered is an
 //! error of HTTP, so that the failure policy decides.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
+use parking_lot::Mutex;
+use pilothouse_core::admission::evidence::Verdict;
 use pilothouse_core::admission::words::Refusal;
 use pilothouse_core::admission::{conversion, patch, review, when};
 use pilothouse_core::contract::{FieldError, Review};
+use pilothouse_core::failure::reason;
 use pilothouse_core::{Failure, Limits, Name};
+use pilothouse_webhook::seldom::Seldom;
 use pilothouse_webhook::server::{Answer, Handler, Question};
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -15,184 +21,350 @@ use tokio::sync::Semaphore;
 
 use crate::hub::Hub;
 use crate::lane::Lane;
+use crate::plugins::Roster;
 use crate::view::View;
 
 /// Calls at once; more wait for their turn, and for no reconcile.
 const CALLS: usize = 16;
 
-/// How long an API server waits unless it says so, and what is kept of that for the way back.
+/// Calls of one plugin at once: one whose calls take long leaves the rest to the others.
+const CALLS_OF_A_PLUGIN: usize = CALLS / 2;
+
+/// How long an API server waits unless it says so, the longest that one may say, and what is kept of that for the way back.
 const WAIT: Duration = Duration::from_secs(10);
+const LONGEST_WAIT: Duration = Duration::from_secs(30);
 const WAY_BACK: Duration = Duration::from_millis(300);
 
 /// Answers for the plugins that run.
 pub(super) struct Answering {
     hub: Arc<Hub>,
-    calls: Semaphore,
+    roster: Arc<Roster>,
+    /// Whether API servers have to show a certificate to have an object judged.
+    wants_certificates: bool,
+    calls: Arc<Semaphore>,
+    calls_of: Mutex<HashMap<Arc<str>, Arc<Semaphore>>>,
+    /// Tells of questions that are not answered.
+    unanswered: Seldom,
 }
 
 /// Which of a plugin's interfaces is asked.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Asked {
     Defaulter,
     Validator,
 }
 
+/// What a path means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Route<'a> {
+    Judge {
+        asked: Asked,
+        plugin: &'a str,
+        controller: &'a str,
+    },
+    Convert {
+        plugin: &'a str,
+    },
+}
+
+impl<'a> Route<'a> {
+    /// A URL may have a path of its own before ours.
+    fn of(path: &'a str) -> Result<Self, Answer> {
+        let steps: Vec<&str> = path.trim_start_matches('/').split('/').collect();
+        match *steps.as_slice() {
+            [.., "default", plugin, controller] => Ok(Self::Judge {
+                asked: Asked::Defaulter,
+                plugin,
+                controller,
+            }),
+            [.., "validate", plugin, controller] => Ok(Self::Judge {
+                asked: Asked::Validator,
+                plugin,
+                controller,
+            }),
+            [.., "convert", plugin] => Ok(Self::Convert { plugin }),
+            _ => Err(Answer::error(
+                404,
+                format!("{path} is not answered here; /default, /validate and /convert are, each with a plugin"),
+            )),
+        }
+    }
+}
+
 impl Answering {
-    pub(super) fn new(hub: Arc<Hub>) -> Self {
+    pub(super) fn new(hub: Arc<Hub>, roster: Arc<Roster>, wants_certificates: bool) -> Self {
         Self {
             hub,
-            calls: Semaphore::new(CALLS),
+            roster,
+            wants_certificates,
+            calls: Arc::new(Semaphore::new(CALLS)),
+            calls_of: Mutex::default(),
+            unanswered: Seldom::default(),
         }
     }
 
     async fn ask(&self, question: Question) -> Answer {
         let Question { path, body, .. } = question;
-        let steps: Vec<&str> = path.trim_start_matches('/').split('/').collect();
-        // A URL may have a path of its own before ours.
-        let asked = match steps.as_slice() {
-            [.., "default", plugin, controller] => self.review(Asked::Defaulter, plugin, controller, &body).await,
-            [.., "validate", plugin, controller] => self.review(Asked::Validator, plugin, controller, &body).await,
-            [.., "convert", plugin] => self.convert(plugin, &body).await,
-            _ => Err(Answer::error(
-                404,
-                format!("{path} is not answered here; /default, /validate and /convert are, each with a plugin"),
-            )),
+        let asked = match Route::of(&path).and_then(|route| Ok((route, self.lane(route)?))) {
+            Ok((route, lane)) => self.call(route, lane, body).await,
+            Err(error) => Err(error),
         };
         asked.unwrap_or_else(|error| {
-            tracing::warn!(
-                path,
-                code = error.code,
-                problem = error.body,
-                "an API server's question is not answered"
-            );
+            if let Some(left_out) = self.unanswered.may_say() {
+                tracing::warn!(
+                    path,
+                    code = error.code,
+                    problem = error.body,
+                    left_out,
+                    "an API server's question is not answered"
+                );
+            }
             error
         })
     }
 
-    async fn review(&self, asked: Asked, plugin: &str, controller: &str, body: &[u8]) -> Result<Answer, Answer> {
-        let lane = self
-            .lane(|lane| &*lane.plugin == plugin && lane.controller == controller)
-            .ok_or_else(|| {
-                Answer::error(
-                    404,
-                    format!("no plugin {plugin} with a controller {controller} runs here"),
-                )
-            })?;
-        let request = review::parse(body).map_err(|error| Answer::error(400, error.to_string()))?;
-        let primary = lane.grants.primary();
-        if request.kind != *primary {
-            let problem = format!(
-                "{} is asked about {}, and judges {primary} alone",
-                lane.title(),
-                request.kind
-            );
-            return Err(Answer::error(400, problem));
-        }
-        if !when::is_asked(&request).map_err(|error| Answer::error(400, error.to_string()))? {
-            return Ok(Answer::json(review::allowed(&request.uid, &[], &[]).to_string()));
-        }
-        let shown = |object: &Option<Box<RawValue>>| {
-            object
-                .as_ref()
-                .map(|object| lane.grants.primary_projection().project(object, primary))
-                .transpose()
-                .map_err(|error| Answer::error(400, format!("the object cannot be read: {error}")))
+    /// The lane that answers.
+    fn lane(&self, route: Route<'_>) -> Result<Arc<Lane>, Answer> {
+        let (plugin, what) = match route {
+            Route::Judge { plugin, controller, .. } => (plugin, format!(" with a controller {controller}")),
+            Route::Convert { plugin } => (plugin, " that converts".to_owned()),
         };
-        let (object, old) = (shown(&request.object)?, shown(&request.old)?);
-        let whole = request.object.as_deref().map_or("null", RawValue::get).to_owned();
-        let (uid, name) = (request.uid, request.name);
-        let asking = Review {
-            operation: request.operation,
-            kind: request.kind,
-            object,
-            old,
-            config: lane.config.clone(),
-            username: request.username,
-            groups: request.groups,
-            dry_run: request.dry_run,
+        let answers = |lane: &&Arc<Lane>| match route {
+            Route::Judge { controller, .. } => lane.controller == controller,
+            Route::Convert { .. } => lane.component.optional().converter,
         };
-        let view = View::new(
+        let lanes = self.hub.lanes();
+        let mut of_plugin = lanes.iter().filter(|lane| &*lane.plugin == plugin).peekable();
+        if of_plugin.peek().is_none() && self.roster.expects(plugin) == Some(true) {
+            // An API server passes on what a server says for itself with this code, and with no other.
+            return Err(Answer::error(
+                500,
+                format!(
+                    "plugin {plugin} does not run at the moment: it starts, is suspended or was stopped; try again, or look \
+                     at its Plugin resource and at the host's log"
+                ),
+            ));
+        }
+        let lane = of_plugin.find(answers);
+        lane.cloned()
+            .ok_or_else(|| Answer::error(404, format!("no plugin {plugin}{what} runs here")))
+    }
+
+    /// Makes a call on a thread of this server that may be blocked. Its turn, and the bytes of the question, are given back
+    /// when it has ended, also if nobody waits for it any more.
+    async fn call(&self, route: Route<'_>, lane: Arc<Lane>, body: Bytes) -> Result<Answer, Answer> {
+        let of_plugin = self.calls_of(&lane.plugin);
+        let turn = async |calls: Arc<Semaphore>| calls.acquire_owned().await.expect("the semaphore is never closed");
+        let turns = (turn(of_plugin).await, turn(self.calls.clone()).await);
+        let (hub, asked) = (
             self.hub.clone(),
-            lane.clone(),
-            Name::new(request.namespace.as_deref(), &name),
+            match route {
+                Route::Judge { asked, .. } => Some(asked),
+                Route::Convert { .. } => None,
+            },
         );
-        self.call(move || match asked {
-            Asked::Defaulter => default(&lane, &uid, &name, &asking, &whole, view),
-            Asked::Validator => validate(&lane, &uid, &name, &asking, &whole, view),
-        })
-        .await
+        let call = tokio::task::spawn_blocking(move || {
+            let answer = match asked {
+                Some(asked) => judge(&hub, asked, &lane, &body),
+                None => convert(&lane, &body),
+            };
+            drop((turns, body));
+            answer
+        });
+        call.await
+            .unwrap_or_else(|error| Err(Answer::error(500, format!("the call was lost: {error}"))))
     }
 
-    async fn convert(&self, plugin: &str, body: &[u8]) -> Result<Answer, Answer> {
-        let lane = self
-            .lane(|lane| &*lane.plugin == plugin && lane.component.optional().converter)
-            .ok_or_else(|| Answer::error(404, format!("no plugin {plugin} that converts runs here")))?;
-        let request = conversion::parse(body).map_err(|error| Answer::error(400, error.to_string()))?;
-        self.call(move || {
-            let objects = request.objects.iter().map(|object| {
-                let limits: &Limits = &lane.limits;
-                let call = lane
-                    .component
-                    .convert(&conversion::shown(object), &request.desired, limits);
-                let converted = call.result.map_err(|failure| failure.message)??;
-                conversion::converted(object, &converted, &request.desired)
-            });
-            let answer = conversion::answer(&request.uid, objects.collect());
-            Ok(Answer::json(answer.to_string()))
-        })
-        .await
-    }
-
-    fn lane(&self, is: impl Fn(&Lane) -> bool) -> Option<Arc<Lane>> {
-        self.hub.lanes().iter().find(|lane| is(lane)).cloned()
-    }
-
-    /// Makes a call on a thread of this server that may be blocked.
-    async fn call(&self, call: impl FnOnce() -> Result<Answer, Failure> + Send + 'static) -> Result<Answer, Answer> {
-        let turn = self.calls.acquire().await.expect("the semaphore is never closed");
-        let answered = tokio::task::spawn_blocking(call).await;
-        drop(turn);
-        match answered {
-            Ok(answered) => answered.map_err(|failure| Answer::error(500, failure.message)),
-            Err(error) => Err(Answer::error(500, format!("the call was lost: {error}"))),
+    fn calls_of(&self, plugin: &Arc<str>) -> Arc<Semaphore> {
+        let mut calls = self.calls_of.lock();
+        if !calls.contains_key(plugin) {
+            // Who waits or calls holds a copy: nothing is forgotten but plugins that nobody asks.
+            calls.retain(|_, calls| Arc::strong_count(calls) > 1);
         }
+        let new = || Arc::new(Semaphore::new(CALLS_OF_A_PLUGIN));
+        calls.entry(plugin.clone()).or_insert_with(new).clone()
     }
 }
 
 impl Handler for Answering {
+    fn admits(&self, path: &str, is_certified: bool) -> Result<(), Answer> {
+        let route = Route::of(path)?;
+        if self.wants_certificates && !is_certified && matches!(route, Route::Judge { .. }) {
+            return Err(Answer::error(
+                403,
+                "this host answers API servers only that show a client certificate of --webhook-client-ca; give the API \
+                 server one in its admission kubeconfig",
+            ));
+        }
+        Ok(())
+    }
+
     async fn answer(&self, question: Question) -> Answer {
-        let wait = question.timeout.unwrap_or(WAIT).saturating_sub(WAY_BACK);
+        let wait = question.timeout.unwrap_or(WAIT).min(LONGEST_WAIT);
+        let left = wait.saturating_sub(WAY_BACK + question.received.elapsed());
         let path = question.path.clone();
-        tokio::time::timeout(wait, self.ask(question))
+        tokio::time::timeout(left, self.ask(question))
             .await
             .unwrap_or_else(|_| Answer::error(504, format!("{path} was not answered within {wait:?}")))
     }
 }
 
-fn default(lane: &Lane, uid: &str, name: &str, review: &Review, whole: &str, view: View) -> Result<Answer, Failure> {
-    let answer = match lane.component.apply_defaults(review, &lane.limits, view).result? {
-        Ok(answer) => answer,
-        Err(errors) => return Ok(refused(lane, uid, name, &errors, whole)),
-    };
-    let whole = parsed(whole);
-    let shown = parsed(review.object.as_deref().unwrap_or("null"));
-    let defaulted = patch::with_defaults(&whole, &shown, &answer)?;
-    let patch = patch::difference(&whole, &defaulted);
-    Ok(Answer::json(review::allowed(uid, &[], &patch).to_string()))
+/// A plugin's failure is an error of HTTP, so that the failure policy decides.
+fn failed(failure: Failure) -> Answer {
+    Answer::error(500, failure.message)
 }
 
-fn validate(lane: &Lane, uid: &str, name: &str, review: &Review, whole: &str, view: View) -> Result<Answer, Failure> {
-    Ok(match lane.component.validate(review, &lane.limits, view).result? {
-        Ok(warnings) => Answer::json(review::allowed(uid, &warnings, &[]).to_string()),
-        Err(errors) => refused(lane, uid, name, &errors, whole),
+fn bad(error: impl std::fmt::Display) -> Answer {
+    Answer::error(400, error.to_string())
+}
+
+fn judge(hub: &Arc<Hub>, asked: Asked, lane: &Arc<Lane>, body: &[u8]) -> Result<Answer, Answer> {
+    let request = review::parse(body).map_err(bad)?;
+    let primary = lane.grants.primary();
+    if request.kind != *primary {
+        let problem = format!(
+            "{} is asked about {}, and judges {primary} alone",
+            lane.title(),
+            request.kind
+        );
+        return Err(Answer::error(400, problem));
+    }
+    let optional = lane.component.optional();
+    let has_it = match asked {
+        Asked::Defaulter => optional.defaulter,
+        Asked::Validator => optional.validator,
+    };
+    // What makes API servers ask may be of another version of the plugin.
+    if !has_it || !when::is_asked(&request).map_err(bad)? {
+        return Ok(Answer::json(review::allowed(&request.uid, &[], &[]).to_string()));
+    }
+    let shown = |object: Option<&RawValue>| {
+        object
+            .map(|object| lane.grants.primary_projection().project(object, primary))
+            .transpose()
+            .map_err(|error| Answer::error(400, format!("the object cannot be read: {error}")))
+    };
+    let (object, old) = (shown(request.object)?, shown(request.old)?);
+    let subject = Subject {
+        hub,
+        lane,
+        uid: &request.uid,
+        name: &request.name,
+        whole: request.object.map_or("null", RawValue::get),
+    };
+    let asking = Review {
+        operation: request.operation,
+        kind: request.kind,
+        object,
+        old,
+        config: lane.config.clone(),
+        username: request.username,
+        groups: request.groups,
+        dry_run: request.dry_run,
+    };
+    let name = Name::new(request.namespace.as_deref(), &request.name);
+    let view = View::new(hub.clone(), lane.clone(), name);
+    match asked {
+        Asked::Defaulter => subject.default(asking, view),
+        Asked::Validator => subject.validate(&asking, view),
+    }
+    .map_err(failed)
+}
+
+fn convert(lane: &Lane, body: &[u8]) -> Result<Answer, Answer> {
+    let request = conversion::parse(body).map_err(bad)?;
+    let objects = request.objects.iter().map(|object| {
+        let limits: &Limits = &lane.limits;
+        let call = lane
+            .component
+            .convert(&conversion::shown(object), &request.desired, limits);
+        let converted = call.result.map_err(|failure| failure.message)??;
+        conversion::converted(object, &converted, &request.desired)
+    });
+    let answer = conversion::answer(&request.uid, objects.collect());
+    Ok(Answer::json(answer.to_string()))
+}
+
+/// What is judged, and by whom.
+struct Subject<'a> {
+    hub: &'a Hub,
+    lane: &'a Lane,
+    uid: &'a str,
+    name: &'a str,
+    /// The whole object as JSON.
+    whole: &'a str,
+}
+
+impl Subject<'_> {
+    fn default(&self, mut review: Review, view: View) -> Result<Answer, Failure> {
+        let Self { lane, uid, .. } = *self;
+        let call = lane.component.apply_defaults(&review, &lane.limits, view);
+        let answer = match call.result? {
+            Ok(answer) => answer,
+            Err(errors) => return self.refused(&errors),
+        };
+        let shown = review.object.take().unwrap_or_else(|| "null".to_owned());
+        if shown == answer {
+            self.remember(Verdict::Defaulted, &shown, review.dry_run);
+            return Ok(Answer::json(review::allowed(uid, &[], &[]).to_string()));
+        }
+        let (whole, shown) = (parsed(self.whole)?, parsed(&shown)?);
+        let defaulted = patch::with_defaults(&whole, &shown, &answer)?;
+        self.remember(Verdict::Defaulted, &answer, review.dry_run);
+        let patch = patch::difference(&whole, &defaulted);
+        Ok(Answer::json(review::allowed(uid, &[], &patch).to_string()))
+    }
+
+    fn validate(&self, review: &Review, view: View) -> Result<Answer, Failure> {
+        let Self { lane, uid, .. } = *self;
+        match lane.component.validate(review, &lane.limits, view).result? {
+            Ok(warnings) => {
+                if let Some(visible) = &review.object {
+                    self.remember(Verdict::Validated, visible, review.dry_run);
+                }
+                Ok(Answer::json(review::allowed(uid, &warnings, &[]).to_string()))
+            }
+            Err(errors) => self.refused(&errors),
+        }
+    }
+
+    /// Of a dry run nothing will be seen.
+    fn remember(&self, verdict: Verdict, visible: &str, is_dry_run: bool) {
+        if !is_dry_run {
+            self.hub.remember(self.lane, verdict, visible);
+        }
+    }
+
+    fn refused(&self, errors: &[FieldError]) -> Result<Answer, Failure> {
+        let refusal = Refusal::new(self.lane.grants.primary(), self.name, errors, &parsed(self.whole)?);
+        Ok(Answer::json(review::refused(self.uid, &refusal).to_string()))
+    }
+}
+
+/// An object that was passed on as it is written may be nested too deeply, or have a number that is too large.
+fn parsed(object: &str) -> Result<Value, Failure> {
+    serde_json::from_str(object).map_err(|error| {
+        let problem = format!("the object cannot be read: {error}; make it less deep, or its numbers smaller");
+        Failure::user(reason::INVALID, problem)
     })
 }
 
-fn refused(lane: &Lane, uid: &str, name: &str, errors: &[FieldError], whole: &str) -> Answer {
-    let refusal = Refusal::new(lane.grants.primary(), name, errors, &parsed(whole));
-    Answer::json(review::refused(uid, &refusal).to_string())
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-fn parsed(object: &str) -> Value {
-    serde_json::from_str(object).expect("it was read as JSON before")
+    #[test]
+    fn a_path_leads_to_a_plugin_whatever_stands_before_it() {
+        let judge = Route::Judge {
+            asked: Asked::Validator,
+            plugin: "gate",
+            controller: "gates",
+        };
+        assert_eq!(Route::of("/validate/gate/gates"), Ok(judge));
+        assert_eq!(Route::of("/base/validate/gate/gates"), Ok(judge));
+        assert_eq!(Route::of("/convert/gate"), Ok(Route::Convert { plugin: "gate" }));
+        for path in ["/", "", "/validate/gate", "/healthz"] {
+            assert_eq!(Route::of(path).map_err(|answer| answer.code), Err(404), "{path}");
+        }
+    }
 }

@@ -8,7 +8,7 @@ use pilothouse_core::admission::configuration::{Common, Hook, conversion, mutati
 use serde_json::Value;
 
 use super::WebhookOptions;
-use crate::lane::{Lane, LaneId, Mode};
+use crate::lane::{Lane, Mode};
 use crate::lanes::Lanes;
 
 /// What makes API servers ask one plugin.
@@ -16,8 +16,8 @@ use crate::lanes::Lanes;
 pub(super) struct Wanted {
     /// The objects.
     pub(super) objects: Vec<(Asking, Value)>,
-    /// The lanes whose objects are judged once they are in place.
-    pub(super) judged: BTreeSet<LaneId>,
+    /// Whether that is all: each kind is served, and the plugin acts. What else asks it is of another version then.
+    pub(super) is_all: bool,
 }
 
 /// What is wanted for every plugin that runs.
@@ -48,8 +48,10 @@ fn of_plugin(common: &Common<'_>, lanes: &[&Arc<Lane>]) -> Wanted {
     let Some(optional) = lanes.first().map(|lane| lane.component.optional()) else {
         return wanted;
     };
-    let hooked: Vec<(LaneId, Hook)> = lanes.iter().filter_map(|lane| Some((lane.id, hook(lane)?))).collect();
-    let hooks: Vec<Hook> = hooked.iter().map(|(_, hook)| hook.clone()).collect();
+    wanted.is_all = lanes
+        .iter()
+        .all(|lane| lane.mode == Mode::Active && lane.served(lane.grants.primary()).is_some());
+    let hooks: Vec<Hook> = lanes.iter().filter_map(|lane| hook(lane)).collect();
     if !hooks.is_empty() {
         if optional.defaulter {
             wanted.objects.push((Asking::Mutating, mutating(common, &hooks)));
@@ -57,7 +59,6 @@ fn of_plugin(common: &Common<'_>, lanes: &[&Arc<Lane>]) -> Wanted {
         if optional.validator {
             wanted.objects.push((Asking::Validating, validating(common, &hooks)));
         }
-        wanted.judged.extend(hooked.iter().map(|(id, _)| *id));
     }
     if optional.converter && lanes.iter().all(|lane| lane.mode == Mode::Active) {
         let crds = lanes

@@ -2,14 +2,16 @@
 //! servers ask, as plugins come and go. A request is made when something is due, when the lanes change, and once an hour.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use pilothouse_cluster::Client;
 use pilothouse_cluster::error::RequestError;
-use pilothouse_cluster::webhooks::{self, Asking, Kept, Vouched, Written};
+use pilothouse_cluster::webhooks::{self, Asking, Configuration, Vouched, Written};
 use pilothouse_core::admission::configuration::{HOST_LABEL, configuration_name};
 use pilothouse_webhook::certificates::{CertificateError, Certificates};
+use pilothouse_webhook::clients::{ClientAuthorities, ClientAuthoritiesError};
 use pilothouse_webhook::server::Server;
 use serde_json::Value;
 use tokio::sync::watch;
@@ -17,8 +19,10 @@ use tokio::time::Instant;
 
 use super::answer::Answering;
 use super::hooks::{Wanted, wanted};
-use super::{Judged, Maker, WebhookOptions};
+use super::secret;
+use super::{Maker, WebhookOptions};
 use crate::hub::Hub;
+use crate::plugins::Roster;
 
 /// How often the lanes are compared with those for which everything was made; this makes no request.
 const GLANCE: Duration = Duration::from_secs(1);
@@ -33,11 +37,8 @@ const LONGEST_WAIT: Duration = Duration::from_secs(30);
 /// How often the Secret is read again because another host was faster.
 const MAX_OVERTAKEN: usize = 10;
 
-/// The keys of the Secret; the first two are those of every Secret of its type.
-const CERTIFICATE: &str = "tls.crt";
-const KEY: &str = "tls.key";
-const BUNDLE: &str = "ca.crt";
-const AUTHORITY_KEY: &str = "ca.key";
+/// How long the file with the authorities of clients may take to be read: it may be on a disk that hangs.
+const FILE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Why the webhooks are not as they should be.
 #[derive(Debug, thiserror::Error)]
@@ -48,6 +49,10 @@ enum KeepError {
     Secret { place: String, source: RequestError },
     #[error("cannot keep the certificates in the Secret {0}: other hosts change it all the time")]
     Overtaken(String),
+    #[error(transparent)]
+    NotOurs(#[from] secret::NotOurs),
+    #[error("cannot use the client authorities in {file}, --webhook-client-ca: {problem}", file = file.display())]
+    Clients { file: PathBuf, problem: String },
     #[error("cannot make API servers ask plugin {plugin}: {source}")]
     Ask { plugin: Arc<str>, source: RequestError },
     #[error(
@@ -70,24 +75,25 @@ enum KeepError {
 }
 
 /// Serves webhooks, and keeps all that they need, until it is dropped.
-pub async fn keep(client: Client, hub: Arc<Hub>, options: WebhookOptions) {
+pub async fn keep(client: Client, hub: Arc<Hub>, roster: Arc<Roster>, options: WebhookOptions) {
     let mut keeper = Keeper {
         client,
         hub,
+        roster,
         options,
         served: None,
         bundle: None,
     };
     let (mut wait, mut said) = (FIRST_WAIT, None);
     loop {
-        let lanes = keeper.lanes();
+        let seen = keeper.seen();
         match keeper.round().await {
             Ok(due) => {
                 if said.take().is_some() {
                     tracing::info!("webhooks are as they should be again");
                 }
                 wait = FIRST_WAIT;
-                keeper.idle(&lanes, due).await;
+                keeper.idle(&seen, due).await;
             }
             Err(error) => {
                 let problem = error.to_string();
@@ -105,6 +111,7 @@ pub async fn keep(client: Client, hub: Arc<Hub>, options: WebhookOptions) {
 struct Keeper {
     client: Client,
     hub: Arc<Hub>,
+    roster: Arc<Roster>,
     options: WebhookOptions,
     /// The server, and what it shows.
     served: Option<Served>,
@@ -112,9 +119,17 @@ struct Keeper {
     bundle: Option<(String, Instant)>,
 }
 
+/// What the objects in the cluster are made of.
+#[derive(PartialEq)]
+struct Seen {
+    lanes: Vec<String>,
+    expected: Option<Arc<BTreeSet<Arc<str>>>>,
+}
+
 struct Served {
     tls: watch::Sender<Arc<pilothouse_webhook::ServerConfig>>,
     certificates: Certificates,
+    clients: Option<ClientAuthorities>,
     _server: Server,
 }
 
@@ -122,22 +137,17 @@ impl Keeper {
     /// One look at everything; says when the next is due.
     async fn round(&mut self) -> Result<SystemTime, KeepError> {
         let certificates = self.certificates().await?;
-        self.serve(&certificates)?;
+        let clients = self.clients().await?;
+        self.serve(&certificates, clients)?;
         let wanted = wanted(&self.hub.lanes(), &self.options, &certificates.bundle);
-        let (mut judged, mut missing) = (BTreeSet::new(), None);
-        for (plugin, Wanted { objects, judged: lanes }) in &wanted {
-            match self.make(plugin, objects).await {
-                Ok(()) => judged.extend(lanes.iter().copied()),
-                // Until it is there, the plugin's objects are judged before they are reconciled; others need not wait.
-                Err(error @ KeepError::Given { .. }) => missing = missing.or(Some(error)),
-                Err(error) => return Err(error),
+        let mut problem = None;
+        for (plugin, Wanted { objects, .. }) in &wanted {
+            // What is wrong with one plugin keeps nobody from asking the others.
+            if let Err(error) = self.make(plugin, objects).await {
+                problem = problem.or(Some(error));
             }
         }
-        *self.hub.judged.write() = Judged {
-            lanes: judged,
-            own_namespace: self.options.own_namespace.clone(),
-        };
-        if let Some(error) = missing {
+        if let Some(error) = problem {
             return Err(error);
         }
         if self.options.maker == Maker::Host {
@@ -192,15 +202,25 @@ impl Keeper {
         for _ in 0..MAX_OVERTAKEN {
             let kept = webhooks::read_secret(&self.client, secret).await.map_err(failed)?;
             let now = self.now();
-            let found = kept.as_ref().and_then(certificates_in);
+            if let Some(kept) = &kept {
+                secret::check(secret, kept)?;
+            }
+            let found = kept.as_ref().and_then(secret::certificates_in);
             let renewed = match &found {
                 None => Some(Certificates::make(&names, now, lifetimes)?),
                 Some(found) => found.renewed(&names, now, lifetimes, self.is_trusted(found))?,
             };
-            let Some(renewed) = renewed else {
-                return Ok(found.expect("what needs no renewal was found"));
+            let renewed = match (renewed, found) {
+                (Some(renewed), _) => renewed,
+                (None, Some(found)) if kept.as_ref().is_some_and(|kept| secret::is_labelled(secret, kept)) => {
+                    return Ok(found);
+                }
+                // An earlier version made it without a label; from here on everybody sees whose it is.
+                (None, Some(found)) => found,
+                (None, None) => unreachable!("where nothing was found, something was made"),
             };
-            let written = webhooks::write_secret(&self.client, secret, texts_of(&renewed), kept.as_ref());
+            let texts = secret::texts_of(&renewed);
+            let written = webhooks::write_secret(&self.client, secret, secret::label(secret), texts, kept.as_ref());
             match written.await.map_err(failed)? {
                 Written::Done(_) => {
                     tracing::info!(secret = place(), "the webhook server's certificates are renewed");
@@ -219,39 +239,74 @@ impl Keeper {
             .is_some_and(|(bundle, since)| *bundle == certificates.bundle && since.elapsed() >= self.options.settle)
     }
 
-    fn serve(&mut self, certificates: &Certificates) -> Result<(), KeepError> {
+    /// The authorities of clients as their file has them now: they are renewed too.
+    async fn clients(&self) -> Result<Option<ClientAuthorities>, KeepError> {
+        let Some(file) = &self.options.client_ca else {
+            return Ok(None);
+        };
+        let failed = |problem: String| KeepError::Clients {
+            file: file.clone(),
+            problem,
+        };
+        let path = file.clone();
+        let read = tokio::task::spawn_blocking(move || std::fs::read_to_string(path));
+        let text = match tokio::time::timeout(FILE_TIMEOUT, read).await {
+            Ok(Ok(Ok(text))) => text,
+            Ok(Ok(Err(error))) => return Err(failed(error.to_string())),
+            Ok(Err(error)) => return Err(failed(error.to_string())),
+            Err(_) => return Err(failed(format!("it could not be read within {FILE_TIMEOUT:?}"))),
+        };
+        let authorities = ClientAuthorities::parse(&text);
+        authorities
+            .map(Some)
+            .map_err(|error: ClientAuthoritiesError| failed(error.to_string()))
+    }
+
+    fn serve(&mut self, certificates: &Certificates, clients: Option<ClientAuthorities>) -> Result<(), KeepError> {
+        let config = || certificates.server_config_for(clients.as_ref());
         if let Some(served) = &mut self.served {
-            if served.certificates != *certificates {
-                served.tls.send_replace(certificates.server_config()?);
+            if served.certificates != *certificates || served.clients != clients {
+                served.tls.send_replace(config()?);
                 served.certificates = certificates.clone();
+                served.clients = clients;
             }
             return Ok(());
         }
         let address = self.options.listen;
-        let (tls, shown) = watch::channel(certificates.server_config()?);
-        let answering = Arc::new(Answering::new(self.hub.clone()));
+        let (tls, shown) = watch::channel(config()?);
+        let answering = Answering::new(self.hub.clone(), self.roster.clone(), clients.is_some());
+        let answering = Arc::new(answering);
         let server =
             Server::start(address, shown, answering).map_err(|source| KeepError::Listen { address, source })?;
         tracing::info!(address = %server.address(), "webhooks are served");
         self.served = Some(Served {
             tls,
             certificates: certificates.clone(),
+            clients,
             _server: server,
         });
         Ok(())
     }
 
-    /// Nobody would answer for a plugin that is gone.
+    /// Removes what asks a plugin that nobody wants any more, and what a plugin that runs does not answer any more. What
+    /// asks a plugin that starts, is suspended or was stopped stays: its failure policy decides meanwhile, and no object is
+    /// stored unjudged because the plugin was away for a moment.
     async fn remove_what_is_left(&self, wanted: &BTreeMap<Arc<str>, Wanted>) -> Result<(), RequestError> {
+        let Some(expected) = self.roster.expected() else {
+            return Ok(());
+        };
+        if self.options.has_unknown_plugins {
+            return Ok(());
+        }
         let selector = format!("{HOST_LABEL}={}", self.options.secret.label());
         for asking in [Asking::Mutating, Asking::Validating] {
-            for name in webhooks::list(&self.client, asking, &selector).await? {
-                let is_wanted = wanted.iter().any(|(plugin, wanted)| {
-                    configuration_name(plugin) == name && wanted.objects.iter().any(|(it, _)| *it == asking)
-                });
-                // A plugin whose kind is not served yet is here, and is going to be asked again.
-                let is_here = wanted.keys().any(|plugin| configuration_name(plugin) == name);
-                if !is_wanted && !is_here {
+            for Configuration { name, .. } in webhooks::list(&self.client, asking, &selector).await? {
+                let by_name = |plugin: &&Arc<str>| configuration_name(plugin) == name;
+                let stays = match wanted.iter().find(|(plugin, _)| by_name(plugin)) {
+                    Some((_, wanted)) => !wanted.is_all || wanted.objects.iter().any(|(it, _)| *it == asking),
+                    None => expected.iter().any(|plugin| by_name(&plugin)),
+                };
+                if !stays {
                     webhooks::remove(&self.client, asking, &name).await?;
                     tracing::info!(name, ?asking, "removed what asks a plugin that is gone");
                 }
@@ -261,7 +316,7 @@ impl Keeper {
     }
 
     /// Waits until something is due.
-    async fn idle(&self, lanes: &[String], due: SystemTime) {
+    async fn idle(&self, seen: &Seen, due: SystemTime) {
         let began = Instant::now();
         loop {
             tokio::time::sleep(GLANCE).await;
@@ -271,7 +326,7 @@ impl Keeper {
             if settled
                 || began.elapsed() >= LOOK
                 || self.now() >= due && began.elapsed() >= self.options.settle
-                || self.lanes() != lanes
+                || self.seen() != *seen
             {
                 return;
             }
@@ -279,13 +334,16 @@ impl Keeper {
     }
 
     /// What the objects in the cluster are made of, as far as it can change.
-    fn lanes(&self) -> Vec<String> {
+    fn seen(&self) -> Seen {
         let lanes = self.hub.lanes();
         let known = lanes.iter().map(|lane| {
             let served = lane.served(lane.grants.primary()).is_some();
-            format!("{} {} {served}", lane.title(), lane.component.digest())
+            format!("{} {} {:?} {served}", lane.title(), lane.component.digest(), lane.mode)
         });
-        known.collect()
+        Seen {
+            lanes: known.collect(),
+            expected: self.roster.expected(),
+        }
     }
 
     fn now(&self) -> SystemTime {
@@ -299,32 +357,4 @@ fn given(asking: Asking, object: &Value, problem: &'static str) -> KeepError {
         name: object["metadata"]["name"].as_str().unwrap_or_default().to_owned(),
         problem,
     }
-}
-
-fn certificates_in(kept: &Kept) -> Option<Certificates> {
-    let text = |key: &str| kept.texts.get(key).cloned();
-    Some(Certificates {
-        bundle: text(BUNDLE)?,
-        authority_key: text(AUTHORITY_KEY)?,
-        certificate: text(CERTIFICATE)?,
-        key: text(KEY)?,
-    })
-}
-
-fn texts_of(certificates: &Certificates) -> BTreeMap<String, String> {
-    let Certificates {
-        bundle,
-        authority_key,
-        certificate,
-        key,
-    } = certificates;
-    [
-        (BUNDLE, bundle),
-        (AUTHORITY_KEY, authority_key),
-        (CERTIFICATE, certificate),
-        (KEY, key),
-    ]
-    .into_iter()
-    .map(|(key, text)| (key.to_owned(), text.clone()))
-    .collect()
 }

@@ -1,22 +1,27 @@
 //! Owns how API servers ask plugins: a server on threads of its own, so that no queue of reconciles makes it wait
-//! ([`answer`]), and what has to be kept in the cluster for it ([`keep`]).
+//! (`answer`), what has to be kept in the cluster for it (`keep`, with `secret` and `hooks`), what is left of it where it is
+//! off (`strays`), and what is remembered of what plugins judged.
 
 mod answer;
 mod hooks;
 mod keep;
+mod secret;
+mod strays;
 
-use std::collections::BTreeSet;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use pilothouse_cluster::webhooks::SecretPlace;
-use pilothouse_core::Name;
-use pilothouse_core::admission::configuration::{Endpoint, spared};
+use pilothouse_core::admission::configuration::Endpoint;
+use pilothouse_core::admission::evidence::{Fingerprint, Judge, Verdict};
 use pilothouse_webhook::certificates::Lifetimes;
 
 pub use keep::keep;
+pub use strays::look_for_strays;
 
-use crate::lane::LaneId;
+use crate::hub::Hub;
+use crate::lane::Lane;
 
 /// How the host serves webhooks.
 #[derive(Clone, Debug)]
@@ -27,12 +32,17 @@ pub struct WebhookOptions {
     pub endpoint: Endpoint,
     /// Where its certificates are kept.
     pub secret: SecretPlace,
+    /// The authorities of the certificates that API servers have to show, a PEM file; none means that they show none.
+    pub client_ca: Option<PathBuf>,
     /// The namespace that the host runs in; no webhook reaches it.
     pub own_namespace: String,
     /// How long its certificates last.
     pub lifetimes: Lifetimes,
     /// Who makes what has API servers ask.
     pub maker: Maker,
+    /// Whether there may be plugins of this host of which it does not even know the names, because they could not be
+    /// loaded. Then no configuration is removed.
+    pub has_unknown_plugins: bool,
     /// How long API servers may take to trust a new authority, before a certificate of it is shown.
     pub settle: Duration,
 }
@@ -46,21 +56,29 @@ pub enum Maker {
     Installer,
 }
 
-/// What API servers ask about, so that it is judged before it is stored.
-#[derive(Debug, Default)]
-pub struct Judged {
-    lanes: BTreeSet<LaneId>,
-    own_namespace: String,
+impl Hub {
+    /// A lane's plugin has judged an object at admission, as it sees it.
+    pub fn remember(&self, lane: &Lane, verdict: Verdict, visible: &str) {
+        if let Some(fingerprint) = fingerprint(lane, verdict, visible) {
+            self.evidence.lock().record(fingerprint);
+        }
+    }
+
+    /// Whether it is remembered that a lane's plugin has judged an object at admission, exactly as it sees it.
+    pub fn has_judged(&self, lane: &Lane, verdict: Verdict, visible: &str) -> bool {
+        // Where no webhooks are served, nothing is to be found.
+        if self.evidence.lock().is_empty() {
+            return false;
+        }
+        fingerprint(lane, verdict, visible).is_some_and(|it| self.evidence.lock().has(it))
+    }
 }
 
-impl Judged {
-    /// Whether a primary of a lane is judged before it is stored.
-    pub fn has(&self, lane: LaneId, name: &Name) -> bool {
-        let spared = spared(&self.own_namespace);
-        let is_spared = name
-            .namespace
-            .as_deref()
-            .is_some_and(|namespace| spared.contains(&namespace));
-        !is_spared && self.lanes.contains(&lane)
-    }
+fn fingerprint(lane: &Lane, verdict: Verdict, visible: &str) -> Option<Fingerprint> {
+    let judge = Judge {
+        component: lane.component.digest(),
+        controller: &lane.controller,
+        config: &lane.config,
+    };
+    Fingerprint::new(&judge, verdict, visible)
 }

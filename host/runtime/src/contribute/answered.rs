@@ -1,14 +1,17 @@
 //! Owns what may be given up: a plugin's fields that nobody claims, once every primary that might claim them has answered.
 //! Makes no request.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use pilothouse_cluster::discovery::Served;
 use pilothouse_cluster::object::Stored;
 use pilothouse_cluster::store::Store;
 use pilothouse_core::manifest::Access;
-use pilothouse_core::{Key, Kind};
+use pilothouse_core::reach::Reach;
+use pilothouse_core::{Key, Kind, Name};
 
+use crate::former::GivenUp;
 use crate::hub::{Reader, State};
 use crate::lane::{Lane, Mode};
 use crate::lanes::Lanes;
@@ -26,7 +29,11 @@ pub fn answered(state: &mut State, lane: &Lane, reader: &Reader) {
 /// A lane opens: each of its primaries may have claims that we do not know of. Of a plugin that ends they will not be
 /// asked; what is not known stays.
 pub fn lane_opens(state: &mut State, lane: &Lane) {
-    if !contributes(lane) || lane.mode == Mode::Finishing {
+    if lane.mode == Mode::Finishing {
+        return;
+    }
+    give_up(state, lane, &mut GivenUp::new());
+    if !contributes(lane) {
         return;
     }
     let State {
@@ -81,6 +88,43 @@ pub fn lane_goes(state: &mut State, lane: &Lane) {
     }
 }
 
+/// Marks what earlier versions of a plugin contributed to kinds that a lane does not contribute to any more: nobody can
+/// claim that, so nobody is waited for. What was asked for already is marked again when it has changed.
+pub fn give_up(state: &mut State, lane: &Lane, asked: &mut GivenUp) {
+    if lane.mode == Mode::Preview {
+        return;
+    }
+    let State {
+        store, contributions, ..
+    } = state;
+    for former in lane.former.iter().filter(|former| former.contributed.is_some()) {
+        let Some(served) = lane.served(&former.kind) else {
+            continue;
+        };
+        for object in given(store, lane, &served.kind) {
+            let key = Key::new(served.kind.clone(), object.name.clone());
+            if asked.get(&key) == Some(&object.resource_version) {
+                continue;
+            }
+            asked.insert(key.clone(), object.resource_version.clone());
+            let book = contributions.plugins.entry(lane.plugin.clone()).or_default();
+            book.targets.entry(key.clone()).or_default();
+            contributions.agenda.mark((lane.plugin.clone(), key));
+        }
+    }
+}
+
+/// Whether no controller of a plugin may contribute to an object, whatever its primaries say.
+pub fn is_given_up(lanes: &Lanes, plugin: &str, kind: &Kind, name: &Name) -> bool {
+    let of_plugin = |lane: &&Arc<Lane>| *lane.plugin == *plugin;
+    let reaches = |lane: &Arc<Lane>| {
+        let grant = lane.grants.get(kind).filter(|grant| grant.allows(Access::Contributed));
+        // Whatever the labels: they change.
+        grant.is_some_and(|grant| Reach::within(&grant.touch.namespaces, &grant.touch.names, None).holds(name))
+    };
+    !lanes.of_kind(kind).filter(of_plugin).any(reaches)
+}
+
 /// Once everybody has answered, what nobody claims is looked for in the whole cache.
 fn settle(state: &mut State, plugin: &Arc<str>) {
     let State {
@@ -112,15 +156,18 @@ fn settle(state: &mut State, plugin: &Arc<str>) {
     }
 }
 
-/// A lane of a plugin that may contribute to a kind; none of a plugin that is in preview.
+/// A lane of a plugin that may contribute to a kind, or else one that gives up what is left there; none of a plugin that is
+/// in preview.
 pub fn lane_for<'a>(lanes: &'a Lanes, plugin: &str, kind: &Kind) -> Option<&'a Arc<Lane>> {
-    let allows = |lane: &Lane| {
-        lane.grants
-            .get(kind)
-            .is_some_and(|grant| grant.allows(Access::Contributed))
+    let allows = |lane: &&Arc<Lane>| {
+        let grant = lane.grants.get(kind);
+        grant.is_some_and(|grant| grant.allows(Access::Contributed))
     };
-    let mut of_kind = lanes.of_kind(kind);
-    of_kind.find(|lane| *lane.plugin == *plugin && lane.mode != Mode::Preview && allows(lane))
+    let acts = |lane: &&Arc<Lane>| *lane.plugin == *plugin && lane.mode != Mode::Preview;
+    let acting = || lanes.of_kind(kind).filter(acts);
+    acting()
+        .find(allows)
+        .or_else(|| acting().find(|lane| lane.gives_up(kind)))
 }
 
 /// Whether a lane may contribute anything.
@@ -128,13 +175,22 @@ pub fn contributes(lane: &Lane) -> bool {
     lane.grants.touched().any(|grant| grant.allows(Access::Contributed))
 }
 
-/// The objects that have fields which a lane's plugin contributes, of the kinds that the lane may contribute to.
+/// The objects that have fields which a lane's plugin contributes, of the kinds that the lane may contribute to, or its
+/// earlier versions did.
 pub fn contributed_to<'a>(store: &'a Store, lane: &'a Lane) -> impl Iterator<Item = (Served, &'a Arc<Stored>)> {
     let grants = lane.grants.touched().filter(|grant| grant.allows(Access::Contributed));
-    let served = grants.filter_map(|grant| lane.served(&grant.touch.kind));
+    let granted: BTreeSet<&Kind> = grants.map(|grant| &grant.touch.kind).collect();
+    let former = lane.former.iter().filter(|former| former.contributed.is_some());
+    let kinds: BTreeSet<&Kind> = former.map(|former| &former.kind).chain(granted).collect();
+    let served = kinds.into_iter().filter_map(|kind| lane.served(kind));
     served.flat_map(move |served| {
-        let is_ours = |object: &&Arc<Stored>| object.entry(lane.contributor.manager(), false).is_some();
-        let objects = store.iter(&served.kind, None).filter(is_ours);
-        objects.map(move |object| (served.clone(), object))
+        let objects: Vec<_> = given(store, lane, &served.kind).collect();
+        objects.into_iter().map(move |object| (served.clone(), object))
     })
+}
+
+/// The objects of a kind that have fields which a lane's plugin contributes.
+fn given<'a>(store: &'a Store, lane: &'a Lane, kind: &Kind) -> impl Iterator<Item = &'a Arc<Stored>> {
+    let is_ours = |object: &&Arc<Stored>| object.entry(lane.contributor.manager(), false).is_some();
+    store.iter(kind, None).filter(is_ours)
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use pilothouse_cluster::object::Stored;
 use pilothouse_core::ledger::{Age, Claim, Leaves};
-use pilothouse_core::{Failure, Key};
+use pilothouse_core::{Failure, Key, Kind};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
@@ -117,6 +117,25 @@ impl Contributions {
         Some((book.targets.get_mut(&id.1)?, book.settled))
     }
 
+    /// Who waits for the cache to show which version of a target.
+    pub fn unseen(&self) -> impl Iterator<Item = (TargetId, &str, &Reader)> {
+        self.targets().flat_map(|(plugin, key, target)| {
+            let unseen = target.unseen.iter();
+            unseen.map(|(version, reader)| ((plugin.clone(), key.clone()), &**version, reader))
+        })
+    }
+
+    /// The targets whose next look somebody waits for.
+    pub fn waited_for_looks(&self) -> impl Iterator<Item = TargetId> {
+        let waited_for = self.targets().filter(|(_, _, target)| !target.waiters.is_empty());
+        waited_for.map(|(plugin, key, _)| (plugin.clone(), key.clone()))
+    }
+
+    fn targets(&self) -> impl Iterator<Item = (&Arc<str>, &Key, &Target)> {
+        let books = self.plugins.iter();
+        books.flat_map(|(plugin, book)| book.targets.iter().map(move |(key, target)| (plugin, key, target)))
+    }
+
     /// A target has been looked at.
     pub fn done(&mut self, id: &TargetId) {
         self.agenda.done(id);
@@ -214,6 +233,26 @@ pub fn register(
     Registered::Known(known, coming)
 }
 
+/// What refused claims on objects of a kind is another than it was: they have another chance. Says whether there were any.
+pub fn forget_refusals(state: &mut State, kind: &Kind) -> bool {
+    let Contributions { plugins, agenda } = &mut state.contributions;
+    let mut any = false;
+    for (plugin, book) in plugins {
+        for (key, target) in book.targets.iter_mut().filter(|(key, _)| *key.kind == *kind) {
+            let refused = target
+                .claims
+                .values_mut()
+                .filter_map(|wanted| wanted.refused.take())
+                .count();
+            if refused > 0 {
+                agenda.mark((plugin.clone(), key.clone()));
+                any = true;
+            }
+        }
+    }
+    any
+}
+
 /// A primary is gone, or is steered no more: its claims go.
 pub fn withdraw(state: &mut State, lane: &Lane, reader: &Reader) {
     let books = &mut state.contributions;
@@ -250,7 +289,7 @@ pub fn tell(
     let waiting: HashSet<Reader> = waiters.iter().map(|(reader, _)| reader.clone()).collect();
     let unseen = target.newest.as_ref().filter(|newest| {
         let cached = store.get(&id.1.kind, &id.1.name);
-        is_older(cached.map(|cached| &**cached), newest)
+        is_older(cached.map(|cached| &**cached), newest) && store.is_followed(&id.1.kind, &id.1.name)
     });
     let version = unseen.map(|newest| newest.resource_version.clone());
     for (reader, outcome) in results {

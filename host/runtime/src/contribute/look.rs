@@ -51,6 +51,7 @@ impl Look {
         } = state;
         let (target, all_known) = contributions.target(id)?;
         let live = seen::best_known(store, id, target);
+        let all_known = all_known || answered::is_given_up(lanes, &id.0, &id.1.kind, &id.1.name);
         let lane = answered::lane_for(lanes, &id.0, &id.1.kind)?.clone();
         let served = lane.served(&id.1.kind)?.clone();
         let mut now = None;

@@ -26,11 +26,11 @@ use pilothouse_core::{Failure, Key};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
-pub use answered::{lane_goes, lane_opens};
-pub use books::{Contributions, withdraw};
+pub use answered::{give_up, lane_goes, lane_opens};
+pub use books::{Contributions, TargetId, forget_refusals, withdraw};
 pub use ending::{Contribution, all_contributed, close_books};
 pub use flush::run;
-pub use seen::target_changed;
+pub use seen::{forget_unseen, target_changed, watch_ends};
 
 use self::books::Registered;
 use crate::hub::{Hub, Reader};
@@ -168,7 +168,7 @@ impl Waiting {
             hub.waiters.count.fetch_sub(1, Ordering::Relaxed);
             return Self(None);
         }
-        hub.state.write().queue.park(reader.lane);
+        hub.state.write().queue.park(reader.lane, &reader.name);
         hub.work.notify_one();
         Self(Some(Parked {
             hub: hub.clone(),

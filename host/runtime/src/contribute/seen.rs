@@ -5,10 +5,10 @@ use std::sync::Arc;
 use pilothouse_cluster::object::Stored;
 use pilothouse_cluster::store::{Change, Store};
 use pilothouse_cluster::watch::is_before;
-use pilothouse_core::Key;
+use pilothouse_core::{Key, Kind};
 
 use super::books::{Target, TargetId};
-use crate::hub::State;
+use crate::hub::{Reader, State};
 
 /// An object has changed: whoever waits to see it is released, and plugins that contribute to it look at it again,
 /// unless the change is what they know already.
@@ -48,6 +48,40 @@ pub fn target_changed(state: &mut State, change: &Change) {
         } else {
             contributions.tidy(&id);
         }
+    }
+}
+
+/// The watches of a kind have ended, or are about less than before: whoever waits to see what they do not show any more
+/// waits in vain.
+pub fn watch_ends(state: &mut State, kind: &Kind) {
+    let State {
+        contributions,
+        queue,
+        store,
+        ..
+    } = state;
+    for book in contributions.plugins.values_mut() {
+        let targets = book.targets.iter_mut().filter(|(key, _)| *key.kind == *kind);
+        for (_, target) in targets.filter(|(key, _)| !store.is_followed(kind, &key.name)) {
+            target.newest = None;
+            for (_, reader) in target.unseen.drain(..) {
+                queue.release(reader.lane, &reader.name);
+            }
+        }
+    }
+}
+
+/// A primary does not wait any more for the cache to show a version of a target.
+pub fn forget_unseen(state: &mut State, id: &TargetId, reader: &Reader, version: &str) {
+    let State {
+        contributions, queue, ..
+    } = state;
+    let Some((target, _)) = contributions.target(id) else {
+        return;
+    };
+    let is_it = |(awaited, who): &mut (Box<str>, Reader)| **awaited == *version && who == reader;
+    for _ in target.unseen.extract_if(.., is_it) {
+        queue.release(reader.lane, &reader.name);
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use pilothouse_cluster::error::RequestError;
 use pilothouse_cluster::object::Stored;
-use pilothouse_cluster::write::Force;
+use pilothouse_cluster::write::Target;
 use pilothouse_core::failure::reason;
 use pilothouse_core::ledger::{Claim, HeldField, Leaves, assemble, conflicting};
 use pilothouse_core::{Failure, Retry};
@@ -95,7 +95,9 @@ impl Work {
         body.insert("apiVersion".to_owned(), json!(self.key_kind().api_version()));
         body.insert("kind".to_owned(), json!(self.key_kind().kind));
         let writer = &self.look.lane.contributor;
-        let applied = writer.apply(&self.look.served, &live.name, &body, Force::No).await?;
+        let applied = writer
+            .apply(&self.look.served, &live.name, &body, Target::AsInBody)
+            .await?;
         Ok(applied.object)
     }
 

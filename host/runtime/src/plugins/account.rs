@@ -1,42 +1,93 @@
-//! Owns what is remembered of a plugin's calls, over all its lanes: its last failure, and whether it traps again and
-//! again.
+//! Owns what is remembered of a plugin's calls, over all its lanes: its last failure, whether it crashes again and again,
+//! and how much it may still write to the log.
 
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use pilothouse_core::crash::{Advice, CrashHistory};
-use pilothouse_core::failure::reason;
-use pilothouse_core::{Blame, Failure, Name};
+use pilothouse_core::crash::{Advice, Census, CrashHistory};
+use pilothouse_core::{Failure, Name, Tenant};
 use pilothouse_crds::plugin::LastFailure;
 use tokio::sync::Notify;
+use tokio::time::Instant;
 
+use super::talk::Talk;
 use crate::clock::WallClock;
+use crate::lane::LaneId;
+
+/// How long a count of the objects is good enough that says that the plugin need not be slowed.
+const CENSUS_HOLDS: Duration = Duration::from_secs(10);
 
 /// The account of one plugin. It outlives the lanes, so a new version does not begin with what the old one had to answer
 /// for, and a new try does.
 #[derive(Default)]
 pub struct Account {
     books: Mutex<Books>,
+    /// How much its guests may still log.
+    pub talk: Talk,
     /// Told whenever something may have to be told of the plugin.
     pub changed: Notify,
+    /// Told whenever the cluster forbids something.
+    pub forbidden: Notify,
     stopped: Notify,
 }
 
 #[derive(Default)]
 struct Books {
-    history: CrashHistory,
+    history: CrashHistory<(LaneId, Name)>,
+    /// The objects as they were counted last, and when.
+    census: Option<(Instant, Census)>,
     last_failure: Option<Arc<LastFailure>>,
     /// How long nothing is called, and why.
     stop: Option<(Duration, String)>,
+    /// What keeps the plugin from working in full, by what it is about.
+    warnings: BTreeMap<String, String>,
+    /// What of that was told by more than the status.
+    told: BTreeMap<String, String>,
     /// It was stopped: what is under way comes to its end, and says nothing new.
     is_stopped: bool,
 }
 
+/// What is to be done with a plugin.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Measure {
+    /// How long nothing is called.
+    pub wait: Duration,
+    /// For whom.
+    pub tenants: HashSet<Tenant>,
+}
+
+/// A reconcile that has ended.
+#[derive(Clone, Copy, Debug)]
+pub struct EndedCall<'a> {
+    /// Its lane.
+    pub lane: LaneId,
+    /// The primary.
+    pub object: &'a Name,
+    /// Whether the primary is still there.
+    pub is_there: bool,
+    /// Whether the plugin was called.
+    pub was_called: bool,
+    /// Why it failed.
+    pub failure: Option<&'a Failure>,
+}
+
 impl Account {
-    /// A reconcile has ended. Says what is to be done with the plugin, which steers so many objects.
-    pub fn ended(&self, object: &Name, failure: Option<&Failure>, steered: usize, clock: &WallClock) -> Advice {
+    /// A reconcile has ended. Says what is to be done with the plugin, given how many objects it has to serve, which is
+    /// counted only if it matters.
+    pub fn ended(&self, call: &EndedCall<'_>, clock: &WallClock, census: impl FnOnce() -> Census) -> Option<Measure> {
+        let EndedCall {
+            lane,
+            object,
+            is_there,
+            was_called,
+            failure,
+        } = *call;
         let mut books = self.books.lock();
+        if failure.is_some_and(|failure| failure.reason == reason::FORBIDDEN) {
+            self.forbidden.notify_one();
+        }
         if let Some(failure) = failure {
             books.last_failure = Some(Arc::new(LastFailure {
                 blame: failure.blame.to_string(),
@@ -45,22 +96,33 @@ impl Account {
                 time: clock.seconds(),
             }));
         }
-        let advice = match failure {
-            _ if books.is_stopped => Advice::Go,
-            Some(failure) if is_crash(failure) => books.history.trapped(object, steered),
-            _ => {
-                books.history.ended();
-                Advice::Go
+        let (tenant, who) = (Tenant::of(object), (lane, object.clone()));
+        let measure = match failure {
+            _ if !is_there => {
+                books.history.forget(&tenant, &who);
+                None
             }
+            Some(failure) if failure.is_crash() => books.crashed(&tenant, &who, failure, census),
+            _ if was_called => {
+                books.history.succeeded(&tenant, &who);
+                None
+            }
+            _ => None,
         };
-        if let (Advice::Stop(wait), Some(failure)) = (advice, failure) {
-            books.stop = Some((wait, failure.message.clone()));
-            books.is_stopped = true;
+        if books.stop.is_some() {
             self.stopped.notify_one();
         }
         drop(books);
         self.changed.notify_one();
-        advice
+        measure
+    }
+
+    /// A primary is gone.
+    pub fn gone(&self, lane: LaneId, object: &Name) {
+        let (tenant, who) = (Tenant::of(object), (lane, object.clone()));
+        self.books.lock().history.forget(&tenant, &who);
+        // No reconcile ends that would say how many there are now.
+        self.changed.notify_one();
     }
 
     /// Waits until the plugin is to be stopped: for how long, and why.
@@ -74,6 +136,11 @@ impl Account {
         }
     }
 
+    /// Whether it was stopped and has not been tried again.
+    pub fn is_stopped(&self) -> bool {
+        self.books.lock().is_stopped
+    }
+
     /// It is called again.
     pub fn resume(&self) {
         let mut books = self.books.lock();
@@ -83,7 +150,46 @@ impl Account {
 
     /// Another version, or another configuration: what was before is not its fault.
     pub fn forgive(&self) {
-        self.books.lock().history = CrashHistory::default();
+        let mut books = self.books.lock();
+        books.history = CrashHistory::default();
+        books.census = None;
+    }
+
+    /// Something keeps the plugin from working in full: its status says so from now on, until that is cleared.
+    pub fn note(&self, about: &str, warning: &str) {
+        let before = self.books.lock().warnings.insert(about.to_owned(), warning.to_owned());
+        if before.as_deref() != Some(warning) {
+            self.changed.notify_one();
+        }
+    }
+
+    /// The same for something that is to be told besides. Says whether that has not been done yet.
+    pub fn warn(&self, about: &str, warning: &str) -> bool {
+        self.note(about, warning);
+        let before = self.books.lock().told.insert(about.to_owned(), warning.to_owned());
+        before.as_deref() != Some(warning)
+    }
+
+    /// What keeps the plugin from working in full is over. Says whether there was anything.
+    pub fn clear(&self, about: &str) -> bool {
+        let mut books = self.books.lock();
+        books.told.remove(about);
+        let was_there = books.warnings.remove(about).is_some();
+        drop(books);
+        if was_there {
+            self.changed.notify_one();
+        }
+        was_there
+    }
+
+    /// Whether something about this keeps the plugin from working in full.
+    pub fn has_warning(&self, about: &str) -> bool {
+        self.books.lock().warnings.contains_key(about)
+    }
+
+    /// What keeps the plugin from working in full.
+    pub fn warnings(&self) -> Vec<String> {
+        self.books.lock().warnings.values().cloned().collect()
     }
 
     /// The last failure since the host began.
@@ -91,53 +197,118 @@ impl Account {
         self.books.lock().last_failure.clone()
     }
 
-    /// How many traps in a row the plugin is slowed for, if it is.
+    /// How many crashes in a row the plugin is slowed for, if it is.
     pub fn slowed_for(&self) -> Option<u32> {
         let books = self.books.lock();
-        books.history.is_slowed().then(|| books.history.traps())
+        books.history.is_slowed().then(|| books.history.crashes())
     }
 }
 
-/// Whether the plugin itself came to a bad end, rather than saying that it cannot.
-fn is_crash(failure: &Failure) -> bool {
-    failure.blame == Blame::Guest && matches!(failure.reason, reason::TRAP | reason::LIMIT)
+impl Books {
+    fn crashed(
+        &mut self,
+        tenant: &Tenant,
+        who: &(LaneId, Name),
+        failure: &Failure,
+        census: impl FnOnce() -> Census,
+    ) -> Option<Measure> {
+        let is_worth_a_look = self.history.crashed(tenant, who);
+        let counted = self.census.as_ref();
+        let counted = counted.filter(|(when, _)| when.elapsed() < CENSUS_HOLDS);
+        let is_well = counted.is_some_and(|(_, census)| !self.history.is_suspect(census));
+        if !is_worth_a_look || is_well || self.is_stopped {
+            return None;
+        }
+        let (_, census) = self.census.insert((Instant::now(), census()));
+        let tenants = self.history.failing(census);
+        let wait = match self.history.judge(census) {
+            Advice::Go => return None,
+            Advice::Pause(wait) => wait,
+            Advice::Stop(wait) => {
+                self.stop = Some((wait, failure.message.clone()));
+                self.is_stopped = true;
+                wait
+            }
+        };
+        Some(Measure { wait, tenants })
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use pilothouse_core::failure::reason;
+
     use super::*;
 
+    fn name(index: usize) -> Name {
+        Name::new(Some(&format!("n{}", index % 3)), &format!("o{index}"))
+    }
+
+    fn ended(account: &Account, clock: &WallClock, index: usize, failure: Option<&Failure>) -> Option<Measure> {
+        let call = EndedCall {
+            lane: LaneId(0),
+            object: &name(index),
+            is_there: true,
+            was_called: true,
+            failure,
+        };
+        account.ended(&call, clock, || {
+            (0..3).map(|index| (Tenant::of(&name(index)), 100)).collect()
+        })
+    }
+
     #[tokio::test(start_paused = true)]
-    async fn only_traps_stop_a_plugin_and_the_last_failure_is_kept_with_its_blame() {
+    async fn only_crashes_stop_a_plugin_and_the_last_failure_is_kept_with_its_blame() {
         let (account, clock) = (Account::default(), WallClock::starting_at(1_767_323_045_000));
         let trap = Failure::guest(reason::TRAP, "the plugin trapped");
         let other = Failure::user(reason::FAILURE, "no such port");
-        let name = |index: usize| Name::new(Some("n"), &format!("o{index}"));
         for index in 0..100 {
-            assert_eq!(account.ended(&name(index), Some(&other), 100, &clock), Advice::Go);
+            assert_eq!(ended(&account, &clock, index, Some(&other)), None);
         }
         assert_eq!(account.last_failure().unwrap().blame, "user");
+        account.forgive();
         for index in 0..15 {
-            account.ended(&name(index), Some(&trap), 100, &clock);
+            ended(&account, &clock, index, Some(&trap));
         }
         let (_, why) = account.stop().await;
         assert_eq!(why, "the plugin trapped");
         let last = account.last_failure().unwrap();
-        assert_eq!((&*last.blame, last.object.as_deref()), ("guest", Some("n/o14")));
+        assert_eq!((&*last.blame, last.object.as_deref()), ("guest", Some("n2/o14")));
         assert_eq!(last.time, "2026-01-02T03:04:05Z");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_new_version_begins_without_the_old_ones_traps() {
+    async fn a_new_version_begins_without_the_old_ones_crashes() {
         let (account, clock) = (Account::default(), WallClock::System);
         let trap = Failure::guest(reason::LIMIT, "limit callMilliseconds");
-        let name = |index: usize| Name::new(Some("n"), &format!("o{index}"));
         for index in 0..14 {
-            account.ended(&name(index), Some(&trap), 100, &clock);
+            ended(&account, &clock, index, Some(&trap));
         }
         assert_eq!(account.slowed_for(), Some(14));
         account.forgive();
         assert_eq!(account.slowed_for(), None);
-        assert_eq!(account.ended(&name(1), Some(&trap), 100, &clock), Advice::Go);
+        assert_eq!(ended(&account, &clock, 1, Some(&trap)), None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn objects_are_counted_seldom_while_one_tenant_crashes() {
+        let (account, clock) = (Account::default(), WallClock::System);
+        let trap = Failure::guest(reason::TRAP, "the plugin trapped");
+        let mut counted = 0;
+        for _ in 0..1000 {
+            let call = EndedCall {
+                lane: LaneId(0),
+                object: &name(0),
+                is_there: true,
+                was_called: true,
+                failure: Some(&trap),
+            };
+            let measure = account.ended(&call, &clock, || {
+                counted += 1;
+                (0..3).map(|index| (Tenant::of(&name(index)), 100)).collect()
+            });
+            assert_eq!(measure, None);
+        }
+        assert_eq!(counted, 1);
     }
 }

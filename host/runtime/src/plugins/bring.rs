@@ -13,7 +13,7 @@ use pilothouse_sandbox::{LoadError, Plugin};
 use super::Fleet;
 use super::life::{KIND_TAKEN, Life, Running};
 use super::prepare::{Described, describe};
-use super::source::{self, Found};
+use super::source::{Found, SourceError};
 use super::standing::{Fact, Step};
 use super::wanted::{Order, Source, Wanted};
 use crate::lane::Lane;
@@ -153,14 +153,16 @@ impl Life {
     }
 
     fn lanes(&self, wanted: &Wanted, described: &Described) -> Vec<Arc<Lane>> {
-        described.lanes(&self.identity, wanted, &self.owned_kinds(), &self.fleet.hub)
+        described.lanes(&self.identity, wanted, &self.known(), &self.fleet.hub)
     }
 
     /// Asks a component what it is.
     pub async fn describe(&self, loaded: &Loaded, wanted: &Wanted) -> Result<Described, Problem> {
         let (component, config, limits) = (loaded.component.clone(), wanted.config.clone(), wanted.limits.clone());
         let _turn = self.fleet.describing.acquire().await;
-        tokio::task::spawn_blocking(move || describe(&component, config.as_ref(), &limits))
+        let blocking = &self.fleet.options.blocking;
+        blocking
+            .run(move || describe(&component, config.as_ref(), &limits))
             .await
             .map_err(|error| Problem::new(Step::Ready, "HostFault", format!("its describe call was lost: {error}")))?
             .map_err(|error| Problem::new(Step::Ready, error.reason(), error.to_string()))
@@ -184,8 +186,9 @@ impl Life {
                 "this host has no plugin directory",
             ));
         };
-        let found = source::find(&library.directory, path)
-            .map_err(|error| Problem::new(Step::Fetched, "FetchFailed", error.to_string()))?;
+        let failed = |error: SourceError| Problem::new(Step::Fetched, "FetchFailed", error.to_string());
+        let looks = &self.fleet.looks;
+        let found = looks.find(&library.directory, path).await.map_err(failed)?;
         let is_known = |known: &&Loaded| {
             known.found.as_ref() == Some(&found)
                 && digest
@@ -195,23 +198,44 @@ impl Life {
         if let Some(known) = known.filter(is_known) {
             return Ok(known.clone());
         }
-        let permit = self.fleet.compiling.acquire().await;
-        let (sandbox, file) = (library.sandbox.clone(), found.file.clone());
-        let component = tokio::task::spawn_blocking(move || sandbox.load_expecting(&file, digest.as_deref())).await;
-        drop(permit);
-        let component = component
-            .map_err(|error| Problem::new(Step::Compiled, "HostFault", format!("loading it was lost: {error}")))?
-            .map_err(|error| load_problem(&error))?;
+        let file = &found.file;
+        let hung = |hung| {
+            failed(SourceError::Hung {
+                path: file.clone(),
+                hung,
+            })
+        };
+        let (sandbox, path, expected) = (library.sandbox.clone(), file.clone(), digest.clone());
+        let compiled_before = looks.at(file, move || sandbox.load_known(&path, expected.as_deref()));
+        let component = match compiled_before
+            .await
+            .map_err(hung)?
+            .map_err(|error| load_problem(&error))?
+        {
+            Some(component) => component,
+            None => {
+                let _turn = self.fleet.compiling.acquire().await;
+                let (sandbox, path) = (library.sandbox.clone(), file.clone());
+                let read = looks.at(file, move || sandbox.read(&path, digest.as_deref()));
+                let read = read.await.map_err(hung)?.map_err(|error| load_problem(&error))?;
+                let sandbox = library.sandbox.clone();
+                let blocking = &self.fleet.options.blocking;
+                blocking
+                    .run(move || sandbox.load_read(&read))
+                    .await
+                    .map_err(|error| {
+                        Problem::new(Step::Compiled, "HostFault", format!("loading it was lost: {error}"))
+                    })?
+                    .map_err(|error| load_problem(&error))?
+            }
+        };
         let digest = component.digest();
         self.standing.set(|known| {
             known.set(
                 Step::Fetched,
                 Fact::yes("Fetched", format!("{} has sha256:{digest}", found.file.display())),
             );
-            known.set(
-                Step::Compiled,
-                Fact::yes("Compiled", format!("{} bytes of machine code", component.code_bytes())),
-            );
+            known.set(Step::Compiled, Fact::yes("Compiled", compiled(&component)));
         });
         Ok(Loaded {
             component,
@@ -271,7 +295,13 @@ impl Life {
             if missing.is_empty() {
                 return;
             }
-            self.waits(&format!("the new version waits until {missing} is served and listed"));
+            let mut why = format!("the new version waits until {missing} is served and listed");
+            if self.fleet.hub.is_forbidden(lanes)
+                && let Some(rights) = Box::pin(self.missing_rights(lanes)).await
+            {
+                why = format!("{why}; {rights}");
+            }
+            self.waits(&why);
             settled.await;
         }
     }
@@ -331,6 +361,15 @@ impl Life {
             tokio::time::sleep(wait).await;
             wait = (wait * 2).min(LONGEST_WAIT);
         }
+    }
+}
+
+/// What is said of compiled code.
+fn compiled(component: &Plugin) -> String {
+    let bytes = component.code_bytes();
+    match component.kept_in_memory_because() {
+        None => format!("{bytes} bytes of machine code"),
+        Some(why) => format!("{bytes} bytes of machine code, in memory until the host ends: {why}"),
     }
 }
 

@@ -23,7 +23,7 @@ use super::prepare::Described;
 use super::wanted::{Order, Wanted};
 use crate::contribute::{Contribution, all_contributed, close_books};
 use crate::lane::{Lane, Mode};
-use crate::reconcile::release_all;
+use crate::reconcile::{is_shared, release_all, release_child};
 
 /// The finalizer of Plugin resources.
 const FINALIZER: &str = "pilothouse.dev/plugin";
@@ -198,7 +198,8 @@ impl Life {
         Ok(())
     }
 
-    /// Deletes what the plugin made, in the reverse of the order in which it is made; what is still there is the error.
+    /// Deletes what the plugin made, in the reverse of the order in which it is made; what is still there is the error. An
+    /// object that another plugin applies too stays, and is that plugin's.
     async fn delete_children(&self, lanes: &[Arc<Lane>]) -> Result<(), String> {
         let children = |lane: &Arc<Lane>| {
             let children = self.fleet.hub.children_of(lane).into_iter();
@@ -212,12 +213,17 @@ impl Life {
         };
         let to_delete = |child: &Stored, served: &Served| rank(&served.kind) == next && !child.deleting;
         for (lane, served, child) in left.iter().filter(|(_, served, child)| to_delete(child, served)) {
-            match lane.writer.delete(served, child).await {
-                Ok(()) => {
+            let ended = if is_shared(lane, child) {
+                release_child(lane, served, child).await.map(drop)
+            } else {
+                lane.writer.delete(served, child).await.inspect(|()| {
                     tracing::info!(lane = lane.title(), object = %child.name, kind = %served.kind, "deleted");
-                }
+                })
+            };
+            match ended {
+                Ok(()) => {}
                 // It went, or changed, meanwhile: the next look says which.
-                Err(error) if matches!(error.code(), Some(404 | 409)) => {}
+                Err(error) if matches!(error.code(), Some(404 | 409 | 422)) => {}
                 Err(error) => {
                     let problem = chain(&error);
                     return Err(format!("cannot delete {} {}: {problem}", served.kind.kind, child.name));

@@ -30,6 +30,7 @@ enum GivenError {
 pub fn start(fleet: &Arc<Fleet>, specs: Vec<PluginSpec>) -> JoinSet<()> {
     let mut lives = JoinSet::new();
     let mut names: Vec<String> = Vec::with_capacity(specs.len());
+    let mut are_all_known = true;
     for (index, spec) in specs.into_iter().enumerate() {
         let component = spec.component.name().to_owned();
         match name_of(&spec, &names) {
@@ -43,8 +44,17 @@ pub fn start(fleet: &Arc<Fleet>, specs: Vec<PluginSpec>) -> JoinSet<()> {
                     life.run(orders).await;
                 });
             }
-            Err(error) => tracing::error!(component, %error, "the plugin cannot be used"),
+            Err(error) => {
+                are_all_known = false;
+                tracing::error!(component, %error, "the plugin cannot be used");
+            }
         }
+    }
+    // What a plugin is called that cannot even be asked is not known, so none can be told to be gone.
+    if are_all_known {
+        fleet
+            .roster
+            .expect(names.iter().map(|name| name.as_str().into()).collect());
     }
     lives
 }

@@ -14,12 +14,13 @@ use tokio::time::Instant;
 use super::Fleet;
 use super::bring::{Arrival, Loaded, Problem};
 use super::finish::Own;
-use super::memory::Memory;
+use super::looks::Hung;
+use super::memory::Written;
 use super::prepare::{Identity, in_place_of};
-use super::source::{self, Found};
+use super::source::{Found, News};
 use super::standing::{Fact, Standing, Step};
 use super::wanted::{Order, Source, Wanted};
-use crate::lane::{Lane, Mode, calls_of_a_plugin};
+use crate::lane::{Lane, calls_of_a_plugin};
 
 /// How often it is looked whether the plugin is idle.
 const SLEEP_LOOK: Duration = Duration::from_secs(10);
@@ -34,8 +35,8 @@ pub struct Life {
     pub standing: Arc<Standing>,
     /// Its resource, if it has one.
     pub own: Option<Own>,
-    /// What that remembers.
-    pub memory: Memory,
+    /// What was written to it to be remembered.
+    pub written: Written,
 }
 
 /// The version that runs.
@@ -65,8 +66,10 @@ enum Next {
     Leave,
     /// What it remembers of earlier versions has changed.
     FollowMemory,
-    /// It was stopped for its traps.
+    /// It was stopped because its calls crash.
     Crashed(Duration, String),
+    /// It has been stopped for long enough, or something else is wanted of it.
+    TryAgain,
     /// Its resource is being deleted.
     Finish,
     /// It cannot be used, and nothing will change that.
@@ -93,13 +96,14 @@ impl Life {
             name: name.clone(),
         };
         let standing = Arc::<Standing>::default();
+        fleet.hub.plugins.enter(&name);
         fleet.roster.enter(name, standing.clone());
         Self {
             fleet,
             identity,
             standing,
             own,
-            memory: Memory::default(),
+            written: Written::default(),
         }
     }
 
@@ -128,7 +132,11 @@ impl Life {
                     running = Some(Box::pin(self.take_over(running.take(), *arrival)).await);
                 }
                 Next::Leave => Box::pin(self.leave(running.take())).await,
-                Next::FollowMemory => running = running.take().map(|running| self.follow_memory(running)),
+                Next::FollowMemory => {
+                    if let Some(before) = running.take() {
+                        running = Some(Box::pin(self.follow_memory(before)).await);
+                    }
+                }
                 Next::Crashed(wait, why) => {
                     if let Some(running) = &running {
                         penalty = Some(Penalty {
@@ -137,10 +145,17 @@ impl Life {
                             found: running.loaded.found.clone(),
                         });
                     }
-                    Box::pin(self.leave(running.take())).await;
                     self.say_crashed(wait, &why);
                 }
+                Next::TryAgain => {
+                    penalty = None;
+                    self.go_on();
+                    for lane in running.iter().flat_map(|running| &running.lanes) {
+                        self.fleet.hub.push_all(lane);
+                    }
+                }
                 Next::Finish => {
+                    self.go_on();
                     Box::pin(self.finish(running.take(), &order)).await;
                     if orders.changed().await.is_err() {
                         break;
@@ -150,6 +165,8 @@ impl Life {
             }
         }
         Box::pin(self.leave(running.take())).await;
+        self.fleet.hub.plugins.leave(&name);
+        self.fleet.hub.rival_yields(&name);
         self.fleet.claims.give_up(&name);
         self.fleet.roster.leave(&name);
     }
@@ -163,7 +180,8 @@ impl Life {
         let wanted = match &order.wanted {
             Ok(wanted) => wanted,
             Err(error) => {
-                self.refuse(running, &problem(Step::Ready, "InvalidSpec", &error.to_string()));
+                self.refuse(running, &problem(Step::Ready, "InvalidSpec", &error.to_string()))
+                    .await;
                 return std::future::pending().await;
             }
         };
@@ -180,18 +198,21 @@ impl Life {
             });
             return std::future::pending().await;
         }
-        if let Some(penalty) = penalty.filter(|penalty| penalty.order.is_same(order)) {
-            tokio::select! {
-                () = tokio::time::sleep_until(penalty.until) => {}
-                () = self.source_changed(wanted, penalty.found.as_ref()) => self.identity.account.forgive(),
+        if let Some(penalty) = penalty {
+            if penalty.order.is_same(order) {
+                tokio::select! {
+                    () = tokio::time::sleep_until(penalty.until) => {}
+                    () = self.source_changed(wanted, penalty.found.as_ref()) => self.identity.account.forgive(),
+                }
+            } else {
+                self.identity.account.forgive();
             }
-        } else if penalty.is_some() {
-            self.identity.account.forgive();
+            return Next::TryAgain;
         }
         let mut failures = 0;
         loop {
             self.standing.set(|known| known.busy = Some(Instant::now()));
-            let seen = self.seen(wanted);
+            let seen = self.seen(wanted).await;
             match Box::pin(self.bring(running, order, wanted)).await {
                 Ok(Some(arrival)) => return Next::TakeOver(Box::new(arrival)),
                 Ok(None) => {
@@ -200,7 +221,7 @@ impl Life {
                     self.source_changed(wanted, seen.as_ref()).await;
                 }
                 Err(problem) => {
-                    self.refuse(running, &problem);
+                    self.refuse(running, &problem).await;
                     if order.resource.is_none() {
                         return Next::GiveUp;
                     }
@@ -225,7 +246,8 @@ impl Life {
         tokio::select! {
             (wait, why) = self.identity.account.stop() => Next::Crashed(wait, why),
             () = self.fleet.claims.lost(&self.identity.name) => Next::Leave,
-            () = self.forget(running) => Next::FollowMemory,
+            () = self.mind_memory(running) => Next::FollowMemory,
+            () = self.mind_rights(running) => unreachable!("rights are minded for ever"),
             () = self.follow_kinds(running) => unreachable!("kinds are followed for ever"),
             () = self.let_sleep(running) => unreachable!("it may sleep for ever"),
         }
@@ -272,7 +294,8 @@ impl Life {
             );
             self.identity.account.forgive();
         }
-        self.identity.account.resume();
+        self.go_on();
+        self.note_gaps(&described);
         self.remove(&left).await;
         self.standing.set(|known| {
             known.lanes.clone_from(&lanes);
@@ -287,6 +310,12 @@ impl Life {
         }
     }
 
+    /// Nobody waits any more because calls crashed.
+    fn go_on(&self) {
+        self.identity.account.resume();
+        self.fleet.hub.resume(&self.identity.name);
+    }
+
     /// The version that runs goes; its objects stay.
     pub async fn leave(&self, running: Option<Running>) {
         let Some(running) = running else { return };
@@ -298,7 +327,8 @@ impl Life {
         );
     }
 
-    async fn remove(&self, lanes: &[Arc<Lane>]) {
+    /// Lanes go, once what is under way has ended.
+    pub async fn remove(&self, lanes: &[Arc<Lane>]) {
         self.stop(lanes).await;
         for lane in lanes {
             self.fleet.hub.remove_lane(lane.id);
@@ -331,6 +361,7 @@ impl Life {
         let after = self.fleet.options.sleep_after;
         loop {
             tokio::time::sleep(SLEEP_LOOK.min(after)).await;
+            self.identity.account.talk.tell(&self.identity.name);
             if component.is_awake() && component.idle() >= after {
                 component.sleep();
                 tracing::debug!(plugin = &*self.identity.name, "the plugin sleeps");
@@ -338,107 +369,55 @@ impl Life {
         }
     }
 
-    fn seen(&self, wanted: &Wanted) -> Option<Found> {
+    async fn seen(&self, wanted: &Wanted) -> Option<Found> {
         match (&wanted.source, &self.fleet.library) {
-            (Source::File { path, .. }, Some(library)) => source::find(&library.directory, path).ok(),
+            (Source::File { path, .. }, Some(library)) => self.fleet.looks.find(&library.directory, path).await.ok(),
             _ => None,
         }
     }
 
+    /// Waits until there is another component. While the file system hangs, the Plugin's status says so, and what runs goes
+    /// on.
     async fn source_changed(&self, wanted: &Wanted, before: Option<&Found>) {
-        match (&wanted.source, &self.fleet.library) {
-            (Source::File { path, .. }, Some(library)) => source::changed(&library.directory, path, before).await,
-            _ => std::future::pending().await,
-        }
-    }
-
-    fn say_it_runs(&self, running: Option<&Running>) {
-        let Some(running) = running else { return };
-        let missing = self.fleet.hub.missing(&running.lanes);
-        let preview = running
-            .order
-            .wanted
-            .as_ref()
-            .is_ok_and(|wanted| wanted.mode == Mode::Preview);
-        self.standing.set(|known| {
-            if missing.is_empty() {
-                known.set(
-                    Step::Established,
-                    Fact::yes("Established", "all its kinds are served and listed"),
-                );
-                let ready = if preview {
-                    Fact::yes("Preview", "nothing is written; status.previews tells what would be")
-                } else {
-                    Fact::yes("Reconciling", "it reconciles")
-                };
-                known.set(Step::Ready, ready);
-                known.busy = None;
-            } else {
-                let why = format!("waiting until {missing} is served and listed");
-                known.set(Step::Established, Fact::no("Waiting", why.clone()));
-                known.set(Step::Ready, Fact::no("Waiting", why));
+        let (Source::File { path, .. }, Some(library)) = (&wanted.source, &self.fleet.library) else {
+            return std::future::pending().await;
+        };
+        let (directory, name) = (&library.directory, &*self.identity.name);
+        let mut trouble: Option<(Hung, Option<Fact>)> = None;
+        loop {
+            let hung = trouble.as_ref().map(|(hung, _)| hung);
+            let news = self.fleet.looks.changed(directory, path, before, hung).await;
+            match (news, trouble.take()) {
+                (News::Trouble(Some(hung)), _) => {
+                    let path = directory.join(path);
+                    let why = format!("cannot look at {}: {hung}", path.display());
+                    tracing::warn!(
+                        plugin = name,
+                        problem = why,
+                        "another version of the plugin would not be noticed"
+                    );
+                    let known = self.standing.known();
+                    // Where nothing runs, the next try to bring it tells.
+                    let fact = (!known.lanes.is_empty()).then(|| known.fact(Step::Fetched).clone());
+                    if fact.is_some() {
+                        self.standing
+                            .set(|known| known.set(Step::Fetched, Fact::no("FetchFailed", why)));
+                    }
+                    trouble = Some((hung, fact));
+                }
+                (news, told) => {
+                    if let Some((_, fact)) = told {
+                        tracing::info!(plugin = name, "the file of the plugin can be looked at again");
+                        if let Some(fact) = fact {
+                            self.standing.set(|known| known.set(Step::Fetched, fact));
+                        }
+                    }
+                    if news == News::Component {
+                        return;
+                    }
+                }
             }
-        });
-    }
-
-    /// What is wanted waits for something outside.
-    pub fn waits(&self, why: &str) {
-        let ends = self.own.as_ref().is_some_and(|own| own.live.borrow().deleting);
-        self.standing.set(|known| {
-            if ends {
-                known.set(Step::Ready, Fact::no("Finishing", why));
-            } else if known.lanes.is_empty() {
-                known.set(Step::Established, Fact::no("Waiting", why));
-                known.set(Step::Ready, Fact::no("Waiting", why));
-            } else {
-                known.set(
-                    Step::Ready,
-                    Fact::yes("PreviousVersion", format!("the version before goes on: {why}")),
-                );
-            }
-        });
-    }
-
-    /// What is wanted cannot be; what runs goes on.
-    fn refuse(&self, running: Option<&Running>, problem: &Problem) {
-        let Problem { step, reason, message } = problem;
-        if self.standing.known().fact(*step).message != *message {
-            let (plugin, problem, what) = (
-                &*self.identity.name,
-                message,
-                match running {
-                    Some(_) => "the plugin cannot be used as it is wanted; the version before goes on",
-                    None => "the plugin cannot be used",
-                },
-            );
-            tracing::error!(plugin, reason, problem, "{what}");
         }
-        self.standing.set(|known| {
-            known.set(*step, Fact::no(reason, message.clone()));
-            let ready = if running.is_some() {
-                Fact::yes("PreviousVersion", format!("the version before goes on: {message}"))
-            } else {
-                Fact::no(reason, message.clone())
-            };
-            known.set(Step::Ready, ready);
-            known.busy = None;
-        });
-    }
-
-    fn say_crashed(&self, wait: Duration, why: &str) {
-        let message = format!(
-            "it trapped again and again and is tried again in {} s: {why}",
-            wait.as_secs()
-        );
-        tracing::error!(
-            plugin = &*self.identity.name,
-            problem = message,
-            "the plugin is stopped"
-        );
-        self.standing.set(|known| {
-            known.set(Step::Ready, Fact::no("CrashLoop", message));
-            known.busy = None;
-        });
     }
 }
 

@@ -2,8 +2,9 @@
 //! end, and what is told of all that.
 //!
 //! `wanted` is what somebody asked for, `resources` and `given` say where from; `life` is what happens to one plugin, by
-//! way of `source`, `prepare`, `bring` and `finish`; `claims` keeps two from having the same kind, `memory` knows what earlier
-//! versions owned; `standing`, `account` and `tell` make the status of the Plugin resource.
+//! way of `source`, `looks`, `prepare`, `bring` and `finish`; `claims` keeps two from having the same kind, `memory` knows
+//! what earlier versions owned; `standing`, `account` and `tell` make the status of the Plugin resource; `talk` bounds what
+//! guests log.
 
 pub mod account;
 mod bring;
@@ -11,15 +12,19 @@ mod claims;
 mod finish;
 pub mod given;
 mod life;
+mod looks;
 mod memory;
 mod prepare;
 pub mod resources;
+mod rights;
+pub mod said;
 mod source;
-mod standing;
+pub mod standing;
+pub mod talk;
 mod tell;
 mod wanted;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -31,7 +36,8 @@ use tokio::sync::Semaphore;
 pub use self::wanted::check_plugin;
 
 use self::claims::Claims;
-use self::standing::{Standing, Step};
+use self::looks::Looks;
+use self::standing::{Fact, Standing, Step};
 use crate::host::HostOptions;
 use crate::hub::Hub;
 use crate::watches::Watches;
@@ -62,6 +68,7 @@ pub struct Fleet {
     hub: Arc<Hub>,
     watches: Watches,
     library: Option<Library>,
+    looks: Looks,
     claims: Claims,
     compiling: Semaphore,
     describing: Semaphore,
@@ -84,6 +91,7 @@ impl Fleet {
             options,
             hub,
             library,
+            looks: Looks::default(),
             claims: Claims::default(),
             compiling: Semaphore::new(COMPILERS),
             describing: Semaphore::new(DESCRIBERS),
@@ -93,9 +101,12 @@ impl Fleet {
     }
 }
 
-/// The plugins that are there, by name, for those who look at the host.
+/// The plugins that are there, by name, for those who look at the host; and those that are wanted, whether they run or not.
 #[derive(Default)]
-pub struct Roster(Mutex<BTreeMap<Arc<str>, Arc<Standing>>>);
+pub struct Roster {
+    standings: Mutex<BTreeMap<Arc<str>, Arc<Standing>>>,
+    expected: Mutex<Option<Arc<BTreeSet<Arc<str>>>>>,
+}
 
 /// A look at one plugin.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -114,22 +125,46 @@ pub struct PluginLook {
 
 impl Roster {
     fn enter(&self, name: Arc<str>, standing: Arc<Standing>) {
-        self.0.lock().insert(name, standing);
+        self.standings.lock().insert(name, standing);
     }
 
     fn leave(&self, name: &str) {
-        self.0.lock().remove(name);
+        self.standings.lock().remove(name);
+    }
+
+    /// These plugins are wanted, and no others.
+    pub fn expect(&self, names: BTreeSet<Arc<str>>) {
+        *self.expected.lock() = Some(Arc::new(names));
+    }
+
+    /// The plugins that are wanted, whether they run, start, are suspended or were stopped; none before all are known.
+    pub fn expected(&self) -> Option<Arc<BTreeSet<Arc<str>>>> {
+        self.expected.lock().clone()
+    }
+
+    /// Whether a plugin is wanted; none before all are known.
+    pub fn expects(&self, name: &str) -> Option<bool> {
+        self.expected().map(|expected| expected.contains(name))
+    }
+
+    /// Says something in the status of a plugin's resource, beside what its own life says; none takes it back.
+    pub fn warn(&self, name: &str, warning: Option<Fact>) {
+        if let Some(standing) = self.standings.lock().get(name)
+            && standing.known().warning != warning
+        {
+            standing.set(|known| known.warning = warning);
+        }
     }
 
     /// Whether there is a plugin, and none is on its way to something else.
     pub fn is_settled(&self) -> bool {
-        let roster = self.0.lock();
+        let roster = self.standings.lock();
         !roster.is_empty() && roster.values().all(|standing| standing.known().busy.is_none())
     }
 
     /// A look at each.
     pub fn look(&self) -> Vec<PluginLook> {
-        let roster = self.0.lock();
+        let roster = self.standings.lock();
         let look = |(name, standing): (&Arc<str>, &Arc<Standing>)| {
             let known = standing.known();
             let ready = known.fact(Step::Ready);

@@ -7,18 +7,19 @@ use std::sync::Arc;
 use pilothouse_cluster::events::Recorder;
 use pilothouse_cluster::write::Writer;
 use pilothouse_core::configuration;
-use pilothouse_core::former::{self, OwnedKind};
+use pilothouse_core::former::{Memory, former_controller};
 use pilothouse_core::grants::Grants;
 use pilothouse_core::manifest::{self, BroughtCrd, CheckedManifest, Controller};
-use pilothouse_core::{Failure, Limits};
+use pilothouse_core::{Failure, Kind, Limits, status};
+use pilothouse_crds::plugin::DeletionPolicy;
 use pilothouse_sandbox::Plugin;
 use serde_json::Value;
-use tokio::sync::Semaphore;
 
 use super::account::Account;
 use super::wanted::Wanted;
 use crate::hub::Hub;
 use crate::lane::{Lane, LaneId};
+use crate::turns::Turns;
 
 /// What a plugin has for all its versions.
 pub struct Identity {
@@ -33,7 +34,7 @@ pub struct Identity {
     /// What is remembered of its calls.
     pub account: Arc<Account>,
     /// The calls that may be under way at once, over all versions.
-    pub calls: Arc<Semaphore>,
+    pub calls: Arc<Turns>,
 }
 
 /// A component that says what it is, with its configuration.
@@ -132,6 +133,23 @@ impl Described {
         self.controllers.iter().any(|controller| controller.finalizer.is_some())
     }
 
+    /// What the CRDs that it brings do not take of what the host writes, by kind.
+    pub fn gaps(&self) -> impl Iterator<Item = (&Kind, String)> {
+        let gaps = |controller| self.gaps_of(controller);
+        self.controllers
+            .iter()
+            .filter_map(move |controller| Some((&controller.kind, gaps(controller)?)))
+    }
+
+    fn gaps_of(&self, controller: &Controller) -> Option<String> {
+        status::gaps(self.crd_of(controller)?, &controller.kind.version)
+    }
+
+    fn crd_of(&self, controller: &Controller) -> Option<&BroughtCrd> {
+        let mut crds = self.crds.iter();
+        crds.find(|crd| crd.group == controller.kind.group && crd.kind == controller.kind.kind)
+    }
+
     /// The CRDs that it has to itself: their names, and the kinds for people.
     pub fn exclusive(&self) -> BTreeMap<Arc<str>, Arc<str>> {
         let crds = self.crds.iter();
@@ -139,8 +157,9 @@ impl Described {
             .collect()
     }
 
-    /// The lanes of its controllers, with numbers of their own, given the kinds of which there may be objects already.
-    pub fn lanes(&self, identity: &Identity, wanted: &Wanted, known: &[OwnedKind], hub: &Hub) -> Vec<Arc<Lane>> {
+    /// The lanes of its controllers, with numbers of their own, and of those that earlier versions had, given what these
+    /// may have made.
+    pub fn lanes(&self, identity: &Identity, wanted: &Wanted, known: &Memory, hub: &Hub) -> Vec<Arc<Lane>> {
         let converted: Arc<[String]> = self
             .crds
             .iter()
@@ -148,25 +167,25 @@ impl Described {
             .map(|crd| crd.name.clone())
             .collect();
         let lane = |controller: &Controller| {
-            let brings_crd = self
-                .crds
-                .iter()
-                .any(|crd| crd.group == controller.kind.group && crd.kind == controller.kind.kind);
+            let brings_crd = self.crd_of(controller).is_some();
             let grants = Grants::new(controller);
             Arc::new(Lane {
                 id: hub.state.write().lanes.reserve(),
                 plugin: identity.name.clone(),
                 controller: controller.name.clone(),
-                former: former::former(known, &grants).into(),
+                former: known.former(&grants).into(),
+                is_former: false,
                 grants,
                 filter: controller.filter.clone(),
                 finalizer: controller.finalizer.clone(),
                 mode: wanted.mode,
                 former_managers: wanted.former_managers.clone(),
                 namespaces: wanted.namespaces.clone(),
+                prunes_unselected: wanted.deletion_policy == DeletionPolicy::Delete,
                 admission: controller.judged(brings_crd),
                 converted: converted.clone(),
                 brings_crd,
+                asks_for_schema: self.gaps_of(controller).is_some(),
                 component: self.component.clone(),
                 config: self.config.clone(),
                 limits: wanted.limits.clone(),
@@ -179,8 +198,25 @@ impl Described {
                 served: hub.served.clone(),
             })
         };
-        self.controllers.iter().map(lane).collect()
+        let mut lanes: Vec<_> = self.controllers.iter().map(lane).collect();
+        lanes.extend(former_lanes(&lanes, known, hub));
+        lanes
     }
+}
+
+/// The lanes of controllers that the plugin of these lanes does not have any more, as far as something of theirs is known.
+pub fn former_lanes(lanes: &[Arc<Lane>], known: &Memory, hub: &Hub) -> Vec<Arc<Lane>> {
+    let own = lanes.iter().filter(|lane| !lane.is_former);
+    let Some(template) = own.clone().next() else {
+        return Vec::new();
+    };
+    let left = known.without_controller(own.map(|lane| &lane.grants));
+    let lane = |(primary, finalizer): (Kind, Option<String>)| {
+        let id = hub.state.write().lanes.reserve();
+        let former = known.former(&Grants::new(&former_controller(&primary)));
+        Arc::new(template.of_former_controller(id, &primary, finalizer, former.into()))
+    };
+    left.into_iter().map(lane).collect()
 }
 
 /// A lane that takes the place of another.

@@ -59,6 +59,7 @@ pub async fn follow(fleet: Arc<Fleet>) {
         let Some(resources) = known.borrow_and_update().clone() else {
             continue;
         };
+        fleet.roster.expect(resources.keys().cloned().collect());
         for (name, plugin) in &followed {
             if !resources.contains_key(name) {
                 plugin.orders.send_if_modified(|order| order.take().is_some());
@@ -104,6 +105,7 @@ pub async fn follow(fleet: Arc<Fleet>) {
                 name
             });
         }
+        fleet.hub.plugins.are_complete();
         while tellers.try_join_next().is_some() {}
     }
 }

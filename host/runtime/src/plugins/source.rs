@@ -1,11 +1,13 @@
 //! Owns fetching a component from the plugin directory, and noticing that there is another one. Leaves registries to a
-//! house of their own.
+//! house of their own, and to `looks` what becomes of a file system that hangs.
 
 use std::fs::{self, Metadata};
 use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+
+use super::looks::{Hung, Looks};
 
 /// How often a file is looked at.
 const LOOK_INTERVAL: Duration = Duration::from_secs(2);
@@ -33,6 +35,14 @@ pub enum SourceError {
         /// Why not.
         source: io::Error,
     },
+    /// The file system does not answer.
+    #[error("cannot look at {}: {hung}", .path.display())]
+    Hung {
+        /// The file.
+        path: PathBuf,
+        /// What has not come back.
+        hung: Hung,
+    },
     /// A link leads out of the plugin directory.
     #[error("{} leads out of the plugin directory {}; put the component itself there", .path.display(), .root.display())]
     Outside {
@@ -52,8 +62,45 @@ pub enum SourceError {
     },
 }
 
-/// Looks a component up: a file, or the only `.wasm` file of a directory.
-pub fn find(root: &Path, path: &Path) -> Result<Found, SourceError> {
+impl Looks {
+    /// Looks a component up: a file, or the only `.wasm` file of a directory.
+    pub async fn find(&self, root: &Path, path: &Path) -> Result<Found, SourceError> {
+        let whole = root.join(path);
+        let (root, path) = (root.to_owned(), path.to_owned());
+        let found = self.at(&whole, move || find_now(&root, &path)).await;
+        found.unwrap_or_else(|hung| Err(SourceError::Hung { path: whole, hung }))
+    }
+
+    /// Waits until there is another component than this one, or one where there was none, or until looks begin or end to
+    /// hang: `trouble` is what was found of that before.
+    pub async fn changed(&self, root: &Path, path: &Path, before: Option<&Found>, trouble: Option<&Hung>) -> News {
+        loop {
+            tokio::time::sleep(LOOK_INTERVAL).await;
+            let found = self.find(root, path).await;
+            let hung = match &found {
+                Err(SourceError::Hung { hung, .. }) => Some(hung),
+                _ => None,
+            };
+            match &found {
+                Ok(found) if Some(found) != before => return News::Component,
+                _ if hung.is_some() != trouble.is_some() => return News::Trouble(hung.copied()),
+                _ => {}
+            }
+        }
+    }
+}
+
+/// What has changed about a component's file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum News {
+    /// There is another one.
+    Component,
+    /// Looks hang, or do not any more.
+    Trouble(Option<Hung>),
+}
+
+/// Looks a component up, on a thread that may block.
+fn find_now(root: &Path, path: &Path) -> Result<Found, SourceError> {
     let path = root.join(path);
     let read = |source| SourceError::Read {
         path: path.clone(),
@@ -80,18 +127,6 @@ pub fn find(root: &Path, path: &Path) -> Result<Found, SourceError> {
     };
     let stamp = Stamp::of(&fs::metadata(&file).map_err(read)?);
     Ok(Found { file, stamp })
-}
-
-/// Waits until there is another component than this one, or one where there was none.
-pub async fn changed(root: &Path, path: &Path, before: Option<&Found>) {
-    loop {
-        tokio::time::sleep(LOOK_INTERVAL).await;
-        if let Ok(found) = find(root, path)
-            && Some(&found) != before
-        {
-            return;
-        }
-    }
 }
 
 fn components(directory: &Path) -> io::Result<Vec<String>> {
@@ -129,12 +164,12 @@ mod tests {
         fs::create_dir(root.path().join("d")).unwrap();
         fs::write(root.path().join("d/a.wasm"), "a").unwrap();
         fs::write(root.path().join("d/README.md"), "r").unwrap();
-        let file = find(root.path(), Path::new("d/a.wasm")).unwrap();
-        assert_eq!(find(root.path(), Path::new("d")).unwrap(), file);
+        let file = find_now(root.path(), Path::new("d/a.wasm")).unwrap();
+        assert_eq!(find_now(root.path(), Path::new("d")).unwrap(), file);
         fs::write(root.path().join("d/b.wasm"), "b").unwrap();
-        let error = find(root.path(), Path::new("d")).unwrap_err().to_string();
+        let error = find_now(root.path(), Path::new("d")).unwrap_err().to_string();
         assert!(error.contains("has 2 components: [a.wasm, b.wasm]"), "{error}");
-        let error = find(root.path(), Path::new("none.wasm")).unwrap_err().to_string();
+        let error = find_now(root.path(), Path::new("none.wasm")).unwrap_err().to_string();
         assert!(
             error.contains("none.wasm: No such file") && error.contains("spec.source.file"),
             "{error}"
@@ -146,7 +181,7 @@ mod tests {
         let (root, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         fs::write(other.path().join("a.wasm"), "a").unwrap();
         std::os::unix::fs::symlink(other.path().join("a.wasm"), root.path().join("a.wasm")).unwrap();
-        let error = find(root.path(), Path::new("a.wasm")).unwrap_err().to_string();
+        let error = find_now(root.path(), Path::new("a.wasm")).unwrap_err().to_string();
         assert!(error.contains("leads out of the plugin directory"), "{error}");
     }
 
@@ -155,11 +190,13 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         let path = Path::new("a.wasm");
         fs::write(root.path().join(path), "a").unwrap();
-        let before = find(root.path(), path).unwrap();
-        let waits = changed(root.path(), path, Some(&before));
+        let before = find_now(root.path(), path).unwrap();
+        let looks = Looks::default();
+        let waits = looks.changed(root.path(), path, Some(&before), None);
         assert!(tokio::time::timeout(Duration::from_mins(1), waits).await.is_err());
         fs::write(root.path().join("new"), "b").unwrap();
         fs::rename(root.path().join("new"), root.path().join(path)).unwrap();
-        changed(root.path(), path, Some(&before)).await;
+        let news = looks.changed(root.path(), path, Some(&before), None).await;
+        assert_eq!(news, News::Component);
     }
 }

@@ -15,6 +15,9 @@ use crate::lane::Lane;
 /// The longest message of a condition, in bytes; Kubernetes allows 32 KiB.
 const LONGEST_MESSAGE: usize = 2048;
 
+/// The condition that says what keeps API servers from taking the plugin's objects.
+const ADMITTING: &str = "Admitting";
+
 /// What a condition says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fact {
@@ -82,6 +85,8 @@ pub struct Known {
     pub lanes: Vec<Arc<Lane>>,
     /// Since when it is on its way to something else; none when there is news only if something happens.
     pub busy: Option<Instant>,
+    /// What stands in the way of its objects outside of this host: the condition `Admitting`, which is there only then.
+    pub warning: Option<Fact>,
 }
 
 impl Known {
@@ -118,6 +123,7 @@ impl Default for Standing {
                 version: None,
                 lanes: Vec::new(),
                 busy: Some(Instant::now()),
+                warning: None,
             }),
             changed: Notify::new(),
         }
@@ -145,10 +151,14 @@ pub struct Figures {
     pub last_failure: Option<Arc<LastFailure>>,
     /// How many traps in a row the plugin is slowed for.
     pub slowed_for: Option<u32>,
+    /// Objects of primaries that the Plugin does not select.
+    pub unselected_objects: u64,
     /// How many primaries have not answered yet.
     pub unanswered: u64,
     /// The first of them.
     pub waited_for: Vec<WaitedPrimary>,
+    /// What keeps the plugin from working in full.
+    pub warnings: Vec<String>,
     /// What would be written, if the plugin is in preview.
     pub previews: Vec<PreviewedPrimary>,
 }
@@ -159,16 +169,13 @@ pub fn status(known: &Known, figures: Figures, live: &PluginStatus, now: &str) -
         controllers,
         last_failure,
         slowed_for,
+        unselected_objects,
         unanswered,
         waited_for,
+        warnings,
         previews,
     } = figures;
-    let condition = |step: Step, name: &str| {
-        let mut fact = known.fact(step).clone();
-        if let (Step::Ready, Some(true), Some(traps)) = (step, fact.holds, slowed_for) {
-            fact.reason = "Slowed";
-            fact.message = format!("the last {traps} calls trapped or broke a limit; it is called with pauses");
-        }
+    let condition_of = |fact: Fact, name: &str| {
         let status = match fact.holds {
             Some(true) => "True",
             Some(false) => "False",
@@ -185,6 +192,21 @@ pub fn status(known: &Known, figures: Figures, live: &PluginStatus, now: &str) -
             observed_generation: known.generation,
         }
     };
+    let condition = |step: Step, name: &str| {
+        let mut fact = known.fact(step).clone();
+        if let (Step::Ready, Some(true), Some(traps)) = (step, fact.holds, slowed_for) {
+            fact.reason = "Slowed";
+            fact.message = format!("the last {traps} calls trapped or broke a limit; it is called with pauses");
+        }
+        condition_of(fact, name)
+    };
+    let warning = known.warning.clone().map(|fact| condition_of(fact, ADMITTING));
+    let steps = [
+        condition(Step::Fetched, "Fetched"),
+        condition(Step::Compiled, "Compiled"),
+        condition(Step::Established, "Established"),
+        condition(Step::Ready, "Ready"),
+    ];
     PluginStatus {
         observed_generation: known.generation,
         digest: known.digest.clone().map(|digest| format!("sha256:{digest}")),
@@ -193,16 +215,15 @@ pub fn status(known: &Known, figures: Figures, live: &PluginStatus, now: &str) -
         failing: controllers.iter().map(|controller| controller.failing).sum(),
         controllers,
         last_failure: last_failure_to_tell(last_failure.as_deref(), live.last_failure.as_ref()).cloned(),
+        unselected_objects,
         unanswered,
         waited_for,
         owned_kinds: live.owned_kinds.clone(),
+        contributed_kinds: live.contributed_kinds.clone(),
+        finalizers: live.finalizers.clone(),
+        warnings,
         previews,
-        conditions: vec![
-            condition(Step::Fetched, "Fetched"),
-            condition(Step::Compiled, "Compiled"),
-            condition(Step::Established, "Established"),
-            condition(Step::Ready, "Ready"),
-        ],
+        conditions: steps.into_iter().chain(warning).collect(),
     }
 }
 
@@ -232,8 +253,10 @@ mod tests {
             }],
             last_failure: None,
             slowed_for: None,
+            unselected_objects: 0,
             unanswered: 0,
             waited_for: Vec::new(),
+            warnings: Vec::new(),
             previews: Vec::new(),
         }
     }

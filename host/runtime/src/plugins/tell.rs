@@ -33,6 +33,10 @@ const MOST_PREVIEWS: usize = 20;
 /// The most primaries that have not answered yet and are named.
 const MOST_WAITED_FOR: usize = 20;
 
+/// The most warnings that a status shows, and the longest of them, in bytes.
+const MOST_WARNINGS: usize = 20;
+const LONGEST_WARNING: usize = 2048;
+
 /// The longest line of a preview, in bytes.
 const LONGEST_LINE: usize = 1024;
 
@@ -63,6 +67,8 @@ struct Course {
     last: Option<Box<Told>>,
     /// When it was, with success or without.
     written: Option<Instant>,
+    /// The objects of primaries that the Plugin does not select, when they were counted, and for which namespaces.
+    unselected: Option<(Instant, Vec<String>, u64)>,
 }
 
 impl Teller {
@@ -72,7 +78,7 @@ impl Teller {
         let begun = Instant::now();
         let mut course = Course::default();
         loop {
-            let due = match self.look(&course, begun) {
+            let due = match self.look(&mut course, begun) {
                 Some((due, desired)) if due <= Instant::now() => {
                     course.written = Some(Instant::now());
                     if let Some(told) = Box::pin(self.tell(desired)).await {
@@ -90,11 +96,11 @@ impl Teller {
     }
 
     /// What there is to tell, and when that is due.
-    fn look(&mut self, course: &Course, begun: Instant) -> Option<(Instant, Box<PluginStatus>)> {
+    fn look(&mut self, course: &mut Course, begun: Instant) -> Option<(Instant, Box<PluginStatus>)> {
         let known = self.standing.known();
         let resource = self.live.borrow_and_update().clone();
         let live: PluginStatus = serde_json::from_value(resource.status.clone()).unwrap_or_default();
-        let desired = status(&known, self.figures(&known), &live, &self.hub.clock.seconds());
+        let desired = status(&known, self.figures(&known, course), &live, &self.hub.clock.seconds());
         let last = course.last.as_ref();
         let is_told =
             desired == live || last.is_some_and(|last| last.status == desired && last.left == resource.status);
@@ -132,8 +138,25 @@ impl Teller {
         }
     }
 
-    fn figures(&self, known: &Known) -> Figures {
-        let controllers = known.lanes.iter().map(|lane| {
+    /// Counts the objects of primaries that the Plugin does not select. That goes through all of them, so it is done when
+    /// the selection changes, and else seldom.
+    fn unselected(&self, known: &Known, course: &mut Course) -> u64 {
+        let Some(lane) = known.lanes.first().filter(|lane| !lane.namespaces.is_empty()) else {
+            return 0;
+        };
+        match &course.unselected {
+            Some((at, namespaces, count)) if *namespaces == lane.namespaces && at.elapsed() < COUNTS_INTERVAL => *count,
+            _ => {
+                let counts = known.lanes.iter().map(|lane| self.hub.unselected_children(lane));
+                let count = u64::try_from(counts.sum::<usize>()).unwrap_or(u64::MAX);
+                course.unselected = Some((Instant::now(), lane.namespaces.clone(), count));
+                count
+            }
+        }
+    }
+
+    fn figures(&self, known: &Known, course: &mut Course) -> Figures {
+        let controllers = known.lanes.iter().filter(|lane| !lane.is_former).map(|lane| {
             let (objects, depth) = self.hub.count(lane);
             let count = |number: usize| u64::try_from(number).unwrap_or(u64::MAX);
             ControllerStatus {
@@ -151,6 +174,7 @@ impl Teller {
             controllers,
             last_failure: self.account.last_failure(),
             slowed_for: self.account.slowed_for(),
+            unselected_objects: self.unselected(known, course),
             unanswered: u64::try_from(waited_for.len()).unwrap_or(u64::MAX),
             waited_for: named
                 .map(|(controller, object)| WaitedPrimary {
@@ -158,8 +182,22 @@ impl Teller {
                     object: object.to_string(),
                 })
                 .collect(),
+            warnings: self.warnings(),
             previews: self.previews(known),
         }
+    }
+
+    fn warnings(&self) -> Vec<String> {
+        let mut warnings = self.account.warnings();
+        let more = warnings.len().saturating_sub(MOST_WARNINGS);
+        warnings.truncate(MOST_WARNINGS);
+        if more > 0 {
+            warnings.push(format!("and {more} more; see the log"));
+        }
+        warnings
+            .into_iter()
+            .map(|warning| shorten(warning, LONGEST_WARNING))
+            .collect()
     }
 
     fn previews(&self, known: &Known) -> Vec<PreviewedPrimary> {
@@ -177,10 +215,12 @@ impl Teller {
     }
 }
 
-/// What is written of a status; the kinds that are remembered are written by the plugin's life.
+/// What is written of a status; what is remembered is written by the plugin's life.
 fn told(status: &PluginStatus) -> Value {
     let told = PluginStatus {
         owned_kinds: Vec::new(),
+        contributed_kinds: Vec::new(),
+        finalizers: Vec::new(),
         ..status.clone()
     };
     serde_json::to_value(told).expect("a status is always JSON")
@@ -225,6 +265,7 @@ fn due(
         objects: live.objects,
         failing: live.failing,
         last_failure: live.last_failure.clone(),
+        unselected_objects: live.unselected_objects,
         unanswered: live.unanswered,
         waited_for: live.waited_for.clone(),
         previews: live.previews.clone(),

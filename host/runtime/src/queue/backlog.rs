@@ -1,88 +1,41 @@
-//! Owns what one lane has to do, and in which order: changes before what is new, before what was woken, before resyncs,
-//! before retries.
+//! Owns what one lane has to do, and what holds an object back. In which order the rest comes is the matter of `order`.
 
-use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
 
-use pilothouse_core::{Name, backoff};
+use pilothouse_core::{Name, Tenant, backoff};
 use tokio::time::Instant;
 
-use super::brake::{Brakes, Storm};
-use super::{Depth, Ended, Priority, Verdict};
-
-/// The priorities in their order.
-const PRIORITIES: [Priority; 5] = [
-    Priority::Change,
-    Priority::New,
-    Priority::Wake,
-    Priority::Resync,
-    Priority::Retry,
-];
+use super::brake::{Brakes, Run, Storm};
+use super::item::{Due, Hold, Item, Queued, Running};
+use super::order::Order;
+use super::{Again, Cause, Depth, Ended, Priority, Verdict};
 
 /// The objects of a lane that are queued, run, wait or have failed; nothing is kept of the others.
 #[derive(Debug, Default)]
 pub struct Backlog {
     items: HashMap<Name, Item>,
-    ready: [VecDeque<Name>; PRIORITIES.len()],
+    order: Order,
     delayed: BTreeMap<Instant, HashSet<Name>>,
+    /// How many of those who wait do for a time of day.
+    by_clock: usize,
     brakes: Brakes,
     running: usize,
     /// The time that its jobs took.
     pub used: Duration,
 }
 
-#[derive(Debug, Default)]
-struct Item {
-    queued: Option<Queued>,
-    /// Since when it has been running.
-    running: Option<Instant>,
-    /// Asked for while it was running.
-    again: Option<Priority>,
-    failures: u32,
-    due: Option<Due>,
-    /// Whatever happens, it does not run before: the cluster has asked for time.
-    not_before: Option<Instant>,
-    /// Writes of its own that the cache has not seen yet.
-    unseen: u32,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Queued {
-    priority: Priority,
-    since: Instant,
-}
-
-/// A time that an object waits for, and how urgent it is then.
-#[derive(Clone, Copy, Debug)]
-struct Due {
-    at: Instant,
-    priority: Priority,
-}
-
-impl Item {
-    fn is_idle(&self) -> bool {
-        let Self {
-            queued,
-            running,
-            again,
-            failures,
-            due,
-            not_before,
-            unseen,
-        } = self;
-        queued.is_none()
-            && running.is_none()
-            && again.is_none()
-            && *failures == 0
-            && due.is_none()
-            && not_before.is_none()
-            && *unseen == 0
-    }
-}
-
 impl Backlog {
     /// Asks for a reconcile. Says whether that made it ready.
-    pub fn push(&mut self, name: &Name, priority: Priority, now: Instant) -> bool {
+    pub fn push(&mut self, name: &Name, priority: Priority, cause: Cause, now: Instant) -> bool {
+        let item = self.items.entry(name.clone()).or_default();
+        item.cause = item.cause.max(Some(cause));
+        item.edited |= cause == Cause::Edit;
+        self.enqueue(name, priority, now)
+    }
+
+    /// Queues an object for what it was asked for before.
+    fn enqueue(&mut self, name: &Name, priority: Priority, now: Instant) -> bool {
         let item = self.items.entry(name.clone()).or_default();
         if item.running.is_some() {
             item.again = Some(item.again.map_or(priority, |before| before.min(priority)));
@@ -91,18 +44,26 @@ impl Backlog {
         if item.queued.is_some_and(|before| before.priority <= priority) {
             return false;
         }
-        let since = item.queued.map_or(now, |before| before.since);
-        item.queued = Some(Queued { priority, since });
-        let is_ready = item.unseen == 0;
-        if is_ready {
-            self.ready[priority as usize].push_back(name.clone());
+        if let Some(Queued {
+            priority,
+            place: Some(place),
+            ..
+        }) = item.queued
+        {
+            self.order.remove(name, priority, place);
         }
+        let is_ready = item.unseen == 0;
+        item.queued = Some(Queued {
+            priority,
+            since: item.queued.map_or(now, |before| before.since),
+            place: is_ready.then(|| self.order.push(name, priority)),
+        });
         is_ready
     }
 
-    /// Whether something may be ready; what is may still turn out to have been forgotten, held or slowed.
+    /// Whether something is ready; it may still turn out to be slowed.
     pub fn has_ready(&self) -> bool {
-        self.ready.iter().any(|ready| !ready.is_empty())
+        self.order.has_ready()
     }
 
     /// How many objects run.
@@ -110,39 +71,52 @@ impl Backlog {
         self.running
     }
 
-    /// What an object waited for others is not its time.
-    pub fn excuse(&mut self, name: &Name, waited: Duration) {
-        if let Some(since) = self.items.get_mut(name).and_then(|item| item.running.as_mut()) {
-            *since += waited;
+    /// A run waits for what others do.
+    pub fn park(&mut self, name: &Name) {
+        self.order.park(name);
+    }
+
+    /// A run that waited goes on. What it waited for others is not its time.
+    pub fn unpark(&mut self, name: &Name, waited: Duration) {
+        self.order.unpark(name);
+        if let Some(running) = self.items.get_mut(name).and_then(|item| item.running.as_mut()) {
+            running.since += waited;
         }
     }
 
-    /// The next object to run, how often it has failed, and the storm that it is in.
-    pub fn take(&mut self, now: Instant) -> Option<(Name, u32, Option<Storm>)> {
-        for priority in PRIORITIES {
-            while let Some(name) = self.ready[priority as usize].pop_front() {
-                // An entry is stale when the object was forgotten, held, or moved to a more urgent list since.
-                let Some(item) = self.items.get_mut(&name) else {
-                    continue;
+    /// The next object to run of a tenant that is not held back, how often it has failed, and the storm that it is in.
+    pub fn take(&mut self, now: Instant, is_held_back: impl Fn(&Tenant) -> bool) -> Option<(Name, u32, Option<Storm>)> {
+        while let Some((name, priority)) = self.order.take(&is_held_back) {
+            let Some(item) = self.items.get_mut(&name) else {
+                continue;
+            };
+            item.queued = None;
+            let hold = item
+                .hold
+                .map(|hold| if item.edited { hold.edited_until } else { hold.until });
+            let wait = hold.max(self.brakes.until(&name));
+            if let Some(at) = wait.filter(|at| *at > now) {
+                let due = Due {
+                    at,
+                    priority,
+                    by_clock: false,
+                    cause: None,
                 };
-                let is_next = item.queued.is_some_and(|queued| queued.priority == priority);
-                if !is_next || item.running.is_some() || item.unseen > 0 {
-                    continue;
-                }
-                item.queued = None;
-                let wait = item.not_before.max(self.brakes.until(&name));
-                if let Some(at) = wait.filter(|at| *at > now) {
-                    self.delay(&name, Due { at, priority });
-                    continue;
-                }
-                item.not_before = None;
-                item.running = Some(now);
-                let failures = item.failures;
-                self.undelay(&name);
-                self.running += 1;
-                let storm = self.brakes.storm(&name, now);
-                return Some((name, failures, storm));
+                self.delay(&name, due);
+                continue;
             }
+            item.hold = None;
+            item.edited = false;
+            item.running = Some(Running {
+                since: now,
+                cause: item.cause.take().unwrap_or(Cause::Others),
+            });
+            let failures = item.failures;
+            self.undelay(&name);
+            self.order.begin(&name, priority);
+            self.running += 1;
+            let storm = self.brakes.storm(&name, now);
+            return Some((name, failures, storm));
         }
         None
     }
@@ -153,34 +127,52 @@ impl Backlog {
             verdict,
             used,
             wrote,
-            failure: _,
+            reported,
+            failure,
             story,
         } = ended;
         self.running = self.running.saturating_sub(1);
-        let calm = self.brakes.ran(name, *wrote, story.as_ref(), now);
-        let Some(item) = self.items.get_mut(name) else {
-            self.used += *used;
-            return *used;
+        let running = self.items.get_mut(name).and_then(|item| item.running.take());
+        let run = Run {
+            cause: running.map_or(Cause::Others, |running| running.cause),
+            wrote: *wrote,
+            reported: *reported,
+            crashed: failure.as_ref().is_some_and(pilothouse_core::Failure::is_crash),
+            story: story.as_ref(),
         };
-        let took = item.running.take().map_or(*used, |since| (now - since).max(*used));
+        let calm = self.brakes.ran(name, &run, now);
+        let took = running.map_or(*used, |running| (now - running.since).max(*used));
         self.used += took;
+        self.order.end(name, took);
+        let Some(item) = self.items.get_mut(name) else {
+            return took;
+        };
         let again = item.again.take();
         let due = match *verdict {
             Verdict::Done { again } => {
                 item.failures = 0;
-                again.map(|at| (at, Priority::Resync))
+                again.map(|again| (again, Priority::Resync))
             }
-            Verdict::Retry { at_least } => {
+            Verdict::Retry { at_least, edited } => {
                 item.failures = item.failures.saturating_add(1);
                 if !at_least.is_zero() {
-                    item.not_before = Some(now + at_least);
+                    item.hold = Some(Hold {
+                        until: now + at_least,
+                        edited_until: now + edited.min(at_least),
+                    });
                 }
                 let wait = backoff::delay(item.failures, seed(name)).max(at_least);
-                Some((now + wait, Priority::Retry))
+                Some((Again::at(now + wait), Priority::Retry))
             }
-            Verdict::AwaitChange => {
+            Verdict::AwaitChange { again } => {
                 item.failures = item.failures.saturating_add(1);
-                None
+                // Time is something that was read; an object that fails whenever it moves on comes back ever more seldom.
+                let least = now + backoff::delay(item.failures, seed(name));
+                let later = |again: Again| Again {
+                    at: again.at.max(least),
+                    ..again
+                };
+                again.map(|again| (later(again), Priority::Retry))
             }
             Verdict::Gone => {
                 item.failures = 0;
@@ -189,12 +181,19 @@ impl Backlog {
         };
         let calm = calm
             .filter(|_| *verdict != Verdict::Gone)
-            .map(|at| (at, Priority::Resync));
-        if let Some((at, priority)) = [due, calm].into_iter().flatten().min_by_key(|(at, _)| *at) {
-            self.delay(name, Due { at, priority });
+            .map(|at| (Again::at(at), Priority::Resync));
+        let by_clock = due.is_some_and(|(again, _)| again.by_clock);
+        if let Some((again, priority)) = [due, calm].into_iter().flatten().min_by_key(|(again, _)| again.at) {
+            let due = Due {
+                at: again.at,
+                priority,
+                by_clock,
+                cause: Some(Cause::Ours),
+            };
+            self.delay(name, due);
         }
         if let Some(priority) = again {
-            self.push(name, priority, now);
+            self.enqueue(name, priority, now);
         }
         self.tidy(name);
         took
@@ -202,7 +201,13 @@ impl Backlog {
 
     /// It wrote something that the cache has not seen.
     pub fn hold(&mut self, name: &Name) {
-        self.items.entry(name.clone()).or_default().unseen += 1;
+        let item = self.items.entry(name.clone()).or_default();
+        item.unseen += 1;
+        if let Some(queued) = &mut item.queued
+            && let Some(place) = queued.place.take()
+        {
+            self.order.remove(name, queued.priority, place);
+        }
     }
 
     /// The cache has seen one of its writes. Says whether that made it ready.
@@ -211,22 +216,38 @@ impl Backlog {
             return false;
         };
         item.unseen = item.unseen.saturating_sub(1);
-        let released = item.queued.filter(|_| item.unseen == 0 && item.running.is_none());
-        if let Some(queued) = released {
-            self.ready[queued.priority as usize].push_back(name.clone());
-        }
+        let is_ready = item.unseen == 0 && item.running.is_none();
+        let waits = |queued: &&mut Queued| is_ready && queued.place.is_none();
+        let released = item.queued.as_mut().filter(waits).map(|queued| {
+            queued.place = Some(self.order.push(name, queued.priority));
+        });
         self.tidy(name);
         released.is_some()
+    }
+
+    /// What is held, and how often.
+    pub fn held(&self) -> impl Iterator<Item = (&Name, u32)> {
+        let items = self.items.iter().filter(|(_, item)| item.unseen > 0);
+        items.map(|(name, item)| (name, item.unseen))
     }
 
     /// It is gone.
     pub fn forget(&mut self, name: &Name) {
         self.undelay(name);
         if let Some(item) = self.items.get_mut(name) {
-            item.queued = None;
+            if let Some(Queued {
+                priority,
+                place: Some(place),
+                ..
+            }) = item.queued.take()
+            {
+                self.order.remove(name, priority, place);
+            }
             item.again = None;
+            item.cause = None;
+            item.edited = false;
             item.failures = 0;
-            item.not_before = None;
+            item.hold = None;
         }
         self.tidy(name);
     }
@@ -240,8 +261,35 @@ impl Backlog {
             for name in entry.remove() {
                 let due = self.items.get_mut(&name).and_then(|item| item.due.take());
                 let due = due.expect("what is delayed has an item that says so");
-                self.push(&name, due.priority, now);
+                self.by_clock -= usize::from(due.by_clock);
+                self.come_due(&name, &due, now);
             }
+        }
+    }
+
+    /// The wall clock has jumped: whoever waits for a time that was reckoned from it asks again. Says whether that made
+    /// anything ready.
+    pub fn clock_jumped(&mut self, now: Instant) -> bool {
+        let waits = |(name, item): (&Name, &Item)| item.due.filter(|due| due.by_clock).map(|_| name.clone());
+        let names: Vec<_> = self.items.iter().filter_map(waits).collect();
+        let mut stirred = false;
+        for name in names {
+            if let Some(due) = self.undelay(&name) {
+                stirred |= self.come_due(&name, &due, now);
+            }
+        }
+        stirred
+    }
+
+    /// Whether anybody waits for a time of day.
+    pub fn waits_for_clock(&self) -> bool {
+        self.by_clock > 0
+    }
+
+    fn come_due(&mut self, name: &Name, due: &Due, now: Instant) -> bool {
+        match due.cause {
+            Some(cause) => self.push(name, due.priority, cause, now),
+            None => self.enqueue(name, due.priority, now),
         }
     }
 
@@ -288,22 +336,29 @@ impl Backlog {
         self.items.is_empty()
     }
 
+    /// How many tenants are remembered.
+    #[cfg(test)]
+    pub fn tenants(&self) -> usize {
+        self.order.tenants()
+    }
+
     fn delay(&mut self, name: &Name, due: Due) {
         self.undelay(name);
+        self.by_clock += usize::from(due.by_clock);
         self.items.entry(name.clone()).or_default().due = Some(due);
         self.delayed.entry(due.at).or_default().insert(name.clone());
     }
 
-    fn undelay(&mut self, name: &Name) {
-        let Some(due) = self.items.get_mut(name).and_then(|item| item.due.take()) else {
-            return;
-        };
+    fn undelay(&mut self, name: &Name) -> Option<Due> {
+        let due = self.items.get_mut(name).and_then(|item| item.due.take())?;
+        self.by_clock -= usize::from(due.by_clock);
         if let Some(names) = self.delayed.get_mut(&due.at) {
             names.remove(name);
             if names.is_empty() {
                 self.delayed.remove(&due.at);
             }
         }
+        Some(due)
     }
 
     fn tidy(&mut self, name: &Name) {

@@ -1,5 +1,6 @@
-//! Owns the storm breaker: an object that writes again and again, each time soon after the last, is slowed. Its answer
-//! depends on its own write, or somebody takes back what is written; without this that would go on for ever.
+//! Owns the storm breaker: an object that writes or crashes again and again, each time soon after the last, is slowed. Its
+//! answer depends on its own write, or somebody takes back what is written, or its calls cost more than they bring;
+//! without this that would go on for ever. Other objects are not slowed with it.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -8,10 +9,18 @@ use std::time::Duration;
 use pilothouse_core::{Failure, Name, backoff};
 use tokio::time::Instant;
 
+use super::Cause;
 use super::backlog::seed;
 
 /// Runs in a row that may write before an object is slowed.
 pub const FREE_RUNS: u32 = 10;
+
+/// What a run counts that writes on the host's own account, or crashes.
+const WHOLE_RUN: u32 = 6;
+
+/// What a run counts that writes nothing but the status, after somebody else has changed something: a status that
+/// follows a rollout is written once for each step of it, and comes to an end with it.
+const FOLLOWING_RUN: u32 = 1;
 
 /// After so long without a run that wrote, what comes next is not the same story.
 pub const CALM: Duration = Duration::from_secs(10);
@@ -22,6 +31,35 @@ pub const LONGEST: Duration = Duration::from_secs(30);
 /// Storms that are remembered before the old ones are looked for and forgotten.
 const REMEMBERED: usize = 1000;
 
+/// What a run did, as far as storms are concerned.
+#[derive(Clone, Copy, Debug)]
+pub struct Run<'a> {
+    /// What it was asked for.
+    pub cause: Cause,
+    /// Whether it wrote an object other than its own status.
+    pub wrote: bool,
+    /// Whether it wrote what the plugin says in the status.
+    pub reported: bool,
+    /// Whether the call came to a bad end.
+    pub crashed: bool,
+    /// Who fights over what, if that was found out.
+    pub story: Option<&'a Arc<Failure>>,
+}
+
+impl Run<'_> {
+    /// How much it counts; none if it ends a story rather than going on with it.
+    fn counts(&self) -> Option<u32> {
+        match self.cause {
+            _ if self.crashed => Some(WHOLE_RUN),
+            _ if !self.wrote && !self.reported => None,
+            // Whoever edits the object pays for each write with one of their own.
+            Cause::Edit => Some(0),
+            Cause::Others if !self.wrote => Some(FOLLOWING_RUN),
+            Cause::Others | Cause::Ours => Some(WHOLE_RUN),
+        }
+    }
+}
+
 /// What a job is told of the storm that its object is in.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Storm {
@@ -29,26 +67,34 @@ pub struct Storm {
     pub story: Option<Arc<Failure>>,
     /// It has been calm for so long that the storm is over unless this run writes too.
     pub over: bool,
+    /// Nothing but the status is written again and again, and nobody else has changed anything.
+    pub of_status: bool,
 }
 
 /// The brakes of one lane.
 #[derive(Debug, Default)]
-pub struct Brakes(HashMap<Name, Brake>);
+pub struct Brakes {
+    by_object: HashMap<Name, Brake>,
+    /// How many there were when the old ones were forgotten last.
+    kept: usize,
+}
 
 #[derive(Clone, Debug)]
 struct Brake {
-    /// Runs that wrote.
-    runs: u32,
+    /// What the runs counted.
+    heat: u32,
     /// The last of them.
     last: Instant,
     /// How long the next one is held back; nothing while runs are free.
     wait: Duration,
     story: Option<Arc<Failure>>,
+    of_status: bool,
+    crashed: bool,
 }
 
 impl Brake {
     fn is_on(&self) -> bool {
-        self.runs >= FREE_RUNS
+        self.heat >= FREE_RUNS * WHOLE_RUN
     }
 
     fn is_over(&self, now: Instant) -> bool {
@@ -69,49 +115,60 @@ impl Brake {
 impl Brakes {
     /// Until when an object is held back, if it is.
     pub fn until(&self, name: &Name) -> Option<Instant> {
-        self.0.get(name).map(|brake| brake.last + brake.wait)
+        self.by_object.get(name).map(|brake| brake.last + brake.wait)
     }
 
     /// The storm that an object is in.
     pub fn storm(&self, name: &Name, now: Instant) -> Option<Storm> {
-        let brake = self.0.get(name)?;
+        let brake = self.by_object.get(name)?;
         (brake.is_on() && !brake.is_forgotten(now)).then(|| Storm {
             story: brake.story.clone(),
             over: brake.is_over(now),
+            of_status: brake.of_status,
         })
     }
 
     /// An object has run. Says when it has to run again for the storm to be over, if it is in one.
     ///
-    /// While runs are free, one that has nothing to write ends the story. After that only calm does: who takes back what
-    /// is written may be slower than the run that finds it unharmed.
-    pub fn ran(&mut self, name: &Name, wrote: bool, story: Option<&Arc<Failure>>, now: Instant) -> Option<Instant> {
-        if !wrote {
-            let brake = self.0.get(name)?;
+    /// While runs are free, one that has nothing to write ends the story, unless it was the host's own doing that it ran:
+    /// objects that wake each other need not all write each time. After that only calm does: who takes back what is
+    /// written may be slower than the run that finds it unharmed.
+    pub fn ran(&mut self, name: &Name, run: &Run<'_>, now: Instant) -> Option<Instant> {
+        let Some(counts) = run.counts() else {
+            let brake = self.by_object.get(name)?;
             if brake.is_on() && !brake.is_over(now) {
                 return Some(brake.calm());
             }
-            self.0.remove(name);
+            if brake.is_on() || run.cause != Cause::Ours {
+                self.by_object.remove(name);
+            }
+            return None;
+        };
+        let before = self.by_object.get(name).filter(|brake| !brake.is_forgotten(now));
+        if counts == 0 && before.is_none() {
+            self.by_object.remove(name);
             return None;
         }
-        if self.0.len() >= REMEMBERED {
-            self.0.retain(|_, brake| !brake.is_forgotten(now));
-        }
-        let before = self.0.get(name).filter(|brake| !brake.is_forgotten(now));
-        let runs = before.map_or(0, |brake| brake.runs).saturating_add(1);
-        let wait = match runs.checked_sub(FREE_RUNS) {
+        let heat = before.map_or(0, |brake| brake.heat).saturating_add(counts);
+        let wait = match heat.checked_sub(FREE_RUNS * WHOLE_RUN) {
             None => Duration::ZERO,
-            Some(over) => backoff::delay(over.saturating_add(1), seed(name)).min(LONGEST),
+            Some(over) => backoff::delay((over / WHOLE_RUN).saturating_add(1), seed(name)).min(LONGEST),
         };
-        let story = story.cloned().or_else(|| before?.story.clone());
         let brake = Brake {
-            runs,
+            heat,
             last: now,
             wait,
-            story,
+            story: run.story.cloned().or_else(|| before?.story.clone()),
+            of_status: run.reported && !run.wrote && run.cause == Cause::Ours,
+            crashed: run.crashed,
         };
-        let calm = brake.is_on().then(|| brake.calm());
-        self.0.insert(name.clone(), brake);
+        // What crashed is tried again when something has changed, and not to see whether it is calm.
+        let calm = (brake.is_on() && !brake.crashed).then(|| brake.calm());
+        self.by_object.insert(name.clone(), brake);
+        if self.by_object.len() >= REMEMBERED.max(2 * self.kept) {
+            self.by_object.retain(|_, brake| !brake.is_forgotten(now));
+            self.kept = self.by_object.len();
+        }
         calm
     }
 }

@@ -1,127 +1,34 @@
-//! Owns what is to be reconciled when: a lane for each controller, fair over plugins by time used, and one object at a
-//! time.
+//! Owns what is to be reconciled when: a lane for each controller, fair over plugins and over tenants by time used, and
+//! one object at a time.
 //!
-//! `backlog` is what one lane has to do and in which order, `share` what each plugin has used of the workers, `brake`
-//! how objects are slowed that would go on for ever. Nothing here waits or does I/O.
+//! `backlog` is what one lane has to do, `order` in which order it comes, `share` what each plugin has used of the
+//! workers, `brake` how objects are slowed that would go on for ever, `types` what goes in and what comes out. Nothing here waits or does I/O.
 
 mod backlog;
 mod brake;
+mod item;
+mod order;
 mod share;
 #[cfg(test)]
 mod tests;
+mod types;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use pilothouse_core::{Failure, Name};
+use pilothouse_core::{Name, Tenant};
 use tokio::time::Instant;
 
 use self::backlog::Backlog;
 pub use self::brake::Storm;
 use self::share::Share;
+pub use self::types::{Again, Capacity, Cause, Depth, Ended, Job, Priority, Verdict};
 use crate::lane::LaneId;
 
 /// Of this many workers one is kept for plugins of which none is at work, so that however many others are busy, a plugin
 /// with little to do begins at once.
 const KEPT_FREE: usize = 4;
-
-/// Why an object is in the queue; the first has precedence.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Priority {
-    /// It has changed, or one of its children has.
-    Change,
-    /// It was made while nobody watched: nothing has been told of it yet.
-    New,
-    /// Something that it has read has changed. One such change may concern thousands of objects, and a new object does
-    /// not wait behind them.
-    Wake,
-    /// Nothing is known to have changed: a start, a resync, a requeue.
-    Resync,
-    /// It failed before.
-    Retry,
-}
-
-/// What became of a reconcile, as far as the queue is concerned.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
-    /// It succeeded; run again at this time at the latest.
-    Done { again: Option<Instant> },
-    /// It failed; time may help. The cluster may have asked for a longer wait than the back-off's: before that is over,
-    /// a change does not make it run either.
-    Retry { at_least: Duration },
-    /// It failed; only a change can help.
-    AwaitChange,
-    /// There is nothing to reconcile any more.
-    Gone,
-}
-
-/// How a job ended.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Ended {
-    /// What became of it.
-    pub verdict: Verdict,
-    /// The guest's time. Where clocks are paused, nothing else shows what a job has cost.
-    pub used: Duration,
-    /// Whether an object was written; the primary's own status apart.
-    pub wrote: bool,
-    /// Why it failed, for the plugin's account; the queue goes by the verdict.
-    pub failure: Option<Failure>,
-    /// Who fights over what, if the object is in a storm and that was found out.
-    pub story: Option<Arc<Failure>>,
-}
-
-impl Ended {
-    /// Nothing was done, and there is nothing to tell.
-    pub fn idly(verdict: Verdict) -> Self {
-        Self {
-            verdict,
-            used: Duration::ZERO,
-            wrote: false,
-            failure: None,
-            story: None,
-        }
-    }
-}
-
-/// An object that is to be reconciled now.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Job {
-    /// Its lane.
-    pub lane: LaneId,
-    /// The primary.
-    pub name: Name,
-    /// Failures in a row before this one.
-    pub failures: u32,
-    /// Whether it has written so often that it is slowed.
-    pub storm: Option<Storm>,
-}
-
-/// What a lane holds, for status and metrics.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Depth {
-    /// Ready to run.
-    pub ready: usize,
-    /// Running now.
-    pub running: usize,
-    /// Waiting for a time.
-    pub delayed: usize,
-    /// Waiting for the cache to see their own writes.
-    pub unseen: usize,
-    /// Failed, and waiting for a time or a change.
-    pub failing: usize,
-    /// How long the oldest of those that are ready has been so.
-    pub oldest: Duration,
-}
-
-/// How many objects are reconciled at once.
-#[derive(Clone, Copy, Debug)]
-pub struct Capacity {
-    /// Over all plugins.
-    pub workers: usize,
-    /// Of one plugin, unless it has a limit of its own.
-    pub per_plugin: usize,
-}
 
 /// The queue of all lanes.
 #[derive(Debug)]
@@ -184,10 +91,18 @@ impl Queue {
         }
     }
 
-    /// Hands out nothing of a plugin before this time. What runs, runs to its end.
-    pub fn pause(&mut self, plugin: &str, until: Instant) {
+    /// Hands out nothing of these tenants of a plugin before this time. What runs, runs to its end.
+    pub fn pause(&mut self, plugin: &str, tenants: HashSet<Tenant>, until: Instant) {
         if let Some(share) = self.shares.iter_mut().find(|share| *share.plugin == *plugin) {
-            share.paused = Some(until);
+            share.pause(tenants, until);
+        }
+    }
+
+    /// Hands out objects of all tenants of a plugin again.
+    pub fn resume(&mut self, plugin: &str) {
+        if let Some(share) = self.shares.iter_mut().find(|share| *share.plugin == *plugin) {
+            share.resume();
+            self.stirred = true;
         }
     }
 
@@ -203,27 +118,50 @@ impl Queue {
 
     /// Asks for a reconcile. What is queued already moves up if this is more urgent.
     pub fn push(&mut self, lane: LaneId, name: &Name, priority: Priority) {
-        let backlog = &mut self.lanes.entry(lane).or_default().backlog;
-        self.stirred |= backlog.push(name, priority, Instant::now());
+        let cause = match priority {
+            Priority::Change | Priority::New | Priority::Wake => Cause::Others,
+            Priority::Resync | Priority::Retry => Cause::Ours,
+        };
+        self.push_for(lane, name, priority, cause);
     }
 
-    /// The next object: of the plugin that has used the least time, of its lane that has used the least.
+    /// The same where it is known whose doing it is.
+    pub fn push_for(&mut self, lane: LaneId, name: &Name, priority: Priority, cause: Cause) {
+        let backlog = &mut self.lanes.entry(lane).or_default().backlog;
+        self.stirred |= backlog.push(name, priority, cause, Instant::now());
+    }
+
+    /// The wall clock has jumped: whoever waits for a time of day is asked again.
+    pub fn clock_jumped(&mut self, now: Instant) {
+        for lane in self.lanes.values_mut() {
+            self.stirred |= lane.backlog.clock_jumped(now);
+        }
+    }
+
+    /// Whether anybody waits for a time of day.
+    pub fn waits_for_clock(&self) -> bool {
+        self.lanes.values().any(|lane| lane.backlog.waits_for_clock())
+    }
+
+    /// The next object: of the plugin that has used the least time, of its lane that has used the least, of the tenant
+    /// there that has used the least.
     pub fn pop(&mut self, now: Instant) -> Option<Job> {
         for lane in self.lanes.values_mut() {
             lane.backlog.wake_due(now);
         }
         for share in &mut self.shares {
-            share.paused = share.paused.filter(|until| *until > now);
+            share.end_pause(now);
         }
-        while let Some((id, share)) = self.next_lane() {
+        for (id, share) in self.candidates() {
             let lane = self.lanes.get_mut(&id).expect("it was found among them");
-            // Nothing comes where all that was queued has been forgotten or held since; then there is nothing left.
-            let Some((name, failures, storm)) = lane.backlog.take(now) else {
+            let share = &mut self.shares[share];
+            // Nothing comes where all that was ready is slowed, or of tenants that are held back.
+            let next = lane.backlog.take(now, |tenant| share.holds_back(tenant));
+            let Some((name, failures, storm)) = next else {
                 continue;
             };
-            let share = &mut self.shares[share];
             self.level = self.level.max(share.claim());
-            share.running += 1;
+            share.begin(Tenant::of(&name));
             self.running += 1;
             return Some(Job {
                 lane: id,
@@ -246,7 +184,7 @@ impl Queue {
             .values()
             .filter(|lane| lane.open)
             .filter_map(|lane| {
-                let paused = lane.share.and_then(|share| self.shares[share].paused);
+                let paused = lane.share.and_then(|share| self.shares[share].paused_until());
                 let paused = paused.filter(|_| lane.backlog.has_ready());
                 [lane.backlog.next_due(), paused].into_iter().flatten().min()
             })
@@ -261,17 +199,18 @@ impl Queue {
         };
         let took = lane.backlog.end(&job.name, ended, now);
         if let Some(share) = lane.share {
-            self.shares[share].end(took);
+            self.shares[share].end(&Tenant::of(&job.name), took);
         }
     }
 
     /// A job waits for what others do: another may run in its place.
-    pub fn park(&mut self, lane: LaneId) {
+    pub fn park(&mut self, lane: LaneId, name: &Name) {
         self.running = self.running.saturating_sub(1);
         let lane = self.lanes.entry(lane).or_default();
         lane.parked += 1;
+        lane.backlog.park(name);
         if let Some(share) = lane.share {
-            self.shares[share].running = self.shares[share].running.saturating_sub(1);
+            self.shares[share].leave(&Tenant::of(name));
         }
     }
 
@@ -280,9 +219,9 @@ impl Queue {
         self.running += 1;
         let lane = self.lanes.entry(lane).or_default();
         lane.parked = lane.parked.saturating_sub(1);
-        lane.backlog.excuse(name, waited);
+        lane.backlog.unpark(name, waited);
         if let Some(share) = lane.share {
-            self.shares[share].running += 1;
+            self.shares[share].begin(Tenant::of(name));
         }
     }
 
@@ -302,6 +241,12 @@ impl Queue {
         if let Some(lane) = self.lanes.get_mut(&lane) {
             self.stirred |= lane.backlog.release(name);
         }
+    }
+
+    /// The objects that are held, and how often.
+    pub fn held(&self) -> impl Iterator<Item = (LaneId, &Name, u32)> {
+        let lanes = self.lanes.iter();
+        lanes.flat_map(|(id, lane)| lane.backlog.held().map(|(name, held)| (*id, name, held)))
     }
 
     /// The object is gone: nothing of it is due any more. What runs, runs to its end.
@@ -329,8 +274,9 @@ impl Queue {
         self.lanes.values().map(|lane| lane.backlog.waiting()).sum()
     }
 
-    /// The open lane that is next, with the index of its plugin's share; none when none has anything or none may run.
-    fn next_lane(&mut self) -> Option<(LaneId, usize)> {
+    /// The open lanes with something ready whose plugins may run one more, with the indices of their plugins' shares, in
+    /// the order in which they are next.
+    fn candidates(&mut self) -> Vec<(LaneId, usize)> {
         let Self {
             lanes,
             shares,
@@ -340,7 +286,7 @@ impl Queue {
             stirred: _,
         } = self;
         if *running >= capacity.workers {
-            return None;
+            return Vec::new();
         }
         let ready = || {
             let ready = lanes.iter().filter(|(_, lane)| lane.open && lane.backlog.has_ready());
@@ -356,9 +302,11 @@ impl Queue {
             share.settle(*level);
         }
         let kept_free = *running + capacity.workers / KEPT_FREE >= capacity.workers;
-        ready()
+        let mut candidates: Vec<_> = ready()
             .filter(|(_, _, share)| shares[*share].may_run(kept_free))
-            .min_by_key(|(id, lane, share)| (shares[*share].claim(), lane.backlog.used, *id))
-            .map(|(id, _, share)| (id, share))
+            .map(|(id, lane, share)| (shares[share].claim(), lane.backlog.used, id, share))
+            .collect();
+        candidates.sort_unstable();
+        candidates.into_iter().map(|(_, _, id, share)| (id, share)).collect()
     }
 }

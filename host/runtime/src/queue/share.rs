@@ -6,13 +6,26 @@
 //! running counts with what such a job of the plugin usually takes, or a plugin of long jobs would get all workers before
 //! the first of them is over.
 
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use pilothouse_core::Tenant;
 use tokio::time::Instant;
+
+/// Of this many objects of a plugin that may run at once one is kept for tenants of which none runs, so that one whose
+/// runs take long leaves some to the others.
+const KEPT_FREE: usize = 4;
 
 /// How much of the usual time of a job is of the past: 7 parts in 8.
 const SMOOTHING: u32 = 8;
+
+/// Nothing of some tenants is begun before a time.
+#[derive(Debug)]
+struct Pause {
+    until: Instant,
+    tenants: HashSet<Tenant>,
+}
 
 /// What a plugin uses.
 #[derive(Debug)]
@@ -23,8 +36,10 @@ pub struct Share {
     pub at_most: usize,
     /// How many run.
     pub running: usize,
-    /// Nothing of it is begun before this time.
-    pub paused: Option<Instant>,
+    /// For whom nothing is begun before this time.
+    paused: Option<Pause>,
+    /// How many run of each tenant.
+    running_of: HashMap<Tenant, usize>,
     /// Whether one of its lanes has something to run.
     pub has_ready: bool,
     /// Whether it had something to run or to end when the queue was last looked at.
@@ -42,6 +57,7 @@ impl Share {
             at_most: 1,
             running: 0,
             paused: None,
+            running_of: HashMap::new(),
             has_ready: false,
             busy: false,
             used: Duration::ZERO,
@@ -57,7 +73,51 @@ impl Share {
 
     /// Whether one more may run; where only workers are free that are kept for plugins that have none at work, the first.
     pub fn may_run(&self, kept_free: bool) -> bool {
-        self.paused.is_none() && self.running < self.at_most && (self.running == 0 || !kept_free)
+        self.running < self.at_most && (self.running == 0 || !kept_free)
+    }
+
+    /// Whether nothing more of a tenant may run for now.
+    pub fn holds_back(&self, tenant: &Tenant) -> bool {
+        let kept_free = self.running + self.at_most / KEPT_FREE >= self.at_most;
+        let is_paused = self.paused.as_ref().is_some_and(|pause| pause.tenants.contains(tenant));
+        is_paused || (kept_free && self.running_of.contains_key(tenant))
+    }
+
+    /// Begins nothing of these tenants before a time.
+    pub fn pause(&mut self, tenants: HashSet<Tenant>, until: Instant) {
+        self.paused = Some(Pause { until, tenants });
+    }
+
+    /// Goes on, if the time has come.
+    pub fn end_pause(&mut self, now: Instant) {
+        self.paused = self.paused.take().filter(|pause| pause.until > now);
+    }
+
+    /// Goes on.
+    pub fn resume(&mut self) {
+        self.paused = None;
+    }
+
+    /// Until when some tenants wait.
+    pub fn paused_until(&self) -> Option<Instant> {
+        self.paused.as_ref().map(|pause| pause.until)
+    }
+
+    /// One more runs.
+    pub fn begin(&mut self, tenant: Tenant) {
+        self.running += 1;
+        *self.running_of.entry(tenant).or_default() += 1;
+    }
+
+    /// One fewer runs.
+    pub fn leave(&mut self, tenant: &Tenant) {
+        self.running = self.running.saturating_sub(1);
+        if let Some(running) = self.running_of.get_mut(tenant) {
+            *running -= 1;
+            if *running == 0 {
+                self.running_of.remove(tenant);
+            }
+        }
     }
 
     /// Lifts a plugin that had nothing to do to where the others are.
@@ -69,8 +129,8 @@ impl Share {
     }
 
     /// One of its jobs is over.
-    pub fn end(&mut self, took: Duration) {
-        self.running = self.running.saturating_sub(1);
+    pub fn end(&mut self, tenant: &Tenant, took: Duration) {
+        self.leave(tenant);
         self.used = self.used.saturating_add(took);
         self.usual = (self.usual * (SMOOTHING - 1) + took) / SMOOTHING;
     }

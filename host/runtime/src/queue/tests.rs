@@ -34,6 +34,27 @@ fn change(queue: &mut Queue, lane: LaneId, object: &str) {
     queue.push(lane, &name(object), Priority::Change);
 }
 
+fn tenant(namespace: &str) -> Tenant {
+    Tenant::Namespace(namespace.into())
+}
+
+fn push_of(queue: &mut Queue, lane: LaneId, namespace: &str, object: &str, priority: Priority) {
+    queue.push(lane, &Name::new(Some(namespace), object), priority);
+}
+
+/// In how many runs, each of which takes so long, an object is reached.
+fn reached_after(queue: &mut Queue, object: &str, takes: impl Fn(&Job) -> Duration) -> usize {
+    for run in 0.. {
+        let job = queue.pop(Instant::now()).expect("it has not run yet");
+        if &*job.name.name == object {
+            return run;
+        }
+        end(queue, &job, DONE, takes(&job));
+        assert!(run < 100_000, "{object} is never reached");
+    }
+    unreachable!("it was found or not")
+}
+
 fn pop(queue: &mut Queue) -> Option<String> {
     queue.pop(Instant::now()).map(|job| job.name.name.to_string())
 }
@@ -72,11 +93,14 @@ fn run(queue: &mut Queue, jobs: u32, takes: impl Fn(LaneId) -> Duration) -> Hash
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_plugin_that_is_paused_waits_and_the_others_go_on() {
+async fn who_is_paused_waits_and_the_others_go_on() {
     let mut queue = queue();
-    queue.pause("a", Instant::now() + Duration::from_secs(2));
+    let tenants = HashSet::from([tenant("n")]);
+    queue.pause("a", tenants, Instant::now() + Duration::from_secs(2));
     change(&mut queue, A, "paused");
     change(&mut queue, B, "other");
+    push_of(&mut queue, A, "m", "of-another-tenant", Priority::Retry);
+    assert_eq!(pop(&mut queue).as_deref(), Some("of-another-tenant"));
     assert_eq!(pop(&mut queue).as_deref(), Some("other"));
     assert_eq!(pop(&mut queue), None);
     let due = queue.next_due().expect("the pause ends");
@@ -271,14 +295,15 @@ async fn a_failure_comes_back_after_its_back_off_and_a_change_comes_first() {
     change(&mut queue, A, "x");
     pop(&mut queue);
     let at_least = Duration::ZERO;
-    done(&mut queue, A, "x", Verdict::Retry { at_least });
+    let edited = Duration::ZERO;
+    done(&mut queue, A, "x", Verdict::Retry { at_least, edited });
     assert_eq!(pop(&mut queue), None);
     assert_eq!(queue.depth(A, Instant::now()).failing, 1);
     let due = queue.next_due().unwrap();
     tokio::time::advance(due - Instant::now()).await;
     let job = queue.pop(Instant::now()).unwrap();
     assert_eq!(job.failures, 1);
-    end(&mut queue, &job, Verdict::Retry { at_least }, Duration::ZERO);
+    end(&mut queue, &job, Verdict::Retry { at_least, edited }, Duration::ZERO);
     change(&mut queue, A, "x");
     let job = queue.pop(Instant::now()).unwrap();
     assert_eq!(job.failures, 2);
@@ -292,12 +317,13 @@ async fn a_failure_comes_back_after_its_back_off_and_a_change_comes_first() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_the_cluster_asks_to_wait_is_waited_even_if_the_object_changes() {
+async fn what_the_cluster_asks_to_wait_is_waited_even_if_something_changes() {
     let mut queue = queue();
     change(&mut queue, A, "x");
     pop(&mut queue);
     let at_least = Duration::from_mins(1);
-    done(&mut queue, A, "x", Verdict::Retry { at_least });
+    let edited = Duration::ZERO;
+    done(&mut queue, A, "x", Verdict::Retry { at_least, edited });
     change(&mut queue, A, "x");
     assert_eq!(pop(&mut queue), None);
     assert!(queue.next_due().unwrap() >= Instant::now() + at_least);
@@ -311,11 +337,177 @@ async fn what_the_cluster_asks_to_wait_is_waited_even_if_the_object_changes() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_edit_runs_before_the_time_that_was_asked_for() {
+    for edited in [Duration::ZERO, Duration::from_secs(10)] {
+        for while_it_runs in [true, false] {
+            let mut queue = queue();
+            change(&mut queue, A, "x");
+            pop(&mut queue);
+            let edit = |queue: &mut Queue| queue.push_for(A, &name("x"), Priority::Change, Cause::Edit);
+            if while_it_runs {
+                edit(&mut queue);
+            }
+            let at_least = Duration::from_mins(5);
+            done(&mut queue, A, "x", Verdict::Retry { at_least, edited });
+            if !while_it_runs {
+                change(&mut queue, A, "x");
+                assert_eq!(pop(&mut queue), None, "it was no edit");
+                edit(&mut queue);
+            }
+            if !edited.is_zero() {
+                assert_eq!(pop(&mut queue), None);
+                tokio::time::advance(edited).await;
+            }
+            assert_eq!(pop(&mut queue).as_deref(), Some("x"), "{edited:?} {while_it_runs}");
+            done(&mut queue, A, "x", Verdict::Retry { at_least, edited });
+            change(&mut queue, A, "x");
+            assert_eq!(pop(&mut queue), None, "the edit has had its run");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_class_waits_behind_a_busy_one_for_more_than_a_few_runs() {
+    let mut queue = with(1, 1);
+    open(&mut queue, A, "a");
+    let classes = [Priority::New, Priority::Wake, Priority::Resync, Priority::Retry];
+    for priority in classes {
+        queue.push(A, &name(&format!("{priority:?}")), priority);
+    }
+    let mut waiting: Vec<_> = classes.iter().map(|priority| format!("{priority:?}")).collect();
+    for run in 0..10_000 {
+        change(&mut queue, A, &format!("change-{run}"));
+        change(&mut queue, A, &format!("another-{run}"));
+        let job = queue.pop(Instant::now()).unwrap();
+        waiting.retain(|name| **name != *job.name.name);
+        end(&mut queue, &job, DONE, Duration::from_millis(5));
+        if waiting.is_empty() {
+            let most = (order::PASSED_OVER as usize + 1) * 2;
+            assert!(run <= most, "{run}");
+            return;
+        }
+    }
+    panic!("these starve: {waiting:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn ten_thousand_objects_or_endless_changes_of_a_tenant_do_not_delay_anothers_single_object() {
+    for priority in [Priority::Change, Priority::Wake, Priority::Resync, Priority::Retry] {
+        let mut queue = with(1, 1);
+        open(&mut queue, A, "a");
+        for number in 0..10_000 {
+            let theirs = if number % 2 == 0 {
+                Priority::Change
+            } else {
+                Priority::Wake
+            };
+            push_of(&mut queue, A, "greedy", &format!("{number}"), theirs);
+        }
+        push_of(&mut queue, A, "modest", "mine", priority);
+        let runs = reached_after(&mut queue, "mine", |_| Duration::from_millis(3));
+        let most = if priority == Priority::Change { 1 } else { 25 };
+        assert!(runs <= most, "{priority:?}: {runs}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn tenants_share_by_time_used_whatever_each_run_takes() {
+    let mut queue = with(1, 1);
+    open(&mut queue, A, "a");
+    for number in 0..1000 {
+        push_of(&mut queue, A, "slow", &format!("slow-{number}"), Priority::Change);
+        push_of(&mut queue, A, "quick", &format!("quick-{number}"), Priority::Change);
+    }
+    let (mut slow, mut quick) = (0, 0);
+    for _ in 0..500 {
+        let job = queue.pop(Instant::now()).unwrap();
+        let is_slow = job.name.namespace.as_deref() == Some("slow");
+        *(if is_slow { &mut slow } else { &mut quick }) += 1;
+        let takes = if is_slow {
+            Duration::from_millis(100)
+        } else {
+            Duration::from_millis(2)
+        };
+        end(&mut queue, &job, DONE, takes);
+    }
+    assert!(slow <= 12, "{slow} slow runs, {quick} quick ones");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_tenant_whose_runs_take_long_leaves_a_worker_of_the_plugin_to_others() {
+    let mut queue = with(100, 8);
+    open(&mut queue, A, "a");
+    for number in 0..100 {
+        push_of(&mut queue, A, "greedy", &format!("{number}"), Priority::Change);
+    }
+    let begun = std::iter::from_fn(|| queue.pop(Instant::now())).count();
+    assert_eq!(begun, 6, "a quarter of the plugin's workers is kept");
+    push_of(&mut queue, A, "modest", "mine", Priority::Resync);
+    assert_eq!(pop(&mut queue).as_deref(), Some("mine"));
+    assert_eq!(pop(&mut queue), None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_kept_of_tenants_that_have_nothing_to_do() {
+    let mut queue = with(1, 1);
+    open(&mut queue, A, "a");
+    for number in 0..1000 {
+        push_of(&mut queue, A, &format!("{number}"), "x", Priority::Change);
+        queue.push(A, &Name::new(None, &format!("{number}")), Priority::Wake);
+    }
+    while let Some(job) = queue.pop(Instant::now()) {
+        end(&mut queue, &job, DONE, Duration::from_millis(2));
+    }
+    assert_eq!(backlog(&queue, A).tenants(), 0);
+    push_of(&mut queue, A, "n", "forgotten", Priority::Change);
+    queue.forget(A, &Name::new(Some("n"), "forgotten"));
+    assert_eq!(backlog(&queue, A).tenants(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_waits_for_a_time_of_day_is_asked_again_when_the_clock_jumps() {
+    let mut queue = queue();
+    let again = |by_clock| {
+        let at = Instant::now() + Duration::from_hours(1);
+        let again = Some(Again { at, by_clock });
+        Verdict::Done { again }
+    };
+    for (object, by_clock) in [("by-clock", true), ("by-timer", false)] {
+        change(&mut queue, A, object);
+        pop(&mut queue);
+        done(&mut queue, A, object, again(by_clock));
+    }
+    assert!(queue.waits_for_clock());
+    queue.clock_jumped(Instant::now());
+    assert_eq!(pop(&mut queue).as_deref(), Some("by-clock"));
+    assert_eq!(pop(&mut queue), None);
+    assert!(!queue.waits_for_clock());
+    done(
+        &mut queue,
+        A,
+        "by-clock",
+        Verdict::AwaitChange {
+            again: Some(Again {
+                at: Instant::now(),
+                by_clock: true,
+            }),
+        },
+    );
+    assert!(
+        queue.waits_for_clock(),
+        "the time is something that a failure may wait for"
+    );
+    assert_eq!(pop(&mut queue), None, "but not without a pause");
+    queue.forget(A, &name("by-clock"));
+    assert!(!queue.waits_for_clock());
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_requeue_comes_at_its_time() {
     let mut queue = queue();
     change(&mut queue, A, "x");
     pop(&mut queue);
-    let again = Some(Instant::now() + Duration::from_secs(7));
+    let again = Some(Again::at(Instant::now() + Duration::from_secs(7)));
     done(&mut queue, A, "x", Verdict::Done { again });
     tokio::time::advance(Duration::from_secs(6)).await;
     assert_eq!(pop(&mut queue), None);
@@ -328,7 +520,7 @@ async fn what_awaits_a_change_has_no_time() {
     let mut queue = queue();
     change(&mut queue, A, "x");
     pop(&mut queue);
-    done(&mut queue, A, "x", Verdict::AwaitChange);
+    done(&mut queue, A, "x", Verdict::AwaitChange { again: None });
     assert_eq!(queue.next_due(), None);
     change(&mut queue, A, "x");
     assert_eq!(queue.pop(Instant::now()).unwrap().failures, 1);
@@ -376,7 +568,7 @@ async fn a_time_that_comes_while_it_is_held_is_not_lost() {
     change(&mut queue, A, "x");
     pop(&mut queue);
     queue.hold(A, &name("x"));
-    let again = Some(Instant::now() + Duration::from_secs(1));
+    let again = Some(Again::at(Instant::now() + Duration::from_secs(1)));
     done(&mut queue, A, "x", Verdict::Done { again });
     tokio::time::advance(Duration::from_secs(2)).await;
     assert_eq!(pop(&mut queue), None);
@@ -412,6 +604,7 @@ async fn depth_and_age_can_be_seen() {
 }
 
 mod storms {
+    use pilothouse_core::Failure;
     use pilothouse_core::failure::reason;
 
     use super::*;
@@ -426,19 +619,90 @@ mod storms {
 
     /// Runs `x` as often as the queue lets it within a time; each run writes and is asked for again.
     async fn rage(queue: &mut Queue, time: Duration) -> u32 {
+        rage_by(queue, time, Cause::Others, &wrote(None)).await
+    }
+
+    /// The same for runs that end so, asked for by whom.
+    async fn rage_by(queue: &mut Queue, time: Duration, cause: Cause, ended: &Ended) -> u32 {
         let mut runs = 0;
         let begun = Instant::now();
         while begun.elapsed() < time {
-            change(queue, A, "x");
+            queue.push_for(A, &name("x"), Priority::Change, cause);
             match queue.pop(Instant::now()) {
                 Some(job) => {
                     runs += 1;
-                    queue.done(&job, &wrote(None), Instant::now());
+                    queue.done(&job, ended, Instant::now());
+                    // Or an edit would go on for ever within a moment.
+                    tokio::time::advance(Duration::from_millis(10)).await;
                 }
                 None => tokio::time::sleep_until(queue.next_due().unwrap()).await,
             }
         }
         runs
+    }
+
+    fn reported() -> Ended {
+        Ended {
+            reported: true,
+            ..Ended::idly(DONE)
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_status_that_wakes_its_own_object_again_and_again_is_slowed() {
+        let mut queue = queue();
+        let runs = rage_by(&mut queue, Duration::from_mins(10), Cause::Ours, &reported()).await;
+        assert!((FREE_RUNS..60).contains(&runs), "{runs} runs in ten minutes");
+        tokio::time::sleep_until(queue.next_due().unwrap()).await;
+        let job = queue.pop(Instant::now()).unwrap();
+        assert!(job.storm.is_some_and(|storm| storm.of_status), "it is known what it is");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn objects_that_wake_each_other_are_slowed_even_if_not_every_run_writes() {
+        let mut queue = queue();
+        let mut runs = 0;
+        let begun = Instant::now();
+        while begun.elapsed() < Duration::from_mins(10) {
+            queue.push_for(A, &name("x"), Priority::Wake, Cause::Ours);
+            match queue.pop(Instant::now()) {
+                Some(job) => {
+                    runs += 1;
+                    let ended = if runs % 2 == 0 { reported() } else { Ended::idly(DONE) };
+                    queue.done(&job, &ended, Instant::now());
+                }
+                None => tokio::time::sleep_until(queue.next_due().unwrap()).await,
+            }
+        }
+        assert!(runs < 150, "{runs} runs in ten minutes");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_status_that_follows_what_others_do_may_be_written_more_often() {
+        let mut queue = queue();
+        let runs = rage_by(&mut queue, Duration::from_millis(500), Cause::Others, &reported()).await;
+        assert_eq!(runs, 50, "a rollout of fifty steps is not slowed");
+        let runs = rage_by(&mut queue, Duration::from_mins(10), Cause::Others, &reported()).await;
+        assert!(runs < 200, "{runs} runs in ten minutes, and it has an end");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_edits_an_object_again_and_again_does_not_slow_it_but_by_crashes() {
+        let mut queue = queue();
+        for ended in [wrote(None), reported()] {
+            let runs = rage_by(&mut queue, Duration::from_secs(5), Cause::Edit, &ended).await;
+            assert_eq!(runs, 500);
+        }
+        let failure = Some(Failure::guest(reason::TRAP, "it trapped"));
+        let crashed = Ended {
+            failure,
+            ..Ended::idly(Verdict::AwaitChange { again: None })
+        };
+        let runs = rage_by(&mut queue, Duration::from_mins(10), Cause::Edit, &crashed).await;
+        assert!((FREE_RUNS..60).contains(&runs), "{runs} runs in ten minutes");
+        queue.forget(A, &name("x"));
+        change(&mut queue, A, "y");
+        assert_eq!(pop(&mut queue).as_deref(), Some("y"), "no other object waits for it");
     }
 
     #[tokio::test(start_paused = true)]
@@ -485,7 +749,8 @@ mod storms {
         let job = queue.pop(Instant::now()).unwrap();
         let told = |over| {
             let story = Some(story.clone());
-            Some(Storm { story, over })
+            let of_status = false;
+            Some(Storm { story, over, of_status })
         };
         assert_eq!(job.storm, told(false));
         end(&mut queue, &job, DONE, Duration::ZERO);

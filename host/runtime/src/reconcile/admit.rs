@@ -1,15 +1,18 @@
-//! Owns the part of the second stage that stands in for an API server where no webhook is in place: the plugin's defaulter,
-//! then its validator, before its reconcile. A refusal becomes the condition. Reads the cache through the plugin's view.
+//! Owns the part of the second stage in which an object is judged that was stored unjudged: the plugin's defaulter, then
+//! its validator, before its reconcile. What this process remembers to have judged at admission, exactly as the plugin
+//! sees it, is not judged again. A refusal becomes the condition. Reads the cache through the plugin's view.
 
 use std::time::Duration;
 
 use pilothouse_core::Failure;
+use pilothouse_core::admission::evidence::Verdict;
 use pilothouse_core::admission::patch::with_defaults;
 use pilothouse_core::admission::words::Refusal;
 use pilothouse_core::contract::{FieldError, Operation, Request, Review};
 use pilothouse_core::failure::reason;
 use serde_json::Value;
 
+use crate::hub::Hub;
 use crate::lane::Lane;
 use crate::view::View;
 
@@ -24,7 +27,7 @@ pub struct Admitted {
 }
 
 impl Admitted {
-    /// Where an API server has asked already.
+    /// For an object that is not judged.
     pub fn unasked(request: Request, view: View) -> Self {
         Self {
             result: Ok(request),
@@ -34,8 +37,9 @@ impl Admitted {
     }
 }
 
-/// Asks the defaulter and the validator, as far as the plugin has them. Blocks while they run.
-pub fn admit(lane: &Lane, name: &str, request: Request, view: View) -> Admitted {
+/// Asks the defaulter and the validator, as far as the plugin has them and there is no evidence that it was asked at
+/// admission. Blocks while they run.
+pub fn admit(hub: &Hub, lane: &Lane, name: &str, request: Request, view: View) -> Admitted {
     let Request {
         object,
         config,
@@ -53,7 +57,7 @@ pub fn admit(lane: &Lane, name: &str, request: Request, view: View) -> Admitted 
         dry_run: false,
     };
     let (mut object, mut view, mut used) = (object, view, Duration::ZERO);
-    if optional.defaulter {
+    if optional.defaulter && !hub.has_judged(lane, Verdict::Defaulted, &object) {
         let call = lane.component.apply_defaults(&review, &lane.limits, view);
         (view, used) = (call.imports, used + call.usage.time);
         match call.result.and_then(|answer| match answer {
@@ -70,7 +74,8 @@ pub fn admit(lane: &Lane, name: &str, request: Request, view: View) -> Admitted 
             }
         }
     }
-    if optional.validator {
+    // Defaults that were missing make it another object, of which there is no evidence.
+    if optional.validator && !hub.has_judged(lane, Verdict::Validated, &object) {
         let call = lane.component.validate(&review, &lane.limits, view);
         (view, used) = (call.imports, used + call.usage.time);
         let refusal = match call.result {
@@ -97,15 +102,23 @@ pub fn admit(lane: &Lane, name: &str, request: Request, view: View) -> Admitted 
 }
 
 fn defaulted(shown: &str, answer: &str) -> Result<String, Failure> {
-    let shown = parsed(shown);
+    let shown = parsed(shown)?;
     with_defaults(&shown, &shown, answer).map(|object| object.to_string())
 }
 
 fn refused(lane: &Lane, name: &str, errors: &[FieldError], object: &str) -> Failure {
-    let refusal = Refusal::new(lane.grants.primary(), name, errors, &parsed(object));
+    let object = match parsed(object) {
+        Ok(object) => object,
+        Err(failure) => return failure,
+    };
+    let refusal = Refusal::new(lane.grants.primary(), name, errors, &object);
     Failure::user(reason::INVALID, format!("{}; correct the object", refusal.message()))
 }
 
-fn parsed(object: &str) -> Value {
-    serde_json::from_str(object).expect("what a plugin is shown is JSON")
+/// What a plugin is shown is copied as it is written, and may be nested too deeply, or have a number that is too large.
+fn parsed(object: &str) -> Result<Value, Failure> {
+    serde_json::from_str(object).map_err(|error| {
+        let problem = format!("the object cannot be read: {error}; make it less deep, or its numbers smaller");
+        Failure::user(reason::INVALID, problem)
+    })
 }

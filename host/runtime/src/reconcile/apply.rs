@@ -7,22 +7,23 @@ use std::time::Duration;
 use pilothouse_cluster::discovery::Served;
 use pilothouse_cluster::error::RequestError;
 use pilothouse_cluster::object::Stored;
+use pilothouse_cluster::write::Live;
 use pilothouse_core::answer::Answer;
 use pilothouse_core::dependencies::Read;
 use pilothouse_core::diff::{Action, Difference};
 use pilothouse_core::failure::reason;
 use pilothouse_core::fields::{FieldSet, Reading};
-use pilothouse_core::ownership::Owner;
+use pilothouse_core::ownership::{self, Bond, Owner};
 use pilothouse_core::{Failure, Name, Retry};
 use tokio::time::Instant;
 
-use super::diff::{Planned, Step};
-use super::requests::{Deleted, Requests, key};
+use super::diff::{Planned, Step, decide};
+use super::requests::{Deleted, Requests, key, version};
 use super::takeover;
 use crate::contribute::{Contributed, Turn, contribute};
 use crate::hub::{Hub, Odd, Reader};
 use crate::lane::Lane;
-use crate::queue::Priority;
+use crate::queue::{Again, Priority};
 use crate::refusals::Part;
 
 /// What was done, and what can be reported of it.
@@ -55,11 +56,14 @@ impl Applied {
     }
 
     /// When the object has to run again if nothing changes.
-    pub fn again(&self, hub: &Hub) -> Option<Instant> {
+    pub fn again(&self, hub: &Hub) -> Option<Again> {
         let asked = self.answer.as_ref().and_then(|answer| answer.requeue_after);
         let moment = self.wake_at.map(|moment| moment.saturating_sub(hub.clock.now()).max(1));
         let wait = [asked, moment].into_iter().flatten().min()?;
-        Some(Instant::now() + Duration::from_millis(wait))
+        Some(Again {
+            at: Instant::now() + Duration::from_millis(wait),
+            by_clock: moment.is_some(),
+        })
     }
 
     /// Notes a failure. What time can help with is worth another try, even if something else waits for a change.
@@ -87,7 +91,6 @@ pub async fn apply(
         mut answer,
         owner,
         wake_at,
-        attempt,
     } = planned;
     let contributed = std::mem::take(&mut answer.contributed);
     let mut work = Work {
@@ -96,7 +99,6 @@ pub async fn apply(
         reader,
         requests: Requests::new(hub, lane, reader),
         owner,
-        attempt,
         applied: Applied {
             answer: Some(answer),
             failure: None,
@@ -106,8 +108,8 @@ pub async fn apply(
             turn: None,
         },
     };
-    for step in &steps {
-        if let Err(failure) = work.carry_out(step).await {
+    for mut step in steps {
+        if let Err(failure) = work.carry_out(&mut step).await {
             work.applied.fail(failure);
         }
     }
@@ -127,6 +129,17 @@ pub async fn apply(
         }
     }
     work.applied
+}
+
+/// How often a step is decided anew because the object has changed under it.
+const LOOKS: u32 = 3;
+
+/// What became of a step.
+pub enum Acted {
+    /// It was carried out.
+    Done,
+    /// The object is another than the step was decided for; nothing was changed.
+    Outdated(Box<RequestError>),
 }
 
 /// Depends on an object that stands in the way. If it has changed since it was seen so, the reader runs again at once:
@@ -154,16 +167,31 @@ pub struct Work<'a> {
     pub(super) reader: &'a Reader,
     pub(super) requests: Requests<'a>,
     pub(super) owner: Owner,
-    pub(super) attempt: u32,
     pub(super) applied: Applied,
 }
 
 impl Work<'_> {
-    async fn carry_out(&mut self, step: &Step) -> Result<(), Failure> {
+    /// Carries a step out. Where the object is not what the step was decided for, one look at it decides anew.
+    async fn carry_out(&mut self, step: &mut Step) -> Result<(), Failure> {
+        let mut looks = 0;
+        loop {
+            let error = match self.act(step).await? {
+                Acted::Done => return Ok(()),
+                Acted::Outdated(error) => error,
+            };
+            if looks == LOOKS {
+                return Err(error.into_failure("apply", &step.desired.title()));
+            }
+            looks += 1;
+            self.look_again(step).await?;
+        }
+    }
+
+    async fn act(&mut self, step: &Step) -> Result<Acted, Failure> {
         match &step.action {
             Action::Nothing => {
                 self.recall_what_is_not_kept(step);
-                Ok(())
+                Ok(Acted::Done)
             }
             Action::Create => {
                 self.refused_before(step)?;
@@ -176,15 +204,33 @@ impl Work<'_> {
             Action::Foreign => {
                 self.mind(step);
                 self.refused_before(step)?;
-                if self.take_over(step).await? {
+                if self.take_over(step, &self.lane.former_managers).await? {
                     return self.update(step, &Difference::Desired).await;
                 }
                 Err(self.foreign(step))
             }
-            Action::Withdraw => match &step.live {
-                Some(live) => Err(self.withdraw(step, live).await),
-                None => Ok(()),
-            },
+            Action::Rival(manager) => {
+                self.mind(step);
+                let mut state = self.hub.state.write();
+                if decide(self.hub, &state, self.lane, &self.owner, step) == step.action {
+                    state.rivalries.wait_for(manager, self.reader);
+                } else {
+                    // It has let go meanwhile, and told nobody who did not wait yet.
+                    state.queue.push(self.reader.lane, &self.reader.name, Priority::Change);
+                }
+                drop(state);
+                Err(rival(step, manager))
+            }
+            Action::Adopt(manager) => {
+                let mut former = self.lane.former_managers.clone();
+                former.push(manager.clone());
+                self.take_over(step, &former).await?;
+                if step.desired.lifecycle.create_only {
+                    return self.rebind(step).await;
+                }
+                self.update(step, &Difference::Desired).await
+            }
+            Action::Rebind => self.rebind(step).await,
             Action::Wait => {
                 self.mind(step);
                 Err(waiting(format!(
@@ -200,6 +246,21 @@ impl Work<'_> {
                 )))
             }
         }
+    }
+
+    /// Decides a step anew, from the object as it is now. The primary runs again only once the cache has seen that.
+    async fn look_again(&self, step: &mut Step) -> Result<(), Failure> {
+        let live = self.requests.live(&step.served, &step.desired.name).await;
+        let live = live.map_err(|error| error.into_failure("look at", &step.desired.title()))?;
+        step.live = live.map(|live| Arc::new(live.object));
+        let mut state = self.hub.state.write();
+        if let Some(live) = &step.live
+            && state.store.would_know(&step.served.kind, &step.desired.name)
+        {
+            state.await_echo(key(&step.served, &step.desired.name), version(live), self.reader);
+        }
+        step.action = decide(self.hub, &state, self.lane, &self.owner, step);
+        Ok(())
     }
 
     fn mind(&self, step: &Step) {
@@ -238,7 +299,10 @@ impl Work<'_> {
 
     /// What the refusal of a request means; one that is for good is remembered.
     pub(super) fn refused(&self, step: &Step, verb: &str, error: RequestError) -> Failure {
-        let failure = error.into_failure(verb, &step.desired.title());
+        let failure = match self.in_terminating_namespace(step, &error) {
+            Some(failure) => failure,
+            None => error.into_failure(verb, &step.desired.title()),
+        };
         if failure.retry == Retry::Change {
             self.remember_refusal(step, &failure);
         }
@@ -258,16 +322,17 @@ impl Work<'_> {
         );
     }
 
-    async fn update(&mut self, step: &Step, difference: &Difference) -> Result<(), Failure> {
-        let held = step
-            .live
-            .as_ref()
-            .is_some_and(|live| live.entry(self.lane.writer.manager(), false).is_some());
-        if !held {
-            self.take_over(step).await?;
+    async fn update(&mut self, step: &Step, difference: &Difference) -> Result<Acted, Failure> {
+        let Some(live) = &step.live else {
+            return Err(unknown_object(step));
+        };
+        let held = live.entry(self.lane.writer.manager(), false).is_some();
+        if !held && !matches!(step.action, Action::Foreign | Action::Adopt(_)) {
+            self.take_over(step, &self.lane.former_managers).await?;
         }
-        let object = match self.requests.apply(step).await {
+        let object = match self.requests.apply(step, &live.uid).await {
             Ok(sent) => sent.object,
+            Err(error) if error.is_about_another_object() => return Ok(Acted::Outdated(Box::new(error))),
             Err(error) if error.is_immutable() && step.desired.lifecycle.replace => {
                 return Err(self.replace(step, &error).await);
             }
@@ -283,19 +348,51 @@ impl Work<'_> {
             }
         }
         self.note_what_was_applied(step, &object);
-        Ok(())
+        Ok(Acted::Done)
     }
 
-    /// Takes over what an earlier operator wrote. Says whether the object is ours now.
-    async fn take_over(&mut self, step: &Step) -> Result<bool, Failure> {
-        if self.lane.former_managers.is_empty() {
+    /// Takes over what former managers wrote. Says whether the object is ours now.
+    async fn take_over(&self, step: &Step, former: &[String]) -> Result<bool, Failure> {
+        if former.is_empty() {
             return Ok(false);
         }
         let live = self.requests.live(&step.served, &step.desired.name).await;
         let live = live.map_err(|error| error.into_failure("look at", &step.desired.title()))?;
         match live {
-            Some(live) => takeover::take_over(&self.requests, self.lane, &self.owner, step, live).await,
+            Some(live) => takeover::take_over(&self.requests, self.lane, &self.owner, step, live, former).await,
             None => Ok(false),
+        }
+    }
+
+    /// Has an object that must not be changed say whose it is, and what becomes of it with its owner; its other fields
+    /// stay as they are.
+    async fn rebind(&mut self, step: &Step) -> Result<Acted, Failure> {
+        let (Some(known), title) = (&step.live, step.desired.title()) else {
+            return Err(unknown_object(step));
+        };
+        let live = self.requests.live(&step.served, &step.desired.name).await;
+        let live = live.map_err(|error| error.into_failure("look at", &title))?;
+        let Some(Live { object, .. }) = live.filter(|live| live.object.uid == known.uid) else {
+            return Err(changed_meanwhile(&title));
+        };
+        let bond = Bond::of(&step.desired, &self.owner);
+        let members = ownership::rebind(&object.value()["metadata"], &self.owner, bond);
+        if members.is_empty() {
+            return Ok(Acted::Done);
+        }
+        let key = key(&step.served, &step.desired.name);
+        let writer = &self.lane.writer;
+        let sent = self
+            .requests
+            .told(key, writer.set_metadata(&step.served, &object, &members), version);
+        match sent.await {
+            Ok(_) => {
+                self.applied.writes += 1;
+                tracing::info!(lane = self.lane.title(), owner = %self.reader.name, object = title, ?bond, "changed whose the object is");
+                Ok(Acted::Done)
+            }
+            Err(error) if matches!(error.code(), Some(404 | 409 | 422)) => Err(changed_meanwhile(&title)),
+            Err(error) => Err(error.into_failure("change the owner of", &title)),
         }
     }
 
@@ -303,10 +400,7 @@ impl Work<'_> {
     async fn replace(&mut self, step: &Step, refused: &RequestError) -> Failure {
         let title = step.desired.title();
         let Some(live) = &step.live else {
-            return Failure::host(
-                reason::HOST,
-                format!("{title} was applied as a change, but is not in the cache"),
-            );
+            return unknown_object(step);
         };
         self.mind(step);
         match self.requests.delete(&step.served, live).await {
@@ -330,6 +424,10 @@ impl Work<'_> {
             Ok(Deleted::Now) => {
                 self.applied.writes += 1;
                 tracing::info!(lane = self.lane.title(), owner = %self.reader.name, object = title, "pruned");
+                Ok(())
+            }
+            Ok(Deleted::Released) => {
+                self.applied.writes += 1;
                 Ok(())
             }
             // Somebody was faster.
@@ -386,6 +484,36 @@ impl Work<'_> {
         let named = missing.iter().map(|path| format!("{path} of {}", step.desired.title()));
         self.applied.not_kept.extend(named);
     }
+}
+
+/// Another plugin has the object.
+fn rival(step: &Step, manager: &str) -> Failure {
+    Failure::cluster(
+        reason::FOREIGN_OBJECT,
+        format!(
+            "{} is applied by another plugin, with the field manager {manager}, and is left alone: have one of the two \
+             plugins give it another name, or remove that plugin or this object from its namespaces",
+            step.desired.title()
+        ),
+    )
+    .retry(Retry::Change)
+}
+
+fn changed_meanwhile(title: &str) -> Failure {
+    Failure::cluster(
+        reason::UNAVAILABLE,
+        format!("{title} was changed or replaced by somebody else meanwhile; retrying"),
+    )
+}
+
+fn unknown_object(step: &Step) -> Failure {
+    Failure::host(
+        reason::HOST,
+        format!(
+            "{} is to be changed, but is not in the cache; this is a bug of the host, which retries",
+            step.desired.title()
+        ),
+    )
 }
 
 #[cfg(test)]

@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use pilothouse_cluster::discovery::Served;
 use pilothouse_cluster::object::Stored;
-use pilothouse_cluster::write::Live;
-use pilothouse_core::Failure;
 use pilothouse_core::diff::rank;
-use pilothouse_core::ownership::Bond;
+use pilothouse_core::ownership::{Bond, Owner};
+use pilothouse_core::{Failure, Name};
 
+use super::diff::is_named;
 use super::requests::{Deleted, Requests};
 use crate::hub::{Hub, Reader};
 use crate::lane::Lane;
@@ -41,20 +41,17 @@ async fn collect_one(
     requests: &Requests<'_>,
     uid: &str,
 ) -> Result<(), Failure> {
-    let mut children = children(hub, lane, uid);
+    let mut children = children(hub, lane, &reader.name, uid);
     let Some(primary) = lane.served(lane.grants.primary()).filter(|_| !children.is_empty()) else {
         return Ok(());
     };
     let owner = format!("{} {}", primary.kind.kind, reader.name);
     let live = requests.live(&primary, &reader.name).await;
     let live = live.map_err(|error| error.into_failure("ask whether there still is", &owner))?;
-    match live {
-        Some(Live { object, .. }) if *object.uid == *uid && (object.deleting || lane.steers(&object)) => {
-            tracing::debug!(lane = lane.title(), owner, "the owner of children elsewhere is alive");
-            return Ok(());
-        }
-        // It has left the filter, or is gone, or another has its name.
-        Some(_) | None => {}
+    if live.is_some() {
+        // It lives, or another has its name: that one adopts what it desires, and the rest stays.
+        tracing::debug!(lane = lane.title(), owner, "the owner of children elsewhere is alive");
+        return Ok(());
     }
     children.sort_by_key(|(served, _)| std::cmp::Reverse(rank(&served.kind)));
     for (served, child) in children {
@@ -72,13 +69,19 @@ async fn collect_one(
     Ok(())
 }
 
-/// The children of an owner that are the host's to collect.
-fn children(hub: &Hub, lane: &Lane, owner: &str) -> Vec<(Served, Arc<Stored>)> {
+/// The children that name this owner, by its place and by its uid, and that are the host's to collect. What else has the
+/// uid in its label says nothing about them: anybody may have written it.
+fn children(hub: &Hub, lane: &Lane, owner: &Name, uid: &str) -> Vec<(Served, Arc<Stored>)> {
+    let owner = Owner {
+        kind: lane.grants.primary().clone(),
+        name: owner.clone(),
+        uid: uid.to_owned(),
+    };
     let state = hub.state.read();
     let labelled = |child: &Stored| child.controller.as_ref().is_some_and(|it| it.bond == Bond::Label);
     state
-        .children_of(lane, owner)
-        .filter(|(_, child)| labelled(child) && !child.deleting)
+        .children_of(lane, uid)
+        .filter(|(_, child)| labelled(child) && is_named(child, &owner) && !child.deleting)
         .map(|(served, child)| (served, child.clone()))
         .collect()
 }

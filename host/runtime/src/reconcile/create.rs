@@ -1,147 +1,52 @@
-//! Owns the making of an object that is not there as far as the cache knows: nothing that is somebody else's is taken
-//! over, and what was taken is given back. Makes requests.
+//! Owns the making of an object that is not there as far as the host knows. The server itself refuses a create where an
+//! object exists: whose that is, is decided from a look at it, and nothing of it was changed. Makes requests.
 
-use pilothouse_cluster::object::Stored;
-use pilothouse_cluster::write::Force;
+use pilothouse_cluster::write::Target;
 use pilothouse_core::Failure;
 use pilothouse_core::failure::reason;
 
-use super::apply::Work;
+use super::apply::{Acted, Work};
 use super::diff::Step;
-use super::requests::{Tries, key, version};
-use super::takeover;
-use crate::hub::State;
+use super::requests::Tries;
 
 impl Work<'_> {
-    /// Creates an object that is not there as far as the cache knows.
-    pub async fn create(&mut self, step: &Step) -> Result<(), Failure> {
-        // An earlier try may have made the object without our hearing of it; and a cache that shows a part of its kind
-        // says nothing about the rest.
-        let would_know = self
-            .hub
-            .state
-            .read()
-            .store
-            .would_know(&step.served.kind, &step.desired.name);
-        let mut unsure = self.attempt > 0 || !would_know;
+    /// Creates an object. If one exists, made by somebody else, by another host or by an earlier create whose response was
+    /// lost, the step is outdated.
+    pub async fn create(&mut self, step: &Step) -> Result<Acted, Failure> {
         let mut tries = Tries::default();
-        self.create_begins(step);
-        let (sent, known) = loop {
-            let known = unsure && self.is_there(step).await?;
-            let force = if known { Force::Yes } else { Force::No };
-            match self.requests.apply_once(step, force).await {
-                Ok(sent) => break (sent, known),
-                // Another manager holds a field of an object that, as far as we know, did not exist.
-                Err(error) if force == Force::No && !error.held_by_others().is_empty() => {
-                    self.create_ends(step);
-                    return Err(self.foreign(step));
-                }
-                Err(error) if self.requests.may_insist(&mut tries, &error).await => unsure = true,
-                Err(error) => {
-                    // Another answer does not say that nothing was made.
-                    if error.code().is_some_and(|code| code < 500) {
-                        self.create_ends(step);
-                    }
-                    return Err(self.refused(step, "create", error));
-                }
+        let sent = loop {
+            match self.requests.apply_once(step, Target::Absent).await {
+                Ok(sent) => break sent,
+                Err(error) if error.code() == Some(409) => return Ok(Acted::Outdated(Box::new(error))),
+                // A create that took effect unheard of meets itself: the next try is refused.
+                Err(error) if self.requests.may_go_on(&mut tries, &error).await => {}
+                Err(error) => return Err(self.refused(step, "create", error)),
             }
         };
         self.applied.writes += 1;
-        if !sent.created && !known {
-            self.note_stranger(step, &sent.object);
-            return Err(self.withdraw(step, &sent.object).await);
+        if !sent.created {
+            return Err(self.created_over_another(step));
         }
-        self.create_ends(step);
         tracing::debug!(lane = self.lane.title(), owner = %self.reader.name, object = step.desired.title(), "created");
         self.note_what_was_applied(step, &sent.object);
-        Ok(())
+        Ok(Acted::Done)
     }
 
-    fn create_begins(&self, step: &Step) {
-        let key = key(&step.served, &step.desired.name);
-        let mut state = self.hub.state.write();
-        let State { store, creating, .. } = &mut *state;
-        let cached = store.get(&key.kind, &key.name).map(|object| &**object);
-        creating.begin(key.clone(), self.reader, self.lane.writer.manager(), cached);
-    }
-
-    fn create_ends(&self, step: &Step) {
-        let key = key(&step.served, &step.desired.name);
-        self.hub.state.write().creating.end(&key);
-    }
-
-    fn note_stranger(&self, step: &Step, object: &Stored) {
-        let key = key(&step.served, &step.desired.name);
-        let manager = self.lane.writer.manager();
-        let creating = &mut self.hub.state.write().creating;
-        creating.note_stranger(key, self.reader, manager, &object.uid);
-    }
-
-    fn is_strangers(&self, step: &Step, object: &Stored) -> bool {
-        let creating = &self.hub.state.read().creating;
-        creating.is_strangers(&step.served.kind, object)
-    }
-
-    /// Whether the object is there after all, and ours; an error if it is somebody else's.
-    async fn is_there(&mut self, step: &Step) -> Result<bool, Failure> {
-        let live = self.requests.live(&step.served, &step.desired.name).await;
-        let live = live.map_err(|error| error.into_failure("look for", &step.desired.title()))?;
-        let Some(live) = live else { return Ok(false) };
-        if live.object.is_controlled_by(&self.owner.uid) {
-            self.is_shown(step, &live.object)?;
-            if self.is_strangers(step, &live.object) {
-                return Err(self.withdraw(step, &live.object).await);
-            }
-            return Ok(true);
-        }
-        if takeover::take_over(&self.requests, self.lane, &self.owner, step, live).await? {
-            return Ok(true);
-        }
-        self.create_ends(step);
-        Err(self.foreign(step))
-    }
-
-    /// An apply whose answer was lost has made an object, or has found one that somebody made just before. Which, is
-    /// known once the cache has seen it, where it sees all of the kind.
-    fn is_shown(&self, step: &Step, live: &Stored) -> Result<(), Failure> {
-        let mut state = self.hub.state.write();
-        let key = key(&step.served, &step.desired.name);
-        let is_cached = state
-            .store
-            .get(&key.kind, &key.name)
-            .is_some_and(|it| it.uid == live.uid);
-        if is_cached || !state.store.would_know(&key.kind, &key.name) {
-            return Ok(());
-        }
-        state.await_echo(key, version(live), self.reader);
-        Err(Failure::cluster(
-            reason::WAITING,
-            format!(
-                "whether {} was there before is known once the watch shows it; it is tried again then",
-                step.desired.title()
-            ),
-        ))
-    }
-
-    /// Gives back at once what an apply took that was to create, and found somebody else's object.
-    pub async fn withdraw(&mut self, step: &Step, object: &Stored) -> Failure {
+    /// The server has changed an object where it was to make one. What the object was before is not known, so nothing is
+    /// taken back.
+    fn created_over_another(&self, step: &Step) -> Failure {
         let title = step.desired.title();
-        tracing::warn!(
-            lane = self.lane.title(),
-            object = title,
-            "found an object where none was known; withdrawing"
+        tracing::error!(
+            lane = self.lane.title(), owner = %self.reader.name, object = title,
+            "the API server that serves this kind ignores resourceVersion as a precondition: it changed an object that it \
+             was asked to create; check the fields of the object"
         );
-        let (name, uid) = (&step.desired.name, &object.uid);
-        let withdrawn = self
-            .requests
-            .patiently(|| self.lane.writer.withdraw(&step.served, name, uid))
-            .await;
-        match withdrawn {
-            Ok(()) => {
-                self.create_ends(step);
-                self.foreign(step)
-            }
-            Err(error) => error.into_failure("withdraw from", &title),
-        }
+        Failure::cluster(
+            reason::FOREIGN_OBJECT,
+            format!(
+                "{title} existed when it was to be created, and its API server changed it all the same, because it ignores \
+                 the precondition of the create; compare the object with what is desired, and delete it if it is not ours"
+            ),
+        )
     }
 }

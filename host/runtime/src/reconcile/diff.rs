@@ -17,6 +17,7 @@ use super::requests::key;
 use super::validate::Validated;
 use crate::hub::{Hub, Odd, State};
 use crate::lane::Lane;
+use crate::rivals::rival;
 
 /// What has to be done, in this order.
 pub struct Planned {
@@ -30,8 +31,6 @@ pub struct Planned {
     pub owner: Owner,
     /// When time alone would change the answer.
     pub wake_at: Option<u64>,
-    /// How often the object has failed before.
-    pub attempt: u32,
 }
 
 /// One desired object.
@@ -84,11 +83,7 @@ pub async fn diff(hub: &Hub, lane: &Lane, owner: &Owner, validated: Validated) -
 }
 
 fn compare(hub: &Hub, lane: &Lane, owner: &Owner, validated: Validated) -> Planned {
-    let Validated {
-        mut answer,
-        wake_at,
-        attempt,
-    } = validated;
+    let Validated { mut answer, wake_at } = validated;
     let state = hub.state.read();
     let mut wanted: HashSet<(Arc<Kind>, Name)> = HashSet::with_capacity(answer.owned.len());
     let mut steps = Vec::with_capacity(answer.owned.len());
@@ -117,11 +112,11 @@ fn compare(hub: &Hub, lane: &Lane, owner: &Owner, validated: Validated) -> Plann
         answer,
         owner: owner.clone(),
         wake_at,
-        attempt,
     }
 }
 
-fn decide(hub: &Hub, state: &State, lane: &Lane, owner: &Owner, step: &Step) -> Action {
+/// Decides a step, from the object that it has.
+pub fn decide(hub: &Hub, state: &State, lane: &Lane, owner: &Owner, step: &Step) -> Action {
     let Step {
         served,
         desired,
@@ -133,9 +128,6 @@ fn decide(hub: &Hub, state: &State, lane: &Lane, owner: &Owner, step: &Step) -> 
     let Some(object) = live else {
         return diff::decide(desired, body, digest, owner, None);
     };
-    if state.creating.is_strangers(&served.kind, object) && object.is_controlled_by(&owner.uid) {
-        return Action::Withdraw;
-    }
     let entry = object.entry(lane.writer.manager(), false);
     let odd = state.odd.get(&key(served, &desired.name));
     let fields = entry.map(|entry| entry.field_set());
@@ -151,11 +143,13 @@ fn decide(hub: &Hub, state: &State, lane: &Lane, owner: &Owner, step: &Step) -> 
             as_we_left_it: odd
                 .is_some_and(|Odd { digest: applied, left }| **applied == **digest && **left == *entry.fields()),
         }),
+        rival: rival(state, &hub.plugins, lane, owner, object),
     };
     diff::decide(desired, body, digest, owner, Some(&live))
 }
 
-fn holder<'a>(controller: &'a Controller, object: &Stored, owner: &Owner) -> Holder<'a> {
+/// Who holds an object, seen from an owner.
+pub fn holder<'a>(controller: &'a Controller, object: &Stored, owner: &Owner) -> Holder<'a> {
     let Controller {
         bond,
         group,
@@ -176,6 +170,15 @@ fn holder<'a>(controller: &'a Controller, object: &Stored, owner: &Owner) -> Hol
     }
 }
 
+/// Whether a child names the owner as it is, not only its uid.
+pub fn is_named(child: &Stored, owner: &Owner) -> bool {
+    let controller = child.controller.as_deref();
+    controller.is_some_and(|controller| {
+        let holder = holder(controller, child, owner);
+        holder.uid == owner.uid && holder.is_namesake
+    })
+}
+
 /// The living children that this plugin applied for the owner and that are not wanted any more, in the reverse of the
 /// order in which they are made. What was to be kept is not among them.
 fn undesired(
@@ -186,9 +189,8 @@ fn undesired(
 ) -> Vec<(Served, Arc<Stored>)> {
     let mut undesired: Vec<_> = state
         .children_of(lane, &owner.uid)
-        .filter(|(_, child)| !child.deleting)
+        .filter(|(_, child)| !child.deleting && is_named(child, owner))
         .filter(|(served, child)| !wanted.contains(&(served.kind.clone(), child.name.clone())))
-        .filter(|(served, child)| !state.creating.is_strangers(&served.kind, child))
         .map(|(served, child)| (served, child.clone()))
         .collect();
     undesired.sort_by_key(|(served, _)| Reverse(diff::rank(&served.kind)));

@@ -2,6 +2,7 @@
 //! owned is gone. Makes requests.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use pilothouse_cluster::discovery::Served;
 use pilothouse_cluster::error::RequestError;
@@ -14,6 +15,7 @@ use super::requests::{Requests, Tries, key, version};
 use crate::echo::Awaited;
 use crate::hub::{Hub, Reader};
 use crate::lane::{Lane, finalizers};
+use crate::rivals::another_steers;
 
 /// The most objects that a message names.
 const NAMED_OBJECTS: usize = 5;
@@ -51,13 +53,44 @@ pub async fn release(hub: &Hub, lane: &Lane, reader: &Reader, object: &Stored) -
     Ok(())
 }
 
-/// Takes the finalizer off every primary of a lane whose plugin goes, whatever they own; says off how many. They are
-/// stranded else: nobody would ever finalize them.
+/// Takes the finalizer off an object that the Plugin does not select any more, if the Plugin has put it there: another one
+/// with the same component, in another host, may have done so.
+pub async fn unselect(hub: &Hub, lane: &Lane, reader: &Reader, object: &Stored) -> Result<(), Failure> {
+    let Some(served) = lane
+        .served(lane.grants.primary())
+        .filter(|_| lane.has_finalized(object))
+    else {
+        return Ok(());
+    };
+    let live = Requests::new(hub, lane, reader).live(&served, &object.name).await;
+    let live = live.map_err(|error| error.into_failure("look at", &title(lane, object)))?;
+    let Some(live) = live.filter(|live| live.object.uid == object.uid) else {
+        return Ok(());
+    };
+    let manager = lane.writer.finalizer_manager();
+    let ours = live.managers.iter().filter(|entry| entry["manager"] == *manager);
+    let mut finalizers = ours.map(|entry| &entry["fieldsV1"]["f:metadata"]["f:finalizers"]);
+    if !finalizers.any(serde_json::Value::is_object) {
+        return Ok(());
+    }
+    rewrite(hub, lane, reader, &live.object, Wanted::Gone).await?;
+    tracing::info!(
+        lane = lane.title(), object = %object.name, finalizer = lane.finalizer,
+        "took the finalizer off an object outside of spec.namespaces"
+    );
+    Ok(())
+}
+
+/// Takes the finalizer off every primary that a lane selects and whose plugin goes, whatever they own; says off how many.
+/// They are stranded else: nobody would ever finalize them.
 pub async fn release_all(hub: &Hub, lane: &Lane) -> Result<usize, Failure> {
     let held: Vec<_> = {
         let state = hub.state.read();
         let primaries = state.store.iter(lane.grants.primary(), None);
-        primaries.filter(|object| lane.has_finalized(object)).cloned().collect()
+        let is_ours = |object: &&Arc<Stored>| {
+            lane.selects(&object.name) && lane.has_finalized(object) && !another_steers(&state, lane, object)
+        };
+        primaries.filter(is_ours).cloned().collect()
     };
     for object in &held {
         let reader = Reader {

@@ -1,13 +1,13 @@
 //! Owns the second stage: the plugin is asked, on a fresh instance, on a thread that may be blocked. Reads the cache
-//! through the plugin's view. Where no webhook is in place, [`admit()`] comes first, but
-//! for an object that is being deleted.
+//! through the plugin's view. What has not been judged at admission, [`admit()`] has judged first; an object that is
+//! being deleted is never judged.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use pilothouse_core::Failure;
 use pilothouse_core::contract::{Finalization, Outcome};
 use pilothouse_core::failure::reason;
+use pilothouse_core::{Failure, Tenant};
 use pilothouse_sandbox::Call;
 
 use super::admit::{Admitted, admit};
@@ -32,16 +32,15 @@ pub struct Invoked {
 pub async fn invoke(hub: &Arc<Hub>, lane: &Arc<Lane>, gathered: &Gathered) -> Invoked {
     let view = View::new(hub.clone(), lane.clone(), gathered.object.name.clone());
     let (asked, request, object) = (lane.clone(), gathered.request.clone(), gathered.object.clone());
-    let is_judged = object.deleting || hub.judged.read().has(lane.id, &object.name);
-    let turn = lane.calls.clone().acquire_owned().await;
-    let turn = turn.expect("nobody closes it");
-    let call = tokio::task::spawn_blocking(move || {
+    let admitted_by = hub.clone();
+    let turn = lane.calls.take(Tenant::of(&gathered.object.name)).await;
+    let call = hub.blocking.run(move || {
         // Given back when the call is over, also when nobody waits for it any more.
         let _turn = turn;
-        let admitted = if is_judged {
+        let admitted = if object.deleting {
             Admitted::unasked(request, view)
         } else {
-            admit(&asked, &object.name.name, request, view)
+            admit(&admitted_by, &asked, &object.name.name, request, view)
         };
         let Admitted { result, view, used } = admitted;
         let request = match result {
@@ -67,7 +66,7 @@ pub async fn invoke(hub: &Arc<Hub>, lane: &Arc<Lane>, gathered: &Gathered) -> In
                 result,
                 is_done,
                 view: Some(view),
-                used,
+                used: hub.blocking.taken(used),
             }
         }
         Err(error) => Invoked {

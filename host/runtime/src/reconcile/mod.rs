@@ -17,21 +17,25 @@ mod invoke;
 mod preview;
 mod report;
 mod requests;
+mod taken;
 mod takeover;
+mod terminating;
 mod validate;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use pilothouse_core::{Failure, Name, Retry};
-use tokio::time::Instant;
-
 use crate::contribute;
 use crate::hub::{Hub, Reader};
 use crate::lane::{Lane, Mode};
-use crate::queue::{Ended, Job, Verdict};
+use crate::queue::{Again, Ended, Job, Verdict};
+use crate::rivals::another_steers;
+use pilothouse_core::failure::reason;
+use pilothouse_core::{Failure, Name, Retry};
 
 pub use finalize::release_all;
+use report::Written;
+pub use requests::{is_shared, release_child};
 
 /// Reconciles one object once.
 pub async fn reconcile(hub: &Arc<Hub>, lane: &Arc<Lane>, job: &Job) -> Ended {
@@ -46,6 +50,7 @@ pub async fn reconcile(hub: &Arc<Hub>, lane: &Arc<Lane>, job: &Job) -> Ended {
     let mut ended = match gather::gather(hub, lane, job) {
         gather::Found::Steered(gathered) => steer(hub, lane, &reader, job, gathered).await,
         gather::Found::Left(left) => leave(hub, lane, &reader, left).await,
+        gather::Found::Unselected(left) => unselect(hub, lane, &reader, left).await,
         gather::Found::Gone => {
             hub.state.write().forget_primary(lane, &reader);
             hub.claims.notify_one();
@@ -65,23 +70,46 @@ pub async fn reconcile(hub: &Arc<Hub>, lane: &Arc<Lane>, job: &Job) -> Ended {
 
 async fn steer(hub: &Arc<Hub>, lane: &Arc<Lane>, reader: &Reader, job: &Job, gathered: gather::Gathered) -> Ended {
     let object = &gathered.object;
+    if let Some(failure) = &gathered.unreadable {
+        if lane.mode == Mode::Preview {
+            return previewed(hub, lane, reader, Err(failure.clone())).await;
+        }
+        let applied = apply::Applied::nothing(failure.clone());
+        let reported = report::report(hub, lane, reader, &gathered, applied).await;
+        return without_writes(reported.failure);
+    }
     if lane.mode == Mode::Active && !object.deleting {
         match finalize::set(hub, lane, reader, object).await {
             Ok(false) => {}
-            Ok(true) => return without_writes(None),
+            Ok(true) => {
+                return Ended {
+                    wrote: true,
+                    ..without_writes(None)
+                };
+            }
             Err(failure) => {
                 let applied = apply::Applied::nothing(failure);
-                return without_writes(report::report(hub, lane, reader, &gathered, applied).await.err());
+                let reported = report::report(hub, lane, reader, &gathered, applied).await;
+                return without_writes(reported.failure);
             }
         }
     }
     let invoked = invoke::invoke(hub, lane, &gathered).await;
     let (used, is_done) = (invoked.used, invoked.is_done);
-    let validated = validate::validate(hub, lane, &gathered, reader, invoked);
+    let wake_at = invoked.view.as_ref().and_then(|view| view.wake_at);
+    let validated = validate::validate(hub, lane, &gathered, reader, invoked).await;
     let planned = match validated {
         Ok(answer) => Ok(diff::diff(hub, lane, &gathered.owner, answer).await),
         Err(failure) => Err(failure),
     };
+    if let Err(failure) = &planned
+        && failure.reason == reason::NOT_SYNCED
+        && !hub.state.read().queue.is_open(lane.id)
+    {
+        // A kind went during the call. Everything is reconciled again when the lane opens, and until then there is nothing
+        // to say that the lane's closing did not.
+        return without_writes(Some(failure.clone()));
+    }
     if lane.mode == Mode::Preview {
         return Ended {
             used,
@@ -89,12 +117,15 @@ async fn steer(hub: &Arc<Hub>, lane: &Arc<Lane>, reader: &Reader, job: &Job, gat
         };
     }
     let story = match &planned {
-        Ok(planned) => contest::look(lane, job, planned).await,
+        Ok(planned) => contest::look(lane, job, object, planned).await,
         Err(_) => None,
     };
     let mut applied = match planned {
         Ok(planned) => apply::apply(hub, lane, reader, Some(object), planned).await,
-        Err(failure) => apply::Applied::nothing(failure),
+        Err(failure) => apply::Applied {
+            wake_at,
+            ..apply::Applied::nothing(failure)
+        },
     };
     let (again, wrote) = (applied.again(hub), applied.writes > 0);
     if is_done {
@@ -108,11 +139,18 @@ async fn steer(hub: &Arc<Hub>, lane: &Arc<Lane>, reader: &Reader, job: &Job, gat
         }
     }
     applied.failure = applied.failure.or_else(|| story.as_deref().cloned());
-    let failure = report::report(hub, lane, reader, &gathered, applied).await.err();
+    let report::Reported { failure, written } = report::report(hub, lane, reader, &gathered, applied).await;
+    let reported = match written {
+        Written::Nothing => false,
+        // In a storm it is the host that says so, and says otherwise when the storm is over.
+        Written::OfHost => job.storm.is_none(),
+        Written::OfPlugin => true,
+    };
     Ended {
         verdict: verdict(failure.as_ref(), again),
         used,
         wrote,
+        reported,
         failure,
         story,
     }
@@ -129,6 +167,9 @@ pub async fn try_out(hub: &Arc<Hub>, lane: &Arc<Lane>, name: &Name) -> Option<Fa
     let gather::Found::Steered(gathered) = gather::gather(hub, lane, &job) else {
         return None;
     };
+    if gathered.unreadable.is_some() {
+        return None;
+    }
     let invoked = invoke::invoke(hub, lane, &gathered).await;
     validate::check(lane, &gathered, invoked.result).err()
 }
@@ -147,6 +188,7 @@ async fn leave(hub: &Arc<Hub>, lane: &Arc<Lane>, reader: &Reader, left: gather::
         return previewed(hub, lane, reader, Ok(planned)).await;
     }
     let mut applied = apply::apply(hub, lane, reader, None, planned).await;
+    let is_held = lane.has_finalized(&object);
     if applied.failure.is_none()
         && let Err(failure) = finalize::release(hub, lane, reader, &object).await
     {
@@ -156,9 +198,40 @@ async fn leave(hub: &Arc<Hub>, lane: &Arc<Lane>, reader: &Reader, left: gather::
         tracing::warn!(lane = lane.title(), object = %reader.name, %failure, "cannot clean up after an object");
     }
     Ended {
-        wrote: applied.writes > 0,
+        wrote: applied.writes > 0 || is_held,
         ..without_writes(applied.failure)
     }
+}
+
+/// An object in a namespace that the Plugin does not select any more. The Plugin has nothing to do with it: what it made
+/// for the object stays as it is, unless the Plugin deletes what it does not select. Where another Plugin selects the
+/// object, everything is that Plugin's.
+async fn unselect(hub: &Arc<Hub>, lane: &Arc<Lane>, reader: &Reader, left: gather::Left) -> Ended {
+    let gather::Left { object, owner } = left;
+    let is_handed_over = {
+        let mut state = hub.state.write();
+        state.forget_primary(lane, reader);
+        another_steers(&state, lane, &object)
+    };
+    hub.claims.notify_one();
+    if lane.mode != Mode::Active || is_handed_over {
+        return Ended::idly(Verdict::Done { again: None });
+    }
+    let mut failure = None;
+    if lane.prunes_unselected {
+        let planned = diff::diff(hub, lane, &owner, validate::Validated::nothing()).await;
+        failure = apply::apply(hub, lane, reader, None, planned).await.failure;
+    }
+    if failure.is_none() {
+        failure = finalize::unselect(hub, lane, reader, &object).await.err();
+    }
+    if let Some(failure) = &failure {
+        tracing::warn!(
+            lane = lane.title(), object = %reader.name, %failure,
+            "cannot let go of an object outside of spec.namespaces; retrying"
+        );
+    }
+    without_writes(failure)
 }
 
 /// The end of a reconcile of a plugin that is in preview; a failure is told in the log alone.
@@ -179,17 +252,22 @@ fn without_writes(failure: Option<Failure>) -> Ended {
         verdict: verdict(failure.as_ref(), None),
         used: Duration::ZERO,
         wrote: false,
+        reported: false,
         failure,
         story: None,
     }
 }
 
-fn verdict(failure: Option<&Failure>, again: Option<Instant>) -> Verdict {
+fn verdict(failure: Option<&Failure>, again: Option<Again>) -> Verdict {
     match failure {
         None => Verdict::Done { again },
         Some(failure) if failure.retry == Retry::Backoff => Verdict::Retry {
             at_least: failure.at_least,
+            edited: failure.wait_after_edit(),
         },
-        Some(_) => Verdict::AwaitChange,
+        // The time is something that was read; to be run again was part of an answer that did not come to anything.
+        Some(_) => Verdict::AwaitChange {
+            again: again.filter(|again| again.by_clock),
+        },
     }
 }

@@ -78,23 +78,24 @@ async fn change_of(lane: &Lane, requests: &Requests<'_>, step: &Step) -> Result<
     let object = step.desired.title();
     match &step.action {
         Action::Create => Ok(Some(Change::whole(Act::Create, object))),
-        Action::Apply(difference) => {
+        Action::Apply(_) | Action::Adopt(_) => {
             let live = requests.live(&step.served, &step.desired.name).await;
             let live = live.map_err(|error| error.into_failure("look at", &object))?;
             let Some(live) = live else {
                 return Ok(Some(Change::whole(Act::Create, object)));
             };
             // What nobody took is ours; what was taken will not be missed.
-            let applied = match difference {
-                Difference::Desired => live.object.entry(lane.writer.manager(), false),
-                Difference::Drift(_) | Difference::ApiVersion | Difference::Unclear => None,
+            let applied = match &step.action {
+                Action::Apply(Difference::Desired) => live.object.entry(lane.writer.manager(), false),
+                _ => None,
             };
             let applied: Option<FieldSet> = applied.map(|entry| entry.field_set());
             let shown = live.object.value();
             let change = Change::update(object, &step.desired.kind, &shown, &step.body, applied.as_ref());
             Ok(Some(change))
         }
-        Action::Nothing | Action::Foreign | Action::Withdraw | Action::Wait | Action::Inherited => Ok(None),
+        Action::Rebind => Ok(Some(Change::whole(Act::Update, object))),
+        Action::Nothing | Action::Foreign | Action::Rival(_) | Action::Wait | Action::Inherited => Ok(None),
     }
 }
 

@@ -6,7 +6,8 @@ use std::time::Duration;
 use pilothouse_cluster::discovery::Served;
 use pilothouse_cluster::error::RequestError;
 use pilothouse_cluster::object::Stored;
-use pilothouse_cluster::write::{Applied, Force, Live};
+use pilothouse_cluster::write::{Applied, Live, Target};
+use pilothouse_core::takeover;
 use pilothouse_core::{Key, Name};
 use tokio::time::Instant;
 
@@ -53,12 +54,6 @@ impl<'a> Requests<'a> {
         error.may_pass() && self.has_paused(tries, error).await
     }
 
-    /// The same for a request that names no version and gives way to nobody: a conflict is the server's own, which met
-    /// other writes of the object too often.
-    pub async fn may_insist(&self, tries: &mut Tries, error: &RequestError) -> bool {
-        is_worth_insisting(error) && self.has_paused(tries, error).await
-    }
-
     /// Waits as long as the server asks for; says no where there is no time left for that.
     async fn has_paused(&self, tries: &mut Tries, error: &RequestError) -> bool {
         tries.0 += 1;
@@ -77,24 +72,28 @@ impl<'a> Requests<'a> {
         self.patiently(|| self.lane.writer.live(served, name)).await
     }
 
-    /// Applies a desired object that is known to be ours. The same apply twice is the same as once.
-    pub async fn apply(&self, step: &Step) -> Result<Applied, RequestError> {
-        self.insistently(|| self.apply_once(step, Force::Yes)).await
+    /// Applies a desired object to the one of this uid, which is ours. The same apply twice is the same as once.
+    pub async fn apply(&self, step: &Step, uid: &str) -> Result<Applied, RequestError> {
+        self.insistently(|| self.apply_once(step, Target::Uid(uid))).await
     }
 
     /// Applies a desired object, and leaves it to the caller what a failure means.
-    pub async fn apply_once(&self, step: &Step, force: Force) -> Result<Applied, RequestError> {
+    pub async fn apply_once(&self, step: &Step, target: Target<'_>) -> Result<Applied, RequestError> {
         let key = key(&step.served, &step.desired.name);
         let request = self
             .lane
             .writer
-            .apply(&step.served, &step.desired.name, &step.body, force);
+            .apply(&step.served, &step.desired.name, &step.body, target);
         self.told(key, request, |applied| version(&applied.object)).await
     }
 
     /// Deletes a child. One that has changed since the cache saw it is looked at again: it has to be the same, and still
-    /// held by our entry.
+    /// held by our entry. One that another plugin applies too stays, and is that plugin's.
     pub async fn delete(&self, served: &Served, child: &Stored) -> Result<Deleted, RequestError> {
+        if is_shared(self.lane, child) {
+            let released = release_child(self.lane, served, child).await?;
+            return Ok(if released { Deleted::Released } else { Deleted::Before });
+        }
         match self.delete_once(served, child).await {
             Ok(()) => return Ok(Deleted::Now),
             Err(error) if error.is_object_not_found() => return Ok(Deleted::Before),
@@ -107,6 +106,10 @@ impl<'a> Requests<'a> {
         let same = object.uid == child.uid && object.controller == child.controller;
         if !same || object.deleting || object.entry(self.lane.writer.manager(), false).is_none() {
             return Ok(Deleted::Before);
+        }
+        if is_shared(self.lane, &object) {
+            let released = release_child(self.lane, served, &object).await?;
+            return Ok(if released { Deleted::Released } else { Deleted::Before });
         }
         match self.delete_once(served, &object).await {
             Ok(()) => Ok(Deleted::Now),
@@ -147,7 +150,8 @@ impl<'a> Requests<'a> {
         self.again_while(RequestError::may_pass, request).await
     }
 
-    /// The same for a request as in [`Self::may_insist`].
+    /// The same for a request that names no version and gives way to nobody: a conflict is the server's own, which met
+    /// other writes of the object too often.
     pub async fn insistently<T, F: Future<Output = Result<T, RequestError>>>(
         &self,
         request: impl FnMut() -> F,
@@ -171,7 +175,33 @@ impl<'a> Requests<'a> {
 }
 
 fn is_worth_insisting(error: &RequestError) -> bool {
-    error.may_pass() || error.code() == Some(409)
+    error.may_pass() || (error.code() == Some(409) && !error.is_about_another_object())
+}
+
+/// Whether another plugin applies a child, too.
+pub fn is_shared(lane: &Lane, child: &Stored) -> bool {
+    child.appliers().any(|manager| manager != lane.writer.manager())
+}
+
+/// Gives up what a plugin applied of a child that another one applies too: no field changes, and the child is the other's
+/// alone. Says no where there is nothing to give up.
+pub async fn release_child(lane: &Lane, served: &Served, child: &Stored) -> Result<bool, RequestError> {
+    let live = lane.writer.live(served, &child.name).await?;
+    let Some(Live { object, managers }) = live.filter(|live| live.object.uid == child.uid) else {
+        return Ok(false);
+    };
+    let Some(left) = takeover::give_up(&managers, lane.writer.manager()) else {
+        return Ok(false);
+    };
+    lane.writer.set_managers(served, &object, left).await?;
+    tracing::info!(
+        lane = lane.title(),
+        object = %child.name,
+        kind = %served.kind,
+        appliers = ?object.appliers().collect::<Vec<_>>(),
+        "another plugin applies the object too; it stays, and is that plugin's"
+    );
+    Ok(true)
 }
 
 /// What became of an object that was to be deleted.
@@ -181,6 +211,8 @@ pub enum Deleted {
     Now,
     /// There was nothing to delete any more.
     Before,
+    /// Another plugin applies it: it stays.
+    Released,
 }
 
 /// Where a child stands.

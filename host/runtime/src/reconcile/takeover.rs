@@ -6,7 +6,7 @@ use pilothouse_cluster::write::Live;
 use pilothouse_core::ownership::Owner;
 use pilothouse_core::{Failure, Retry, takeover};
 
-use super::diff::Step;
+use super::diff::{Step, holder};
 use super::requests::{Requests, key, version};
 use crate::lane::Lane;
 
@@ -18,14 +18,18 @@ pub async fn take_over(
     owner: &Owner,
     step: &Step,
     live: Live,
+    former: &[String],
 ) -> Result<bool, Failure> {
     let Live { object, managers } = live;
     let (manager, api_version) = (lane.writer.manager(), step.desired.kind.api_version());
-    let Some(managers) = takeover::take_over(&managers, &lane.former_managers, manager, &api_version) else {
+    let Some(managers) = takeover::take_over(&managers, former, manager, &api_version) else {
         return Ok(false);
     };
     let title = step.desired.title();
-    let is_others = |controller: &Controller| *controller.uid != *owner.uid;
+    let is_others = |controller: &Controller| {
+        let holder = holder(controller, &object, owner);
+        *holder.uid != *owner.uid && !holder.is_namesake
+    };
     if object.deleting || object.controller.as_deref().is_some_and(is_others) {
         return Ok(false);
     }
@@ -38,7 +42,7 @@ pub async fn take_over(
         .await;
     match taken {
         Ok(_) => {
-            tracing::info!(lane = lane.title(), object = title, former = ?lane.former_managers, "took over an object");
+            tracing::info!(lane = lane.title(), object = title, ?former, "took over an object");
             Ok(true)
         }
         Err(error) => Err(error.into_failure("take over", &title).retry(Retry::Backoff)),

@@ -2,6 +2,7 @@
 //! dependencies, also when the call failed. Makes no request.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use pilothouse_core::Failure;
 use pilothouse_core::answer::{self, Answer, Primary};
@@ -12,8 +13,8 @@ use super::gather::Gathered;
 use super::invoke::Invoked;
 use crate::hub::{Hub, Reader};
 use crate::lane::Lane;
-use crate::queue::Priority;
-use crate::view::Answered;
+use crate::queue::{Cause, Priority};
+use crate::view::{Answered, Recheck};
 
 /// An answer that may be carried out.
 pub struct Validated {
@@ -21,8 +22,6 @@ pub struct Validated {
     pub answer: Answer,
     /// When time alone would change the answer, in milliseconds since the epoch.
     pub wake_at: Option<u64>,
-    /// How often the object has failed before.
-    pub attempt: u32,
 }
 
 impl Validated {
@@ -31,15 +30,14 @@ impl Validated {
         Self {
             answer: Answer::default(),
             wake_at: None,
-            attempt: 0,
         }
     }
 }
 
 /// Registers the dependencies and checks the answer.
-pub fn validate(
+pub async fn validate(
     hub: &Hub,
-    lane: &Lane,
+    lane: &Arc<Lane>,
     gathered: &Gathered,
     reader: &Reader,
     invoked: Invoked,
@@ -51,11 +49,10 @@ pub fn validate(
         used: _,
     } = invoked;
     let wake_at = view.as_ref().and_then(|view| view.wake_at);
-    depend(hub, lane, reader, view.map(|view| view.reads).unwrap_or_default());
+    depend(hub, lane, reader, view.map(|view| view.reads).unwrap_or_default()).await;
     Ok(Validated {
         answer: check(lane, gathered, result)?,
         wake_at,
-        attempt: gathered.request.attempt,
     })
 }
 
@@ -71,13 +68,33 @@ pub fn check(lane: &Lane, gathered: &Gathered, result: Result<Outcome, Failure>)
 
 /// Replaces the object's dependencies. What has changed since it was read wakes the object again: between the read and
 /// this moment nobody watched on its behalf.
-fn depend(hub: &Hub, lane: &Lane, reader: &Reader, reads: BTreeMap<Read, Answered>) {
-    let mut state = hub.state.write();
-    let outdated = reads
-        .iter()
-        .any(|(read, answered)| answered.is_outdated(&state.store, lane, read));
-    state.depend(reader, reads.into_keys().collect());
+///
+/// What is compared is taken from the cache in the same step, and compared without its lock.
+async fn depend(hub: &Hub, lane: &Arc<Lane>, reader: &Reader, reads: BTreeMap<Read, Answered>) {
+    let rechecks: Vec<Recheck> = {
+        let mut state = hub.state.write();
+        let rechecks = reads
+            .iter()
+            .filter_map(|(read, answered)| answered.recheck(&state.store, read));
+        let rechecks = rechecks.collect();
+        state.depend(reader, reads.into_keys().collect());
+        rechecks
+    };
+    let (quick, slow): (Vec<_>, Vec<_>) = rechecks.into_iter().partition(Recheck::is_quick);
+    let mut outdated = quick.iter().any(|recheck| recheck.is_outdated(lane));
+    if !outdated && !slow.is_empty() {
+        let lane = lane.clone();
+        let compared = hub
+            .blocking
+            .run(move || slow.iter().any(|recheck| recheck.is_outdated(&lane)));
+        // To run once too often does no harm.
+        outdated = compared.await.unwrap_or(true);
+    }
     if outdated {
-        state.queue.push(reader.lane, &reader.name, Priority::Change);
+        let mut state = hub.state.write();
+        // It may have been the host itself, on behalf of another object.
+        state
+            .queue
+            .push_for(reader.lane, &reader.name, Priority::Change, Cause::Ours);
     }
 }

@@ -77,7 +77,7 @@ impl Imports for View {
         Ok(found.map(|(_, _, object)| object.to_string()))
     }
 
-    fn find(&mut self, kind: &Kind, query: &Query) -> Result<Vec<String>, Failure> {
+    fn find(&mut self, kind: &Kind, query: &Query, _: u64) -> Result<Vec<String>, Failure> {
         self.reads += 1;
         let Contents { grants, objects } = &*self.cache.0;
         let (_, query) = grants.check_find(kind, query)?;

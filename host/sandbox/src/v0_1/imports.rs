@@ -24,8 +24,9 @@ impl cluster::Host for State {
     fn find(&mut self, kind: types::Kind, query: types::Query) -> wasmtime::Result<Vec<String>> {
         self.begin_read()?;
         let (kind, query) = (Kind::from(kind), contract::Query::from(query));
+        let left = self.read_bytes_left();
         let imports = self.imports("cluster.find")?;
-        let answer = imports.find(&kind, &query).map_err(Stop::Failure)?;
+        let answer = imports.find(&kind, &query, left).map_err(Stop::Failure)?;
         self.end_read(answer.iter().map(String::len).sum())?;
         Ok(answer)
     }

@@ -136,7 +136,7 @@ impl Imports for Recorder {
         self.failure.clone().map_or_else(|| Ok(self.answer.clone()), Err)
     }
 
-    fn find(&mut self, _: &Kind, _: &Query) -> Result<Vec<String>, Failure> {
+    fn find(&mut self, _: &Kind, _: &Query, _: u64) -> Result<Vec<String>, Failure> {
         Ok(self.answer.clone().into_iter().collect())
     }
 

@@ -9,7 +9,7 @@ pub(crate) mod simulated {
     use k8s_openapi::ByteString;
     use k8s_openapi::api::core::v1::Secret;
     use kube::Api;
-    use kube::api::PostParams;
+    use kube::api::{DeleteParams, PostParams};
     use pilothouse_end_to_end::host::{RuntimeHost, webhooks};
     use pilothouse_end_to_end::webhooks::{Asker, certificates, shown};
     use pilothouse_runtime::clock::WallClock;
@@ -70,12 +70,17 @@ pub(crate) mod simulated {
         stage
     }
 
-    /// A host that finds this in its Secret; what it shows is taken by who trusts what it tells API servers.
-    async fn recovers_from(what: &str, found: Texts, kind: &str) {
-        let mut stage = harbour().await;
+    /// The label of the host's own Secret.
+    const OWN: Option<&str> = Some("harbour.webhooks");
+
+    /// Puts this where the host keeps its certificates.
+    async fn keep(stage: &Stage, found: &Texts, kind: &str, label: Option<&str>) -> Secret {
+        let labels = label.map(|label| [("pilothouse.dev/webhooks".to_owned(), label.to_owned())].into());
         let secret = Secret {
             metadata: kube::core::ObjectMeta {
                 name: Some("webhooks".to_owned()),
+                annotations: Some([("note".to_owned(), "somebody's".to_owned())].into()),
+                labels,
                 ..Default::default()
             },
             type_: Some(kind.to_owned()),
@@ -89,13 +94,29 @@ pub(crate) mod simulated {
         };
         let client = stage.cluster.client().await.unwrap();
         let secrets: Api<Secret> = Api::namespaced(client, HARBOUR);
-        secrets.create(&PostParams::default(), &secret).await.unwrap();
+        secrets.create(&PostParams::default(), &secret).await.unwrap()
+    }
+
+    /// A host that finds this in its Secret; what it shows is taken by who trusts what it tells API servers.
+    async fn recovers_from(what: &str, found: Texts, kind: &str, label: Option<&str>) {
+        let mut stage = harbour().await;
+        keep(&stage, &found, kind, label).await;
         stage.host.serve_webhooks(HARBOUR).unwrap();
         let specs = vec![stage.host.spec("gate").unwrap()];
         stage.start(specs).await;
         let address = stage.until(address).await;
         let address = address.unwrap_or_else(|| panic!("{what}: {}", stage.host.log_tail()));
-        assert_ne!(kept(&stage, "tls.crt").unwrap().as_bytes(), found["tls.crt"], "{what}");
+        let made = kept(&stage, "tls.crt").unwrap();
+        assert_ne!(Some(made.as_bytes()), found.get("tls.crt").map(Vec::as_slice), "{what}");
+        let metadata = &stage.find("Secret", "webhooks").unwrap()["metadata"];
+        assert_eq!(
+            metadata["labels"]["pilothouse.dev/webhooks"], "harbour.webhooks",
+            "{what}"
+        );
+        assert_eq!(
+            metadata["annotations"]["note"], "somebody's",
+            "{what}: the rest of it stays"
+        );
         Asker::new(address, &bundle(&stage)).is_served();
         stage.stop().await;
     }
@@ -105,21 +126,66 @@ pub(crate) mod simulated {
         const TLS: &str = "kubernetes.io/tls";
         let long_ago = SystemTime::now() - 500 * DAY;
         let expired = Certificates::make(&["127.0.0.1".to_owned()], long_ago, &Lifetimes::default()).unwrap();
-        recovers_from("all of it has run out", texts(&expired), TLS).await;
+        recovers_from("all of it has run out", texts(&expired), TLS, None).await;
         let late = SystemTime::now() - 100 * DAY;
         let expired = Certificates::make(&["127.0.0.1".to_owned()], late, &Lifetimes::default()).unwrap();
-        recovers_from("the certificate has run out", texts(&expired), TLS).await;
-        recovers_from("it is for another name", made_for("elsewhere.example"), TLS).await;
+        recovers_from("the certificate has run out", texts(&expired), TLS, None).await;
+        recovers_from("it is for another name", made_for("elsewhere.example"), TLS, None).await;
         let garbled = ["ca.crt", "ca.key", "tls.crt", "tls.key"].map(|key| (key, b"nonsense".to_vec()));
-        recovers_from("it is no certificate", garbled.into(), TLS).await;
+        recovers_from("it is no certificate", garbled.into(), TLS, OWN).await;
         let binary = ["ca.crt", "ca.key", "tls.crt", "tls.key"].map(|key| (key, vec![0xff, 0]));
-        recovers_from("it is no text", binary.into(), TLS).await;
+        recovers_from("it is no text", binary.into(), TLS, OWN).await;
         let mut strange = made_for("127.0.0.1");
         strange.extend([("tls.crt", made_for("127.0.0.1")["tls.crt"].clone())]);
-        recovers_from("another authority has signed it", strange, TLS).await;
+        recovers_from("another authority has signed it", strange, TLS, None).await;
         let mut strange = made_for("127.0.0.1");
         strange.remove("ca.key");
-        recovers_from("somebody else issues it", strange, TLS).await;
+        recovers_from("the authority's key is lost", strange, TLS, OWN).await;
+        recovers_from("it is empty", Texts::new(), "Opaque", None).await;
+    }
+
+    #[tokio::test]
+    async fn a_secret_of_somebody_else_is_left_alone_and_named() {
+        let mut stage = harbour().await;
+        let mut foreign = made_for("shop.example");
+        foreign.retain(|key, _| key.starts_with("tls."));
+        let before = keep(&stage, &foreign, "kubernetes.io/tls", None).await;
+        stage.host.serve_webhooks(HARBOUR).unwrap();
+        let specs = vec![stage.host.spec("gate").unwrap()];
+        stage.start(specs).await;
+        let said = stage
+            .until(|stage| stage.lines(&["webhooks are not in place"]).pop())
+            .await
+            .unwrap_or_else(|| panic!("{}", stage.host.log_tail()));
+        for words in [
+            "the Secret harbour/webhooks is not the webhooks' own",
+            "it holds tls.crt, tls.key without the label",
+            "--webhook-secret",
+        ] {
+            assert!(said.contains(words), "{words}: {said}");
+        }
+        let secret: Secret = serde_json::from_value(stage.find("Secret", "webhooks").unwrap()).unwrap();
+        assert_eq!(secret.metadata.resource_version, before.metadata.resource_version);
+        // Its gates are judged before they are reconciled, and the host goes on.
+        let gate = json!({
+            "apiVersion": "gate.test.dev/v1", "kind": "Gate",
+            "metadata": {"name": "bad", "namespace": "default"}, "spec": {"size": -1},
+        });
+        stage.host.settled().await.unwrap();
+        stage.create(&gate).await;
+        let refused = |stage: &Stage| stage.reconciled("Gate", "bad").filter(|it| it["status"] == "False");
+        let refused = stage.until(refused).await.unwrap();
+        assert!(
+            refused["message"].as_str().unwrap().contains("must be 0 to 1000"),
+            "{refused}"
+        );
+
+        // Once it is gone, the host makes its own.
+        let secrets: Api<Secret> = Api::namespaced(stage.cluster.client().await.unwrap(), HARBOUR);
+        secrets.delete("webhooks", &DeleteParams::default()).await.unwrap();
+        let address = stage.until(address).await.expect("webhooks are in place");
+        Asker::new(address, &bundle(&stage)).is_served();
+        stage.stop().await;
     }
 
     /// The configuration's bundle, by which API servers judge what they are shown.

@@ -147,33 +147,6 @@ mod simulated {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_was_taken_by_mistake_and_cannot_be_given_back_at_once_is_not_kept() {
-        let stage = Stage::with(&["wisher"], unhurried()).await;
-        let mut theirs = config_map("default", "child");
-        theirs["data"] = json!({"theirs": "1"});
-        let busy = Fault::Status {
-            code: 503,
-            retry_after: None,
-        };
-        // The first is the one that is to create; then it cannot be withdrawn for a while.
-        let busy = Rule::new(busy)
-            .verbs(&["patch"])
-            .resource("configmaps")
-            .skip(1)
-            .times(3);
-        stage.simulator().faults().add(busy);
-        let wish = wish("it", &[config_map("default", "child")]);
-        until_on_its_way(&stage, "patch", stage.create(&wish)).await;
-        stage.create(&theirs).await;
-        until_foreign(&stage, "Wish", "it").await;
-        assert_eq!(stage.simulator().faults().injected(), 4);
-        let live = stage.find("ConfigMap", "child").unwrap();
-        assert_eq!(live["data"], theirs["data"]);
-        assert_eq!(live["metadata"]["ownerReferences"], Value::Null);
-        stage.stop().await;
-    }
-
-    #[tokio::test(start_paused = true)]
     async fn what_stood_in_the_way_and_went_while_something_else_was_written_is_not_waited_for() {
         let stage = Stage::with(&["wisher"], unhurried()).await;
         stage.create(&config_map("default", "second")).await;

@@ -5,7 +5,8 @@ pub(crate) mod simulated {
     use std::io::{Read as _, Write as _};
     use std::net::{SocketAddr, TcpStream};
 
-    use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
+    use k8s_openapi::api::admissionregistration::v1::{MutatingWebhookConfiguration, ValidatingWebhookConfiguration};
+    use k8s_openapi::api::core::v1::ConfigMap;
     use kube::Api;
     use kube::api::DeleteParams;
     use pilothouse_core::admission::configuration::{Common, without_bundles};
@@ -240,6 +241,142 @@ pub(crate) mod simulated {
             "nothing else is changed"
         );
         let asker = Asker::new(address(&stage).unwrap(), &bundle(&stage));
+        asker.is_served();
+        stage.stop().await;
+    }
+
+    fn gate(name: &str, spec: &Value) -> Value {
+        let metadata = json!({"name": name, "namespace": "default"});
+        json!({"apiVersion": "gate.test.dev/v1", "kind": "Gate", "metadata": metadata, "spec": spec})
+    }
+
+    #[tokio::test]
+    async fn what_was_stored_unjudged_is_judged_before_it_is_reconciled_though_webhooks_are_in_place() {
+        let (mut stage, _, _) = served().await;
+        // Somebody has the API server not ask for a while: as where a policy is Ignore, or a selector leaves it out.
+        let client = stage.cluster.client().await.unwrap();
+        let validating: Api<ValidatingWebhookConfiguration> = Api::all(client.clone());
+        let mutating: Api<MutatingWebhookConfiguration> = Api::all(client);
+        validating
+            .delete("pilothouse-gate", &DeleteParams::default())
+            .await
+            .unwrap();
+        mutating
+            .delete("pilothouse-gate", &DeleteParams::default())
+            .await
+            .unwrap();
+        stage.create(&gate("bad", &json!({"size": -1}))).await;
+        stage.create(&gate("bare", &json!({"size": 1}))).await;
+        let refused = |stage: &Stage| stage.reconciled("Gate", "bad").filter(|it| it["status"] == "False");
+        let refused = stage.until(refused).await;
+        let refused = refused.unwrap_or_else(|| panic!("it is reconciled: {:?}", stage.find("ConfigMap", "bad")));
+        assert!(
+            refused["message"].as_str().unwrap().contains("must be 0 to 1000"),
+            "{refused}"
+        );
+        assert!(stage.find("ConfigMap", "bad").is_none());
+        // What was not defaulted is, for its reconcile.
+        let bare = |stage: &Stage| stage.find("ConfigMap", "bare");
+        assert_eq!(stage.until(bare).await.unwrap()["data"]["colour"], "\"blue\"");
+        stage.host.resync().await.unwrap();
+        stage.host.settled().await.unwrap();
+        assert!(stage.find("ConfigMap", "bad").is_none());
+        stage.stop().await;
+    }
+
+    #[tokio::test]
+    async fn what_was_judged_at_admission_is_not_judged_again_until_the_host_forgets() {
+        let (mut stage, _, _) = served().await;
+        let leave =
+            json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "leave", "namespace": "default"}});
+        stage.create(&leave).await;
+        stage.host.settled().await.unwrap();
+        stage
+            .create(&gate("asking", &json!({"size": 1, "behaviour": "ask-leave"})))
+            .await;
+        let reconciled = |stage: &Stage| stage.is_reconciled("Gate", "asking").then_some(());
+        stage
+            .until(reconciled)
+            .await
+            .unwrap_or_else(|| panic!("{}", stage.host.log_tail()));
+        let client = stage.cluster.client().await.unwrap();
+        let maps: Api<ConfigMap> = Api::namespaced(client, "default");
+        maps.delete("leave", &DeleteParams::default()).await.unwrap();
+        stage.host.settled().await.unwrap();
+        stage.host.resync().await.unwrap();
+        stage.host.settled().await.unwrap();
+        assert!(
+            stage.is_reconciled("Gate", "asking"),
+            "what it was asked at admission counts"
+        );
+
+        // Another process has no evidence, whoever else may have.
+        stage.host.stop().await.unwrap();
+        let specs = vec![stage.host.spec("gate").unwrap()];
+        stage.start(specs).await;
+        let refused = |stage: &Stage| stage.reconciled("Gate", "asking").filter(|it| it["status"] == "False");
+        let refused = stage.until(refused).await.expect("it is judged by the new process");
+        assert!(
+            refused["message"]
+                .as_str()
+                .unwrap()
+                .contains("there is no ConfigMap leave"),
+            "{refused}"
+        );
+        stage.stop().await;
+    }
+
+    #[tokio::test]
+    async fn calls_that_nobody_waits_for_any_more_keep_their_turns_until_they_end() {
+        let (stage, address, asker) = served().await;
+        let bundle = bundle(&stage);
+        // As many as a plugin may have; each loops for ten seconds, and is given up after one.
+        let looping: Vec<_> = (0..8)
+            .map(|_| {
+                let asker = Asker::new(address, &bundle);
+                std::thread::spawn(move || {
+                    let review = gate_review(&json!({"size": 1, "behaviour": "loop"})).to_string();
+                    asker.ask("POST", &format!("{PATH}?timeout=1s"), JSON, review.as_bytes())
+                })
+            })
+            .collect();
+        for call in looping {
+            let (code, answer) = call.join().unwrap().unwrap();
+            assert!(
+                code == 504 && answer.contains("was not answered within 1s"),
+                "{code} {answer}"
+            );
+        }
+        let review = gate_review(&json!({"size": 1})).to_string();
+        let (code, answer) = asker
+            .ask("POST", &format!("{PATH}?timeout=1s"), JSON, review.as_bytes())
+            .unwrap();
+        assert_eq!(code, 504, "their turns are still taken: {answer}");
+        let (code, answer) = asker
+            .ask("POST", &format!("{PATH}?timeout=30s"), JSON, review.as_bytes())
+            .unwrap();
+        assert_eq!(code, 200, "once they have ended it is served: {answer}");
+        stage.stop().await;
+    }
+
+    #[tokio::test]
+    async fn an_object_that_is_nested_too_deeply_is_refused_and_stops_nobody() {
+        let (stage, _, asker) = served().await;
+        let deep = "[".repeat(5000) + &"]".repeat(5000);
+        for spec in [json!({"size": 1}), json!({"size": -1})] {
+            let review = gate_review(&spec).to_string();
+            for addition in [format!("\"deep\":{deep},"), "\"huge\":1e999,".to_owned()] {
+                let body = review.replace("\"size\"", &(addition + "\"size\""));
+                for path in [PATH, "/default/gate/gates"] {
+                    let (code, answer) = asker.ask("POST", path, JSON, body.as_bytes()).unwrap();
+                    assert!(
+                        (200..=500).contains(&code) && !answer.contains("panicked"),
+                        "{code} {answer}"
+                    );
+                    assert!(!answer.contains("\"allowed\":true"), "{answer}");
+                }
+            }
+        }
         asker.is_served();
         stage.stop().await;
     }

@@ -53,8 +53,15 @@ impl Sink for Seen {
         refused(&trouble, "");
     }
 
-    fn unreadable(&self, _: &Arc<Kind>, problem: &str) {
+    fn unreadable(&self, source: &Source, name: Option<&Name>, problem: &str) {
         refused(&problem, "Thing");
+        if let Some(name) = name {
+            self.0.lock().keep(source, name);
+        }
+    }
+
+    fn panicked(&self, _: &Arc<Kind>, panic: &str) {
+        panic!("{panic}");
     }
 }
 

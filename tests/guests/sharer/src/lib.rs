@@ -12,6 +12,9 @@ use serde_json::{Value, json};
 
 const CRD: &str = include_str!("../crds/shares.sharing.test.dev.yaml");
 
+/// The kinds that it contributes to, besides its own.
+const CONTRIBUTED: [&str; 2] = ["ConfigMap", "Service"];
+
 /// The plugin.
 #[derive(Debug)]
 pub struct Sharer;
@@ -21,6 +24,22 @@ pub struct Sharer;
 #[serde(default, deny_unknown_fields)]
 struct Config {
     kind: PrimaryKind,
+    /// The kinds that it contributes to, besides its own; all without it. What a resource asks for besides is passed over.
+    contributes: Option<Vec<String>>,
+}
+
+impl Config {
+    fn read(given: Option<&str>) -> Result<Self, String> {
+        match given {
+            None | Some("" | "null") => Ok(Self::default()),
+            Some(given) => serde_json::from_str(given).map_err(|error| format!("configuration: {error}")),
+        }
+    }
+
+    fn contributes(&self, kind: &str) -> bool {
+        let kinds = self.contributes.as_ref();
+        kinds.is_none_or(|kinds| kinds.iter().any(|it| it == kind))
+    }
 }
 
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
@@ -65,11 +84,7 @@ struct Spec {
 
 impl RawPlugin for Sharer {
     fn describe(config: Option<String>) -> Result<String, String> {
-        let config: Config = match config.as_deref() {
-            None | Some("" | "null") => Config::default(),
-            Some(given) => serde_json::from_str(given).map_err(|error| format!("configuration: {error}"))?,
-        };
-        Ok(manifest(config.kind))
+        Ok(manifest(&Config::read(config.as_deref())?))
     }
 
     fn reconcile(request: Request) -> Result<Outcome, Failure> {
@@ -78,7 +93,16 @@ impl RawPlugin for Sharer {
         if let Some(words) = spec.fails {
             return Err(Failure::Transient(words));
         }
-        let contributed = spec.contributes.iter().map(|object| (object, Ownership::Contributed));
+        let config = Config::read(Some(&request.config)).map_err(Failure::Permanent)?;
+        let is_declared = |object: &&Value| {
+            let kind = object["kind"].as_str().unwrap_or_default();
+            !CONTRIBUTED.contains(&kind) || config.contributes(kind)
+        };
+        let contributed = spec
+            .contributes
+            .iter()
+            .filter(is_declared)
+            .map(|object| (object, Ownership::Contributed));
         let owned = spec.owns.iter().map(|object| (object, Ownership::Owned));
         let desired = contributed.chain(owned).map(|(object, ownership)| Desired {
             object: object.to_string(),
@@ -98,14 +122,21 @@ impl RawPlugin for Sharer {
 
 pilothouse_plugin::export_raw!(Sharer);
 
-fn manifest(primary: PrimaryKind) -> String {
-    let controller = ControllerManifest::new("sharer", primary.kind())
+fn manifest(config: &Config) -> String {
+    let primary = config.kind;
+    let mut config_maps = Touch::new(Kind::new("", "v1", "ConfigMap")).owned();
+    if config.contributes("ConfigMap") {
+        config_maps = config_maps.contributed();
+    }
+    let mut controller = ControllerManifest::new("sharer", primary.kind())
         .fields([".spec"])
         // Whoever wears this label is left alone.
         .with_labels("off!=yes")
-        .touches(Touch::new(Kind::new("", "v1", "ConfigMap")).owned().contributed())
-        .touches(Touch::new(Kind::new("", "v1", "Service")).contributed())
+        .touches(config_maps)
         .touches(Touch::new(primary.kind()).contributed());
+    if config.contributes("Service") {
+        controller = controller.touches(Touch::new(Kind::new("", "v1", "Service")).contributed());
+    }
     let manifest = Manifest::new(
         env!("CARGO_PKG_NAME"),
         env!("CARGO_PKG_VERSION"),
@@ -116,7 +147,10 @@ fn manifest(primary: PrimaryKind) -> String {
     .configuration(json!({
         "type": "object",
         "additionalProperties": false,
-        "properties": {"kind": {"enum": ["Share", "Loan"]}},
+        "properties": {
+            "kind": {"enum": ["Share", "Loan"]},
+            "contributes": {"type": "array", "items": {"enum": CONTRIBUTED}},
+        },
     }));
     serde_json::to_string(&manifest).expect("a manifest has only text for keys")
 }

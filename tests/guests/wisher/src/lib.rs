@@ -39,6 +39,12 @@ struct Config {
     owns: Option<Vec<String>>,
     /// The namespaces in which they are; none means all.
     places: Vec<String>,
+    /// The kinds of its primaries; both without it.
+    steers: Option<Vec<String>>,
+    /// The definitions that it brings, instead of its own.
+    crds: Option<Vec<String>>,
+    /// The status that it gives each of its primaries.
+    status: Option<Value>,
 }
 
 impl Config {
@@ -53,6 +59,25 @@ impl Config {
         let place = &object["metadata"]["namespace"];
         let is_of = |kind: Kind| object["apiVersion"] == kind.api_version() && object["kind"] == kind.kind;
         self.owned().any(is_of) && (self.places.is_empty() || self.places.iter().any(|it| place == it))
+    }
+
+    fn steers(&self, kind: &str) -> bool {
+        let steers = self.steers.as_ref();
+        steers.is_none_or(|kinds| kinds.iter().any(|it| it == kind))
+    }
+
+    fn crds(&self) -> Vec<String> {
+        if let Some(crds) = &self.crds {
+            return crds.clone();
+        }
+        let of_promises = CRD
+            .replace("wishes.wishes", "promises.wishes")
+            .replace("plural: wishes", "plural: promises")
+            .replace("singular: wish", "singular: promise")
+            .replace("Wish", "Promise");
+        let all = [("Wish", CRD.to_owned()), ("Promise", of_promises)];
+        let steered = all.into_iter().filter(|(kind, _)| self.steers(kind));
+        steered.map(|(_, crd)| crd).collect()
     }
 
     fn owned(&self) -> impl Iterator<Item = Kind> {
@@ -103,7 +128,10 @@ impl RawPlugin for Wisher {
         let Spec { mut owns, holds: _ } = spec_of(&request)?;
         let config = Config::read(Some(&request.config)).map_err(Failure::Permanent)?;
         owns.retain(|owned| config.owns(&owned.object));
-        Ok(outcome(owns))
+        Ok(Outcome {
+            status: config.status.as_ref().map(Value::to_string),
+            ..outcome(owns)
+        })
     }
 }
 
@@ -168,26 +196,29 @@ fn manifest(config: &Config) -> String {
             .map(|kind| Touch::new(kind).owned().in_namespaces(&config.places));
         touches.fold(controller, ControllerManifest::touches)
     };
-    let manifest = Manifest::new(
+    let mut manifest = Manifest::new(
         env!("CARGO_PKG_NAME"),
         env!("CARGO_PKG_VERSION"),
         env!("CARGO_PKG_DESCRIPTION"),
-    )
-    .controller(controller("wish", "Wish"))
-    .controller(controller("promise", "Promise").finalizer(FINALIZER))
-    .crd(CRD)
-    .crd(
-        CRD.replace("wishes.wishes", "promises.wishes")
-            .replace("plural: wishes", "plural: promises")
-            .replace("singular: wish", "singular: promise")
-            .replace("Wish", "Promise"),
-    )
-    .configuration(json!({
+    );
+    if config.steers("Wish") {
+        manifest = manifest.controller(controller("wish", "Wish"));
+    }
+    if config.steers("Promise") {
+        manifest = manifest.controller(controller("promise", "Promise").finalizer(FINALIZER));
+    }
+    for crd in config.crds() {
+        manifest = manifest.crd(crd);
+    }
+    let manifest = manifest.configuration(json!({
         "type": "object",
         "additionalProperties": false,
         "properties": {
             "owns": {"type": "array", "items": {"enum": OWNABLE.map(|(name, _)| name)}},
             "places": {"type": "array", "items": {"type": "string"}},
+            "steers": {"type": "array", "items": {"enum": ["Wish", "Promise"]}},
+            "crds": {"type": "array", "items": {"type": "string"}},
+            "status": {"type": "object"},
         },
     }));
     serde_json::to_string(&manifest).expect("a manifest has only text for keys")

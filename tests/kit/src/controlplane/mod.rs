@@ -19,6 +19,7 @@ use kube::{
     Client, Config,
     config::{KubeConfigOptions, Kubeconfig},
 };
+use rustix::process::Signal;
 use thiserror::Error;
 use tokio::sync::{Mutex, MutexGuard, OnceCell};
 
@@ -112,7 +113,7 @@ pub enum ControlPlaneError {
 pub struct ControlPlane {
     url: String,
     credentials: Credentials,
-    supervisor: Supervisor,
+    supervisor: std::sync::Mutex<Supervisor>,
     host: Mutex<()>,
 }
 
@@ -174,7 +175,7 @@ impl ControlPlane {
         self.credentials
             .write(&name, &self.kubeconfig(account))
             .map_err(ControlPlaneError::Prepare)?;
-        Ok(self.supervisor.folder().join(name))
+        Ok(self.supervisor().folder().join(name))
     }
 
     /// The API server's address.
@@ -199,7 +200,7 @@ impl ControlPlane {
 
     /// The end of a program's log: `etcd`, `kube-apiserver` or `kube-controller-manager`.
     pub fn log_tail(&self, program: &str) -> String {
-        self.supervisor.tail(program)
+        self.supervisor().tail(program)
     }
 
     /// Now, for [`Self::requests_since`].
@@ -224,25 +225,49 @@ impl ControlPlane {
         drop(self);
     }
 
+    /// Kills a program as SIGKILL does, and starts it again: `etcd`, `kube-apiserver` or `kube-controller-manager`.
+    pub fn restart(&self, program: &str) -> Result<(), ControlPlaneError> {
+        self.supervisor().restart(program).map_err(ControlPlaneError::Prepare)
+    }
+
+    /// Stops a program as SIGSTOP does, until [`Self::resume`].
+    pub fn pause(&self, program: &str) -> Result<(), ControlPlaneError> {
+        let stopped = self.supervisor().signal(program, Signal::STOP);
+        stopped.map_err(ControlPlaneError::Prepare)
+    }
+
+    /// Lets a program go on that was paused.
+    pub fn resume(&self, program: &str) -> Result<(), ControlPlaneError> {
+        let resumed = self.supervisor().signal(program, Signal::CONT);
+        resumed.map_err(ControlPlaneError::Prepare)
+    }
+
+    fn supervisor(&self) -> std::sync::MutexGuard<'_, Supervisor> {
+        self.supervisor
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
     fn audit_log(&self) -> PathBuf {
-        self.supervisor.folder().join("audit.log")
+        self.supervisor().folder().join("audit.log")
     }
 
     async fn start_once(programs: &Programs, options: &Options) -> Result<Self, ControlPlaneError> {
         let started = Instant::now();
-        let mut control_plane = Self::spawn(programs, options).map_err(ControlPlaneError::Prepare)?;
+        let control_plane = Self::spawn(programs, options).map_err(ControlPlaneError::Prepare)?;
         let client = control_plane.client().await?;
         loop {
             let reason = match ready(&client).await {
                 Ok(()) => return Ok(control_plane),
                 Err(reason) => reason,
             };
-            if let Some((name, status)) = control_plane.supervisor.ended() {
-                let tail = control_plane.supervisor.tail(name);
+            let ended = control_plane.supervisor().ended();
+            if let Some((name, status)) = ended {
+                let tail = control_plane.log_tail(name);
                 return Err(ControlPlaneError::Ended { name, status, tail });
             }
             if started.elapsed() > options.ready_within {
-                let tails = control_plane.supervisor.tails();
+                let tails = control_plane.supervisor().tails();
                 let logs = tails
                     .iter()
                     .map(|(name, tail)| ["--- ", name, "\n", tail].concat())
@@ -286,7 +311,7 @@ impl ControlPlane {
         Ok(Self {
             url,
             credentials,
-            supervisor,
+            supervisor: supervisor.into(),
             host: Mutex::new(()),
         })
     }

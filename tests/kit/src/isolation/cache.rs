@@ -53,7 +53,7 @@ impl Imports for Cache {
         Ok(text)
     }
 
-    fn find(&mut self, kind: &Kind, query: &Query) -> Result<Vec<String>, Failure> {
+    fn find(&mut self, kind: &Kind, query: &Query, _: u64) -> Result<Vec<String>, Failure> {
         let (grant, query) = self.grants.check_find(kind, query)?;
         let limit = query
             .limit

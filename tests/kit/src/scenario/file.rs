@@ -154,6 +154,11 @@ impl Scenario {
         files.iter().map(|file| Self::read(file)).collect()
     }
 
+    /// Whether the host serves webhooks at some time.
+    pub fn serves_webhooks(&self) -> bool {
+        self.webhooks || self.steps.iter().any(|step| step.raw["host"] == "serveWebhooks")
+    }
+
     /// Reads a text as if it were in that file.
     pub fn parse(file: &Path, text: &str) -> Result<Self, ScenarioFileError> {
         let failed = |reason: String| ScenarioFileError::Parse {

@@ -7,6 +7,7 @@ mod failure;
 mod file;
 mod form;
 mod left;
+mod manner;
 pub mod matching;
 mod objects;
 mod path;
@@ -22,7 +23,8 @@ pub use self::{
         Action, Apply, Check, ConditionCheck, Create, Delete, EventCheck, Expect, ExpectWrites, HostAction, Patch,
         PatchKind, Place, Propagation, Reference, Remember, Trigger, Wait,
     },
+    manner::Manner,
     path::Path,
     quiet::QuietError,
-    run::run,
+    run::{run, run_with},
 };

@@ -17,6 +17,7 @@ use super::{
     file::{ForEach, Scenario, Step, parse_step},
     form::{Action, Check, HostAction, Propagation, Reference, Trigger},
     left,
+    manner::Manner,
     objects::{Objects, Write},
     path::Path,
     quiet,
@@ -24,11 +25,8 @@ use super::{
 };
 use crate::{
     cluster::{Cluster, Mark},
-    host::{SteeredHost, SteeredPlugin},
+    host::{Pause, SteeredHost, SteeredPlugin},
 };
-
-/// How long to pause between two looks at an object.
-const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 
 /// For how long a write is tried again whose kind is not served yet: the host may still be installing it.
 const KIND_PATIENCE: Duration = Duration::from_secs(30);
@@ -42,9 +40,19 @@ const NAMESPACE_STEM: usize = 40;
 
 /// Takes all steps of a scenario in a namespace of its own, with a host that is started before and stopped after.
 pub async fn run<H: SteeredHost>(scenario: &Scenario, cluster: &Cluster, host: &mut H) -> Result<(), ScenarioError> {
+    run_with(scenario, cluster, host, &Manner::default()).await
+}
+
+/// The same in another manner.
+pub async fn run_with<H: SteeredHost>(
+    scenario: &Scenario,
+    cluster: &Cluster,
+    host: &mut H,
+    manner: &Manner,
+) -> Result<(), ScenarioError> {
     let _turn = cluster.host_turn().await;
     let mut failed_at = None;
-    let result = match Story::begin(scenario, cluster, host).await {
+    let result = match Story::begin(scenario, cluster, host, manner).await {
         Err(cause) => Err(cause),
         Ok(mut story) => {
             let told = story.tell(scenario, &mut failed_at).await;
@@ -81,11 +89,18 @@ struct Story<'run, H> {
     has_webhooks: bool,
     /// Before the host's first start.
     since: Mark,
+    manner: &'run Manner,
 }
 
 impl<'run, H: SteeredHost> Story<'run, H> {
-    async fn begin(scenario: &'run Scenario, cluster: &'run Cluster, host: &'run mut H) -> Result<Self, StepError> {
-        let namespace = unique_namespace(&scenario.name);
+    async fn begin(
+        scenario: &'run Scenario,
+        cluster: &'run Cluster,
+        host: &'run mut H,
+        manner: &'run Manner,
+    ) -> Result<Self, StepError> {
+        let unique = || unique_namespace(&scenario.name);
+        let namespace = manner.namespace.clone().unwrap_or_else(unique);
         let mut objects = Objects::new(cluster.client().await?, &namespace);
         let host_namespace = format!("{namespace}-host");
         make_namespace(&mut objects, &namespace).await?;
@@ -113,6 +128,7 @@ impl<'run, H: SteeredHost> Story<'run, H> {
             started: false,
             has_webhooks: false,
             since,
+            manner,
         };
         if scenario.webhooks {
             story.serve_webhooks().await?;
@@ -134,7 +150,12 @@ impl<'run, H: SteeredHost> Story<'run, H> {
     /// shall not see it. The namespace itself takes some seconds to go, for which nobody waits. Where something has failed
     /// already, nobody waits for what may never go.
     async fn end(&mut self, in_order: bool) -> Result<(), StepError> {
-        let cleaned = self.clean(in_order).await;
+        let looked = if in_order {
+            self.pause(Pause::Told).await
+        } else {
+            Ok(())
+        };
+        let cleaned = looked.and(self.clean(in_order).await);
         let stopped = if self.started { self.stop().await } else { Ok(()) };
         let silenced = if self.has_webhooks {
             left::silence(&self.cluster.client().await?).await
@@ -158,8 +179,13 @@ impl<'run, H: SteeredHost> Story<'run, H> {
         if wait {
             let gone: Vec<_> = made.into_iter().map(Check::absent).collect();
             self.wait(&gone, CLEAN_WITHIN).await?;
+            self.pause(Pause::Cleaned).await?;
         }
         Ok(())
+    }
+
+    async fn pause(&mut self, pause: Pause) -> Result<(), StepError> {
+        self.host.pause(pause).await.map_err(StepError::Host)
     }
 
     async fn take(&mut self, step: &Step) -> Result<(), StepError> {
@@ -205,6 +231,11 @@ impl<'run, H: SteeredHost> Story<'run, H> {
             Action::ExpectWrites(expect) => {
                 let namespace = self.namespace.clone();
                 self.started |= expect.after == Some(Trigger::Start);
+                if self.manner.patience.is_some() {
+                    self.trigger(expect.after).await?;
+                    tokio::time::sleep(expect.during).await;
+                    return Ok(self.manner.settle(self.host).await?);
+                }
                 Ok(quiet::expect_writes(self.running(), &namespace, &expect).await?)
             }
         }
@@ -216,11 +247,11 @@ impl<'run, H: SteeredHost> Story<'run, H> {
         let begun = Instant::now();
         loop {
             let result = attempt.make(&mut self.objects, reference).await;
-            let patience = if attempt::is_missing_kind(&result) {
+            let patience = self.manner.within(if attempt::is_missing_kind(&result) {
                 KIND_PATIENCE
             } else {
                 attempt.within
-            };
+            });
             match attempt.judge(reference, &result) {
                 Ok(()) => {
                     if is_new && result.is_ok() {
@@ -232,12 +263,13 @@ impl<'run, H: SteeredHost> Story<'run, H> {
                 Err(_) => {}
             }
             self.alive()?;
-            tokio::time::sleep(LOOK_INTERVAL).await;
+            tokio::time::sleep(self.manner.pause(begun)).await;
         }
     }
 
     async fn wait(&mut self, checks: &[Check], within: Duration) -> Result<(), StepError> {
-        let begun = Instant::now();
+        let (begun, within) = (Instant::now(), self.manner.within(within));
+        let checks = &self.manner.checks(checks);
         loop {
             let unmet = unmet(&mut self.objects, checks).await;
             if unmet.is_empty() {
@@ -247,11 +279,17 @@ impl<'run, H: SteeredHost> Story<'run, H> {
                 return Err(StepError::TimeOut { after: within, unmet });
             }
             self.alive()?;
-            tokio::time::sleep(LOOK_INTERVAL).await;
+            tokio::time::sleep(self.manner.pause(begun)).await;
         }
     }
 
     async fn expect(&mut self, checks: &[Check], during: Duration) -> Result<(), StepError> {
+        if let Some(patience) = self.manner.patience {
+            self.wait(checks, patience).await?;
+            // Who comes after this time is younger, by timestamps that have seconds.
+            tokio::time::sleep(during).await;
+            return Ok(());
+        }
         let begun = Instant::now();
         loop {
             let unmet = unmet(&mut self.objects, checks).await;
@@ -265,7 +303,7 @@ impl<'run, H: SteeredHost> Story<'run, H> {
             if begun.elapsed() >= during {
                 return Ok(());
             }
-            tokio::time::sleep(LOOK_INTERVAL).await;
+            tokio::time::sleep(self.manner.pause(begun)).await;
         }
     }
 
@@ -283,8 +321,23 @@ impl<'run, H: SteeredHost> Story<'run, H> {
             .map_err(StepError::Wording)
     }
 
+    /// What precedes counted writes, where none are counted.
+    async fn trigger(&mut self, trigger: Option<Trigger>) -> Result<(), StepError> {
+        match trigger {
+            None => Ok(()),
+            Some(Trigger::Start) => self.start().await,
+            Some(Trigger::Restart) => self.steer(HostAction::Restart).await,
+            Some(Trigger::Resync) => self.steer(HostAction::Resync).await,
+        }
+    }
+
     async fn steer(&mut self, action: HostAction) -> Result<(), StepError> {
+        let is_patient = self.manner.patience.is_some();
         match action {
+            HostAction::Settle if is_patient => Ok(self.manner.settle(self.host).await?),
+            HostAction::Restart if is_patient => {
+                Ok(self.manner.restart(self.host, self.cluster, &self.plugins).await?)
+            }
             HostAction::Start => self.start().await,
             HostAction::Stop => self.stop().await,
             HostAction::ServeWebhooks => self.serve_webhooks().await,

@@ -1,6 +1,6 @@
 //! Owns garbage collection: objects whose owners are gone, owners that wait for what they own, owners that let go.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use serde_json::Value;
@@ -15,10 +15,16 @@ use crate::store::{Change, Key};
 /// An object by its place.
 type Place = (Storage, Key);
 
+/// The most owners that are known to be gone; a real server's garbage collector remembers as many.
+const KNOWN_ABSENT: usize = 500;
+
 /// Which objects name which uid as their owner's.
 #[derive(Debug, Default)]
 pub(crate) struct Ownership {
     dependents: BTreeMap<String, BTreeSet<Place>>,
+    /// The uids of owners that were seen to go while something depended on them: what they owned goes though their kind may
+    /// not be served any more.
+    absent: VecDeque<String>,
 }
 
 impl Ownership {
@@ -33,6 +39,11 @@ impl Ownership {
                         self.dependents.remove(&uid);
                     }
                 }
+            }
+            let uid = text(&change.after["metadata"]["uid"]);
+            if change.deleted && self.dependents.contains_key(&uid) {
+                self.absent.push_back(uid);
+                self.absent.drain(..self.absent.len().saturating_sub(KNOWN_ABSENT));
             }
             if !change.deleted {
                 for uid in owner_uids(&change.after) {
@@ -127,6 +138,9 @@ fn owner_places(state: &State, object: &Value) -> Vec<Place> {
 }
 
 fn look_up(state: &State, object: &Value, owner: &Value) -> Owner {
+    if state.ownership.absent.contains(&text(&owner["uid"])) {
+        return Owner::Absent;
+    }
     let (group, _) = split_group_version(owner["apiVersion"].as_str().unwrap_or_default());
     let Some(resource) = state
         .kinds

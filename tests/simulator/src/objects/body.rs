@@ -1,5 +1,8 @@
 //! Owns how the body of a write becomes an object: the kind it must have, unknown fields, wrong types, defaults.
 
+use std::collections::BTreeMap;
+
+use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use super::prepare;
@@ -33,7 +36,7 @@ pub(crate) fn parse(body: &[u8]) -> Result<Value, Failure> {
     if protobuf::is_protobuf(body) {
         return protobuf::decode(body).map_err(|fault| Failure::bad_request(fault.to_string()));
     }
-    match serde_json::from_slice(body) {
+    match serde_json::from_slice(body).or_else(|fault| nested(body).ok_or(fault)) {
         Ok(value) => Ok(value),
         Err(fault) => match std::str::from_utf8(body).ok().map(serde_saphyr::from_str::<Value>) {
             Some(Ok(value)) if value.is_object() => Ok(value),
@@ -42,6 +45,31 @@ pub(crate) fn parse(body: &[u8]) -> Result<Value, Failure> {
             ))),
         },
     }
+}
+
+/// The most levels of an object here. The real server takes 10,000; this one calls itself for each.
+const MAX_DEPTH: usize = 1000;
+
+/// JSON that nests deeper than the parser goes by itself; none where that is not what is wrong with it.
+fn nested(body: &[u8]) -> Option<Value> {
+    fn parse(text: &str, levels: usize) -> Option<Value> {
+        let levels = levels.checked_sub(1)?;
+        match text.as_bytes().first()? {
+            b'{' => {
+                let members: BTreeMap<String, &RawValue> = serde_json::from_str(text).ok()?;
+                let members = members.into_iter();
+                let members = members.map(|(name, value)| Some((name, parse(value.get(), levels)?)));
+                members.collect::<Option<_>>().map(Value::Object)
+            }
+            b'[' => {
+                let items: Vec<&RawValue> = serde_json::from_str(text).ok()?;
+                let items = items.into_iter().map(|item| parse(item.get(), levels));
+                items.collect::<Option<_>>().map(Value::Array)
+            }
+            _ => serde_json::from_str(text).ok(),
+        }
+    }
+    parse(std::str::from_utf8(body).ok()?.trim(), MAX_DEPTH)
 }
 
 /// Brings a value into the form of the resource: kind, types, unknown fields, zeros and defaults.

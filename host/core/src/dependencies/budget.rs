@@ -1,0 +1,91 @@
+//! Owns how much memory the recorded reads of one group may take, and what is left out of them beyond that.
+
+use std::collections::BTreeSet;
+
+use super::Read;
+
+/// What the reads of one group take at most, unless it was said otherwise: some 100,000 readers with a read each. A guest
+/// chooses how often its reconciles read, and users how many objects there are.
+pub const GROUP_BYTES: usize = 128 * 1024 * 1024;
+
+/// Of this many parts of its group's bytes one reader may have one, so that a single object that reads very much does not
+/// make the others' reads coarse.
+const PARTS: usize = 16;
+
+/// What a reader takes beside its reads: its place in a map, and the first node of a B-tree, which has room for eleven.
+const READER_BYTES: usize = 600;
+
+/// What a read takes beside its texts: its place in the reader's tree and in the map of what is read, and there a node for
+/// those who read the same, which for most reads is one.
+const READ_BYTES: usize = 800;
+
+/// The bytes of one group.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Budget {
+    pub(super) most: usize,
+    pub(super) used: usize,
+}
+
+impl Default for Budget {
+    fn default() -> Self {
+        Self {
+            most: GROUP_BYTES,
+            used: 0,
+        }
+    }
+}
+
+impl Budget {
+    /// Remembers one more read of a reader, if there is room for it.
+    pub(super) fn take_one(&mut self, read: &Read, is_first: bool) -> bool {
+        let bytes = read_bytes(read) + if is_first { READER_BYTES } else { 0 };
+        let has_room = self.used + bytes <= self.most;
+        self.used += if has_room { bytes } else { 0 };
+        has_room
+    }
+
+    /// A reader does not depend on these any more.
+    pub(super) fn give_back(&mut self, reads: &BTreeSet<Read>) {
+        self.used = self.used.saturating_sub(bytes(reads));
+    }
+
+    /// The reads of a reader as they are to be remembered; if there is no room for them in any form, the coarse reads that
+    /// its whole group has to depend on.
+    pub(super) fn take(&mut self, reads: BTreeSet<Read>) -> Result<BTreeSet<Read>, BTreeSet<Read>> {
+        let exact = bytes(&reads);
+        if exact <= self.most / PARTS && self.used + exact <= self.most {
+            self.used += exact;
+            return Ok(reads);
+        }
+        let coarse: BTreeSet<Read> = reads.iter().map(Read::coarse).collect();
+        let bytes = bytes(&coarse);
+        if self.used + bytes > self.most {
+            return Err(coarse);
+        }
+        self.used += bytes;
+        Ok(coarse)
+    }
+}
+
+/// What the reads of one reader take, roughly.
+fn bytes(reads: &BTreeSet<Read>) -> usize {
+    if reads.is_empty() {
+        return 0;
+    }
+    READER_BYTES + reads.iter().map(read_bytes).sum::<usize>()
+}
+
+fn read_bytes(read: &Read) -> usize {
+    let more = match read {
+        Read::Get(_, name) | Read::Obstacle(_, name) => {
+            name.name.len() + name.namespace.as_ref().map_or(0, |namespace| namespace.len())
+        }
+        // It stands under each value of its anchor.
+        Read::Find(_, query) => {
+            let values = query.anchor().map_or(0, |anchor| anchor.values.len());
+            2 * query.text_bytes() + values * READ_BYTES
+        }
+        Read::Some(_) | Read::SomeObstacles(_) => 0,
+    };
+    READ_BYTES + more
+}

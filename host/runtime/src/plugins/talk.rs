@@ -1,0 +1,118 @@
+//! Owns how much the guests of one plugin may write to the log: a token bucket of bytes over all its calls. What is over is
+//! dropped, counted, and told once in a while.
+
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::time::Instant;
+
+/// How much a plugin may log at once, in bytes: as much as sixteen calls may at most.
+const BURST: u64 = 1024 * 1024;
+
+/// How much it may log in a second after that, in bytes.
+const PER_SECOND: u64 = 32 * 1024;
+
+/// What a line counts beside its words: the log adds the time, the plugin and the object.
+const LINE: u64 = 128;
+
+/// The least time between two lines that tell of dropped ones.
+const TOLD_EVERY: Duration = Duration::from_secs(30);
+
+/// The bucket of one plugin.
+#[derive(Debug, Default)]
+pub struct Talk(Mutex<Bucket>);
+
+#[derive(Debug, Default)]
+struct Bucket {
+    /// Thousandths of bytes that have been taken and have not come back.
+    taken: u64,
+    /// When some came back last.
+    filled: Option<Instant>,
+    dropped: u64,
+    told: Option<Instant>,
+}
+
+impl Talk {
+    /// Whether a line of so many bytes may be logged.
+    pub fn may_log(&self, bytes: usize) -> bool {
+        let mut bucket = self.0.lock();
+        let now = Instant::now();
+        let since = bucket.filled.map_or(Duration::ZERO, |filled| now - filled);
+        // Thousandths of bytes come back in milliseconds, so that nothing is lost to rounding.
+        let milliseconds = u64::try_from(since.as_millis()).unwrap_or(u64::MAX);
+        if milliseconds > 0 || bucket.filled.is_none() {
+            bucket.filled = Some(now);
+            bucket.taken = bucket.taken.saturating_sub(milliseconds.saturating_mul(PER_SECOND));
+        }
+        let bytes = u64::try_from(bytes).unwrap_or(u64::MAX).saturating_add(LINE);
+        let taken = bucket.taken.saturating_add(bytes.saturating_mul(1000));
+        // A line that is longer than the bucket is never logged, and neither is it the reason why others are not.
+        if taken > BURST * 1000 {
+            bucket.dropped = bucket.dropped.saturating_add(1);
+            return false;
+        }
+        bucket.taken = taken;
+        true
+    }
+
+    /// How many lines were dropped since this was told last, if it is time to tell it.
+    pub fn to_tell(&self) -> Option<u64> {
+        let mut bucket = self.0.lock();
+        let is_due = bucket.told.is_none_or(|told| told.elapsed() >= TOLD_EVERY);
+        if bucket.dropped == 0 || !is_due {
+            return None;
+        }
+        bucket.told = Some(Instant::now());
+        Some(std::mem::take(&mut bucket.dropped))
+    }
+
+    /// Says in the log that lines were dropped, if there were any and it is time to.
+    pub fn tell(&self, plugin: &str) {
+        if let Some(dropped) = self.to_tell() {
+            tracing::warn!(
+                target: "pilothouse::plugin",
+                plugin,
+                dropped,
+                "the plugin logs more than {PER_SECOND} bytes a second; lines of it are dropped until it logs less"
+            );
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// How many of so many lines of a kilobyte are logged.
+    fn logged(talk: &Talk, lines: usize) -> u64 {
+        (0..lines).map(|_| u64::from(talk.may_log(1024 - 128))).sum()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_flood_is_cut_to_a_burst_and_a_trickle_and_the_rest_is_counted() {
+        let talk = Talk::default();
+        assert_eq!(logged(&talk, 3000), BURST / 1024);
+        assert_eq!(talk.to_tell(), Some(3000 - BURST / 1024));
+        assert_eq!(logged(&talk, 10), 0);
+        assert_eq!(talk.to_tell(), None, "it was told just now");
+        let mut trickle = 0;
+        for _ in 0..10_000 {
+            tokio::time::advance(Duration::from_millis(1)).await;
+            trickle += logged(&talk, 1);
+        }
+        let expected = 10 * PER_SECOND / 1024;
+        assert!(trickle.abs_diff(expected) <= 2, "{trickle}, not {expected}");
+        tokio::time::advance(TOLD_EVERY).await;
+        assert_eq!(talk.to_tell(), Some(10 + 10_000 - trickle));
+        assert_eq!(talk.to_tell(), None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn empty_lines_cost_something_and_a_line_that_is_too_long_keeps_no_other_away() {
+        let talk = Talk::default();
+        assert!(!talk.may_log(usize::MAX));
+        assert!(talk.may_log(10));
+        let empty = (0..100_000).filter(|_| talk.may_log(0)).count();
+        assert!(empty < 10_000, "{empty}");
+    }
+}

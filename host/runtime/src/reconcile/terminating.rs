@@ -1,0 +1,46 @@
+//! Owns what it means that a child's namespace is being deleted: the API server takes nothing new into it, and it never
+//! comes back. Makes no request.
+
+use pilothouse_cluster::error::RequestError;
+use pilothouse_core::failure::reason;
+use pilothouse_core::{Failure, Retry};
+
+use super::apply::Work;
+use super::diff::Step;
+
+impl Work<'_> {
+    /// Why a child is not made, if that is because its namespace is being deleted. A primary that is in the same namespace
+    /// goes with it: nothing that it could wait for will happen, so the same is not asked for again. One that is elsewhere
+    /// waits for a namespace of the same name.
+    pub(super) fn in_terminating_namespace(&self, step: &Step, error: &RequestError) -> Option<Failure> {
+        if !error.is_in_terminating_namespace() {
+            return None;
+        }
+        let title = step.desired.title();
+        let namespace = step.desired.name.namespace.as_deref().unwrap_or_default();
+        let primary = &self.owner.kind;
+        let owner = format!("{} {}", primary.kind, self.owner.name);
+        let is_here = self.owner.name.namespace == step.desired.name.namespace;
+        let next = match (&self.lane.finalizer, is_here) {
+            (_, false) => "it is made once there is a namespace of this name again".to_owned(),
+            (None, true) => format!("{owner} goes with it"),
+            (Some(finalizer), true) => format!(
+                "the deletion waits for {owner}, which keeps the finalizer {finalizer} as long as {title} is missing; \
+                 `pilothouse release {finalizer} --kind {} --namespace {namespace} --deleting --yes` frees it",
+                qualified(&primary.kind, &primary.group)
+            ),
+        };
+        let problem =
+            format!("cannot create {title}: namespace {namespace} is being deleted and takes nothing new; {next}");
+        let retry = if is_here { Retry::Change } else { Retry::Backoff };
+        Some(Failure::cluster(reason::NAMESPACE_TERMINATING, problem).retry(retry))
+    }
+}
+
+/// A kind as the command line takes it: `KIND` or `KIND.GROUP`.
+fn qualified(kind: &str, group: &str) -> String {
+    match group {
+        "" => kind.to_owned(),
+        group => format!("{kind}.{group}"),
+    }
+}

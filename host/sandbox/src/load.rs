@@ -1,0 +1,211 @@
+//! Owns how a component becomes a [`Plugin`]: read, expected, looked at, and compiled unless the cache has its code.
+
+use std::fs::File;
+use std::io::{self, Read as _};
+use std::path::{Path, PathBuf};
+
+use crate::cache::{self, CacheError};
+use crate::compile::CompileError;
+use crate::inspect::{Inspected, Problem, inspect};
+use crate::plugin::Plugin;
+use crate::sandbox::{Sandbox, SandboxError};
+
+/// Why a component was not loaded.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum LoadError {
+    /// The file cannot be read.
+    #[error("cannot read the component {}: {source}", .path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        source: io::Error,
+    },
+    /// It is larger than any plugin should be.
+    #[error("cannot load the component {name}: it has more than {most} bytes, which is the limit for components")]
+    TooLarge {
+        /// The component.
+        name: String,
+        /// The limit.
+        most: u64,
+    },
+    /// It is another component than the one that was asked for.
+    #[error(
+        "cannot load the component {name}: its digest is sha256:{found}, not sha256:{expected}; correct the digest, or fetch that component"
+    )]
+    Digest {
+        /// The component.
+        name: String,
+        /// The digest that was asked for, in hexadecimal digits.
+        expected: String,
+        /// The digest that it has.
+        found: String,
+    },
+    /// It is not a plugin that this host runs.
+    #[error("cannot load the component {name}: {problem}")]
+    Refused {
+        /// The component.
+        name: String,
+        /// What is wrong with it.
+        problem: Problem,
+    },
+    /// It does not compile.
+    #[error("cannot load the component {name}: {source}")]
+    Compile {
+        /// The component.
+        name: String,
+        /// Why not.
+        source: CompileError,
+    },
+    /// The cache failed.
+    #[error("cannot load the component {name}: {source}")]
+    Cache {
+        /// The component.
+        name: String,
+        /// Why.
+        source: CacheError,
+    },
+    /// An engine failed.
+    #[error("cannot load the component {name}: {source}")]
+    Sandbox {
+        /// The component.
+        name: String,
+        /// Why.
+        source: SandboxError,
+    },
+    /// The compiled code cannot be used, although it was compiled just now.
+    #[error("cannot load the component {name}: its compiled code cannot be used: {message}")]
+    Code {
+        /// The component.
+        name: String,
+        /// Wasmtime's words.
+        message: String,
+    },
+}
+
+/// A component that was read and is not compiled yet.
+pub struct Component {
+    name: String,
+    digest: String,
+    bytes: Vec<u8>,
+}
+
+impl Sandbox {
+    /// Loads a component from a file.
+    pub fn load(&self, path: &Path) -> Result<Plugin, LoadError> {
+        self.load_expecting(path, None)
+    }
+
+    /// Loads a component from a file, if it has this digest (SHA-256 in hexadecimal digits).
+    pub fn load_expecting(&self, path: &Path, digest: Option<&str>) -> Result<Plugin, LoadError> {
+        // What was compiled before is not read into memory at all.
+        match self.load_known(path, digest)? {
+            Some(plugin) => Ok(plugin),
+            None => self.load_read(&self.read(path, digest)?),
+        }
+    }
+
+    /// Loads a component from a file if it was compiled before, by its digest; none if it has to be read and compiled.
+    pub fn load_known(&self, path: &Path, digest: Option<&str>) -> Result<Option<Plugin>, LoadError> {
+        let (mut file, name, most) = self.open(path)?;
+        // One byte more than allowed, so that a file that grows meanwhile is noticed.
+        let (found, length) =
+            cache::digest_of(file.by_ref().take(most.saturating_add(1))).map_err(|source| unread(path, source))?;
+        if length > most {
+            return Err(LoadError::TooLarge { name, most });
+        }
+        expect(&name, digest, &found)?;
+        let code = self.shared.cache.find(&found);
+        code.map(|code| self.plugin(&name, found, length, &code)).transpose()
+    }
+
+    /// Reads a component from a file, if it has this digest.
+    pub fn read(&self, path: &Path, digest: Option<&str>) -> Result<Component, LoadError> {
+        let (file, name, most) = self.open(path)?;
+        let mut bytes = Vec::new();
+        file.take(most.saturating_add(1))
+            .read_to_end(&mut bytes)
+            .map_err(|source| unread(path, source))?;
+        let found = cache::digest(&bytes);
+        expect(&name, digest, &found)?;
+        Ok(Component {
+            name,
+            digest: found,
+            bytes,
+        })
+    }
+
+    /// Loads a component that was read.
+    pub fn load_read(&self, component: &Component) -> Result<Plugin, LoadError> {
+        let Component { name, digest, bytes } = component;
+        self.load_digested(name, digest.clone(), bytes)
+    }
+
+    /// Loads a component; `name` (a path, an OCI reference) is what messages call it.
+    pub fn load_bytes(&self, name: &str, bytes: &[u8]) -> Result<Plugin, LoadError> {
+        self.load_digested(name, cache::digest(bytes), bytes)
+    }
+
+    fn open(&self, path: &Path) -> Result<(File, String, u64), LoadError> {
+        let (name, most) = (path.display().to_string(), self.shared.max_component_bytes);
+        let file = File::open(path).map_err(|source| unread(path, source))?;
+        if file.metadata().map_err(|source| unread(path, source))?.len() > most {
+            return Err(LoadError::TooLarge { name, most });
+        }
+        Ok((file, name, most))
+    }
+
+    fn load_digested(&self, name: &str, digest: String, bytes: &[u8]) -> Result<Plugin, LoadError> {
+        let most = self.shared.max_component_bytes;
+        if bytes.len() as u64 > most {
+            return Err(LoadError::TooLarge {
+                name: name.to_owned(),
+                most,
+            });
+        }
+        let code = if let Some(code) = self.shared.cache.find(&digest) {
+            code
+        } else {
+            let Inspected { version } = inspect(bytes).map_err(|problem| LoadError::Refused {
+                name: name.to_owned(),
+                problem,
+            })?;
+            let code = self.shared.cache.code(&digest, version, bytes, &self.shared.compiler);
+            code.map_err(|error| cache_error(name, error))?
+        };
+        self.plugin(name, digest, bytes.len() as u64, &code)
+    }
+}
+
+fn unread(path: &Path, source: io::Error) -> LoadError {
+    LoadError::Read {
+        path: path.to_owned(),
+        source,
+    }
+}
+
+/// Whether a component is the one that was asked for.
+fn expect(name: &str, expected: Option<&str>, found: &str) -> Result<(), LoadError> {
+    match expected {
+        Some(expected) if expected != found => Err(LoadError::Digest {
+            name: name.to_owned(),
+            expected: expected.to_owned(),
+            found: found.to_owned(),
+        }),
+        _ => Ok(()),
+    }
+}
+
+pub(crate) fn cache_error(name: &str, error: CacheError) -> LoadError {
+    match error {
+        CacheError::Compile(source) => LoadError::Compile {
+            name: name.to_owned(),
+            source,
+        },
+        source => LoadError::Cache {
+            name: name.to_owned(),
+            source,
+        },
+    }
+}

@@ -1,0 +1,358 @@
+//! Owns which connections are open: how many there may be, of one peer and of all, and which one gives way to a new one.
+//! Makes no input or output; [`server`](crate::server) does what is decided here.
+//!
+//! A new connection is nearly always let in. Where there is no slot left for it, the connection that serves nobody gives
+//! way: one that has not asked anything yet, else one that is idle, else one whose request is still being read. A request
+//! that is being answered is never given up for another.
+
+use std::collections::{BTreeMap, HashMap};
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+use crate::budget::Budget;
+
+/// Connections at the same time. An API server keeps one for each webhook that it calls.
+pub const MAX_CONNECTIONS: usize = 512;
+
+/// Connections of one peer at the same time. All API servers behind one proxy or tunnel are one peer.
+pub const MAX_CONNECTIONS_OF_A_PEER: usize = 128;
+
+/// How long clients may take for what they do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Patience {
+    /// From the connection to the end of the TLS handshake.
+    pub handshake: Duration,
+    /// From the handshake to the end of the head of the first request; over HTTP/1.1, of each request.
+    pub head: Duration,
+    /// For the smallest body. A larger one has a second more for each MiB.
+    pub body: Duration,
+    /// Between two requests. API servers open a new connection when they need one.
+    pub idle: Duration,
+}
+
+impl Default for Patience {
+    fn default() -> Self {
+        Self {
+            handshake: Duration::from_secs(5),
+            head: Duration::from_secs(10),
+            body: Duration::from_secs(2),
+            idle: Duration::from_mins(1),
+        }
+    }
+}
+
+/// How far a connection has come; the earlier gives way first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Stage {
+    /// It has not asked anything yet.
+    Fresh,
+    /// All that it asked is answered.
+    Idle,
+    /// A request is being read.
+    Reading,
+    /// A request is being answered.
+    Answering,
+}
+
+/// The connections that are open.
+#[derive(Debug, Default)]
+pub struct Connections {
+    patience: Patience,
+    table: Mutex<Table>,
+}
+
+#[derive(Debug, Default)]
+struct Table {
+    next: u64,
+    entries: BTreeMap<u64, Entry>,
+    peers: HashMap<IpAddr, Peer>,
+}
+
+#[derive(Debug)]
+struct Peer {
+    connections: usize,
+    budget: Arc<Budget>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    peer: IpAddr,
+    /// Requests that are being read, and answered.
+    reading: usize,
+    answering: usize,
+    /// Whether a request was ever read to the end of its head.
+    has_asked: bool,
+    /// Since when nothing has begun or ended.
+    since: Instant,
+    gives_way: Arc<Notify>,
+}
+
+impl Entry {
+    fn stage(&self) -> Stage {
+        match (self.answering, self.reading) {
+            (1.., _) => Stage::Answering,
+            (0, 1..) => Stage::Reading,
+            (0, 0) if self.has_asked => Stage::Idle,
+            (0, 0) => Stage::Fresh,
+        }
+    }
+}
+
+/// The slot of one open connection; it is free again once this is dropped.
+#[derive(Debug)]
+pub struct Slot {
+    connections: Arc<Connections>,
+    id: u64,
+    /// Bytes that its peer may still hold.
+    pub budget: Arc<Budget>,
+    gives_way: Arc<Notify>,
+}
+
+impl Connections {
+    /// None yet.
+    pub fn new(patience: Patience) -> Self {
+        Self {
+            patience,
+            table: Mutex::default(),
+        }
+    }
+
+    /// A slot for a new connection of a peer; none if every slot that it could have is taken by a request that is being
+    /// answered.
+    pub fn enter(self: &Arc<Self>, peer: IpAddr) -> Option<Slot> {
+        let peer = peer.to_canonical();
+        let mut table = self.table();
+        let of_peer = table.peers.get(&peer).map_or(0, |peer| peer.connections);
+        if of_peer >= MAX_CONNECTIONS_OF_A_PEER {
+            table.give_way(Some(peer))?;
+        }
+        if table.entries.len() >= MAX_CONNECTIONS {
+            table.give_way(None)?;
+        }
+        let id = table.next;
+        table.next += 1;
+        let gives_way = Arc::<Notify>::default();
+        table.entries.insert(
+            id,
+            Entry {
+                peer,
+                reading: 0,
+                answering: 0,
+                has_asked: false,
+                since: Instant::now(),
+                gives_way: gives_way.clone(),
+            },
+        );
+        let known = table.peers.entry(peer).or_insert_with(|| Peer {
+            connections: 0,
+            budget: Arc::new(Budget::of_a_peer()),
+        });
+        known.connections += 1;
+        Some(Slot {
+            connections: self.clone(),
+            id,
+            budget: known.budget.clone(),
+            gives_way,
+        })
+    }
+
+    fn table(&self) -> MutexGuard<'_, Table> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Table {
+    /// Takes the slot of the connection that can best be spared, of one peer or of all, and tells that connection.
+    fn give_way(&mut self, of: Option<IpAddr>) -> Option<()> {
+        let connections_of = |peer: &IpAddr| self.peers.get(peer).map_or(0, |peer| peer.connections);
+        let candidates = self
+            .entries
+            .iter()
+            .filter(|(_, entry)| of.is_none_or(|peer| entry.peer == peer) && entry.stage() < Stage::Answering);
+        // Of those that have come as far, one of the peer that has the most; of these, the one that waits longest.
+        let rank = |(_, entry): &(&u64, &Entry)| {
+            let others = usize::MAX - connections_of(&entry.peer);
+            (entry.stage(), others, entry.since)
+        };
+        let id = *candidates.min_by_key(rank)?.0;
+        self.remove(id)?.gives_way.notify_one();
+        Some(())
+    }
+
+    fn remove(&mut self, id: u64) -> Option<Entry> {
+        let entry = self.entries.remove(&id)?;
+        if let Some(peer) = self.peers.get_mut(&entry.peer) {
+            peer.connections -= 1;
+        }
+        // A peer that left in the middle of a call comes back to what is left of its budget.
+        self.peers
+            .retain(|_, peer| peer.connections > 0 || !peer.budget.is_whole());
+        Some(entry)
+    }
+}
+
+impl Slot {
+    /// Resolves once the connection has to make room for another one.
+    pub async fn gives_way(&self) {
+        self.gives_way.notified().await;
+    }
+
+    /// When the connection ends if nothing happens on it; none while a request is under way.
+    pub fn due(&self) -> Option<Instant> {
+        let table = self.connections.table();
+        let entry = table.entries.get(&self.id)?;
+        match entry.stage() {
+            Stage::Fresh => Some(entry.since + self.connections.patience.head),
+            Stage::Idle => Some(entry.since + self.connections.patience.idle),
+            Stage::Reading | Stage::Answering => None,
+        }
+    }
+
+    /// The handshake is done: the time for the first request begins.
+    pub fn is_established(&self) {
+        self.change(|_| {});
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Entry)) {
+        if let Some(entry) = self.connections.table().entries.get_mut(&self.id) {
+            change(entry);
+            entry.since = Instant::now();
+        }
+    }
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        self.connections.table().remove(self.id);
+    }
+}
+
+/// A request whose body is being read.
+pub struct Reading(Arc<Slot>);
+
+/// A request that is being answered.
+pub struct Answering(Arc<Slot>);
+
+impl Reading {
+    /// The head of a request has been read.
+    pub fn begin(slot: Arc<Slot>) -> Self {
+        slot.change(|entry| {
+            entry.has_asked = true;
+            entry.reading += 1;
+        });
+        Self(slot)
+    }
+
+    /// The body has been read too.
+    pub fn ends(self) -> Answering {
+        self.0.change(|entry| entry.answering += 1);
+        Answering(self.0.clone())
+    }
+}
+
+impl Drop for Reading {
+    fn drop(&mut self) {
+        self.0.change(|entry| entry.reading -= 1);
+    }
+}
+
+impl Drop for Answering {
+    fn drop(&mut self) {
+        self.0.change(|entry| entry.answering -= 1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use super::*;
+
+    fn peer(number: u8) -> IpAddr {
+        IpAddr::V4(Ipv4Addr::new(10, 0, 0, number))
+    }
+
+    fn entered(connections: &Arc<Connections>, number: u8, count: usize) -> Vec<Arc<Slot>> {
+        (0..count)
+            .map(|_| Arc::new(connections.enter(peer(number)).unwrap()))
+            .collect()
+    }
+
+    fn is_there(slot: &Slot) -> bool {
+        slot.connections.table().entries.contains_key(&slot.id)
+    }
+
+    fn answering(slot: &Arc<Slot>) -> Answering {
+        Reading::begin(slot.clone()).ends()
+    }
+
+    #[test]
+    fn a_peer_with_many_connections_makes_room_for_its_own_and_for_nobody_else() {
+        let connections = Arc::<Connections>::default();
+        let other = entered(&connections, 2, 1);
+        let slots = entered(&connections, 1, MAX_CONNECTIONS_OF_A_PEER);
+        let next = connections.enter(peer(1)).unwrap();
+        assert!(!is_there(&slots[0]), "the longest silent one gives way");
+        assert!(is_there(&slots[1]) && is_there(&next) && is_there(&other[0]));
+    }
+
+    #[test]
+    fn who_has_asked_stays_before_who_has_not_and_a_request_before_both() {
+        let connections = Arc::<Connections>::default();
+        let slots = entered(&connections, 1, MAX_CONNECTIONS_OF_A_PEER);
+        drop(answering(&slots[0]));
+        let reading = Reading::begin(slots[1].clone());
+        let calls: Vec<_> = slots[2..].iter().map(answering).collect();
+        let first = connections.enter(peer(1)).unwrap();
+        assert!(!is_there(&slots[0]), "the idle one goes before one that sends");
+        let call = answering(&Arc::new(first));
+        let second = connections.enter(peer(1)).unwrap();
+        assert!(!is_there(&slots[1]), "before a call, one that sends goes");
+        let last = answering(&Arc::new(second));
+        assert!(connections.enter(peer(1)).is_none(), "no call is given up");
+        drop((calls, reading, call, last));
+    }
+
+    #[test]
+    fn when_all_slots_are_taken_the_peer_with_the_most_gives_way() {
+        let connections = Arc::<Connections>::default();
+        let few = entered(&connections, 9, 1);
+        let mut many = Vec::new();
+        for number in 1..5 {
+            let left = MAX_CONNECTIONS - connections.table().entries.len();
+            many.extend(entered(&connections, number, left.min(MAX_CONNECTIONS_OF_A_PEER)));
+        }
+        let next = connections.enter(peer(8)).unwrap();
+        assert!(is_there(&few[0]) && is_there(&next));
+        assert_eq!(connections.table().entries.len(), MAX_CONNECTIONS);
+    }
+
+    #[test]
+    fn nothing_is_remembered_of_a_peer_that_is_gone() {
+        let connections = Arc::<Connections>::default();
+        let slots = entered(&connections, 1, 3);
+        let call = answering(&slots[0]);
+        drop(slots);
+        assert_eq!(connections.table().peers.len(), 1, "a call holds its slot");
+        drop(call);
+        assert!(connections.table().peers.is_empty() && connections.table().entries.is_empty());
+    }
+
+    #[tokio::test]
+    async fn a_connection_is_told_to_give_way_and_its_time_is_known() {
+        let connections = Arc::<Connections>::default();
+        let slots = entered(&connections, 1, MAX_CONNECTIONS_OF_A_PEER);
+        let (began, head) = (Instant::now(), Patience::default().head);
+        assert!(slots[0].due().is_some_and(|due| due <= began + head));
+        let call = answering(&slots[0]);
+        assert_eq!(slots[0].due(), None, "a call has a time of its own");
+        drop(call);
+        assert!(slots[0].due().is_some_and(|due| due > began + head));
+        let _next = connections.enter(peer(1)).unwrap();
+        slots[1].gives_way().await;
+    }
+}

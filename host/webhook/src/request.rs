@@ -1,0 +1,197 @@
+//! Owns one request: what it may be, that its bytes are reserved before its body is read, how long that may take, and the
+//! form of the answer.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Method, Request, Response, StatusCode, header};
+use http_body_util::{BodyExt as _, Full};
+use hyper::body::{Body as _, Incoming};
+use tokio::time::{Instant, timeout, timeout_at};
+
+use crate::budget::{Budget, Held, Reservation};
+use crate::connections::{Reading, Slot};
+use crate::server::{Answer, Handler, MAX_BODY_BYTES, Question};
+
+/// How many bytes of a body have to come in a second, beside the time that even the smallest one has.
+const BODY_BYTES_PER_SECOND: usize = 1024 * 1024;
+
+/// How long a request waits until it may be read, unless its client waits for less.
+const LONGEST_WAIT: Duration = Duration::from_secs(10);
+
+/// What all requests of one connection have in common.
+pub struct Asked<H> {
+    /// Who answers.
+    pub handler: Arc<H>,
+    /// The slot of the connection.
+    pub slot: Arc<Slot>,
+    /// Bytes that the whole server may still hold.
+    pub budget: Arc<Budget>,
+    /// Whether the client has shown a certificate, which was verified.
+    pub is_certified: bool,
+    /// How long even the smallest body may take to come.
+    pub body_timeout: Duration,
+}
+
+impl<H: Handler> Asked<H> {
+    /// Answers one request.
+    pub async fn respond(&self, request: Request<Incoming>) -> Response<Full<Bytes>> {
+        let received = Instant::now();
+        let reading = Reading::begin(self.slot.clone());
+        match self.read(request, received).await {
+            Ok((question, reservation)) => {
+                let _answering = reading.ends();
+                let answer = self.handler.answer(question).await;
+                // The bytes are held until the answer is written, which a client can delay.
+                response(answer, Some(reservation))
+            }
+            Err(answer) => response(answer, None),
+        }
+    }
+
+    async fn read(
+        &self,
+        request: Request<Incoming>,
+        received: Instant,
+    ) -> Result<(Question, Arc<Reservation>), Answer> {
+        let path = request.uri().path().to_owned();
+        check_form(&request)?;
+        self.handler.admits(&path, self.is_certified)?;
+        let Ok(declared) = declared_bytes(&request) else {
+            // Most clients read no answer before they have sent everything.
+            let time = time_for(MAX_BODY_BYTES, self.body_timeout);
+            tokio::spawn(timeout(time, discard(request.into_body())));
+            return Err(too_large());
+        };
+        let waits = waits(request.uri().query());
+        let patience = waits.map_or(LONGEST_WAIT, |waits| waits.min(LONGEST_WAIT));
+        // Of a body whose length is not known beforehand, the worst is assumed.
+        let bytes = declared.unwrap_or(MAX_BODY_BYTES);
+        let reserved = timeout_at(
+            received + patience,
+            Reservation::make(&self.budget, &self.slot.budget, bytes),
+        );
+        let Ok(reservation) = reserved.await else {
+            return Err(Answer::error(
+                503,
+                "too many requests are being read here at the same time; try again later",
+            ));
+        };
+        let reservation = Arc::new(reservation);
+        let time = time_for(bytes, self.body_timeout);
+        let collected = timeout_at(Instant::now() + time, collect(request.into_body(), declared));
+        let Ok(body) = collected.await else {
+            let problem = format!("the question did not come within {time:?}");
+            return Err(Answer::error(408, problem));
+        };
+        let body = body?;
+        let body = Bytes::from_owner(Held::new(body, reservation.clone()));
+        let question = Question {
+            path,
+            timeout: waits,
+            received: received.into_std(),
+            is_certified: self.is_certified,
+            body,
+        };
+        Ok((question, reservation))
+    }
+}
+
+fn check_form(request: &Request<Incoming>) -> Result<(), Answer> {
+    if request.method() != Method::POST {
+        return Err(Answer::error(405, "only POST is answered here"));
+    }
+    let kind = request
+        .headers()
+        .get(header::CONTENT_TYPE)
+        .and_then(|kind| kind.to_str().ok());
+    let kind = kind.and_then(|kind| kind.split(';').next()).unwrap_or_default().trim();
+    if kind == "application/json" {
+        Ok(())
+    } else {
+        Err(Answer::error(415, "only application/json is understood here"))
+    }
+}
+
+/// The length of a body, if the client says it.
+fn declared_bytes(request: &Request<Incoming>) -> Result<Option<usize>, Answer> {
+    let hint = request.body().size_hint();
+    if hint.lower() > MAX_BODY_BYTES as u64 {
+        return Err(too_large());
+    }
+    Ok(hint.exact().and_then(|bytes| usize::try_from(bytes).ok()))
+}
+
+fn too_large() -> Answer {
+    Answer::error(413, format!("the question has more than {MAX_BODY_BYTES} bytes"))
+}
+
+/// How long the bytes of a body may take to come.
+fn time_for(bytes: usize, at_least: Duration) -> Duration {
+    at_least + Duration::from_millis((bytes * 1000 / BODY_BYTES_PER_SECOND) as u64)
+}
+
+/// Reads a body to its end and keeps nothing of it.
+async fn discard(mut body: Incoming) {
+    while let Some(Ok(_)) = body.frame().await {}
+}
+
+/// Reads a body into one piece of memory, which grows no further than what is reserved.
+async fn collect(mut body: Incoming, declared: Option<usize>) -> Result<Vec<u8>, Answer> {
+    let mut bytes = Vec::with_capacity(declared.unwrap_or_default());
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(|error| Answer::error(400, format!("the question cannot be read: {error}")))?;
+        let Ok(data) = frame.into_data() else { continue };
+        if bytes.len() + data.len() > declared.unwrap_or(MAX_BODY_BYTES) {
+            return Err(too_large());
+        }
+        bytes.extend_from_slice(&data);
+    }
+    Ok(bytes)
+}
+
+/// How long the client waits, in the form in which API servers say so.
+fn waits(query: Option<&str>) -> Option<Duration> {
+    let text = query?.split('&').find_map(|pair| pair.strip_prefix("timeout="))?;
+    text.strip_suffix('s')?.parse().ok().map(Duration::from_secs)
+}
+
+fn response(answer: Answer, reservation: Option<Arc<Reservation>>) -> Response<Full<Bytes>> {
+    let kind = if answer.code == 200 {
+        "application/json"
+    } else {
+        "text/plain; charset=utf-8"
+    };
+    let bytes = answer.body.into_bytes();
+    let body = match reservation {
+        Some(reservation) => Bytes::from_owner(Held::new(bytes, reservation)),
+        None => Bytes::from(bytes),
+    };
+    let mut response = Response::new(Full::from(body));
+    *response.status_mut() = StatusCode::from_u16(answer.code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    response
+        .headers_mut()
+        .insert(header::CONTENT_TYPE, header::HeaderValue::from_static(kind));
+    response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_time_that_a_client_waits_is_read() {
+        assert_eq!(waits(Some("timeout=5s")), Some(Duration::from_secs(5)));
+        assert_eq!(waits(Some("a=b&timeout=30s")), Some(Duration::from_secs(30)));
+        assert_eq!(waits(Some("timeout=soon")), None);
+        assert_eq!(waits(None), None);
+    }
+
+    #[test]
+    fn a_small_body_has_to_come_sooner_than_a_large_one() {
+        let at_least = Duration::from_secs(2);
+        assert_eq!(time_for(100, at_least), at_least);
+        assert_eq!(time_for(MAX_BODY_BYTES, at_least), Duration::from_secs(10));
+    }
+}

@@ -1,0 +1,80 @@
+//! What a flood takes of memory: many idle connections, and as many of the largest bodies as somebody likes to send at once.
+//! By itself, because the allocator counts what every test of a program takes.
+#![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
+
+mod common;
+
+use std::alloc::System;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use cap::Cap;
+use common::{Wire, head, serve};
+use pilothouse_webhook::connections::Patience;
+use pilothouse_webhook::server::{Answer, Handler, MAX_BODY_BYTES, Question};
+
+#[global_allocator]
+static ALLOCATOR: Cap<System> = Cap::new(System, usize::MAX);
+
+/// The most that was taken at any time that somebody looked.
+static MOST: AtomicUsize = AtomicUsize::new(0);
+
+/// What the flood may take, its clients included.
+const LIMIT: usize = 64 * 1024 * 1024;
+
+const IDLE: usize = 300;
+const BODIES: usize = 64;
+
+/// The bytes that a client sends at once.
+const PIECE: usize = 64 * 1024;
+
+fn look() {
+    MOST.fetch_max(ALLOCATOR.allocated(), Ordering::Relaxed);
+}
+
+struct Measured;
+
+impl Handler for Measured {
+    async fn answer(&self, question: Question) -> Answer {
+        look();
+        Answer::json(question.body.len().to_string())
+    }
+}
+
+#[test]
+fn idle_connections_and_the_largest_bodies_at_once_take_less_than_64_mib() {
+    let served = serve(Arc::new(Measured), Patience::default());
+    served.is_served();
+    let (before, config, address) = (ALLOCATOR.allocated(), served.config(), served.server.address());
+    MOST.store(0, Ordering::Relaxed);
+    let idle: Vec<Wire> = (0..IDLE).map(|_| Wire::open(address, &config).unwrap()).collect();
+    let codes: Vec<u16> = std::thread::scope(|scope| {
+        let bodies: Vec<_> = (0..BODIES)
+            .map(|_| {
+                scope.spawn(|| {
+                    let mut wire = Wire::open(address, &config).ok()?;
+                    wire.send(head("/x?timeout=30s", MAX_BODY_BYTES).as_bytes()).ok()?;
+                    let piece = vec![b' '; PIECE];
+                    for _ in 0..MAX_BODY_BYTES / PIECE {
+                        look();
+                        wire.send(&piece).ok()?;
+                    }
+                    Some(wire.answer().0)
+                })
+            })
+            .collect();
+        // Admission goes on meanwhile.
+        while bodies.iter().any(|body| !body.is_finished()) {
+            served.is_served();
+            look();
+        }
+        let codes = bodies.into_iter().map(|body| body.join().unwrap().unwrap_or_default());
+        codes.collect()
+    });
+    drop(idle);
+    let taken = MOST.load(Ordering::Relaxed).saturating_sub(before);
+    let answered = codes.iter().filter(|code| **code == 200).count();
+    println!("{} KiB at most, {answered} of {BODIES} bodies answered", taken / 1024);
+    assert!(taken < LIMIT, "the flood takes {} MiB", taken / 1024 / 1024);
+    assert!(answered > 0, "{codes:?}");
+}

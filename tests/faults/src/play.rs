@@ -1,0 +1,258 @@
+//! Owns one run: a scenario with its hosts on a simulated cluster of its own, under a schedule, in virtual time.
+
+use std::collections::hash_map::DefaultHasher;
+use std::hash::{Hash as _, Hasher as _};
+use std::path::PathBuf;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context as _, Result};
+use pilothouse_end_to_end::log::Tail;
+use pilothouse_simulator::{Clock, Controllers, Options, Simulator, Workloads};
+use pilothouse_testkit::cluster::Cluster;
+use pilothouse_testkit::scenario::{Manner, Scenario, run_with};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+use tokio::sync::mpsc;
+
+use crate::crew::Crew;
+use crate::judge::{Facts, Judge, is_host, written};
+use crate::schedule::Schedule;
+use crate::somebody::{Errands, TENANT};
+use crate::world::World;
+
+/// For how long, by the run's clock, something is waited for that has to come: back-off and silent watches take minutes, and
+/// several of them may follow each other.
+const PATIENCE: Duration = Duration::from_hours(2);
+
+/// When clocks begin: 2026-01-01T00:00:00Z, in milliseconds.
+const EPOCH: u64 = 1_767_225_600_000;
+
+/// A run uses tenths of a second of a processor; one that uses so many seconds does not come to an end.
+const MOST_SECONDS: i64 = 60;
+
+/// Namespaces with which no scenario has anything to do.
+const OTHER_NAMESPACES: [&str; 2] = ["bystander", TENANT];
+
+/// What is to be run.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Job {
+    /// The scenario's file.
+    pub scenario: PathBuf,
+    /// What befalls it.
+    pub schedule: Schedule,
+    /// What the run without faults has found; none: this is it.
+    pub facts: Option<PathBuf>,
+    /// Whether all that the hosts and plugins say is to be told.
+    pub log: bool,
+}
+
+/// What came of it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Report {
+    /// What is wrong; nothing, if the run is as it should be.
+    pub problems: Vec<String>,
+    /// Faults that never began, because there were too few writes.
+    pub unstruck: Vec<usize>,
+    /// Of the run without faults.
+    pub facts: Option<Facts>,
+    /// A digest of everything that was asked and answered: two runs of a job have the same.
+    pub trace: u64,
+    /// The hosts' writes.
+    pub writes: usize,
+    /// How long it took by the run's own clock, in seconds.
+    pub seconds: u64,
+    /// What was said, if that was asked for.
+    pub log: String,
+    /// All requests, if that was asked for.
+    pub requests: Vec<String>,
+}
+
+/// Runs a job.
+pub fn play(job: Job) -> Result<Report> {
+    watch_over();
+    // A thread of its own begins with the randomness of its own.
+    let thread = std::thread::Builder::new().name("play".to_owned());
+    let thread = thread.spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .start_paused(true)
+            .build()
+            .context("make a runtime")?;
+        runtime.block_on(tell(job))
+    })?;
+    thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+}
+
+async fn tell(job: Job) -> Result<Report> {
+    let Job {
+        scenario,
+        schedule,
+        facts,
+        log,
+    } = job;
+    let text = std::fs::read_to_string(&scenario).with_context(|| format!("read {}", scenario.display()))?;
+    let keeps_identities = text.contains("metadata.uid") || text.contains("uid: $");
+    let scenario = Scenario::parse(&scenario, &text)?;
+    let facts: Option<Facts> = match facts {
+        None => None,
+        Some(path) => Some(serde_json::from_slice(&std::fs::read(path)?)?),
+    };
+    let is_quiet = facts.is_none();
+    let epoch = epoch(&scenario);
+    let tail = Tail::default();
+    let _guard = log.then(|| tail.follow());
+    let cluster = Cluster::simulated_with(Options {
+        controllers: Controllers {
+            workloads: Workloads::NeverReady,
+            ..Controllers::default()
+        },
+        clock: clock(epoch),
+        seed: 1,
+        ..Options::default()
+    });
+    let Cluster::Simulated(simulated) = &cluster else {
+        unreachable!("it was made so")
+    };
+    let simulator = simulated.simulator().clone();
+    simulator.keep_journal();
+    set_up(&cluster).await?;
+    let children = facts.as_ref().map(|facts| facts.children.clone()).unwrap_or_default();
+    let client = cluster.client().await?;
+    let errands = Errands::new(client, simulator.clone(), children, keeps_identities);
+    let (sender, commands) = mpsc::unbounded_channel();
+    let world = World::new(simulator.clone(), &schedule, errands, epoch, sender);
+    let hosts = schedule.hosts();
+    let mut crew = Crew::new(
+        world.clone(),
+        commands,
+        hosts,
+        Judge::new(facts, scenario.serves_webhooks()),
+        PATIENCE,
+        tail.clone(),
+    );
+    let manner = Manner {
+        namespace: Some(format!("story-{}", scenario.name)),
+        patience: (!is_quiet).then_some(PATIENCE),
+    };
+    let begun = tokio::time::Instant::now();
+    let told = tokio::select! {
+        biased;
+        () = world.storm() => None,
+        told = run_with(&scenario, &cluster, &mut crew, &manner) => Some(told),
+    };
+    let mut judge = crew.end();
+    let log = if log { tail.text() } else { String::new() };
+    match told {
+        Some(Ok(())) => {}
+        Some(Err(mut error)) => {
+            error.host_log = String::new();
+            judge.problems.push(format!("the story does not go on: {error}"));
+        }
+        None => judge.problems.push(storm(&simulator)),
+    }
+    judge.problems.extend(world.errands.complaints());
+    let most = world.launched().max(1);
+    judge.conclude(&simulator, most, schedule.late(), &world.errands.deleted());
+    let mut hasher = DefaultHasher::new();
+    let mut requests = Vec::new();
+    for record in simulator.requests().all() {
+        (
+            &record.verb,
+            &record.uri,
+            record.status,
+            &record.user_agent,
+            record.changed,
+        )
+            .hash(&mut hasher);
+        requests.push(format!(
+            "{:>5} {} {} {} -> {} {}",
+            record.index,
+            record.user_agent,
+            record.verb,
+            record.uri,
+            record.status,
+            record.fault.unwrap_or_default()
+        ));
+    }
+    simulator.revision().hash(&mut hasher);
+    Ok(Report {
+        problems: judge.problems,
+        unstruck: world.unstruck(),
+        trace: hasher.finish(),
+        writes: judge.found.writes,
+        facts: is_quiet.then_some(judge.found),
+        seconds: begun.elapsed().as_secs(),
+        requests: if log.is_empty() { Vec::new() } else { requests },
+        log,
+    })
+}
+
+/// When the clocks of the cluster and the hosts begin, in milliseconds since 1970: always at the same moment, but where
+/// webhooks are served. Their certificates are judged by TLS, which looks at the machine's clock, so such a run is not
+/// repeated exactly; nor would it be with sockets and the threads that serve them.
+fn epoch(scenario: &Scenario) -> u64 {
+    if scenario.serves_webhooks() {
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        return u64::try_from(since.as_millis()).unwrap_or_default();
+    }
+    EPOCH
+}
+
+fn clock(epoch: u64) -> Clock {
+    Clock::Tokio {
+        start: UNIX_EPOCH + Duration::from_millis(epoch),
+        origin: tokio::time::Instant::now(),
+    }
+}
+
+/// What hosts write that do not come to rest.
+fn storm(simulator: &Simulator) -> String {
+    let mut writes = simulator.requests().all();
+    writes.retain(|record| record.write && is_host(&record.user_agent));
+    let last = writes
+        .iter()
+        .rev()
+        .take(10)
+        .map(|it| format!("{} {}", it.user_agent, written(it)));
+    let last: Vec<String> = last.collect();
+    format!(
+        "the hosts do not come to rest; their last writes:\n    {}",
+        last.join("\n    ")
+    )
+}
+
+/// Ends this process when it has used too much of the processors, whatever it does.
+fn watch_over() {
+    std::thread::spawn(|| {
+        loop {
+            std::thread::sleep(Duration::from_secs(1));
+            let used = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+            if used.tv_sec > MOST_SECONDS {
+                eprintln!("the run has used more than {MOST_SECONDS} s of a processor");
+                std::process::exit(1);
+            }
+        }
+    });
+}
+
+/// Makes namespaces with something in them that nobody may touch.
+async fn set_up(cluster: &Cluster) -> Result<()> {
+    let client = cluster.client().await?;
+    for name in OTHER_NAMESPACES {
+        let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
+        post(&client, "/api/v1/namespaces", &namespace).await?;
+        let map = json!({
+            "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "theirs"}, "data": {"theirs": "untouched"},
+        });
+        post(&client, &format!("/api/v1/namespaces/{name}/configmaps"), &map).await?;
+    }
+    Ok(())
+}
+
+async fn post(client: &kube::Client, uri: &str, body: &serde_json::Value) -> Result<()> {
+    let request = http::Request::post(uri)
+        .header(http::header::CONTENT_TYPE, "application/json")
+        .body(body.to_string().into_bytes())?;
+    client.request::<serde_json::Value>(request).await?;
+    Ok(())
+}

@@ -1,0 +1,90 @@
+//! Owns the manner in which a scenario is told: strictly, as the tests do, or with patience, to a host that faults befall.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::{form::Check, quiet::QuietError};
+use crate::cluster::Cluster;
+use crate::host::{SteeredHost, SteeredPlugin};
+
+/// How long to pause between two looks at an object.
+const LOOK_INTERVAL: Duration = Duration::from_millis(50);
+
+/// Who is patient pauses for this part of the time for which he has waited already.
+const PATIENT_PART: u32 = 20;
+
+/// And at most so long.
+const PATIENT_INTERVAL: Duration = Duration::from_secs(10);
+
+/// A patient teller takes a host that has been idle for so long for settled.
+const IDLE: Duration = Duration::from_secs(1);
+
+/// The manner in which a scenario is told.
+#[derive(Debug, Clone, Default)]
+pub struct Manner {
+    /// The scenario's namespace; absent: one that nobody else uses.
+    pub namespace: Option<String>,
+    /// Absent: strictly. Otherwise for a host that faults befall: what the scenario waits for, and also what it expects to
+    /// hold at once, is waited for this long; nothing has to keep holding, and no writes are counted.
+    pub patience: Option<Duration>,
+}
+
+impl Manner {
+    /// For how long something is waited that a scenario grants so much time.
+    pub(super) fn within(&self, granted: Duration) -> Duration {
+        self.patience.unwrap_or_default().max(granted)
+    }
+
+    /// How long to pause until the next look at what is waited for since then.
+    pub(super) fn pause(&self, begun: Instant) -> Duration {
+        match self.patience {
+            None => LOOK_INTERVAL,
+            Some(_) => (begun.elapsed() / PATIENT_PART).clamp(LOOK_INTERVAL, PATIENT_INTERVAL),
+        }
+    }
+
+    /// What is checked. That an object is another one than before is not, where faults befall the host: what a predecessor of
+    /// the same name has left may be taken over, if the host learns of both at once.
+    pub(super) fn checks(&self, checks: &[Check]) -> Vec<Check> {
+        let mut checks = checks.to_vec();
+        if self.patience.is_some() {
+            checks.retain(|check| check.differs_from.is_none() || check.path.as_deref() != Some(".metadata.uid"));
+        }
+        checks
+    }
+
+    /// Waits until a host has been idle for a while.
+    pub(super) async fn settle<H: SteeredHost>(&self, host: &mut H) -> Result<(), QuietError> {
+        let (begun, mut idle) = (Instant::now(), None::<Instant>);
+        loop {
+            if host.is_idle() == Some(false) {
+                idle = None;
+            } else if idle.get_or_insert_with(Instant::now).elapsed() >= IDLE {
+                return Ok(());
+            }
+            if begun.elapsed() > self.within(IDLE) {
+                return Err(QuietError::Restless { requests: Vec::new() });
+            }
+            if let Some(reason) = host.failure() {
+                return Err(QuietError::Ended(reason));
+            }
+            tokio::time::sleep(self.pause(begun)).await;
+        }
+    }
+
+    /// Stops a host and starts it again.
+    pub(super) async fn restart<H: SteeredHost>(
+        &self,
+        host: &mut H,
+        cluster: &Cluster,
+        plugins: &[SteeredPlugin],
+    ) -> Result<(), QuietError> {
+        let left = host.stop().await.map_err(QuietError::Host)?;
+        if !left.is_empty() {
+            return Err(QuietError::Left(left));
+        }
+        host.start(cluster, plugins).await.map_err(QuietError::Host)?;
+        self.settle(host).await
+    }
+}
