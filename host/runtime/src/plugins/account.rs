@@ -85,7 +85,7 @@ impl Account {
             failure,
         } = *call;
         let mut books = self.books.lock();
-        if failure.is_some_and(|failure| failure.reason == reason::FORBIDDEN) {
+        if failure.is_some_and(|failure| failure.reason == pilothouse_core::failure::reason::FORBIDDEN) {
             self.forbidden.notify_one();
         }
         if let Some(failure) = failure {
