@@ -268,7 +268,7 @@ mod tests {
         })
     }
 
-    fn gaps_of(status: Value, subresources: Value) -> Option<String> {
+    fn gaps_of(status: &Value, subresources: &Value) -> Option<String> {
         let schema = json!({"type": "object", "properties": {"status": status}});
         let version = json!({"name": "v1", "subresources": subresources, "schema": {"openAPIV3Schema": schema}});
         let crd = BroughtCrd {

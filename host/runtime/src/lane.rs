@@ -59,6 +59,7 @@ pub struct LaneId(pub u32);
 
 /// One controller of one plugin.
 #[derive(Clone)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 pub struct Lane {
     /// Its number.
     pub id: LaneId,

@@ -145,7 +145,9 @@ fn clean(value: &mut Value, generation: &Value, names: &BTreeMap<String, String>
                 };
             }
             if let Some(Value::Array(entries)) = members.get_mut("managedFields") {
-                entries.iter_mut().for_each(|entry| clean(entry, generation, names));
+                for entry in entries.iter_mut() {
+                    clean(entry, generation, names);
+                }
                 entries.sort_by_key(Value::to_string);
             }
             members.values_mut().for_each(|value| clean(value, generation, names));

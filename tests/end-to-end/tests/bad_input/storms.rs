@@ -216,7 +216,7 @@ mod simulated {
         stage
             .patch_hostile("victim", &json!({"spec": {"text": "another"}}))
             .await;
-        sleep(LONGEST_EDIT_WAIT - Duration::from_millis(500)).await;
+        sleep(LONGEST_EDIT_WAIT.saturating_sub(Duration::from_millis(500))).await;
         assert_eq!(tries(&stage), 1, "an edit does not make it run at once");
         let well = stage
             .until(|stage| stage.is_reconciled("Hostile", "victim").then_some(()))
@@ -345,7 +345,7 @@ mod simulated {
         answered(&stage, years, 1);
         let begun = Instant::now();
         stage.create(&well_behaved("victim")).await;
-        sleep(LONGEST_REQUESTED_WAIT - Duration::from_secs(1)).await;
+        sleep(LONGEST_REQUESTED_WAIT.saturating_sub(Duration::from_secs(1))).await;
         assert!(!stage.is_reconciled("Hostile", "victim"));
         let well = stage
             .until(|stage| stage.is_reconciled("Hostile", "victim").then_some(()))
