@@ -284,17 +284,17 @@ mod tests {
     fn what_a_definition_does_not_take_is_known_beforehand() {
         let with_status = json!({"status": {}});
         let open = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
-        assert_eq!(gaps_of(open.clone(), with_status.clone()), None);
-        assert!(gaps_of(open, Value::Null).unwrap().contains("no subresource status"));
+        assert_eq!(gaps_of(&open, &with_status), None);
+        assert!(gaps_of(&open, &Value::Null).unwrap().contains("no subresource status"));
         let conditions =
             json!({"type": "array", "items": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}});
         let without = json!({"type": "object", "properties": {"conditions": conditions}});
-        let said = gaps_of(without, with_status.clone()).unwrap();
+        let said = gaps_of(&without, &with_status).unwrap();
         assert!(
             said.contains("CRD of Thing does not take .status.observedGeneration as"),
             "{said}"
         );
-        let said = gaps_of(Value::Null, with_status).unwrap();
+        let said = gaps_of(&Value::Null, &with_status).unwrap();
         assert!(said.contains("does not take .status as"), "{said}");
     }
 

@@ -118,7 +118,9 @@ impl Somebody {
     async fn run(&self, Errand { target, fault }: Errand) {
         match fault {
             Fault::Deleted | Fault::Recreated { .. } if self.keeps_identities => {}
-            Fault::Deleted if self.child(&target).is_some() => self.delete(&target).await,
+            Fault::Deleted if self.child(&target).is_some() => {
+                self.delete(&target).await;
+            }
             Fault::Recreated { seconds } => self.recreate(&target, Duration::from_secs(seconds)).await,
             Fault::Marked { seconds } => self.mark(&target, Duration::from_secs(seconds)).await,
             Fault::Forged { seconds } => self.forge(&target, Duration::from_secs(seconds)).await,
