@@ -154,6 +154,22 @@ impl Fault {
         NAMES[index]
     }
 
+    /// Whether hosts learn of changes in the order in which they were made, whatever their kinds.
+    pub fn keeps_order(&self) -> bool {
+        matches!(
+            self,
+            Self::LostResponses { .. }
+                | Self::Conflicts { .. }
+                | Self::Killed { .. }
+                | Self::LateWrite { .. }
+                | Self::Upgraded { .. }
+                | Self::Crowd { .. }
+                | Self::Clock { .. }
+                | Self::Marked { .. }
+                | Self::Forged { .. }
+        )
+    }
+
     fn draw(index: usize, rng: &mut Rng) -> Self {
         let times = rng.u32(1..=6);
         let seconds = [1, 5, 30, 200][rng.usize(..4)];

@@ -24,7 +24,7 @@ pub const HOST_AGENT: &str = "pilothouse-host-";
 pub type Member = usize;
 
 /// After so many writes hosts are taken not to come to rest at all: the longest story makes some hundreds.
-const STORM: usize = 10_000;
+const STORM: usize = 2_000;
 
 /// What is to be done to the hosts.
 #[derive(Debug)]
