@@ -9,13 +9,10 @@ use std::{
 
 use anyhow::{Context as _, Result, bail, ensure};
 
-use crate::{cargo, faults, fuzz, root, test};
+use crate::{cargo, root, test};
 
 /// The cargo-deny that checks the dependencies; another version may judge otherwise.
 const CARGO_DENY: &str = "0.20.2";
-
-/// The seeds whose schedules of faults are run; they take less than five minutes on two cores.
-const FAULT_SEEDS: &str = "300";
 
 /// What is checked.
 #[derive(Clone, Debug, Default, clap::Args)]
@@ -30,7 +27,7 @@ type Step<'options> = (&'static str, Box<dyn Fn() -> Result<()> + 'options>);
 
 /// Checks everything, also after something has failed, and says at the end what did not hold.
 pub fn run(options: &Options) -> Result<()> {
-    let steps: [Step<'_>; 8] = [
+    let steps: [Step<'_>; 6] = [
         ("form", Box::new(|| call(cargo().args(["fmt", "--all", "--check"])))),
         (
             "lints",
@@ -70,8 +67,6 @@ pub fn run(options: &Options) -> Result<()> {
                 })
             }),
         ),
-        ("fuzz", Box::new(|| fuzz::run(&fuzz::Options::default()))),
-        ("faults", Box::new(|| faults::check(&["--seeds", FAULT_SEEDS]))),
     ];
     let mut failed = Vec::new();
     let count = steps.len();

@@ -110,7 +110,10 @@ async fn tell(job: Job, tail: Tail) -> Result<Report> {
     let is_quiet = facts.is_none();
     let epoch = epoch(&scenario);
     let mut schedule = schedule;
-    if ORDERED.iter().any(|story| scenario.file.ends_with(format!("{story}.yaml"))) {
+    if ORDERED
+        .iter()
+        .any(|story| scenario.file.ends_with(format!("{story}.yaml")))
+    {
         schedule.strikes.retain(|strike| strike.fault.keeps_order());
     }
     if scenario.serves_webhooks() {
