@@ -30,7 +30,7 @@ type Step<'options> = (&'static str, Box<dyn Fn() -> Result<()> + 'options>);
 
 /// Checks everything, also after something has failed, and says at the end what did not hold.
 pub fn run(options: &Options) -> Result<()> {
-    let steps: [Step<'_>; 7] = [
+    let steps: [Step<'_>; 8] = [
         ("form", Box::new(|| call(cargo().args(["fmt", "--all", "--check"])))),
         (
             "lints",

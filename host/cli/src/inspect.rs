@@ -8,6 +8,7 @@ use clap::{Args, ValueEnum};
 use pilothouse_core::Limits;
 use pilothouse_core::manifest::{self, Access, CheckedManifest, Controller, Manifest, Touch};
 use pilothouse_core::path::FieldPath;
+use pilothouse_core::status;
 use pilothouse_sandbox::Plugin;
 use serde_json::{Value, json};
 
@@ -56,7 +57,7 @@ impl Inspect {
             Format::Text => as_text(&plugin, &checked),
             Format::Json => {
                 let manifest: Value = serde_json::from_str(&described).context("the manifest is not JSON")?;
-                let mut text = serde_json::to_string_pretty(&as_json(&plugin, &manifest))?;
+                let mut text = serde_json::to_string_pretty(&as_json(&plugin, &checked, &manifest))?;
                 text.push('\n');
                 text
             }
@@ -81,13 +82,24 @@ fn interfaces(plugin: &Plugin) -> Vec<&'static str> {
     .collect()
 }
 
-fn as_json(plugin: &Plugin, manifest: &Value) -> Value {
+/// What will not work in full, and what to do about it.
+fn warnings(checked: &CheckedManifest) -> Vec<String> {
+    let of_controller = |controller: &Controller| {
+        let mut crds = checked.crds.iter();
+        let crd = crds.find(|crd| crd.group == controller.kind.group && crd.kind == controller.kind.kind)?;
+        status::gaps(crd, &controller.kind.version)
+    };
+    checked.manifest.controllers.iter().filter_map(of_controller).collect()
+}
+
+fn as_json(plugin: &Plugin, checked: &CheckedManifest, manifest: &Value) -> Value {
     json!({
         "digest": format!("sha256:{}", plugin.digest()),
         "contract": plugin.contract_version(),
         "interfaces": interfaces(plugin),
         "componentBytes": plugin.component_bytes(),
         "codeBytes": plugin.code_bytes(),
+        "warnings": warnings(checked),
         "manifest": manifest,
     })
 }
@@ -125,6 +137,9 @@ fn as_text(plugin: &Plugin, checked: &CheckedManifest) -> String {
     let _ = writeln!(text, "configuration {}", fields.as_deref().unwrap_or("none"));
     for controller in controllers {
         controller_text(controller, &mut text);
+    }
+    for warning in warnings(checked) {
+        let _ = writeln!(text, "\nwarning: {warning}");
     }
     text
 }

@@ -105,6 +105,7 @@ impl Run {
     /// Runs until a signal comes.
     pub fn execute(self) -> anyhow::Result<()> {
         start_log(self.log_format)?;
+        pilothouse_sandbox::return_large_allocations();
         let runtime = tokio::runtime::Builder::new_multi_thread()
             // One thread for requests and watches: what they do is short, with several each request would be handed to
             // and fro between them, and plugins' calls have threads of their own.

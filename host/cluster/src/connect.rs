@@ -82,8 +82,42 @@ async fn from_file(path: &Path, options: &KubeConfigOptions) -> Result<Config, C
         path: path.display().to_string(),
         problem,
     };
+    let bytes = std::fs::read(path).map_err(|error| refuse(error.to_string()))?;
+    if is_cut_utf16(&bytes) {
+        return Err(refuse("it is UTF-16 and ends within a character".to_owned()));
+    }
     let kubeconfig = Kubeconfig::read_from(path).map_err(|error| refuse(chain(&error)))?;
     Config::from_custom_kubeconfig(kubeconfig, options)
         .await
         .map_err(|error| refuse(chain(&error)))
+}
+
+/// Whether bytes are UTF-16, as their byte order mark says, and too few by one. kube 5.0.0 reads over their end and
+/// panics.
+fn is_cut_utf16(bytes: &[u8]) -> bool {
+    let has_mark = bytes.starts_with(&[0xff, 0xfe]) || bytes.starts_with(&[0xfe, 0xff]);
+    has_mark && bytes.len() % 2 == 1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_kubeconfig_that_is_cut_within_a_character_is_refused_by_its_name() {
+        let path = std::env::temp_dir().join(format!("cut-{}.kubeconfig", std::process::id()));
+        for mark in [[0xff, 0xfe], [0xfe, 0xff]] {
+            std::fs::write(&path, [&mark[..], b"{"].concat()).unwrap();
+            let target = Target {
+                kubeconfig: Some(path.clone()),
+                context: None,
+            };
+            let error = connect(&target, "test/1").await.err().unwrap().to_string();
+            assert!(
+                error.contains("UTF-16") && error.contains(&*path.to_string_lossy()),
+                "{error}"
+            );
+        }
+        std::fs::remove_file(&path).unwrap();
+    }
 }

@@ -268,6 +268,7 @@ impl RequestError {
 #[cfg(test)]
 mod tests {
     use pilothouse_core::Blame;
+    use pilothouse_core::failure::LONGEST_EDIT_WAIT;
 
     use super::*;
 
@@ -346,6 +347,26 @@ mod tests {
             assert_eq!((failure.blame, failure.retry), (Blame::Cluster, Retry::Backoff));
             assert!(failure.message.contains("no; ask for what is let pass"), "{failure}");
         }
+    }
+
+    #[test]
+    fn nobody_makes_the_host_wait_for_years_and_who_denies_keeps_no_edit_waiting() {
+        let asking = |code: u16, message: &str| {
+            let status: Status = serde_json::from_value(serde_json::json!({
+                "code": code, "message": message, "reason": "R", "details": {"retryAfterSeconds": 1_u32 << 31}}))
+            .unwrap();
+            RequestError::Answered(Box::new(status))
+        };
+        let denied = "admission webhook \"images.example.com\" denied the request: no";
+        for code in [400, 403, 422, 429, 503] {
+            let error = asking(code, denied);
+            assert_eq!(error.retry_after(), Some(LONGEST_REQUESTED_WAIT));
+            let failure = error.into_failure("create", "Deployment a/web");
+            assert_eq!(failure.at_least, LONGEST_REQUESTED_WAIT, "{code}");
+            assert_eq!(failure.wait_after_edit(), Duration::ZERO, "{code}");
+        }
+        let failure = asking(429, "too many requests").into_failure("create", "Deployment a/web");
+        assert_eq!(failure.wait_after_edit(), LONGEST_EDIT_WAIT);
     }
 
     #[test]

@@ -164,17 +164,47 @@ impl Recorder {
 
     /// Tells an event, unless it was told before or the plugin tells too many. Says whether a request was made.
     pub async fn tell(&self, regarding: &Regarding<'_>, event: &Event, now: &str) -> Result<bool, RequestError> {
+        let said = json!([
+            self.plugin,
+            regarding.uid,
+            words(event.severity),
+            event.reason,
+            event.message
+        ]);
+        let name = format!("{}.{}", shorten_name(&regarding.name.name), digest(&said));
+        self.tell_as(name, regarding, event, now).await
+    }
+
+    /// Tells an event about the first object of a kind that gives reason to, and about no other.
+    pub async fn tell_of_kind(
+        &self,
+        regarding: &Regarding<'_>,
+        event: &Event,
+        now: &str,
+    ) -> Result<bool, RequestError> {
+        let said = json!([
+            self.plugin,
+            regarding.kind.to_string(),
+            words(event.severity),
+            event.reason,
+            event.message
+        ]);
+        let name = format!("{}.{}", shorten_name(&self.plugin), digest(&said));
+        self.tell_as(name, regarding, event, now).await
+    }
+
+    async fn tell_as(
+        &self,
+        name: String,
+        regarding: &Regarding<'_>,
+        event: &Event,
+        now: &str,
+    ) -> Result<bool, RequestError> {
         let Event {
             severity,
             reason,
             message,
         } = event;
-        let severity = match severity {
-            Severity::Normal => "Normal",
-            Severity::Warning => "Warning",
-        };
-        let said = json!([self.plugin, regarding.uid, severity, reason, message]);
-        let name = format!("{}.{}", shorten_name(&regarding.name.name), digest(&said));
         let namespace = regarding.name.namespace.as_deref().unwrap_or("default");
         if self.is_denied(namespace) || !self.may_tell(&name, regarding.uid) {
             return Ok(false);
@@ -196,7 +226,7 @@ impl Recorder {
             "reportingController": self.controller(),
             "reportingInstance": self.instance,
             "action": "Reconcile",
-            "type": severity,
+            "type": words(*severity),
             "reason": reason,
             "note": message,
             "regarding": object,
@@ -303,6 +333,13 @@ impl State {
         bucket.spent += 1;
         self.plugin.spent += 1;
         true
+    }
+}
+
+fn words(severity: Severity) -> &'static str {
+    match severity {
+        Severity::Normal => "Normal",
+        Severity::Warning => "Warning",
     }
 }
 

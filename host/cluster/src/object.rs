@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use pilothouse_core::canonical::DESIRED_ANNOTATION;
-use pilothouse_core::depth::{Bounded, is_too_deep};
+use pilothouse_core::depth::{Bounded, is_plain, is_too_deep};
 use pilothouse_core::fields::{FieldSet, names_several_items};
 use pilothouse_core::ownership::{Bond, KEEP_ANNOTATION, OWNER_ANNOTATION, OWNER_LABEL, parse_owner_name};
 use pilothouse_core::path::Projection;
@@ -246,7 +246,7 @@ impl Stored {
         let form = press.form();
         let visible = form.projection().project_parts(Some(&metadata.others), others, kind)?;
         // Read through once: what the cache holds can be read by everybody, or is known not to be.
-        let is_too_deep = is_too_deep(&visible)?;
+        let is_too_deep = !is_plain(&visible) && is_too_deep(&visible)?;
         let object = Self {
             name: Name {
                 namespace: namespace.as_deref().map(|namespace| press.text(namespace)),

@@ -7,7 +7,9 @@ use http::Request;
 use kube::Client;
 use kube::client::Body;
 use pilothouse_core::Kind;
+use pilothouse_core::status::status_schema;
 use pilothouse_core::types::{Types, TypesError};
+use serde_json::Value;
 
 use crate::error::RequestError;
 use crate::write::send;
@@ -16,6 +18,8 @@ use crate::write::send;
 pub struct Schemas {
     client: Client,
     known: Mutex<HashMap<Kind, Arc<Types>>>,
+    /// The schemas of statuses, of the kinds whose schema was asked for; none where it has to be asked again.
+    statuses: Mutex<HashMap<Kind, Option<Arc<Value>>>>,
     /// Held over a request, so that many who need a kind at once make one.
     asking: tokio::sync::Mutex<()>,
 }
@@ -37,6 +41,7 @@ impl Schemas {
         Self {
             client,
             known: Mutex::default(),
+            statuses: Mutex::default(),
             asking: tokio::sync::Mutex::default(),
         }
     }
@@ -87,6 +92,50 @@ impl Schemas {
     /// A kind may be another than it was: its types are asked again when they are needed.
     pub fn forget(&self, kind: &Kind) {
         self.lock().remove(kind);
+        if let Some(status) = self.statuses().get_mut(kind) {
+            *status = None;
+        }
+    }
+
+    /// Whether the schema of a kind's status was asked for, and it has changed since.
+    pub fn has_other_status(&self, kind: &Kind) -> bool {
+        matches!(self.statuses().get(kind), Some(None))
+    }
+
+    /// The schema of a kind's status, if it was asked for.
+    pub fn known_status(&self, kind: &Kind) -> Option<Arc<Value>> {
+        self.statuses().get(kind).cloned().flatten()
+    }
+
+    /// The schema of a kind's status; asked once.
+    pub async fn status(&self, kind: &Kind) -> Result<Arc<Value>, SchemaError> {
+        if let Some(known) = self.known_status(kind) {
+            return Ok(known);
+        }
+        let _asking = self.asking.lock().await;
+        if let Some(known) = self.known_status(kind) {
+            return Ok(known);
+        }
+        let document: Value = serde_json::from_str(&self.document(kind).await?).map_err(TypesError::from)?;
+        let schemas = document["components"]["schemas"].as_object().into_iter().flatten();
+        let is_it = |schema: &Value| {
+            let kinds = schema["x-kubernetes-group-version-kind"]
+                .as_array()
+                .into_iter()
+                .flatten();
+            kinds
+                .into_iter()
+                .any(|it| it["group"] == *kind.group && it["version"] == *kind.version && it["kind"] == *kind.kind)
+        };
+        let schema = schemas.map(|(_, schema)| schema).find(|schema| is_it(schema));
+        let schema = schema.ok_or_else(|| TypesError::Unknown(kind.clone()))?;
+        let status = Arc::new(status_schema(schema));
+        self.statuses().insert(kind.clone(), Some(status.clone()));
+        Ok(status)
+    }
+
+    fn statuses(&self) -> MutexGuard<'_, HashMap<Kind, Option<Arc<Value>>>> {
+        self.statuses.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn known<'a>(&self, kinds: &[&'a Kind]) -> Option<HashMap<&'a Kind, Arc<Types>>> {

@@ -270,6 +270,24 @@ mod tests {
         assert_eq!(trimmed.text(), press.read(&raw(1)).unwrap().text());
     }
 
+    /// Users write annotations of up to 256 KiB, and what the host finds in its own is part of what others are compressed
+    /// against.
+    #[test]
+    fn an_annotation_of_ours_may_have_any_length_and_any_characters() {
+        let press = press();
+        press.learn(&[&raw(2), &raw(3)]);
+        for digest in ["x".repeat(250_000), "\\u0001\\u0002".repeat(20_000), String::new()] {
+            let text = format!(
+                r#"{{"metadata":{{"name":"web","uid":"\u0001","resourceVersion":"1","annotations":{{"pilothouse.dev/desired":"{digest}"}}}},"spec":{{"again":"{digest}"}}}}"#
+            );
+            let stored = press.read(&RawValue::from_string(text).unwrap()).unwrap();
+            let value = stored.value();
+            assert_eq!(value["spec"]["again"].as_str(), stored.digest.as_deref());
+            press.trim_to(Projection::whole());
+            assert_eq!(press.again(&stored).text(), stored.text());
+        }
+    }
+
     #[test]
     fn what_nobody_uses_is_not_kept() {
         let press = press();

@@ -178,15 +178,12 @@ impl Store {
             taken += usize::from(!object.is_too_deep());
             is_wanted
         };
-        let objects = match shelf.look_up(query) {
-            Some(names) => {
-                let objects = names.into_iter().filter_map(|name| shelf.get(name));
-                objects.filter(within).take_while(is_wanted).cloned().collect()
-            }
-            None => {
-                let objects = self.iter(kind, query.namespace.as_deref());
-                objects.filter(within).take_while(is_wanted).cloned().collect()
-            }
+        let objects = if let Some(names) = shelf.look_up(query) {
+            let objects = names.into_iter().filter_map(|name| shelf.get(name));
+            objects.filter(within).take_while(is_wanted).cloned().collect()
+        } else {
+            let objects = self.iter(kind, query.namespace.as_deref());
+            objects.filter(within).take_while(is_wanted).cloned().collect()
         };
         Candidates {
             objects,

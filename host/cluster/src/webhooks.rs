@@ -97,7 +97,7 @@ impl Kept {
 /// A Secret that was, or was not, written.
 pub enum Written {
     /// It is as it was wanted.
-    Done(Kept),
+    Done(Box<Kept>),
     /// Another host was faster: it has to be read again.
     Overtaken,
 }
@@ -158,7 +158,7 @@ pub async fn write_secret(
         request(client, Method::PUT, &path, body).await
     };
     match sent {
-        Ok(text) => Kept::read(&text).map(Written::Done),
+        Ok(text) => Kept::read(&text).map(|kept| Written::Done(Box::new(kept))),
         Err(error) if error.code() == Some(409) => Ok(Written::Overtaken),
         // It was deleted since it was read.
         Err(error) if error.is_not_found() && over.is_some() => Ok(Written::Overtaken),

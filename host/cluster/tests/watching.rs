@@ -551,7 +551,7 @@ async fn a_sink_that_panics_is_told_of_and_the_kind_listed_again_with_pauses_unt
 async fn an_object_that_nests_as_deep_as_a_server_takes_it_is_known_and_so_are_the_others() {
     const LEVELS: usize = 9_999;
     let mut bench = Bench::new();
-    let deep = format!("{}{}", r#"{"a":"#.repeat(LEVELS), format!("1{}", "}".repeat(LEVELS)));
+    let deep = format!("{}1{}", r#"{"a":"#.repeat(LEVELS), "}".repeat(LEVELS));
     let object = |name: &str, version: u32, data: &str| {
         format!(
             r#"{{"metadata":{{"name":"{name}","namespace":"default","uid":"{name}","resourceVersion":"{version}",

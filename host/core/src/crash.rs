@@ -52,6 +52,17 @@ pub enum Advice {
     Stop(Duration),
 }
 
+/// How widely calls fail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Spread {
+    /// For some tenants, or for some objects of few.
+    Some,
+    /// For all tenants, of which there are few, and for every object that was tried.
+    WhereverTried,
+    /// For most tenants, or for all of few and for every object.
+    Everywhere,
+}
+
 /// What is remembered of a plugin's calls. It takes no more memory than the objects whose last call crashed, and the
 /// names of the tenants.
 #[derive(Clone, Debug)]
@@ -126,29 +137,28 @@ impl<O: Eq + Hash + Clone> CrashHistory<O> {
         self.crashes > if self.stops > 0 { 0 } else { FREE_CRASHES }
     }
 
+    /// Whether something might be to be done after a crash, given what there was a moment ago.
+    pub fn is_suspect(&self, census: &Census) -> bool {
+        self.spread(census) != Spread::Some
+    }
+
     /// What is to be done after a crash, given what there is.
     pub fn judge(&mut self, census: &Census) -> Advice {
         self.served.retain(|tenant| census.contains_key(tenant));
-        let failing = census.keys().filter(|tenant| self.fails_for(tenant, census)).count();
-        let for_most = failing >= TENANTS && 2 * failing > census.len();
-        let for_all = failing == census.len() && census.len() < TENANTS && !census.is_empty();
-        let for_every_object = for_all
-            && census
-                .iter()
-                .all(|(tenant, objects)| self.has_crashed(tenant) >= *objects);
-        // As long as no call has succeeded, those that have not been tried say nothing for the plugin.
-        let none_is_served = for_all && !self.has_served;
-        if !(for_most || for_every_object || none_is_served) {
+        let spread = self.spread(census);
+        if spread == Spread::Some {
             self.slowed = false;
             return Advice::Go;
         }
         self.successes = 0;
-        let (free, last) = if self.stops > 0 {
-            (0, 1)
-        } else {
-            (FREE_CRASHES, LAST_CRASH)
+        let free = if self.stops > 0 { 0 } else { FREE_CRASHES };
+        let last = match spread {
+            Spread::Everywhere if self.stops > 0 => 1,
+            // Each new try gets further, so a few objects that come first do not keep the others from ever being tried.
+            Spread::WhereverTried => LAST_CRASH.saturating_mul(1 << self.stops.min(16)),
+            Spread::Everywhere | Spread::Some => LAST_CRASH,
         };
-        if self.crashes >= last && (for_most || for_every_object) {
+        if self.crashes >= last {
             return self.stop();
         }
         self.slowed = true;
@@ -170,6 +180,25 @@ impl<O: Eq + Hash + Clone> CrashHistory<O> {
     /// Crashes in a row.
     pub fn crashes(&self) -> u32 {
         self.crashes
+    }
+
+    /// How widely calls fail, given what there is.
+    fn spread(&self, census: &Census) -> Spread {
+        let failing = census.keys().filter(|tenant| self.fails_for(tenant, census)).count();
+        if failing >= TENANTS && 2 * failing > census.len() {
+            return Spread::Everywhere;
+        }
+        let is_for_all = failing == census.len() && census.len() < TENANTS && !census.is_empty();
+        let has_all_crashed = |(tenant, objects): (&Tenant, &usize)| self.has_crashed(tenant) >= *objects;
+        if is_for_all && census.iter().all(has_all_crashed) {
+            return Spread::Everywhere;
+        }
+        // As long as no call has succeeded, objects that have not been tried say nothing for the plugin.
+        if is_for_all && !self.has_served {
+            Spread::WhereverTried
+        } else {
+            Spread::Some
+        }
     }
 
     /// Whether calls fail for a tenant: for most objects, or for all that were tried.
@@ -327,6 +356,20 @@ mod tests {
             }
         }
         assert_eq!(crash(&mut history, 0, 19, &census), Advice::Stop(FIRST_STOP));
+    }
+
+    #[test]
+    fn good_objects_behind_many_bad_ones_are_reached_in_the_end() {
+        let (mut history, census) = (History::default(), census(1, 101));
+        for stops in 0..10 {
+            let stopped = (0..100).any(|object| matches!(crash(&mut history, 0, object, &census), Advice::Stop(_)));
+            if !stopped {
+                history.succeeded(&tenant(0), &100);
+                assert!(stops < 4 && !history.is_slowed());
+                return;
+            }
+        }
+        panic!("the same objects are tried each time");
     }
 
     #[test]

@@ -358,6 +358,7 @@ mod tests {
                     types,
                     as_we_left_it: false,
                 }),
+                rival: None,
             };
             decide(&desired, &body, &digest, &owner(), Some(&live))
         };

@@ -210,12 +210,13 @@ impl Memory {
     /// finalizer that may have been set on them.
     pub fn without_controller<'a>(
         &self,
-        controllers: impl Iterator<Item = &'a Grants> + Clone,
+        controllers: impl IntoIterator<Item = &'a Grants>,
     ) -> Vec<(Kind, Option<String>)> {
         let kinds = Made::ALL.into_iter().flat_map(|made| self.kinds(made));
         let primaries = kinds.map(|kind| &kind.primary);
         let primaries = primaries.chain(self.finalizers.iter().map(|set| &set.primary));
-        let is_steered = |primary: &Kind| controllers.clone().any(|grants| grants.primary().same_kind(primary));
+        let steered: Vec<_> = controllers.into_iter().map(Grants::primary).collect();
+        let is_steered = |primary: &Kind| steered.iter().any(|steered| steered.same_kind(primary));
         let mut left: Vec<(Kind, Option<String>)> = Vec::new();
         for primary in primaries.filter(|primary| !is_steered(primary)) {
             if left.iter().any(|(known, _)| known.same_kind(primary)) {
@@ -277,7 +278,9 @@ impl Memory {
         memory.finalizers.iter_mut().for_each(|set| follow(&mut set.primary));
         for made in Made::ALL {
             let kinds = memory.kinds_mut(made);
-            kinds.iter_mut().for_each(|kind| follow(&mut kind.primary));
+            for kind in kinds.iter_mut() {
+                follow(&mut kind.primary);
+            }
             kinds.sort();
             kinds.dedup();
         }

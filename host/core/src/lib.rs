@@ -3,6 +3,7 @@
 //! Nothing here reads a clock, a file or a socket, and nothing knows wasmtime, kube or tokio.
 #![forbid(unsafe_code)]
 
+pub mod accepts;
 pub mod admission;
 pub mod answer;
 pub mod backoff;

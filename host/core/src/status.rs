@@ -1,12 +1,22 @@
 //! Owns the status that a primary should have: the plugin's part, its conditions and the host's, merged by type with
 //! the times that Kubernetes asks for.
 
+use std::collections::BTreeSet;
+
 use serde_json::{Map, Value, json};
 
+use crate::accepts;
 use crate::answer::{MAX_CONDITION_MESSAGE, shorten};
 use crate::contract::{Condition, ConditionStatus};
 use crate::failure::{Failure, reason};
 use crate::fields::FieldSet;
+use crate::manifest::BroughtCrd;
+
+/// Where the status stands in an object.
+pub const STATUS: &str = ".status";
+
+/// The most fields that are named in one message.
+const NAMED_PATHS: usize = 10;
 
 /// The condition that the host keeps on every kind whose CRD a plugin brings.
 pub const RECONCILED: &str = "Reconciled";
@@ -80,6 +90,55 @@ fn condition_value(condition: &Condition, before: Option<&Value>, generation: Op
         value["observedGeneration"] = json!(generation);
     }
     value
+}
+
+/// The schema of the status in the schema of a kind's objects; null where it takes none.
+pub fn status_schema(root: &Value) -> Value {
+    match (
+        &root["properties"]["status"],
+        &root["x-kubernetes-preserve-unknown-fields"],
+    ) {
+        (Value::Null, Value::Bool(true)) => root.clone(),
+        (status, _) => status.clone(),
+    }
+}
+
+/// What the definition of a kind does not take of the status that the host writes, for people; none if it takes all.
+pub fn gaps(crd: &BroughtCrd, version: &str) -> Option<String> {
+    let versions = crd.definition["spec"]["versions"].as_array().into_iter().flatten();
+    let version = versions.into_iter().find(|it| it["name"] == version)?;
+    if version["subresources"]["status"].is_null() {
+        return Some(without_subresource(&crd.kind));
+    }
+    let schema = status_schema(&version["schema"]["openAPIV3Schema"]);
+    let mut sample = json!({"observedGeneration": 1, "conditions": [{
+        "type": RECONCILED, "status": "True", "reason": reason::SUCCESS, "message": "all is as desired",
+        "lastTransitionTime": "2026-01-01T00:00:00Z", "observedGeneration": 1,
+    }]});
+    let omitted = accepts::fit(&schema, &mut sample, STATUS);
+    (!omitted.is_empty()).then(|| left_out(&crd.kind, &omitted))
+}
+
+/// What is said of a kind without the subresource.
+pub fn without_subresource(kind: &str) -> String {
+    format!(
+        "the CRD of {kind} has no subresource status, so neither status nor conditions are written, and only events tell \
+         what happens; add subresources.status to its version"
+    )
+}
+
+/// What is said of fields that a kind's schema does not take.
+pub fn left_out(kind: &str, omitted: &BTreeSet<String>) -> String {
+    let paths: Vec<_> = omitted.iter().take(NAMED_PATHS).map(String::as_str).collect();
+    let more = match omitted.len().saturating_sub(NAMED_PATHS) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    format!(
+        "the CRD of {kind} does not take {}{more} as the host writes it, so that is left out of the status; declare it in the \
+         schema of the CRD",
+        paths.join(", ")
+    )
 }
 
 /// Whether the live status shows all that is desired, and our entry holds nothing else.
@@ -162,6 +221,30 @@ mod tests {
     use super::*;
 
     #[test]
+    fn what_the_host_says_itself_is_no_news_of_the_plugin() {
+        let say = |text: &str, reconciled: &Condition, generation| {
+            desired_status(&StatusInput {
+                plugin: json!({"text": text}).as_object(),
+                conditions: &[],
+                reconciled,
+                live: None,
+                generation: Some(generation),
+                now: "2026-01-01T00:00:00Z",
+            })
+        };
+        let (well, ill) = (
+            reconciled("all is as desired"),
+            not_reconciled(&Failure::user("X", "y")),
+        );
+        let live = Value::Object(say("a", &well, 1));
+        assert!(!says_more_than_the_host(&say("a", &ill, 2), Some(&live)));
+        assert!(says_more_than_the_host(&say("b", &well, 1), Some(&live)));
+        assert!(says_more_than_the_host(&say("a", &well, 1), None));
+        let alone = json!({"conditions": [{"type": RECONCILED}]});
+        assert!(!says_more_than_the_host(alone.as_object().unwrap(), None));
+    }
+
+    #[test]
     fn a_failure_says_of_which_kind_it_is() {
         let trap = not_reconciled(&Failure::guest(reason::TRAP, "it panicked"));
         assert_eq!(
@@ -183,6 +266,36 @@ mod tests {
             generation: Some(3),
             now: NOW,
         })
+    }
+
+    fn gaps_of(status: &Value, subresources: &Value) -> Option<String> {
+        let schema = json!({"type": "object", "properties": {"status": status}});
+        let version = json!({"name": "v1", "subresources": subresources, "schema": {"openAPIV3Schema": schema}});
+        let crd = BroughtCrd {
+            name: "things.x.dev".to_owned(),
+            group: "x.dev".to_owned(),
+            kind: "Thing".to_owned(),
+            definition: json!({"spec": {"versions": [version]}}),
+        };
+        gaps(&crd, "v1")
+    }
+
+    #[test]
+    fn what_a_definition_does_not_take_is_known_beforehand() {
+        let with_status = json!({"status": {}});
+        let open = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+        assert_eq!(gaps_of(&open, &with_status), None);
+        assert!(gaps_of(&open, &Value::Null).unwrap().contains("no subresource status"));
+        let conditions =
+            json!({"type": "array", "items": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}});
+        let without = json!({"type": "object", "properties": {"conditions": conditions}});
+        let said = gaps_of(&without, &with_status).unwrap();
+        assert!(
+            said.contains("CRD of Thing does not take .status.observedGeneration as"),
+            "{said}"
+        );
+        let said = gaps_of(&Value::Null, &with_status).unwrap();
+        assert!(said.contains("does not take .status as"), "{said}");
     }
 
     #[test]

@@ -14,6 +14,15 @@ pub const JUMP_LOOK: Duration = Duration::from_secs(5);
 /// there too, after a while.
 const JUMP: i64 = 1000;
 
+/// The shortest time, in milliseconds, after which a call that asked whether a moment has come is repeated: a plugin that
+/// asks for the next millisecond each time would never rest.
+const LEAST_WAIT: u64 = 1000;
+
+/// When somebody who asks now for a moment that is to come is asked again; all in milliseconds since the epoch.
+pub fn next_look(now: u64, moment: u64) -> u64 {
+    moment.max(now.saturating_add(LEAST_WAIT))
+}
+
 /// The time of day.
 #[derive(Clone, Debug)]
 pub enum WallClock {
@@ -128,12 +137,19 @@ mod tests {
         assert_eq!(clock.microseconds(), "2026-01-02T03:04:05.125000Z");
     }
 
+    #[test]
+    fn who_asks_for_the_next_millisecond_is_asked_again_in_a_second() {
+        assert_eq!(next_look(10_000, 10_001), 11_000);
+        assert_eq!(next_look(10_000, 99_000), 99_000);
+        assert_eq!(next_look(u64::MAX, u64::MAX), u64::MAX);
+    }
+
     #[tokio::test(start_paused = true)]
     async fn a_clock_that_jumps_or_is_slewed_is_noticed_once_and_one_that_goes_on_is_not() {
         let clock = WallClock::starting_at(1_767_323_045_000);
         let mut watch = JumpWatch::new(clock.clone());
         for _ in 0..1000 {
-            tokio::time::advance(Duration::from_secs(3600)).await;
+            tokio::time::advance(Duration::from_hours(1)).await;
             assert!(!watch.has_jumped());
         }
         for jump in [3_600_000, -3_600_000, 1000, -1000] {

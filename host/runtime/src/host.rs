@@ -15,6 +15,7 @@ use crate::blocking::Blocking;
 use crate::clock::{JUMP_LOOK, JumpWatch, WallClock};
 use crate::contribute;
 use crate::deep;
+use crate::definitions;
 use crate::hub::Hub;
 use crate::lane::{Lane, PluginSpec};
 use crate::plugins::{Fleet, Library, PluginLook, Roster, given, resources};
@@ -222,6 +223,7 @@ impl Host {
         background.spawn(contribute::run(hub.clone()));
         background.spawn(watchdog::run(hub.clone()));
         background.spawn(deep::run(hub.clone()));
+        background.spawn(definitions::follow(client.clone(), hub.clone()));
         match options.webhooks.clone() {
             Some(webhooks) => background.spawn(admission::keep(client, hub.clone(), roster, webhooks)),
             None => background.spawn(admission::look_for_strays(client, hub.clone(), roster)),

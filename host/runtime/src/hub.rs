@@ -27,6 +27,7 @@ use crate::blocking::Blocking;
 use crate::clock::WallClock;
 use crate::contribute::{self, Contributions, Waiters};
 use crate::deep::Deep;
+use crate::definitions::Changes;
 use crate::echo::{Awaited, Writing};
 use crate::lane::{Lane, LaneId};
 use crate::lanes::Lanes;
@@ -37,6 +38,10 @@ use crate::rivals::{KnownPlugins, Rivalries};
 use crate::route::{is_unselected_child, push_all, route};
 use crate::seen::SeenChange;
 use crate::watches::{Need, ServedKinds};
+
+/// What a server's message has where the host lacks a right:
+/// <https://github.com/kubernetes/apiserver/blob/v0.36.0/pkg/endpoints/handlers/responsewriters/errors.go>.
+const FORBIDDEN: &str = " is forbidden: User ";
 
 /// A primary of a lane.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -116,6 +121,8 @@ pub struct Hub {
     pub settled: Notify,
     /// Told whenever there may be something to contribute.
     pub claims: Notify,
+    /// How often the definitions of each group have changed.
+    pub definitions: Changes,
     /// How values are merged.
     pub schemas: Schemas,
     /// The primaries that wait for what becomes of their claims.
@@ -158,6 +165,7 @@ impl Hub {
             ended: Notify::new(),
             settled: Notify::new(),
             claims: Notify::new(),
+            definitions: Changes::default(),
             schemas: Schemas::new(client),
             waiters: Waiters::default(),
             trouble: Mutex::default(),
@@ -356,6 +364,14 @@ impl Hub {
             .join(", ")
     }
 
+    /// Whether the server does not let the host list or watch a kind that lanes need.
+    pub fn is_forbidden(&self, lanes: &[Arc<Lane>]) -> bool {
+        let trouble = self.trouble.lock();
+        let kinds = lanes.iter().flat_map(|lane| lane.kinds());
+        let troubles = kinds.into_iter().filter_map(|(kind, _)| trouble.get(&kind));
+        troubles.into_iter().any(|trouble| trouble.contains(FORBIDDEN))
+    }
+
     /// Asks for a reconcile of every primary of a lane.
     pub fn push_all(&self, lane: &Lane) {
         let mut state = self.state.write();
@@ -440,6 +456,9 @@ impl Hub {
         for plugin in waiting {
             tracing::info!(plugin = &*plugin, kind = %served.kind, "what was missing is there");
         }
+        for lane in self.lanes().of_kind(&served.kind) {
+            lane.account.clear(&about_kind(&served.kind));
+        }
         self.settle_lanes_of(&served.kind);
     }
 
@@ -447,6 +466,10 @@ impl Hub {
     /// of it goes, so that nobody takes its objects for deleted one by one.
     pub fn kind_is_missing(&self, kind: &Arc<Kind>) {
         self.say_who_waits(kind);
+        let was_served = self.served.get(kind).is_some();
+        if was_served {
+            self.say_who_loses(kind);
+        }
         if !self.served.set(kind, None) {
             return;
         }
@@ -477,6 +500,19 @@ impl Hub {
         drop(state);
         self.work.notify_one();
         sources
+    }
+
+    /// A kind was there while lanes needed it, and is not any more.
+    fn say_who_loses(&self, kind: &Arc<Kind>) {
+        let warning = format!(
+            "the cluster does not serve {kind} any more: its CustomResourceDefinition was deleted, or its version, while the \
+             host ran, and its objects are not seen; install the definition again if that was not meant"
+        );
+        for lane in self.lanes().of_kind(kind) {
+            if lane.account.warn(&about_kind(kind), &warning) {
+                tracing::warn!(plugin = &*lane.plugin, %kind, "{warning}");
+            }
+        }
     }
 
     fn say_who_waits(&self, kind: &Arc<Kind>) {
@@ -587,6 +623,11 @@ impl State {
     pub fn forget_reader(&mut self, reader: &Reader) {
         self.depend(reader, BTreeSet::new());
     }
+}
+
+/// What a warning is about that says that a kind is gone.
+fn about_kind(kind: &Kind) -> String {
+    format!("kind {kind}")
 }
 
 impl Sink for Hub {

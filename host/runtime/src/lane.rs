@@ -59,6 +59,7 @@ pub struct LaneId(pub u32);
 
 /// One controller of one plugin.
 #[derive(Clone)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 pub struct Lane {
     /// Its number.
     pub id: LaneId,
@@ -91,6 +92,8 @@ pub struct Lane {
     pub converted: Arc<[String]>,
     /// Whether the CRD of its primary kind came with the plugin, so that conditions may be written.
     pub brings_crd: bool,
+    /// Whether that CRD does not take all of the status that the host writes, so that the cluster is asked what it takes.
+    pub asks_for_schema: bool,
     /// The component.
     pub component: Plugin,
     /// The configuration as JSON text.

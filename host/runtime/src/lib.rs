@@ -7,6 +7,7 @@ mod blocking;
 pub mod clock;
 mod contribute;
 mod deep;
+mod definitions;
 mod echo;
 mod former;
 pub mod host;

@@ -4,11 +4,12 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use pilothouse_cluster::object::Stored;
-use pilothouse_core::{Failure, Key};
+use pilothouse_core::{Failure, Key, Kind};
 use tokio::time::Instant;
 
-/// How long a refusal counts. What refuses can change without the object changing: a policy, a port that somebody else
-/// holds.
+/// How long a refusal counts. What refuses can change without the object changing: a port that somebody else holds, say. A
+/// change of the kind's definition ends it at once (`definitions`), and what a policy or a webhook denies is no refusal for
+/// good: it is tried again with back-off.
 const COUNTS_FOR: Duration = Duration::from_hours(6);
 
 /// The most refusals that are remembered; beyond it the oldest are forgotten first.
@@ -21,6 +22,15 @@ pub enum Part {
     Main,
     /// The status.
     Status,
+    /// The status without what the plugin says of it.
+    StatusWithoutAnswer,
+    /// What the host itself says of an object, and nothing else.
+    BareStatus,
+}
+
+impl Part {
+    /// All that there is of a status.
+    pub const OF_STATUS: [Self; 3] = [Self::Status, Self::StatusWithoutAnswer, Self::BareStatus];
 }
 
 /// What was refused, by the object and its part.
@@ -76,6 +86,13 @@ impl Refusals {
         self.known.insert((key, part), refusal);
     }
 
+    /// What refused objects of a kind is another than it was. Says whether there was anything.
+    pub fn forget_kind(&mut self, kind: &Kind) -> bool {
+        let before = self.known.len();
+        self.known.retain(|(key, _), _| *key.kind != *kind);
+        self.known.len() != before
+    }
+
     /// What was refused has been taken, or is gone.
     pub fn forget(&mut self, key: Key, part: Part) {
         if !self.known.is_empty() {
@@ -96,9 +113,9 @@ fn state_of(live: &Stored) -> Box<str> {
 mod tests {
     use std::sync::Arc;
 
+    use pilothouse_core::Name;
     use pilothouse_core::failure::reason;
     use pilothouse_core::path::Projection;
-    use pilothouse_core::{Kind, Name};
 
     use super::*;
 

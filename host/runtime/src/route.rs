@@ -156,7 +156,9 @@ pub fn route(lanes: &Lanes, state: &mut State, change: &Change) {
     state.wake_readers(change, &seen, cause);
     if change.new.is_none() {
         let key = Key::new(change.kind.clone(), name);
-        state.refusals.forget(key.clone(), Part::Status);
+        for part in Part::OF_STATUS {
+            state.refusals.forget(key.clone(), part);
+        }
         state.odd.remove(&key);
     }
 }

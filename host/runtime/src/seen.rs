@@ -144,3 +144,62 @@ impl ChangedObject<Reader> for SeenChange<'_> {
             .collect()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use pilothouse_core::Kind;
+    use pilothouse_core::path::Projection;
+    use serde_json::json;
+
+    use super::*;
+
+    fn stored(change: impl FnOnce(&mut Value)) -> Arc<Stored> {
+        let mut object = json!({"metadata": {
+            "name": "x", "namespace": "n", "uid": "u", "resourceVersion": "1", "generation": 1, "labels": {"a": "b"}},
+            "spec": {"size": 1}, "status": {"text": "a"}});
+        change(&mut object);
+        let stored = Stored::read(&object.to_string(), &kind(), &Projection::whole());
+        Arc::new(stored.unwrap())
+    }
+
+    fn kind() -> Kind {
+        Kind::new("x.dev", "v1", "X")
+    }
+
+    /// Whose doing a change is, without a write of ours under way and with one.
+    fn causes(old: Option<Arc<Stored>>, new: Option<Arc<Stored>>) -> [Cause; 2] {
+        let kind = Arc::new(kind());
+        let (lanes, change) = (Lanes::default(), Change { kind, old, new });
+        let seen = SeenChange::new(&lanes, &change);
+        [seen.cause(false), seen.cause(true)]
+    }
+
+    #[test]
+    fn an_edit_is_told_from_a_status_and_from_our_own_writes() {
+        let before = || Some(stored(|_| {}));
+        let edits: [fn(&mut Value); 4] = [
+            |object| object["metadata"]["generation"] = json!(2),
+            |object| object["metadata"]["labels"] = json!({"a": "c"}),
+            |object| object["metadata"]["annotations"] = json!({"a": "c"}),
+            |object| object["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z"),
+        ];
+        for edit in edits {
+            let after = Some(stored(edit));
+            assert_eq!(
+                causes(before(), after),
+                [Cause::Edit; 2],
+                "also while we write the status"
+            );
+        }
+        let status = Some(stored(|object| object["status"]["text"] = json!("b")));
+        assert_eq!(causes(before(), status), [Cause::Others, Cause::Ours]);
+        assert_eq!(causes(None, before()), [Cause::Edit, Cause::Ours]);
+        let by_a_plugin = Some(stored(|object| {
+            object["metadata"]["generation"] = json!(2);
+            object["metadata"]["managedFields"] = json!([{
+                "manager": "pilothouse/other", "operation": "Apply", "apiVersion": "x.dev/v1", "fieldsType": "FieldsV1",
+                "fieldsV1": {"f:spec": {"f:size": {}}}}]);
+        }));
+        assert_eq!(causes(before(), by_a_plugin), [Cause::Ours; 2]);
+    }
+}

@@ -17,6 +17,7 @@ use pilothouse_core::query::CheckedQuery;
 use pilothouse_core::reach::Reach;
 use pilothouse_core::{Failure, Kind, Name};
 
+use crate::clock;
 use crate::hub::Hub;
 use crate::lane::Lane;
 
@@ -25,9 +26,6 @@ const FINEST_GRANULARITY: u64 = 1000;
 
 /// The most objects that one query shows; beyond it the call is stopped.
 const MOST_FOUND: usize = 100_000;
-/// The shortest time, in milliseconds, after which a call that asked whether a moment has come is repeated: a plugin that
-/// asks for the next millisecond each time would never rest.
-const LEAST_WAIT: u64 = 1000;
 
 /// What a read was answered.
 #[derive(Clone, Copy, Debug)]
@@ -242,7 +240,7 @@ impl Imports for View {
 
     fn reached(&mut self, moment: u64) -> bool {
         if self.now < moment {
-            self.wake_at(moment.max(self.now.saturating_add(LEAST_WAIT)));
+            self.wake_at(clock::next_look(self.now, moment));
         }
         self.now >= moment
     }

@@ -21,6 +21,7 @@ use pilothouse_core::{Kind, backoff};
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::Instant;
 
+use crate::definitions;
 use crate::hub::Hub;
 use crate::lane::Lane;
 
@@ -30,6 +31,8 @@ const LONGEST_WAIT: Duration = Duration::from_secs(15);
 
 /// Watches that have lasted so long are well, and the wait after their end is the first one again.
 const WELL_AFTER: Duration = Duration::from_mins(2);
+/// The waits before it is asked whether a kind is served otherwise, after a definition of its group has changed.
+const RECHECKS: [Duration; 3] = [Duration::ZERO, Duration::from_secs(2), Duration::from_secs(8)];
 
 /// What the cache has to know of a kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -80,6 +83,14 @@ impl ServedKinds {
     /// Whether the cluster was asked and does not serve the kind.
     pub fn is_missing(&self, kind: &Kind) -> bool {
         matches!(self.0.read().get(kind), Some(None))
+    }
+
+    /// The kinds of a resource that are served, each version for itself.
+    pub fn of_resource(&self, plural: &str, group: &str) -> Vec<Kind> {
+        let kinds = self.0.read();
+        let served = kinds.values().flatten();
+        let of_it = served.filter(|served| served.plural == plural && served.kind.group == group);
+        of_it.map(|served| (*served.kind).clone()).collect()
     }
 
     /// Says whether that is news.
@@ -259,8 +270,11 @@ impl Following {
                 };
                 follows.spawn(watch.follow());
             }
-            // One of them has seen that the kind is not served as it was.
-            follows.join_next().await;
+            // One of them has seen that the kind is not served as it was, or its definition is gone.
+            tokio::select! {
+                _ = follows.join_next() => {}
+                () = self.is_unserved(&served.kind.group) => {}
+            }
             // The others end with it: until they begin again nothing is seen.
             drop(follows);
             if begun.elapsed() >= WELL_AFTER {
@@ -272,8 +286,26 @@ impl Following {
         }
     }
 
+    /// Waits until a definition of the kind's group changes, and the kind is not served after that. How else it may be served
+    /// is seen when its watch ends.
+    async fn is_unserved(&self, group: &str) {
+        let mut changes = self.hub.definitions.subscribe();
+        loop {
+            definitions::changed(&mut changes, group).await;
+            // A server takes a moment to do what the definition says.
+            for wait in RECHECKS {
+                tokio::time::sleep(wait).await;
+                let found = self.discovery.find(self.press.kind(), Instant::now()).await;
+                if matches!(found, Ok(None)) {
+                    return;
+                }
+            }
+        }
+    }
+
     async fn find(&self, mut since: Instant) -> Served {
         let kind = self.press.kind();
+        let mut changes = self.hub.definitions.subscribe();
         let mut wait = FIRST_WAIT;
         loop {
             match self.discovery.find(kind, since).await {
@@ -281,8 +313,10 @@ impl Following {
                 Ok(None) => self.hub.kind_is_missing(kind),
                 Err(error) => self.hub.trouble(kind, &chain(&error)),
             }
-            tokio::time::sleep(wait).await;
-            wait = (wait * 2).min(LONGEST_WAIT);
+            tokio::select! {
+                () = tokio::time::sleep(wait) => wait = (wait * 2).min(LONGEST_WAIT),
+                () = definitions::changed(&mut changes, &kind.group) => wait = FIRST_WAIT,
+            }
             since = Instant::now();
         }
     }

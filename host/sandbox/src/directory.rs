@@ -260,7 +260,7 @@ mod tests {
         let files = Directory(directory.path());
         let (component, code) = (digest(b"component"), digest(b"code"));
         let (index, compiled) = (files.index(&component), files.code(&code));
-        let elsewhere = tempfile::NamedTempFile::new().unwrap();
+        let elsewhere = NamedTempFile::new().unwrap();
         fs::write(&elsewhere, "code").unwrap();
         let restore = || {
             for (path, bytes) in [

@@ -3,6 +3,7 @@
 //! What an answer means, and what a plugin may read or write, is left to host/core and host/runtime.
 #![deny(unsafe_op_in_unsafe_fn)]
 
+mod allocator;
 mod cache;
 mod call;
 mod compile;
@@ -19,6 +20,7 @@ mod stop;
 mod ticker;
 mod v0_1;
 
+pub use allocator::return_large_allocations;
 pub use cache::CacheError;
 #[cfg(feature = "compiler")]
 pub use compile::compile_file;

@@ -10,6 +10,7 @@ pub mod certificates;
 pub mod clients;
 pub mod connections;
 mod request;
+pub mod seldom;
 pub mod server;
 
 pub use rustls::ServerConfig;

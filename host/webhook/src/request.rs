@@ -8,7 +8,7 @@ use bytes::Bytes;
 use http::{Method, Request, Response, StatusCode, header};
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::{Body as _, Incoming};
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::budget::{Budget, Held, Reservation};
 use crate::connections::{Reading, Slot};
@@ -58,9 +58,14 @@ impl<H: Handler> Asked<H> {
         let path = request.uri().path().to_owned();
         check_form(&request)?;
         self.handler.admits(&path, self.is_certified)?;
-        let declared = declared_bytes(&request)?;
-        let timeout = waits(request.uri().query());
-        let patience = timeout.map_or(LONGEST_WAIT, |timeout| timeout.min(LONGEST_WAIT));
+        let Ok(declared) = declared_bytes(&request) else {
+            // Most clients read no answer before they have sent everything.
+            let time = time_for(MAX_BODY_BYTES, self.body_timeout);
+            tokio::spawn(timeout(time, discard(request.into_body())));
+            return Err(too_large());
+        };
+        let waits = waits(request.uri().query());
+        let patience = waits.map_or(LONGEST_WAIT, |waits| waits.min(LONGEST_WAIT));
         // Of a body whose length is not known beforehand, the worst is assumed.
         let bytes = declared.unwrap_or(MAX_BODY_BYTES);
         let reserved = timeout_at(
@@ -75,17 +80,16 @@ impl<H: Handler> Asked<H> {
         };
         let reservation = Arc::new(reservation);
         let time = time_for(bytes, self.body_timeout);
-        let body = match timeout_at(Instant::now() + time, collect(request.into_body(), declared)).await {
-            Ok(body) => body?,
-            Err(_) => {
-                let problem = format!("the question did not come within {time:?}");
-                return Err(Answer::error(408, problem));
-            }
+        let collected = timeout_at(Instant::now() + time, collect(request.into_body(), declared));
+        let Ok(body) = collected.await else {
+            let problem = format!("the question did not come within {time:?}");
+            return Err(Answer::error(408, problem));
         };
+        let body = body?;
         let body = Bytes::from_owner(Held::new(body, reservation.clone()));
         let question = Question {
             path,
-            timeout,
+            timeout: waits,
             received: received.into_std(),
             is_certified: self.is_certified,
             body,
@@ -126,6 +130,11 @@ fn too_large() -> Answer {
 /// How long the bytes of a body may take to come.
 fn time_for(bytes: usize, at_least: Duration) -> Duration {
     at_least + Duration::from_millis((bytes * 1000 / BODY_BYTES_PER_SECOND) as u64)
+}
+
+/// Reads a body to its end and keeps nothing of it.
+async fn discard(mut body: Incoming) {
+    while let Some(Ok(_)) = body.frame().await {}
 }
 
 /// Reads a body into one piece of memory, which grows no further than what is reserved.

@@ -25,6 +25,7 @@ use tokio_rustls::server::TlsStream;
 use crate::budget::Budget;
 use crate::connections::{Connections, MAX_CONNECTIONS, Patience, Slot};
 use crate::request::Asked;
+use crate::seldom::Seldom;
 
 /// The largest question: an API server takes objects of 3 MiB, and sends the old one too.
 pub const MAX_BODY_BYTES: usize = 8 * 1024 * 1024;
@@ -186,6 +187,7 @@ async fn serve<H: Handler>(
 ) {
     let sockets = Arc::new(Semaphore::new(MAX_CONNECTIONS + ENDING_CONNECTIONS));
     let (connections, budget) = (Arc::new(Connections::new(patience)), Arc::new(Budget::of_all()));
+    let (full, disagreeing) = (Seldom::default(), Arc::<Seldom>::default());
     loop {
         let place = tokio::select! {
             _ = stopped.changed() => break,
@@ -204,7 +206,9 @@ async fn serve<H: Handler>(
             }
         };
         let Some(slot) = connections.enter(peer.ip()) else {
-            tracing::warn!(%peer, "a connection to the webhook server is closed: all its slots are taken by requests that are being answered");
+            if let Some(left_out) = full.may_say() {
+                tracing::warn!(%peer, left_out, "a connection to the webhook server is closed: requests that are being answered take all slots that it could have");
+            }
             continue;
         };
         let client = Client {
@@ -212,6 +216,7 @@ async fn serve<H: Handler>(
             config: tls.borrow().clone(),
             stopped: stopped.clone(),
             patience,
+            disagreeing: disagreeing.clone(),
         };
         let (handler, budget) = (handler.clone(), budget.clone());
         tokio::spawn(async move {
@@ -230,6 +235,8 @@ struct Client {
     config: Arc<ServerConfig>,
     stopped: watch::Receiver<bool>,
     patience: Patience,
+    /// Tells of clients that do not agree on TLS.
+    disagreeing: Arc<Seldom>,
 }
 
 /// Why the server ends a connection.
@@ -243,7 +250,10 @@ enum End {
 
 impl Client {
     async fn serve<H: Handler>(mut self, stream: TcpStream, handler: Arc<H>, budget: Arc<Budget>) {
-        let handshake = timeout(self.patience.handshake, handshake(stream, self.config.clone()));
+        let handshake = timeout(
+            self.patience.handshake,
+            handshake(stream, self.config.clone(), self.disagreeing.clone()),
+        );
         let stream = tokio::select! {
             biased;
             () = self.slot.gives_way() => return,
@@ -323,7 +333,11 @@ impl Client {
 }
 
 /// Agrees on TLS with a client; a client that does not speak TLS is told so.
-async fn handshake(stream: TcpStream, config: Arc<ServerConfig>) -> Option<TlsStream<TcpStream>> {
+async fn handshake(
+    stream: TcpStream,
+    config: Arc<ServerConfig>,
+    disagreeing: Arc<Seldom>,
+) -> Option<TlsStream<TcpStream>> {
     let mut first = [0];
     if stream.peek(&mut first).await.ok()? != 1 {
         return None;
@@ -336,7 +350,9 @@ async fn handshake(stream: TcpStream, config: Arc<ServerConfig>) -> Option<TlsSt
     match TlsAcceptor::from(config).accept(stream).await {
         Ok(stream) => Some(stream),
         Err(error) => {
-            tracing::warn!(%error, "a client of the webhook server does not agree on TLS; does it have the authority's certificate?");
+            if let Some(left_out) = disagreeing.may_say() {
+                tracing::warn!(%error, left_out, "a client of the webhook server does not agree on TLS; does it have the authority's certificate?");
+            }
             None
         }
     }

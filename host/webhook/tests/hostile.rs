@@ -128,7 +128,7 @@ fn a_body_without_a_length_is_taken_as_far_as_the_largest_one() {
 
     let mut wire = served.open();
     wire.send(chunked.as_bytes()).unwrap();
-    let chunk = [b"10000\r\n".as_slice(), &[b' '; 0x10000], b"\r\n"].concat();
+    let chunk = [b"10000\r\n".as_slice(), &vec![b' '; 0x10000], b"\r\n"].concat();
     let sent = (0..).take_while(|_| wire.send(&chunk).is_ok()).take(1000).count();
     assert!(sent * 0x10000 < 2 * MAX_BODY_BYTES, "the server stops reading");
     served.is_served();
@@ -218,7 +218,7 @@ fn a_client_that_goes_in_the_middle_of_its_body_leaves_nothing_behind() {
     for _ in 0..20 {
         let mut wire = served.open();
         wire.send(head("/x", MAX_BODY_BYTES).as_bytes()).unwrap();
-        wire.send(&[b' '; 100_000]).unwrap();
+        wire.send(&vec![b' '; 100_000]).unwrap();
     }
     let began = Instant::now();
     assert_eq!(served.ask("/x", &vec![b' '; MAX_BODY_BYTES]).0, 200);
@@ -236,7 +236,7 @@ fn only_a_certificate_of_the_named_authorities_counts() {
     let config = served.certificates.server_config_for(Some(&authorities)).unwrap();
     served.tls.send_replace(config);
     let address = served.server.address();
-    let ask = |shown, path: &str| {
+    let ask = |shown: Option<(&str, &str)>, path: &str| {
         let config = trusting(&served.certificates.bundle, shown, &[]);
         let mut wire = Wire::open(address, &config)?;
         wire.send((head(path, 2) + "{}").as_bytes())?;

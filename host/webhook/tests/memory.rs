@@ -25,6 +25,9 @@ const LIMIT: usize = 64 * 1024 * 1024;
 const IDLE: usize = 300;
 const BODIES: usize = 64;
 
+/// The bytes that a client sends at once.
+const PIECE: usize = 64 * 1024;
+
 fn look() {
     MOST.fetch_max(ALLOCATOR.allocated(), Ordering::Relaxed);
 }
@@ -51,9 +54,10 @@ fn idle_connections_and_the_largest_bodies_at_once_take_less_than_64_mib() {
                 scope.spawn(|| {
                     let mut wire = Wire::open(address, &config).ok()?;
                     wire.send(head("/x?timeout=30s", MAX_BODY_BYTES).as_bytes()).ok()?;
-                    for _ in 0..MAX_BODY_BYTES / 0x10000 {
+                    let piece = vec![b' '; PIECE];
+                    for _ in 0..MAX_BODY_BYTES / PIECE {
                         look();
-                        wire.send(&[b' '; 0x10000]).ok()?;
+                        wire.send(&piece).ok()?;
                     }
                     Some(wire.answer().0)
                 })

@@ -82,7 +82,7 @@ impl Outcome {
         self
     }
 
-    /// Reconcile again after this time even if nothing changes. Ask the [`Cluster`](crate::Cluster) for the time where
+    /// Reconcile again after this time, and after a second at least, even if nothing changes. Ask the [`Cluster`](crate::Cluster) for the time where
     /// that is what the answer depends on.
     pub fn requeue_after(mut self, delay: Duration) -> Self {
         self.requeue_after = Some(delay);

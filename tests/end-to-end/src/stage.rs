@@ -69,7 +69,12 @@ impl Stage {
 
     /// Changes a Hostile of the namespace `default` by a merge patch.
     pub async fn patch_hostile(&self, name: &str, patch: &Value) {
-        let hostiles = self.hostiles().await;
+        self.patch_hostile_of("default", name, patch).await;
+    }
+
+    /// Changes a Hostile by a merge patch.
+    pub async fn patch_hostile_of(&self, namespace: &str, name: &str, patch: &Value) {
+        let hostiles = self.hostiles(namespace).await;
         hostiles
             .patch(name, &PatchParams::default(), &Patch::Merge(patch))
             .await
@@ -78,14 +83,14 @@ impl Stage {
 
     /// Deletes a Hostile of the namespace `default`.
     pub async fn delete_hostile(&self, name: &str) {
-        let hostiles = self.hostiles().await;
+        let hostiles = self.hostiles("default").await;
         let _ = hostiles.delete(name, &DeleteParams::default()).await.unwrap();
     }
 
-    async fn hostiles(&self) -> Api<DynamicObject> {
+    async fn hostiles(&self, namespace: &str) -> Api<DynamicObject> {
         let client = self.cluster.client().await.unwrap();
         let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("hostile.test.dev", "v1", "Hostile"));
-        Api::namespaced_with(client, "default", &resource)
+        Api::namespaced_with(client, namespace, &resource)
     }
 
     /// The API server.

@@ -7,6 +7,7 @@ mod real {
     use std::net::TcpListener;
     use std::time::{Duration, Instant};
 
+    use k8s_openapi::api::core::v1::ConfigMap;
     use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
     use kube::core::{ApiResource, GroupVersionKind};
     use kube::{Api, Client, Error};
@@ -110,6 +111,20 @@ mod real {
         }
     }
 
+    async fn until(what: &str, host: &RuntimeHost, mut holds: impl AsyncFnMut() -> bool) {
+        let began = Instant::now();
+        while !holds().await {
+            assert!(began.elapsed() < WITHIN, "in vain: {what}\n{}", host.log_tail());
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    }
+
+    fn is_reconciled(gate: &DynamicObject) -> bool {
+        let conditions = gate.data["status"]["conditions"].as_array();
+        let mut conditions = conditions.into_iter().flatten();
+        conditions.any(|condition| condition["type"] == "Reconciled" && condition["status"] == "True")
+    }
+
     fn refusal(refused: Result<DynamicObject, Error>) -> Box<kube::core::Status> {
         match refused {
             Err(Error::Api(status)) => status,
@@ -118,6 +133,7 @@ mod real {
     }
 
     #[tokio::test]
+    #[expect(clippy::too_many_lines, reason = "one story on one cluster")]
     async fn a_person_sees_what_the_plugin_says() {
         let cluster = Cluster::real().await.unwrap();
         let _turn = cluster.host_turn().await;
@@ -208,6 +224,25 @@ mod real {
                 .contains("spec.behaviour: Forbidden: there is no ConfigMap leave"),
             "{refused:?}"
         );
+
+        // What the server stores is exactly what was judged: though leave is gone later, it is not judged again.
+        let maps: Api<ConfigMap> = Api::namespaced(client.clone(), HERE);
+        let leave = serde_json::from_value(json!({"metadata": {"name": "leave"}})).unwrap();
+        maps.create(&PostParams::default(), &leave).await.unwrap();
+        until("the cache has it", &host, async || {
+            create(&client, "asking", &json!({"size": 1, "behaviour": "ask-leave"}))
+                .await
+                .is_ok()
+        })
+        .await;
+        let reconciled = async || is_reconciled(&gates(&client, "v1", HERE).get("asking").await.unwrap());
+        until("it is reconciled", &host, reconciled).await;
+        maps.delete("leave", &DeleteParams::default()).await.unwrap();
+        host.settled().await.unwrap();
+        host.resync().await.unwrap();
+        host.settled().await.unwrap();
+        assert!(reconciled().await, "{}", host.log_tail());
+        api.delete("asking", &DeleteParams::default()).await.unwrap();
 
         let two = gates(&client, "v2", HERE).get("good").await.unwrap();
         assert_eq!(two.data["spec"]["count"], 1, "it is converted");

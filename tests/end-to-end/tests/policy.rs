@@ -242,6 +242,7 @@ mod real {
     }
 
     #[tokio::test]
+    #[expect(clippy::too_many_lines, reason = "one story on one cluster")]
     async fn a_user_of_one_namespace_cannot_forge_what_the_host_goes_by_and_rollouts_go_on() {
         let cluster = Cluster::real().await.unwrap();
         let _turn = cluster.host_turn().await;

@@ -92,6 +92,7 @@ pub fn play(job: Job) -> Result<Report> {
     thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
+#[expect(clippy::too_many_lines, reason = "one run from its beginning to its end")]
 async fn tell(job: Job, tail: Tail) -> Result<Report> {
     let Job {
         scenario,

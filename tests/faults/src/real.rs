@@ -85,7 +85,11 @@ async fn play_all(first: u64, count: u64, wanted: Option<&str>) -> Result<bool> 
         .into_iter()
         .filter(|story| wanted.is_none_or(|wanted| story.contains(wanted)))
         .collect();
-    ensure!(!stories.is_empty(), "no such scenario is played here; there are {}", STORIES.join(", "));
+    ensure!(
+        !stories.is_empty(),
+        "no such scenario is played here; there are {}",
+        STORIES.join(", ")
+    );
     let mut quiet = BTreeMap::new();
     let mut failed = 0;
     for seed in first..first + count {
@@ -195,7 +199,9 @@ struct RealCrew {
 }
 
 async fn another(inner: &mut Inner, cluster: &Cluster, program: &std::path::Path) -> Result<(), HostError> {
-    let Some(plugins) = inner.wanted.clone() else { return Ok(()) };
+    let Some(plugins) = inner.wanted.clone() else {
+        return Ok(());
+    };
     let mut host = ProcessHost::new(program, components::folder()).with_resync(RESYNC);
     host.start(cluster, &plugins).await?;
     inner.hosts.push(host);
@@ -304,7 +310,9 @@ impl SteeredHost for RealCrew {
             }
         }
         let client = self.cluster.client().await?;
-        self.state = state(&client, &self.namespace).await.map_err(|error| error.to_string())?;
+        self.state = state(&client, &self.namespace)
+            .await
+            .map_err(|error| error.to_string())?;
         Ok(())
     }
 
@@ -314,14 +322,24 @@ impl SteeredHost for RealCrew {
     }
 
     fn log_tail(&self) -> String {
-        let Ok(inner) = self.inner.try_lock() else { return String::new() };
-        inner.hosts.iter().map(ProcessHost::log_tail).collect::<Vec<_>>().join("\n---\n")
+        let Ok(inner) = self.inner.try_lock() else {
+            return String::new();
+        };
+        inner
+            .hosts
+            .iter()
+            .map(ProcessHost::log_tail)
+            .collect::<Vec<_>>()
+            .join("\n---\n")
     }
 }
 
 /// All that is in a namespace.
 async fn state(client: &Client, namespace: &str) -> Result<Snapshot> {
-    let discovery = Discovery::new(client.clone()).run().await.context("ask what is served")?;
+    let discovery = Discovery::new(client.clone())
+        .run()
+        .await
+        .context("ask what is served")?;
     let mut objects = Vec::new();
     for group in discovery.groups() {
         for (resource, capabilities) in group.recommended_resources() {
@@ -336,7 +354,9 @@ async fn state(client: &Client, namespace: &str) -> Result<Snapshot> {
 
 async fn list(client: &Client, namespace: &str, resource: &ApiResource) -> Result<Vec<serde_json::Value>> {
     let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), namespace, resource);
-    let Ok(found) = api.list(&ListParams::default()).await else { return Ok(Vec::new()) };
+    let Ok(found) = api.list(&ListParams::default()).await else {
+        return Ok(Vec::new());
+    };
     let mut objects = Vec::new();
     for object in found {
         let mut object = serde_json::to_value(object)?;

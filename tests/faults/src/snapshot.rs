@@ -40,7 +40,10 @@ pub fn take_named(objects: Vec<Value>) -> Snapshot {
         let text = |name: &str| object["metadata"][name].as_str().unwrap_or_default();
         let kind = object["kind"].as_str().unwrap_or_default();
         let place = place(kind, text("namespace"), text("name"));
-        Some((object["metadata"]["uid"].as_str()?.to_owned(), format!("uid of {place}")))
+        Some((
+            object["metadata"]["uid"].as_str()?.to_owned(),
+            format!("uid of {place}"),
+        ))
     });
     let names = named.collect();
     cleaned(objects, &names)
@@ -142,7 +145,9 @@ fn clean(value: &mut Value, generation: &Value, names: &BTreeMap<String, String>
                 };
             }
             if let Some(Value::Array(entries)) = members.get_mut("managedFields") {
-                entries.iter_mut().for_each(|entry| clean(entry, generation, names));
+                for entry in entries.iter_mut() {
+                    clean(entry, generation, names);
+                }
                 entries.sort_by_key(Value::to_string);
             }
             members.values_mut().for_each(|value| clean(value, generation, names));

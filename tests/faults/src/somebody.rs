@@ -118,10 +118,8 @@ impl Somebody {
     async fn run(&self, Errand { target, fault }: Errand) {
         match fault {
             Fault::Deleted | Fault::Recreated { .. } if self.keeps_identities => {}
-            Fault::Deleted => {
-                if self.child(&target).is_some() {
-                    self.delete(&target).await;
-                }
+            Fault::Deleted if self.child(&target).is_some() => {
+                self.delete(&target).await;
             }
             Fault::Recreated { seconds } => self.recreate(&target, Duration::from_secs(seconds)).await,
             Fault::Marked { seconds } => self.mark(&target, Duration::from_secs(seconds)).await,
@@ -228,8 +226,8 @@ impl Somebody {
             return;
         };
         let entries = metadata["managedFields"].as_array();
-        let managers = entries.into_iter().flatten().filter_map(|it| it["manager"].as_str());
-        let Some(manager) = managers.filter(|it| it.starts_with("pilothouse/")).next() else {
+        let mut managers = entries.into_iter().flatten().filter_map(|it| it["manager"].as_str());
+        let Some(manager) = managers.find(|it| it.starts_with("pilothouse/")) else {
             return;
         };
         let group = owner["apiVersion"]

@@ -29,6 +29,7 @@ const LATE_POSITIONS: usize = 60;
 
 /// What is to be run.
 #[derive(Clone, Debug, clap::Args)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a switch of the command line")]
 pub struct Options {
     /// Run the schedules of this many seeds, from --first on, over all scenarios.
     #[arg(long, default_value_t = SEEDS)]

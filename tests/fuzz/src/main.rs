@@ -1,6 +1,7 @@
 //! Owns the program that libFuzzer is linked into: it runs the target that an environment variable names, so that all
 //! targets are one program to build.
 #![no_main]
+#![forbid(unsafe_code)]
 
 use std::alloc::System;
 use std::sync::OnceLock;

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use http::header::{ACCEPT, CONTENT_TYPE, HeaderValue, RETRY_AFTER, WARNING};
 use http::request::Parts;
 use http::{HeaderMap, Method, Response, StatusCode};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::controllers;
 use crate::discovery;
@@ -72,6 +72,13 @@ impl Exchange {
     }
 
     pub(crate) async fn run(self) -> Result<Response<ResponseBody>, TransportError> {
+        let (path, user_agent) = (self.parts.uri.path(), self.header(&http::header::USER_AGENT));
+        if self.parts.method == Method::POST
+            && let Some(review) = self.inner.rights.review(path, user_agent, &self.body)
+        {
+            self.record(self.blank(), StatusCode::CREATED.as_u16(), false, None);
+            return Ok(whole(StatusCode::CREATED, &review));
+        }
         let route = {
             let state = self.inner.state.lock();
             routing::route(&state.kinds, self.parts.uri.path())
@@ -79,6 +86,11 @@ impl Exchange {
         let target = match route {
             Ok(Route::Resource(target)) => target,
             Ok(other) => {
+                if let Route::OpenApi(_) = other
+                    && let Some(refusal) = self.disturbed_document()
+                {
+                    return refusal;
+                }
                 let response = self.fixed(&other);
                 self.record(self.blank(), response.status().as_u16(), false, None);
                 return Ok(response);
@@ -105,7 +117,32 @@ impl Exchange {
             tokio::time::sleep(decision.delay).await;
         }
         let record = self.describe(&asked, &target);
+        if let Err(failure) = self.inner.rights.check(&asked) {
+            self.record(record, failure.code.as_u16(), false, None);
+            return Ok(refused(&failure));
+        }
         self.perform(verb, target, record, decision.fault.as_ref()).await
+    }
+
+    /// What befalls a request for a document of OpenAPI: such requests are of the resource `openapi`.
+    fn disturbed_document(&self) -> Option<Result<Response<ResponseBody>, TransportError>> {
+        let asked = Asked {
+            verb: "get".to_owned(),
+            group: String::new(),
+            resource: "openapi".to_owned(),
+            subresource: String::new(),
+            namespace: None,
+            name: None,
+            continued: false,
+            user_agent: self.header(&http::header::USER_AGENT).to_owned(),
+        };
+        let fault = self.inner.faults.decide(&asked).fault?;
+        let (code, answer) = match &fault {
+            Fault::Status { code, retry_after } => (*code, Ok(refused(&Failure::injected(*code, *retry_after)))),
+            _ => (0, Err(TransportError::Closed)),
+        };
+        self.record(self.blank(), code, false, Some(format!("{fault:?}")));
+        Some(answer)
     }
 
     /// Everything after the faults have had their say about when.
@@ -121,6 +158,13 @@ impl Exchange {
             Some(Fault::Refuse) => {
                 self.record(record, 0, false, shown_fault);
                 return Err(TransportError::Closed);
+            }
+            Some(Fault::Denied { code, retry_after }) => {
+                self.record(record, *code, false, shown_fault);
+                let said = json!({
+                    "code": code, "message": "not today", "details": {"retryAfterSeconds": retry_after},
+                });
+                return Ok(refused(&Failure::denied("denier.test.dev", &said)));
             }
             Some(Fault::Status { code, retry_after }) => {
                 self.record(record, *code, false, shown_fault);
@@ -233,11 +277,15 @@ impl Exchange {
         let trouble = match fault {
             Some(Fault::CutWatch { after }) => Trouble {
                 cut_after: Some(*after),
-                silent: false,
+                ..Trouble::default()
             },
             Some(Fault::SilentWatch) => Trouble {
-                cut_after: None,
                 silent: true,
+                ..Trouble::default()
+            },
+            Some(Fault::LoseEvents { events }) => Trouble {
+                lose: *events,
+                ..Trouble::default()
             },
             _ => Trouble::default(),
         };

@@ -26,6 +26,13 @@ pub enum Fault {
         /// Seconds of a Retry-After header.
         retry_after: Option<u32>,
     },
+    /// The answer of an admission webhook that denies the request, in the words that API servers make of it.
+    Denied {
+        /// The HTTP status that the webhook chose.
+        code: u16,
+        /// The `retryAfterSeconds` that the webhook put into its answer.
+        retry_after: u32,
+    },
     /// A watch is told 410 Gone as its first event.
     GoneOnWatch,
     /// A list comes in pages of at most so many objects, though more of them were asked for.
@@ -42,6 +49,11 @@ pub enum Fault {
     },
     /// A watch stays open but says nothing, no bookmark either.
     SilentWatch,
+    /// A watch passes over its first events, and nobody is told of them later: a server or a proxy that makes mistakes.
+    LoseEvents {
+        /// How many it passes over.
+        events: u32,
+    },
     /// A list, or the list that begins a watch, shows the state as it was so many changes ago.
     Stale {
         /// How many changes of any object are not shown yet.
@@ -256,11 +268,13 @@ impl Faults {
 fn applies(fault: &Fault, asked: &Asked) -> bool {
     match fault {
         Fault::LoseResponse => asked.is_write(),
-        Fault::GoneOnWatch | Fault::CutWatch { .. } | Fault::SilentWatch => asked.verb == "watch",
+        Fault::GoneOnWatch | Fault::CutWatch { .. } | Fault::SilentWatch | Fault::LoseEvents { .. } => {
+            asked.verb == "watch"
+        }
         Fault::ShortPages { .. } => asked.verb == "list",
         Fault::GoneInList => asked.verb == "list" && asked.continued,
         Fault::Stale { .. } => asked.verb == "list" || asked.verb == "watch",
-        Fault::Refuse | Fault::Status { .. } | Fault::Delay(_) => true,
+        Fault::Refuse | Fault::Status { .. } | Fault::Denied { .. } | Fault::Delay(_) => true,
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::{Arc, LazyLock};
 
 use serde_json::{Value, json};
 
-use crate::custom::CustomKind;
+use crate::custom::{CustomKind, Nulls};
 use crate::decode::decode;
 use crate::events;
 use crate::fields::Set;
@@ -161,7 +161,7 @@ impl Resource {
             let _ = decode(self.schema(), &mut shown);
         }
         if let Some(custom) = &self.custom {
-            custom.default(&mut shown);
+            custom.default(&mut shown, Nulls::Dropped);
         }
         Cow::Owned(shown)
     }

@@ -20,6 +20,7 @@ use crate::journal::Entry;
 use crate::kinds::Storage;
 use crate::log::RequestLog;
 use crate::options::Options;
+use crate::rights::Rights;
 use crate::state::State;
 use crate::stream::ResponseBody;
 
@@ -40,6 +41,7 @@ pub(crate) struct Inner {
     pub(crate) state: Mutex<State>,
     pub(crate) log: RequestLog,
     pub(crate) faults: Faults,
+    pub(crate) rights: Rights,
 }
 
 impl Inner {
@@ -68,6 +70,7 @@ impl Simulator {
             state: Mutex::new(state),
             log: RequestLog::default(),
             faults: Faults::new(seed),
+            rights: Rights::default(),
         };
         Self { inner: Arc::new(inner) }
     }
@@ -87,6 +90,11 @@ impl Simulator {
     /// The faults that befall requests.
     pub fn faults(&self) -> &Faults {
         &self.inner.faults
+    }
+
+    /// Who may do what.
+    pub fn rights(&self) -> &Rights {
+        &self.inner.rights
     }
 
     /// The newest resource version.

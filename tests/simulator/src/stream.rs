@@ -91,6 +91,8 @@ pub(crate) struct Trouble {
     pub(crate) cut_after: Option<u32>,
     /// Says nothing.
     pub(crate) silent: bool,
+    /// Passes over so many events.
+    pub(crate) lose: u32,
 }
 
 /// The stream of one watch.
@@ -158,6 +160,9 @@ impl WatchStream {
         if self.trouble.cut_after.is_some_and(|limit| self.sent >= limit) {
             self.channel.close();
             return Poll::Ready(None);
+        }
+        while self.trouble.lose > 0 && matches!(self.channel.poll_next(context), Poll::Ready(Some(_))) {
+            self.trouble.lose -= 1;
         }
         match self.channel.poll_next(context) {
             Poll::Ready(Some(event)) => {

@@ -230,6 +230,17 @@ fn each_unusable_rest_is_named_with_its_fault() {
 }
 
 #[test]
+fn who_asks_to_run_again_at_once_runs_again_in_a_second() {
+    for (asked, given) in [(1, 1000), (999, 1000), (1000, 1000), (60_000, 60_000)] {
+        let outcome = Outcome {
+            requeue_after: Some(asked),
+            ..Outcome::default()
+        };
+        assert_eq!(check_outcome(outcome).unwrap().requeue_after, Some(given));
+    }
+}
+
+#[test]
 fn texts_are_cut_at_the_border_of_a_character() {
     assert_eq!(shorten("aäb".into(), 10), "aäb");
     assert_eq!(shorten("ääääää".into(), 8), "ää…");

@@ -1,3 +1,5 @@
+//! Owns the tests of who is woken: exactly those who read what changed, and with a bound on memory never fewer.
+
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 

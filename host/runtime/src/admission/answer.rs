@@ -13,6 +13,7 @@ use pilothouse_core::admission::{conversion, patch, review, when};
 use pilothouse_core::contract::{FieldError, Review};
 use pilothouse_core::failure::reason;
 use pilothouse_core::{Failure, Limits, Name};
+use pilothouse_webhook::seldom::Seldom;
 use pilothouse_webhook::server::{Answer, Handler, Question};
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -42,6 +43,8 @@ pub(super) struct Answering {
     wants_certificates: bool,
     calls: Arc<Semaphore>,
     calls_of: Mutex<HashMap<Arc<str>, Arc<Semaphore>>>,
+    /// Tells of questions that are not answered.
+    unanswered: Seldom,
 }
 
 /// Which of a plugin's interfaces is asked.
@@ -96,6 +99,7 @@ impl Answering {
             wants_certificates,
             calls: Arc::new(Semaphore::new(CALLS)),
             calls_of: Mutex::default(),
+            unanswered: Seldom::default(),
         }
     }
 
@@ -106,12 +110,15 @@ impl Answering {
             Err(error) => Err(error),
         };
         asked.unwrap_or_else(|error| {
-            tracing::warn!(
-                path,
-                code = error.code,
-                problem = error.body,
-                "an API server's question is not answered"
-            );
+            if let Some(left_out) = self.unanswered.may_say() {
+                tracing::warn!(
+                    path,
+                    code = error.code,
+                    problem = error.body,
+                    left_out,
+                    "an API server's question is not answered"
+                );
+            }
             error
         })
     }

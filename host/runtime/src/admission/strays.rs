@@ -44,7 +44,12 @@ pub async fn look_for_strays(client: Client, hub: Arc<Hub>, roster: Arc<Roster>)
             tokio::time::sleep(GLANCE).await;
             continue;
         };
-        let found = look(&client, &wanted, &mut refused).await;
+        // Without plugins there is nothing that could be asked about.
+        let found = if wanted.expected.is_empty() {
+            BTreeMap::new()
+        } else {
+            look(&client, &wanted, &mut refused).await
+        };
         tell(&roster, &wanted, &found, &said);
         said = found;
         let looked = Instant::now();
@@ -123,12 +128,13 @@ fn tell(roster: &Roster, wanted: &Wanted, found: &BTreeMap<Arc<str>, Strays>, sa
             message: message(strays),
         });
         if strays != said.get(plugin) {
-            match &warning {
-                Some(warning) => tracing::warn!(plugin = &**plugin, "{}", warning.message),
-                None => tracing::info!(
+            if let Some(warning) = &warning {
+                tracing::warn!(plugin = &**plugin, "{}", warning.message);
+            } else {
+                tracing::info!(
                     plugin = &**plugin,
                     "no webhook configuration asks about the plugin's objects any more"
-                ),
+                );
             }
         }
         roster.warn(plugin, warning);

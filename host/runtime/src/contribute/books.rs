@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use pilothouse_cluster::object::Stored;
 use pilothouse_core::ledger::{Age, Claim, Leaves};
-use pilothouse_core::{Failure, Key};
+use pilothouse_core::{Failure, Key, Kind};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
@@ -231,6 +231,26 @@ pub fn register(
         books.agenda.mark(id);
     }
     Registered::Known(known, coming)
+}
+
+/// What refused claims on objects of a kind is another than it was: they have another chance. Says whether there were any.
+pub fn forget_refusals(state: &mut State, kind: &Kind) -> bool {
+    let Contributions { plugins, agenda } = &mut state.contributions;
+    let mut any = false;
+    for (plugin, book) in plugins {
+        for (key, target) in book.targets.iter_mut().filter(|(key, _)| *key.kind == *kind) {
+            let refused = target
+                .claims
+                .values_mut()
+                .filter_map(|wanted| wanted.refused.take())
+                .count();
+            if refused > 0 {
+                agenda.mark((plugin.clone(), key.clone()));
+                any = true;
+            }
+        }
+    }
+    any
 }
 
 /// A primary is gone, or is steered no more: its claims go.

@@ -27,7 +27,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
 pub use answered::{give_up, lane_goes, lane_opens};
-pub use books::{Contributions, TargetId, withdraw};
+pub use books::{Contributions, TargetId, forget_refusals, withdraw};
 pub use ending::{Contribution, all_contributed, close_books};
 pub use flush::run;
 pub use seen::{forget_unseen, target_changed, watch_ends};

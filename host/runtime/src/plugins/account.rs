@@ -1,7 +1,7 @@
 //! Owns what is remembered of a plugin's calls, over all its lanes: its last failure, whether it crashes again and again,
 //! and how much it may still write to the log.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -28,17 +28,23 @@ pub struct Account {
     pub talk: Talk,
     /// Told whenever something may have to be told of the plugin.
     pub changed: Notify,
+    /// Told whenever the cluster forbids something.
+    pub forbidden: Notify,
     stopped: Notify,
 }
 
 #[derive(Default)]
 struct Books {
     history: CrashHistory<(LaneId, Name)>,
-    /// When the objects were counted last and that said that the plugin is well.
-    well: Option<Instant>,
+    /// The objects as they were counted last, and when.
+    census: Option<(Instant, Census)>,
     last_failure: Option<Arc<LastFailure>>,
     /// How long nothing is called, and why.
     stop: Option<(Duration, String)>,
+    /// What keeps the plugin from working in full, by what it is about.
+    warnings: BTreeMap<String, String>,
+    /// What of that was told by more than the status.
+    told: BTreeMap<String, String>,
     /// It was stopped: what is under way comes to its end, and says nothing new.
     is_stopped: bool,
 }
@@ -79,6 +85,9 @@ impl Account {
             failure,
         } = *call;
         let mut books = self.books.lock();
+        if failure.is_some_and(|failure| failure.reason == pilothouse_core::failure::reason::FORBIDDEN) {
+            self.forbidden.notify_one();
+        }
         if let Some(failure) = failure {
             books.last_failure = Some(Arc::new(LastFailure {
                 blame: failure.blame.to_string(),
@@ -143,7 +152,44 @@ impl Account {
     pub fn forgive(&self) {
         let mut books = self.books.lock();
         books.history = CrashHistory::default();
-        books.well = None;
+        books.census = None;
+    }
+
+    /// Something keeps the plugin from working in full: its status says so from now on, until that is cleared.
+    pub fn note(&self, about: &str, warning: &str) {
+        let before = self.books.lock().warnings.insert(about.to_owned(), warning.to_owned());
+        if before.as_deref() != Some(warning) {
+            self.changed.notify_one();
+        }
+    }
+
+    /// The same for something that is to be told besides. Says whether that has not been done yet.
+    pub fn warn(&self, about: &str, warning: &str) -> bool {
+        self.note(about, warning);
+        let before = self.books.lock().told.insert(about.to_owned(), warning.to_owned());
+        before.as_deref() != Some(warning)
+    }
+
+    /// What keeps the plugin from working in full is over. Says whether there was anything.
+    pub fn clear(&self, about: &str) -> bool {
+        let mut books = self.books.lock();
+        books.told.remove(about);
+        let was_there = books.warnings.remove(about).is_some();
+        drop(books);
+        if was_there {
+            self.changed.notify_one();
+        }
+        was_there
+    }
+
+    /// Whether something about this keeps the plugin from working in full.
+    pub fn has_warning(&self, about: &str) -> bool {
+        self.books.lock().warnings.contains_key(about)
+    }
+
+    /// What keeps the plugin from working in full.
+    pub fn warnings(&self) -> Vec<String> {
+        self.books.lock().warnings.values().cloned().collect()
     }
 
     /// The last failure since the host began.
@@ -167,17 +213,16 @@ impl Books {
         census: impl FnOnce() -> Census,
     ) -> Option<Measure> {
         let is_worth_a_look = self.history.crashed(tenant, who);
-        let is_well = self.well.is_some_and(|counted| counted.elapsed() < CENSUS_HOLDS);
+        let counted = self.census.as_ref();
+        let counted = counted.filter(|(when, _)| when.elapsed() < CENSUS_HOLDS);
+        let is_well = counted.is_some_and(|(_, census)| !self.history.is_suspect(census));
         if !is_worth_a_look || is_well || self.is_stopped {
             return None;
         }
-        let census = census();
-        let tenants = self.history.failing(&census);
-        let wait = match self.history.judge(&census) {
-            Advice::Go => {
-                self.well = Some(Instant::now());
-                return None;
-            }
+        let (_, census) = self.census.insert((Instant::now(), census()));
+        let tenants = self.history.failing(census);
+        let wait = match self.history.judge(census) {
+            Advice::Go => return None,
             Advice::Pause(wait) => wait,
             Advice::Stop(wait) => {
                 self.stop = Some((wait, failure.message.clone()));

@@ -207,27 +207,22 @@ impl Life {
         };
         let (sandbox, path, expected) = (library.sandbox.clone(), file.clone(), digest.clone());
         let compiled_before = looks.at(file, move || sandbox.load_known(&path, expected.as_deref()));
-        let component = match compiled_before
-            .await
-            .map_err(hung)?
-            .map_err(|error| load_problem(&error))?
-        {
-            Some(component) => component,
-            None => {
-                let _turn = self.fleet.compiling.acquire().await;
-                let (sandbox, path) = (library.sandbox.clone(), file.clone());
-                let read = looks.at(file, move || sandbox.read(&path, digest.as_deref()));
-                let read = read.await.map_err(hung)?.map_err(|error| load_problem(&error))?;
-                let sandbox = library.sandbox.clone();
-                let blocking = &self.fleet.options.blocking;
-                blocking
-                    .run(move || sandbox.load_read(&read))
-                    .await
-                    .map_err(|error| {
-                        Problem::new(Step::Compiled, "HostFault", format!("loading it was lost: {error}"))
-                    })?
-                    .map_err(|error| load_problem(&error))?
-            }
+        let known = compiled_before.await.map_err(hung)?;
+        let component = if let Some(component) = known.map_err(|error| load_problem(&error))? {
+            component
+        } else {
+            let _turn = self.fleet.compiling.acquire().await;
+            let (sandbox, path) = (library.sandbox.clone(), file.clone());
+            let read = looks.at(file, move || sandbox.read(&path, digest.as_deref()));
+            let read = read.await.map_err(hung)?.map_err(|error| load_problem(&error))?;
+            let sandbox = library.sandbox.clone();
+            self.fleet
+                .options
+                .blocking
+                .run(move || sandbox.load_read(&read))
+                .await
+                .map_err(|error| Problem::new(Step::Compiled, "HostFault", format!("loading it was lost: {error}")))?
+                .map_err(|error| load_problem(&error))?
         };
         let digest = component.digest();
         self.standing.set(|known| {
@@ -295,7 +290,13 @@ impl Life {
             if missing.is_empty() {
                 return;
             }
-            self.waits(&format!("the new version waits until {missing} is served and listed"));
+            let mut why = format!("the new version waits until {missing} is served and listed");
+            if self.fleet.hub.is_forbidden(lanes)
+                && let Some(rights) = Box::pin(self.missing_rights(lanes)).await
+            {
+                why = format!("{why}; {rights}");
+            }
+            self.waits(&why);
             settled.await;
         }
     }

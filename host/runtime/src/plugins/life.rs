@@ -247,6 +247,7 @@ impl Life {
             (wait, why) = self.identity.account.stop() => Next::Crashed(wait, why),
             () = self.fleet.claims.lost(&self.identity.name) => Next::Leave,
             () = self.mind_memory(running) => Next::FollowMemory,
+            () = self.mind_rights(running) => unreachable!("rights are minded for ever"),
             () = self.follow_kinds(running) => unreachable!("kinds are followed for ever"),
             () = self.let_sleep(running) => unreachable!("it may sleep for ever"),
         }
@@ -294,6 +295,7 @@ impl Life {
             self.identity.account.forgive();
         }
         self.go_on();
+        self.note_gaps(&described);
         self.remove(&left).await;
         self.standing.set(|known| {
             known.lanes.clone_from(&lanes);

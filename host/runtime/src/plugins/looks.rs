@@ -97,7 +97,9 @@ mod tests {
     /// A look that comes back when it is let.
     fn stuck() -> (mpsc::Sender<()>, impl FnOnce() + Send + 'static) {
         let (let_go, wait) = mpsc::channel::<()>();
-        (let_go, move || drop(wait.recv()))
+        (let_go, move || {
+            let _ = wait.recv();
+        })
     }
 
     /// Lets time pass. While a thread is stuck, time does not go on by itself.

@@ -265,21 +265,18 @@ impl Life {
         let mut left = formers;
         for wanted in former_lanes(&lanes, &known, hub) {
             let same = |lane: &Arc<Lane>| lane.grants.primary() == wanted.grants.primary();
-            match left.iter().position(same) {
-                Some(index) => {
-                    let mut lane = left.swap_remove(index);
-                    self.exchange(&mut lane, |lane| Lane {
-                        finalizer: wanted.finalizer.clone(),
-                        former: wanted.former.clone(),
-                        ..lane.clone()
-                    });
-                    lanes.push(lane);
-                }
-                None => {
-                    hub.put_lane(&wanted);
-                    watches.add(&wanted);
-                    lanes.push(wanted);
-                }
+            if let Some(index) = left.iter().position(same) {
+                let mut lane = left.swap_remove(index);
+                self.exchange(&mut lane, |lane| Lane {
+                    finalizer: wanted.finalizer.clone(),
+                    former: wanted.former.clone(),
+                    ..lane.clone()
+                });
+                lanes.push(lane);
+            } else {
+                hub.put_lane(&wanted);
+                watches.add(&wanted);
+                lanes.push(wanted);
             }
         }
         for lane in lanes.iter_mut().filter(|lane| !lane.is_former) {

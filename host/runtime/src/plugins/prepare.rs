@@ -10,7 +10,7 @@ use pilothouse_core::configuration;
 use pilothouse_core::former::{Memory, former_controller};
 use pilothouse_core::grants::Grants;
 use pilothouse_core::manifest::{self, BroughtCrd, CheckedManifest, Controller};
-use pilothouse_core::{Failure, Kind, Limits};
+use pilothouse_core::{Failure, Kind, Limits, status};
 use pilothouse_crds::plugin::DeletionPolicy;
 use pilothouse_sandbox::Plugin;
 use serde_json::Value;
@@ -133,6 +133,23 @@ impl Described {
         self.controllers.iter().any(|controller| controller.finalizer.is_some())
     }
 
+    /// What the CRDs that it brings do not take of what the host writes, by kind.
+    pub fn gaps(&self) -> impl Iterator<Item = (&Kind, String)> {
+        let gaps = |controller| self.gaps_of(controller);
+        self.controllers
+            .iter()
+            .filter_map(move |controller| Some((&controller.kind, gaps(controller)?)))
+    }
+
+    fn gaps_of(&self, controller: &Controller) -> Option<String> {
+        status::gaps(self.crd_of(controller)?, &controller.kind.version)
+    }
+
+    fn crd_of(&self, controller: &Controller) -> Option<&BroughtCrd> {
+        let mut crds = self.crds.iter();
+        crds.find(|crd| crd.group == controller.kind.group && crd.kind == controller.kind.kind)
+    }
+
     /// The CRDs that it has to itself: their names, and the kinds for people.
     pub fn exclusive(&self) -> BTreeMap<Arc<str>, Arc<str>> {
         let crds = self.crds.iter();
@@ -150,10 +167,7 @@ impl Described {
             .map(|crd| crd.name.clone())
             .collect();
         let lane = |controller: &Controller| {
-            let brings_crd = self
-                .crds
-                .iter()
-                .any(|crd| crd.group == controller.kind.group && crd.kind == controller.kind.kind);
+            let brings_crd = self.crd_of(controller).is_some();
             let grants = Grants::new(controller);
             Arc::new(Lane {
                 id: hub.state.write().lanes.reserve(),
@@ -171,6 +185,7 @@ impl Described {
                 admission: controller.judged(brings_crd),
                 converted: converted.clone(),
                 brings_crd,
+                asks_for_schema: self.gaps_of(controller).is_some(),
                 component: self.component.clone(),
                 config: self.config.clone(),
                 limits: wanted.limits.clone(),

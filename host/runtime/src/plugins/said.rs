@@ -12,11 +12,17 @@ use pilothouse_crds::plugin::{GROUP, VERSION};
 
 use super::bring::Problem;
 use super::life::{Life, Running};
+use super::prepare::Described;
 use super::standing::{Fact, Step};
 use crate::lane::Mode;
 
 /// The longest message of an event, in bytes: what the API server takes.
 const LONGEST_NOTE: usize = 1024;
+
+/// What a warning is about that says what of a kind's status is not written.
+pub fn about_status(primary: &Kind) -> String {
+    format!("status of {primary}")
+}
 
 impl Life {
     /// Says whether all that the version that runs needs is there.
@@ -95,6 +101,17 @@ impl Life {
         });
         if is_news {
             self.tell(reason, format!("{what}: {message}")).await;
+        }
+    }
+
+    /// Says beforehand what of a status the CRDs do not take that a version brings.
+    pub fn note_gaps(&self, described: &Described) {
+        let account = &self.identity.account;
+        for lane in self.standing.known().lanes {
+            account.clear(&about_status(lane.grants.primary()));
+        }
+        for (kind, gaps) in described.gaps() {
+            account.note(&about_status(kind), &gaps);
         }
     }
 

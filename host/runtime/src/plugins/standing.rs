@@ -83,8 +83,6 @@ pub struct Known {
     pub version: Option<String>,
     /// Its lanes.
     pub lanes: Vec<Arc<Lane>>,
-    /// What keeps it from working in full: a sentence each.
-    pub warnings: Vec<String>,
     /// Since when it is on its way to something else; none when there is news only if something happens.
     pub busy: Option<Instant>,
     /// What stands in the way of its objects outside of this host: the condition `Admitting`, which is there only then.
@@ -124,7 +122,6 @@ impl Default for Standing {
                 digest: None,
                 version: None,
                 lanes: Vec::new(),
-                warnings: Vec::new(),
                 busy: Some(Instant::now()),
                 warning: None,
             }),
@@ -160,6 +157,8 @@ pub struct Figures {
     pub unanswered: u64,
     /// The first of them.
     pub waited_for: Vec<WaitedPrimary>,
+    /// What keeps the plugin from working in full.
+    pub warnings: Vec<String>,
     /// What would be written, if the plugin is in preview.
     pub previews: Vec<PreviewedPrimary>,
 }
@@ -173,6 +172,7 @@ pub fn status(known: &Known, figures: Figures, live: &PluginStatus, now: &str) -
         unselected_objects,
         unanswered,
         waited_for,
+        warnings,
         previews,
     } = figures;
     let condition_of = |fact: Fact, name: &str| {
@@ -221,7 +221,7 @@ pub fn status(known: &Known, figures: Figures, live: &PluginStatus, now: &str) -
         owned_kinds: live.owned_kinds.clone(),
         contributed_kinds: live.contributed_kinds.clone(),
         finalizers: live.finalizers.clone(),
-        warnings: known.warnings.clone(),
+        warnings,
         previews,
         conditions: steps.into_iter().chain(warning).collect(),
     }
@@ -256,6 +256,7 @@ mod tests {
             unselected_objects: 0,
             unanswered: 0,
             waited_for: Vec::new(),
+            warnings: Vec::new(),
             previews: Vec::new(),
         }
     }

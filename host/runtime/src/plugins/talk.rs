@@ -70,6 +70,7 @@ impl Talk {
     pub fn tell(&self, plugin: &str) {
         if let Some(dropped) = self.to_tell() {
             tracing::warn!(
+                target: "pilothouse::plugin",
                 plugin,
                 dropped,
                 "the plugin logs more than {PER_SECOND} bytes a second; lines of it are dropped until it logs less"

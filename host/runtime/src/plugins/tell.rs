@@ -33,6 +33,10 @@ const MOST_PREVIEWS: usize = 20;
 /// The most primaries that have not answered yet and are named.
 const MOST_WAITED_FOR: usize = 20;
 
+/// The most warnings that a status shows, and the longest of them, in bytes.
+const MOST_WARNINGS: usize = 20;
+const LONGEST_WARNING: usize = 2048;
+
 /// The longest line of a preview, in bytes.
 const LONGEST_LINE: usize = 1024;
 
@@ -178,8 +182,22 @@ impl Teller {
                     object: object.to_string(),
                 })
                 .collect(),
+            warnings: self.warnings(),
             previews: self.previews(known),
         }
+    }
+
+    fn warnings(&self) -> Vec<String> {
+        let mut warnings = self.account.warnings();
+        let more = warnings.len().saturating_sub(MOST_WARNINGS);
+        warnings.truncate(MOST_WARNINGS);
+        if more > 0 {
+            warnings.push(format!("and {more} more; see the log"));
+        }
+        warnings
+            .into_iter()
+            .map(|warning| shorten(warning, LONGEST_WARNING))
+            .collect()
     }
 
     fn previews(&self, known: &Known) -> Vec<PreviewedPrimary> {

@@ -7,7 +7,8 @@ use pilothouse_core::{Name, Tenant, backoff};
 use tokio::time::Instant;
 
 use super::brake::{Brakes, Run, Storm};
-use super::order::{Order, Place};
+use super::item::{Due, Hold, Item, Queued, Running};
+use super::order::Order;
 use super::{Again, Cause, Depth, Ended, Priority, Verdict};
 
 /// The objects of a lane that are queued, run, wait or have failed; nothing is kept of the others.
@@ -22,79 +23,6 @@ pub struct Backlog {
     running: usize,
     /// The time that its jobs took.
     pub used: Duration,
-}
-
-#[derive(Debug, Default)]
-struct Item {
-    queued: Option<Queued>,
-    running: Option<Running>,
-    /// Asked for while it was running.
-    again: Option<Priority>,
-    /// The last of the causes for which it was asked for since it began last.
-    cause: Option<Cause>,
-    /// Whether somebody edited it since it began last.
-    edited: bool,
-    failures: u32,
-    due: Option<Due>,
-    hold: Option<Hold>,
-    /// Writes of its own that the cache has not seen yet.
-    unseen: u32,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Queued {
-    priority: Priority,
-    since: Instant,
-    /// Its place in the order; none while it waits for the cache to see its writes.
-    place: Option<Place>,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Running {
-    since: Instant,
-    cause: Cause,
-}
-
-/// The cluster has asked for time: the object does not run before.
-#[derive(Clone, Copy, Debug)]
-struct Hold {
-    until: Instant,
-    /// The same for an object that was edited meanwhile.
-    edited_until: Instant,
-}
-
-/// A time that an object waits for, and how urgent it is then.
-#[derive(Clone, Copy, Debug)]
-struct Due {
-    at: Instant,
-    priority: Priority,
-    /// Whether the time was reckoned from the wall clock.
-    by_clock: bool,
-    /// None: the object was asked for before, and only held back.
-    cause: Option<Cause>,
-}
-
-impl Item {
-    fn is_idle(&self) -> bool {
-        let Self {
-            queued,
-            running,
-            again,
-            cause: _,
-            edited: _,
-            failures,
-            due,
-            hold,
-            unseen,
-        } = self;
-        queued.is_none()
-            && running.is_none()
-            && again.is_none()
-            && *failures == 0
-            && due.is_none()
-            && hold.is_none()
-            && *unseen == 0
-    }
 }
 
 impl Backlog {

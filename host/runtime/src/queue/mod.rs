@@ -2,157 +2,33 @@
 //! one object at a time.
 //!
 //! `backlog` is what one lane has to do, `order` in which order it comes, `share` what each plugin has used of the
-//! workers, `brake` how objects are slowed that would go on for ever. Nothing here waits or does I/O.
+//! workers, `brake` how objects are slowed that would go on for ever, `types` what goes in and what comes out. Nothing here waits or does I/O.
 
 mod backlog;
 mod brake;
+mod item;
 mod order;
 mod share;
 #[cfg(test)]
 mod tests;
+mod types;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use pilothouse_core::{Failure, Name, Tenant};
+use pilothouse_core::{Name, Tenant};
 use tokio::time::Instant;
 
 use self::backlog::Backlog;
 pub use self::brake::Storm;
 use self::share::Share;
+pub use self::types::{Again, Capacity, Cause, Depth, Ended, Job, Priority, Verdict};
 use crate::lane::LaneId;
 
 /// Of this many workers one is kept for plugins of which none is at work, so that however many others are busy, a plugin
 /// with little to do begins at once.
 const KEPT_FREE: usize = 4;
-
-/// How urgent an object in the queue is; the first has precedence, and none waits behind the others for ever.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Priority {
-    /// It has changed, or one of its children has.
-    Change,
-    /// It was made while nobody watched: nothing has been told of it yet.
-    New,
-    /// Something that it has read has changed. One such change may concern thousands of objects, and a new object does
-    /// not wait behind them.
-    Wake,
-    /// Nothing is known to have changed: a start, a resync, a requeue.
-    Resync,
-    /// It failed before.
-    Retry,
-}
-
-/// Whose doing it is that an object is asked for. Of several, the last counts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Cause {
-    /// Somebody else than the host made or edited it.
-    Edit,
-    /// Somebody else than the host has changed what it depends on, or one of its children.
-    Others,
-    /// A write of the host, of whichever object, or nothing but time.
-    Ours,
-}
-
-/// A time at which an object runs again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Again {
-    /// The time.
-    pub at: Instant,
-    /// Whether it was reckoned from the wall clock, so that it is another when that jumps.
-    pub by_clock: bool,
-}
-
-impl Again {
-    /// At this time, whatever the wall clock says.
-    pub fn at(at: Instant) -> Self {
-        Self { at, by_clock: false }
-    }
-}
-
-/// What became of a reconcile, as far as the queue is concerned.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
-    /// It succeeded; run again at this time at the latest.
-    Done { again: Option<Again> },
-    /// It failed; time may help. The cluster may have asked for a longer wait than the back-off's: before that is over, a
-    /// change does not make it run either, and an edit not before a shorter one.
-    Retry { at_least: Duration, edited: Duration },
-    /// It failed; only a change can help. Time may be one of the things that change.
-    AwaitChange { again: Option<Again> },
-    /// There is nothing to reconcile any more.
-    Gone,
-}
-
-/// How a job ended.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Ended {
-    /// What became of it.
-    pub verdict: Verdict,
-    /// The guest's time. Where clocks are paused, nothing else shows what a job has cost.
-    pub used: Duration,
-    /// Whether an object was written; the primary's own status apart.
-    pub wrote: bool,
-    /// Whether the primary's status was written, for a reason that is not the storm itself.
-    pub reported: bool,
-    /// Why it failed, for the plugin's account; the queue goes by the verdict.
-    pub failure: Option<Failure>,
-    /// Who fights over what, if the object is in a storm and that was found out.
-    pub story: Option<Arc<Failure>>,
-}
-
-impl Ended {
-    /// Nothing was done, and there is nothing to tell.
-    pub fn idly(verdict: Verdict) -> Self {
-        Self {
-            verdict,
-            used: Duration::ZERO,
-            wrote: false,
-            reported: false,
-            failure: None,
-            story: None,
-        }
-    }
-}
-
-/// An object that is to be reconciled now.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Job {
-    /// Its lane.
-    pub lane: LaneId,
-    /// The primary.
-    pub name: Name,
-    /// Failures in a row before this one.
-    pub failures: u32,
-    /// Whether it has written so often that it is slowed.
-    pub storm: Option<Storm>,
-}
-
-/// What a lane holds, for status and metrics.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Depth {
-    /// Ready to run.
-    pub ready: usize,
-    /// Running now.
-    pub running: usize,
-    /// Waiting for a time.
-    pub delayed: usize,
-    /// Waiting for the cache to see their own writes.
-    pub unseen: usize,
-    /// Failed, and waiting for a time or a change.
-    pub failing: usize,
-    /// How long the oldest of those that are ready has been so.
-    pub oldest: Duration,
-}
-
-/// How many objects are reconciled at once.
-#[derive(Clone, Copy, Debug)]
-pub struct Capacity {
-    /// Over all plugins.
-    pub workers: usize,
-    /// Of one plugin, unless it has a limit of its own.
-    pub per_plugin: usize,
-}
 
 /// The queue of all lanes.
 #[derive(Debug)]

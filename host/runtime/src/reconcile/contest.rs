@@ -3,16 +3,18 @@
 
 use std::sync::Arc;
 
+use pilothouse_cluster::object::Stored;
 use pilothouse_core::contest::{self, Fight};
 use pilothouse_core::diff::Action;
 use pilothouse_core::{Failure, Retry};
 
 use super::diff::Planned;
+use super::report;
 use crate::lane::Lane;
 use crate::queue::Job;
 
 /// Why the object of a job does not come to rest; none when it does, or when that cannot be found out just now.
-pub async fn look(lane: &Lane, job: &Job, planned: &Planned) -> Option<Arc<Failure>> {
+pub async fn look(lane: &Lane, job: &Job, object: &Stored, planned: &Planned) -> Option<Arc<Failure>> {
     let storm = job.storm.as_ref()?;
     for step in &planned.steps {
         let title = step.desired.title();
@@ -41,12 +43,9 @@ pub async fn look(lane: &Lane, job: &Job, planned: &Planned) -> Option<Arc<Failu
         // Time does not help; the queue runs the object again when the storm may be over.
         return Some(Arc::new(failure.retry(Retry::Change)));
     }
-    if storm.over {
-        return None;
-    }
-    if storm.of_status {
+    if storm.of_status && report::has_news(object, &planned.answer) {
         let title = format!("{} {}", lane.grants.primary().kind, job.name);
         return Some(Arc::new(contest::status_never_rests(&title).retry(Retry::Change)));
     }
-    storm.story.clone()
+    storm.story.clone().filter(|_| !storm.over)
 }

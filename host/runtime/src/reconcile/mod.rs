@@ -17,6 +17,7 @@ mod invoke;
 mod preview;
 mod report;
 mod requests;
+mod taken;
 mod takeover;
 mod terminating;
 mod validate;
@@ -29,6 +30,7 @@ use crate::hub::{Hub, Reader};
 use crate::lane::{Lane, Mode};
 use crate::queue::{Again, Ended, Job, Verdict};
 use crate::rivals::another_steers;
+use pilothouse_core::failure::reason;
 use pilothouse_core::{Failure, Name, Retry};
 
 pub use finalize::release_all;
@@ -73,7 +75,8 @@ async fn steer(hub: &Arc<Hub>, lane: &Arc<Lane>, reader: &Reader, job: &Job, gat
             return previewed(hub, lane, reader, Err(failure.clone())).await;
         }
         let applied = apply::Applied::nothing(failure.clone());
-        return without_writes(report::report(hub, lane, reader, &gathered, applied).await.failure);
+        let reported = report::report(hub, lane, reader, &gathered, applied).await;
+        return without_writes(reported.failure);
     }
     if lane.mode == Mode::Active && !object.deleting {
         match finalize::set(hub, lane, reader, object).await {
@@ -99,6 +102,14 @@ async fn steer(hub: &Arc<Hub>, lane: &Arc<Lane>, reader: &Reader, job: &Job, gat
         Ok(answer) => Ok(diff::diff(hub, lane, &gathered.owner, answer).await),
         Err(failure) => Err(failure),
     };
+    if let Err(failure) = &planned
+        && failure.reason == reason::NOT_SYNCED
+        && !hub.state.read().queue.is_open(lane.id)
+    {
+        // A kind went during the call. Everything is reconciled again when the lane opens, and until then there is nothing
+        // to say that the lane's closing did not.
+        return without_writes(Some(failure.clone()));
+    }
     if lane.mode == Mode::Preview {
         return Ended {
             used,
@@ -106,7 +117,7 @@ async fn steer(hub: &Arc<Hub>, lane: &Arc<Lane>, reader: &Reader, job: &Job, gat
         };
     }
     let story = match &planned {
-        Ok(planned) => contest::look(lane, job, planned).await,
+        Ok(planned) => contest::look(lane, job, object, planned).await,
         Err(_) => None,
     };
     let mut applied = match planned {

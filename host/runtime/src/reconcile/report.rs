@@ -4,6 +4,7 @@
 use pilothouse_cluster::discovery::Served;
 use pilothouse_cluster::events::Regarding;
 use pilothouse_cluster::object::Stored;
+use pilothouse_core::answer::Answer;
 use pilothouse_core::canonical::digest;
 use pilothouse_core::contract::{Condition, Event, Severity};
 use pilothouse_core::failure::reason;
@@ -15,6 +16,7 @@ use tokio::time::Instant;
 use super::apply::Applied;
 use super::gather::Gathered;
 use super::requests::{Requests, version};
+use super::taken;
 use crate::hub::{Hub, Odd, Reader};
 use crate::lane::Lane;
 use crate::refusals::Part;
@@ -56,24 +58,25 @@ pub async fn report(hub: &Hub, lane: &Lane, reader: &Reader, gathered: &Gathered
         // Kept to the end: so many report at once, and no more.
         turn: _turn,
     } = applied;
-    let stated = state(
-        hub,
-        lane,
-        reader,
-        gathered,
-        answer.as_ref(),
-        failure.as_ref(),
-        &not_kept,
-    )
-    .await;
-    let (failure, stated) = match stated {
-        // The API server refuses what the plugin says of the status: that has to be said without it.
-        Err(refused) if refused.retry == Retry::Change => {
-            let stated = state(hub, lane, reader, gathered, None, Some(&refused), &[]).await;
-            (Some(failure.unwrap_or(refused)), stated)
+    let whole = Extent::Whole(answer.as_ref());
+    let mut stated = state(hub, lane, reader, gathered, whole, failure.as_ref(), &not_kept).await;
+    let mut failure = failure;
+    // The API server refuses what the plugin says of the status: that has to be said without it, and if need be without
+    // all that was said before.
+    for less in [Extent::WithoutAnswer, Extent::Bare] {
+        match stated {
+            Err(refused) if refused.retry == Retry::Change => {
+                stated = state(hub, lane, reader, gathered, less, Some(&refused), &[]).await;
+                failure.get_or_insert(refused);
+            }
+            _ => break,
         }
-        stated => (failure, stated),
-    };
+    }
+    if let Err(refused) = &stated
+        && refused.retry == Retry::Change
+    {
+        taken::say(hub, lane, gathered, &refused.message).await;
+    }
     let events = answer
         .as_ref()
         .map(|answer| answer.events.as_slice())
@@ -97,6 +100,20 @@ pub async fn report(hub: &Hub, lane: &Lane, reader: &Reader, gathered: &Gathered
         written: *stated.as_ref().unwrap_or(&Written::Nothing),
         failure: stated.and(told).err().or(failure),
     }
+}
+
+/// Whether an answer has anything to report that the status does not say yet.
+pub fn has_news(object: &Stored, answer: &Answer) -> bool {
+    let live = seen::status(object);
+    let desired = status::desired_status(&StatusInput {
+        plugin: answer.status.as_ref(),
+        conditions: &answer.conditions,
+        reconciled: &status::reconciled(""),
+        live: live.as_ref(),
+        generation: object.generation,
+        now: "",
+    });
+    status::says_more_than_the_host(&desired, live.as_ref())
 }
 
 async fn tell(
@@ -127,31 +144,61 @@ async fn tell(
     Ok(())
 }
 
+/// How much is said of an object.
+#[derive(Clone, Copy)]
+enum Extent<'a> {
+    /// What the plugin says, and the host.
+    Whole(Option<&'a Answer>),
+    /// What the host says, beside what the plugin said last.
+    WithoutAnswer,
+    /// What the host says.
+    Bare,
+}
+
+impl Extent<'_> {
+    fn part(self) -> Part {
+        match self {
+            Self::Whole(_) => Part::Status,
+            Self::WithoutAnswer => Part::StatusWithoutAnswer,
+            Self::Bare => Part::BareStatus,
+        }
+    }
+}
+
 /// Writes the status if it differs.
 async fn state(
     hub: &Hub,
     lane: &Lane,
     reader: &Reader,
     gathered: &Gathered,
-    answer: Option<&pilothouse_core::answer::Answer>,
+    extent: Extent<'_>,
     failure: Option<&Failure>,
     not_kept: &[String],
 ) -> Result<Written, Failure> {
     let Some(served) = lane.served(lane.grants.primary()) else {
         return Ok(Written::Nothing);
     };
-    if !lane.brings_crd || !served.facts.has_status {
+    if !lane.brings_crd {
+        return Ok(Written::Nothing);
+    }
+    if !served.facts.has_status {
+        let problem = status::without_subresource(&lane.grants.primary().kind);
+        taken::say(hub, lane, gathered, &problem).await;
         return Ok(Written::Nothing);
     }
     let object = &gathered.object;
     let live = seen::status(object);
     let key = Key::new(served.kind.clone(), object.name.clone());
+    let answer = match extent {
+        Extent::Whole(answer) => answer,
+        Extent::WithoutAnswer | Extent::Bare => None,
+    };
     // A call that failed says nothing about the plugin's part of the status: what was there stays.
-    let kept = answer
-        .is_none()
-        .then(|| own_part(object, lane, live.as_ref()))
-        .flatten();
-    let desired = status::desired_status(&StatusInput {
+    let kept = match extent {
+        Extent::Whole(None) | Extent::WithoutAnswer => own_part(object, lane, live.as_ref()),
+        Extent::Whole(Some(_)) | Extent::Bare => None,
+    };
+    let whole = status::desired_status(&StatusInput {
         plugin: answer.map_or(kept.as_ref(), |answer| answer.status.as_ref()),
         conditions: answer.map(|answer| answer.conditions.as_slice()).unwrap_or_default(),
         reconciled: &condition(failure, not_kept),
@@ -159,54 +206,80 @@ async fn state(
         generation: object.generation,
         now: &hub.clock.seconds(),
     });
-    if is_as_desired(hub, lane, &key, object, live.as_ref(), &desired) {
-        return Ok(Written::Nothing);
+    let own = answer.and_then(|answer| answer.status.as_ref());
+    let mut is_asked = lane.asks_for_schema;
+    loop {
+        let (desired, is_fitted) = taken::fitted(hub, lane, gathered, whole.clone(), own, is_asked).await;
+        if is_as_desired(hub, lane, &key, object, live.as_ref(), &desired) {
+            return Ok(Written::Nothing);
+        }
+        let asked = digest(&Value::Object(without_times(&desired)));
+        let refused = hub
+            .state
+            .read()
+            .refusals
+            .recall(&key, extent.part(), &asked, Some(object), Instant::now());
+        let failure = match refused {
+            Some(failure) => failure,
+            None => match send(hub, lane, reader, gathered, &served, &desired).await {
+                Ok(Some(object)) => {
+                    if answer.is_some() {
+                        hub.state.write().refusals.forget(key.clone(), extent.part());
+                    }
+                    if !remember(hub, lane, key, &object, &desired) && !is_fitted {
+                        // It was taken and dropped: what the schema says about that is told.
+                        taken::fitted(hub, lane, gathered, whole, None, true).await;
+                    }
+                    return Ok(if status::says_more_than_the_host(&desired, live.as_ref()) {
+                        Written::OfPlugin
+                    } else {
+                        Written::OfHost
+                    });
+                }
+                // It went meanwhile: there is nothing left to report to.
+                Ok(None) => return Ok(Written::Nothing),
+                Err(failure) => failure,
+            },
+        };
+        if failure.retry == Retry::Backoff {
+            return Err(failure);
+        }
+        let mut state = hub.state.write();
+        let refused = (key.clone(), extent.part());
+        state
+            .refusals
+            .note(refused, &asked, Some(object), failure.clone(), Instant::now());
+        drop(state);
+        if is_asked || is_fitted {
+            return Err(failure);
+        }
+        // Perhaps it is refused for what its schema does not declare.
+        is_asked = true;
     }
-    let asked = digest(&Value::Object(without_times(&desired)));
-    let refused = hub
-        .state
-        .read()
-        .refusals
-        .recall(&key, Part::Status, &asked, Some(object), Instant::now());
-    if let Some(failure) = refused {
-        return Err(failure);
-    }
+}
+
+/// Applies the status; none if there is nothing left to report to.
+async fn send(
+    hub: &Hub,
+    lane: &Lane,
+    reader: &Reader,
+    gathered: &Gathered,
+    served: &Served,
+    desired: &Map<String, Value>,
+) -> Result<Option<Stored>, Failure> {
+    let object = &gathered.object;
+    let key = Key::new(served.kind.clone(), object.name.clone());
     let requests = Requests::new(hub, lane, reader);
     let sent = requests.insistently(|| {
-        let request = lane.writer.apply_status(&served, &object.name, &object.uid, &desired);
+        let request = lane.writer.apply_status(served, &object.name, &object.uid, desired);
         requests.told(key.clone(), request, version)
     });
     match sent.await {
-        Ok(object) => {
-            if answer.is_some() {
-                hub.state.write().refusals.forget(key.clone(), Part::Status);
-            }
-            remember(hub, lane, key, &object, &desired);
-            Ok(if status::says_more_than_the_host(&desired, live.as_ref()) {
-                Written::OfPlugin
-            } else {
-                Written::OfHost
-            })
-        }
-        // It went meanwhile: there is nothing left to report to.
-        Err(error) if error.is_not_found() => Ok(Written::Nothing),
-        Err(error) if error.code() == Some(409) && has_successor(&requests, &served, object).await => {
-            Ok(Written::Nothing)
-        }
-        Err(error) => {
-            let failure = error.into_failure("report the status of", &title(lane, gathered));
-            if failure.retry == Retry::Change {
-                let refusals = &mut hub.state.write().refusals;
-                refusals.note(
-                    (key, Part::Status),
-                    &asked,
-                    Some(object),
-                    failure.clone(),
-                    Instant::now(),
-                );
-            }
-            Err(failure)
-        }
+        Ok(object) => Ok(Some(object)),
+        // It went meanwhile.
+        Err(error) if error.is_not_found() => Ok(None),
+        Err(error) if error.code() == Some(409) && has_successor(&requests, served, object).await => Ok(None),
+        Err(error) => Err(error.into_failure("report the status of", &title(lane, gathered))),
     }
 }
 
@@ -276,15 +349,18 @@ fn is_as_desired(
     state.odd.get(key).is_some_and(|odd| *odd == odd_status(desired, live))
 }
 
-/// What the server made of a status that it did not keep as it was sent is remembered, so that it is sent once.
-fn remember(hub: &Hub, lane: &Lane, key: Key, object: &Stored, desired: &Map<String, Value>) {
+/// What the server made of a status that it did not keep as it was sent is remembered, so that it is sent once. Says whether
+/// it is as desired.
+fn remember(hub: &Hub, lane: &Lane, key: Key, object: &Stored, desired: &Map<String, Value>) -> bool {
     let live = seen::status(object);
     let fields = object.entry(lane.writer.manager(), true).map(|entry| entry.field_set());
     let mut state = hub.state.write();
     if status::status_is_as_desired(desired, live.as_ref(), fields.as_ref()) {
         state.odd.remove(&key);
+        true
     } else {
         state.odd.insert(key, odd_status(desired, live.as_ref()));
+        false
     }
 }
 

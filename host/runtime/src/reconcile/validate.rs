@@ -84,7 +84,9 @@ async fn depend(hub: &Hub, lane: &Arc<Lane>, reader: &Reader, reads: BTreeMap<Re
     let mut outdated = quick.iter().any(|recheck| recheck.is_outdated(lane));
     if !outdated && !slow.is_empty() {
         let lane = lane.clone();
-        let compared = hub.blocking.run(move || slow.iter().any(|recheck| recheck.is_outdated(&lane)));
+        let compared = hub
+            .blocking
+            .run(move || slow.iter().any(|recheck| recheck.is_outdated(&lane)));
         // To run once too often does no harm.
         outdated = compared.await.unwrap_or(true);
     }

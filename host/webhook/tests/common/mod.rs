@@ -17,7 +17,7 @@ use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 use tokio::sync::watch;
 
 /// The longest that a test waits for what has to come.
-pub const WITHIN: Duration = Duration::from_secs(60);
+pub const WITHIN: Duration = Duration::from_mins(1);
 
 /// How long a client listens before it sends the next byte.
 const PACE: Duration = Duration::from_millis(20);

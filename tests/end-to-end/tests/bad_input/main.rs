@@ -10,6 +10,7 @@ mod clusters;
 mod command;
 mod contributions;
 mod hostile;
+mod lost;
 mod plugins;
 mod races;
 mod storms;

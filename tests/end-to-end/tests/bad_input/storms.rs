@@ -7,7 +7,9 @@ mod simulated {
     use kube::api::{DeleteParams, Patch, PatchParams};
     use kube::{Api, Client};
     use pilothouse_core::Limits;
+    use pilothouse_core::failure::{LONGEST_EDIT_WAIT, LONGEST_REQUESTED_WAIT};
     use pilothouse_end_to_end::host::RuntimeHost;
+    use pilothouse_end_to_end::log::Guests;
     use pilothouse_runtime::HostOptions;
     use pilothouse_runtime::clock::WallClock;
     use pilothouse_simulator::{Fault, Rule};
@@ -185,7 +187,7 @@ mod simulated {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_server_that_asks_for_time_gets_it_even_if_the_object_changes() {
+    async fn a_busy_server_that_asks_for_time_gets_it_and_of_an_edited_object_some_of_it() {
         const RETRY_AFTER: u32 = 90;
         let stage = Stage::with(&["hostile"], unhurried()).await;
         let Cluster::Simulated(simulated) = &stage.cluster else {
@@ -214,19 +216,146 @@ mod simulated {
         stage
             .patch_hostile("victim", &json!({"spec": {"text": "another"}}))
             .await;
+        sleep(LONGEST_EDIT_WAIT.saturating_sub(Duration::from_millis(500))).await;
+        assert_eq!(tries(&stage), 1, "an edit does not make it run at once");
+        let well = stage
+            .until(|stage| stage.is_reconciled("Hostile", "victim").then_some(()))
+            .await;
+        assert!(well.is_some(), "{:?}", stage.reconciled("Hostile", "victim"));
+        assert!(begun.elapsed() < LONGEST_EDIT_WAIT * 2, "{:?}", begun.elapsed());
+        assert_eq!(stage.find("ConfigMap", "victim").unwrap()["data"]["text"], "another");
+        assert_eq!(tries(&stage), 2);
+        stage.stop().await;
+    }
+
+    /// A rule that has requests for ConfigMaps answered like this.
+    fn answered(stage: &Stage, fault: Fault, times: u32) {
+        let Cluster::Simulated(simulated) = &stage.cluster else {
+            unreachable!("a stage is simulated")
+        };
+        let rule = Rule::new(fault).verbs(&["patch"]).resource("configmaps").times(times);
+        simulated.simulator().faults().add(rule);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_webhook_that_denies_and_asks_for_years_keeps_no_edit_waiting() {
+        for code in [403, 429, 503] {
+            let stage = Stage::with(&["hostile"], unhurried()).await;
+            let retry_after = 1 << 31;
+            answered(&stage, Fault::Denied { code, retry_after }, 1);
+            stage.create(&well_behaved("victim")).await;
+            let told = stage
+                .until(|stage| {
+                    stage
+                        .reconciled("Hostile", "victim")
+                        .filter(|it| it["status"] == "False")
+                })
+                .await;
+            let told = told.expect("the denial is told");
+            assert!(told["message"].to_string().contains("not today"), "{told}");
+            stage.minute().await;
+            assert!(
+                !stage.is_reconciled("Hostile", "victim"),
+                "{code}: the webhook asked for time"
+            );
+            let edited = Instant::now();
+            stage
+                .patch_hostile("victim", &json!({"spec": {"text": "another"}}))
+                .await;
+            let well = stage
+                .until(|stage| stage.is_reconciled("Hostile", "victim").then_some(()))
+                .await;
+            assert!(well.is_some(), "{code}: {:?}", stage.reconciled("Hostile", "victim"));
+            assert!(
+                edited.elapsed() < Duration::from_secs(1),
+                "{code}: {:?}",
+                edited.elapsed()
+            );
+            stage.stop().await;
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_guests_log_over_many_calls_is_bounded_and_what_is_dropped_is_told() {
+        const FLOODS: usize = 60;
+        let guests = Guests::listen();
+        let stage = Stage::with(&["hostile"], unhurried()).await;
+        for number in 0..FLOODS {
+            // Each call may log 64 KiB, which are some sixty lines.
+            let flood = json!({"behaviour": "log-flood", "count": 60});
+            stage.create(&hostile(&format!("flood-{number}"), &flood)).await;
+        }
+        let all = |stage: &Stage| {
+            let well = (0..FLOODS).all(|number| stage.is_reconciled("Hostile", &format!("flood-{number}")));
+            well.then_some(())
+        };
+        assert!(stage.until(all).await.is_some());
+        guests
+            .say(&["the plugin logs more than", "plugin=\"hostile\"", "dropped="])
+            .await;
+        stage.stop().await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_status_that_is_another_whenever_it_is_asked_for_is_slowed_and_told() {
+        let mut stage = Stage::empty(unhurried());
+        let options = HostOptions {
+            clock: WallClock::starting_at(1_800_000_000_000),
+            ..HostOptions::default()
+        };
+        stage.host = RuntimeHost::new(options, unhurried());
+        let specs = vec![stage.host.spec("hostile").unwrap()];
+        stage.start(specs).await;
+        stage.host.settled().await.unwrap();
+        let mark = stage.mark();
+        stage
+            .create(&hostile("victim", &json!({"behaviour": "clock-in-status"})))
+            .await;
+        let told = stage.until(|stage| contested(stage, "victim")).await;
+        let told = told.unwrap_or_else(|| panic!("{:?}", stage.reconciled("Hostile", "victim")));
+        assert!(
+            told.contains("reports another status of Hostile default/victim in each run"),
+            "{told}"
+        );
+        for _ in 0..10 {
+            stage.minute().await;
+            assert!(contested(&stage, "victim").is_some(), "it is told as long as it lasts");
+        }
+        let writes = stage.host_writes_since(mark);
+        let writes = writes.iter().filter(|write| write.resource == "hostiles").count();
+        assert!((15..60).contains(&writes), "{writes} writes in ten minutes");
+        stage
+            .patch_hostile("victim", &json!({"spec": {"behaviour": "config-map"}}))
+            .await;
         stage.minute().await;
-        assert_eq!(tries(&stage), 1, "a change does not make it run before the time");
+        let over = stage
+            .until(|stage| stage.is_reconciled("Hostile", "victim").then_some(()))
+            .await;
+        assert!(over.is_some(), "{:?}", stage.reconciled("Hostile", "victim"));
+        stage.stop().await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_asks_for_years_gets_minutes() {
+        let stage = Stage::with(&["hostile"], unhurried()).await;
+        let years = Fault::Status {
+            code: 429,
+            retry_after: Some(1 << 31),
+        };
+        answered(&stage, years, 1);
+        let begun = Instant::now();
+        stage.create(&well_behaved("victim")).await;
+        sleep(LONGEST_REQUESTED_WAIT.saturating_sub(Duration::from_secs(1))).await;
+        assert!(!stage.is_reconciled("Hostile", "victim"));
         let well = stage
             .until(|stage| stage.is_reconciled("Hostile", "victim").then_some(()))
             .await;
         assert!(well.is_some(), "{:?}", stage.reconciled("Hostile", "victim"));
         assert!(
-            begun.elapsed() >= Duration::from_secs(RETRY_AFTER.into()),
+            begun.elapsed() < LONGEST_REQUESTED_WAIT + Duration::from_secs(10),
             "{:?}",
             begun.elapsed()
         );
-        assert_eq!(stage.find("ConfigMap", "victim").unwrap()["data"]["text"], "another");
-        assert_eq!(tries(&stage), 2);
         stage.stop().await;
     }
 

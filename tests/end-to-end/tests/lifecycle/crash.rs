@@ -121,4 +121,56 @@ mod simulated {
         assert!(fleet.stage.lines(&["the plugin is stopped"]).is_empty());
         fleet.stage.stop().await;
     }
+
+    /// Hostile objects of other namespaces than the default one.
+    fn hostile_of(namespace: &str, name: &str, spec: &serde_json::Value) -> serde_json::Value {
+        let mut object = hostile(name, spec);
+        object["metadata"]["namespace"] = json!(namespace);
+        object
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_tenant_whose_objects_trap_stops_the_plugin_for_nobody_else() {
+        let fleet = Fleet::start().await;
+        fleet.put("hostile", "a.wasm", 0);
+        fleet.plugin("it", json!({"source": {"file": "a.wasm"}})).await;
+        fleet.is_ready("it").await;
+        for namespace in ["adversary", "victim"] {
+            let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}});
+            fleet.stage.create(&namespace).await;
+        }
+        // At first there is nobody else: all that the plugin has to serve fails.
+        for index in 0..20 {
+            let trap = hostile_of("adversary", &format!("o{index}"), &json!({"behaviour": "trap"}));
+            fleet.stage.create(&trap).await;
+        }
+        fleet.says("it", "Ready", "False", "CrashLoop").await;
+        for round in 0..10 {
+            for index in 0..4 {
+                let patch = json!({"spec": {"text": format!("{round}")}});
+                fleet
+                    .stage
+                    .patch_hostile_of("adversary", &format!("o{index}"), &patch)
+                    .await;
+            }
+            let name = format!("v{round}");
+            let begun = Instant::now();
+            fleet
+                .stage
+                .create(&hostile_of("victim", &name, &json!({"behaviour": "config-map"})))
+                .await;
+            fleet
+                .until("the victim is served", |stage| {
+                    stage.all("ConfigMap").iter().any(|it| it["metadata"]["name"] == *name)
+                })
+                .await;
+            assert!(
+                begun.elapsed() < Duration::from_secs(1),
+                "{round}: {:?}",
+                begun.elapsed()
+            );
+            tokio::time::sleep(Duration::from_secs(3)).await;
+        }
+        fleet.stage.stop().await;
+    }
 }

@@ -8,6 +8,7 @@ mod simulated {
     use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams};
     use kube::core::{ApiResource, GroupVersionKind};
     use pilothouse_end_to_end::stage::Stage;
+    use pilothouse_runtime::Handle;
     use pilothouse_simulator::{Fault, Rule};
     use pilothouse_testkit::cluster::Mark;
     use pilothouse_testkit::host::SteeredHost as _;
@@ -395,6 +396,31 @@ mod simulated {
         // It waits to see the Trinket that it made in a version that the next one does not look at.
         comes(&fleet, 1, &["ConfigMap", "NewTrinket"]).await;
         goes(&fleet, "Trinket", "web").await;
+        fleet.stage.stop().await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_write_that_ends_when_nobody_watches_its_kind_any_more_keeps_no_object_waiting() {
+        let fleet = Fleet::start().await;
+        fleet.stage.create(&trinkets(&[("v1alpha1", true), ("v1", true)])).await;
+        fleet.put("wisher", "a.wasm", 0);
+        fleet.plugin("it", configured(&["ConfigMap", "Trinket"])).await;
+        fleet.is_ready("it").await;
+        // By the time that it has its answer, the next version looks at Trinkets in another form alone.
+        let slow = Rule::new(Fault::Delay(Duration::from_secs(20))).verbs(&["patch"]);
+        fleet.stage.simulator().faults().add(slow.resource("trinkets").times(1));
+        let mark = fleet.stage.mark();
+        let owns = [config_map("web", "default"), trinket()];
+        fleet.stage.create(&wish(&owns)).await;
+        fleet
+            .until("it is being made", |stage| stage.find("ConfigMap", "web").is_some())
+            .await;
+        comes(&fleet, 1, &["ConfigMap", "NewTrinket"]).await;
+        // It is made then, and the next version does not want it.
+        let gone = |_: &Stage| (deleted(&fleet, mark) == ["trinkets/web"]).then_some(());
+        assert!(fleet.stage.until(gone).await.is_some(), "{}", fleet.log());
+        let stuck = fleet.stage.host.handle().map(Handle::stuck);
+        assert_eq!(stuck, Some(0), "nothing but the end of the watch ends the wait");
         fleet.stage.stop().await;
     }
 

@@ -28,7 +28,7 @@ mod simulated {
         })
     }
 
-    fn owned(object: Value) -> Value {
+    fn owned(object: &Value) -> Value {
         json!({"object": object})
     }
 
@@ -87,8 +87,8 @@ mod simulated {
         for number in 0..WISHES {
             let name = format!("it-{number}");
             let owns = [
-                owned(config_map("default", &format!("{name}-near"))),
-                owned(config_map("elsewhere", &format!("{name}-far"))),
+                owned(&config_map("default", &format!("{name}-near"))),
+                owned(&config_map("elsewhere", &format!("{name}-far"))),
             ];
             stage.create(&wish(&name, &owns)).await;
         }
@@ -136,8 +136,8 @@ mod simulated {
             stage.create(&namespace(name)).await;
         }
         let owns = [
-            owned(config_map("default", "near")),
-            owned(config_map("elsewhere", "far")),
+            owned(&config_map("default", "near")),
+            owned(&config_map("elsewhere", "far")),
             json!({"object": config_map("elsewhere", "kept"), "keep": true}),
         ];
         stage.create(&wish("victim", &owns)).await;
@@ -169,7 +169,7 @@ mod simulated {
     async fn a_restored_owner_adopts_what_it_desires_and_the_rest_stays() {
         let mut stage = Stage::with(&["wisher"], unhurried()).await;
         stage.create(&namespace("elsewhere")).await;
-        let both = ["wanted", "unwanted"].map(|name| owned(config_map("elsewhere", name)));
+        let both = ["wanted", "unwanted"].map(|name| owned(&config_map("elsewhere", name)));
         stage.create(&wish("it", &both)).await;
         until_reconciled(&stage, "it").await;
         let before = ["wanted", "unwanted"].map(|name| uid_of(&stage, "ConfigMap", name));
@@ -206,7 +206,7 @@ mod simulated {
         stage.start(specs).await;
         stage.host.settled().await.unwrap();
         stage
-            .create(&wish("it", &[owned(config_map("default", "child"))]))
+            .create(&wish("it", &[owned(&config_map("default", "child"))]))
             .await;
         until_reconciled(&stage, "it").await;
         stage.host.settled().await.unwrap();
@@ -223,7 +223,7 @@ mod simulated {
         stage.create(&theirs).await;
         let mut other = config_map("default", "child");
         other["data"] = json!({"text": "something else"});
-        change_wish(&stage, "it", &[owned(other)]).await;
+        change_wish(&stage, "it", &[owned(&other)]).await;
         let told = |stage: &Stage| {
             let condition = stage.reconciled("Wish", "it")?;
             let message = condition["message"].as_str()?;
@@ -265,9 +265,10 @@ mod simulated {
         assert_eq!(bound(&stage), (owner.clone(), Value::Null, Value::Null));
         for keep in [true, false, true] {
             change_wish(&stage, "it", &[child(keep)]).await;
-            let expected = match keep {
-                true => (Value::Null, owner.clone(), json!("true")),
-                false => (owner.clone(), Value::Null, Value::Null),
+            let expected = if keep {
+                (Value::Null, owner.clone(), json!("true"))
+            } else {
+                (owner.clone(), Value::Null, Value::Null)
             };
             let is_bound = |stage: &Stage| (bound(stage) == expected).then_some(());
             assert!(stage.until(is_bound).await.is_some(), "{keep}: {:?}", bound(&stage));

@@ -320,6 +320,29 @@ async fn a_moment_that_was_asked_about_wakes_who_asked_and_so_does_a_time_to_run
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_moment_is_noticed_though_the_clock_jumps_to_it_or_back_before_it_and_nobody_is_asked() {
+    const HOUR: i64 = 3_600_000;
+    let stage = Stage::with(&[("r", json!([]))]).await;
+    let moment = BEGINNING + 7_200_000;
+    stage.object("r", "asks", &json!([{"reached": moment}])).await;
+    stage.sees("asks", |seen| *seen == json!([false])).await;
+    let mark = stage.mark();
+    for (set, runs) in [(HOUR, 2), (-HOUR, 3)] {
+        stage.clock.set_forward(set);
+        let asked = stage.until(|stage| (stage.runs("asks") == runs).then_some(())).await;
+        assert!(asked.is_some(), "{set}: {} runs", stage.runs("asks"));
+        assert_eq!(stage.seen("asks"), Some(json!([false])));
+    }
+    assert_eq!(stage.asked_since(mark), Vec::<String>::new());
+    stage.clock.set_forward(2 * HOUR);
+    let jumped = tokio::time::Instant::now();
+    stage.sees("asks", |seen| *seen == json!([true])).await;
+    assert!(jumped.elapsed() < Duration::from_secs(10), "{:?}", jumped.elapsed());
+    stage.calm().await;
+    assert_eq!(stage.runs("asks"), 4, "a clock that goes on wakes nobody");
+}
+
+#[tokio::test(start_paused = true)]
 async fn after_an_hour_every_object_is_looked_at_again_and_nothing_is_asked() {
     let stage = Stage::with(&[("r", json!([]))]).await;
     stage.object("r", "rests", &json!([])).await;
@@ -422,4 +445,102 @@ async fn a_find_with_a_limit_is_woken_by_what_lies_within_what_was_shown_and_by_
     stage.sees("first", |seen| names(seen) == ["e"]).await;
     stage.create(&numbered("z", "1")).await;
     stage.sees("first", |seen| names(seen) == ["e", "z"]).await;
+}
+
+fn deep(name: &str, key: &str) -> String {
+    const LEVELS: usize = 300;
+    let nested = format!("{}1{}", r#"{"a":"#.repeat(LEVELS), "}".repeat(LEVELS));
+    format!(
+        r#"{{"apiVersion":"test.dev/v1","kind":"Thing","metadata":{{"name":"{name}"}},"spec":{{"key":"{key}","deep":{nested}}}}}"#
+    )
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_object_that_nests_too_deep_is_left_out_by_name_and_all_else_goes_on() {
+    const THINGS: &str = "/apis/test.dev/v1/namespaces/default/things";
+    let whole = json!([{"kind": thing_kind(), "access": ["read"], "fields": [".spec"]}]);
+    let key = json!([{"kind": thing_kind(), "access": ["read"], "fields": [".spec.key"]}]);
+    let stage = Stage::with(&[("whole", whole), ("key", key)]).await;
+    stage.create(&things("Namespaced")).await;
+    let flat = |name: &str| {
+        let mut thing = thing(Some("default"), name);
+        thing["spec"] = json!({"key": "x"});
+        thing
+    };
+    stage.create(&flat("flat")).await;
+    let by_key = json!([{"find": {"kind": thing_kind(), "fields": [[".spec.key", "x"]]}}]);
+    let limited = json!([{"find": {"kind": thing_kind(), "limit": 1}}]);
+    let by_name = json!([{"get": {"kind": thing_kind(), "namespace": "default", "name": "deep"}}]);
+    stage.object("whole", "finds", &by_key).await;
+    stage.object("whole", "gets", &by_name).await;
+    stage.object("whole", "first", &limited).await;
+    stage.object("key", "sees", &by_key).await;
+    stage.sees("finds", |seen| names(seen) == ["flat"]).await;
+
+    stage.post(THINGS, deep("deep", "x")).await;
+    let both = |seen: &Value| names(seen) == ["deep", "flat"];
+    stage.sees("sees", both).await;
+    assert!(
+        stage
+            .until(|stage| (stage.told_of("TooDeep") == ["deep"]).then_some(()))
+            .await
+            .is_some()
+    );
+    let said = stage.lines(&[
+        "WARN",
+        "an object is left out",
+        "test.dev/v1 Thing",
+        "default/deep",
+        "plugin whole",
+    ]);
+    assert_eq!(said.len(), 1, "{:?}", stage.lines(&["WARN"]));
+    assert!(
+        stage.lines(&["left out", "plugin key"]).is_empty(),
+        "it can read what it looks at"
+    );
+    assert_eq!(stage.seen("gets"), Some(json!([null])));
+    assert_eq!(names(&stage.seen("finds").unwrap()), ["flat"]);
+    assert_eq!(
+        names(&stage.seen("first").unwrap()),
+        ["flat"],
+        "it takes nobody's place"
+    );
+
+    // What comes after it comes, it may become shallow, and its kind is listed once.
+    stage.create(&flat("later")).await;
+    stage.sees("finds", |seen| names(seen) == ["flat", "later"]).await;
+    stage
+        .patch(&thing(Some("default"), "deep"), &json!({"spec": {"deep": null}}))
+        .await;
+    stage
+        .sees("finds", |seen| names(seen) == ["deep", "flat", "later"])
+        .await;
+    stage.sees("gets", |seen| seen[0]["spec"] == json!({"key": "x"})).await;
+    stage.calm().await;
+    assert_eq!(stage.listed("things").len(), 1);
+    assert_eq!(stage.stuck(), 0);
+    assert!(stage.lines(&["panicked"]).is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_query_that_finds_more_than_a_call_may_read_is_stopped_and_the_object_says_so() {
+    let stage = Stage::with(&[("r", json!([secrets(&json!({"fields": [".data"]}))]))]).await;
+    let large = "x".repeat(900_000);
+    for index in 0..20 {
+        let name = format!("large-{index:02}");
+        stage
+            .create(&secret("default", &name, &json!({}), &json!({"key": large})))
+            .await;
+    }
+    stage
+        .object("r", "greedy", &find(&json!({"namespace": "default"})))
+        .await;
+    let told = stage
+        .until(|stage| stage.lines(&["reconcile failed", "default/greedy", "readBytes"]).pop())
+        .await;
+    assert!(told.is_some(), "{:?}", stage.lines(&["greedy"]));
+    stage
+        .object("r", "modest", &find(&json!({"namespace": "default", "limit": 1})))
+        .await;
+    stage.sees("modest", |seen| names(seen).len() == 1).await;
 }

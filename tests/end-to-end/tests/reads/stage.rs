@@ -1,6 +1,7 @@
 //! Owns what the tests of reads stand on: a simulated cluster, a host in this process with readers on it, and how often
 //! each of their objects has run.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
@@ -25,6 +26,8 @@ pub struct Stage {
     cluster: Cluster,
     beginning: Mark,
     host: RuntimeHost,
+    /// The host's clock, which can be set.
+    pub clock: WallClock,
 }
 
 impl Stage {
@@ -37,9 +40,10 @@ impl Stage {
             call_milliseconds: 10_000,
             ..Limits::default()
         };
+        let clock = WallClock::starting_at(BEGINNING);
         let mut host = RuntimeHost::new(
             HostOptions {
-                clock: WallClock::starting_at(BEGINNING),
+                clock: clock.clone(),
                 ..HostOptions::default()
             },
             limits,
@@ -57,6 +61,7 @@ impl Stage {
             cluster,
             beginning,
             host,
+            clock,
         }
     }
 
@@ -66,6 +71,33 @@ impl Stage {
                               "annotations": {"reader.test.dev/reads": reads.to_string()}});
         self.create(&json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata}))
             .await;
+    }
+
+    /// Makes an object from text that may be more than a client would read.
+    pub async fn post(&self, path: &str, object: String) {
+        let client: Client = self.cluster.client().await.unwrap();
+        let request = http::Request::post(path)
+            .header("content-type", "application/json")
+            .body(kube::client::Body::from(object.into_bytes()))
+            .unwrap();
+        let response = client.send(request).await.unwrap();
+        assert!(response.status().is_success(), "{}", response.status());
+    }
+
+    /// The names of the objects that events with this reason are about, each once.
+    pub fn told_of(&self, reason: &str) -> Vec<String> {
+        let Cluster::Simulated(simulated) = &self.cluster else {
+            unreachable!("a stage is simulated")
+        };
+        let events = simulated.simulator().objects().into_iter();
+        let events = events.filter(|object| object["kind"] == "Event" && object["reason"] == reason);
+        let names = events.filter_map(|event| Some(event["involvedObject"]["name"].as_str()?.to_owned()));
+        names.collect::<BTreeSet<_>>().into_iter().collect()
+    }
+
+    /// How many mistakes of its own the host has noticed.
+    pub fn stuck(&self) -> u64 {
+        self.host.handle().unwrap().stuck()
     }
 
     /// Makes an object.

@@ -47,7 +47,7 @@ fn reviewed(body: &str, answer: &str) {
         }
     }
     let error = FieldError {
-        field: answer.lines().next().unwrap_or_default().to_owned(),
+        path: answer.lines().next().unwrap_or_default().to_owned(),
         message: answer.to_owned(),
     };
     let refusal = Refusal::new(&request.kind, &request.name, &[error], &whole);

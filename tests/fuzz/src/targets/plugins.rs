@@ -43,7 +43,7 @@ pub(super) fn run(data: &[u8]) {
     if let Err(failed) = plugin.reconcile(&object) {
         let failure = &failed.failure;
         assert!(
-            !FAULTS.contains(&&*failure.reason) && !failure.message.is_empty(),
+            !FAULTS.contains(&failure.reason) && !failure.message.is_empty(),
             "{name} fails with {failure} for {object}"
         );
     }

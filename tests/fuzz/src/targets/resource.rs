@@ -15,9 +15,11 @@ use crate::cluster::{chunks, client, runtime};
 use crate::refused;
 
 /// How long the resources are followed, of virtual time.
-const FOLLOWED: Duration = Duration::from_secs(60);
+const FOLLOWED: Duration = Duration::from_mins(1);
 
 pub(super) fn run(data: &[u8]) {
+    let runtime = runtime();
+    let _entered = runtime.enter();
     let answers: Arc<Mutex<VecDeque<Bytes>>> = Arc::new(Mutex::new(chunks(data).into()));
     let client = client(move |_| {
         let next = answers.lock().pop_front();
@@ -25,7 +27,7 @@ pub(super) fn run(data: &[u8]) {
     });
     let kind = OwnKind::new(client, Kind::new("pilothouse.dev", "v1alpha1", "Plugin"), "plugins");
     let (sender, mut receiver) = tokio::sync::watch::channel(None);
-    runtime().block_on(async {
+    runtime.block_on(async {
         let follow = kind.follow(sender, |trouble| {
             if let Some(trouble) = trouble {
                 refused(&trouble, "");

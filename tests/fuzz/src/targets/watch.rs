@@ -21,7 +21,7 @@ use crate::cluster::{chunks, client, runtime};
 use crate::refused;
 
 /// How long the watch is followed, of virtual time: until the server has had nothing more to say for some time.
-const FOLLOWED: Duration = Duration::from_secs(120);
+const FOLLOWED: Duration = Duration::from_mins(2);
 
 const RESOURCES: &str = r#"{"kind":"APIResourceList","apiVersion":"v1","groupVersion":"x.dev/v1","resources":[
     {"name":"things","singularName":"thing","namespaced":true,"kind":"Thing","verbs":["list","watch"]},
@@ -53,8 +53,15 @@ impl Sink for Seen {
         refused(&trouble, "");
     }
 
-    fn unreadable(&self, _: &Arc<Kind>, problem: &str) {
+    fn unreadable(&self, source: &Source, name: Option<&Name>, problem: &str) {
         refused(&problem, "Thing");
+        if let Some(name) = name {
+            self.0.lock().keep(source, name);
+        }
+    }
+
+    fn panicked(&self, _: &Arc<Kind>, panic: &str) {
+        panic!("{panic}");
     }
 }
 
@@ -87,6 +94,8 @@ pub(super) fn run(data: &[u8]) {
         1 => Projection::new([&spec]),
         _ => Projection::default(),
     };
+    let runtime = runtime();
+    let _entered = runtime.enter();
     let answers: Arc<Mutex<VecDeque<Bytes>>> = Arc::new(Mutex::new(chunks(data).into()));
     let client = client(move |asked| {
         if asked.starts_with("/apis/x.dev/v1/things") || asked.starts_with("/apis/x.dev/v1/namespaces") {
@@ -116,7 +125,7 @@ pub(super) fn run(data: &[u8]) {
         press: press.clone(),
         sink: sink.clone(),
     };
-    runtime().block_on(async {
+    runtime.block_on(async {
         let _ = tokio::time::timeout(FOLLOWED, watch.follow()).await;
     });
     let store = sink.0.lock();

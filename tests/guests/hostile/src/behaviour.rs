@@ -84,6 +84,8 @@ pub enum Behaviour {
 
     /// Data that differs whenever the clock has moved on by a second.
     DiffersByClock,
+    /// A status that differs whenever the clock has moved on by a second; its ConfigMap does not.
+    ClockInStatus,
     /// Data that counts how often it was written, by reading what was written.
     DiffersByRead,
     /// Data that differs with the number of failures before, which a failure changes.

@@ -1,5 +1,6 @@
 //! Owns the behaviours about what is said beside the objects: status, conditions, events, when to run again.
 
+use pilothouse_plugin::raw::clock;
 use pilothouse_plugin::raw::types::{Condition, ConditionStatus, Event, Outcome, Severity};
 use serde_json::json;
 
@@ -18,6 +19,10 @@ pub fn of(behaviour: Behaviour, given: &Given) -> Option<Outcome> {
     Some(match behaviour {
         Behaviour::StatusNotAnObject => Outcome {
             status: Some(json!(["a", 1]).to_string()),
+            ..good()
+        },
+        Behaviour::ClockInStatus => Outcome {
+            status: Some(json!({"text": clock::now(1000).to_string()}).to_string()),
             ..good()
         },
         Behaviour::StatusBroken => Outcome {

@@ -243,7 +243,9 @@ impl ControlPlane {
     }
 
     fn supervisor(&self) -> std::sync::MutexGuard<'_, Supervisor> {
-        self.supervisor.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+        self.supervisor
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
     fn audit_log(&self) -> PathBuf {

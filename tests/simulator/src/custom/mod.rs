@@ -7,6 +7,8 @@ mod validate;
 
 use std::sync::Arc;
 
+pub(crate) use structural::Nulls;
+
 use serde_json::Value;
 
 use crate::failure::FieldError;
@@ -45,14 +47,15 @@ pub(crate) struct CustomKind {
 }
 
 impl CustomKind {
-    /// Removes what the schema does not know; says what it was.
+    /// Brings embedded resources into their form and removes what the schema does not know; says what it was.
     pub(crate) fn prune(&self, object: &mut Value) -> Vec<String> {
+        structural::coerce_embedded(&self.schema, object);
         structural::prune(&self.schema, object)
     }
 
     /// Fills in the schema's defaults.
-    pub(crate) fn default(&self, object: &mut Value) {
-        structural::default(&self.schema, object);
+    pub(crate) fn default(&self, object: &mut Value, nulls: Nulls) {
+        structural::default(&self.schema, object, nulls);
     }
 
     /// Checks the status alone, as a write through its own path does.

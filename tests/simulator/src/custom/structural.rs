@@ -2,7 +2,8 @@
 
 use serde_json::{Map, Value};
 
-use crate::schema::{Additional, Schema};
+use crate::decode::decode;
+use crate::schema::{Additional, OBJECT_META, Schema, Shape, definition};
 
 /// Members of every resource, whatever its schema says.
 const OF_RESOURCES: &[&str] = &["apiVersion", "kind", "metadata"];
@@ -56,8 +57,17 @@ fn join(path: &str, name: &str) -> String {
     }
 }
 
-/// Fills in defaults where a value is absent, or null and not nullable; other nulls that are not nullable go.
-pub(crate) fn default(schema: &Schema, value: &mut Value) {
+/// What becomes of nulls that are not allowed and that no default takes the place of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Nulls {
+    /// They go, as where a request gives the object.
+    Dropped,
+    /// They stay, as in what an apply makes of the object, and are refused.
+    Kept,
+}
+
+/// Fills in defaults where a value is absent, or null and not nullable.
+pub(crate) fn default(schema: &Schema, value: &mut Value, nulls: Nulls) {
     match value {
         Value::Object(members) => {
             for (name, property) in &schema.properties {
@@ -69,17 +79,19 @@ pub(crate) fn default(schema: &Schema, value: &mut Value) {
                     members.insert(name.clone(), default.clone());
                 }
             }
-            drop_nulls(schema, members);
+            if nulls == Nulls::Dropped {
+                drop_nulls(schema, members);
+            }
             for (name, value) in members {
                 if let Some(member) = schema.member(name) {
-                    default(member, value);
+                    default(member, value, nulls);
                 }
             }
         }
         Value::Array(items) => {
             if let Some(item) = &schema.items {
                 for value in items {
-                    default(item.get(), value);
+                    default(item.get(), value, nulls);
                 }
             }
         }
@@ -95,7 +107,52 @@ fn drop_nulls(schema: &Schema, members: &mut Map<String, Value>) {
 }
 
 fn is_anything(schema: &Schema) -> bool {
-    schema.preserve_unknown && schema.properties.is_empty()
+    schema.shape == Shape::Any && schema.preserve_unknown && schema.properties.is_empty()
+}
+
+/// Brings the metadata of embedded resources into the form that Go gives it, as that of every resource. What is wrong with
+/// its types is left to the schema.
+pub(crate) fn coerce_embedded(schema: &Schema, value: &mut Value) {
+    match value {
+        Value::Object(members) => {
+            if schema.embedded
+                && let Some(metadata) = members.get_mut("metadata")
+            {
+                if metadata.is_null() {
+                    *metadata = Value::Object(Map::new());
+                }
+                // A label that is null is an empty text.
+                for marks in ["labels", "annotations"] {
+                    let marks = metadata.get_mut(marks).and_then(Value::as_object_mut);
+                    for mark in marks
+                        .into_iter()
+                        .flat_map(Map::values_mut)
+                        .filter(|mark| mark.is_null())
+                    {
+                        *mark = Value::String(String::new());
+                    }
+                }
+                let meta = definition(OBJECT_META).expect("the definitions hold ObjectMeta");
+                let mut decoded = metadata.clone();
+                if decode(meta, &mut decoded).is_ok() {
+                    *metadata = decoded;
+                }
+            }
+            for (name, value) in members {
+                if let Some(member) = schema.member(name) {
+                    coerce_embedded(member, value);
+                }
+            }
+        }
+        Value::Array(items) => {
+            if let Some(item) = &schema.items {
+                for value in items {
+                    coerce_embedded(item.get(), value);
+                }
+            }
+        }
+        _ => {}
+    }
 }
 
 #[cfg(test)]
@@ -127,7 +184,7 @@ mod tests {
     #[test]
     fn defaults_fill_in_what_is_absent_or_null_and_nest() {
         let mut object = json!({"spec": {"size": null}});
-        default(&schema(), &mut object);
+        default(&schema(), &mut object, Nulls::Dropped);
         assert_eq!(object, json!({"spec": {"size": 1, "inner": {"a": "b"}}}));
     }
 }

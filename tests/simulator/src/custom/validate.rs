@@ -29,6 +29,9 @@ fn walk(schema: &Schema, value: &Value, path: &str, errors: &mut Vec<FieldError>
         return;
     }
     enumeration(schema, value, path, errors);
+    if schema.embedded {
+        embedded(value, path, errors);
+    }
     match value {
         Value::Object(members) => object(schema, members, path, errors),
         Value::Array(items) => array(schema, items, path, errors),
@@ -37,6 +40,20 @@ fn walk(schema: &Schema, value: &Value, path: &str, errors: &mut Vec<FieldError>
         _ => {}
     }
     combinations(schema, value, path, errors);
+}
+
+/// A resource within a resource says what it is.
+fn embedded(value: &Value, path: &str, errors: &mut Vec<FieldError>) {
+    for name in ["apiVersion", "kind"] {
+        if value[name].as_str().is_none_or(str::is_empty) {
+            errors.push(FieldError::required(format!("{path}.{name}"), "must not be empty"));
+        }
+    }
+    let finalizers = value["metadata"]["finalizers"].as_array();
+    for finalizer in finalizers.into_iter().flatten().filter(|finalizer| *finalizer == "") {
+        let place = format!("{path}.metadata.finalizers");
+        errors.push(FieldError::invalid(&place, finalizer, "name part must be non-empty"));
+    }
 }
 
 fn fits(schema: &Schema, value: &Value) -> bool {

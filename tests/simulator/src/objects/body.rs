@@ -1,8 +1,12 @@
 //! Owns how the body of a write becomes an object: the kind it must have, unknown fields, wrong types, defaults.
 
+use std::collections::BTreeMap;
+
+use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use super::prepare;
+use crate::custom::Nulls;
 use crate::decode::decode;
 use crate::defaults;
 use crate::failure::Failure;
@@ -32,7 +36,7 @@ pub(crate) fn parse(body: &[u8]) -> Result<Value, Failure> {
     if protobuf::is_protobuf(body) {
         return protobuf::decode(body).map_err(|fault| Failure::bad_request(fault.to_string()));
     }
-    match serde_json::from_slice(body) {
+    match serde_json::from_slice(body).or_else(|fault| nested(body).ok_or(fault)) {
         Ok(value) => Ok(value),
         Err(fault) => match std::str::from_utf8(body).ok().map(serde_saphyr::from_str::<Value>) {
             Some(Ok(value)) if value.is_object() => Ok(value),
@@ -43,9 +47,34 @@ pub(crate) fn parse(body: &[u8]) -> Result<Value, Failure> {
     }
 }
 
+/// The most levels of an object here. The real server takes 10,000; this one calls itself for each.
+const MAX_DEPTH: usize = 1000;
+
+/// JSON that nests deeper than the parser goes by itself; none where that is not what is wrong with it.
+fn nested(body: &[u8]) -> Option<Value> {
+    fn parse(text: &str, levels: usize) -> Option<Value> {
+        let levels = levels.checked_sub(1)?;
+        match text.as_bytes().first()? {
+            b'{' => {
+                let members: BTreeMap<String, &RawValue> = serde_json::from_str(text).ok()?;
+                let members = members.into_iter();
+                let members = members.map(|(name, value)| Some((name, parse(value.get(), levels)?)));
+                members.collect::<Option<_>>().map(Value::Object)
+            }
+            b'[' => {
+                let items: Vec<&RawValue> = serde_json::from_str(text).ok()?;
+                let items = items.into_iter().map(|item| parse(item.get(), levels));
+                items.collect::<Option<_>>().map(Value::Array)
+            }
+            _ => serde_json::from_str(text).ok(),
+        }
+    }
+    parse(std::str::from_utf8(body).ok()?.trim(), MAX_DEPTH)
+}
+
 /// Brings a value into the form of the resource: kind, types, unknown fields, zeros and defaults.
 pub(crate) fn understand(resource: &Resource, value: Value, validation: FieldValidation) -> Result<Body, Failure> {
-    let (object, unknown) = typed(resource, value)?;
+    let (object, unknown) = typed(resource, value, Nulls::Dropped)?;
     let mut body = Body {
         object,
         warnings: Vec::new(),
@@ -68,7 +97,7 @@ pub(crate) fn understand(resource: &Resource, value: Value, validation: FieldVal
 }
 
 /// The object with its types checked and its defaults filled in, and the unknown fields that it lost.
-pub(crate) fn typed(resource: &Resource, value: Value) -> Result<(Value, Vec<String>), Failure> {
+pub(crate) fn typed(resource: &Resource, value: Value, nulls: Nulls) -> Result<(Value, Vec<String>), Failure> {
     let Resource { kind, version, .. } = resource;
     let refuse = |fault: String| {
         Failure::bad_request(format!(
@@ -102,7 +131,7 @@ pub(crate) fn typed(resource: &Resource, value: Value) -> Result<(Value, Vec<Str
         let mut pruned = custom.prune(&mut object);
         pruned.sort();
         unknown.extend(pruned);
-        custom.default(&mut object);
+        custom.default(&mut object, nulls);
         unknown
     } else {
         let mut unknown = decode(resource.schema(), &mut object).map_err(refuse)?.unknown;

@@ -4,6 +4,7 @@ use serde_json::Value;
 
 use super::{Answer, Call, body, create, update};
 use crate::apply::update as ownership;
+use crate::custom::Nulls;
 use crate::failure::{Failure, FieldError};
 use crate::patch;
 use crate::request::FieldValidation;
@@ -69,7 +70,7 @@ fn patched(call: &Call, media: &str, live: &Value, text: &[u8]) -> Result<Value,
 fn understand(call: &Call, value: Value) -> Result<body::Body, Failure> {
     let strict = call.options.field_validation == FieldValidation::Strict;
     let given = value.clone();
-    let (object, unknown) = body::typed(&call.resource, value).map_err(|failure| {
+    let (object, unknown) = body::typed(&call.resource, value, Nulls::Dropped).map_err(|failure| {
         let head = format!("cannot be handled as a {}: ", call.resource.kind);
         let fault = failure
             .message
@@ -141,7 +142,7 @@ fn apply(state: &mut State, call: &Call, text: &[u8]) -> Result<Answer, Failure>
     let views = state.kinds.views(resource, &call.subresource);
     let merged = ownership::apply(&views, &live, &applied, &writer, query.flag("force"))?;
     let managed = merged["metadata"].get("managedFields").cloned();
-    let (mut object, unknown) = body::typed(resource, merged)?;
+    let (mut object, unknown) = body::typed(resource, merged, Nulls::Kept)?;
     let warnings = if call.options.field_validation == FieldValidation::Warn {
         unknown.iter().map(|path| format!("unknown field {path:?}")).collect()
     } else {

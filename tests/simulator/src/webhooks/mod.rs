@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
+use crate::custom::Nulls;
 use crate::failure::Failure;
 use crate::kinds::{Resource, Storage};
 use crate::objects::{Call, body};
@@ -122,7 +123,7 @@ fn change(
     // A webhook has no say in who manages what.
     let managed = object["metadata"].get("managedFields").cloned();
     let changed = Subject::shown(own, &resource, Some(&changed)).expect("there is an object");
-    let (mut changed, _) = body::typed(own, changed)?;
+    let (mut changed, _) = body::typed(own, changed, Nulls::Dropped)?;
     if let (Some(managed), Some(metadata)) = (managed, changed["metadata"].as_object_mut()) {
         metadata.insert("managedFields".to_owned(), managed);
     }

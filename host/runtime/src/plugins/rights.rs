@@ -1,0 +1,181 @@
+//! Owns which rights a plugin needs, and telling all that are missing together as soon as one is found to be. Nobody asks as
+//! long as nothing is refused.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use pilothouse_cluster::discovery::Served;
+use pilothouse_cluster::error::chain;
+use pilothouse_cluster::rights::{Right, has, listed, user};
+use pilothouse_core::manifest::Access;
+use tokio::time::Instant;
+
+use super::life::{Life, Running};
+use crate::lane::{Lane, Mode};
+
+/// The most rights that are asked about at once: a plugin that names many namespaces has very many.
+const MOST_ASKED: usize = 500;
+
+/// How long after one look the next is made at the soonest.
+const LEAST_WAIT: Duration = Duration::from_secs(30);
+
+/// How often it is looked again while some are missing.
+const RECHECK: Duration = Duration::from_mins(5);
+
+/// What the warning is about.
+const RIGHTS: &str = "rights";
+
+impl Life {
+    /// Looks after the rights of a version that runs, for ever.
+    pub async fn mind_rights(&self, running: &Running) {
+        let (hub, account, recorder) = (&self.fleet.hub, &self.identity.account, &self.identity.recorder);
+        let mut looked: Option<Instant> = None;
+        let mut is_asked = false;
+        // Another version may have run before.
+        let mut are_missing = account.has_warning(RIGHTS);
+        loop {
+            let settled = hub.settled.notified();
+            is_asked |= hub.is_forbidden(&running.lanes);
+            let next = match looked {
+                None => Instant::now(),
+                Some(looked) => looked + if is_asked { LEAST_WAIT } else { RECHECK },
+            };
+            tokio::select! {
+                () = settled => {}
+                () = recorder.denied.notified() => is_asked = true,
+                () = account.forbidden.notified() => is_asked = true,
+                () = tokio::time::sleep_until(next), if is_asked || are_missing => {
+                    looked = Some(Instant::now());
+                    is_asked = false;
+                    // In a box of its own: every plugin that runs has room for this, and few ever come here.
+                    are_missing = Box::pin(self.tell_missing_rights(&running.lanes)).await;
+                }
+            }
+        }
+    }
+
+    async fn tell_missing_rights(&self, lanes: &[Arc<Lane>]) -> bool {
+        let account = &self.identity.account;
+        let name = &*self.identity.name;
+        if let Some(missing) = self.missing_rights(lanes).await {
+            if account.warn(RIGHTS, &missing) {
+                tracing::warn!(plugin = name, "{missing}");
+            }
+            return true;
+        }
+        if account.clear(RIGHTS) {
+            tracing::info!(plugin = name, "the host has all rights that the plugin needs");
+        }
+        false
+    }
+
+    /// All rights that lanes need and the host has not, for people; none if it has them all, or cannot ask.
+    pub async fn missing_rights(&self, lanes: &[Arc<Lane>]) -> Option<String> {
+        let client = &self.fleet.client;
+        let needed = needed(lanes);
+        let mut missing = Vec::new();
+        let _turn = self.fleet.starting.acquire().await;
+        for right in needed.iter().take(MOST_ASKED) {
+            match has(client, right).await {
+                Ok(true) => {}
+                Ok(false) => missing.push(right.clone()),
+                Err(error) => {
+                    let problem = chain(&error);
+                    tracing::debug!(
+                        plugin = &*self.identity.name,
+                        problem,
+                        "cannot ask for the host's rights"
+                    );
+                    return None;
+                }
+            }
+        }
+        if missing.is_empty() {
+            return None;
+        }
+        let who = user(client)
+            .await
+            .map_or_else(|| "the host".to_owned(), |user| format!("user {user:?}"));
+        let more = match needed.len().saturating_sub(MOST_ASKED) {
+            0 => String::new(),
+            more => format!(" ({more} more were not asked about)"),
+        };
+        Some(format!("{who} may not {}{more}; grant these rights", listed(&missing)))
+    }
+}
+
+/// The rights that lanes need.
+fn needed(lanes: &[Arc<Lane>]) -> BTreeSet<Right> {
+    let mut rights = BTreeSet::new();
+    for lane in lanes {
+        for kind in lane.kinds().map(|(kind, _)| kind) {
+            if let Some(served) = lane.served(&kind) {
+                of_kind(lane, &served, &mut rights);
+            }
+        }
+    }
+    let mut events = |group: &str, verb| {
+        rights.insert(Right {
+            group: group.to_owned(),
+            resource: "events".to_owned(),
+            namespace: None,
+            verb,
+        });
+    };
+    events("", "list");
+    if lanes.iter().any(|lane| lane.mode != Mode::Preview) {
+        events("events.k8s.io", "create");
+    }
+    rights
+}
+
+/// The rights that a lane needs on one kind.
+fn of_kind(lane: &Lane, served: &Served, rights: &mut BTreeSet<Right>) {
+    let kind = &*served.kind;
+    let is_primary = kind == lane.grants.primary();
+    let grant = lane.grants.get(kind);
+    let declared = grant.map(|grant| grant.touch.namespaces.clone()).unwrap_or_default();
+    let places = |namespaces: &[String]| -> Vec<Option<String>> {
+        if namespaces.is_empty() || !served.facts.namespaced {
+            return vec![None];
+        }
+        namespaces.iter().cloned().map(Some).collect()
+    };
+    let mut add = |subresource: &str, places: Vec<Option<String>>, verbs: &[&'static str]| {
+        for namespace in places {
+            for verb in verbs {
+                rights.insert(Right {
+                    group: kind.group.clone(),
+                    resource: format!("{}{subresource}", served.plural),
+                    namespace: namespace.clone(),
+                    verb,
+                });
+            }
+        }
+    };
+    // A primary is watched everywhere.
+    let watched = if is_primary { Vec::new() } else { declared.clone() };
+    add("", places(&watched), &["get", "list", "watch"]);
+    if lane.mode == Mode::Preview {
+        return;
+    }
+    let written = if declared.is_empty() {
+        &lane.namespaces
+    } else {
+        &declared
+    };
+    let allows = |access| grant.is_some_and(|grant| grant.allows(access));
+    if allows(Access::Owned) {
+        add("", places(written), &["create", "patch", "delete"]);
+    }
+    if allows(Access::Contributed) || lane.gives_up(kind) || (is_primary && lane.finalizer.is_some()) {
+        add("", places(written), &["patch"]);
+    }
+    if lane.is_only_former(kind) && !is_primary {
+        add("", places(written), &["delete"]);
+    }
+    if is_primary && lane.brings_crd && served.facts.has_status {
+        add("/status", places(&lane.namespaces), &["patch"]);
+    }
+}

@@ -1,0 +1,19 @@
+//! Owns a setting of the C library's allocator, for the whole process: that large pieces go back to the kernel.
+
+/// Pieces of at least this size are mapped by themselves, and unmapped as soon as they are freed.
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+const LARGE_BYTES: i32 = 1024 * 1024;
+
+/// Has large pieces of memory returned to the kernel as soon as they are freed. To be called before there are threads.
+///
+/// By itself glibc raises its threshold to the largest piece that was ever freed (up to 32 MiB), and from then on keeps such
+/// pieces in an arena of each thread. A host that was asked about a few large objects would keep a multiple of them.
+/// Source: mallopt(3), `M_MMAP_THRESHOLD`. With another C library this does nothing.
+pub fn return_large_allocations() {
+    #[cfg(all(target_os = "linux", target_env = "gnu"))]
+    {
+        // SAFETY: it changes how the allocator serves what is asked for later, and touches no memory that is in use.
+        #[expect(unsafe_code, reason = "the setting has no other interface")]
+        let _is_set = unsafe { libc::mallopt(libc::M_MMAP_THRESHOLD, LARGE_BYTES) };
+    }
+}

@@ -1,0 +1,218 @@
+//! A definition that does not take all of the status that the host writes: what it takes is written, the rest is told, once,
+//! in the log, in an event and in the Plugin's status, and beforehand.
+
+mod simulated {
+    use kube::Api;
+    use kube::api::{DynamicObject, Patch, PatchParams};
+    use kube::core::{ApiResource, GroupVersionKind};
+    use pilothouse_end_to_end::stage::Stage;
+    use pilothouse_testkit::host::SteeredHost as _;
+    use serde_json::{Value, json};
+
+    use crate::fleet::Fleet;
+
+    /// A definition of Wishes with this schema of the status, and with the subresource or without.
+    fn definition(status: &Value, has_subresource: bool) -> Value {
+        let spec = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+        let mut properties = json!({"spec": spec});
+        if !status.is_null() {
+            properties["status"] = status.clone();
+        }
+        let mut version = json!({
+            "name": "v1", "served": true, "storage": true,
+            "schema": {"openAPIV3Schema": {"type": "object", "properties": properties}},
+        });
+        if has_subresource {
+            version["subresources"] = json!({"status": {}});
+        }
+        json!({
+            "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+            "metadata": {"name": "wishes.wishes.test.dev"},
+            "spec": {
+                "group": "wishes.test.dev", "scope": "Namespaced",
+                "names": {"kind": "Wish", "listKind": "WishList", "plural": "wishes", "singular": "wish"},
+                "versions": [version],
+            },
+        })
+    }
+
+    fn conditions(fields: &[&str], required: &[&str]) -> Value {
+        let fields: serde_json::Map<_, _> = fields
+            .iter()
+            .map(|name| ((*name).to_owned(), json!({"type": "string"})))
+            .collect();
+        json!({
+            "type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"],
+            "items": {"type": "object", "required": required, "properties": fields},
+        })
+    }
+
+    const FIELDS: &[&str] = &["type", "status", "reason", "message", "lastTransitionTime"];
+
+    /// A Wish that can be granted, and one that cannot.
+    fn wish(name: &str, kind: &str) -> Value {
+        let object = json!({"apiVersion": "v1", "kind": kind, "metadata": {"name": name, "namespace": "default"}});
+        json!({
+            "apiVersion": "wishes.test.dev/v1", "kind": "Wish", "metadata": {"name": name, "namespace": "default"},
+            "spec": {"owns": [{"object": object}]},
+        })
+    }
+
+    async fn with(definition: &Value, status: &Value) -> Fleet {
+        let fleet = Fleet::start().await;
+        fleet.put("wisher", "a.wasm", 0);
+        let configuration = json!({"steers": ["Wish"], "crds": [definition.to_string()], "status": status});
+        let spec = json!({"source": {"file": "a.wasm"}, "configuration": configuration});
+        fleet.plugin("it", spec).await;
+        fleet.is_ready("it").await;
+        fleet
+    }
+
+    fn warns(stage: &Stage, words: &str) -> bool {
+        let plugin = stage.find("Plugin", "it").unwrap_or_default();
+        let warnings = plugin["status"]["warnings"].as_array().cloned().unwrap_or_default();
+        warnings
+            .iter()
+            .any(|it| it.as_str().is_some_and(|warning| warning.contains(words)))
+    }
+
+    fn events(stage: &Stage) -> Vec<Value> {
+        ["well", "ill"]
+            .iter()
+            .flat_map(|name| stage.events(name, "StatusIncomplete"))
+            .collect()
+    }
+
+    /// What is left out is told once, and the reconcile that fails is told by an event, too; then nothing is written, and
+    /// nothing after a restart.
+    async fn is_told_once(fleet: &mut Fleet, words: &str) {
+        for (name, kind) in [("well", "ConfigMap"), ("ill", "Service")] {
+            fleet.stage.create(&wish(name, kind)).await;
+        }
+        fleet
+            .until("the failure is told by an event", |stage| {
+                !stage.events("ill", "ReconcileFailed").is_empty()
+            })
+            .await;
+        fleet
+            .until("it is told what is left out", |stage| {
+                warns(stage, words) && events(stage).len() == 1
+            })
+            .await;
+        assert!(events(&fleet.stage)[0]["message"].as_str().unwrap().contains(words));
+        let said = fleet
+            .stage
+            .lines(&["WARN", "the status is not written as a whole", words]);
+        assert_eq!(said.len(), 1, "{}", fleet.log());
+        fleet.stage.minute().await;
+        let mark = fleet.stage.mark();
+        fleet.stage.host.resync().await.unwrap();
+        fleet.stage.minute().await;
+        fleet.stage.host.stop().await.unwrap();
+        fleet.start_host().await;
+        fleet.is_ready("it").await;
+        fleet.stage.minute().await;
+        let mut writes = fleet.stage.host_writes_since(mark);
+        // What cannot be granted is asked for once by each process.
+        writes.retain(|write| write.resource != "plugins" && write.resource != "services");
+        assert_eq!(writes, []);
+        assert_eq!(events(&fleet.stage).len(), 1);
+    }
+
+    fn status(fleet: &Fleet, name: &str) -> Value {
+        fleet.stage.find("Wish", name).unwrap()["status"].clone()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_definition_without_observed_generations_has_the_conditions_without_them() {
+        let schema = json!({"type": "object", "properties": {
+            "conditions": conditions(FIELDS, &["type", "status"]), "text": {"type": "string"}}});
+        let mut fleet = with(&definition(&schema, true), &json!({"text": "so"})).await;
+        let words = "does not take .status.conditions[].observedGeneration, .status.observedGeneration";
+        fleet.until("it is told beforehand", |stage| warns(stage, words)).await;
+        is_told_once(&mut fleet, words).await;
+        assert!(fleet.stage.is_reconciled("Wish", "well"));
+        assert_eq!(status(&fleet, "well")["text"], "so");
+        let ill = fleet.stage.reconciled("Wish", "ill").unwrap();
+        assert_eq!(ill["status"], "False", "{ill}");
+        fleet.stage.stop().await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_definition_that_drops_the_whole_status_is_told_and_written_to_no_more() {
+        let mut fleet = with(&definition(&json!({"type": "object"}), true), &json!({"text": "so"})).await;
+        fleet
+            .until("it is told beforehand", |stage| {
+                warns(stage, "does not take .status.conditions, .status.observedGeneration")
+            })
+            .await;
+        is_told_once(
+            &mut fleet,
+            "does not take .status.conditions, .status.observedGeneration",
+        )
+        .await;
+        let told = status(&fleet, "well");
+        assert!(told.is_null() || told == json!({}), "{told}");
+        fleet.stage.stop().await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_definition_without_the_subresource_is_told() {
+        let schema = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+        let mut fleet = with(&definition(&schema, false), &json!({})).await;
+        is_told_once(&mut fleet, "the CRD of Wish has no subresource status").await;
+        fleet.stage.stop().await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn conditions_that_cannot_be_complete_are_left_out_and_the_rest_is_written() {
+        let schema = json!({"type": "object", "properties": {
+            "observedGeneration": {"type": "integer"}, "text": {"type": "string"},
+            "conditions": conditions(FIELDS, &["type", "status", "lastUpdateTime"])}});
+        let mut fleet = with(&definition(&schema, true), &json!({"text": "so"})).await;
+        is_told_once(&mut fleet, ".status.conditions[]").await;
+        assert_eq!(status(&fleet, "well")["observedGeneration"], 1);
+        assert_eq!(status(&fleet, "well")["text"], "so");
+        fleet.stage.stop().await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_definition_in_the_cluster_that_takes_less_than_the_one_that_the_plugin_brings_is_noticed() {
+        let whole = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+        let fleet = with(&definition(&whole, true), &json!({"text": "so"})).await;
+        assert!(!warns(&fleet.stage, "does not take"));
+        let less = json!({"type": "object", "properties": {"observedGeneration": {"type": "integer"}}});
+        let kind = GroupVersionKind::gvk("apiextensions.k8s.io", "v1", "CustomResourceDefinition");
+        let definitions: Api<DynamicObject> = Api::all_with(fleet.client().await, &ApiResource::from_gvk(&kind));
+        let patch = Patch::Merge(json!({"spec": definition(&less, true)["spec"]}));
+        definitions
+            .patch("wishes.wishes.test.dev", &PatchParams::default(), &patch)
+            .await
+            .unwrap();
+        fleet.stage.create(&wish("well", "ConfigMap")).await;
+        fleet
+            .until("it is told what is left out", |stage| {
+                warns(stage, "does not take .status.conditions as the host writes it")
+            })
+            .await;
+        fleet
+            .until("what the plugin says and it does not take is a failure", |stage| {
+                let events = stage.events("well", "ReconcileFailed");
+                let is_it = |event: &Value| event["message"].as_str().is_some_and(|it| it.contains(".status.text"));
+                events.len() == 1 && is_it(&events[0])
+            })
+            .await;
+        fleet
+            .until("the rest is written", |stage| {
+                stage.find("Wish", "well").unwrap()["status"] == json!({"observedGeneration": 1})
+            })
+            .await;
+        fleet.stage.minute().await;
+        let mark = fleet.stage.mark();
+        fleet.stage.minute().await;
+        let mut writes = fleet.stage.host_writes_since(mark);
+        writes.retain(|write| write.resource == "wishes");
+        assert_eq!(writes, []);
+        fleet.stage.stop().await;
+    }
+}
