@@ -132,6 +132,7 @@ pub fn run(options: &Options) -> Result<bool> {
         count > 0,
         "there is nothing to run; see --scenario, --faults and --keep"
     );
+    println!("{count} runs under faults");
     let begun = Instant::now();
     let suite = Suite {
         stories: &stories,
