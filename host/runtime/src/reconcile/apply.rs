@@ -143,14 +143,15 @@ pub enum Acted {
 }
 
 /// Depends on an object that stands in the way. If it has changed since it was seen so, the reader runs again at once:
-/// meanwhile nobody watched on its behalf.
+/// meanwhile nobody watched on its behalf. That a cache does not have it which shows only some of the kind says nothing.
 pub fn mind(hub: &Hub, reader: &Reader, served: &Served, object: &Name, seen: Option<&Stored>) {
     let read = Read::Obstacle(served.kind.clone(), object.clone());
     let version = |object: &Stored| (object.uid.clone(), object.resource_version.clone());
     let mut state = hub.state.write();
     let now = state.store.get(&served.kind, object).map(|object| version(object));
     state.dependencies.add(reader, read);
-    if now != seen.map(version) {
+    let is_comparable = now.is_some() || state.store.would_know(&served.kind, object);
+    if is_comparable && now != seen.map(version) {
         state.queue.push(reader.lane, &reader.name, Priority::Change);
     }
 }
