@@ -268,14 +268,9 @@ async fn an_object_beyond_the_labels_that_are_watched_is_looked_for_before_one_o
         .await;
     assert!(told.is_some(), "{:?}", stage.lines(&["default/taken"]));
     // A create was tried, which the server refuses where an object exists.
-    let objects = stage.simulator().objects();
-    let taken = objects
-        .iter()
-        .find(|it| it["kind"] == "ConfigMap" && it["metadata"]["name"] == "taken");
-    let managers = taken
-        .map(|it| it["metadata"]["managedFields"].to_string())
-        .unwrap_or_default();
-    assert!(!managers.contains("pilothouse/"), "it is not written: {managers}");
+    let writes = stage.writes("configmaps");
+    assert!(writes.starts_with(&["free".to_owned()]), "{writes:?}");
+    assert!(writes[1..].iter().all(|name| name == "taken"), "{writes:?}");
 }
 
 #[tokio::test(start_paused = true)]
