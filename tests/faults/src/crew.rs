@@ -28,6 +28,9 @@ const END_WITHIN: Duration = Duration::from_secs(30);
 /// What happens in so long has a cause: watches that say nothing are given up, and the longest back-off is over.
 const LONG: Duration = Duration::from_secs(400);
 
+/// For so long after its definition has changed it is asked whether a kind is served otherwise, and something more.
+const AFTERTHOUGHTS: Duration = Duration::from_secs(30);
+
 /// After convergence nothing is asked for so long.
 const CALM: Duration = Duration::from_secs(61);
 
@@ -365,6 +368,7 @@ impl SteeredHost for Crew {
         self.settle().await?;
         self.judge.look(at, &self.shared.world.simulator);
         if at == Pause::Told {
+            tokio::time::sleep(AFTERTHOUGHTS).await;
             let mark = self.shared.world.simulator.requests().mark();
             self.look_again().await?;
             self.judge.hear(&self.shared.world.simulator.requests().since(mark));
