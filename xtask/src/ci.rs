@@ -5,11 +5,12 @@ use std::{
     env::consts::EXE_SUFFIX,
     path::PathBuf,
     process::{Command, Stdio},
+    time::{Duration, Instant},
 };
 
 use anyhow::{Context as _, Result, bail, ensure};
 
-use crate::{cargo, root, test};
+use crate::{cargo, faults, fuzz, root, test};
 
 /// The cargo-deny that checks the dependencies; another version may judge otherwise.
 const CARGO_DENY: &str = "0.20.2";
@@ -22,12 +23,15 @@ pub struct Options {
     without_real: bool,
 }
 
+/// How many schedules of faults are played.
+const SEEDS: &str = "300";
+
 /// One check by its name.
 type Step<'options> = (&'static str, Box<dyn Fn() -> Result<()> + 'options>);
 
 /// Checks everything, also after something has failed, and says at the end what did not hold.
 pub fn run(options: &Options) -> Result<()> {
-    let steps: [Step<'_>; 6] = [
+    let steps: [Step<'_>; 8] = [
         ("form", Box::new(|| call(cargo().args(["fmt", "--all", "--check"])))),
         (
             "lints",
@@ -58,6 +62,8 @@ pub fn run(options: &Options) -> Result<()> {
             "generated files",
             Box::new(|| call(cargo().args(["xtask", "generate", "--check"]))),
         ),
+        ("fuzzing", Box::new(|| fuzz::run(&fuzz::Options::default()))),
+        ("faults", Box::new(|| faults::check(&["--seeds", SEEDS]))),
         (
             "tests",
             Box::new(|| {
@@ -68,18 +74,33 @@ pub fn run(options: &Options) -> Result<()> {
             }),
         ),
     ];
-    let mut failed = Vec::new();
+    let (mut failed, mut took) = (Vec::new(), Vec::new());
     let count = steps.len();
     for (position, (name, check)) in steps.into_iter().enumerate() {
         println!("\n=== check {} of {count}: {name}\n", position + 1);
+        let started = Instant::now();
         if let Err(error) = check() {
             println!("\n=== {name} FAILED: {error:#}");
             failed.push(name);
         }
+        took.push((name, started.elapsed()));
     }
+    println!("\n=== Minutes of each check\n");
+    for (name, took) in &took {
+        println!("{name:<16} {:>6.1}", minutes(*took));
+    }
+    println!(
+        "{:<16} {:>6.1}",
+        "all",
+        minutes(took.iter().map(|(_, took)| *took).sum())
+    );
     ensure!(failed.is_empty(), "failed: {}", failed.join(", "));
     println!("\nAll {count} checks hold.");
     Ok(())
+}
+
+fn minutes(duration: Duration) -> f64 {
+    duration.as_secs_f64() / 60.0
 }
 
 /// Licences, bans and sources need nothing but Cargo.lock; advisories need a database from the network.

@@ -42,7 +42,15 @@ fn build() -> Result<Command> {
     plugins::build(&plugins::Options::default())?;
     // With the features of the whole workspace, as the tests have them, so that no dependency is built twice.
     let built = cargo()
-        .args(["build", "--quiet", "--workspace", "--bin", PROGRAM])
+        .args([
+            "build",
+            "--quiet",
+            "--workspace",
+            "--bin",
+            PROGRAM,
+            "--bin",
+            "pilothouse",
+        ])
         .status()
         .context("run cargo build")?;
     ensure!(built.success(), "the fault suite can't be built");

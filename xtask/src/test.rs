@@ -201,8 +201,9 @@ fn prepare(part: Part) -> Result<()> {
     if part != Part::Unit {
         plugins::run(&plugins::Options::default()).context("build the plugins")?;
     }
-    // The host as it is shipped: every part has tests that run the program.
-    let status = cargo().args(["build", "--release", "--package", "pilothouse"]).status();
+    // Every part has tests that run the program. With the whole workspace's choice of features, as the tests are: the
+    // dependencies are not built again.
+    let status = cargo().args(["build", "--workspace", "--bin", "pilothouse"]).status();
     ensure!(status.context("run cargo build")?.success(), "the host does not build");
     Ok(())
 }
@@ -291,9 +292,9 @@ fn summary(done: &[Done]) -> Vec<String> {
             .map(|remark| format!("  ({remark})"))
             .unwrap_or_default();
         lines.push(format!(
-            "{:<10} {verdict:<8} {passed:>5} passed {failed:>3} failed {skipped:>3} skipped {:>5} s{remark}",
+            "{:<10} {verdict:<8} {passed:>5} passed {failed:>3} failed {skipped:>3} skipped {:>5.1} min{remark}",
             part.name(),
-            took.as_secs()
+            took.as_secs_f64() / 60.0
         ));
     }
     let Count {

@@ -236,7 +236,6 @@ impl FieldSet {
         };
         let place = Place {
             shape: reading.types().map(Types::root),
-            is_struct: true,
         };
         for (name, value) in desired {
             match name.as_str() {
@@ -263,14 +262,6 @@ impl FieldSet {
             }
         }
         walk.missing.paths.append(&mut within.missing.paths);
-    }
-
-    /// Whether the members of this node are declared, as far as the set shows it: below a key of a map something has
-    /// its own mark (`.`), below a declared member it has not.
-    fn shows_a_declared_member(&self) -> bool {
-        self.children
-            .iter()
-            .any(|(element, child)| matches!(element, Element::Field(_)) && !child.is_leaf() && !child.itself)
     }
 
     /// Which child of the set each item is. The server fills in defaults for key fields that an item does not give,
@@ -366,17 +357,38 @@ pub enum Reading<'a> {
     By(&'a Types),
     /// Without the types of the kind. What the set does not show is [unclear](Missing::unclear).
     Alone {
-        /// Whether the kind is built in: an object of such a kind has no undeclared members beside declared ones.
-        built_in: bool,
+        /// Whether the kind is known to have no map whose values have parts, so that a leaf is always a value held as a
+        /// whole.
+        flat_maps: bool,
     },
 }
+
+/// The groups with a dot in their name that kube-apiserver itself serves and whose kinds have no map whose values have
+/// parts (`api/openapi-spec` of Kubernetes 1.36: every `additionalProperties` is a scalar or an atomic list). The groups
+/// without a dot are all of that sort; a CustomResourceDefinition and the kinds of `resource.k8s.io` have such maps.
+const FLAT_GROUPS: [&str; 14] = [
+    "admissionregistration.k8s.io",
+    "apiregistration.k8s.io",
+    "authentication.k8s.io",
+    "authorization.k8s.io",
+    "certificates.k8s.io",
+    "coordination.k8s.io",
+    "discovery.k8s.io",
+    "events.k8s.io",
+    "flowcontrol.apiserver.k8s.io",
+    "networking.k8s.io",
+    "node.k8s.io",
+    "rbac.authorization.k8s.io",
+    "scheduling.k8s.io",
+    "storage.k8s.io",
+];
 
 impl<'a> Reading<'a> {
     /// By the types of the kind, if they are known.
     pub fn of(kind: &Kind, types: Option<&'a Types>) -> Self {
-        // A CRD's group has a dot; that of a kind that is built in may have one.
-        let built_in = !kind.group.contains('.');
-        types.map_or(Self::Alone { built_in }, Self::By)
+        // The group of a CRD has a dot.
+        let flat_maps = !kind.group.contains('.') || FLAT_GROUPS.contains(&&*kind.group);
+        types.map_or(Self::Alone { flat_maps }, Self::By)
     }
 
     fn types(self) -> Option<&'a Types> {
@@ -401,8 +413,6 @@ pub struct Missing {
 struct Place<'a> {
     /// Its shape, if the types are known.
     shape: Option<&'a Shape>,
-    /// Whether its members are declared ones.
-    is_struct: bool,
 }
 
 /// What a leaf of the set stands for.
@@ -427,12 +437,7 @@ impl<'a> Walk<'a> {
         let Some(found) = set.field(name) else {
             return self.absent(value, path, name, place);
         };
-        let is_struct = found.shows_a_declared_member();
-        let member = Place {
-            shape: below,
-            is_struct,
-        };
-        self.value(found, value, &path, place.is_struct, member);
+        self.value(found, value, &path, Place { shape: below });
     }
 
     /// What is known of a member.
@@ -457,7 +462,7 @@ impl<'a> Walk<'a> {
             && match (value, shape) {
                 (Value::Array(items), Some(Shape::Set | Shape::Map { .. })) => items.is_empty(),
                 (Value::Object(members), Some(Shape::Object { .. })) => {
-                    let place = Place { shape, ..place };
+                    let place = Place { shape };
                     let mut members = members.iter();
                     members.len() > 0 && members.all(|(name, value)| self.leaves_no_trace(value, name, place))
                 }
@@ -465,7 +470,7 @@ impl<'a> Walk<'a> {
             }
     }
 
-    fn value(&mut self, set: &FieldSet, value: &Value, path: &str, is_declared: bool, place: Place<'a>) {
+    fn value(&mut self, set: &FieldSet, value: &Value, path: &str, place: Place<'a>) {
         let has_parts = match value {
             Value::Object(members) => !members.is_empty(),
             Value::Array(items) => !items.is_empty(),
@@ -475,7 +480,7 @@ impl<'a> Walk<'a> {
             return;
         }
         if set.is_leaf() {
-            match self.leaf(value, is_declared, place.shape) {
+            match self.leaf(value, place.shape) {
                 Leaf::Whole => return,
                 Leaf::Unclear => {
                     self.missing.unclear = true;
@@ -495,11 +500,10 @@ impl<'a> Walk<'a> {
         }
     }
 
-    fn leaf(&self, value: &Value, is_declared: bool, shape: Option<&Shape>) -> Leaf {
+    fn leaf(&self, value: &Value, shape: Option<&Shape>) -> Leaf {
         match self.reading {
             Reading::AsApplied => Leaf::Whole,
-            // A declared member goes with the last of what is below it.
-            Reading::Alone { built_in } if built_in && is_declared => Leaf::Whole,
+            Reading::Alone { flat_maps: true } => Leaf::Whole,
             Reading::Alone { .. } => Leaf::Unclear,
             Reading::By(_) => match (value, shape.unwrap_or(&Shape::Free)) {
                 (Value::Object(_), Shape::Object { .. } | Shape::Free)
@@ -536,12 +540,7 @@ impl<'a> Walk<'a> {
                 if set.is_leaf() && gives_a_key {
                     continue;
                 }
-                // The members by which items are told apart are declared.
-                let item_place = Place {
-                    shape: item_shape,
-                    is_struct: true,
-                };
-                self.value(set, item, &path, false, item_place);
+                self.value(set, item, &path, Place { shape: item_shape });
             }
         }
     }
@@ -657,23 +656,37 @@ mod tests {
     fn a_leaf_that_may_be_either_is_unclear_without_the_types() {
         let emptied = json!({"f:map": {"f:a": {}}});
         let spec = json!({"map": {"a": {"weight": 1}}});
-        for built_in in [false, true] {
-            let Missing { paths, unclear } = missing_of_spec(&emptied, &spec, Reading::Alone { built_in });
-            assert!(paths.is_empty() && unclear);
-        }
+        let alone = Reading::Alone { flat_maps: false };
+        let Missing { paths, unclear } = missing_of_spec(&emptied, &spec, alone);
+        assert!(paths.is_empty() && unclear);
         let as_applied = missing_of_spec(&emptied, &spec, Reading::AsApplied);
         assert_eq!(as_applied, Missing::default());
     }
 
     #[test]
-    fn beside_a_declared_member_of_a_built_in_kind_every_leaf_is_held_as_a_whole() {
+    fn a_kind_whose_maps_hold_no_parts_needs_no_types() {
+        let kind = |group: &str| Kind {
+            group: group.to_owned(),
+            version: "v1".to_owned(),
+            kind: "Any".to_owned(),
+        };
         let desired = service();
-        let unclear = |built_in| {
-            let reading = Reading::Alone { built_in };
+        let unclear = |group: &str| {
+            let kind = kind(group);
+            let reading = Reading::of(&kind, None);
             service_set().missing(desired.as_object().unwrap(), reading).unclear
         };
-        assert!(!unclear(true));
-        assert!(unclear(false), "a CRD may keep undeclared members beside declared ones");
+        for group in ["", "apps", "networking.k8s.io"] {
+            assert!(!unclear(group), "{group}");
+        }
+        for group in [
+            "example.com",
+            "gateway.networking.k8s.io",
+            "apiextensions.k8s.io",
+            "resource.k8s.io",
+        ] {
+            assert!(unclear(group), "{group}");
+        }
     }
 
     #[test]
@@ -691,7 +704,7 @@ mod tests {
             set(&json!({})).missing(nothing_else, Reading::By(&types)),
             Missing::default()
         );
-        assert!(missing_of_spec(&none, &json!({"set": []}), Reading::Alone { built_in: true }).unclear);
+        assert!(missing_of_spec(&none, &json!({"set": []}), Reading::Alone { flat_maps: true }).unclear);
     }
 
     #[test]

@@ -15,6 +15,29 @@ pub fn folder() -> PathBuf {
     root().join("target").join("plugins")
 }
 
+/// The host's program, which `cargo xtask test` builds with the profile of the tests.
+///
+/// # Panics
+///
+/// Where it has not been built.
+pub fn program() -> PathBuf {
+    let own = std::env::current_exe().expect("a running program has a path");
+    let name = format!("pilothouse{}", std::env::consts::EXE_SUFFIX);
+    // Tests and examples lie one folder below the programs of the same profile.
+    let found = own
+        .ancestors()
+        .skip(1)
+        .take(2)
+        .map(|folder| folder.join(&name))
+        .find(|path| path.is_file());
+    found.unwrap_or_else(|| {
+        panic!(
+            "there is no {name} beside {}; `cargo build --workspace --bin pilothouse` builds it",
+            own.display()
+        )
+    })
+}
+
 /// One sandbox for all tests of a process; it compiles in this process and keeps the code below `target`.
 pub fn sandbox() -> &'static Sandbox {
     static SANDBOX: OnceLock<Sandbox> = OnceLock::new();

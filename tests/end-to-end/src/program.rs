@@ -9,26 +9,13 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
-use crate::components::{folder, root};
+use crate::components::{folder, program, root};
 
 /// How long to wait for what has to come.
 const WITHIN: Duration = Duration::from_mins(1);
 
 /// How long to pause between two looks.
 const LOOK_INTERVAL: Duration = Duration::from_millis(20);
-
-/// The program as it is shipped, as `cargo xtask test` builds it.
-fn program() -> PathBuf {
-    let path = root()
-        .join("target/release")
-        .join(format!("pilothouse{}", std::env::consts::EXE_SUFFIX));
-    assert!(
-        path.is_file(),
-        "{} is missing; `cargo build --release --package pilothouse` builds it",
-        path.display()
-    );
-    path
-}
 
 /// The component of a plugin that `cargo xtask plugins` builds.
 pub fn component(name: &str) -> String {

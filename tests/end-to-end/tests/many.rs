@@ -162,7 +162,7 @@ mod real {
     async fn a_dozen_plugins_do_what_they_are_for_whatever_the_others_do() {
         let cluster = Cluster::real().await.expect("a control plane starts");
         let folder = tempfile::tempdir().expect("there is room");
-        let program = components::root().join("target").join("release").join("pilothouse");
+        let program = components::program();
         let directory = folder.path().display().to_string();
         let mut host =
             ProcessHost::new(program, components::folder()).with_arguments(vec!["--plugin-dir".to_owned(), directory]);

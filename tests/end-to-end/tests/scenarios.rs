@@ -53,12 +53,7 @@ mod real {
 
     #[tokio::test(flavor = "multi_thread")]
     async fn every_scenario_holds() {
-        let program = components::root().join("target").join("release").join("pilothouse");
-        assert!(
-            program.exists(),
-            "{} is missing; `cargo build --release` builds it",
-            program.display()
-        );
+        let program = components::program();
         let cluster = Cluster::real().await.expect("a control plane starts");
         let scenarios = super::scenarios();
         let mut failures = Vec::new();

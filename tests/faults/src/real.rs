@@ -73,12 +73,7 @@ pub fn run(first: u64, count: u64, wanted: Option<&str>) -> Result<bool> {
 }
 
 async fn play_all(first: u64, count: u64, wanted: Option<&str>) -> Result<bool> {
-    let program = components::root().join("target/release/pilothouse");
-    ensure!(
-        program.is_file(),
-        "{} is missing; `cargo build --release --package pilothouse` builds it",
-        program.display()
-    );
+    let program = components::program();
     let control_plane = Arc::new(ControlPlane::start(Options::default()).await?);
     let cluster = Cluster::Real(RealCluster::Own(control_plane.clone()));
     let stories: Vec<&str> = STORIES

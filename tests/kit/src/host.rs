@@ -160,7 +160,7 @@ pub struct ProcessHost {
 #[derive(Debug, Error)]
 pub enum ProcessHostError {
     /// The program has not been built.
-    #[error("{} is not there: build it with `cargo build --release -p pilothouse`", .0.display())]
+    #[error("{} is not there: build it with `cargo build -p pilothouse`", .0.display())]
     NoProgram(PathBuf),
     /// A plugin has not been built.
     #[error("{} is not there: build it with `cargo xtask plugins`", .0.display())]

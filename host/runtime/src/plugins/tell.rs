@@ -67,8 +67,26 @@ struct Course {
     last: Option<Box<Told>>,
     /// When it was, with success or without.
     written: Option<Instant>,
-    /// The objects of primaries that the Plugin does not select, when they were counted, and for which namespaces.
-    unselected: Option<(Instant, Vec<String>, u64)>,
+    /// The objects of primaries that the Plugin does not select, as they were counted last.
+    unselected: Option<Unselected>,
+}
+
+/// A count of the objects of primaries that a Plugin does not select.
+struct Unselected {
+    counted: Instant,
+    /// What was counted: the selected namespaces, and of how many controllers.
+    of: (Vec<String>, usize),
+    count: u64,
+    /// Whether something has happened since.
+    is_stale: bool,
+}
+
+impl Course {
+    /// When the objects that are not selected are counted again: what becomes of them is no news to this task.
+    fn next_count(&self) -> Option<Instant> {
+        let last = self.unselected.as_ref()?;
+        (last.is_stale || last.count > 0).then(|| last.counted + COUNTS_INTERVAL)
+    }
 }
 
 impl Teller {
@@ -79,14 +97,14 @@ impl Teller {
         let mut course = Course::default();
         loop {
             let due = match self.look(&mut course, begun) {
-                Some((due, desired)) if due <= Instant::now() => {
+                (due, Some(desired)) if due.is_some_and(|due| due <= Instant::now()) => {
                     course.written = Some(Instant::now());
                     if let Some(told) = Box::pin(self.tell(desired)).await {
                         course.last = Some(told);
                     }
                     continue;
                 }
-                later => later.map(|(due, _)| due),
+                (later, _) => later,
             };
             tokio::select! {
                 () = self.news() => {}
@@ -95,8 +113,8 @@ impl Teller {
         }
     }
 
-    /// What there is to tell, and when that is due.
-    fn look(&mut self, course: &mut Course, begun: Instant) -> Option<(Instant, Box<PluginStatus>)> {
+    /// What there is to tell, and when that is due or the next look is.
+    fn look(&mut self, course: &mut Course, begun: Instant) -> (Option<Instant>, Option<Box<PluginStatus>>) {
         let known = self.standing.known();
         let resource = self.live.borrow_and_update().clone();
         let live: PluginStatus = serde_json::from_value(resource.status.clone()).unwrap_or_default();
@@ -104,8 +122,11 @@ impl Teller {
         let last = course.last.as_ref();
         let is_told =
             desired == live || last.is_some_and(|last| last.status == desired && last.left == resource.status);
-        let due = || due(&known, &desired, &live, begun, course.written);
-        (!is_told).then(due).map(|due| (due, Box::new(desired)))
+        if is_told {
+            return (course.next_count(), None);
+        }
+        let due = due(&known, &desired, &live, begun, course.written);
+        (Some(due), Some(Box::new(desired)))
     }
 
     async fn tell(&self, desired: Box<PluginStatus>) -> Option<Box<Told>> {
@@ -142,17 +163,26 @@ impl Teller {
     /// the selection changes, and else seldom.
     fn unselected(&self, known: &Known, course: &mut Course) -> u64 {
         let Some(lane) = known.lanes.first().filter(|lane| !lane.namespaces.is_empty()) else {
+            course.unselected = None;
             return 0;
         };
-        match &course.unselected {
-            Some((at, namespaces, count)) if *namespaces == lane.namespaces && at.elapsed() < COUNTS_INTERVAL => *count,
-            _ => {
-                let counts = known.lanes.iter().map(|lane| self.hub.unselected_children(lane));
-                let count = u64::try_from(counts.sum::<usize>()).unwrap_or(u64::MAX);
-                course.unselected = Some((Instant::now(), lane.namespaces.clone(), count));
-                count
+        if let Some(last) = &mut course.unselected {
+            let (namespaces, controllers) = &last.of;
+            let is_of_now = *namespaces == lane.namespaces && *controllers == known.lanes.len();
+            if is_of_now && last.counted.elapsed() < COUNTS_INTERVAL {
+                last.is_stale = true;
+                return last.count;
             }
         }
+        let counts = known.lanes.iter().map(|lane| self.hub.unselected_children(lane));
+        let count = u64::try_from(counts.sum::<usize>()).unwrap_or(u64::MAX);
+        course.unselected = Some(Unselected {
+            counted: Instant::now(),
+            of: (lane.namespaces.clone(), known.lanes.len()),
+            count,
+            is_stale: false,
+        });
+        count
     }
 
     fn figures(&self, known: &Known, course: &mut Course) -> Figures {

@@ -7,6 +7,7 @@
 //! `differential.rs`.
 
 mod edits;
+mod flat;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
