@@ -13,7 +13,6 @@ use pilothouse_cluster::openapi::Schemas;
 use pilothouse_cluster::press::Press;
 use pilothouse_cluster::store::{Change, Source, Store};
 use pilothouse_cluster::watch::Sink;
-use pilothouse_core::admission::evidence::Evidence;
 use pilothouse_core::crash::Census;
 use pilothouse_core::dependencies::budget::GROUP_BYTES;
 use pilothouse_core::dependencies::{Dependencies, Grouped, Read, Woken};
@@ -111,8 +110,6 @@ pub struct Hub {
     pub blocking: Blocking,
     /// The plugins that there are.
     pub plugins: KnownPlugins,
-    /// Which objects plugins have judged at admission.
-    pub evidence: Mutex<Evidence>,
     /// Told whenever the queue may have something to do.
     pub work: Notify,
     /// Told whenever a job has ended.
@@ -160,7 +157,6 @@ impl Hub {
             clock,
             blocking: Blocking::Threads,
             plugins: KnownPlugins::default(),
-            evidence: Mutex::default(),
             work: Notify::new(),
             ended: Notify::new(),
             settled: Notify::new(),

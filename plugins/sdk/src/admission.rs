@@ -19,7 +19,8 @@ pub struct Review<Object, Config = crate::NoConfig> {
     pub old: Option<Object>,
     /// The plugin's configuration.
     pub config: Config,
-    /// Who does it; empty where defaulter and validator run before a reconcile.
+    /// Who does it. Empty where defaulter and validator run before a reconcile, which they do each time: a rule about users
+    /// has to let an object without one pass.
     pub username: String,
     /// The groups of the one who does it.
     pub groups: Vec<String>,

@@ -197,6 +197,10 @@ fn stories(wanted: Option<&str>) -> Result<Vec<Story>> {
             }
         }
     }
+    // A whole name means itself, whatever other names begin with it.
+    if stories.iter().any(|story| wanted == Some(&*story.name)) {
+        stories.retain(|story| wanted == Some(&*story.name));
+    }
     ensure!(
         !stories.is_empty(),
         "no scenario has {:?} in its name",

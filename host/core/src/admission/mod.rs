@@ -1,13 +1,12 @@
 //! Owns what admission and conversion mean, without a server: what an API server asks, whether the plugin has to be asked
 //! too, and what it is answered. Serving is left to host/webhook, calling plugins to host/runtime.
 //!
-//! [`evidence`] remembers what was judged; [`review`] and [`conversion`] read the API server's questions and write its answers, [`when`] says who is asked,
-//! [`words`] makes field errors read as the API server's own, [`patch`] turns defaults into a JSON patch, and
+//! [`review`] and [`conversion`] read the API server's questions and write its answers, [`when`] says who is asked, [`words`]
+//! makes field errors read as the API server's own, [`patch`] turns defaults into a JSON patch, and
 //! [`configuration`] makes what has the API server ask at all, which [`render`] gives to installers.
 
 pub mod configuration;
 pub mod conversion;
-pub mod evidence;
 pub mod patch;
 pub mod render;
 pub mod review;

@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
-use pilothouse_core::admission::evidence::Verdict;
 use pilothouse_core::admission::words::Refusal;
 use pilothouse_core::admission::{conversion, patch, review, when};
 use pilothouse_core::contract::{FieldError, Review};
@@ -246,7 +245,6 @@ fn judge(hub: &Arc<Hub>, asked: Asked, lane: &Arc<Lane>, body: &[u8]) -> Result<
     };
     let (object, old) = (shown(request.object)?, shown(request.old)?);
     let subject = Subject {
-        hub,
         lane,
         uid: &request.uid,
         name: &request.name,
@@ -287,7 +285,6 @@ fn convert(lane: &Lane, body: &[u8]) -> Result<Answer, Answer> {
 
 /// What is judged, and by whom.
 struct Subject<'a> {
-    hub: &'a Hub,
     lane: &'a Lane,
     uid: &'a str,
     name: &'a str,
@@ -305,12 +302,10 @@ impl Subject<'_> {
         };
         let shown = review.object.take().unwrap_or_else(|| "null".to_owned());
         if shown == answer {
-            self.remember(Verdict::Defaulted, &shown, review.dry_run);
             return Ok(Answer::json(review::allowed(uid, &[], &[]).to_string()));
         }
         let (whole, shown) = (parsed(self.whole)?, parsed(&shown)?);
         let defaulted = patch::with_defaults(&whole, &shown, &answer)?;
-        self.remember(Verdict::Defaulted, &answer, review.dry_run);
         let patch = patch::difference(&whole, &defaulted);
         Ok(Answer::json(review::allowed(uid, &[], &patch).to_string()))
     }
@@ -318,20 +313,8 @@ impl Subject<'_> {
     fn validate(&self, review: &Review, view: View) -> Result<Answer, Failure> {
         let Self { lane, uid, .. } = *self;
         match lane.component.validate(review, &lane.limits, view).result? {
-            Ok(warnings) => {
-                if let Some(visible) = &review.object {
-                    self.remember(Verdict::Validated, visible, review.dry_run);
-                }
-                Ok(Answer::json(review::allowed(uid, &warnings, &[]).to_string()))
-            }
+            Ok(warnings) => Ok(Answer::json(review::allowed(uid, &warnings, &[]).to_string())),
             Err(errors) => self.refused(&errors),
-        }
-    }
-
-    /// Of a dry run nothing will be seen.
-    fn remember(&self, verdict: Verdict, visible: &str, is_dry_run: bool) {
-        if !is_dry_run {
-            self.hub.remember(self.lane, verdict, visible);
         }
     }
 

@@ -1,6 +1,6 @@
 //! Owns how API servers ask plugins: a server on threads of its own, so that no queue of reconciles makes it wait
-//! (`answer`), what has to be kept in the cluster for it (`keep`, with `secret` and `hooks`), what is left of it where it is
-//! off (`strays`), and what is remembered of what plugins judged.
+//! (`answer`), what has to be kept in the cluster for it (`keep`, with `secret` and `hooks`), and what is left of it where it
+//! is off (`strays`).
 
 mod answer;
 mod hooks;
@@ -14,14 +14,10 @@ use std::time::Duration;
 
 use pilothouse_cluster::webhooks::SecretPlace;
 use pilothouse_core::admission::configuration::Endpoint;
-use pilothouse_core::admission::evidence::{Fingerprint, Judge, Verdict};
 use pilothouse_webhook::certificates::Lifetimes;
 
 pub use keep::keep;
 pub use strays::look_for_strays;
-
-use crate::hub::Hub;
-use crate::lane::Lane;
 
 /// How the host serves webhooks.
 #[derive(Clone, Debug)]
@@ -54,31 +50,4 @@ pub enum Maker {
     Host,
     /// An installer; the host only writes into them who vouches for it.
     Installer,
-}
-
-impl Hub {
-    /// A lane's plugin has judged an object at admission, as it sees it.
-    pub fn remember(&self, lane: &Lane, verdict: Verdict, visible: &str) {
-        if let Some(fingerprint) = fingerprint(lane, verdict, visible) {
-            self.evidence.lock().record(fingerprint);
-        }
-    }
-
-    /// Whether it is remembered that a lane's plugin has judged an object at admission, exactly as it sees it.
-    pub fn has_judged(&self, lane: &Lane, verdict: Verdict, visible: &str) -> bool {
-        // Where no webhooks are served, nothing is to be found.
-        if self.evidence.lock().is_empty() {
-            return false;
-        }
-        fingerprint(lane, verdict, visible).is_some_and(|it| self.evidence.lock().has(it))
-    }
-}
-
-fn fingerprint(lane: &Lane, verdict: Verdict, visible: &str) -> Option<Fingerprint> {
-    let judge = Judge {
-        component: lane.component.digest(),
-        controller: &lane.controller,
-        config: &lane.config,
-    };
-    Fingerprint::new(&judge, verdict, visible)
 }

@@ -128,6 +128,7 @@ impl Backlog {
             used,
             wrote,
             reported,
+            said,
             failure,
             story,
         } = ended;
@@ -137,6 +138,7 @@ impl Backlog {
             cause: running.map_or(Cause::Others, |running| running.cause),
             wrote: *wrote,
             reported: *reported,
+            said: *said,
             crashed: failure.as_ref().is_some_and(pilothouse_core::Failure::is_crash),
             story: story.as_ref(),
         };

@@ -40,6 +40,8 @@ pub struct Run<'a> {
     pub wrote: bool,
     /// Whether it wrote what the plugin says in the status.
     pub reported: bool,
+    /// The digest of the status that it wrote, whoever says it.
+    pub said: Option<u64>,
     /// Whether the call came to a bad end.
     pub crashed: bool,
     /// Who fights over what, if that was found out.
@@ -47,13 +49,16 @@ pub struct Run<'a> {
 }
 
 impl Run<'_> {
-    /// How much it counts; none if it ends a story rather than going on with it.
-    fn counts(&self) -> Option<u32> {
+    /// How much it counts; none if it ends a story rather than going on with it. `repeats` is whether it wrote the status
+    /// that the run before had written: somebody has taken that back, perhaps another host that runs the same plugin and
+    /// sees something else.
+    fn counts(&self, repeats: bool) -> Option<u32> {
         match self.cause {
             _ if self.crashed => Some(WHOLE_RUN),
-            _ if !self.wrote && !self.reported => None,
+            _ if !self.wrote && !self.reported && !repeats => None,
             // Whoever edits the object pays for each write with one of their own.
             Cause::Edit => Some(0),
+            Cause::Others if repeats => Some(WHOLE_RUN),
             Cause::Others if !self.wrote => Some(FOLLOWING_RUN),
             Cause::Others | Cause::Ours => Some(WHOLE_RUN),
         }
@@ -69,6 +74,8 @@ pub struct Storm {
     pub over: bool,
     /// Nothing but the status is written again and again, and nobody else has changed anything.
     pub of_status: bool,
+    /// The same status is written again and again, because somebody takes it back.
+    pub repeats: bool,
 }
 
 /// The brakes of one lane.
@@ -89,6 +96,10 @@ struct Brake {
     wait: Duration,
     story: Option<Arc<Failure>>,
     of_status: bool,
+    /// The digest of the status that was written last.
+    said: Option<u64>,
+    /// Whether one was written twice in a row.
+    repeats: bool,
     crashed: bool,
 }
 
@@ -125,6 +136,7 @@ impl Brakes {
             story: brake.story.clone(),
             over: brake.is_over(now),
             of_status: brake.of_status,
+            repeats: brake.repeats,
         })
     }
 
@@ -134,18 +146,30 @@ impl Brakes {
     /// objects that wake each other need not all write each time. After that only calm does: who takes back what is
     /// written may be slower than the run that finds it unharmed.
     pub fn ran(&mut self, name: &Name, run: &Run<'_>, now: Instant) -> Option<Instant> {
-        let Some(counts) = run.counts() else {
-            let brake = self.by_object.get(name)?;
+        let repeats = run.said.is_some() && self.by_object.get(name).is_some_and(|it| it.said == run.said);
+        // To write a status is to be remembered, though the host's own words count for nothing the first time.
+        let counts = run.counts(repeats);
+        let Some(counts) = counts.or_else(|| (run.said.is_some() && !self.by_object.contains_key(name)).then_some(0))
+        else {
+            let brake = self.by_object.get_mut(name)?;
+            brake.said = run.said.or(brake.said);
             if brake.is_on() && !brake.is_over(now) {
                 return Some(brake.calm());
             }
-            if brake.is_on() || run.cause != Cause::Ours {
+            if !brake.is_on() && run.cause == Cause::Ours {
+                return None;
+            }
+            if brake.is_on() || brake.said.is_none() || brake.is_forgotten(now) {
                 self.by_object.remove(name);
+            } else if !brake.repeats {
+                // Of three that write a status, two may agree: a run that finds its own words there does not end the story
+                // of those that are taken back.
+                brake.heat = 0;
             }
             return None;
         };
         let before = self.by_object.get(name).filter(|brake| !brake.is_forgotten(now));
-        if counts == 0 && before.is_none() {
+        if counts == 0 && before.is_none() && run.said.is_none() {
             self.by_object.remove(name);
             return None;
         }
@@ -160,6 +184,8 @@ impl Brakes {
             wait,
             story: run.story.cloned().or_else(|| before?.story.clone()),
             of_status: run.reported && !run.wrote && run.cause == Cause::Ours,
+            said: run.said.or_else(|| before?.said),
+            repeats: repeats || before.is_some_and(|it| it.repeats),
             crashed: run.crashed,
         };
         // What crashed is tried again when something has changed, and not to see whether it is calm.

@@ -687,6 +687,37 @@ mod storms {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn a_status_that_somebody_takes_back_each_time_is_slowed() {
+        for others_between in [0, 1, 2] {
+            let mut queue = queue();
+            let said = Ended {
+                said: Some(7),
+                ..Ended::idly(DONE)
+            };
+            let (mut runs, mut writes) = (0, 0);
+            let begun = Instant::now();
+            while begun.elapsed() < Duration::from_mins(10) {
+                queue.push_for(A, &name("x"), Priority::Change, Cause::Others);
+                match queue.pop(Instant::now()) {
+                    Some(job) => {
+                        runs += 1;
+                        let writes_now = runs % (others_between + 1) == 0;
+                        writes += u32::from(writes_now);
+                        let ended = if writes_now { said.clone() } else { Ended::idly(DONE) };
+                        queue.done(&job, &ended, Instant::now());
+                        tokio::time::advance(Duration::from_millis(10)).await;
+                    }
+                    None => tokio::time::sleep_until(queue.next_due().unwrap()).await,
+                }
+            }
+            assert!(
+                (FREE_RUNS..60).contains(&writes),
+                "{writes} writes in ten minutes, {others_between} between them"
+            );
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn who_edits_an_object_again_and_again_does_not_slow_it_but_by_crashes() {
         let mut queue = queue();
         for ended in [wrote(None), reported()] {
@@ -750,7 +781,12 @@ mod storms {
         let told = |over| {
             let story = Some(story.clone());
             let of_status = false;
-            Some(Storm { story, over, of_status })
+            Some(Storm {
+                story,
+                over,
+                of_status,
+                ..Storm::default()
+            })
         };
         assert_eq!(job.storm, told(false));
         end(&mut queue, &job, DONE, Duration::ZERO);

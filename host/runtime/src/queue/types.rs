@@ -78,6 +78,8 @@ pub struct Ended {
     pub wrote: bool,
     /// Whether the primary's status was written, for a reason that is not the storm itself.
     pub reported: bool,
+    /// The digest of the status that was written, for whatever reason.
+    pub said: Option<u64>,
     /// Why it failed, for the plugin's account; the queue goes by the verdict.
     pub failure: Option<Failure>,
     /// Who fights over what, if the object is in a storm and that was found out.
@@ -92,6 +94,7 @@ impl Ended {
             used: Duration::ZERO,
             wrote: false,
             reported: false,
+            said: None,
             failure: None,
             story: None,
         }

@@ -1,18 +1,16 @@
-//! Owns the part of the second stage in which an object is judged that was stored unjudged: the plugin's defaulter, then
-//! its validator, before its reconcile. What this process remembers to have judged at admission, exactly as the plugin
-//! sees it, is not judged again. A refusal becomes the condition. Reads the cache through the plugin's view.
+//! Owns the part of the second stage that runs the plugin's defaulter, then its validator, before each reconcile. Whether
+//! they ran at admission makes no difference: a second host, or the next process, could not know it, and would come to
+//! another result. A refusal becomes the condition. Reads the cache through the plugin's view.
 
 use std::time::Duration;
 
 use pilothouse_core::Failure;
-use pilothouse_core::admission::evidence::Verdict;
 use pilothouse_core::admission::patch::with_defaults;
 use pilothouse_core::admission::words::Refusal;
 use pilothouse_core::contract::{FieldError, Operation, Request, Review};
 use pilothouse_core::failure::reason;
 use serde_json::Value;
 
-use crate::hub::Hub;
 use crate::lane::Lane;
 use crate::view::View;
 
@@ -37,9 +35,8 @@ impl Admitted {
     }
 }
 
-/// Asks the defaulter and the validator, as far as the plugin has them and there is no evidence that it was asked at
-/// admission. Blocks while they run.
-pub fn admit(hub: &Hub, lane: &Lane, name: &str, request: Request, view: View) -> Admitted {
+/// Asks the defaulter and the validator, as far as the plugin has them. Blocks while they run.
+pub fn admit(lane: &Lane, name: &str, request: Request, view: View) -> Admitted {
     let Request {
         object,
         config,
@@ -57,7 +54,7 @@ pub fn admit(hub: &Hub, lane: &Lane, name: &str, request: Request, view: View) -
         dry_run: false,
     };
     let (mut object, mut view, mut used) = (object, view, Duration::ZERO);
-    if optional.defaulter && !hub.has_judged(lane, Verdict::Defaulted, &object) {
+    if optional.defaulter {
         let call = lane.component.apply_defaults(&review, &lane.limits, view);
         (view, used) = (call.imports, used + call.usage.time);
         match call.result.and_then(|answer| match answer {
@@ -74,8 +71,7 @@ pub fn admit(hub: &Hub, lane: &Lane, name: &str, request: Request, view: View) -
             }
         }
     }
-    // Defaults that were missing make it another object, of which there is no evidence.
-    if optional.validator && !hub.has_judged(lane, Verdict::Validated, &object) {
+    if optional.validator {
         let call = lane.component.validate(&review, &lane.limits, view);
         (view, used) = (call.imports, used + call.usage.time);
         let refusal = match call.result {

@@ -1,6 +1,6 @@
 //! Owns the second stage: the plugin is asked, on a fresh instance, on a thread that may be blocked. Reads the cache
-//! through the plugin's view. What has not been judged at admission, [`admit()`] has judged first; an object that is
-//! being deleted is never judged.
+//! through the plugin's view. [`admit()`] has the object validated first; an object that is being deleted is never
+//! validated.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,7 +32,6 @@ pub struct Invoked {
 pub async fn invoke(hub: &Arc<Hub>, lane: &Arc<Lane>, gathered: &Gathered) -> Invoked {
     let view = View::new(hub.clone(), lane.clone(), gathered.object.name.clone());
     let (asked, request, object) = (lane.clone(), gathered.request.clone(), gathered.object.clone());
-    let admitted_by = hub.clone();
     let turn = lane.calls.take(Tenant::of(&gathered.object.name)).await;
     let call = hub.blocking.run(move || {
         // Given back when the call is over, also when nobody waits for it any more.
@@ -40,7 +39,7 @@ pub async fn invoke(hub: &Arc<Hub>, lane: &Arc<Lane>, gathered: &Gathered) -> In
         let admitted = if object.deleting {
             Admitted::unasked(request, view)
         } else {
-            admit(&admitted_by, &asked, &object.name.name, request, view)
+            admit(&asked, &object.name.name, request, view)
         };
         let Admitted { result, view, used } = admitted;
         let request = match result {

@@ -76,7 +76,10 @@ async fn steer(hub: &Arc<Hub>, lane: &Arc<Lane>, reader: &Reader, job: &Job, gat
         }
         let applied = apply::Applied::nothing(failure.clone());
         let reported = report::report(hub, lane, reader, &gathered, applied).await;
-        return without_writes(reported.failure);
+        return Ended {
+            said: reported.said(),
+            ..without_writes(reported.failure)
+        };
     }
     if lane.mode == Mode::Active && !object.deleting {
         match finalize::set(hub, lane, reader, object).await {
@@ -90,7 +93,10 @@ async fn steer(hub: &Arc<Hub>, lane: &Arc<Lane>, reader: &Reader, job: &Job, gat
             Err(failure) => {
                 let applied = apply::Applied::nothing(failure);
                 let reported = report::report(hub, lane, reader, &gathered, applied).await;
-                return without_writes(reported.failure);
+                return Ended {
+                    said: reported.said(),
+                    ..without_writes(reported.failure)
+                };
             }
         }
     }
@@ -139,18 +145,27 @@ async fn steer(hub: &Arc<Hub>, lane: &Arc<Lane>, reader: &Reader, job: &Job, gat
         }
     }
     applied.failure = applied.failure.or_else(|| story.as_deref().cloned());
-    let report::Reported { failure, written } = report::report(hub, lane, reader, &gathered, applied).await;
+    let reported = report::report(hub, lane, reader, &gathered, applied).await;
+    let said = reported.said();
+    if said.is_some() && job.storm.as_ref().is_some_and(|storm| storm.repeats) {
+        tracing::warn!(
+            lane = lane.title(), object = %job.name,
+            "the status is written again and again, because somebody takes it back; does another host run the same plugin?"
+        );
+    }
+    let report::Reported { failure, written } = reported;
     let reported = match written {
         Written::Nothing => false,
         // In a storm it is the host that says so, and says otherwise when the storm is over.
-        Written::OfHost => job.storm.is_none(),
-        Written::OfPlugin => true,
+        Written::OfHost(_) => job.storm.is_none(),
+        Written::OfPlugin(_) => true,
     };
     Ended {
         verdict: verdict(failure.as_ref(), again),
         used,
         wrote,
         reported,
+        said,
         failure,
         story,
     }
@@ -253,6 +268,7 @@ fn without_writes(failure: Option<Failure>) -> Ended {
         used: Duration::ZERO,
         wrote: false,
         reported: false,
+        said: None,
         failure,
         story: None,
     }

@@ -1,6 +1,8 @@
 //! Owns the sixth stage: the status, its conditions and the events say what was done. Makes requests, each only when
 //! there is something new to say.
 
+use std::hash::{Hash as _, Hasher as _};
+
 use pilothouse_cluster::discovery::Served;
 use pilothouse_cluster::events::Regarding;
 use pilothouse_cluster::object::Stored;
@@ -36,15 +38,25 @@ pub struct Reported {
     pub written: Written,
 }
 
-/// What of a status was written.
+impl Reported {
+    /// The digest of the status that was written, by which the queue knows whether it is the one that was written before.
+    pub fn said(&self) -> Option<u64> {
+        match self.written {
+            Written::Nothing => None,
+            Written::OfHost(said) | Written::OfPlugin(said) => Some(said),
+        }
+    }
+}
+
+/// What of a status was written, with the digest of the whole status without its times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Written {
     /// It is as it was.
     Nothing,
     /// What the host itself says: its condition.
-    OfHost,
+    OfHost(u64),
     /// What the plugin says.
-    OfPlugin,
+    OfPlugin(u64),
 }
 
 /// Reports, and says how the reconcile ended.
@@ -231,9 +243,9 @@ async fn state(
                         taken::fitted(hub, lane, gathered, whole, None, true).await;
                     }
                     return Ok(if status::says_more_than_the_host(&desired, live.as_ref()) {
-                        Written::OfPlugin
+                        Written::OfPlugin(said(&asked))
                     } else {
-                        Written::OfHost
+                        Written::OfHost(said(&asked))
                     });
                 }
                 // It went meanwhile: there is nothing left to report to.
@@ -362,6 +374,13 @@ fn remember(hub: &Hub, lane: &Lane, key: Key, object: &Stored, desired: &Map<Str
         state.odd.insert(key, odd_status(desired, live.as_ref()));
         false
     }
+}
+
+/// A digest's beginning, which is enough to compare two statuses of one object.
+fn said(digest: &str) -> u64 {
+    let mut hasher = std::hash::DefaultHasher::new();
+    digest.hash(&mut hasher);
+    hasher.finish()
 }
 
 fn odd_status(desired: &Map<String, Value>, live: Option<&Value>) -> Odd {

@@ -305,17 +305,18 @@ pub(crate) mod simulated {
         stage.host.settled().await.unwrap();
         stage.host.resync().await.unwrap();
         stage.host.settled().await.unwrap();
-        assert!(
-            stage.is_reconciled("Gate", "asking"),
-            "what it was asked at admission counts"
-        );
-
-        // Another process has no evidence, whoever else may have.
+        // What was said at admission does not count: this process and the next have to come to the same result.
+        let refused = |stage: &Stage| stage.reconciled("Gate", "asking").filter(|it| it["status"] == "False");
+        let by_the_first = stage.until(refused).await.expect("it is judged again");
         stage.host.stop().await.unwrap();
         let specs = vec![stage.host.spec("gate").unwrap()];
+        let mark = stage.mark();
         stage.start(specs).await;
-        let refused = |stage: &Stage| stage.reconciled("Gate", "asking").filter(|it| it["status"] == "False");
-        let refused = stage.until(refused).await.expect("it is judged by the new process");
+        stage.host.settled().await.unwrap();
+        let writes = stage.host_writes_since(mark);
+        assert!(writes.iter().all(|write| write.resource != "gates"), "{writes:?}");
+        let refused = refused(&stage).expect("it is as it was");
+        assert_eq!(refused, by_the_first);
         assert!(
             refused["message"]
                 .as_str()
