@@ -502,8 +502,7 @@ impl<'a> Walk<'a> {
 
     fn leaf(&self, value: &Value, shape: Option<&Shape>) -> Leaf {
         match self.reading {
-            Reading::AsApplied => Leaf::Whole,
-            Reading::Alone { flat_maps: true } => Leaf::Whole,
+            Reading::AsApplied | Reading::Alone { flat_maps: true } => Leaf::Whole,
             Reading::Alone { .. } => Leaf::Unclear,
             Reading::By(_) => match (value, shape.unwrap_or(&Shape::Free)) {
                 (Value::Object(_), Shape::Object { .. } | Shape::Free)
