@@ -52,6 +52,9 @@ pub async fn connect(target: &Target, user_agent: &str) -> Result<Client, Connec
         context: target.context.clone(),
         ..KubeConfigOptions::default()
     };
+    if target.kubeconfig.is_none() {
+        default_files().iter().try_for_each(|path| refuse_if_cut(path))?;
+    }
     let mut config = match &target.kubeconfig {
         Some(path) => from_file(path, &options).await?,
         None if target.context.is_some() => Config::from_kubeconfig(&options)
@@ -82,14 +85,34 @@ async fn from_file(path: &Path, options: &KubeConfigOptions) -> Result<Config, C
         path: path.display().to_string(),
         problem,
     };
-    let bytes = std::fs::read(path).map_err(|error| refuse(error.to_string()))?;
-    if is_cut_utf16(&bytes) {
-        return Err(refuse("it is UTF-16 and ends within a character".to_owned()));
-    }
+    std::fs::metadata(path).map_err(|error| refuse(error.to_string()))?;
+    refuse_if_cut(path)?;
     let kubeconfig = Kubeconfig::read_from(path).map_err(|error| refuse(chain(&error)))?;
     Config::from_custom_kubeconfig(kubeconfig, options)
         .await
         .map_err(|error| refuse(chain(&error)))
+}
+
+/// The kubeconfigs that are read where none is given, as kubectl has it: those of `KUBECONFIG`, or the one at home.
+fn default_files() -> Vec<PathBuf> {
+    match std::env::var_os("KUBECONFIG").filter(|files| !files.is_empty()) {
+        Some(files) => std::env::split_paths(&files).collect(),
+        None => std::env::home_dir()
+            .map(|home| home.join(".kube/config"))
+            .into_iter()
+            .collect(),
+    }
+}
+
+/// Refuses a file that kube could not survive. One that cannot be read is kube's to refuse, or to do without.
+fn refuse_if_cut(path: &Path) -> Result<(), ConnectError> {
+    match std::fs::read(path) {
+        Ok(bytes) if is_cut_utf16(&bytes) => Err(ConnectError::Kubeconfig {
+            path: path.display().to_string(),
+            problem: "it is UTF-16 and ends within a character".to_owned(),
+        }),
+        _ => Ok(()),
+    }
 }
 
 /// Whether bytes are UTF-16, as their byte order mark says, and too few by one. kube 5.0.0 reads over their end and

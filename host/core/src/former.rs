@@ -183,6 +183,30 @@ impl Memory {
         memory
     }
 
+    /// Whether nothing is missing of what these controllers make, in whatever words it is remembered: an object is found
+    /// by any API version of its kind. Two hosts that run two versions of a plugin would otherwise put each its own words
+    /// in the place of the other's without end.
+    pub fn covers<'a>(&self, controllers: impl IntoIterator<Item = (&'a Grants, Option<&'a str>)>) -> bool {
+        controllers.into_iter().all(|(grants, finalizer)| {
+            let primary = grants.primary();
+            let is_remembered = |made: Made, touch: &Touch| {
+                self.kinds(made).iter().any(|known| {
+                    known.primary.same_kind(primary)
+                        && known.kind.same_kind(&touch.kind)
+                        && known.reach().covers(&Reach::of(touch))
+                })
+            };
+            let is_held = |finalizer: &str| {
+                let mut finalizers = self.finalizers.iter();
+                finalizers.any(|set| set.primary.same_kind(primary) && set.finalizer == finalizer)
+            };
+            Made::ALL
+                .into_iter()
+                .all(|made| touched(grants, made).all(|touch| is_remembered(made, touch)))
+                && finalizer.is_none_or(is_held)
+        })
+    }
+
     /// The kinds of which a controller may have something that it does not see any more, each once.
     pub fn former(&self, grants: &Grants) -> Vec<Former> {
         let mut formers: BTreeMap<&Kind, Former> = BTreeMap::new();

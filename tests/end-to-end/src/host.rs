@@ -26,6 +26,7 @@ const OPEN_WITHIN: Duration = Duration::from_secs(30);
 pub struct RuntimeHost {
     options: HostOptions,
     limits: Limits,
+    follows_resources: bool,
     running: Option<Running>,
     tail: Tail,
     _guard: DefaultGuard,
@@ -56,6 +57,7 @@ impl RuntimeHost {
         Self {
             options,
             limits,
+            follows_resources: false,
             running: None,
             tail,
             _guard: guard,
@@ -179,6 +181,9 @@ fn stop() -> (oneshot::Sender<()>, impl Future<Output = ()>) {
 
 impl SteeredHost for RuntimeHost {
     async fn start(&mut self, cluster: &Cluster, plugins: &[SteeredPlugin]) -> Result<(), HostError> {
+        if self.follows_resources {
+            return self.start_by_resources(cluster, components::folder()).await;
+        }
         let steered = |plugin: &SteeredPlugin| {
             let SteeredPlugin {
                 name,
@@ -199,6 +204,11 @@ impl SteeredHost for RuntimeHost {
 
     fn serve_webhooks(&mut self, namespace: &str) -> Result<(), HostError> {
         self.serve(webhooks(namespace, "webhooks")?);
+        Ok(())
+    }
+
+    fn follow_resources(&mut self, follows: bool) -> Result<(), HostError> {
+        self.follows_resources = follows;
         Ok(())
     }
 

@@ -50,6 +50,11 @@ pub fn ended(arguments: &[&str]) -> (i32, String, String) {
     output(&mut pilothouse(arguments))
 }
 
+/// The same, where `KUBECONFIG` has a value.
+pub fn ended_with_kubeconfig(arguments: &[&str], kubeconfig: &str) -> (i32, String, String) {
+    output(pilothouse(arguments).env("KUBECONFIG", kubeconfig))
+}
+
 /// Runs a command that loads components to its end, which has to be a failure: its exit code and what it says.
 pub fn refused(arguments: &[&str]) -> (i32, String) {
     let (code, printed, said) = output(&mut with_cache(arguments));

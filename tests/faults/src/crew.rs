@@ -11,7 +11,7 @@ use pilothouse_end_to_end::components;
 use pilothouse_end_to_end::log::Tail;
 use pilothouse_end_to_end::stage::unhurried;
 use pilothouse_runtime::clock::WallClock;
-use pilothouse_runtime::{Blocking, Depth, Handle, Host, HostOptions, Left, Mode, PluginSpec, WebhookOptions};
+use pilothouse_runtime::{Blocking, Depth, Handle, Host, HostOptions, Left, Library, Mode, PluginSpec, WebhookOptions};
 use pilothouse_testkit::cluster::Cluster;
 use pilothouse_testkit::host::{HostError, Pause, SteeredHost, SteeredPlugin};
 use tokio::sync::{mpsc, oneshot};
@@ -61,6 +61,7 @@ struct Inner {
     /// Hosts that are to start later.
     coming: usize,
     webhooks: Option<WebhookOptions>,
+    follows_resources: bool,
     loaded: HashMap<String, pilothouse_sandbox::Plugin>,
 }
 
@@ -185,7 +186,17 @@ impl Shared {
                 std::future::pending::<()>().await;
             }
         };
-        let ended = tokio::spawn(async move { host.run(specs, stopped).await.map_err(|error| error.to_string()) });
+        let library = inner.follows_resources.then(|| Library {
+            sandbox: components::sandbox().clone(),
+            directory: components::folder(),
+        });
+        let ended = tokio::spawn(async move {
+            let ended = match library {
+                Some(library) => host.run_resources(library, stopped).await,
+                None => host.run(specs, stopped).await,
+            };
+            ended.map_err(|error| error.to_string())
+        });
         tracing::info!(number, "a host starts");
         inner.members.push(Sailor {
             number,
@@ -331,6 +342,11 @@ impl SteeredHost for Crew {
     fn serve_webhooks(&mut self, namespace: &str) -> Result<(), HostError> {
         let options = pilothouse_end_to_end::host::webhooks(namespace, "webhooks")?;
         self.shared.lock().webhooks = Some(options);
+        Ok(())
+    }
+
+    fn follow_resources(&mut self, follows: bool) -> Result<(), HostError> {
+        self.shared.lock().follows_resources = follows;
         Ok(())
     }
 

@@ -113,6 +113,14 @@ pub trait SteeredHost: Send {
         Err(format!("the host, whose namespace is to be {namespace}, has no webhooks to serve").into())
     }
 
+    /// From its next start on the host runs what Plugin resources say, or does not any more.
+    fn follow_resources(&mut self, follows: bool) -> Result<(), HostError> {
+        if follows {
+            return Err("the host follows no Plugin resources".into());
+        }
+        Ok(())
+    }
+
     /// Makes the host look at every object again, as its periodic resync does.
     fn resync(&mut self) -> impl Future<Output = Result<(), HostError>> + Send;
 
@@ -147,6 +155,7 @@ pub struct ProcessHost {
     arguments: Vec<String>,
     /// Arguments about webhooks, where they are to be served.
     webhooks: Vec<String>,
+    follows_resources: bool,
     resync: Duration,
     log_filter: Option<String>,
     running: Option<Supervisor>,
@@ -187,6 +196,7 @@ impl ProcessHost {
             plugins: plugins.into(),
             arguments: Vec::new(),
             webhooks: Vec::new(),
+            follows_resources: false,
             resync: RESYNC,
             log_filter: None,
             running: None,
@@ -268,6 +278,10 @@ impl ProcessHost {
                 }
             }
         }
+        if self.follows_resources {
+            let directory = std::path::absolute(&self.plugins)?;
+            arguments.extend(["--plugin-dir".to_owned(), directory.display().to_string()]);
+        }
         arguments.extend(["--kubeconfig".to_owned(), kubeconfig.display().to_string()]);
         arguments.push("--install-crds".to_owned());
         arguments.extend(["--resync".to_owned(), self.resync.as_secs().to_string()]);
@@ -305,6 +319,11 @@ impl SteeredHost for ProcessHost {
             format!("--webhook-listen={address}"),
             format!("--webhook-secret={namespace}/webhooks"),
         ];
+        Ok(())
+    }
+
+    fn follow_resources(&mut self, follows: bool) -> Result<(), HostError> {
+        self.follows_resources = follows;
         Ok(())
     }
 

@@ -10,6 +10,8 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 
+use crate::blocking::Blocking;
+
 /// Looks that are under way at most, those included that nobody waits for any more. Each has a thread.
 const MOST_LOOKS: usize = 16;
 
@@ -34,21 +36,22 @@ pub enum Hung {
 
 /// Looks into the plugin directory.
 pub struct Looks {
+    blocking: Blocking,
     threads: Arc<Semaphore>,
     /// At most one look at a path is under way: one that hangs takes one thread, however often it is asked for.
     paths: Mutex<HashMap<PathBuf, Weak<tokio::sync::Mutex<()>>>>,
 }
 
-impl Default for Looks {
-    fn default() -> Self {
+impl Looks {
+    /// Nothing has been looked at yet.
+    pub fn new(blocking: Blocking) -> Self {
         Self {
+            blocking,
             threads: Arc::new(Semaphore::new(MOST_LOOKS)),
             paths: Mutex::default(),
         }
     }
-}
 
-impl Looks {
     /// Looks at a path, on a thread that may block.
     pub async fn at<T: Send + 'static>(
         &self,
@@ -63,7 +66,7 @@ impl Looks {
             has_thread = false;
             let thread = threads.acquire_owned().await;
             has_thread = true;
-            let looked = tokio::task::spawn_blocking(move || {
+            let looked = self.blocking.run(move || {
                 let _held = (turn, thread);
                 look()
             });
@@ -117,7 +120,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_look_that_hangs_is_given_up_takes_one_thread_and_is_in_nobodys_way() {
-        let looks = Looks::default();
+        let looks = Looks::new(Blocking::Threads);
         let (let_go, look) = stuck();
         let path = Path::new("/hung");
         assert_eq!(in_vain(looks.at(path, look)).await, Some(Hung::This));
@@ -136,7 +139,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn no_more_threads_hang_than_there_may_be() {
-        let looks = Looks::default();
+        let looks = Looks::new(Blocking::Threads);
         let mut held = Vec::new();
         for number in 0..MOST_LOOKS {
             let (let_go, look) = stuck();

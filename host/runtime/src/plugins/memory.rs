@@ -139,7 +139,7 @@ impl Life {
             live.borrow_and_update();
             let known = self.known();
             // Another host may have forgotten what this version makes.
-            if made_by(&known, &running.lanes) != known {
+            if !is_remembered(&known, &running.lanes) {
                 self.write_or_say(|known| made_by(known, &running.lanes)).await;
             } else if !is_followed(&known, &running.lanes) {
                 return;
@@ -383,10 +383,19 @@ impl Life {
 
 /// A memory with what lanes make.
 fn made_by(known: &Memory, lanes: &[Arc<Lane>]) -> Memory {
+    known.and(making(lanes))
+}
+
+/// Whether a memory has all that lanes make.
+fn is_remembered(known: &Memory, lanes: &[Arc<Lane>]) -> bool {
+    known.covers(making(lanes))
+}
+
+fn making(lanes: &[Arc<Lane>]) -> impl Iterator<Item = (&Grants, Option<&str>)> {
     let makes = lanes
         .iter()
         .filter(|lane| lane.mode != Mode::Preview && !lane.is_former);
-    known.and(makes.map(|lane| (&lane.grants, lane.finalizer.as_deref())))
+    makes.map(|lane| (&lane.grants, lane.finalizer.as_deref()))
 }
 
 /// Whether lanes watch for all that is remembered, and for nothing else of earlier versions.

@@ -87,11 +87,11 @@ impl Fleet {
     ) -> Self {
         Self {
             watches: Watches::new(client.clone(), hub.clone()),
+            looks: Looks::new(options.blocking.clone()),
             client,
             options,
             hub,
             library,
-            looks: Looks::default(),
             claims: Claims::default(),
             compiling: Semaphore::new(COMPILERS),
             describing: Semaphore::new(DESCRIBERS),
@@ -156,10 +156,11 @@ impl Roster {
         }
     }
 
-    /// Whether there is a plugin, and none is on its way to something else.
+    /// Whether there is a plugin, or none is wanted, and none is on its way to something else.
     pub fn is_settled(&self) -> bool {
+        let none_is_wanted = self.expected().is_some_and(|expected| expected.is_empty());
         let roster = self.standings.lock();
-        !roster.is_empty() && roster.values().all(|standing| standing.known().busy.is_none())
+        (!roster.is_empty() || none_is_wanted) && roster.values().all(|standing| standing.known().busy.is_none())
     }
 
     /// A look at each.

@@ -191,7 +191,7 @@ mod tests {
         let path = Path::new("a.wasm");
         fs::write(root.path().join(path), "a").unwrap();
         let before = find_now(root.path(), path).unwrap();
-        let looks = Looks::default();
+        let looks = Looks::new(crate::Blocking::Threads);
         let waits = looks.changed(root.path(), path, Some(&before), None);
         assert!(tokio::time::timeout(Duration::from_mins(1), waits).await.is_err());
         fs::write(root.path().join("new"), "b").unwrap();

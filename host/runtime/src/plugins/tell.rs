@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use pilothouse_cluster::own::{MANAGER, OwnKind, OwnResource};
+use pilothouse_cluster::watch::is_before;
 use pilothouse_core::answer::shorten;
 use pilothouse_core::preview::{Change, FieldChange, Preview};
 use pilothouse_crds::plugin::{ControllerStatus, PluginStatus, PreviewedPrimary, WaitedPrimary};
@@ -20,6 +21,10 @@ use crate::lane::Lane;
 
 /// The shortest time between two writes.
 const LEAST_INTERVAL: Duration = Duration::from_secs(1);
+
+/// The longest time between two writes where what is written does not stay, as where two hosts know different things: a
+/// watch of one of them may say nothing for minutes.
+const LONGEST_INTERVAL: Duration = Duration::from_mins(5);
 
 /// The shortest time between two writes that tell of nothing but counts.
 const COUNTS_INTERVAL: Duration = Duration::from_secs(15);
@@ -57,8 +62,9 @@ pub struct Teller {
 /// What was told last.
 struct Told {
     status: PluginStatus,
-    /// What the server made of it.
+    /// What the server made of it, and the version of the resource with it.
     left: Value,
+    version: String,
 }
 
 /// What has been told so far.
@@ -67,6 +73,8 @@ struct Course {
     last: Option<Box<Told>>,
     /// When it was, with success or without.
     written: Option<Instant>,
+    /// How often in a row what was written had not stayed: somebody had written something else, or it had been refused.
+    in_vain: u32,
     /// The objects of primaries that the Plugin does not select, as they were counted last.
     unselected: Option<Unselected>,
 }
@@ -98,10 +106,15 @@ impl Teller {
         loop {
             let due = match self.look(&mut course, begun) {
                 (due, Some(desired)) if due.is_some_and(|due| due <= Instant::now()) => {
+                    let stayed = course.last.as_ref().is_none_or(|last| self.has_stayed(last));
                     course.written = Some(Instant::now());
-                    if let Some(told) = Box::pin(self.tell(desired)).await {
-                        course.last = Some(told);
-                    }
+                    let told = Box::pin(self.tell(desired)).await;
+                    course.in_vain = if stayed && told.is_some() {
+                        0
+                    } else {
+                        course.in_vain + 1
+                    };
+                    course.last = told.or(course.last);
                     continue;
                 }
                 (later, _) => later,
@@ -117,15 +130,19 @@ impl Teller {
     fn look(&mut self, course: &mut Course, begun: Instant) -> (Option<Instant>, Option<Box<PluginStatus>>) {
         let known = self.standing.known();
         let resource = self.live.borrow_and_update().clone();
-        let live: PluginStatus = serde_json::from_value(resource.status.clone()).unwrap_or_default();
-        let desired = status(&known, self.figures(&known, course), &live, &self.hub.clock.seconds());
+        let figures = self.figures(&known, course);
         let last = course.last.as_ref();
-        let is_told =
-            desired == live || last.is_some_and(|last| last.status == desired && last.left == resource.status);
+        // Until the watch has caught up, what the server said last is what there is.
+        let ahead = last.filter(|last| is_before(&resource.resource_version, &last.version));
+        let live = ahead.map_or(&resource.status, |last| &last.left);
+        let live: PluginStatus = serde_json::from_value(live.clone()).unwrap_or_default();
+        let desired = status(&known, figures, &live, &self.hub.clock.seconds());
+        let is_as_left = |last: &Told| ahead.is_some() || last.left == resource.status;
+        let is_told = desired == live || last.is_some_and(|last| last.status == desired && is_as_left(last));
         if is_told {
             return (course.next_count(), None);
         }
-        let due = due(&known, &desired, &live, begun, course.written);
+        let due = due(&known, &desired, &live, begun, course);
         (Some(due), Some(Box::new(desired)))
     }
 
@@ -136,6 +153,7 @@ impl Teller {
                 return Some(Box::new(Told {
                     status: *desired,
                     left: resource.status,
+                    version: resource.resource_version,
                 }));
             }
             Err(error) if error.is_not_found() || error.code() == Some(409) => {}
@@ -146,6 +164,14 @@ impl Teller {
             ),
         }
         None
+    }
+
+    /// Whether the status is as it was written last, as far as it is seen; what is remembered is written by others.
+    fn has_stayed(&self, last: &Told) -> bool {
+        let resource = self.live.borrow().clone();
+        let parts = |status: &Value| serde_json::from_value(status.clone()).map(|status| told(&status));
+        is_before(&resource.resource_version, &last.version)
+            || parts(&resource.status).is_ok_and(|live| parts(&last.left).is_ok_and(|left| live == left))
     }
 
     async fn news(&mut self) {
@@ -283,13 +309,7 @@ fn lines(preview: &Preview) -> Vec<String> {
 }
 
 /// When a status that differs is written.
-fn due(
-    known: &Known,
-    desired: &PluginStatus,
-    live: &PluginStatus,
-    begun: Instant,
-    written: Option<Instant>,
-) -> Instant {
+fn due(known: &Known, desired: &PluginStatus, live: &PluginStatus, begun: Instant, course: &Course) -> Instant {
     let counts_only = PluginStatus {
         controllers: live.controllers.clone(),
         objects: live.objects,
@@ -302,7 +322,10 @@ fn due(
         ..desired.clone()
     } == *live;
     let interval = if counts_only { COUNTS_INTERVAL } else { LEAST_INTERVAL };
-    let due = match written {
+    // The first two are free: a configuration is edited while a host starts.
+    let doublings = course.in_vain.saturating_sub(2).min(16);
+    let interval = (interval * 2u32.pow(doublings)).min(LONGEST_INTERVAL);
+    let due = match course.written {
         Some(written) => written + interval,
         // Counts settle after a start.
         None if counts_only => begun + COUNTS_INTERVAL,

@@ -1,6 +1,6 @@
 //! What a person at the terminal sees of files that are no plugins, and of command lines that cannot be meant.
 
-use crate::program::{Folder, refused};
+use crate::program::{Folder, ended_with_kubeconfig, refused};
 
 /// Name, content and the words with which it is refused.
 type BadFile = (&'static str, Vec<u8>, &'static [&'static str]);
@@ -105,6 +105,19 @@ fn run_names_each_file_that_is_no_plugin_and_ends_when_none_is_left() {
         said.ends_with("error: none of the plugins can be used; see the errors above\n"),
         "{said}"
     );
+}
+
+#[test]
+fn a_kubeconfig_of_the_environment_that_is_cut_is_named_too() {
+    let folder = Folder::new();
+    let sound = folder.kubeconfig("http://127.0.0.1:1", "there");
+    let cut = folder.file("cut.yaml", [0xff, 0xfe, b'{']);
+    let (code, _, said) = ended_with_kubeconfig(&["run", "--plugin", "unused.wasm"], &format!("{sound}:{cut}"));
+    assert_eq!(code, 1, "{said}");
+    for words in ["cut.yaml cannot be used", "UTF-16"] {
+        assert!(said.contains(words), "{said}");
+    }
+    assert!(!said.contains("panicked"), "{said}");
 }
 
 #[test]

@@ -51,6 +51,9 @@ pub struct Scenario {
     pub plugins: Vec<SteeredPlugin>,
     /// Whether the host serves webhooks from its first start on.
     pub webhooks: bool,
+    /// Whether the host runs what Plugin resources say, with `NAME.wasm` as the file of each built plugin. The scenario makes
+    /// them itself.
+    pub resources: bool,
     /// What is done, in order.
     pub steps: Vec<Step>,
 }
@@ -174,6 +177,11 @@ impl Scenario {
         if document.steps.is_empty() {
             return Err(failed("there are no steps".to_owned()));
         }
+        if document.plugins.is_empty() != document.resources {
+            let problem = "the host runs either the plugins of `plugins`, or with `resources: true` those of Plugin resources; \
+                           give one of the two";
+            return Err(failed(problem.to_owned()));
+        }
         let mut steps = Vec::with_capacity(document.steps.len());
         for (index, step) in document.steps.into_iter().enumerate() {
             let (number, line, raw) = (index + 1, step.referenced.line(), step.value);
@@ -202,6 +210,7 @@ impl Scenario {
             about: document.about,
             plugins: document.plugins,
             webhooks: document.webhooks,
+            resources: document.resources,
             steps,
         })
     }
@@ -231,9 +240,12 @@ impl fmt::Display for Step {
 #[serde(deny_unknown_fields)]
 struct Document {
     about: String,
+    #[serde(default)]
     plugins: Vec<SteeredPlugin>,
     #[serde(default)]
     webhooks: bool,
+    #[serde(default)]
+    resources: bool,
     steps: Vec<Spanned<Value>>,
 }
 

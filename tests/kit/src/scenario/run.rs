@@ -133,6 +133,10 @@ impl<'run, H: SteeredHost> Story<'run, H> {
         if scenario.webhooks {
             story.serve_webhooks().await?;
         }
+        story
+            .host
+            .follow_resources(scenario.resources)
+            .map_err(StepError::Host)?;
         story.start().await?;
         Ok(story)
     }
