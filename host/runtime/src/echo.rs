@@ -33,9 +33,17 @@ pub struct Writing(HashMap<Key, Vec<Write>>);
 struct Write {
     reader: Reader,
     since: Instant,
-    /// The last version that a watch showed meanwhile, empty for none: whether that was this write is known only once
-    /// the answer is there.
-    seen: Option<Box<str>>,
+    /// What a watch showed meanwhile: whether that was this write is known only once the answer is there.
+    seen: Option<Shown>,
+}
+
+/// What a watch showed of an object while a write of it was under way.
+struct Shown {
+    /// The last version; empty if the object went.
+    last: Box<str>,
+    /// The last version in which there was an object. What a write makes may be shown and be gone again before its answer
+    /// is there.
+    reached: Box<str>,
 }
 
 impl Writing {
@@ -49,8 +57,8 @@ impl Writing {
         });
     }
 
-    /// A write is over. Says which version a watch showed last while it was under way.
-    fn end(&mut self, key: &Key, reader: &Reader) -> Option<Box<str>> {
+    /// A write is over. Says what a watch showed while it was under way.
+    fn end(&mut self, key: &Key, reader: &Reader) -> Option<Shown> {
         let writes = self.0.get_mut(key)?;
         let ours = writes.iter().position(|write| write.reader == *reader)?;
         let Write {
@@ -87,10 +95,12 @@ impl Writing {
         let Some(writes) = self.0.get_mut(&key) else {
             return false;
         };
-        let new = change.new.as_ref();
-        let version = new.map_or_else(Box::default, |new| new.resource_version.clone());
+        let version = |object: Option<&Arc<Stored>>| object.map_or_else(Box::default, |it| it.resource_version.clone());
         for write in writes {
-            write.seen = Some(version.clone());
+            write.seen = Some(Shown {
+                last: version(change.new.as_ref()),
+                reached: version(change.new.as_ref().or(change.old.as_ref())),
+            });
         }
         true
     }
@@ -103,8 +113,16 @@ impl State {
         if self.lanes.get(reader.lane).is_none() {
             return;
         }
+        if !matches!(awaited, Some(Awaited::Deletion(_))) && seen.as_ref().is_some_and(|seen| seen.last.is_empty()) {
+            self.bereaved.insert(reader.clone());
+        }
         match (&awaited, seen) {
-            (Some(Awaited::Version(version)), Some(seen)) if seen == *version => return,
+            (Some(Awaited::Version(version)), Some(seen)) if seen.last == *version => return,
+            (Some(Awaited::Version(version)), Some(seen))
+                if seen.reached == *version || is_before(version, &seen.reached) =>
+            {
+                return self.queue.push(reader.lane, &reader.name, Priority::Change);
+            }
             (_, Some(_)) => self.queue.push(reader.lane, &reader.name, Priority::Change),
             (_, None) => {}
         }
@@ -234,13 +252,34 @@ mod tests {
         writing.begin(key.clone(), &maker);
         assert!(writing.note(&shown("2")));
         writing.begin(key.clone(), &owner);
+        let last = |shown: Option<Shown>| shown.map(|shown| shown.last.to_string());
         assert_eq!(
-            writing.end(&key, &maker).as_deref(),
+            last(writing.end(&key, &maker)).as_deref(),
             Some("2"),
             "the other's beginning takes nothing away"
         );
         assert!(writing.note(&shown("3")), "the other is still at it");
-        assert_eq!(writing.end(&key, &owner).as_deref(), Some("3"));
+        assert_eq!(last(writing.end(&key, &owner)).as_deref(), Some("3"));
         assert!(!writing.note(&shown("4")) && writing.0.is_empty());
+    }
+
+    #[test]
+    fn what_is_made_and_goes_while_its_write_is_under_way_has_been_shown() {
+        let reader = Reader {
+            lane: LaneId(1),
+            name: Name::new(None, "p"),
+        };
+        let key = Key::new(Arc::new(Kind::new("", "v1", "ConfigMap")), Name::new(None, "x"));
+        let mut writing = Writing::default();
+        writing.begin(key.clone(), &reader);
+        let made = shown("2");
+        let gone = Change {
+            kind: made.kind.clone(),
+            old: made.new.clone(),
+            new: None,
+        };
+        assert!(writing.note(&made) && writing.note(&gone));
+        let Shown { last, reached } = writing.end(&key, &reader).unwrap();
+        assert_eq!((&*last, &*reached), ("", "2"));
     }
 }

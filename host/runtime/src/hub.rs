@@ -94,6 +94,8 @@ pub struct State {
     pub rivalries: Rivalries,
     /// Uids of primaries that are gone, or out of sight, and whose children are the host's to collect.
     pub orphaned: HashMap<Reader, BTreeSet<Arc<str>>>,
+    /// Primaries that have lost a child, which somebody else has deleted: perhaps because the primary is gone, too.
+    pub bereaved: HashSet<Reader>,
     /// What plugins that are in preview would do.
     pub previews: Previews<Reader>,
 }
@@ -151,6 +153,7 @@ impl Hub {
                 refusals: Refusals::default(),
                 rivalries: Rivalries::default(),
                 orphaned: HashMap::new(),
+                bereaved: HashSet::new(),
                 previews: Previews::default(),
             }),
             served: Arc::default(),
@@ -610,6 +613,7 @@ impl State {
 
     /// The primaries of a lane depend on nothing any more.
     fn forget_readers_of(&mut self, lane: LaneId) {
+        self.bereaved.retain(|reader| reader.lane != lane);
         for (kind, path) in self.dependencies.remove_group(&lane) {
             self.store.drop_index(&kind, &path);
         }
@@ -618,6 +622,7 @@ impl State {
     /// A primary depends on nothing any more.
     pub fn forget_reader(&mut self, reader: &Reader) {
         self.depend(reader, BTreeSet::new());
+        self.bereaved.remove(reader);
     }
 }
 

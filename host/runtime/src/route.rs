@@ -182,6 +182,12 @@ fn route_child(lane: &Lane, state: &mut State, change: &Change, by_us: bool) {
         woken.insert(owner);
     }
     for owner in woken {
+        if change.new.is_none() {
+            state.bereaved.insert(Reader {
+                lane: lane.id,
+                name: owner.clone(),
+            });
+        }
         state.queue.push(lane.id, &owner, Priority::Change);
     }
 }

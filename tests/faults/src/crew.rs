@@ -25,11 +25,10 @@ use crate::world::{Command, Member, World};
 /// A host that has been told to end has ended by then, or is killed: its grace and something.
 const END_WITHIN: Duration = Duration::from_secs(30);
 
-/// What happens in so long has a cause: watches that say nothing are given up, and the longest back-off is over.
+/// What happens in so long has a cause: watches that say nothing are given up, and the longest back-off is over. What such a
+/// watch shows then has consequences of its own: for 25 s after its definition has changed it is asked whether a kind is
+/// served otherwise, and the status of a Plugin that two hosts have written in turns is written again after a minute.
 const LONG: Duration = Duration::from_secs(400);
-
-/// For so long after its definition has changed it is asked whether a kind is served otherwise, and something more.
-const AFTERTHOUGHTS: Duration = Duration::from_secs(30);
 
 /// After convergence nothing is asked for so long.
 const CALM: Duration = Duration::from_secs(61);
@@ -384,7 +383,7 @@ impl SteeredHost for Crew {
         self.settle().await?;
         self.judge.look(at, &self.shared.world.simulator);
         if at == Pause::Told {
-            tokio::time::sleep(AFTERTHOUGHTS).await;
+            tokio::time::sleep(LONG).await;
             let mark = self.shared.world.simulator.requests().mark();
             self.look_again().await?;
             self.judge.hear(&self.shared.world.simulator.requests().since(mark));

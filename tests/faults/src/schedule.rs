@@ -265,12 +265,20 @@ impl Schedule {
         self.strikes.iter().map(|strike| strike.number).collect()
     }
 
-    /// How many of its faults make a write late.
+    /// How many of its faults make a write late, or keep a host from seeing that what it makes is not wanted any more.
     pub fn late(&self) -> usize {
         let is_late = |fault: &Fault| {
             matches!(
                 fault,
-                Fault::LateWrite { .. } | Fault::Stopped { .. } | Fault::Slow { .. } | Fault::Latency { .. }
+                Fault::LateWrite { .. }
+                    | Fault::Stopped { .. }
+                    | Fault::Slow { .. }
+                    | Fault::Latency { .. }
+                    | Fault::Gone { .. }
+                    | Fault::Cut { .. }
+                    | Fault::Silent { .. }
+                    | Fault::Stale { .. }
+                    | Fault::Compacted { .. }
             )
         };
         self.strikes.iter().filter(|strike| is_late(&strike.fault)).count()

@@ -24,7 +24,7 @@ const LEAST_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The longest time between two writes where what is written does not stay, as where two hosts know different things: a
 /// watch of one of them may say nothing for minutes.
-const LONGEST_INTERVAL: Duration = Duration::from_mins(5);
+const LONGEST_INTERVAL: Duration = Duration::from_mins(1);
 
 /// The shortest time between two writes that tell of nothing but counts.
 const COUNTS_INTERVAL: Duration = Duration::from_secs(15);

@@ -30,6 +30,7 @@ use crate::hub::{Hub, Reader};
 use crate::lane::{Lane, Mode};
 use crate::queue::{Again, Ended, Job, Verdict};
 use crate::rivals::another_steers;
+use pilothouse_cluster::object::Stored;
 use pilothouse_core::failure::reason;
 use pilothouse_core::{Failure, Name, Retry};
 
@@ -48,6 +49,10 @@ pub async fn reconcile(hub: &Arc<Hub>, lane: &Arc<Lane>, job: &Job) -> Ended {
         Mode::Preview => Ok(()),
     };
     let mut ended = match gather::gather(hub, lane, job) {
+        gather::Found::Steered(gathered) if has_gone_with_a_child(hub, lane, &reader, &gathered.object).await => {
+            // Its watch is behind, and will say so.
+            Ended::idly(Verdict::Done { again: None })
+        }
         gather::Found::Steered(gathered) => steer(hub, lane, &reader, job, gathered).await,
         gather::Found::Left(left) => leave(hub, lane, &reader, left).await,
         gather::Found::Unselected(left) => unselect(hub, lane, &reader, left).await,
@@ -66,6 +71,22 @@ pub async fn reconcile(hub: &Arc<Hub>, lane: &Arc<Lane>, job: &Job) -> Ended {
         }
     }
     ended
+}
+
+/// Whether a primary is gone or going that has lost a child to somebody else. Where its own watch is behind that of the
+/// child, as when it is listed anew, the cache does not know: the child would be made again and collected again, over and
+/// over. An API server that does not answer is no reason to wait.
+async fn has_gone_with_a_child(hub: &Hub, lane: &Lane, reader: &Reader, object: &Stored) -> bool {
+    if !hub.state.write().bereaved.remove(reader) || object.deleting {
+        return false;
+    }
+    let Some(served) = lane.served(lane.grants.primary()) else {
+        return false;
+    };
+    match lane.writer.live(&served, &reader.name).await {
+        Ok(live) => live.is_none_or(|live| live.object.uid != object.uid || live.object.deleting),
+        Err(_) => false,
+    }
 }
 
 async fn steer(hub: &Arc<Hub>, lane: &Arc<Lane>, reader: &Reader, job: &Job, gathered: gather::Gathered) -> Ended {
