@@ -25,6 +25,9 @@ pub const TENANT: &str = "tenant";
 const SOMEBODY: &str = "somebody";
 const MARK: &str = "somebody.test.dev/mark";
 
+/// How often somebody tries to change an object that others change at the same time.
+const TRIES: u32 = 20;
+
 /// Silent watches of the kind whose object is made anew: as many as hosts may have.
 const SILENT: u32 = 3;
 
@@ -174,19 +177,30 @@ impl Somebody {
     }
 
     async fn mark(&self, target: &Target, lasts: Duration) {
-        let Some(child) = self.child(target) else { return };
         let mark = format!("somebody.test.dev/mark-{}", self.marks.fetch_add(1, Ordering::SeqCst));
-        let finalizers = child["metadata"]["finalizers"].as_array().cloned().unwrap_or_default();
-        let mut held = finalizers.clone();
-        held.push(json!(mark));
-        let metadata = json!({
-            "uid": child["metadata"]["uid"], "annotations": {&mark: "kept"}, "labels": {&mark: "kept"}, "finalizers": held,
-        });
         let merge = Some("application/merge-patch+json");
-        let (path, body) = (target.path(), json!({"metadata": metadata}));
-        if self.send(Method::PATCH, &path, merge, &body).await.is_err() {
-            return;
-        }
+        let path = target.path();
+        // Others change the list of finalizers, too, which goes as a whole.
+        let mut tries = 0;
+        let child = loop {
+            let Some(child) = self.child(target) else { return };
+            let before = &child["metadata"];
+            let mut held = before["finalizers"].as_array().cloned().unwrap_or_default();
+            held.push(json!(mark));
+            let metadata = json!({
+                "uid": before["uid"], "resourceVersion": before["resourceVersion"],
+                "annotations": {&mark: "kept"}, "labels": {&mark: "kept"}, "finalizers": held,
+            });
+            let marked = self
+                .send(Method::PATCH, &path, merge, &json!({"metadata": metadata}))
+                .await;
+            tries += 1;
+            match marked {
+                Ok(_) => break child,
+                Err(_) if tries < TRIES => tokio::time::sleep(Duration::from_millis(10)).await,
+                Err(_) => return,
+            }
+        };
         tokio::time::sleep(lasts).await;
         let place = place(&target.plural, &target.namespace, &target.name);
         let live = self
@@ -208,12 +222,22 @@ impl Somebody {
                 self.complain(format!("{place} has lost the {what} that somebody had put on it"));
             }
         }
-        let left = metadata["finalizers"].as_array().into_iter().flatten();
-        let left: Vec<_> = left.filter(|it| **it != *mark).collect();
-        let none = json!({"annotations": {&mark: null}, "labels": {&mark: null}, "finalizers": left});
-        let _ = self
-            .send(Method::PATCH, &target.path(), merge, &json!({"metadata": none}))
-            .await;
+        for _ in 0..TRIES {
+            let Some(live) = self.live(target) else { return };
+            let metadata = &live["metadata"];
+            let left = metadata["finalizers"].as_array().into_iter().flatten();
+            let left: Vec<_> = left.filter(|it| **it != *mark).collect();
+            let none = json!({
+                "resourceVersion": metadata["resourceVersion"],
+                "annotations": {&mark: null}, "labels": {&mark: null}, "finalizers": left,
+            });
+            let freed = self.send(Method::PATCH, &path, merge, &json!({"metadata": none})).await;
+            if freed.is_ok() {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        self.complain(format!("the mark on {place} could not be taken off"));
     }
 
     /// Objects in the tenant's namespace that say that they are another tenant's.

@@ -214,7 +214,7 @@ pub fn status(known: &Known, figures: Figures, live: &PluginStatus, now: &str) -
         objects: controllers.iter().map(|controller| controller.objects).sum(),
         failing: controllers.iter().map(|controller| controller.failing).sum(),
         controllers,
-        last_failure: last_failure_to_tell(last_failure.as_deref(), live.last_failure.as_ref()).cloned(),
+        last_failure: last_failure_to_tell(last_failure.as_deref(), live.last_failure.as_ref(), now).cloned(),
         unselected_objects,
         unanswered,
         waited_for,
@@ -228,10 +228,19 @@ pub fn status(known: &Known, figures: Figures, live: &PluginStatus, now: &str) -
 }
 
 /// A failure that an earlier process saw stays until there is another one. The same once more is no news: to write each
-/// time when it was would cost a request for every try.
-fn last_failure_to_tell<'a>(seen: Option<&'a LastFailure>, told: Option<&'a LastFailure>) -> Option<&'a LastFailure> {
+/// time when it was would cost a request for every try. Of two hosts, the one that has seen the later one tells; what is
+/// said to come after `now` was told by another clock, and does not count as later.
+fn last_failure_to_tell<'a>(
+    seen: Option<&'a LastFailure>,
+    told: Option<&'a LastFailure>,
+    now: &str,
+) -> Option<&'a LastFailure> {
     let is_news = |seen: &&LastFailure| {
-        told.is_none_or(|told| (&seen.blame, &seen.object, &seen.message) != (&told.blame, &told.object, &told.message))
+        told.is_none_or(|told| {
+            let is_same = (&seen.blame, &seen.object, &seen.message) == (&told.blame, &told.object, &told.message);
+            let is_later = told.time >= seen.time && *told.time <= *now;
+            !is_same && !is_later
+        })
     };
     seen.filter(is_news).or(told)
 }
@@ -329,10 +338,18 @@ mod tests {
             "old"
         );
         let newer = Figures {
-            last_failure: Some(Arc::new(failure("new"))),
+            last_failure: Some(Arc::new(LastFailure {
+                time: NOW.to_owned(),
+                ..failure("new")
+            })),
             ..figures()
         };
         assert_eq!(status(&known(), newer, &live, NOW).last_failure.unwrap().message, "new");
+        let other = Figures {
+            last_failure: Some(Arc::new(failure("of another host at the same time"))),
+            ..figures()
+        };
+        assert_eq!(status(&known(), other, &live, NOW).last_failure.unwrap().message, "old");
         let again = Figures {
             last_failure: Some(Arc::new(LastFailure {
                 time: NOW.to_owned(),
