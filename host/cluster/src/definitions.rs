@@ -13,6 +13,7 @@ use kube::{Api, Client};
 
 use crate::error::RequestError;
 use crate::silence::never_silent;
+use crate::waits::waits;
 
 /// Definitions in a page of a list: the metadata of one may be as large as the definition itself.
 const PAGE: u32 = 50;
@@ -46,7 +47,7 @@ pub async fn follow(client: Client, mut tell: impl FnMut(News)) {
     let mut known: Option<HashMap<String, Stamp>> = None;
     loop {
         let config = watcher::Config::default().page_size(PAGE);
-        let stream = watcher::watcher(api.clone(), config).default_backoff();
+        let stream = watcher::watcher(api.clone(), config).backoff(waits("definitions"));
         let mut stream = std::pin::pin!(stream);
         let mut listed = HashMap::new();
         while let Some(event) = stream.next().await {

@@ -23,6 +23,7 @@ pub mod rights;
 mod shelf;
 mod silence;
 pub mod store;
+mod waits;
 pub mod watch;
 pub mod webhooks;
 pub mod write;

@@ -20,6 +20,7 @@ use tokio::sync::watch;
 use crate::discovery::Served;
 use crate::error::RequestError;
 use crate::silence::never_silent;
+use crate::waits::waits;
 use crate::write::send;
 
 /// The field manager of what the host writes for itself.
@@ -78,7 +79,7 @@ impl OwnKind {
     /// Lists and watches the kind until it is dropped. Each trouble is told, and tried again with back-off.
     pub async fn follow(&self, known: watch::Sender<Known>, mut trouble: impl FnMut(Option<&str>)) {
         let api: Api<DynamicObject> = Api::all_with(never_silent(self.client.clone()), &self.api_resource());
-        let stream = watcher::watcher(api, watcher::Config::default()).default_backoff();
+        let stream = watcher::watcher(api, watcher::Config::default()).backoff(waits(&self.served.kind.kind));
         let mut stream = std::pin::pin!(stream);
         let mut objects = BTreeMap::new();
         let mut listed = BTreeMap::new();

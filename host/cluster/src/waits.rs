@@ -1,0 +1,58 @@
+//! Owns how long kube's watcher waits between two tries: as every other watch here, exponentially, and with a jitter that
+//! is the same in each run, so that a run under faults can be repeated.
+
+use std::time::Duration;
+
+use kube::runtime::utils::{Backoff, ResetTimerBackoff};
+use pilothouse_core::backoff;
+
+/// The longest wait between two tries.
+const LONGEST: Duration = Duration::from_secs(30);
+
+/// After so long without a failure, what went wrong before does not count any more.
+const FORGOTTEN_AFTER: Duration = Duration::from_mins(2);
+
+/// The waits after failures in a row.
+#[derive(Debug, Default)]
+pub(crate) struct Waits {
+    failures: u32,
+    seed: u64,
+}
+
+/// The waits of the watch of something; watches of different things that failed together come back apart.
+pub(crate) fn waits(of: &str) -> ResetTimerBackoff<Waits> {
+    let seed = of
+        .bytes()
+        .fold(0, |seed: u64, byte| seed.wrapping_mul(31).wrapping_add(u64::from(byte)));
+    ResetTimerBackoff::new(Waits { failures: 0, seed }, FORGOTTEN_AFTER)
+}
+
+impl Iterator for Waits {
+    type Item = Duration;
+
+    fn next(&mut self) -> Option<Duration> {
+        self.failures = self.failures.saturating_add(1);
+        Some(backoff::delay(self.failures, self.seed).min(LONGEST))
+    }
+}
+
+impl Backoff for Waits {
+    fn reset(&mut self) {
+        self.failures = 0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waits_grow_to_a_bound_and_begin_anew() {
+        let mut waits = Waits::default();
+        let first = waits.next().unwrap();
+        let more: Vec<_> = waits.by_ref().take(20).collect();
+        assert!(more.iter().all(|wait| *wait > first && *wait <= LONGEST), "{more:?}");
+        waits.reset();
+        assert_eq!(waits.next(), Some(first));
+    }
+}
