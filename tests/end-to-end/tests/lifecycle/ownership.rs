@@ -244,6 +244,29 @@ mod simulated {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn a_child_that_went_with_its_primary_is_not_made_again_by_a_host_that_is_behind() {
+        let stage = Stage::with(&["wisher"], unhurried()).await;
+        stage
+            .create(&wish("it", &[owned(&config_map("default", "child"))]))
+            .await;
+        until_reconciled(&stage, "it").await;
+        stage.host.settled().await.unwrap();
+        let silent = Rule::new(Fault::SilentWatch).verbs(&["watch"]).resource("wishes");
+        stage.simulator().faults().add(silent);
+        stage.simulator().cut_watches("wishes.test.dev", "wishes");
+        stage.minute().await;
+        assert!(stage.simulator().faults().injected() > 0);
+        let mark = stage.mark();
+        delete(api(&stage, "wishes.test.dev", "Wish", "default").await, "it").await;
+        stage.minute().await;
+        assert!(stage.find("ConfigMap", "child").is_none());
+        let writes = stage.host_writes_since(mark);
+        assert!(writes.is_empty(), "{writes:?}");
+        stage.simulator().faults().clear();
+        stage.stop().await;
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn keep_takes_effect_on_a_create_only_child_that_is_there() {
         let mut stage = Stage::with(&["wisher"], unhurried()).await;
         let child = |keep: bool| json!({"object": config_map("default", "child"), "createOnly": true, "keep": keep});

@@ -6,6 +6,7 @@ mod simulated {
     use kube::api::{DynamicObject, Patch, PatchParams};
     use kube::core::{ApiResource, GroupVersionKind};
     use pilothouse_end_to_end::stage::Stage;
+    use pilothouse_simulator::{Fault, Rule};
     use pilothouse_testkit::host::SteeredHost as _;
     use serde_json::{Value, json};
 
@@ -213,6 +214,34 @@ mod simulated {
         let mut writes = fleet.stage.host_writes_since(mark);
         writes.retain(|write| write.resource == "wishes");
         assert_eq!(writes, []);
+        fleet.stage.stop().await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_status_of_a_plugin_is_not_written_again_and_again_while_its_watch_says_nothing() {
+        let fleet = Fleet::start().await;
+        fleet.put("wisher", "a.wasm", 0);
+        fleet
+            .plugin(
+                "it",
+                json!({"source": {"file": "a.wasm"}, "configuration": {"owns": ["ConfigMap"]}}),
+            )
+            .await;
+        fleet.is_ready("it").await;
+        let silent = Rule::new(Fault::SilentWatch).verbs(&["watch"]).resource("plugins");
+        fleet.stage.simulator().faults().add(silent);
+        fleet.stage.simulator().cut_watches("pilothouse.dev", "plugins");
+        fleet.stage.minute().await;
+        assert!(fleet.stage.simulator().faults().injected() > 0);
+        let mark = fleet.stage.mark();
+        // What the status says changes, and the host does not see what it has written.
+        fleet.stage.create(&wish("one", "ConfigMap")).await;
+        fleet.stage.minute().await;
+        fleet.stage.minute().await;
+        let writes = fleet.stage.host_writes_since(mark);
+        let statuses = writes.iter().filter(|write| write.resource == "plugins").count();
+        assert!((1..=3).contains(&statuses), "{statuses} writes");
+        fleet.stage.simulator().faults().clear();
         fleet.stage.stop().await;
     }
 }
