@@ -177,7 +177,7 @@ impl Scenario {
         if document.steps.is_empty() {
             return Err(failed("there are no steps".to_owned()));
         }
-        if document.plugins.is_empty() != document.resources {
+        if document.plugins.is_none() != document.resources {
             let problem = "the host runs either the plugins of `plugins`, or with `resources: true` those of Plugin resources; \
                            give one of the two";
             return Err(failed(problem.to_owned()));
@@ -208,7 +208,7 @@ impl Scenario {
             name,
             file: file.to_owned(),
             about: document.about,
-            plugins: document.plugins,
+            plugins: document.plugins.unwrap_or_default(),
             webhooks: document.webhooks,
             resources: document.resources,
             steps,
@@ -240,8 +240,7 @@ impl fmt::Display for Step {
 #[serde(deny_unknown_fields)]
 struct Document {
     about: String,
-    #[serde(default)]
-    plugins: Vec<SteeredPlugin>,
+    plugins: Option<Vec<SteeredPlugin>>,
     #[serde(default)]
     webhooks: bool,
     #[serde(default)]
