@@ -150,6 +150,8 @@ impl Backlog {
             return took;
         };
         let again = item.again.take();
+        let is_gone = std::mem::take(&mut item.gone) && again.is_none();
+        let verdict = if is_gone { &Verdict::Gone } else { verdict };
         let due = match *verdict {
             Verdict::Done { again } => {
                 item.failures = 0;
@@ -245,6 +247,7 @@ impl Backlog {
             {
                 self.order.remove(name, priority, place);
             }
+            item.gone = item.running.is_some();
             item.again = None;
             item.cause = None;
             item.edited = false;

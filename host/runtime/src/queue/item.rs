@@ -14,6 +14,8 @@ pub struct Item {
     pub running: Option<Running>,
     /// Asked for while it was running.
     pub again: Option<Priority>,
+    /// Whether the object went while it was running, so that nothing of the run's end is worth remembering.
+    pub gone: bool,
     /// The last of the causes for which it was asked for since it began last.
     pub cause: Option<Cause>,
     /// Whether somebody edited it since it began last.
@@ -77,6 +79,7 @@ impl Item {
             queued,
             running,
             again,
+            gone: _,
             cause: _,
             edited: _,
             failures,

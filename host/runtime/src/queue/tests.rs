@@ -590,6 +590,17 @@ async fn what_is_forgotten_is_not_due_any_more() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_is_forgotten_while_it_runs_is_not_remembered_as_failing() {
+    let mut queue = queue();
+    change(&mut queue, A, "x");
+    assert_eq!(pop(&mut queue).as_deref(), Some("x"));
+    queue.forget(A, &name("x"));
+    done(&mut queue, A, "x", Verdict::AwaitChange { again: None });
+    assert_eq!(queue.depth(A, Instant::now()).failing, 0);
+    assert!(backlog(&queue, A).is_empty());
+}
+
+#[tokio::test(start_paused = true)]
 async fn depth_and_age_can_be_seen() {
     let mut queue = queue();
     change(&mut queue, A, "x");
