@@ -13,7 +13,12 @@ mod nginx;
 pub mod plugins;
 pub mod test;
 
-use std::{env, ffi::OsStr, path::PathBuf, process::Command};
+use std::{env, ffi::OsStr, path::PathBuf, process::Command, time::Duration};
+
+/// A time for people.
+fn minutes(duration: Duration) -> f64 {
+    duration.as_secs_f64() / 60.0
+}
 
 /// The workspace.
 fn root() -> PathBuf {

@@ -12,7 +12,7 @@ use std::{
 
 use anyhow::{Context as _, Result, ensure};
 
-use crate::{cargo, controlplane, nginx, plugins};
+use crate::{cargo, controlplane, minutes, nginx, plugins};
 
 /// Which tests to run.
 #[derive(Clone, Debug, Default, clap::Args)]
@@ -294,7 +294,7 @@ fn summary(done: &[Done]) -> Vec<String> {
         lines.push(format!(
             "{:<10} {verdict:<8} {passed:>5} passed {failed:>3} failed {skipped:>3} skipped {:>5.1} min{remark}",
             part.name(),
-            took.as_secs_f64() / 60.0
+            minutes(*took)
         ));
     }
     let Count {

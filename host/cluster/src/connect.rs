@@ -11,6 +11,9 @@ use crate::error::chain;
 /// How long a connection may take to be made.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// What is wrong with a file that [`is_cut_utf16`] finds.
+const CUT: &str = "it is UTF-16 and ends within a character";
+
 /// Which cluster.
 #[derive(Clone, Debug, Default)]
 pub struct Target {
@@ -53,7 +56,7 @@ pub async fn connect(target: &Target, user_agent: &str) -> Result<Client, Connec
         ..KubeConfigOptions::default()
     };
     if target.kubeconfig.is_none() {
-        default_files().iter().try_for_each(|path| refuse_if_cut(path))?;
+        refuse_cut_files(&default_files())?;
     }
     let mut config = match &target.kubeconfig {
         Some(path) => from_file(path, &options).await?,
@@ -81,12 +84,11 @@ pub async fn connect(target: &Target, user_agent: &str) -> Result<Client, Connec
 }
 
 async fn from_file(path: &Path, options: &KubeConfigOptions) -> Result<Config, ConnectError> {
-    let refuse = |problem: String| ConnectError::Kubeconfig {
-        path: path.display().to_string(),
-        problem,
-    };
-    std::fs::metadata(path).map_err(|error| refuse(error.to_string()))?;
-    refuse_if_cut(path)?;
+    let refuse = |problem: String| refused(path, problem);
+    let bytes = std::fs::read(path).map_err(|error| refuse(error.to_string()))?;
+    if is_cut_utf16(&bytes) {
+        return Err(refuse(CUT.to_owned()));
+    }
     let kubeconfig = Kubeconfig::read_from(path).map_err(|error| refuse(chain(&error)))?;
     Config::from_custom_kubeconfig(kubeconfig, options)
         .await
@@ -104,14 +106,17 @@ fn default_files() -> Vec<PathBuf> {
     }
 }
 
-/// Refuses a file that kube could not survive. One that cannot be read is kube's to refuse, or to do without.
-fn refuse_if_cut(path: &Path) -> Result<(), ConnectError> {
-    match std::fs::read(path) {
-        Ok(bytes) if is_cut_utf16(&bytes) => Err(ConnectError::Kubeconfig {
-            path: path.display().to_string(),
-            problem: "it is UTF-16 and ends within a character".to_owned(),
-        }),
-        _ => Ok(()),
+/// Refuses files that kube could not survive. One that cannot be read is kube's to refuse, or to do without.
+fn refuse_cut_files(paths: &[PathBuf]) -> Result<(), ConnectError> {
+    let is_cut = |path: &&PathBuf| std::fs::read(path).is_ok_and(|bytes| is_cut_utf16(&bytes));
+    let cut = paths.iter().find(is_cut);
+    cut.map_or(Ok(()), |path| Err(refused(path, CUT.to_owned())))
+}
+
+fn refused(path: &Path, problem: String) -> ConnectError {
+    ConnectError::Kubeconfig {
+        path: path.display().to_string(),
+        problem,
     }
 }
 

@@ -1,13 +1,13 @@
-//! Owns how long kube's watcher waits between two tries: as every other watch here, exponentially, and with a jitter that
-//! is the same in each run, so that a run under faults can be repeated.
+//! Owns how long a watch waits between two tries, kube's watcher like every other watch here: exponentially, and with a
+//! jitter that is the same in each run, so that a run under faults can be repeated.
 
 use std::time::Duration;
 
 use kube::runtime::utils::{Backoff, ResetTimerBackoff};
 use pilothouse_core::backoff;
 
-/// The longest wait between two tries.
-const LONGEST: Duration = Duration::from_secs(30);
+/// The longest wait of a watch between two tries.
+pub(crate) const LONGEST: Duration = Duration::from_secs(30);
 
 /// After so long without a failure, what went wrong before does not count any more.
 const FORGOTTEN_AFTER: Duration = Duration::from_mins(2);
@@ -21,10 +21,17 @@ pub(crate) struct Waits {
 
 /// The waits of the watch of something; watches of different things that failed together come back apart.
 pub(crate) fn waits(of: &str) -> ResetTimerBackoff<Waits> {
-    let seed = of
-        .bytes()
-        .fold(0, |seed: u64, byte| seed.wrapping_mul(31).wrapping_add(u64::from(byte)));
-    ResetTimerBackoff::new(Waits { failures: 0, seed }, FORGOTTEN_AFTER)
+    let waits = Waits {
+        failures: 0,
+        seed: seed(of),
+    };
+    ResetTimerBackoff::new(waits, FORGOTTEN_AFTER)
+}
+
+/// A seed for the jitter, by what is watched: the same in each run.
+pub(crate) fn seed(of: &str) -> u64 {
+    of.bytes()
+        .fold(0, |seed, byte| seed.wrapping_mul(31).wrapping_add(u64::from(byte)))
 }
 
 impl Iterator for Waits {

@@ -29,6 +29,7 @@ use crate::pages::{PageSize, read_page, refusal};
 use crate::parts::Parts;
 use crate::press::Press;
 use crate::store::Source;
+use crate::waits;
 use crate::write::REQUEST_TIMEOUT;
 
 /// How long the server is asked to keep a watch open.
@@ -40,9 +41,6 @@ const SHORTEST_WATCH: Duration = Duration::from_secs(1);
 /// A server sends a bookmark about every minute. A watch that says nothing for so long is dead, whatever its connection
 /// says, and is made anew.
 pub(crate) const LONGEST_SILENCE: Duration = Duration::from_secs(150);
-
-/// The longest wait between two tries.
-const LONGEST_WAIT: Duration = Duration::from_secs(30);
 
 /// A watch that has lasted so long after its list is well: what went wrong before it does not count any more, and the next
 /// relist waits no longer than a first one.
@@ -179,14 +177,12 @@ impl Watch {
     /// Waits, each time longer.
     async fn pause(&self, failures: &mut u32) {
         *failures = failures.saturating_add(1);
-        tokio::time::sleep(backoff::delay(*failures, self.seed()).min(LONGEST_WAIT)).await;
+        tokio::time::sleep(backoff::delay(*failures, self.seed()).min(waits::LONGEST)).await;
     }
 
     /// So that watches that failed together come back apart.
     fn seed(&self) -> u64 {
-        let text = format!("{:?}", self.source);
-        text.bytes()
-            .fold(0, |seed, byte| seed.wrapping_mul(31).wrapping_add(u64::from(byte)))
+        waits::seed(&format!("{:?}", self.source))
     }
 
     async fn is_served_as_before(&self, failures: &mut u32) -> bool {

@@ -234,14 +234,12 @@ impl FieldSet {
             reading,
             missing: Missing::default(),
         };
-        let place = Place {
-            shape: reading.types().map(Types::root),
-        };
+        let shape = reading.types().map(Types::root);
         for (name, value) in desired {
             match name.as_str() {
                 "apiVersion" | "kind" => {}
                 "metadata" => self.missing_metadata(value, &mut walk),
-                _ => walk.member(self, name, value, "", place),
+                _ => walk.member(self, name, value, "", shape),
             }
         }
         walk.missing
@@ -258,7 +256,7 @@ impl FieldSet {
         };
         for (name, value) in metadata.as_object().into_iter().flatten() {
             if name != "name" && name != "namespace" {
-                within.member(set, name, value, ".metadata", Place::default());
+                within.member(set, name, value, ".metadata", None);
             }
         }
         walk.missing.paths.append(&mut within.missing.paths);
@@ -408,13 +406,6 @@ pub struct Missing {
     pub unclear: bool,
 }
 
-/// What is known of a place in the object beside its field set.
-#[derive(Clone, Copy, Debug, Default)]
-struct Place<'a> {
-    /// Its shape, if the types are known.
-    shape: Option<&'a Shape>,
-}
-
 /// What a leaf of the set stands for.
 enum Leaf {
     /// For all that is below.
@@ -431,46 +422,45 @@ struct Walk<'a> {
 }
 
 impl<'a> Walk<'a> {
-    fn member(&mut self, set: &FieldSet, name: &str, value: &Value, path: &str, place: Place<'a>) {
+    fn member(&mut self, set: &FieldSet, name: &str, value: &Value, path: &str, shape: Option<&'a Shape>) {
         let path = format!("{path}.{name}");
-        let below = self.below(place, name);
+        let below = self.below(shape, name);
         let Some(found) = set.field(name) else {
-            return self.absent(value, path, name, place);
+            return self.absent(value, path, name, shape);
         };
-        self.value(found, value, &path, Place { shape: below });
+        self.value(found, value, &path, below);
     }
 
-    /// What is known of a member.
-    fn below(&self, place: Place<'a>, name: &str) -> Option<&'a Shape> {
-        Some(self.reading.types()?.member(place.shape?, name))
+    /// The shape of a member, if the types are known.
+    fn below(&self, shape: Option<&'a Shape>, name: &str) -> Option<&'a Shape> {
+        Some(self.reading.types()?.member(shape?, name))
     }
 
-    fn absent(&mut self, value: &Value, path: String, name: &str, place: Place<'a>) {
+    fn absent(&mut self, value: &Value, path: String, name: &str, shape: Option<&'a Shape>) {
         match self.reading {
             Reading::AsApplied if is_nothing_but_empty_lists(value) => {}
             Reading::Alone { .. } if is_nothing_but_empty_lists(value) => self.missing.unclear = true,
-            Reading::By(_) if self.leaves_no_trace(value, name, place) => {}
+            Reading::By(_) if self.leaves_no_trace(value, name, shape) => {}
             _ => self.missing.paths.push(path),
         }
     }
 
     /// Whether a value is in no field set: a declared list that is merged item by item is not as long as it has no
     /// items, and neither is a declared object of nothing but such lists.
-    fn leaves_no_trace(&self, value: &Value, name: &str, place: Place<'a>) -> bool {
-        let shape = self.below(place, name);
-        place.shape.is_some_and(|shape| shape.declares(name))
-            && match (value, shape) {
+    fn leaves_no_trace(&self, value: &Value, name: &str, shape: Option<&'a Shape>) -> bool {
+        let below = self.below(shape, name);
+        shape.is_some_and(|shape| shape.declares(name))
+            && match (value, below) {
                 (Value::Array(items), Some(Shape::Set | Shape::Map { .. })) => items.is_empty(),
                 (Value::Object(members), Some(Shape::Object { .. })) => {
-                    let place = Place { shape };
                     let mut members = members.iter();
-                    members.len() > 0 && members.all(|(name, value)| self.leaves_no_trace(value, name, place))
+                    members.len() > 0 && members.all(|(name, value)| self.leaves_no_trace(value, name, below))
                 }
                 _ => false,
             }
     }
 
-    fn value(&mut self, set: &FieldSet, value: &Value, path: &str, place: Place<'a>) {
+    fn value(&mut self, set: &FieldSet, value: &Value, path: &str, shape: Option<&'a Shape>) {
         let has_parts = match value {
             Value::Object(members) => !members.is_empty(),
             Value::Array(items) => !items.is_empty(),
@@ -480,7 +470,7 @@ impl<'a> Walk<'a> {
             return;
         }
         if set.is_leaf() {
-            match self.leaf(value, place.shape) {
+            match self.leaf(value, shape) {
                 Leaf::Whole => return,
                 Leaf::Unclear => {
                     self.missing.unclear = true;
@@ -492,10 +482,10 @@ impl<'a> Walk<'a> {
         match value {
             Value::Object(members) => {
                 for (name, value) in members {
-                    self.member(set, name, value, path, place);
+                    self.member(set, name, value, path, shape);
                 }
             }
-            Value::Array(items) => self.items(set, items, path, place.shape),
+            Value::Array(items) => self.items(set, items, path, shape),
             _ => {}
         }
     }
@@ -539,7 +529,7 @@ impl<'a> Walk<'a> {
                 if set.is_leaf() && gives_a_key {
                     continue;
                 }
-                self.value(set, item, &path, Place { shape: item_shape });
+                self.value(set, item, &path, item_shape);
             }
         }
     }
