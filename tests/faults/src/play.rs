@@ -31,7 +31,8 @@ const EPOCH: u64 = 1_767_225_600_000;
 const MOST_SECONDS: i64 = 60;
 
 /// Stories that delete an object of one kind, then one of another, and want a host to have learnt of them in this order. What
-/// delays one watch and not the other leaves that out.
+/// delays one watch and not the other leaves that out, and so does a write of a dead host that makes the second anew: as
+/// long as the first is only being deleted, nobody may delete its children.
 const ORDERED: [&str; 1] = ["app-service/deleted-by-others"];
 
 /// Namespaces with which no scenario has anything to do.
@@ -150,7 +151,7 @@ async fn tell(job: Job, tail: Tail) -> Result<Report> {
         world.clone(),
         commands,
         hosts,
-        Judge::new(facts, scenario.serves_webhooks()),
+        Judge::new(facts, &scenario),
         PATIENCE,
         tail.clone(),
     );

@@ -154,14 +154,14 @@ impl Fault {
         NAMES[index]
     }
 
-    /// Whether hosts learn of changes in the order in which they were made, whatever their kinds.
+    /// Whether everything happens in the order in which it was begun: hosts learn of changes in the order in which they were
+    /// made, whatever their kinds, and no write is carried out after what came later.
     pub fn keeps_order(&self) -> bool {
         matches!(
             self,
             Self::LostResponses { .. }
                 | Self::Conflicts { .. }
                 | Self::Killed { .. }
-                | Self::LateWrite { .. }
                 | Self::Upgraded { .. }
                 | Self::Crowd { .. }
                 | Self::Clock { .. }

@@ -155,6 +155,8 @@ impl Somebody {
         tokio::time::sleep(lasts).await;
         let place = place(&target.plural, &target.namespace, &target.name);
         match self.live(target) {
+            // The scenario deletes the namespace, and everything in it.
+            None if !self.has_namespace(target) => {}
             None => self.complain(format!("{place}, which somebody had made, was deleted")),
             Some(live) if live["metadata"]["uid"] != made["metadata"]["uid"] => {
                 self.complain(format!("{place}, which somebody had made, was replaced"));
@@ -326,6 +328,12 @@ impl Somebody {
             ..
         } = target;
         self.simulator.object(group, plural, namespace, name)
+    }
+
+    /// Whether its namespace is there and not on its way out.
+    fn has_namespace(&self, target: &Target) -> bool {
+        let namespace = self.simulator.object("", "namespaces", "", &target.namespace);
+        namespace.is_some_and(|it| it["metadata"]["deletionTimestamp"].is_null())
     }
 
     fn complain(&self, complaint: String) {
