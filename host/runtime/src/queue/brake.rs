@@ -78,6 +78,17 @@ pub struct Storm {
     pub repeats: bool,
 }
 
+impl Storm {
+    /// What an earlier run found out, for a run that finds nothing to fight over itself.
+    ///
+    /// Where somebody takes the status back this is not told again. Another host that runs the same plugin would take this
+    /// back, too, because it has found out something else or nothing, and the two would go on for ever about nothing but
+    /// the condition.
+    pub fn lasting_story(&self) -> Option<Arc<Failure>> {
+        self.story.clone().filter(|_| !self.over && !self.repeats)
+    }
+}
+
 /// The brakes of one lane.
 #[derive(Debug, Default)]
 pub struct Brakes {

@@ -729,6 +729,27 @@ mod storms {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn a_story_is_not_told_again_where_somebody_takes_the_status_back() {
+        let mut queue = queue();
+        let story = Arc::new(Failure::cluster(reason::CONTESTED, "they fight"));
+        let said = Ended {
+            said: Some(7),
+            story: Some(story.clone()),
+            ..Ended::idly(DONE)
+        };
+        rage_by(&mut queue, Duration::from_secs(3), Cause::Others, &said).await;
+        tokio::time::sleep_until(queue.next_due().unwrap()).await;
+        let storm = queue.pop(Instant::now()).unwrap().storm.expect("it is slowed");
+        assert!(storm.repeats, "{storm:?}");
+        assert_eq!(storm.lasting_story(), None);
+        let told = Storm {
+            story: Some(story.clone()),
+            ..Storm::default()
+        };
+        assert_eq!(told.lasting_story(), Some(story));
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn who_edits_an_object_again_and_again_does_not_slow_it_but_by_crashes() {
         let mut queue = queue();
         for ended in [wrote(None), reported()] {

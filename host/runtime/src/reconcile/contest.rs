@@ -47,5 +47,5 @@ pub async fn look(lane: &Lane, job: &Job, object: &Stored, planned: &Planned) ->
         let title = format!("{} {}", lane.grants.primary().kind, job.name);
         return Some(Arc::new(contest::status_never_rests(&title).retry(Retry::Change)));
     }
-    storm.story.clone().filter(|_| !storm.over)
+    storm.lasting_story()
 }
