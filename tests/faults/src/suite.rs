@@ -92,6 +92,9 @@ struct Run {
     repeat: String,
 }
 
+/// How often a long suite says how far it is.
+const PROGRESS_EVERY: Duration = Duration::from_mins(1);
+
 /// A run that failed.
 struct Failure {
     run: Run,
@@ -354,6 +357,8 @@ struct Suite<'run> {
 impl Suite<'_> {
     fn run_all(&self, runs: Vec<Run>, jobs: usize) -> Result<Vec<Failure>> {
         let failures = Mutex::new(Vec::new());
+        let count = runs.len();
+        let progress = Mutex::new((0, Instant::now()));
         each(runs, jobs, |run| {
             let mut report = self.once(&run, self.log)?;
             if self.log {
@@ -375,6 +380,14 @@ impl Suite<'_> {
                     report.problems[0].lines().next().unwrap_or_default()
                 );
                 failures.push(Failure { run, report });
+            }
+            let mut progress = progress.lock().expect("no panic while it is held");
+            let (done, told) = &mut *progress;
+            *done += 1;
+            if told.elapsed() >= PROGRESS_EVERY {
+                *told = Instant::now();
+                let failed = failures.lock().expect("no panic while it is held").len();
+                println!("{done} of {count} runs, {failed} failed");
             }
             Ok(())
         })?;
