@@ -8,8 +8,10 @@ use pilothouse_testkit::host::Pause;
 use pilothouse_testkit::requests::TEST_ACCOUNT;
 use serde::{Deserialize, Serialize};
 
+use crate::copies::{self, Original};
 use crate::snapshot::{self, Ends, Snapshot};
 use crate::somebody::{TENANT, place};
+use crate::tenant::NEIGHBOUR;
 use crate::world::HOST_AGENT;
 
 /// The most differences of one kind that are told.
@@ -45,6 +47,8 @@ pub struct Facts {
     pub disowned: BTreeMap<String, usize>,
     /// Objects that only hosts have written.
     pub children: BTreeSet<String>,
+    /// What a tenant can copy.
+    pub originals: Vec<Original>,
     /// What failing primaries each lane has at the end.
     pub failing: BTreeMap<String, usize>,
 }
@@ -150,7 +154,7 @@ impl Judge {
     ///
     /// A host that is behind, because it was stopped or another one was faster, may make anew what is not desired any more;
     /// it is then deleted once more. So what goes in the run without faults may go more often, and nothing else may.
-    pub fn conclude(&mut self, simulator: &Simulator, hosts: usize, late: usize, deleted: &BTreeMap<String, usize>) {
+    pub fn conclude(&mut self, simulator: &Simulator, hosts: usize, late: usize, deleted: &BTreeMap<String, usize>, acts: usize) {
         let (journal, requests) = (simulator.journal(), simulator.requests().all());
         let by_host = |entry: &Entry| is_host(&entry.author.user_agent);
         let writes: Vec<&Record> = requests
@@ -162,15 +166,16 @@ impl Judge {
         self.found.ends = snapshot::ends(&journal, by_host);
         self.found.disowned = disowned(&journal, by_host);
         self.found.children = children(&journal, by_host);
+        self.found.originals = copies::originals(&journal, by_host);
         let lost = lost_finalizers(&journal, by_host);
         self.tell("a host took a finalizer off that was not its own", lost);
         let Some(expected) = self.expected.clone() else { return };
         let injected = usize::try_from(simulator.faults().injected()).unwrap_or(usize::MAX);
-        let others = deleted.values().sum::<usize>();
+        let others = deleted.values().sum::<usize>() + acts;
         let allowed = (expected.writes + WRITES_PER_FAULT * (1 + injected + others)) * hosts;
         if self.found.writes > allowed {
             let line = format!(
-                "{} writes, {} without faults, {allowed} allowed for {hosts} hosts, {injected} faults and {others} deletions",
+                "{} writes, {} without faults, {allowed} allowed for {hosts} hosts, {injected} faults and {others} deletions and acts of a tenant",
                 self.found.writes, expected.writes
             );
             self.tell("too many writes", vec![line]);
@@ -215,7 +220,9 @@ pub fn is_host(user_agent: &str) -> bool {
 }
 
 fn is_tenants(place: &str) -> bool {
-    place.contains(&format!(" {TENANT}/"))
+    [TENANT, NEIGHBOUR]
+        .iter()
+        .any(|namespace| place.contains(&format!(" {namespace}/")))
 }
 
 fn state(facts: &Facts, at: Pause) -> &Snapshot {

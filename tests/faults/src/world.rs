@@ -340,6 +340,12 @@ impl World {
             Fault::Clock { seconds } => {
                 self.skew.fetch_add(seconds * 1000, Ordering::SeqCst);
             }
+            Fault::Nested { .. } | Fault::Trapping { .. } | Fault::RetryAfter { .. } => {
+                treatment.errands.push(Errand {
+                    target: target.clone(),
+                    fault: strike.fault,
+                });
+            }
             Fault::Deleted | Fault::Recreated { .. } | Fault::Marked { .. } | Fault::Forged { .. } => {
                 if !self.errands.suits(target) {
                     return Some(strike);
