@@ -132,6 +132,11 @@ impl Original {
         })
     }
 
+    /// Nobody answers to copies of it.
+    pub fn expect_nothing(&mut self) {
+        self.answer = Answer::Never;
+    }
+
     /// Whether a plugin reconciles it.
     pub fn is_primary(&self) -> bool {
         self.is_primary
@@ -156,12 +161,22 @@ impl Original {
         copy["metadata"]["name"] = json!(name);
         match copy["kind"].as_str()? {
             "Wish" | "Promise" => {
+                let mut owns = match copy["spec"]["owns"].take() {
+                    Value::Array(owns) => owns,
+                    _ => Vec::new(),
+                };
+                owns.retain_mut(|owned| move_in(owned, &home, namespace));
+                if owns.is_empty() {
+                    let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "map"}, "data": {"a": "1"}});
+                    owns.push(json!({"object": map}));
+                }
                 // What is kept would stay for ever.
-                for owned in copy["spec"]["owns"].as_array_mut().into_iter().flatten() {
+                for owned in &mut owns {
                     owned["keep"] = json!(false);
                     let child = owned["object"]["metadata"]["name"].as_str()?;
                     owned["object"]["metadata"]["name"] = json!(format!("{child}-{name}"));
                 }
+                copy["spec"]["owns"] = json!(owns);
                 copy["spec"]["holds"] = json!(false);
             }
             // What others contribute to is not there.
@@ -169,6 +184,10 @@ impl Original {
                 copy["metadata"]["labels"] = json!({});
                 let owned = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {"of": name}});
                 copy["spec"] = json!({"owns": [owned]});
+            }
+            "Gate" => {
+                // It may ask for what is only in the scenario's namespace.
+                copy["spec"].as_object_mut()?.remove("behaviour");
             }
             // Ports are shared by all.
             "StreamIngress" => copy["spec"]["listen"] = json!(FREE_PORT + number % 128 * PORTS),
@@ -219,8 +238,10 @@ pub fn edited(object: &Value, turn: usize) -> Option<Value> {
         }
         "Share" | "Loan" => spec["owns"][0]["data"] = json!({"of": text}),
         "Hostile" => spec["text"] = json!(text),
-        "Gate" => spec["size"] = json!(1 + turn),
-        "AppService" => spec["size"] = json!(1 + turn % 9),
+        "Gate" | "AppService" => {
+            let size = spec["size"].as_u64().unwrap_or_default();
+            spec["size"] = json!(size + 1 + turn as u64 % 9);
+        }
         "ReverseProxy" | "TCPReverseProxy" => spec["podLabels"] = json!({"turn": text}),
         "StreamIngress" => {
             let listen = spec["listen"].as_u64()?;

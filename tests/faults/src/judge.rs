@@ -20,6 +20,9 @@ const SHOWN: usize = 12;
 /// Writes that a fault may cost beyond those that the run without faults makes, for each request that it befalls.
 const WRITES_PER_FAULT: usize = 12;
 
+/// Calls of guests that an object of a tenant may cost, or an edit of one: it fails, and is tried ever more seldom.
+const CALLS_PER_ACT: usize = 16;
+
 /// What a host reads at intervals: whether webhook configurations are as they should be, or, where it serves none, whether
 /// somebody has left some that keep its objects from being written.
 const LOOKED_AFTER: [&str; 3] = [
@@ -36,6 +39,8 @@ const BEHIND: usize = 3;
 pub struct Facts {
     /// The hosts' writes.
     pub writes: usize,
+    /// How often guests were called.
+    pub calls: usize,
     /// The same by number: verb, place and status.
     pub written: Vec<String>,
     /// The state when all steps are taken, and when the scenario has cleaned up.
@@ -199,6 +204,20 @@ impl Judge {
         self.tell("a host deleted what it does not delete without faults", asked);
         let disowned = more("lost its owner", &self.found.disowned, &expected.disowned);
         self.tell("a host gave a child up that was its own", disowned);
+    }
+
+    /// Judges how often guests were called where nothing happens but what tenants do: what fails is called ever more seldom.
+    pub fn count_calls(&mut self, calls: usize, acts: usize, is_of_tenants: bool) {
+        self.found.calls = calls;
+        let Some(expected) = self.expected.as_ref().filter(|_| is_of_tenants) else {
+            return;
+        };
+        let allowed = expected.calls + CALLS_PER_ACT * (1 + acts);
+        if calls > allowed {
+            let usual = expected.calls;
+            let line = format!("{calls} calls, {usual} without faults, {allowed} allowed for {acts} acts of a tenant");
+            self.tell("too many calls of guests", vec![line]);
+        }
     }
 
     fn tell(&mut self, what: &str, mut lines: Vec<String>) {

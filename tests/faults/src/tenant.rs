@@ -35,9 +35,8 @@ const HOT: Duration = Duration::from_millis(250);
 /// For how long something is waited for that has to come, whatever else befalls the hosts.
 const PATIENCE: Duration = Duration::from_hours(2);
 
-/// Where nothing befalls the hosts but the tenant, they serve a neighbour within this time. The first reads of a kind that was
-/// defined a moment ago take some seconds.
-const NEIGHBOUR_WITHIN: Duration = Duration::from_secs(10);
+/// Where nothing befalls the hosts but the tenant, they serve a neighbour who has been served before within this time.
+const NEIGHBOUR_WITHIN: Duration = Duration::from_secs(3);
 
 /// The same for the tenant's own object once nothing denies it any more and it was edited.
 const EDITED_WITHIN: Duration = Duration::from_secs(30);
@@ -56,6 +55,8 @@ pub struct Tenant {
     /// Whether nothing else makes hosts late.
     is_alone: bool,
     errands: AtomicUsize,
+    /// How many deny at the moment.
+    denying: AtomicUsize,
     /// Objects made and edits.
     acts: AtomicUsize,
     complaints: Mutex<Vec<String>>,
@@ -78,6 +79,7 @@ impl Tenant {
             originals,
             is_alone,
             errands: AtomicUsize::new(0),
+            denying: AtomicUsize::new(0),
             acts: AtomicUsize::new(0),
             complaints: Mutex::default(),
         }
@@ -209,12 +211,15 @@ impl Tenant {
             .writes()
             .when(|asked| is_host(&asked.user_agent) && asked.namespace.as_deref() == Some(TENANT));
         let rule = self.simulator.faults().add(denied);
+        self.denying.fetch_add(1, Ordering::SeqCst);
         let is_made = self.make(&made, &made.object).await;
         sleep(lasts).await;
         self.simulator.faults().remove(rule);
+        self.denying.fetch_sub(1, Ordering::SeqCst);
         if !is_made {
             return;
         }
+        self.until(|| self.denying.load(Ordering::SeqCst) == 0).await;
         tracing::info!(object = made.place(), "the tenant denies no more");
         let lifted = Instant::now();
         let edit = edited(&made.object, number + 1).filter(|_| edits);
@@ -266,6 +271,7 @@ impl Tenant {
             return;
         };
         let took = begun.elapsed();
+        tracing::info!(object = second.place(), ?took, "a neighbour was served");
         if self.is_alone && took > NEIGHBOUR_WITHIN {
             self.complain(format!("{} waited for {} s", second.place(), took.as_secs()));
         }
