@@ -182,7 +182,8 @@ impl Original {
             // What others contribute to is not there.
             "Share" | "Loan" => {
                 copy["metadata"]["labels"] = json!({});
-                let owned = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {"of": name}});
+                let owned =
+                    json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {"of": name}});
                 copy["spec"] = json!({"owns": [owned]});
             }
             "Gate" => {

@@ -159,7 +159,14 @@ impl Judge {
     ///
     /// A host that is behind, because it was stopped or another one was faster, may make anew what is not desired any more;
     /// it is then deleted once more. So what goes in the run without faults may go more often, and nothing else may.
-    pub fn conclude(&mut self, simulator: &Simulator, hosts: usize, late: usize, deleted: &BTreeMap<String, usize>, acts: usize) {
+    pub fn conclude(
+        &mut self,
+        simulator: &Simulator,
+        hosts: usize,
+        late: usize,
+        deleted: &BTreeMap<String, usize>,
+        acts: usize,
+    ) {
         let (journal, requests) = (simulator.journal(), simulator.requests().all());
         let by_host = |entry: &Entry| is_host(&entry.author.user_agent);
         let writes: Vec<&Record> = requests

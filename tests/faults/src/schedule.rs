@@ -106,11 +106,7 @@ pub enum Fault {
     /// Objects of somebody with rights in one namespace only nest so many levels deep.
     Nested { levels: usize, seconds: u64 },
     /// Somebody with rights in one namespace only makes primaries there that trap or fail, and edits each so often.
-    Trapping {
-        objects: usize,
-        edits: usize,
-        seconds: u64,
-    },
+    Trapping { objects: usize, edits: usize, seconds: u64 },
     /// A webhook of one namespace denies what the hosts write there, and asks them to wait for years.
     RetryAfter {
         code: u16,

@@ -118,7 +118,9 @@ impl Tenant {
         let mut hidden = Vec::new();
         for (index, original) in self.originals.iter().enumerate() {
             let name = format!("nested-{number}-{index}");
-            let Some(object) = original.copy(TENANT, &name, number) else { continue };
+            let Some(object) = original.copy(TENANT, &name, number) else {
+                continue;
+            };
             let made = Made {
                 original,
                 namespace: TENANT,
@@ -196,7 +198,9 @@ impl Tenant {
             return;
         };
         let name = format!("denied-{number}");
-        let Some(object) = original.copy(TENANT, &name, number) else { return };
+        let Some(object) = original.copy(TENANT, &name, number) else {
+            return;
+        };
         let made = Made {
             original,
             namespace: TENANT,
@@ -228,7 +232,10 @@ impl Tenant {
             self.edit(&made, &edit).await;
         }
         if !self.until(|| self.is_done(&made)).await {
-            self.complain(format!("{} was never reconciled after it had been denied", made.place()));
+            self.complain(format!(
+                "{} was never reconciled after it had been denied",
+                made.place()
+            ));
         } else if self.is_alone && lifted.elapsed() > within {
             self.complain(format!(
                 "{} was reconciled {} s after nothing denied it any more",
@@ -303,11 +310,13 @@ impl Tenant {
     fn is_named(&self, made: &Made<'_>) -> bool {
         let Some(live) = self.live(made) else { return true };
         let said = condition(&live).filter(|it| is_current(it, &live));
-        said.is_some_and(|it| it["message"].to_string().contains("nests deeper")) || self.has_event(&live["metadata"]["uid"])
+        said.is_some_and(|it| it["message"].to_string().contains("nests deeper"))
+            || self.has_event(&live["metadata"]["uid"])
     }
 
     fn has_event(&self, uid: &Value) -> bool {
-        let is_of = |it: &Value| it["kind"] == "Event" && it["reason"] == reason::TOO_DEEP && it["regarding"]["uid"] == *uid;
+        let is_of =
+            |it: &Value| it["kind"] == "Event" && it["reason"] == reason::TOO_DEEP && it["regarding"]["uid"] == *uid;
         self.simulator.objects().iter().any(is_of)
     }
 
@@ -368,9 +377,14 @@ impl Tenant {
     async fn remove(&self, made: &Made<'_>) {
         let Some(live) = self.live(made) else { return };
         let options = json!({"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background"});
-        let _ = self.send(Method::DELETE, &made.path(), "application/json", &options).await;
+        let _ = self
+            .send(Method::DELETE, &made.path(), "application/json", &options)
+            .await;
         let uid = &live["metadata"]["uid"];
-        if !self.until(|| self.live(made).is_none() && self.children(uid) == 0).await {
+        if !self
+            .until(|| self.live(made).is_none() && self.children(uid) == 0)
+            .await
+        {
             self.complain(format!("{} does not go", made.place()));
         }
     }

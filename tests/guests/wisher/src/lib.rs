@@ -1,7 +1,8 @@
 //! A plugin that owns what its resources say, as they are, with every exception to the life of an object.
 //!
 //! A `Wish` goes when it is deleted. A `Promise` has a finalizer: while its `holds` is true, what is `lasting` should still
-//! exist. One that `traps` does so at each call. The configuration says which kinds the plugin owns, as if that were another version of it.
+//! exist. At one with `traps` each call traps. The configuration says which kinds the plugin owns, as if that were another
+//! version of it.
 
 #![forbid(unsafe_code)]
 
