@@ -208,7 +208,8 @@ impl Shared {
     }
 
     fn options(&self, inner: &Inner, number: Member) -> HostOptions {
-        let calls = self.world.clone();
+        // Where the plugin directory is followed, its files are read in turn, too, for as long as the run takes.
+        let (world, reads_files) = (self.world.clone(), inner.follows_resources);
         HostOptions {
             install_crds: true,
             instance: format!("pilothouse-{number}"),
@@ -218,7 +219,7 @@ impl Shared {
                 since: self.world.begun(),
                 set: self.world.skew(),
             },
-            blocking: Blocking::InTurn(Arc::new(move || calls.lag())),
+            blocking: Blocking::InTurn(Arc::new(move || if reads_files { world.lag() } else { world.call() })),
             ..HostOptions::default()
         }
     }

@@ -9,8 +9,10 @@ use pilothouse_testkit::requests::TEST_ACCOUNT;
 use pilothouse_testkit::scenario::Scenario;
 use serde::{Deserialize, Serialize};
 
+use crate::copies::{self, Original};
 use crate::snapshot::{self, Ends, Snapshot};
 use crate::somebody::{TENANT, place};
+use crate::tenant::NEIGHBOUR;
 use crate::world::HOST_AGENT;
 
 /// The most differences of one kind that are told.
@@ -23,6 +25,9 @@ const WRITES_PER_FAULT: usize = 12;
 /// the hot-loop limiter lets the first ten go, and then slows them to one in half a minute. Where a Plugin changes, hosts
 /// with two versions of it take back each other's objects as often.
 const WRITES_PER_DISPUTE: usize = 20;
+
+/// Calls of guests that an object of a tenant may cost, or an edit of one: it fails, and is tried ever more seldom.
+const CALLS_PER_ACT: usize = 16;
 
 /// What a host reads at intervals: whether webhook configurations are as they should be, or, where it serves none, whether
 /// somebody has left some that keep its objects from being written.
@@ -40,6 +45,8 @@ const BEHIND: usize = 3;
 pub struct Facts {
     /// The hosts' writes.
     pub writes: usize,
+    /// How often guests were called.
+    pub calls: usize,
     /// The same by number: verb, place and status.
     pub written: Vec<String>,
     /// The state when all steps are taken, and when the scenario has cleaned up.
@@ -51,6 +58,8 @@ pub struct Facts {
     pub disowned: BTreeMap<String, usize>,
     /// Objects that only hosts have written.
     pub children: BTreeSet<String>,
+    /// What a tenant can copy.
+    pub originals: Vec<Original>,
     /// What failing primaries each lane has at the end.
     pub failing: BTreeMap<String, usize>,
 }
@@ -170,7 +179,14 @@ impl Judge {
     ///
     /// A host that is behind, because it was stopped or another one was faster, may make anew what is not desired any more;
     /// it is then deleted once more. So what goes in the run without faults may go more often, and nothing else may.
-    pub fn conclude(&mut self, simulator: &Simulator, hosts: usize, late: usize, deleted: &BTreeMap<String, usize>) {
+    pub fn conclude(
+        &mut self,
+        simulator: &Simulator,
+        hosts: usize,
+        late: usize,
+        deleted: &BTreeMap<String, usize>,
+        acts: usize,
+    ) {
         let (journal, requests) = (simulator.journal(), simulator.requests().all());
         let by_host = |entry: &Entry| is_host(&entry.author.user_agent);
         let writes: Vec<&Record> = requests
@@ -182,18 +198,19 @@ impl Judge {
         self.found.ends = snapshot::ends(&journal, by_host);
         self.found.disowned = disowned(&journal, by_host);
         self.found.children = children(&journal, by_host);
+        self.found.originals = copies::originals(&journal, by_host);
         let lost = lost_finalizers(&journal, by_host);
         self.tell("a host took a finalizer off that was not its own", lost);
         let Some(expected) = self.expected.clone() else { return };
         let injected = usize::try_from(simulator.faults().injected()).unwrap_or(usize::MAX);
-        let others = deleted.values().sum::<usize>();
+        let others = deleted.values().sum::<usize>() + acts;
         let disputed = if hosts > 1 { late * expected.statuses() } else { 0 };
         let each = expected.writes + WRITES_PER_FAULT * (1 + injected + others) + WRITES_PER_DISPUTE * disputed;
         let allowed = each * hosts;
         if self.found.writes > allowed {
             let line = format!(
-                "{} writes, {} without faults, {allowed} allowed for {hosts} hosts, {injected} faults, {others} deletions \
-                 and {disputed} statuses in dispute",
+                "{} writes, {} without faults, {allowed} allowed for {hosts} hosts, {injected} faults, {others} deletions and acts \
+                 of a tenant, and {disputed} statuses in dispute",
                 self.found.writes, expected.writes
             );
             self.tell("too many writes", vec![line]);
@@ -220,6 +237,20 @@ impl Judge {
         self.tell("a host gave a child up that was its own", disowned);
     }
 
+    /// Judges how often guests were called where nothing happens but what tenants do: what fails is called ever more seldom.
+    pub fn count_calls(&mut self, calls: usize, acts: usize, is_of_tenants: bool) {
+        self.found.calls = calls;
+        let Some(expected) = self.expected.as_ref().filter(|_| is_of_tenants) else {
+            return;
+        };
+        let allowed = expected.calls + CALLS_PER_ACT * (1 + acts);
+        if calls > allowed {
+            let usual = expected.calls;
+            let line = format!("{calls} calls, {usual} without faults, {allowed} allowed for {acts} acts of a tenant");
+            self.tell("too many calls of guests", vec![line]);
+        }
+    }
+
     fn tell(&mut self, what: &str, mut lines: Vec<String>) {
         if lines.is_empty() {
             return;
@@ -239,7 +270,9 @@ pub fn is_host(user_agent: &str) -> bool {
 }
 
 fn is_tenants(place: &str) -> bool {
-    place.contains(&format!(" {TENANT}/"))
+    [TENANT, NEIGHBOUR]
+        .iter()
+        .any(|namespace| place.contains(&format!(" {namespace}/")))
 }
 
 fn state(facts: &Facts, at: Pause) -> &Snapshot {

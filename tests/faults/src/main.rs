@@ -7,6 +7,7 @@
 #![deny(unsafe_code)]
 #![allow(missing_docs, reason = "a program")]
 
+mod copies;
 mod crew;
 mod entropy;
 mod judge;
@@ -16,6 +17,7 @@ mod schedule;
 mod snapshot;
 mod somebody;
 mod suite;
+mod tenant;
 mod wire;
 mod world;
 

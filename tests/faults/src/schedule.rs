@@ -3,6 +3,7 @@
 use std::fmt;
 
 use fastrand::Rng;
+use pilothouse_core::depth::MAX_DEPTH;
 use serde::{Deserialize, Serialize};
 
 /// The most faults of one schedule.
@@ -13,6 +14,10 @@ const GREATEST_LATENCY: u64 = 400;
 
 /// The most requests of a successor's start before which a late write is committed. Starts make about so many.
 const START_REQUESTS: usize = 60;
+
+/// Levels of objects that nest: one more than hosts read, more than their parser reads, and as many as the simulated cluster
+/// takes without running out of stack.
+const LEVELS: [usize; 3] = [MAX_DEPTH + 1, 200, 500];
 
 /// Faults by the number of the host's write with which they begin.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -98,10 +103,21 @@ pub enum Fault {
     Marked { seconds: u64 },
     /// Somebody with rights in one namespace only makes objects there that pretend to belong to others.
     Forged { seconds: u64 },
+    /// Objects of somebody with rights in one namespace only nest so many levels deep.
+    Nested { levels: usize, seconds: u64 },
+    /// Somebody with rights in one namespace only makes primaries there that trap or fail, and edits each so often.
+    Trapping { objects: usize, edits: usize, seconds: u64 },
+    /// A webhook of one namespace denies what the hosts write there, and asks them to wait for years.
+    RetryAfter {
+        code: u16,
+        /// Whether the object that waits is edited when nothing denies it any more.
+        edited: bool,
+        seconds: u64,
+    },
 }
 
 /// The names by which `--faults` picks faults.
-pub const NAMES: [&str; 21] = [
+pub const NAMES: [&str; 24] = [
     "lost-responses",
     "refused",
     "failing",
@@ -123,6 +139,9 @@ pub const NAMES: [&str; 21] = [
     "recreated",
     "marked",
     "forged",
+    "nested",
+    "trapping",
+    "retry-after",
 ];
 
 impl Fault {
@@ -150,6 +169,9 @@ impl Fault {
             Self::Recreated { .. } => 18,
             Self::Marked { .. } => 19,
             Self::Forged { .. } => 20,
+            Self::Nested { .. } => 21,
+            Self::Trapping { .. } => 22,
+            Self::RetryAfter { .. } => 23,
         };
         NAMES[index]
     }
@@ -167,6 +189,17 @@ impl Fault {
                 | Self::Clock { .. }
                 | Self::Marked { .. }
                 | Self::Forged { .. }
+                | Self::Nested { .. }
+                | Self::Trapping { .. }
+                | Self::RetryAfter { .. }
+        )
+    }
+
+    /// Whether it is a tenant's doing, which concerns nobody else.
+    pub fn is_of_tenant(&self) -> bool {
+        matches!(
+            self,
+            Self::Forged { .. } | Self::Nested { .. } | Self::Trapping { .. } | Self::RetryAfter { .. }
         )
     }
 
@@ -228,6 +261,20 @@ impl Fault {
             "deleted" => Self::Deleted,
             "recreated" => Self::Recreated { seconds },
             "marked" => Self::Marked { seconds },
+            "nested" => Self::Nested {
+                levels: LEVELS[rng.usize(..LEVELS.len())],
+                seconds,
+            },
+            "trapping" => Self::Trapping {
+                objects: rng.usize(1..=4),
+                edits: rng.usize(0..=8),
+                seconds,
+            },
+            "retry-after" => Self::RetryAfter {
+                code: [400, 403, 429, 500, 503][rng.usize(..5)],
+                edited: rng.bool(),
+                seconds,
+            },
             _ => Self::Forged { seconds },
         }
     }
@@ -282,6 +329,11 @@ impl Schedule {
             )
         };
         self.strikes.iter().filter(|strike| is_late(&strike.fault)).count()
+    }
+
+    /// Whether nothing befalls the hosts but what tenants do.
+    pub fn is_of_tenants(&self) -> bool {
+        self.strikes.iter().all(|strike| strike.fault.is_of_tenant())
     }
 
     /// How many hosts run from the beginning.

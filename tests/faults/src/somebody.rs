@@ -16,6 +16,7 @@ use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
 use crate::schedule::Fault;
+use crate::tenant::Tenant;
 use crate::world::Target;
 
 /// The namespace in which the tenant has rights.
@@ -51,6 +52,7 @@ struct Somebody {
     children: BTreeSet<String>,
     /// Whether the scenario cares for the identity of objects, so that nobody may make them anew.
     keeps_identities: bool,
+    tenant: Tenant,
     /// Tells one who marks from the other.
     marks: AtomicUsize,
     complaints: Mutex<Vec<String>>,
@@ -63,12 +65,19 @@ pub fn place(plural: &str, namespace: &str, name: &str) -> String {
 }
 
 impl Errands {
-    pub fn new(client: Client, simulator: Simulator, children: BTreeSet<String>, keeps_identities: bool) -> Self {
+    pub fn new(
+        client: Client,
+        simulator: Simulator,
+        children: BTreeSet<String>,
+        keeps_identities: bool,
+        tenant: Tenant,
+    ) -> Self {
         let somebody = Somebody {
             client,
             simulator,
             children,
             keeps_identities,
+            tenant,
             marks: AtomicUsize::new(0),
             complaints: Mutex::default(),
             deleted: Mutex::default(),
@@ -104,11 +113,19 @@ impl Errands {
 
     /// What was not respected.
     pub fn complaints(&self) -> Vec<String> {
-        self.somebody
+        let mut complaints = self
+            .somebody
             .complaints
             .lock()
             .expect("no panic while it is held")
-            .clone()
+            .clone();
+        complaints.extend(self.somebody.tenant.complaints());
+        complaints
+    }
+
+    /// Objects that the tenant has made, and edits of them.
+    pub fn acts(&self) -> usize {
+        self.somebody.tenant.acts()
     }
 
     /// How often somebody has deleted an object, by [`place`].
@@ -127,7 +144,7 @@ impl Somebody {
             Fault::Recreated { seconds } => self.recreate(&target, Duration::from_secs(seconds)).await,
             Fault::Marked { seconds } => self.mark(&target, Duration::from_secs(seconds)).await,
             Fault::Forged { seconds } => self.forge(&target, Duration::from_secs(seconds)).await,
-            _ => {}
+            fault => self.tenant.run(&fault).await,
         }
     }
 

@@ -115,6 +115,7 @@ pub struct World {
     skew: Arc<AtomicI64>,
     begun: Instant,
     launched: AtomicUsize,
+    calls: AtomicUsize,
     storm: Notify,
 }
 
@@ -144,6 +145,7 @@ impl World {
             skew: Arc::default(),
             begun: Instant::now(),
             launched: AtomicUsize::new(0),
+            calls: AtomicUsize::new(0),
             storm: Notify::new(),
         })
     }
@@ -173,7 +175,18 @@ impl World {
         self.launched.load(Ordering::SeqCst)
     }
 
-    /// How long a watch's event or a guest's call takes.
+    /// How long a guest's call takes, which is counted.
+    pub fn call(&self) -> Duration {
+        self.calls.fetch_add(1, Ordering::SeqCst);
+        self.lag()
+    }
+
+    /// How often guests were called.
+    pub fn calls(&self) -> usize {
+        self.calls.load(Ordering::SeqCst)
+    }
+
+    /// How long a watch's event takes, or another piece of work.
     pub fn lag(&self) -> Duration {
         let mut inner = self.inner.lock().expect("no panic while it is held");
         inner.lag()
@@ -339,6 +352,12 @@ impl World {
             Fault::Crowd { .. } => {}
             Fault::Clock { seconds } => {
                 self.skew.fetch_add(seconds * 1000, Ordering::SeqCst);
+            }
+            Fault::Nested { .. } | Fault::Trapping { .. } | Fault::RetryAfter { .. } => {
+                treatment.errands.push(Errand {
+                    target: target.clone(),
+                    fault: strike.fault,
+                });
             }
             Fault::Deleted | Fault::Recreated { .. } | Fault::Marked { .. } | Fault::Forged { .. } => {
                 if !self.errands.suits(target) {

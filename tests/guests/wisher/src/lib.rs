@@ -1,7 +1,8 @@
 //! A plugin that owns what its resources say, as they are, with every exception to the life of an object.
 //!
 //! A `Wish` goes when it is deleted. A `Promise` has a finalizer: while its `holds` is true, what is `lasting` should still
-//! exist. The configuration says which kinds the plugin owns, as if that were another version of it.
+//! exist. At one with `traps` each call traps. The configuration says which kinds the plugin owns, as if that were another
+//! version of it.
 
 #![forbid(unsafe_code)]
 
@@ -101,6 +102,8 @@ struct Wish {
 struct Spec {
     owns: Vec<Owned>,
     holds: bool,
+    /// Whether every call for the resource traps.
+    traps: bool,
 }
 
 #[derive(Deserialize)]
@@ -125,7 +128,11 @@ impl RawPlugin for Wisher {
     }
 
     fn reconcile(request: Request) -> Result<Outcome, Failure> {
-        let Spec { mut owns, holds: _ } = spec_of(&request)?;
+        let Spec {
+            mut owns,
+            holds: _,
+            traps: _,
+        } = spec_of(&request)?;
         let config = Config::read(Some(&request.config)).map_err(Failure::Permanent)?;
         owns.retain(|owned| config.owns(&owned.object));
         Ok(Outcome {
@@ -137,7 +144,11 @@ impl RawPlugin for Wisher {
 
 impl RawFinalizer for Wisher {
     fn finalize(request: Request) -> Result<Finalization, Failure> {
-        let Spec { mut owns, holds } = spec_of(&request)?;
+        let Spec {
+            mut owns,
+            holds,
+            traps: _,
+        } = spec_of(&request)?;
         if !holds {
             return Ok(Finalization::Done);
         }
@@ -150,6 +161,7 @@ pilothouse_plugin::export_raw!(Wisher, finalizer);
 
 fn spec_of(request: &Request) -> Result<Spec, Failure> {
     match serde_json::from_str(&request.object) {
+        Ok(Wish { spec }) if spec.traps => panic!("the resource asks for a trap"),
         Ok(Wish { spec }) => Ok(spec),
         Err(error) => Err(Failure::Permanent(format!(
             "the resource cannot be read: {error}; correct the field"
