@@ -15,6 +15,7 @@ use super::life::{KIND_TAKEN, Life, Running};
 use super::prepare::{Described, describe};
 use super::source::{Found, SourceError};
 use super::standing::{Fact, Step};
+use super::talk::without_object;
 use super::wanted::{Order, Source, Wanted};
 use crate::lane::Lane;
 use crate::reconcile::try_out;
@@ -159,10 +160,12 @@ impl Life {
     /// Asks a component what it is.
     pub async fn describe(&self, loaded: &Loaded, wanted: &Wanted) -> Result<Described, Problem> {
         let (component, config, limits) = (loaded.component.clone(), wanted.config.clone(), wanted.limits.clone());
+        let (name, account) = (self.identity.name.clone(), self.identity.account.clone());
+        let log = move || without_object(name.clone(), account.clone());
         let _turn = self.fleet.describing.acquire().await;
         let blocking = &self.fleet.options.blocking;
         blocking
-            .run(move || describe(&component, config.as_ref(), &limits))
+            .run(move || describe(&component, config.as_ref(), &limits, log))
             .await
             .map_err(|error| Problem::new(Step::Ready, "HostFault", format!("its describe call was lost: {error}")))?
             .map_err(|error| Problem::new(Step::Ready, error.reason(), error.to_string()))

@@ -12,7 +12,7 @@ use pilothouse_core::grants::Grants;
 use pilothouse_core::manifest::{self, BroughtCrd, CheckedManifest, Controller};
 use pilothouse_core::{Failure, Kind, Limits, status};
 use pilothouse_crds::plugin::DeletionPolicy;
-use pilothouse_sandbox::Plugin;
+use pilothouse_sandbox::{LogSink, Plugin};
 use serde_json::Value;
 
 use super::account::Account;
@@ -88,21 +88,31 @@ impl DescribeError {
 }
 
 /// Asks a component what it is. Until it has something to reconcile it sleeps: describing runs more of its code than anything
-/// else does, and all of that would stay mapped.
-pub fn describe(component: &Plugin, config: Option<&Value>, limits: &Limits) -> Result<Described, DescribeError> {
-    let described = ask(component, config, limits);
+/// else does, and all of that would stay mapped. Each call gets a log of its own.
+pub fn describe(
+    component: &Plugin,
+    config: Option<&Value>,
+    limits: &Limits,
+    log: impl Fn() -> LogSink,
+) -> Result<Described, DescribeError> {
+    let described = ask(component, config, limits, log);
     component.sleep();
     described
 }
 
-fn ask(component: &Plugin, config: Option<&Value>, limits: &Limits) -> Result<Described, DescribeError> {
+fn ask(
+    component: &Plugin,
+    config: Option<&Value>,
+    limits: &Limits,
+    log: impl Fn() -> LogSink,
+) -> Result<Described, DescribeError> {
     limits.check()?;
     let text = config.map(Value::to_string);
-    let described = component.describe(text.as_deref(), limits);
+    let described = component.describe_with_log(text.as_deref(), limits, log());
     // The schema names the field, so it is asked first where the plugin tells it without a configuration.
     let described = match described {
         Err(failure) if config.is_some() => {
-            if let Ok(bare) = component.describe(None, limits)
+            if let Ok(bare) = component.describe_with_log(None, limits, log())
                 && let Ok(checked) = manifest::parse(&bare)
             {
                 configuration::check(checked.manifest.configuration.as_ref(), config)?;
