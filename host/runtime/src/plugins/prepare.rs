@@ -4,8 +4,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use pilothouse_cluster::discovery::Served;
 use pilothouse_cluster::events::Recorder;
 use pilothouse_cluster::write::Writer;
+use pilothouse_core::answer::KindFacts;
 use pilothouse_core::configuration;
 use pilothouse_core::former::{Memory, former_controller};
 use pilothouse_core::grants::Grants;
@@ -156,8 +158,28 @@ impl Described {
     }
 
     fn crd_of(&self, controller: &Controller) -> Option<&BroughtCrd> {
+        self.crd_of_kind(&controller.kind)
+    }
+
+    fn crd_of_kind(&self, kind: &Kind) -> Option<&BroughtCrd> {
         let mut crds = self.crds.iter();
-        crds.find(|crd| crd.group == controller.kind.group && crd.kind == controller.kind.kind)
+        crds.find(|crd| crd.group == kind.group && crd.kind == kind.kind)
+    }
+
+    /// How a kind will be served once its CRD is installed, if the plugin brings it.
+    pub fn serves(&self, kind: &Kind) -> Option<Served> {
+        let crd = self.crd_of_kind(kind)?;
+        let spec = &crd.definition["spec"];
+        let mut versions = spec["versions"].as_array()?.iter();
+        let version = versions.find(|version| version["name"] == *kind.version)?;
+        Some(Served {
+            kind: Arc::new(kind.clone()),
+            plural: spec["names"]["plural"].as_str()?.to_owned(),
+            facts: KindFacts {
+                namespaced: spec["scope"] == "Namespaced",
+                has_status: version["subresources"]["status"].is_object(),
+            },
+        })
     }
 
     /// The CRDs that it has to itself: their names, and the kinds for people.
