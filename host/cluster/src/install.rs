@@ -48,6 +48,13 @@ pub enum InstallError {
     },
 }
 
+impl InstallError {
+    /// Whether the host has no right to do it.
+    pub fn is_forbidden(&self) -> bool {
+        matches!(self, Self::Request { source, .. } if source.code() == Some(403))
+    }
+}
+
 /// Applies a CRD unless the cluster has it just so, and waits until it is established. Says whether it wrote.
 pub async fn install_crd(client: &Client, crd: &BroughtCrd) -> Result<bool, InstallError> {
     let failed = |source| InstallError::Request {

@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Client;
 use kube::client::Body;
-use pilothouse_core::admission::configuration::{self, PLUGIN_LABEL};
+use pilothouse_core::admission::configuration::{self, HOST_LABEL, PLUGIN_LABEL};
 use pilothouse_core::canonical::digest;
 use serde::Serialize;
 use serde_json::Value;
@@ -23,6 +23,9 @@ const MANAGER: &str = "pilothouse-webhooks";
 
 /// The type of a Secret that holds a certificate and its key.
 const SECRET_TYPE: &str = "kubernetes.io/tls";
+
+/// How often an object is looked at again because somebody else was faster.
+const MAX_OVERTAKEN: usize = 3;
 
 /// The longest value of a label, and how much of it is a digest where the value would be longer.
 const LONGEST_LABEL: usize = 63;
@@ -114,6 +117,11 @@ pub enum Asking {
 }
 
 impl Asking {
+    /// The resource, as kubectl takes it.
+    pub fn resource(self) -> &'static str {
+        self.collection().rsplit_once('/').map_or("", |(_, resource)| resource)
+    }
+
     fn collection(self) -> &'static str {
         match self {
             Self::Mutating => "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations",
@@ -166,17 +174,69 @@ pub async fn write_secret(
     }
 }
 
-/// Makes an object as it is wanted, unless it is so already. Says whether it wrote.
-pub async fn ensure(client: &Client, asking: Asking, wanted: &Value) -> Result<bool, RequestError> {
+/// What came of making an object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Made {
+    /// It was so already.
+    Already,
+    /// It is so now.
+    Now,
+    /// Another host answers it, and keeps this Secret, as the value of a label; the object was left as it is.
+    Anothers(String),
+}
+
+/// Makes an object as it is wanted, unless it is so already, or another host answers it. A host whose Secret is gone answers
+/// no more.
+pub async fn ensure(client: &Client, asking: Asking, wanted: &Value) -> Result<Made, RequestError> {
     let name = wanted["metadata"]["name"].as_str().unwrap_or_default();
     let path = format!("{}/{name}", asking.collection());
-    match request(client, Method::GET, &path, None).await {
-        Ok(text) if contains(&parse(&text)?, wanted) => return Ok(false),
-        Ok(_) => {}
-        Err(error) if error.is_not_found() && asking != Asking::Conversion => {}
-        Err(error) => return Err(error),
+    let mut overtaken = 0;
+    loop {
+        let live = match request(client, Method::GET, &path, None).await {
+            Ok(text) => Some(parse(&text)?),
+            Err(error) if error.is_not_found() && asking != Asking::Conversion => None,
+            Err(error) => return Err(error),
+        };
+        if live.as_ref().is_some_and(|live| contains(live, wanted)) {
+            return Ok(Made::Already);
+        }
+        let mut body = wanted.clone();
+        if let Some(live) = &live {
+            if let Some(host) = another_host(live, wanted)
+                && !is_gone(client, host).await
+            {
+                return Ok(Made::Anothers(host.to_owned()));
+            }
+            // Another host may be about to make it too.
+            body["metadata"]["resourceVersion"] = live["metadata"]["resourceVersion"].clone();
+        }
+        match apply(client, &path, &body).await {
+            Err(error) if error.code() == Some(409) && overtaken < MAX_OVERTAKEN => overtaken += 1,
+            Err(error) => return Err(error),
+            Ok(_) => return Ok(Made::Now),
+        }
     }
-    apply(client, &path, wanted).await.map(|_| true)
+}
+
+/// The host that a live object names, if it is another one than the wanted object names. Those that were made by earlier
+/// versions, or by other means, name none.
+fn another_host<'a>(live: &'a Value, wanted: &Value) -> Option<&'a str> {
+    let host = live["metadata"]["labels"][HOST_LABEL].as_str()?;
+    (!host.is_empty() && wanted["metadata"]["labels"][HOST_LABEL] != *host).then_some(host)
+}
+
+/// Whether the Secret that a label names is known to be gone. What cannot be known is taken to be there.
+async fn is_gone(client: &Client, host: &str) -> bool {
+    // A label of the full length may be a shortened one, and a namespace has no dot.
+    let place = (host.len() < LONGEST_LABEL).then(|| host.split_once('.')).flatten();
+    let Some((namespace, name)) = place else {
+        return false;
+    };
+    let place = SecretPlace {
+        namespace: namespace.to_owned(),
+        name: name.to_owned(),
+    };
+    matches!(read_secret(client, &place).await, Ok(None))
 }
 
 /// What came of vouching for a host in an object that an installer has made.
@@ -339,6 +399,20 @@ mod tests {
         let (one, other) = (place("a".repeat(200)).label(), place("a".repeat(201)).label());
         assert!(one != other && one.len() == LONGEST_LABEL && other.len() == LONGEST_LABEL);
         assert!(one.ends_with(|letter: char| letter.is_ascii_alphanumeric()), "{one}");
+    }
+
+    #[test]
+    fn whose_an_object_is_its_label_says() {
+        let of = |host: &str| json!({"metadata": {"labels": {HOST_LABEL: host}}});
+        assert_eq!(another_host(&of("a.one"), &of("b.two")), Some("a.one"));
+        assert_eq!(another_host(&of("a.one"), &of("a.one")), None);
+        for nobodys in [
+            of(""),
+            json!({"metadata": {}}),
+            json!({"metadata": {"labels": {"x": "y"}}}),
+        ] {
+            assert_eq!(another_host(&nobodys, &of("b.two")), None);
+        }
     }
 
     #[test]

@@ -3,7 +3,6 @@
 //! What a query may find is taken from the cache in one moment, under the lock; it is read, filtered and shown without it.
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
@@ -246,38 +245,7 @@ impl Imports for View {
     }
 
     fn log(&mut self, level: LogLevel, message: &str, fields: &[(String, String)]) {
-        let is_asked_for = match level {
-            LogLevel::Trace => tracing::enabled!(target: "pilothouse::plugin", tracing::Level::TRACE),
-            LogLevel::Debug => tracing::enabled!(target: "pilothouse::plugin", tracing::Level::DEBUG),
-            LogLevel::Info => tracing::enabled!(target: "pilothouse::plugin", tracing::Level::INFO),
-            LogLevel::Warn => tracing::enabled!(target: "pilothouse::plugin", tracing::Level::WARN),
-            LogLevel::Error => tracing::enabled!(target: "pilothouse::plugin", tracing::Level::ERROR),
-        };
-        if !is_asked_for {
-            return;
-        }
-        let bytes = fields
-            .iter()
-            .map(|(name, value)| name.len() + value.len())
-            .sum::<usize>()
-            + message.len();
-        let talk = &self.lane.account.talk;
-        let may_log = talk.may_log(bytes);
-        talk.tell(&self.lane.plugin);
-        if !may_log {
-            return;
-        }
-        let mut said = message.to_owned();
-        for (name, value) in fields {
-            write!(said, " {name}={value:?}").expect("writing to a String cannot fail");
-        }
-        let (plugin, object) = (&*self.lane.plugin, &self.primary);
-        match level {
-            LogLevel::Trace => tracing::trace!(target: "pilothouse::plugin", plugin, %object, "{said}"),
-            LogLevel::Debug => tracing::debug!(target: "pilothouse::plugin", plugin, %object, "{said}"),
-            LogLevel::Info => tracing::info!(target: "pilothouse::plugin", plugin, %object, "{said}"),
-            LogLevel::Warn => tracing::warn!(target: "pilothouse::plugin", plugin, %object, "{said}"),
-            LogLevel::Error => tracing::error!(target: "pilothouse::plugin", plugin, %object, "{said}"),
-        }
+        let (talk, plugin) = (&self.lane.account.talk, &self.lane.plugin);
+        talk.log(plugin, Some(&self.primary), level, message, fields);
     }
 }

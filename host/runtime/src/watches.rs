@@ -193,6 +193,11 @@ impl Watches {
         }
     }
 
+    /// How the cluster serves a kind now, watched or not.
+    pub async fn find(&self, kind: &Kind) -> Result<Option<Served>, RequestError> {
+        self.discovery.find(&Arc::new(kind.clone()), Instant::now()).await
+    }
+
     /// A kind in a version that the cluster serves, if there is one.
     pub async fn served_version(&self, kind: &Kind) -> Result<Option<Kind>, RequestError> {
         self.discovery.find_version(kind).await

@@ -10,7 +10,7 @@ use wasmtime::Store;
 
 use crate::plugin::Plugin;
 use crate::sandbox::{Mapped, stack_size};
-use crate::state::{AnyImports, Call, State, Usage};
+use crate::state::{Answers, AnyImports, Call, LogSink, State, Usage, log_to_tracing};
 use crate::stop::{Limit, MAX_GUEST_WORDS, classify, shorten};
 use crate::ticker::ticks;
 
@@ -23,7 +23,14 @@ impl Plugin {
     ///
     /// A configuration that the plugin refuses is the user's failure.
     pub fn describe(&self, config: Option<&str>, limits: &Limits) -> Result<String, Failure> {
-        let (result, _, _) = self.call(limits, None, |mapped, store| mapped.adapter.describe(store, config));
+        self.describe_with_log(config, limits, Box::new(log_to_tracing))
+    }
+
+    /// [`Plugin::describe`], with the guest's log lines given to `log`.
+    pub fn describe_with_log(&self, config: Option<&str>, limits: &Limits, log: LogSink) -> Result<String, Failure> {
+        let (result, _, _) = self.call(limits, Answers::Log(log), |mapped, store| {
+            mapped.adapter.describe(store, config)
+        });
         let manifest = result?.map_err(|words| {
             Failure::user(
                 reason::FAILURE,
@@ -79,7 +86,18 @@ impl Plugin {
     ///
     /// Only the log is answered, as in [`Plugin::describe`]: the cache itself is listed through conversion.
     pub fn convert(&self, object: &str, api_version: &str, limits: &Limits) -> Call<(), Converted> {
-        let (result, usage, _) = self.call(limits, None, |mapped, store| {
+        self.convert_with_log(object, api_version, limits, Box::new(log_to_tracing))
+    }
+
+    /// [`Plugin::convert`], with the guest's log lines given to `log`.
+    pub fn convert_with_log(
+        &self,
+        object: &str,
+        api_version: &str,
+        limits: &Limits,
+        log: LogSink,
+    ) -> Call<(), Converted> {
+        let (result, usage, _) = self.call(limits, Answers::Log(log), |mapped, store| {
             mapped.adapter.convert(store, object, api_version)
         });
         Call {
@@ -95,7 +113,7 @@ impl Plugin {
         imports: I,
         call: impl FnOnce(&Mapped, &mut Store<State>) -> wasmtime::Result<Result<A, Failure>>,
     ) -> Call<I, A> {
-        let (result, usage, imports) = self.call(limits, Some(Box::new(imports)), call);
+        let (result, usage, imports) = self.call(limits, Answers::All(Box::new(imports)), call);
         let imports: Box<dyn Any> = imports.expect("a call gives back the imports that it was given");
         let imports = imports
             .downcast()
@@ -110,10 +128,10 @@ impl Plugin {
     fn call<R>(
         &self,
         limits: &Limits,
-        imports: Option<Box<dyn AnyImports>>,
+        answers: Answers,
         call: impl FnOnce(&Mapped, &mut Store<State>) -> wasmtime::Result<R>,
     ) -> (Result<R, Failure>, Usage, Option<Box<dyn AnyImports>>) {
-        let state = State::new(limits.clone(), imports);
+        let state = State::new(limits.clone(), answers);
         if let Err(error) = limits.check() {
             let (usage, imports) = state.finish(Duration::ZERO, None);
             return (Err(Failure::user(reason::LIMIT, error.to_string())), usage, imports);

@@ -30,4 +30,4 @@ pub use load::{Component, LoadError};
 pub use plugin::{Optional, Plugin};
 pub use resident::give_back_code;
 pub use sandbox::{Sandbox, SandboxError, SandboxOptions};
-pub use state::{Call, Usage};
+pub use state::{Call, LogSink, Usage};

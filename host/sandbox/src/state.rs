@@ -44,12 +44,22 @@ pub(crate) trait AnyImports: Imports + Any {}
 
 impl<I: Imports + Any> AnyImports for I {}
 
+/// Where the log lines of a call go that belongs to no object: a level, a message and fields.
+pub type LogSink = Box<dyn FnMut(LogLevel, &str, &[(String, String)]) + Send>;
+
+/// What answers a guest during one call.
+pub(crate) enum Answers {
+    /// Everything that the contract imports.
+    All(Box<dyn AnyImports>),
+    /// Only the log: the plugin describes itself, or converts.
+    Log(LogSink),
+}
+
 /// The data of one call's store.
 pub(crate) struct State {
     pub(crate) limits: Limits,
     pub(crate) growth: Growth,
-    /// None while the plugin describes itself or converts: only the log is answered then.
-    imports: Option<Box<dyn AnyImports>>,
+    answers: Answers,
     /// The last line that the guest logged as an error, shortened: what a panic hook says comes this way. Kept even when
     /// the line itself is over the limit.
     pub(crate) last_error: Option<String>,
@@ -60,12 +70,12 @@ pub(crate) struct State {
 }
 
 impl State {
-    pub(crate) fn new(limits: Limits, imports: Option<Box<dyn AnyImports>>) -> Self {
+    pub(crate) fn new(limits: Limits, answers: Answers) -> Self {
         let growth = Growth::new(&limits);
         Self {
             limits,
             growth,
-            imports,
+            answers,
             last_error: None,
             reads: 0,
             read_bytes: 0,
@@ -79,7 +89,7 @@ impl State {
         let Self {
             limits: _,
             growth,
-            imports,
+            answers,
             last_error: _,
             reads,
             read_bytes,
@@ -95,12 +105,19 @@ impl State {
             log_bytes,
             log_lines_dropped,
         };
+        let imports = match answers {
+            Answers::All(imports) => Some(imports),
+            Answers::Log(_) => None,
+        };
         (usage, imports)
     }
 
     /// The imports, or the end of the call if it has none.
     pub(crate) fn imports(&mut self, import: &'static str) -> Result<&mut dyn AnyImports, Stop> {
-        self.imports.as_deref_mut().ok_or(Stop::Unavailable(import))
+        match &mut self.answers {
+            Answers::All(imports) => Ok(&mut **imports),
+            Answers::Log(_) => Err(Stop::Unavailable(import)),
+        }
     }
 
     /// One more read, if the limit allows.
@@ -144,15 +161,15 @@ impl State {
             return;
         }
         self.log_bytes = total;
-        match self.imports.as_deref_mut() {
-            Some(imports) => imports.log(level, message, fields),
-            None => log_alone(level, message, fields),
+        match &mut self.answers {
+            Answers::All(imports) => imports.log(level, message, fields),
+            Answers::Log(log) => log(level, message, fields),
         }
     }
 }
 
-/// Where log lines go that belong to no object: the plugin describes itself, or converts.
-fn log_alone(level: LogLevel, message: &str, fields: &[(String, String)]) {
+/// Writes a log line that belongs to no object to tracing's target `pilothouse::plugin`.
+pub(crate) fn log_to_tracing(level: LogLevel, message: &str, fields: &[(String, String)]) {
     match level {
         LogLevel::Trace => tracing::trace!(target: "pilothouse::plugin", ?fields, "{message}"),
         LogLevel::Debug => tracing::debug!(target: "pilothouse::plugin", ?fields, "{message}"),

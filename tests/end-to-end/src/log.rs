@@ -1,7 +1,7 @@
 //! Owns the log of a host that runs inside a test: the last lines, to be shown when something fails, and what plugins say
 //! while they are called.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::sync::{Arc, Mutex, OnceLock};
 
@@ -70,6 +70,16 @@ impl<'a> MakeWriter<'a> for Tail {
 pub struct Guests {
     tail: Tail,
     told: Arc<Notify>,
+    counted: Arc<Mutex<HashMap<String, Lines>>>,
+}
+
+/// How many lines a plugin has said, and how many of it were dropped.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Lines {
+    /// Those that are in the log.
+    pub logged: u64,
+    /// Those of which the log says that they were dropped.
+    pub dropped: u64,
 }
 
 impl Guests {
@@ -96,11 +106,38 @@ impl Guests {
             told.await;
         }
     }
+
+    /// What has come of the lines of one plugin so far.
+    pub fn lines_of(&self, plugin: &str) -> Lines {
+        let counted = self.counted.lock().expect("no panic happens while it is held");
+        counted.get(plugin).copied().unwrap_or_default()
+    }
+
+    fn count(&self, line: &str) {
+        let member = |name: &str| line.split_once(name).map(|(_, rest)| rest);
+        let Some((plugin, _)) = member("plugin=\"").and_then(|rest| rest.split_once('"')) else {
+            return;
+        };
+        let mut counted = self.counted.lock().expect("no panic happens while it is held");
+        let lines = counted.entry(plugin.to_owned()).or_default();
+        match Self::dropped_in(line) {
+            None => lines.logged += 1,
+            Some(dropped) => lines.dropped += dropped,
+        }
+    }
+
+    /// How many lines were dropped, where a line of the log says so. The host may say it where no call is under way, in its
+    /// own log.
+    pub fn dropped_in(line: &str) -> Option<u64> {
+        let (_, rest) = line.split_once("dropped=")?;
+        rest.split(|letter: char| !letter.is_ascii_digit()).next()?.parse().ok()
+    }
 }
 
 impl io::Write for Guests {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         let written = self.tail.write(line)?;
+        self.count(&String::from_utf8_lossy(line));
         self.told.notify_waiters();
         Ok(written)
     }

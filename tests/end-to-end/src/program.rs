@@ -55,6 +55,13 @@ pub fn ended_with_kubeconfig(arguments: &[&str], kubeconfig: &str) -> (i32, Stri
     output(pilothouse(arguments).env("KUBECONFIG", kubeconfig))
 }
 
+/// Runs a command that loads components to its end, which has to be a success: what it prints.
+pub fn printed(arguments: &[&str]) -> String {
+    let (code, printed, said) = output(&mut with_cache(arguments));
+    assert_eq!(code, 0, "{said}");
+    printed
+}
+
 /// Runs a command that loads components to its end, which has to be a failure: its exit code and what it says.
 pub fn refused(arguments: &[&str]) -> (i32, String) {
     let (code, printed, said) = output(&mut with_cache(arguments));

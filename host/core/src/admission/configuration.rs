@@ -155,7 +155,7 @@ pub fn conversion(common: &Common<'_>, crd: &str) -> Value {
     json!({
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
-        "metadata": {"name": crd},
+        "metadata": {"name": crd, "labels": {HOST_LABEL: common.host}},
         "spec": {"conversion": {"strategy": "Webhook", "webhook": {
             "clientConfig": common.endpoint.client_config(&convert_path(common.plugin), common.bundle),
             "conversionReviewVersions": ["v1"],
@@ -186,6 +186,12 @@ pub fn bundles(object: &Value) -> Value {
 /// Such an object without that part.
 pub fn without_bundles(object: &Value) -> Value {
     let mut object = object.clone();
+    // Installers of earlier versions did not say in a CRD which host converts its objects.
+    if object["spec"]["conversion"].is_object()
+        && let Some(metadata) = object["metadata"].as_object_mut()
+    {
+        metadata.remove("labels");
+    }
     let forget = |client: Option<&mut Value>| {
         if let Some(client) = client.and_then(Value::as_object_mut) {
             client.remove("caBundle");

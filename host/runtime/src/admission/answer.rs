@@ -21,6 +21,7 @@ use tokio::sync::Semaphore;
 use crate::hub::Hub;
 use crate::lane::Lane;
 use crate::plugins::Roster;
+use crate::plugins::talk::without_object;
 use crate::view::View;
 
 /// Calls at once; more wait for their turn, and for no reconcile.
@@ -273,9 +274,10 @@ fn convert(lane: &Lane, body: &[u8]) -> Result<Answer, Answer> {
     let request = conversion::parse(body).map_err(bad)?;
     let objects = request.objects.iter().map(|object| {
         let limits: &Limits = &lane.limits;
+        let log = without_object(lane.plugin.clone(), lane.account.clone());
         let call = lane
             .component
-            .convert(&conversion::shown(object), &request.desired, limits);
+            .convert_with_log(&conversion::shown(object), &request.desired, limits, log);
         let converted = call.result.map_err(|failure| failure.message)??;
         conversion::converted(object, &converted, &request.desired)
     });

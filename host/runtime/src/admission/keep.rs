@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use pilothouse_cluster::Client;
 use pilothouse_cluster::error::RequestError;
-use pilothouse_cluster::webhooks::{self, Asking, Configuration, Vouched, Written};
+use pilothouse_cluster::webhooks::{self, Asking, Configuration, Made, Vouched, Written};
 use pilothouse_core::admission::configuration::{HOST_LABEL, configuration_name};
 use pilothouse_webhook::certificates::{CertificateError, Certificates};
 use pilothouse_webhook::clients::{ClientAuthorities, ClientAuthoritiesError};
@@ -23,6 +23,7 @@ use super::secret;
 use super::{Maker, WebhookOptions};
 use crate::hub::Hub;
 use crate::plugins::Roster;
+use crate::plugins::standing::Fact;
 
 /// How often the lanes are compared with those for which everything was made; this makes no request.
 const GLANCE: Duration = Duration::from_secs(1);
@@ -39,6 +40,9 @@ const MAX_OVERTAKEN: usize = 10;
 
 /// How long the file with the authorities of clients may take to be read: it may be on a disk that hangs.
 const FILE_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// The reason of the condition where another host answers.
+const TAKEN: &str = "WebhooksTaken";
 
 /// Why the webhooks are not as they should be.
 #[derive(Debug, thiserror::Error)]
@@ -62,6 +66,17 @@ enum KeepError {
         asking: Asking,
         name: String,
         problem: &'static str,
+    },
+    #[error(
+        "{resource}/{name} has API servers ask another host about plugin {plugin}, the one that keeps the Secret {host} \
+         (namespace.name), and is left as it is; give both hosts the same --webhook-secret if they are one, or one of the \
+         plugins another name; if that host is gone, delete its Secret, or run: kubectl label {resource}/{name} {HOST_LABEL}-"
+    )]
+    Taken {
+        plugin: Arc<str>,
+        resource: &'static str,
+        name: String,
+        host: String,
     },
     #[error("cannot remove what asks plugins that are gone: {0}")]
     Remove(RequestError),
@@ -143,7 +158,9 @@ impl Keeper {
         let mut problem = None;
         for (plugin, Wanted { objects, .. }) in &wanted {
             // What is wrong with one plugin keeps nobody from asking the others.
-            if let Err(error) = self.make(plugin, objects).await {
+            let made = self.make(plugin, objects).await;
+            self.roster.warn(plugin, made.as_ref().err().and_then(taken));
+            if let Err(error) = made {
                 problem = problem.or(Some(error));
             }
         }
@@ -168,7 +185,17 @@ impl Keeper {
     async fn make(&self, plugin: &Arc<str>, objects: &[(Asking, Value)]) -> Result<(), KeepError> {
         for (asking, object) in objects {
             let done = match self.options.maker {
-                Maker::Host => webhooks::ensure(&self.client, *asking, object).await,
+                Maker::Host => match webhooks::ensure(&self.client, *asking, object).await {
+                    Ok(Made::Anothers(host)) => {
+                        return Err(KeepError::Taken {
+                            plugin: plugin.clone(),
+                            resource: asking.resource(),
+                            name: name_of(object),
+                            host,
+                        });
+                    }
+                    made => made.map(|made| made == Made::Now),
+                },
                 Maker::Installer => match webhooks::vouch(&self.client, *asking, object).await {
                     Ok(Vouched::Missing) => return Err(given(*asking, object, "is not there")),
                     Ok(Vouched::Differs) => {
@@ -354,7 +381,20 @@ impl Keeper {
 fn given(asking: Asking, object: &Value, problem: &'static str) -> KeepError {
     KeepError::Given {
         asking,
-        name: object["metadata"]["name"].as_str().unwrap_or_default().to_owned(),
+        name: name_of(object),
         problem,
     }
+}
+
+fn name_of(object: &Value) -> String {
+    object["metadata"]["name"].as_str().unwrap_or_default().to_owned()
+}
+
+/// What the status of a plugin says of which another host answers.
+fn taken(error: &KeepError) -> Option<Fact> {
+    matches!(error, KeepError::Taken { .. }).then(|| Fact {
+        holds: Some(false),
+        reason: TAKEN,
+        message: error.to_string(),
+    })
 }

@@ -4,17 +4,21 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use pilothouse_cluster::error::chain;
 use pilothouse_cluster::install::install_crd;
 use pilothouse_core::Blame;
 use pilothouse_core::exclusive::Claim;
 use pilothouse_sandbox::{LoadError, Plugin};
+use tokio::time::Instant;
 
 use super::Fleet;
 use super::life::{KIND_TAKEN, Life, Running};
 use super::prepare::{Described, describe};
+use super::rights::RECHECK;
 use super::source::{Found, SourceError};
 use super::standing::{Fact, Step};
+use super::talk::without_object;
 use super::wanted::{Order, Source, Wanted};
 use crate::lane::Lane;
 use crate::reconcile::try_out;
@@ -116,7 +120,7 @@ impl Life {
         }
         let described = self.describe(&loaded, wanted).await?;
         self.claim(running, wanted, &described)?;
-        self.install(&described).await;
+        self.install(wanted, &described).await;
         self.mind_the_end(wanted, &described).await;
         let lanes = if let Some(running) = running {
             let lanes = self.candidates(wanted, &described);
@@ -152,17 +156,19 @@ impl Life {
         }
     }
 
-    fn lanes(&self, wanted: &Wanted, described: &Described) -> Vec<Arc<Lane>> {
+    pub fn lanes(&self, wanted: &Wanted, described: &Described) -> Vec<Arc<Lane>> {
         described.lanes(&self.identity, wanted, &self.known(), &self.fleet.hub)
     }
 
     /// Asks a component what it is.
     pub async fn describe(&self, loaded: &Loaded, wanted: &Wanted) -> Result<Described, Problem> {
         let (component, config, limits) = (loaded.component.clone(), wanted.config.clone(), wanted.limits.clone());
+        let (name, account) = (self.identity.name.clone(), self.identity.account.clone());
+        let log = move || without_object(name.clone(), account.clone());
         let _turn = self.fleet.describing.acquire().await;
         let blocking = &self.fleet.options.blocking;
         blocking
-            .run(move || describe(&component, config.as_ref(), &limits))
+            .run(move || describe(&component, config.as_ref(), &limits, log))
             .await
             .map_err(|error| Problem::new(Step::Ready, "HostFault", format!("its describe call was lost: {error}")))?
             .map_err(|error| Problem::new(Step::Ready, error.reason(), error.to_string()))
@@ -262,13 +268,25 @@ impl Life {
         ))
     }
 
-    async fn install(&self, described: &Described) {
+    async fn install(&self, wanted: &Wanted, described: &Described) {
         let (client, name) = (&self.fleet.client, &self.identity.name);
         if self.fleet.options.install_crds {
+            let told: Mutex<Option<Instant>> = Mutex::default();
             for crd in &described.crds {
                 let installed = self.until_done(|| async {
-                    let _turn = self.fleet.starting.acquire().await;
-                    install_crd(client, crd).await.map_err(|error| chain(&error))
+                    let turn = self.fleet.starting.acquire().await;
+                    let error = match install_crd(client, crd).await {
+                        Ok(wrote) => return Ok(wrote),
+                        Err(error) => error,
+                    };
+                    drop(turn);
+                    let is_due = |told: Option<Instant>| told.is_none_or(|told| told.elapsed() >= RECHECK);
+                    if error.is_forbidden() && is_due(*told.lock()) {
+                        *told.lock() = Some(Instant::now());
+                        // In a box of its own: every plugin that begins has room for this, and few ever come here.
+                        Box::pin(self.tell_missing_rights_to_begin(wanted, described)).await;
+                    }
+                    Err(chain(&error))
                 });
                 if installed.await {
                     tracing::info!(plugin = &**name, crd = crd.name, "installed the CRD");

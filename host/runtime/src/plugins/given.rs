@@ -9,8 +9,10 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use super::Fleet;
+use super::account::Account;
 use super::life::Life;
 use super::prepare::{DescribeError, describe};
+use super::talk::without_object;
 use super::wanted::{Order, Source, Wanted};
 use crate::lane::PluginSpec;
 
@@ -62,7 +64,12 @@ pub fn start(fleet: &Arc<Fleet>, specs: Vec<PluginSpec>) -> JoinSet<()> {
 fn name_of(spec: &PluginSpec, others: &[String]) -> Result<String, GivenError> {
     let name = match &spec.name {
         Some(name) => name.clone(),
-        None => describe(&spec.component, spec.config.as_ref(), &spec.limits)?.name,
+        None => {
+            // Until it has said its name, its log lines carry its digest.
+            let (digest, account): (Arc<str>, _) = (spec.component.digest().into(), Arc::<Account>::default());
+            let log = || without_object(digest.clone(), account.clone());
+            describe(&spec.component, spec.config.as_ref(), &spec.limits, log)?.name
+        }
     };
     if !is_label(&name) {
         return Err(GivenError::Name(name));

@@ -4,15 +4,17 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use pilothouse_cluster::discovery::Served;
 use pilothouse_cluster::events::Recorder;
 use pilothouse_cluster::write::Writer;
+use pilothouse_core::answer::KindFacts;
 use pilothouse_core::configuration;
 use pilothouse_core::former::{Memory, former_controller};
 use pilothouse_core::grants::Grants;
 use pilothouse_core::manifest::{self, BroughtCrd, CheckedManifest, Controller};
 use pilothouse_core::{Failure, Kind, Limits, status};
 use pilothouse_crds::plugin::DeletionPolicy;
-use pilothouse_sandbox::Plugin;
+use pilothouse_sandbox::{LogSink, Plugin};
 use serde_json::Value;
 
 use super::account::Account;
@@ -88,21 +90,31 @@ impl DescribeError {
 }
 
 /// Asks a component what it is. Until it has something to reconcile it sleeps: describing runs more of its code than anything
-/// else does, and all of that would stay mapped.
-pub fn describe(component: &Plugin, config: Option<&Value>, limits: &Limits) -> Result<Described, DescribeError> {
-    let described = ask(component, config, limits);
+/// else does, and all of that would stay mapped. Each call gets a log of its own.
+pub fn describe(
+    component: &Plugin,
+    config: Option<&Value>,
+    limits: &Limits,
+    log: impl Fn() -> LogSink,
+) -> Result<Described, DescribeError> {
+    let described = ask(component, config, limits, log);
     component.sleep();
     described
 }
 
-fn ask(component: &Plugin, config: Option<&Value>, limits: &Limits) -> Result<Described, DescribeError> {
+fn ask(
+    component: &Plugin,
+    config: Option<&Value>,
+    limits: &Limits,
+    log: impl Fn() -> LogSink,
+) -> Result<Described, DescribeError> {
     limits.check()?;
     let text = config.map(Value::to_string);
-    let described = component.describe(text.as_deref(), limits);
+    let described = component.describe_with_log(text.as_deref(), limits, log());
     // The schema names the field, so it is asked first where the plugin tells it without a configuration.
     let described = match described {
         Err(failure) if config.is_some() => {
-            if let Ok(bare) = component.describe(None, limits)
+            if let Ok(bare) = component.describe_with_log(None, limits, log())
                 && let Ok(checked) = manifest::parse(&bare)
             {
                 configuration::check(checked.manifest.configuration.as_ref(), config)?;
@@ -146,8 +158,28 @@ impl Described {
     }
 
     fn crd_of(&self, controller: &Controller) -> Option<&BroughtCrd> {
+        self.crd_of_kind(&controller.kind)
+    }
+
+    fn crd_of_kind(&self, kind: &Kind) -> Option<&BroughtCrd> {
         let mut crds = self.crds.iter();
-        crds.find(|crd| crd.group == controller.kind.group && crd.kind == controller.kind.kind)
+        crds.find(|crd| crd.group == kind.group && crd.kind == kind.kind)
+    }
+
+    /// How a kind will be served once its CRD is installed, if the plugin brings it.
+    pub fn serves(&self, kind: &Kind) -> Option<Served> {
+        let crd = self.crd_of_kind(kind)?;
+        let spec = &crd.definition["spec"];
+        let mut versions = spec["versions"].as_array()?.iter();
+        let version = versions.find(|version| version["name"] == *kind.version)?;
+        Some(Served {
+            kind: Arc::new(kind.clone()),
+            plural: spec["names"]["plural"].as_str()?.to_owned(),
+            facts: KindFacts {
+                namespaced: spec["scope"] == "Namespaced",
+                has_status: version["subresources"]["status"].is_object(),
+            },
+        })
     }
 
     /// The CRDs that it has to itself: their names, and the kinds for people.

@@ -1,17 +1,20 @@
 //! Owns which rights a plugin needs, and telling all that are missing together as soon as one is found to be. Nobody asks as
 //! long as nothing is refused.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
 use pilothouse_cluster::discovery::Served;
 use pilothouse_cluster::error::chain;
 use pilothouse_cluster::rights::{Right, has, listed, user};
+use pilothouse_core::Kind;
 use pilothouse_core::manifest::Access;
 use tokio::time::Instant;
 
 use super::life::{Life, Running};
+use super::prepare::Described;
+use super::wanted::Wanted;
 use crate::lane::{Lane, Mode};
 
 /// The most rights that are asked about at once: a plugin that names many namespaces has very many.
@@ -21,7 +24,7 @@ const MOST_ASKED: usize = 500;
 const LEAST_WAIT: Duration = Duration::from_secs(30);
 
 /// How often it is looked again while some are missing.
-const RECHECK: Duration = Duration::from_mins(5);
+pub const RECHECK: Duration = Duration::from_mins(5);
 
 /// What the warning is about.
 const RIGHTS: &str = "rights";
@@ -55,10 +58,32 @@ impl Life {
         }
     }
 
+    /// Tells all rights that a version needs whose CRDs the host may not install: those on the CRDs, and those on all kinds.
+    pub async fn tell_missing_rights_to_begin(&self, wanted: &Wanted, described: &Described) {
+        let lanes = self.lanes(wanted, described);
+        let mut served = HashMap::new();
+        for kind in lanes.iter().flat_map(|lane| lane.kinds()).map(|(kind, _)| kind) {
+            if served.contains_key(&kind) {
+                continue;
+            }
+            let found = match described.serves(&kind) {
+                None => self.fleet.watches.find(&kind).await.ok().flatten(),
+                brought => brought,
+            };
+            served.insert(kind, found);
+        }
+        let served = |_: &Lane, kind: &Kind| served.get(kind).cloned().flatten();
+        self.tell_missing(&self.needed(&lanes, served)).await;
+    }
+
     async fn tell_missing_rights(&self, lanes: &[Arc<Lane>]) -> bool {
+        self.tell_missing(&self.needed(lanes, Lane::served)).await
+    }
+
+    async fn tell_missing(&self, needed: &BTreeSet<Right>) -> bool {
         let account = &self.identity.account;
         let name = &*self.identity.name;
-        if let Some(missing) = self.missing_rights(lanes).await {
+        if let Some(missing) = self.missing(needed).await {
             if account.warn(RIGHTS, &missing) {
                 tracing::warn!(plugin = name, "{missing}");
             }
@@ -72,8 +97,25 @@ impl Life {
 
     /// All rights that lanes need and the host has not, for people; none if it has them all, or cannot ask.
     pub async fn missing_rights(&self, lanes: &[Arc<Lane>]) -> Option<String> {
+        self.missing(&self.needed(lanes, Lane::served)).await
+    }
+
+    /// The rights that lanes need, given how their kinds are served.
+    fn needed(&self, lanes: &[Arc<Lane>], served: impl Fn(&Lane, &Kind) -> Option<Served>) -> BTreeSet<Right> {
+        let mut rights = needed(lanes, served);
+        if self.fleet.options.install_crds && lanes.iter().any(|lane| lane.brings_crd) {
+            rights.extend(["get", "patch"].map(|verb| Right {
+                group: "apiextensions.k8s.io".to_owned(),
+                resource: "customresourcedefinitions".to_owned(),
+                namespace: None,
+                verb,
+            }));
+        }
+        rights
+    }
+
+    async fn missing(&self, needed: &BTreeSet<Right>) -> Option<String> {
         let client = &self.fleet.client;
-        let needed = needed(lanes);
         let mut missing = Vec::new();
         let _turn = self.fleet.starting.acquire().await;
         for right in needed.iter().take(MOST_ASKED) {
@@ -105,12 +147,12 @@ impl Life {
     }
 }
 
-/// The rights that lanes need.
-fn needed(lanes: &[Arc<Lane>]) -> BTreeSet<Right> {
+/// The rights that lanes need on the kinds that are served, and on events.
+fn needed(lanes: &[Arc<Lane>], served: impl Fn(&Lane, &Kind) -> Option<Served>) -> BTreeSet<Right> {
     let mut rights = BTreeSet::new();
     for lane in lanes {
         for kind in lane.kinds().map(|(kind, _)| kind) {
-            if let Some(served) = lane.served(&kind) {
+            if let Some(served) = served(lane, &kind) {
                 of_kind(lane, &served, &mut rights);
             }
         }

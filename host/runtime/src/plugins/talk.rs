@@ -1,10 +1,17 @@
-//! Owns how much the guests of one plugin may write to the log: a token bucket of bytes over all its calls. What is over is
-//! dropped, counted, and told once in a while.
+//! Owns what the guests of one plugin write to the log, and how much of it: a token bucket of bytes over all its calls,
+//! whatever they are for. What is over is dropped, counted, and told once in a while.
 
+use std::fmt::Write as _;
+use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use pilothouse_core::Name;
+use pilothouse_core::contract::LogLevel;
+use pilothouse_sandbox::LogSink;
 use tokio::time::Instant;
+
+use super::account::Account;
 
 /// How much a plugin may log at once, in bytes: as much as sixteen calls may at most.
 const BURST: u64 = 1024 * 1024;
@@ -32,9 +39,57 @@ struct Bucket {
     told: Option<Instant>,
 }
 
+/// The log of a plugin's calls that belong to no object: it describes itself, or converts.
+pub fn without_object(plugin: Arc<str>, account: Arc<Account>) -> LogSink {
+    Box::new(move |level, message, fields| account.talk.log(&plugin, None, level, message, fields))
+}
+
 impl Talk {
+    /// Logs one line of a guest, if there is room for it. The object is the one that the call is about, if there is one.
+    pub fn log(
+        &self,
+        plugin: &str,
+        object: Option<&Name>,
+        level: LogLevel,
+        message: &str,
+        fields: &[(String, String)],
+    ) {
+        let is_asked_for = match level {
+            LogLevel::Trace => tracing::enabled!(target: "pilothouse::plugin", tracing::Level::TRACE),
+            LogLevel::Debug => tracing::enabled!(target: "pilothouse::plugin", tracing::Level::DEBUG),
+            LogLevel::Info => tracing::enabled!(target: "pilothouse::plugin", tracing::Level::INFO),
+            LogLevel::Warn => tracing::enabled!(target: "pilothouse::plugin", tracing::Level::WARN),
+            LogLevel::Error => tracing::enabled!(target: "pilothouse::plugin", tracing::Level::ERROR),
+        };
+        if !is_asked_for {
+            return;
+        }
+        let bytes = fields
+            .iter()
+            .map(|(name, value)| name.len() + value.len())
+            .sum::<usize>()
+            + message.len();
+        let may_log = self.may_log(bytes);
+        self.tell(plugin);
+        if !may_log {
+            return;
+        }
+        let mut said = message.to_owned();
+        for (name, value) in fields {
+            write!(said, " {name}={value:?}").expect("writing to a String cannot fail");
+        }
+        let object = object.map(tracing::field::display);
+        match level {
+            LogLevel::Trace => tracing::trace!(target: "pilothouse::plugin", plugin, object, "{said}"),
+            LogLevel::Debug => tracing::debug!(target: "pilothouse::plugin", plugin, object, "{said}"),
+            LogLevel::Info => tracing::info!(target: "pilothouse::plugin", plugin, object, "{said}"),
+            LogLevel::Warn => tracing::warn!(target: "pilothouse::plugin", plugin, object, "{said}"),
+            LogLevel::Error => tracing::error!(target: "pilothouse::plugin", plugin, object, "{said}"),
+        }
+    }
+
     /// Whether a line of so many bytes may be logged.
-    pub fn may_log(&self, bytes: usize) -> bool {
+    fn may_log(&self, bytes: usize) -> bool {
         let mut bucket = self.0.lock();
         let now = Instant::now();
         let since = bucket.filled.map_or(Duration::ZERO, |filled| now - filled);
@@ -56,7 +111,7 @@ impl Talk {
     }
 
     /// How many lines were dropped since this was told last, if it is time to tell it.
-    pub fn to_tell(&self) -> Option<u64> {
+    fn to_tell(&self) -> Option<u64> {
         let mut bucket = self.0.lock();
         let is_due = bucket.told.is_none_or(|told| told.elapsed() >= TOLD_EVERY);
         if bucket.dropped == 0 || !is_due {

@@ -260,4 +260,44 @@ pub(crate) mod simulated {
         other.stop().await.unwrap();
         stage.stop().await;
     }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_asks_another_host_is_left_alone_and_told_until_that_host_is_gone() {
+        let mut stage = harbour().await;
+        stage.host.serve_webhooks(HARBOUR).unwrap();
+        let specs = vec![stage.host.spec("gate").unwrap()];
+        stage.start(specs).await;
+        let first = stage.until(address).await.expect("webhooks are in place");
+        let webhooks = webhooks(HARBOUR, "others").unwrap();
+        let second = webhooks.listen;
+        let options = HostOptions {
+            webhooks: Some(webhooks),
+            ..HostOptions::default()
+        };
+        let mut other = RuntimeHost::new(options, unhurried());
+        let specs = vec![other.spec("gate").unwrap()];
+        other.start_with(&stage.cluster, specs).await.unwrap();
+        let told = stage.until(|_| {
+            let log = other.log_tail();
+            let words = ["webhookconfigurations/pilothouse-gate", "the Secret harbour.webhooks"];
+            words.iter().all(|words| log.contains(words)).then_some(())
+        });
+        assert!(told.await.is_some(), "{}", other.log_tail());
+
+        // Both look at what they have made once an hour.
+        let mark = stage.mark();
+        tokio::time::sleep(Duration::from_hours(3)).await;
+        let mut writes = stage.host_writes_since(mark);
+        writes.retain(|write| write.group == "admissionregistration.k8s.io" || write.group == "apiextensions.k8s.io");
+        assert_eq!(writes, []);
+        assert_eq!(address(&stage), Some(first));
+
+        stage.host.stop().await.unwrap();
+        let client = stage.cluster.client().await.unwrap();
+        let secrets: Api<Secret> = Api::namespaced(client, HARBOUR);
+        secrets.delete("webhooks", &DeleteParams::default()).await.unwrap();
+        let taken = stage.until(|stage| (address(stage) == Some(second)).then_some(()));
+        assert!(taken.await.is_some(), "{}", other.log_tail());
+        other.stop().await.unwrap();
+    }
 }

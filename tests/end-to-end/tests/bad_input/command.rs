@@ -220,7 +220,9 @@ fn a_command_line_that_cannot_be_meant_is_refused() {
 
 /// With plugins, which the other parts of the tests build.
 mod simulated {
-    use crate::program::{Folder, component, refused};
+    use serde_json::{Value, json};
+
+    use crate::program::{Folder, component, printed, refused};
 
     #[test]
     fn limits_and_configurations_that_cannot_be_are_refused_with_what_can() {
@@ -285,5 +287,49 @@ mod simulated {
             code == 1 && said.contains("absent.yaml: No such file or directory"),
             "{said}"
         );
+    }
+
+    #[test]
+    fn inspect_reports_beforehand_what_a_definition_does_not_take_of_the_status() {
+        let folder = Folder::new();
+        let wisher = component("wisher");
+        let text = json!({"type": "string"});
+        let condition = json!({"type": "object", "required": ["type", "status"], "properties": {
+            "type": text, "status": text, "reason": text, "message": text, "lastTransitionTime": text}});
+        let conditions = json!({"type": "array", "items": condition, "x-kubernetes-list-type": "map",
+            "x-kubernetes-list-map-keys": ["type"]});
+        for (status, lacks) in [
+            (
+                json!({"type": "object", "properties": {"conditions": conditions}}),
+                ".status.conditions[].observedGeneration, .status.observedGeneration",
+            ),
+            (
+                json!({"type": "object"}),
+                ".status.conditions, .status.observedGeneration",
+            ),
+        ] {
+            let schema = json!({"type": "object", "properties": {"status": status}});
+            let definition = json!({
+                "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+                "metadata": {"name": "wishes.wishes.test.dev"},
+                "spec": {
+                    "group": "wishes.test.dev", "scope": "Namespaced",
+                    "names": {"kind": "Wish", "plural": "wishes", "singular": "wish"},
+                    "versions": [{
+                        "name": "v1", "served": true, "storage": true, "subresources": {"status": {}},
+                        "schema": {"openAPIV3Schema": schema},
+                    }],
+                },
+            });
+            let config = json!({"owns": ["ConfigMap"], "crds": [definition.to_string()]});
+            let config = folder.file("config.json", config.to_string());
+            let inspect = ["inspect", &wisher, "--config", &config];
+            let expected = format!("the CRD of Wish does not take {lacks}");
+            let said = printed(&inspect);
+            assert!(said.contains(&format!("warning: {expected}")), "{said}");
+            let said = printed(&[&inspect[..], &["--output", "json"]].concat());
+            let said: Value = serde_json::from_str(&said).unwrap();
+            assert!(said["warnings"][0].as_str().unwrap().starts_with(&expected), "{said}");
+        }
     }
 }

@@ -9,9 +9,9 @@ mod simulated {
     use pilothouse_core::Limits;
     use pilothouse_core::failure::{LONGEST_EDIT_WAIT, LONGEST_REQUESTED_WAIT};
     use pilothouse_end_to_end::host::RuntimeHost;
-    use pilothouse_end_to_end::log::Guests;
-    use pilothouse_runtime::HostOptions;
+    use pilothouse_end_to_end::log::{Guests, Lines};
     use pilothouse_runtime::clock::WallClock;
+    use pilothouse_runtime::{HostOptions, PluginSpec};
     use pilothouse_simulator::{Fault, Rule};
     use pilothouse_testkit::cluster::Cluster;
     use serde_json::{Value, json};
@@ -276,13 +276,25 @@ mod simulated {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_guests_log_over_many_calls_is_bounded_and_what_is_dropped_is_told() {
+    async fn what_guests_log_over_many_calls_is_bounded_to_the_line_and_what_is_dropped_is_told() {
         const FLOODS: usize = 60;
+        // Each call may log 64 KiB, which are some sixty lines.
+        const LINES: usize = 60;
+        // What a line counts, how much a plugin may log at once, and in a millisecond after that, in bytes.
+        const LINE: u128 = 500 + 5 + 500 + 128;
+        const BURST: u128 = 1024 * 1024;
+        const PER_MILLISECOND: u128 = 32 * 1024 / 1000;
         let guests = Guests::listen();
-        let stage = Stage::with(&["hostile"], unhurried()).await;
+        let mut stage = Stage::empty(unhurried());
+        let chatter = PluginSpec {
+            name: Some("chatter".to_owned()),
+            ..stage.host.spec("hostile").unwrap()
+        };
+        stage.start(vec![chatter]).await;
+        stage.host.settled().await.unwrap();
+        let begun = Instant::now();
         for number in 0..FLOODS {
-            // Each call may log 64 KiB, which are some sixty lines.
-            let flood = json!({"behaviour": "log-flood", "count": 60});
+            let flood = json!({"behaviour": "log-flood", "count": LINES});
             stage.create(&hostile(&format!("flood-{number}"), &flood)).await;
         }
         let all = |stage: &Stage| {
@@ -290,10 +302,62 @@ mod simulated {
             well.then_some(())
         };
         assert!(stage.until(all).await.is_some());
-        guests
-            .say(&["the plugin logs more than", "plugin=\"hostile\"", "dropped="])
-            .await;
+        let took = begun.elapsed().as_millis() + 1;
+        // What was dropped last is told half a minute later at the latest.
+        stage.minute().await;
+        stage.minute().await;
+        let Lines { logged, mut dropped } = guests.lines_of("chatter");
+        for line in stage.lines(&["plugin=\"chatter\"", "lines of it are dropped"]) {
+            dropped += Guests::dropped_in(&line).unwrap_or_default();
+        }
+        assert_eq!(
+            logged + dropped,
+            (FLOODS * LINES) as u64,
+            "each line is logged or told of"
+        );
+        let (at_least, at_most) = (BURST / LINE, (BURST + took * (PER_MILLISECOND + 1)) / LINE);
+        assert!(
+            (at_least..=at_most).contains(&u128::from(logged)),
+            "{logged} lines in {took} ms, not {at_least} to {at_most}"
+        );
         stage.stop().await;
+    }
+
+    /// Ten minutes of statuses that change with each run: they are told, and few are written.
+    async fn statuses_that_count_are_slowed(behaviours: &[(&str, Value)]) {
+        let mut stage = Stage::empty(unhurried());
+        let specs = vec![stage.configured("hostile", json!({"describe": "sees-status"}))];
+        stage.start(specs).await;
+        stage.host.settled().await.unwrap();
+        for (name, spec) in behaviours {
+            stage.create(&hostile(name, spec)).await;
+        }
+        for (name, _) in behaviours {
+            let told = stage.until(|stage| contested(stage, name)).await;
+            let told = told.unwrap_or_else(|| panic!("{name}: {:?}", stage.find("Hostile", name)));
+            let words = format!("reports another status of Hostile default/{name} in each run");
+            assert!(told.contains(&words), "{told}");
+        }
+        let mark = stage.mark();
+        for _ in 0..10 {
+            stage.minute().await;
+        }
+        let writes = stage.host_writes_since(mark);
+        let writes = writes.iter().filter(|write| write.resource == "hostiles").count();
+        let range = 10 * behaviours.len()..60 * behaviours.len();
+        assert!(range.contains(&writes), "{writes} writes in ten minutes");
+        stage.stop().await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_plugin_that_counts_in_its_status_is_slowed_and_told() {
+        statuses_that_count_are_slowed(&[("victim", json!({"behaviour": "count-in-status"}))]).await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn two_primaries_that_read_each_others_status_are_slowed_and_told() {
+        let count_on = |another: &str| json!({"behaviour": "count-on-another", "text": another});
+        statuses_that_count_are_slowed(&[("one", count_on("other")), ("other", count_on("one"))]).await;
     }
 
     #[tokio::test(start_paused = true)]

@@ -13,6 +13,7 @@ pub(crate) mod simulated {
     use pilothouse_core::admission::render::{Exports, rendered};
     use pilothouse_core::manifest;
     use pilothouse_end_to_end::host::webhooks;
+    use pilothouse_end_to_end::log::Guests;
     use pilothouse_end_to_end::webhooks::{Asker, gate_review};
     use pilothouse_runtime::Maker;
     use pilothouse_testkit::host::SteeredHost as _;
@@ -115,6 +116,33 @@ pub(crate) mod simulated {
             );
         }
         asker.is_served();
+        stage.stop().await;
+    }
+
+    #[tokio::test]
+    async fn what_a_plugin_logs_while_it_converts_counts_against_its_limit() {
+        const OBJECTS: u64 = 40;
+        // The guest logs sixty lines of a kilobyte for each object.
+        const LINES: u64 = OBJECTS * 60;
+        let guests = Guests::listen();
+        let (stage, _, asker) = served().await;
+        let before = guests.lines_of("gate");
+        let gate = |number| {
+            let metadata = json!({"name": format!("gate-{number}"), "namespace": "default"});
+            let spec = json!({"size": 1, "behaviour": "chatter"});
+            json!({"apiVersion": "gate.test.dev/v1", "kind": "Gate", "metadata": metadata, "spec": spec})
+        };
+        let objects: Vec<Value> = (0..OBJECTS).map(gate).collect();
+        let request = json!({"uid": "1", "desiredAPIVersion": "gate.test.dev/v2", "objects": objects});
+        let review = json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "ConversionReview", "request": request});
+        let (code, answer) = asker
+            .ask("POST", "/convert/gate", JSON, review.to_string().as_bytes())
+            .unwrap();
+        assert!(code == 200 && answer.contains("\"Success\""), "{code} {answer}");
+        let told = stage.until(|_| (guests.lines_of("gate").dropped > before.dropped).then_some(()));
+        assert!(told.await.is_some(), "{:?}", guests.lines_of("gate"));
+        let logged = guests.lines_of("gate").logged - before.logged;
+        assert!((1..LINES / 2).contains(&logged), "{logged} of {LINES} lines");
         stage.stop().await;
     }
 

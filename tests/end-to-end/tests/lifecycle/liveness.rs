@@ -8,6 +8,7 @@ mod simulated {
     use kube::Api;
     use kube::api::{DeleteParams, DynamicObject};
     use kube::core::{ApiResource, GroupVersionKind};
+    use pilothouse_end_to_end::log::Guests;
     use pilothouse_end_to_end::stage::{Stage, hostile};
     use pilothouse_testkit::host::SteeredHost as _;
     use rustix::fs::{CWD, FileType, Mode, mknodat};
@@ -163,6 +164,28 @@ mod simulated {
         let mut writes = fleet.stage.host_writes_since(mark);
         writes.retain(|write| write.resource == "events");
         assert!(writes.len() <= 1, "{writes:?}");
+        fleet.stage.stop().await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_a_plugin_logs_while_it_describes_itself_counts_against_its_limit() {
+        let guests = Guests::listen();
+        let fleet = Fleet::start().await;
+        fleet.put("hostile", "a.wasm", 0);
+        let configuration = |round: u32| json!({"describe": "log-flood", "text": round.to_string()});
+        let spec = json!({"source": {"file": "a.wasm"}, "configuration": configuration(0)});
+        fleet.plugin("describer", spec).await;
+        // Each call logs as much as one call may, and a plugin as much as sixteen.
+        for round in 1..40 {
+            fleet.is_ready("describer").await;
+            fleet
+                .change("describer", json!({"configuration": configuration(round)}))
+                .await;
+        }
+        fleet
+            .until("lines are dropped", |_| guests.lines_of("describer").dropped > 0)
+            .await;
+        assert!(guests.lines_of("describer").logged > 0);
         fleet.stage.stop().await;
     }
 }

@@ -102,4 +102,52 @@ mod simulated {
         fleet.until("it is over", |stage| warning(stage).is_empty()).await;
         fleet.stage.stop().await;
     }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_right_to_install_definitions_is_named_with_all_others() {
+        let fleet = Fleet::start().await;
+        deny(
+            &fleet,
+            &[
+                "get customresourcedefinitions",
+                "patch customresourcedefinitions",
+                "delete configmaps",
+                "watch deployments",
+                "patch hostiles/status",
+                "create events",
+            ],
+        );
+        fleet.put("hostile", "a.wasm", 0);
+        fleet.plugin("it", json!({"source": {"file": "a.wasm"}})).await;
+        let words = [
+            r#"user "pilothouse-host" may not "#,
+            "get, patch customresourcedefinitions.apiextensions.k8s.io in all namespaces",
+            "delete configmaps in all namespaces",
+            "watch deployments.apps in all namespaces",
+            "patch hostiles.hostile.test.dev/status in all namespaces",
+            "create events.events.k8s.io in all namespaces",
+        ];
+        fleet
+            .until("all are told", |stage| {
+                words.iter().all(|words| warning(stage).contains(words))
+            })
+            .await;
+        assert_eq!(
+            fleet.stage.lines(&["WARN", words[0], words[1]]).len(),
+            1,
+            "{}",
+            fleet.log()
+        );
+        let mark = fleet.stage.mark();
+        fleet.stage.minute().await;
+        let asked = fleet.stage.cluster.requests_since(mark).unwrap();
+        let asked = asked
+            .iter()
+            .filter(|request| request.resource == "selfsubjectaccessreviews");
+        assert_eq!(asked.count(), 0, "they are not asked for again and again");
+        fleet.stage.simulator().rights().grant_all();
+        fleet.is_ready("it").await;
+        fleet.until("it is over", |stage| warning(stage).is_empty()).await;
+        fleet.stage.stop().await;
+    }
 }

@@ -13,6 +13,9 @@ const LARGEST: i64 = 1000;
 /// From here on a gate is warned of.
 const LARGE: i64 = 100;
 
+/// The lines that are logged while a gate of the behaviour `chatter` is converted, a kilobyte each.
+const CHATTER: usize = 60;
+
 /// The ConfigMap that has to be there for a gate of the behaviour `ask-leave`.
 pub const LEAVE: &str = "leave";
 
@@ -88,6 +91,16 @@ pub fn judge(gate: &str, has_leave: impl Fn(&str) -> bool) -> Result<Vec<String>
         .then(|| format!("more than {LARGE} is much for a gate"))
         .into_iter()
         .collect())
+}
+
+/// What is logged while a gate is converted.
+pub fn said(gate: &str) -> impl Iterator<Item = String> {
+    let lines = if parse(gate)["spec"]["behaviour"] == "chatter" {
+        CHATTER
+    } else {
+        0
+    };
+    (0..lines).map(|line| format!("line {line}: {}", "m".repeat(1000)))
 }
 
 /// The gate in another version: what is `size` in v1 is `count` in v2.

@@ -89,6 +89,9 @@ mod component {
 
     impl converter::Guest for Gate {
         fn convert(object: String, api_version: String) -> Result<String, String> {
+            for line in judge::said(&object) {
+                pilothouse::plugin::log::log(pilothouse::plugin::log::Level::Info, &line, &[]);
+            }
             judge::convert(&object, &api_version)
         }
     }

@@ -86,6 +86,10 @@ pub enum Behaviour {
     DiffersByClock,
     /// A status that differs whenever the clock has moved on by a second; its ConfigMap does not.
     ClockInStatus,
+    /// A status that counts how often it was written, by reading its own. Needs the configuration `sees-status`.
+    CountInStatus,
+    /// A status that is one more than that of the Hostile `spec.text`. Needs the configuration `sees-status`.
+    CountOnAnother,
     /// Data that counts how often it was written, by reading what was written.
     DiffersByRead,
     /// Data that differs with the number of failures before, which a failure changes.
@@ -132,12 +136,14 @@ pub struct Given {
     pub count: Option<u64>,
     /// Failures in a row before this call.
     pub attempt: u32,
+    /// The text of its status, as far as the plugin sees it.
+    pub told: Option<String>,
 }
 
 impl Given {
     /// Reads the request, or says why it can't be read.
     pub fn read(request: &Request) -> Result<Self, String> {
-        let Resource { metadata, spec } = serde_json::from_str(&request.object)
+        let Resource { metadata, spec, status } = serde_json::from_str(&request.object)
             .map_err(|error| format!("the Hostile cannot be read: {error}; correct the field"))?;
         Ok(Self {
             behaviour: spec.behaviour,
@@ -146,6 +152,7 @@ impl Given {
             text: spec.text.unwrap_or_else(|| "as it was told to".to_owned()),
             count: spec.count,
             attempt: request.attempt,
+            told: status.text,
         })
     }
 
@@ -160,6 +167,13 @@ impl Given {
 struct Resource {
     metadata: ObjectMeta,
     spec: Spec,
+    #[serde(default)]
+    status: Status,
+}
+
+#[derive(Default, Deserialize)]
+struct Status {
+    text: Option<String>,
 }
 
 #[derive(Deserialize)]

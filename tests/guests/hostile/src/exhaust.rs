@@ -93,12 +93,17 @@ fn grow_memory(given: &Given) -> Outcome {
 
 /// Logs without end.
 fn flood_log(given: &Given) -> Outcome {
+    flood(given.count_or(OFTEN));
+    answers::config_map(given)
+}
+
+/// Logs so many lines of a kilobyte each.
+pub fn flood(lines: usize) {
     let fields = [("field".to_owned(), "v".repeat(500))];
     let message = "m".repeat(500);
-    for _ in 0..given.count_or(OFTEN) {
+    for _ in 0..lines {
         log::log(log::Level::Info, &message, &fields);
     }
-    answers::config_map(given)
 }
 
 /// Reads another absent object each time.

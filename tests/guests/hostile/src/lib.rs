@@ -26,6 +26,9 @@ const CONFIG_MAP: Kind = Kind::new("", "v1", "ConfigMap");
 const SECRET: Kind = Kind::new("", "v1", "Secret");
 const DEPLOYMENT: Kind = Kind::new("apps", "v1", "Deployment");
 
+/// The lines that `describe` logs where it floods, a kilobyte each.
+const SAID: usize = 60;
+
 /// The plugin.
 #[derive(Debug)]
 pub struct Hostile;
@@ -69,6 +72,10 @@ enum Describe {
     UnservedKind,
     /// Says that the configuration can't be used.
     Refuse,
+    /// Logs as much as a call may, then gives the manifest.
+    LogFlood,
+    /// Looks at the status of its resources, too.
+    SeesStatus,
 }
 
 impl RawPlugin for Hostile {
@@ -82,6 +89,14 @@ impl RawPlugin for Hostile {
             Describe::UnservedKind => Ok(manifest([
                 Touch::new(Kind::new("unserved.test.dev", "v1", "Unserved")).read(["."])
             ])),
+            Describe::LogFlood => {
+                exhaust::flood(SAID);
+                Ok(manifest([]))
+            }
+            Describe::SeesStatus => Ok(manifest_of(
+                [".spec", ".status"],
+                [Touch::new(HOSTILE).read([".status"])],
+            )),
             Describe::Refuse => Err("describe: this configuration is to be refused; choose another".to_owned()),
         }
     }
@@ -111,8 +126,15 @@ impl RawPlugin for Hostile {
 pilothouse_plugin::export_raw!(Hostile);
 
 fn manifest(touches: impl IntoIterator<Item = Touch>) -> String {
+    manifest_of([".spec"], touches)
+}
+
+fn manifest_of<const FIELDS: usize>(
+    fields: [&'static str; FIELDS],
+    touches: impl IntoIterator<Item = Touch>,
+) -> String {
     let controller = ControllerManifest::new("hostile", HOSTILE)
-        .fields([".spec"])
+        .fields(fields)
         .touches(Touch::new(CONFIG_MAP).owned().read([".data"]))
         .touches(Touch::new(DEPLOYMENT).owned());
     let controller = touches.into_iter().fold(controller, ControllerManifest::touches);
@@ -127,7 +149,7 @@ fn manifest(touches: impl IntoIterator<Item = Touch>) -> String {
         "type": "object",
         "additionalProperties": false,
         "properties": {
-            "describe": {"enum": ["normal", "trap", "loop", "garbage", "unknown-member", "unserved-kind", "refuse"]},
+            "describe": {"enum": ["normal", "trap", "loop", "garbage", "unknown-member", "unserved-kind", "refuse", "log-flood", "sees-status"]},
             "behaviour": {"type": "string"},
             "text": {"type": "string", "maxLength": 1000}
         }

@@ -1,10 +1,10 @@
 //! Owns the behaviours about what is said beside the objects: status, conditions, events, when to run again.
 
-use pilothouse_plugin::raw::clock;
 use pilothouse_plugin::raw::types::{Condition, ConditionStatus, Event, Outcome, Severity};
-use serde_json::json;
+use pilothouse_plugin::raw::{clock, cluster};
+use serde_json::{Value, json};
 
-use crate::answers::{condition, config_map};
+use crate::answers::{condition, config_map, lower};
 use crate::behaviour::{Behaviour, Given};
 
 /// The size of a message that no event can have, in bytes.
@@ -25,6 +25,13 @@ pub fn of(behaviour: Behaviour, given: &Given) -> Option<Outcome> {
             status: Some(json!({"text": clock::now(1000).to_string()}).to_string()),
             ..good()
         },
+        Behaviour::CountInStatus => one_more_than(given, given.told.as_deref()),
+        Behaviour::CountOnAnother => {
+            let other = cluster::get(&lower(crate::HOSTILE), Some(&given.namespace), &given.text);
+            let other = other.and_then(|other| serde_json::from_str::<Value>(&other).ok());
+            let told = other.as_ref().and_then(|other| other["status"]["text"].as_str());
+            one_more_than(given, told)
+        }
         Behaviour::StatusBroken => Outcome {
             status: Some("{\"text\": ".to_owned()),
             ..good()
@@ -87,5 +94,14 @@ fn event(reason: &str, message: String) -> Event {
         severity: Severity::Normal,
         reason: reason.to_owned(),
         message,
+    }
+}
+
+/// A status that counts on.
+fn one_more_than(given: &Given, count: Option<&str>) -> Outcome {
+    let count = count.and_then(|count| count.parse::<u64>().ok()).unwrap_or_default();
+    Outcome {
+        status: Some(json!({"text": (count + 1).to_string()}).to_string()),
+        ..config_map(given)
     }
 }
