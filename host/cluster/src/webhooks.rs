@@ -261,13 +261,20 @@ pub async fn vouch(client: &Client, asking: Asking, wanted: &Value) -> Result<Vo
         Err(error) if error.is_not_found() => return Ok(Vouched::Missing),
         Err(error) => return Err(error),
     };
-    if contains(&live, wanted) {
+    let mut wanted = wanted.clone();
+    if asking == Asking::Conversion
+        && let Some(metadata) = wanted["metadata"].as_object_mut()
+    {
+        // Installers of earlier versions did not say in a CRD which host converts its objects.
+        metadata.remove("labels");
+    }
+    if contains(&live, &wanted) {
         return Ok(Vouched::Already);
     }
-    if !contains(&live, &configuration::without_bundles(wanted)) {
+    if !contains(&live, &configuration::without_bundles(&wanted)) {
         return Ok(Vouched::Differs);
     }
-    apply(client, &path, &configuration::bundles(wanted)).await?;
+    apply(client, &path, &configuration::bundles(&wanted)).await?;
     Ok(Vouched::Now)
 }
 

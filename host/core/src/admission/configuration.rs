@@ -186,12 +186,6 @@ pub fn bundles(object: &Value) -> Value {
 /// Such an object without that part.
 pub fn without_bundles(object: &Value) -> Value {
     let mut object = object.clone();
-    // Installers of earlier versions did not say in a CRD which host converts its objects.
-    if object["spec"]["conversion"].is_object()
-        && let Some(metadata) = object["metadata"].as_object_mut()
-    {
-        metadata.remove("labels");
-    }
     let forget = |client: Option<&mut Value>| {
         if let Some(client) = client.and_then(Value::as_object_mut) {
             client.remove("caBundle");
