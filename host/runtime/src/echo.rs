@@ -159,8 +159,18 @@ impl State {
             Awaited::Deletion(_) => true,
         };
         let (_, reader) = self.awaited.remove(&key)?;
+        if !exact && !self.is_primary(&reader, &key) {
+            // It was never seen as it was written: it may be somebody else's by now, made anew under its name.
+            self.queue.push(reader.lane, &reader.name, Priority::Change);
+        }
         self.queue.release(reader.lane, &reader.name);
         exact.then_some(reader)
+    }
+
+    /// Whether an object is the primary itself, of which every visible change is looked at anyway.
+    fn is_primary(&self, reader: &Reader, key: &Key) -> bool {
+        let lane = self.lanes.get(reader.lane);
+        key.name == reader.name && lane.is_some_and(|lane| *lane.grants.primary() == *key.kind)
     }
 
     /// The watches of a kind have ended, or are about less than before: whoever waits to see what they do not show any

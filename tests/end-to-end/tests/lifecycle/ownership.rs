@@ -244,6 +244,41 @@ mod simulated {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn a_child_replaced_before_any_watch_showed_it_is_told_and_made_again() {
+        let stage = Stage::with(&["wisher"], unhurried()).await;
+        let silent = Rule::new(Fault::SilentWatch).verbs(&["watch"]).resource("configmaps");
+        stage.simulator().faults().add(silent.times(1));
+        stage.simulator().cut_watches("", "configmaps");
+        stage.minute().await;
+        stage
+            .create(&wish("it", &[owned(&config_map("default", "child"))]))
+            .await;
+        assert!(stage.until(|stage| stage.find("ConfigMap", "child")).await.is_some());
+        let config_maps = api(&stage, "", "ConfigMap", "default").await;
+        delete(config_maps.clone(), "child").await;
+        let mut theirs = config_map("default", "child");
+        theirs["data"] = json!({"theirs": "1"});
+        stage.create(&theirs).await;
+        // What the watch begins with shows nothing but what is there now.
+        stage.simulator().compact();
+        let told = |stage: &Stage| {
+            let condition = stage.reconciled("Wish", "it")?;
+            let message = condition["message"].as_str()?;
+            message.starts_with("ForeignObject").then_some(())
+        };
+        assert!(
+            stage.until(told).await.is_some(),
+            "{:?}",
+            stage.reconciled("Wish", "it")
+        );
+        delete(config_maps, "child").await;
+        until_reconciled(&stage, "it").await;
+        let live = stage.find("ConfigMap", "child").unwrap();
+        assert_eq!(live["data"]["text"], "as it should be");
+        stage.stop().await;
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn a_child_that_went_with_its_primary_is_not_made_again_by_a_host_that_is_behind() {
         let stage = Stage::with(&["wisher"], unhurried()).await;
         stage
