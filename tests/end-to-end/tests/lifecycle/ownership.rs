@@ -261,6 +261,9 @@ mod simulated {
         stage.create(&theirs).await;
         // What the watch begins with shows nothing but what is there now.
         stage.simulator().compact();
+        for _ in 0..3 {
+            stage.minute().await;
+        }
         let told = |stage: &Stage| {
             let condition = stage.reconciled("Wish", "it")?;
             let message = condition["message"].as_str()?;
