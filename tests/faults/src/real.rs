@@ -181,6 +181,8 @@ async fn play(
 #[derive(Default)]
 struct Inner {
     hosts: Vec<ProcessHost>,
+    /// What those have logged that do not run any more.
+    logs: Vec<String>,
     wanted: Option<Vec<SteeredPlugin>>,
 }
 
@@ -215,6 +217,7 @@ async fn strike(
             let mut inner = inner.lock().await;
             if let Some(mut host) = inner.hosts.pop() {
                 host.kill();
+                inner.logs.push(host.log_tail());
             }
             another(&mut inner, cluster, program).await?;
         }
@@ -234,6 +237,7 @@ async fn strike(
             if inner.hosts.len() > 1 {
                 let mut old = inner.hosts.remove(0);
                 let left = old.stop().await?;
+                inner.logs.push(old.log_tail());
                 if left.iter().any(|left| left.contains("panicked")) {
                     return Err(left.join("; ").into());
                 }
@@ -320,12 +324,15 @@ impl SteeredHost for RealCrew {
         let Ok(inner) = self.inner.try_lock() else {
             return String::new();
         };
-        inner
-            .hosts
+        let logs = inner.hosts.iter().map(ProcessHost::log_tail);
+        let logs: Vec<_> = inner
+            .logs
             .iter()
-            .map(ProcessHost::log_tail)
-            .collect::<Vec<_>>()
-            .join("\n---\n")
+            .cloned()
+            .chain(logs)
+            .filter(|log| !log.is_empty())
+            .collect();
+        logs.join("\n---\n")
     }
 }
 

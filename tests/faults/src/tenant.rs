@@ -140,7 +140,7 @@ impl Tenant {
             self.remove(&made).await;
         }
         tracing::info!(objects = deep.len(), levels, "the tenant has nested");
-        self.probe(number, &first).await;
+        self.probe(number, first.as_ref()).await;
         sleep(lasts).await;
         for made in deep {
             if made.original.answer == Answer::Condition && !self.until(|| self.is_named(&made)).await {
@@ -182,7 +182,7 @@ impl Tenant {
                 self.edit(made, &failing(&made.object, index + turn)).await;
             }
         }
-        self.probe(number, &first).await;
+        self.probe(number, first.as_ref()).await;
         sleep(lasts).await;
         for made in hot {
             self.mend(&made).await;
@@ -269,7 +269,7 @@ impl Tenant {
     }
 
     /// Whether another object of the neighbour is served at once, while one of them is as it should be.
-    async fn probe(&self, number: usize, first: &Option<Made<'_>>) {
+    async fn probe(&self, number: usize, first: Option<&Made<'_>>) {
         if first.is_none() {
             return;
         }

@@ -62,14 +62,13 @@ pub fn start(fleet: &Arc<Fleet>, specs: Vec<PluginSpec>) -> JoinSet<()> {
 }
 
 fn name_of(spec: &PluginSpec, others: &[String]) -> Result<String, GivenError> {
-    let name = match &spec.name {
-        Some(name) => name.clone(),
-        None => {
-            // Until it has said its name, its log lines carry its digest.
-            let (digest, account): (Arc<str>, _) = (spec.component.digest().into(), Arc::<Account>::default());
-            let log = || without_object(digest.clone(), account.clone());
-            describe(&spec.component, spec.config.as_ref(), &spec.limits, log)?.name
-        }
+    let name = if let Some(name) = &spec.name {
+        name.clone()
+    } else {
+        // Until it has said its name, its log lines carry its digest.
+        let (digest, account): (Arc<str>, _) = (spec.component.digest().into(), Arc::<Account>::default());
+        let log = || without_object(digest.clone(), account.clone());
+        describe(&spec.component, spec.config.as_ref(), &spec.limits, log)?.name
     };
     if !is_label(&name) {
         return Err(GivenError::Name(name));
