@@ -277,7 +277,9 @@ impl SteeredHost for RealCrew {
         let mut left = Vec::new();
         for mut host in std::mem::take(&mut inner.hosts) {
             let _ = host.pause(false);
-            left.extend(host.stop().await?);
+            let stopped = host.stop().await;
+            inner.logs.push(host.log_tail());
+            left.extend(stopped?);
         }
         // That it did not end in time while the API server was away is not told: it was abandoned and is taken up again.
         left.retain(|left| left.contains("panicked"));

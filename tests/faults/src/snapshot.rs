@@ -213,12 +213,14 @@ fn without_times(text: &str) -> String {
 }
 
 /// How many replicas there are depends on which versions of a Deployment there were: no pod ever becomes ready, so those of
-/// earlier versions stay. Plugins hand it on in their status.
+/// earlier versions stay. A Deployment that is made anew while the ReplicaSet of its predecessor is still there counts a
+/// collision and gives its own ReplicaSet another name. Plugins hand all that on in their status.
 fn strip_replicas(object: &mut Value) {
     let Some(object) = object.as_object_mut() else { return };
     if object.get("kind").is_some_and(|kind| kind == "Deployment") {
         object.remove("status");
     }
+    let is_of_replicas = |name: &str| name.to_lowercase().ends_with("replicas") || name.ends_with("collisionCount");
     let of_controller = |entry: &Value| entry["manager"] == "kube-controller-manager";
     let metadata = object.get_mut("metadata");
     let entries = metadata.and_then(|metadata| metadata.get_mut("managedFields"));
@@ -226,12 +228,20 @@ fn strip_replicas(object: &mut Value) {
         entries.retain(|entry| !of_controller(entry));
         for entry in entries {
             if let Some(fields) = entry["fieldsV1"].get_mut("f:status").and_then(Value::as_object_mut) {
-                fields.retain(|name, _| !name.to_lowercase().ends_with("replicas"));
+                fields.retain(|name, _| !is_of_replicas(name));
             }
         }
     }
     if let Some(status) = object.get_mut("status").and_then(Value::as_object_mut) {
-        status.retain(|name, _| !name.to_lowercase().ends_with("replicas"));
+        status.retain(|name, _| !is_of_replicas(name));
+        let conditions = status.get_mut("conditions").and_then(Value::as_array_mut);
+        for condition in conditions.into_iter().flatten() {
+            // The message is `ReplicaSet "NAME-HASH" is progressing.`, or another word for that.
+            if let Some(rest) = condition["message"].as_str().and_then(|it| it.strip_prefix("ReplicaSet \"")) {
+                let rest = rest.split_once('"').map_or("", |(_, rest)| rest);
+                condition["message"] = json!(format!("a ReplicaSet{rest}"));
+            }
+        }
     }
 }
 
