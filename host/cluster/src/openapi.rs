@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use http::Request;
 use kube::Client;
@@ -10,9 +11,17 @@ use pilothouse_core::Kind;
 use pilothouse_core::status::status_schema;
 use pilothouse_core::types::{Types, TypesError};
 use serde_json::Value;
+use tokio::time::{Instant, sleep};
 
 use crate::error::RequestError;
 use crate::write::send;
+
+/// How long an API server may serve a kind and not describe it: it publishes the OpenAPI of CRDs some seconds after they are
+/// established, and after its own start.
+pub const PUBLISHED_WITHIN: Duration = Duration::from_secs(10);
+
+/// How often a server is asked for what it has not published yet.
+const PUBLISHED_EVERY: Duration = Duration::from_secs(1);
 
 /// The types of the kinds that were asked for.
 pub struct Schemas {
@@ -46,18 +55,31 @@ impl Schemas {
         }
     }
 
-    /// The types of these kinds. What is not known is asked, with one request for each group and version.
+    /// The types of these kinds. What is not known is asked, with one request for each group and version. What is not
+    /// published is asked again for [`PUBLISHED_WITHIN`].
     pub async fn types<'a>(
         &self,
         kinds: impl IntoIterator<Item = &'a Kind>,
     ) -> Result<HashMap<&'a Kind, Arc<Types>>, SchemaError> {
         let kinds: Vec<&Kind> = kinds.into_iter().collect();
-        if let Some(types) = self.known(&kinds) {
+        let begun = Instant::now();
+        loop {
+            match self.ask(&kinds).await {
+                Err(SchemaError::Request(error)) if error.is_not_found() && begun.elapsed() < PUBLISHED_WITHIN => {
+                    sleep(PUBLISHED_EVERY).await;
+                }
+                result => return result,
+            }
+        }
+    }
+
+    async fn ask<'a>(&self, kinds: &[&'a Kind]) -> Result<HashMap<&'a Kind, Arc<Types>>, SchemaError> {
+        if let Some(types) = self.known(kinds) {
             return Ok(types);
         }
         let _asking = self.asking.lock().await;
         let mut documents: HashMap<String, String> = HashMap::new();
-        for kind in &kinds {
+        for kind in kinds {
             if self.known(&[kind]).is_some() {
                 continue;
             }
@@ -69,7 +91,7 @@ impl Schemas {
             let types = Types::parse(&documents[&version], kind)?;
             self.lock().insert((*kind).clone(), Arc::new(types));
         }
-        Ok(self.known(&kinds).unwrap_or_default())
+        Ok(self.known(kinds).unwrap_or_default())
     }
 
     /// The types of a kind, if they were asked for.
@@ -159,5 +181,60 @@ impl Schemas {
             .map_err(|error| RequestError::Garbled(error.to_string()))?;
         let (_, document) = send(&self.client, request).await?;
         Ok(document)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use http::Response;
+
+    use super::*;
+
+    /// A server that says so many times that it has no such document, and how often it was asked.
+    fn server(publishes_after: usize) -> (Client, Arc<AtomicUsize>) {
+        let asked = Arc::<AtomicUsize>::default();
+        let counted = asked.clone();
+        let service = tower::service_fn(move |_: Request<Body>| {
+            let is_published = counted.fetch_add(1, Ordering::SeqCst) >= publishes_after;
+            let (code, text) = if is_published {
+                (200, r#"{"components": {"schemas": {}}}"#)
+            } else {
+                (404, "")
+            };
+            let response = Response::builder()
+                .status(code)
+                .body(Body::from(text.as_bytes().to_vec()));
+            async move { Ok::<_, Infallible>(response.expect("it is a response")) }
+        });
+        (Client::new(service, "default"), asked)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn types_that_are_not_published_yet_are_asked_for_again() {
+        let (client, asked) = server(3);
+        let kind = Kind::new("x.dev", "v1", "Thing");
+        let begun = Instant::now();
+        Schemas::new(client).types_or_free(&kind).await.unwrap();
+        assert_eq!(asked.load(Ordering::SeqCst), 4);
+        assert!(begun.elapsed() <= 3 * PUBLISHED_EVERY, "{:?}", begun.elapsed());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn types_that_are_never_published_are_a_failure_that_names_the_answer() {
+        let (client, _) = server(usize::MAX);
+        let begun = Instant::now();
+        let error = Schemas::new(client)
+            .types([&Kind::new("x.dev", "v1", "Thing")])
+            .await
+            .unwrap_err();
+        assert!(error.to_string().contains("404"), "{error}");
+        assert!(
+            begun.elapsed() <= PUBLISHED_WITHIN + PUBLISHED_EVERY,
+            "{:?}",
+            begun.elapsed()
+        );
     }
 }

@@ -237,7 +237,10 @@ fn strip_replicas(object: &mut Value) {
         let conditions = status.get_mut("conditions").and_then(Value::as_array_mut);
         for condition in conditions.into_iter().flatten() {
             // The message is `ReplicaSet "NAME-HASH" is progressing.`, or another word for that.
-            if let Some(rest) = condition["message"].as_str().and_then(|it| it.strip_prefix("ReplicaSet \"")) {
+            if let Some(rest) = condition["message"]
+                .as_str()
+                .and_then(|it| it.strip_prefix("ReplicaSet \""))
+            {
                 let rest = rest.split_once('"').map_or("", |(_, rest)| rest);
                 condition["message"] = json!(format!("a ReplicaSet{rest}"));
             }
