@@ -33,6 +33,9 @@ const LOG_FILTER: &str = "PILOTHOUSE_LOG";
 /// What a panic of Rust leaves in a log.
 const PANIC_MARK: &str = "panicked at";
 
+/// What a line of the log has that a guest wrote: its panics are its own.
+const GUEST_MARK: &str = "pilothouse::plugin";
+
 /// Any error of a host.
 pub type HostError = Box<dyn Error + Send + Sync>;
 
@@ -359,7 +362,7 @@ impl SteeredHost for ProcessHost {
         let log = supervisor.log(Self::NAME);
         left.extend(
             log.lines()
-                .filter(|line| line.contains(PANIC_MARK))
+                .filter(|line| line.contains(PANIC_MARK) && !line.contains(GUEST_MARK))
                 .map(|line| format!("it panicked: {line}")),
         );
         self.last_log = supervisor.tail(Self::NAME);
