@@ -33,8 +33,8 @@ const LOG_FILTER: &str = "PILOTHOUSE_LOG";
 /// What a panic of Rust leaves in a log.
 const PANIC_MARK: &str = "panicked at";
 
-/// What a line of the log has that a guest wrote: its panics are its own.
-const GUEST_MARK: &str = "pilothouse::plugin";
+/// What a line of the log has that a guest wrote, or that tells of its trap: its panics are its own.
+const GUEST_MARKS: [&str; 2] = ["pilothouse::plugin", "GuestTrap"];
 
 /// Any error of a host.
 pub type HostError = Box<dyn Error + Send + Sync>;
@@ -362,7 +362,7 @@ impl SteeredHost for ProcessHost {
         let log = supervisor.log(Self::NAME);
         left.extend(
             log.lines()
-                .filter(|line| line.contains(PANIC_MARK) && !line.contains(GUEST_MARK))
+                .filter(|line| line.contains(PANIC_MARK) && !GUEST_MARKS.iter().any(|mark| line.contains(mark)))
                 .map(|line| format!("it panicked: {line}")),
         );
         self.last_log = supervisor.tail(Self::NAME);
