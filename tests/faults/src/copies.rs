@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use pilothouse_core::status::RECONCILED;
 use pilothouse_simulator::Entry;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -99,14 +100,16 @@ pub fn originals(journal: &[Entry], by_host: impl Fn(&Entry) -> bool) -> Vec<Ori
     found
 }
 
-fn is_reconciled(object: &Value) -> bool {
-    let conditions = object["status"]["conditions"].as_array();
-    let mut said = conditions.into_iter().flatten();
-    said.any(|it| {
-        it["type"] == "Reconciled"
-            && it["status"] == "True"
-            && it["observedGeneration"] == object["metadata"]["generation"]
-    })
+/// The host's condition of a primary, if it is about the last change.
+pub fn said(object: &Value) -> Option<&Value> {
+    let mut conditions = object["status"]["conditions"].as_array()?.iter();
+    let condition = conditions.find(|it| it["type"] == RECONCILED)?;
+    (condition["observedGeneration"] == object["metadata"]["generation"]).then_some(condition)
+}
+
+/// Whether a host says of a primary that it is reconciled.
+pub fn is_reconciled(object: &Value) -> bool {
+    said(object).is_some_and(|condition| condition["status"] == "True")
 }
 
 impl Original {

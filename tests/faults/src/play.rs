@@ -116,10 +116,7 @@ async fn tell(job: Job, tail: Tail) -> Result<Report> {
     let is_quiet = facts.is_none();
     let epoch = epoch(&scenario);
     let mut schedule = schedule;
-    if ORDERED
-        .iter()
-        .any(|story| scenario.file.ends_with(format!("{story}.yaml")))
-    {
+    if is_one_of(&ORDERED, &scenario) {
         schedule.strikes.retain(|strike| strike.fault.keeps_order());
     }
     if scenario.serves_webhooks() {
@@ -149,10 +146,7 @@ async fn tell(job: Job, tail: Tail) -> Result<Report> {
     let keeps_identities = keeps_identities || facts.as_ref().is_some_and(is_failing);
     let client = cluster.client().await?;
     let mut originals = facts.as_ref().map(|facts| facts.originals.clone()).unwrap_or_default();
-    if UNREACHED
-        .iter()
-        .any(|story| scenario.file.ends_with(format!("{story}.yaml")))
-    {
+    if is_one_of(&UNREACHED, &scenario) {
         originals.iter_mut().for_each(Original::expect_nothing);
     }
     let tenant = Tenant::new(client.clone(), simulator.clone(), originals, schedule.is_of_tenants());
@@ -230,6 +224,11 @@ async fn tell(job: Job, tail: Tail) -> Result<Report> {
         requests: if log.is_empty() { Vec::new() } else { requests },
         log,
     })
+}
+
+fn is_one_of(stories: &[&str], scenario: &Scenario) -> bool {
+    let mut files = stories.iter().map(|story| format!("{story}.yaml"));
+    files.any(|file| scenario.file.ends_with(file))
 }
 
 /// When the clocks of the cluster and the hosts begin, in milliseconds since 1970: always at the same moment, but where

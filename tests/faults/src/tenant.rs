@@ -15,7 +15,7 @@ use pilothouse_simulator::{Fault as Injected, Rule, Simulator};
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
-use crate::copies::{Answer, Original, edited, failing, nested};
+use crate::copies::{Answer, Original, edited, failing, is_reconciled, nested, said};
 use crate::judge::is_host;
 use crate::schedule::Fault;
 use crate::somebody::{TENANT, place};
@@ -118,14 +118,8 @@ impl Tenant {
         let mut hidden = Vec::new();
         for (index, original) in self.originals.iter().enumerate() {
             let name = format!("nested-{number}-{index}");
-            let Some(object) = original.copy(TENANT, &name, number) else {
+            let Some(made) = Made::copy_of(original, TENANT, name, number) else {
                 continue;
-            };
-            let made = Made {
-                original,
-                namespace: TENANT,
-                name,
-                object,
             };
             if self.make(&made, &nested(&made.object, levels)).await {
                 hidden.push(made);
@@ -162,14 +156,8 @@ impl Tenant {
                 continue;
             };
             let name = format!("hot-{number}-{index}");
-            let Some(object) = original.copy(TENANT, &name, number * objects + index) else {
+            let Some(made) = Made::copy_of(original, TENANT, name, number * objects + index) else {
                 continue;
-            };
-            let made = Made {
-                original,
-                namespace: TENANT,
-                name,
-                object,
             };
             if self.make(&made, &failing(&made.object, index)).await {
                 hot.push(made);
@@ -193,19 +181,8 @@ impl Tenant {
 
     /// An object whose writes a webhook of the tenant's namespace denies, with a wait that is longer than a life.
     async fn deny(&self, number: usize, code: u16, edits: bool, lasts: Duration) {
-        let sound: Vec<_> = self.originals.iter().filter(|it| it.is_sound()).collect();
-        let Some(original) = sound.get(number % sound.len().max(1)) else {
+        let Some(made) = self.sound(number, TENANT, format!("denied-{number}"), number) else {
             return;
-        };
-        let name = format!("denied-{number}");
-        let Some(object) = original.copy(TENANT, &name, number) else {
-            return;
-        };
-        let made = Made {
-            original,
-            namespace: TENANT,
-            name,
-            object,
         };
         let denied = Injected::Denied {
             code,
@@ -246,19 +223,18 @@ impl Tenant {
         self.remove(&made).await;
     }
 
+    /// A copy of one of the primaries that are as they should be, which is not made yet; see [`Original::copy`].
+    fn sound(&self, turn: usize, namespace: &'static str, name: String, number: usize) -> Option<Made<'_>> {
+        let sound: Vec<_> = self.originals.iter().filter(|it| it.is_sound()).collect();
+        let original = sound.get(turn % sound.len().max(1))?;
+        Made::copy_of(original, namespace, name, number)
+    }
+
     /// A sound object of the neighbour, once it is reconciled.
     async fn neighbour(&self, number: usize, which: &str) -> Option<Made<'_>> {
-        let sound: Vec<_> = self.originals.iter().filter(|it| it.is_sound()).collect();
-        let original = sound.get(number % sound.len().max(1))?;
-        let name = format!("{which}-{number}");
         // Apart from the numbers that the tenant's own have.
-        let object = original.copy(NEIGHBOUR, &name, 100 + 2 * number + usize::from(which == "first"))?;
-        let made = Made {
-            original,
-            namespace: NEIGHBOUR,
-            name,
-            object,
-        };
+        let apart = 100 + 2 * number + usize::from(which == "first");
+        let made = self.sound(number, NEIGHBOUR, format!("{which}-{number}"), apart)?;
         if !self.make(&made, &made.object).await {
             return None;
         }
@@ -299,18 +275,14 @@ impl Tenant {
         let Some(live) = self.live(made) else { return false };
         match made.original.answer {
             Answer::Never => false,
-            Answer::Condition => {
-                let done = |it: &Value| it["status"] == "True";
-                condition(&live).is_some_and(|it| done(it) && is_current(it, &live))
-            }
+            Answer::Condition => is_reconciled(&live),
             Answer::Child => self.children(&live["metadata"]["uid"]) > 0,
         }
     }
 
     fn is_named(&self, made: &Made<'_>) -> bool {
         let Some(live) = self.live(made) else { return true };
-        let said = condition(&live).filter(|it| is_current(it, &live));
-        said.is_some_and(|it| it["message"].to_string().contains("nests deeper"))
+        said(&live).is_some_and(|it| it["message"].to_string().contains("nests deeper"))
             || self.has_event(&live["metadata"]["uid"])
     }
 
@@ -422,7 +394,17 @@ impl Tenant {
     }
 }
 
-impl Made<'_> {
+impl<'a> Made<'a> {
+    fn copy_of(original: &'a Original, namespace: &'static str, name: String, number: usize) -> Option<Self> {
+        let object = original.copy(namespace, &name, number)?;
+        Some(Self {
+            original,
+            namespace,
+            name,
+            object,
+        })
+    }
+
     fn path(&self) -> String {
         format!("{}/{}", self.original.collection(self.namespace), self.name)
     }
@@ -430,15 +412,4 @@ impl Made<'_> {
     fn place(&self) -> String {
         place(&self.original.plural, self.namespace, &self.name)
     }
-}
-
-/// What the host says of a primary.
-fn condition(object: &Value) -> Option<&Value> {
-    let conditions = object["status"]["conditions"].as_array()?;
-    conditions.iter().find(|it| it["type"] == "Reconciled")
-}
-
-/// Whether a condition is about the last change.
-fn is_current(condition: &Value, object: &Value) -> bool {
-    condition["observedGeneration"] == object["metadata"]["generation"]
 }

@@ -51,6 +51,26 @@ mod simulated {
         let _ = api.delete(name, &DeleteParams::default()).await.unwrap();
     }
 
+    /// Somebody deletes a ConfigMap and makes another one of its name. Gives that one, and the way to it.
+    async fn replace(stage: &Stage, name: &str) -> (Api<DynamicObject>, Value) {
+        let config_maps = api(stage, "", "ConfigMap", "default").await;
+        delete(config_maps.clone(), name).await;
+        let mut theirs = config_map("default", name);
+        theirs["data"] = json!({"theirs": "1"});
+        stage.create(&theirs).await;
+        (config_maps, theirs)
+    }
+
+    async fn until_foreign(stage: &Stage, name: &str) {
+        let told = |stage: &Stage| {
+            let condition = stage.reconciled("Wish", name)?;
+            let message = condition["message"].as_str()?;
+            message.starts_with("ForeignObject").then_some(())
+        };
+        let told = stage.until(told).await;
+        assert!(told.is_some(), "{:?}", stage.reconciled("Wish", name));
+    }
+
     async fn until_reconciled(stage: &Stage, name: &str) {
         let well = stage.until(|stage| stage.is_reconciled("Wish", name).then_some(()));
         assert!(
@@ -216,24 +236,11 @@ mod simulated {
             stage.minute().await;
         }
         assert!(stage.simulator().faults().injected() > 0);
-        let config_maps = api(&stage, "", "ConfigMap", "default").await;
-        delete(config_maps.clone(), "child").await;
-        let mut theirs = config_map("default", "child");
-        theirs["data"] = json!({"theirs": "1"});
-        stage.create(&theirs).await;
+        let (_, theirs) = replace(&stage, "child").await;
         let mut other = config_map("default", "child");
         other["data"] = json!({"text": "something else"});
         change_wish(&stage, "it", &[owned(&other)]).await;
-        let told = |stage: &Stage| {
-            let condition = stage.reconciled("Wish", "it")?;
-            let message = condition["message"].as_str()?;
-            message.starts_with("ForeignObject").then_some(())
-        };
-        assert!(
-            stage.until(told).await.is_some(),
-            "{:?}",
-            stage.reconciled("Wish", "it")
-        );
+        until_foreign(&stage, "it").await;
         change_wish(&stage, "it", &[]).await;
         stage.minute().await;
         let live = stage.find("ConfigMap", "child").unwrap();
@@ -254,26 +261,13 @@ mod simulated {
             .create(&wish("it", &[owned(&config_map("default", "child"))]))
             .await;
         assert!(stage.until(|stage| stage.find("ConfigMap", "child")).await.is_some());
-        let config_maps = api(&stage, "", "ConfigMap", "default").await;
-        delete(config_maps.clone(), "child").await;
-        let mut theirs = config_map("default", "child");
-        theirs["data"] = json!({"theirs": "1"});
-        stage.create(&theirs).await;
+        let (config_maps, _) = replace(&stage, "child").await;
         // What the watch begins with shows nothing but what is there now.
         stage.simulator().compact();
         for _ in 0..3 {
             stage.minute().await;
         }
-        let told = |stage: &Stage| {
-            let condition = stage.reconciled("Wish", "it")?;
-            let message = condition["message"].as_str()?;
-            message.starts_with("ForeignObject").then_some(())
-        };
-        assert!(
-            stage.until(told).await.is_some(),
-            "{:?}",
-            stage.reconciled("Wish", "it")
-        );
+        until_foreign(&stage, "it").await;
         delete(config_maps, "child").await;
         until_reconciled(&stage, "it").await;
         let live = stage.find("ConfigMap", "child").unwrap();

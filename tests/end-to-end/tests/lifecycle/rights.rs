@@ -13,8 +13,9 @@ mod simulated {
         plugin["status"]["warnings"][0].as_str().unwrap_or_default().to_owned()
     }
 
-    /// Denies the host these, as `verb resource` or `verb resource/subresource`.
-    fn deny(fleet: &Fleet, denied: &'static [&str]) {
+    /// A Plugin whose host is denied these, as `verb resource` or `verb resource/subresource`.
+    async fn fleet_without(denied: &'static [&str]) -> Fleet {
+        let fleet = Fleet::start().await;
         fleet.stage.simulator().rights().deny(move |asked| {
             let resource = match asked.subresource.as_str() {
                 "" => asked.resource.clone(),
@@ -22,14 +23,14 @@ mod simulated {
             };
             asked.user_agent == HOST_ACCOUNT && denied.contains(&&*format!("{} {resource}", asked.verb))
         });
+        fleet.put("hostile", "a.wasm", 0);
+        fleet.plugin("it", json!({"source": {"file": "a.wasm"}})).await;
+        fleet
     }
 
     #[tokio::test(start_paused = true)]
     async fn without_the_right_to_events_a_plugin_works_and_says_so_once() {
-        let mut fleet = Fleet::start().await;
-        deny(&fleet, &["list events", "create events"]);
-        fleet.put("hostile", "a.wasm", 0);
-        fleet.plugin("it", json!({"source": {"file": "a.wasm"}})).await;
+        let mut fleet = fleet_without(&["list events", "create events"]).await;
         fleet.is_ready("it").await;
         for name in ["well", "ill"] {
             let behaviour = if name == "well" {
@@ -68,19 +69,14 @@ mod simulated {
 
     #[tokio::test(start_paused = true)]
     async fn all_rights_that_are_missing_are_named_together() {
-        let fleet = Fleet::start().await;
-        deny(
-            &fleet,
-            &[
-                "list configmaps",
-                "delete configmaps",
-                "watch deployments",
-                "patch hostiles/status",
-                "create events",
-            ],
-        );
-        fleet.put("hostile", "a.wasm", 0);
-        fleet.plugin("it", json!({"source": {"file": "a.wasm"}})).await;
+        let fleet = fleet_without(&[
+            "list configmaps",
+            "delete configmaps",
+            "watch deployments",
+            "patch hostiles/status",
+            "create events",
+        ])
+        .await;
         let words = r#"user "pilothouse-host" may not delete, list configmaps in all namespaces; watch deployments.apps in all namespaces; create events.events.k8s.io in all namespaces; patch hostiles.hostile.test.dev/status in all namespaces; grant these rights"#;
         let sorted = |text: &str| {
             let mut parts: Vec<_> = text.split("; ").map(str::to_owned).collect();
@@ -105,20 +101,15 @@ mod simulated {
 
     #[tokio::test(start_paused = true)]
     async fn the_right_to_install_definitions_is_named_with_all_others() {
-        let fleet = Fleet::start().await;
-        deny(
-            &fleet,
-            &[
-                "get customresourcedefinitions",
-                "patch customresourcedefinitions",
-                "delete configmaps",
-                "watch deployments",
-                "patch hostiles/status",
-                "create events",
-            ],
-        );
-        fleet.put("hostile", "a.wasm", 0);
-        fleet.plugin("it", json!({"source": {"file": "a.wasm"}})).await;
+        let fleet = fleet_without(&[
+            "get customresourcedefinitions",
+            "patch customresourcedefinitions",
+            "delete configmaps",
+            "watch deployments",
+            "patch hostiles/status",
+            "create events",
+        ])
+        .await;
         let words = [
             r#"user "pilothouse-host" may not "#,
             "get, patch customresourcedefinitions.apiextensions.k8s.io in all namespaces",
