@@ -202,7 +202,7 @@ pub async fn ensure(client: &Client, asking: Asking, wanted: &Value) -> Result<M
         }
         let mut body = wanted.clone();
         if let Some(live) = &live {
-            if let Some(host) = another_host(live, wanted)
+            if let Some(host) = another_host(asking, live, wanted)
                 && !is_gone(client, host).await
             {
                 return Ok(Made::Anothers(host.to_owned()));
@@ -219,8 +219,11 @@ pub async fn ensure(client: &Client, asking: Asking, wanted: &Value) -> Result<M
 }
 
 /// The host that a live object names, if it is another one than the wanted object names. Those that were made by earlier
-/// versions, or by other means, name none.
-fn another_host<'a>(live: &'a Value, wanted: &Value) -> Option<&'a str> {
+/// versions, or by other means, name none. A CRD that converts by no webhook asks nobody, though its label stays.
+fn another_host<'a>(asking: Asking, live: &'a Value, wanted: &Value) -> Option<&'a str> {
+    if asking == Asking::Conversion && live["spec"]["conversion"]["strategy"] != "Webhook" {
+        return None;
+    }
     let host = live["metadata"]["labels"][HOST_LABEL].as_str()?;
     (!host.is_empty() && wanted["metadata"]["labels"][HOST_LABEL] != *host).then_some(host)
 }
@@ -411,15 +414,23 @@ mod tests {
     #[test]
     fn whose_an_object_is_its_label_says() {
         let of = |host: &str| json!({"metadata": {"labels": {HOST_LABEL: host}}});
-        assert_eq!(another_host(&of("a.one"), &of("b.two")), Some("a.one"));
-        assert_eq!(another_host(&of("a.one"), &of("a.one")), None);
+        assert_eq!(
+            another_host(Asking::Validating, &of("a.one"), &of("b.two")),
+            Some("a.one")
+        );
+        assert_eq!(another_host(Asking::Validating, &of("a.one"), &of("a.one")), None);
         for nobodys in [
             of(""),
             json!({"metadata": {}}),
             json!({"metadata": {"labels": {"x": "y"}}}),
         ] {
-            assert_eq!(another_host(&nobodys, &of("b.two")), None);
+            assert_eq!(another_host(Asking::Validating, &nobodys, &of("b.two")), None);
         }
+        let mut crd = of("a.one");
+        crd["spec"]["conversion"]["strategy"] = "None".into();
+        assert_eq!(another_host(Asking::Conversion, &crd, &of("b.two")), None);
+        crd["spec"]["conversion"]["strategy"] = "Webhook".into();
+        assert_eq!(another_host(Asking::Conversion, &crd, &of("b.two")), Some("a.one"));
     }
 
     #[test]

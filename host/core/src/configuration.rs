@@ -181,10 +181,9 @@ impl Checker<'_> {
         if let Some(most) = bound("maxItems").filter(|most| items.len() > *most) {
             return Err(wrong(field, format!("has {} items; the most are {most}", items.len())));
         }
-        let checked = items.iter().enumerate();
-        checked
-            .into_iter()
-            .try_for_each(|(index, item)| self.check(&schema["items"], item, &format!("{field}[{index}]"), depth))
+        let list = if field.is_empty() { "." } else { field };
+        let mut checked = items.iter().enumerate();
+        checked.try_for_each(|(index, item)| self.check(&schema["items"], item, &format!("{list}[{index}]"), depth))
     }
 }
 
@@ -342,6 +341,14 @@ mod tests {
             assert_eq!(error.field, field, "{error}");
             assert!(error.problem.contains(words), "{error}");
         }
+    }
+
+    #[test]
+    fn an_item_of_a_document_that_is_a_list_has_a_field() {
+        let schema = json!({"items": {"required": ["port"], "properties": {"port": {"type": "integer"}}}});
+        let field = |config: Value| check(Some(&schema), Some(&config)).unwrap_err().field;
+        assert_eq!(field(json!([{"port": 1}, {}])), ".[1].port");
+        assert_eq!(field(json!([{"port": "x"}])), ".[0].port");
     }
 
     #[test]

@@ -155,13 +155,15 @@ impl Keeper {
         let clients = self.clients().await?;
         self.serve(&certificates, clients)?;
         let wanted = wanted(&self.hub.lanes(), &self.options, &certificates.bundle);
-        let mut problem = None;
+        let (mut problem, mut anothers) = (None, None);
         for (plugin, Wanted { objects, .. }) in &wanted {
             // What is wrong with one plugin keeps nobody from asking the others.
             let made = self.make(plugin, objects).await;
             self.roster.warn(plugin, made.as_ref().err().and_then(taken));
             if let Err(error) = made {
-                problem = problem.or(Some(error));
+                let is_anothers = matches!(error, KeepError::Taken { .. });
+                let first = if is_anothers { &mut anothers } else { &mut problem };
+                first.get_or_insert(error);
             }
         }
         if let Some(error) = problem {
@@ -178,7 +180,8 @@ impl Keeper {
         {
             self.bundle = Some((certificates.bundle, Instant::now()));
         }
-        Ok(due)
+        // Who asks another host trusts another bundle: a new authority does not wait for that.
+        anothers.map_or(Ok(due), Err)
     }
 
     /// Has API servers ask one plugin.

@@ -16,7 +16,7 @@ pub(crate) mod simulated {
     use pilothouse_runtime::{HostOptions, Lifetimes};
     use pilothouse_testkit::host::SteeredHost as _;
     use pilothouse_webhook::certificates::Certificates;
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use crate::stage::{Stage, unhurried};
     use crate::webhooks::simulated::address;
@@ -261,6 +261,21 @@ pub(crate) mod simulated {
         stage.stop().await;
     }
 
+    /// A host with a Secret of its own, and where it listens.
+    async fn another(stage: &Stage, options: HostOptions, lifetimes: Lifetimes) -> (RuntimeHost, SocketAddr) {
+        let mut webhooks = webhooks(HARBOUR, "others").unwrap();
+        webhooks.lifetimes = lifetimes;
+        let listen = webhooks.listen;
+        let options = HostOptions {
+            webhooks: Some(webhooks),
+            ..options
+        };
+        let mut other = RuntimeHost::new(options, unhurried());
+        let specs = vec![other.spec("gate").unwrap()];
+        other.start_with(&stage.cluster, specs).await.unwrap();
+        (other, listen)
+    }
+
     #[tokio::test(start_paused = true)]
     async fn what_asks_another_host_is_left_alone_and_told_until_that_host_is_gone() {
         let mut stage = harbour().await;
@@ -268,15 +283,7 @@ pub(crate) mod simulated {
         let specs = vec![stage.host.spec("gate").unwrap()];
         stage.start(specs).await;
         let first = stage.until(address).await.expect("webhooks are in place");
-        let webhooks = webhooks(HARBOUR, "others").unwrap();
-        let second = webhooks.listen;
-        let options = HostOptions {
-            webhooks: Some(webhooks),
-            ..HostOptions::default()
-        };
-        let mut other = RuntimeHost::new(options, unhurried());
-        let specs = vec![other.spec("gate").unwrap()];
-        other.start_with(&stage.cluster, specs).await.unwrap();
+        let (mut other, second) = another(&stage, HostOptions::default(), Lifetimes::default()).await;
         let told = stage.until(|_| {
             let log = other.log_tail();
             let words = ["webhookconfigurations/pilothouse-gate", "the Secret harbour.webhooks"];
@@ -299,5 +306,78 @@ pub(crate) mod simulated {
         let taken = stage.until(|stage| (address(stage) == Some(second)).then_some(()));
         assert!(taken.await.is_some(), "{}", other.log_tail());
         other.stop().await.unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_definition_that_converts_no_more_is_free_whatever_its_label_says() {
+        let mut stage = harbour().await;
+        stage.host.serve_webhooks(HARBOUR).unwrap();
+        let specs = vec![stage.host.spec("gate").unwrap()];
+        stage.start(specs).await;
+        stage.until(address).await.expect("webhooks are in place");
+        let converts = |stage: &Stage| {
+            let crd = stage.find("CustomResourceDefinition", "gates.gate.test.dev")?;
+            let conversion = &crd["spec"]["conversion"];
+            let url = conversion["webhook"]["clientConfig"]["url"].as_str().map(str::to_owned);
+            Some((url, crd["metadata"]["labels"]["pilothouse.dev/webhooks"].clone()))
+        };
+        let made = stage.until(|stage| converts(stage).filter(|(url, _)| url.is_some()));
+        assert_eq!(made.await.unwrap().1, "harbour.webhooks");
+        stage.host.stop().await.unwrap();
+
+        // As an administrator cleans up; the Secret is still there.
+        let client = stage.cluster.client().await.unwrap();
+        let patch = |path: &str, body: Value| {
+            let request = http::Request::patch(path).header("content-type", "application/merge-patch+json");
+            client.request_text(request.body(body.to_string().into_bytes()).unwrap())
+        };
+        let none = json!({"spec": {"conversion": {"strategy": "None", "webhook": null}}});
+        let crd = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/gates.gate.test.dev";
+        patch(crd, none).await.unwrap();
+        for kind in ["mutating", "validating"] {
+            let path = format!("/apis/admissionregistration.k8s.io/v1/{kind}webhookconfigurations/pilothouse-gate");
+            let request = http::Request::delete(path).body(Vec::new()).unwrap();
+            client.request_text(request).await.unwrap();
+        }
+
+        let (mut other, second) = another(&stage, HostOptions::default(), Lifetimes::default()).await;
+        let there = format!("https://{second}/");
+        let taken = stage.until(|stage| {
+            let (url, host) = converts(stage)?;
+            (url?.starts_with(&there) && host == "harbour.others").then_some(())
+        });
+        assert!(taken.await.is_some(), "{}", other.log_tail());
+        other.stop().await.unwrap();
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_authority_is_renewed_in_time_though_another_host_answers_one_of_the_plugins() {
+        const MINUTE: Duration = Duration::from_mins(1);
+        let mut stage = harbour().await;
+        stage.host.serve_webhooks(HARBOUR).unwrap();
+        let specs = vec![stage.host.spec("gate").unwrap()];
+        stage.start(specs).await;
+        stage.until(address).await.expect("webhooks are in place");
+        let start = SystemTime::now();
+        let since = start.duration_since(SystemTime::UNIX_EPOCH).unwrap();
+        let options = HostOptions {
+            clock: WallClock::starting_at(u64::try_from(since.as_millis()).unwrap()),
+            ..HostOptions::default()
+        };
+        let lifetimes = Lifetimes {
+            authority: 30 * MINUTE,
+            certificate: 12 * MINUTE,
+        };
+        let began = tokio::time::Instant::now();
+        let (mut other, second) = another(&stage, options, lifetimes).await;
+        // A new authority is made after two thirds of its life.
+        tokio::time::sleep(25 * MINUTE).await;
+        let secret: Secret = serde_json::from_value(stage.find("Secret", "others").unwrap()).unwrap();
+        let bundle = String::from_utf8(secret.data.unwrap()["ca.crt"].0.clone()).unwrap();
+        assert_eq!(certificates(&bundle).len(), 2, "the old one has not run out yet");
+        let newest = bundle.split_inclusive("-----END CERTIFICATE-----").next().unwrap();
+        shown(second, newest, start + began.elapsed()).unwrap_or_else(|error| panic!("{error}\n{}", other.log_tail()));
+        other.stop().await.unwrap();
+        stage.stop().await;
     }
 }
