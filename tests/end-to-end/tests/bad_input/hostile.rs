@@ -143,6 +143,8 @@ mod simulated {
             unhurried()
         };
         let stage = Stage::with(&["hostile", "app-service"], limits).await;
+        // A definition that the host has just installed may be shown late; what it refused before is sent again then.
+        stage.minute().await;
         stage.create(&misbehaving("victim", behaviour)).await;
         stage.create(&behaving("neighbour")).await;
         stage.create(&app_service("web")).await;
