@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use pilothouse_core::Limits;
-use pilothouse_core::former::{OwnedKind, SetFinalizer};
+use pilothouse_core::inventory::{OwnedKind, SetFinalizer};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -23,7 +23,7 @@ pub const VERSION: &str = "v1alpha1";
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct PluginSpec {
     /// Where the component comes from.
-    pub source: Source,
+    pub source: PluginSource,
     /// The plugin's configuration; its manifest has the schema.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub configuration: Option<BTreeMap<String, Value>>,
@@ -55,7 +55,7 @@ fn default_concurrency() -> u32 {
 /// Where a component comes from; exactly one is given.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct Source {
+pub struct PluginSource {
     /// A file below the host's plugin directory, or a directory there that has one component.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub file: Option<String>,
@@ -103,7 +103,7 @@ pub struct PluginStatus {
     /// The version that its manifest names.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
-    /// Primaries that it steers.
+    /// Primaries that it reconciles.
     pub objects: u64,
     /// Primaries whose last reconcile failed.
     pub failing: u64,
@@ -140,7 +140,7 @@ pub struct PluginStatus {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub previews: Vec<PreviewedPrimary>,
     /// Fetched, Compiled, Established (all its kinds are served and synced), Ready.
-    pub conditions: Vec<Condition>,
+    pub conditions: Vec<PluginCondition>,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks so")]
@@ -164,7 +164,7 @@ pub struct WaitedPrimary {
 pub struct ControllerStatus {
     /// Its name in the manifest.
     pub name: String,
-    /// Primaries that it steers.
+    /// Primaries that it reconciles.
     pub objects: u64,
     /// Primaries that wait for their turn.
     pub queued: u64,
@@ -202,7 +202,7 @@ pub struct LastFailure {
 /// A condition, as metav1.Condition has it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Condition {
+pub struct PluginCondition {
     /// The condition's type.
     #[serde(rename = "type")]
     pub kind: String,

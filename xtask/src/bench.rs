@@ -10,11 +10,11 @@ use crate::plugins;
 
 /// What to measure.
 #[derive(Clone, Debug, clap::Subcommand)]
-pub enum Options {
+pub enum BenchOptions {
     /// One reconcile of each controller in the sandbox, on a fresh instance each, beside the same logic native.
     Call(CallOptions),
     /// The host at work, on real control planes, beside a client that does nothing but the same writes.
-    Host(HostOptions),
+    Host(HostBenchOptions),
     /// A new ReverseProxy on a real API server with the host's webhooks and without, and with a long queue of reconciles.
     Admission(AdmissionOptions),
     /// The host with nothing to do, on a real control plane: memory, and the requests of a resync and of a restart.
@@ -48,7 +48,7 @@ pub struct AdmissionOptions {
 
 /// How much of the host, and which part.
 #[derive(Clone, Debug, clap::Args)]
-pub struct HostOptions {
+pub struct HostBenchOptions {
     /// Measure only this part; may be given several times.
     #[arg(long, value_enum, value_name = "PART")]
     pub only: Vec<HostPart>,
@@ -84,25 +84,25 @@ pub enum HostPart {
 }
 
 /// Builds what is measured, measures, and prints.
-pub fn run(options: &Options) -> Result<()> {
+pub fn run(options: &BenchOptions) -> Result<()> {
     let needed: &[&str] = match options {
-        Options::Call(_) => &[
+        BenchOptions::Call(_) => &[
             "app-service",
             "ecs-binding",
             "reverse-proxy",
             "service-ingress",
             "stream-ingress",
         ],
-        Options::Idle => &["app-service"],
-        Options::Admission(_) => &["hostile", "reverse-proxy"],
-        Options::Host(_) => &["bundle", "hostile", "service-ingress"],
+        BenchOptions::Idle => &["app-service"],
+        BenchOptions::Admission(_) => &["hostile", "reverse-proxy"],
+        BenchOptions::Host(_) => &["bundle", "hostile", "service-ingress"],
     };
-    plugins::build(&plugins::Options {
+    plugins::build(&plugins::PluginsOptions {
         only: needed.iter().map(|name| (*name).to_owned()).collect(),
-        ..plugins::Options::default()
+        ..plugins::PluginsOptions::default()
     })?;
     match options {
-        Options::Call(CallOptions {
+        BenchOptions::Call(CallOptions {
             only,
             calls,
             repetitions,
@@ -111,8 +111,8 @@ pub fn run(options: &Options) -> Result<()> {
             arguments.extend(only.iter().cloned());
             bench("pilothouse-sandbox", "call", &arguments)
         }
-        Options::Idle => steer("release", "idle", &[]),
-        Options::Admission(AdmissionOptions { queued, repetitions }) => {
+        BenchOptions::Idle => steer("release", "idle", &[]),
+        BenchOptions::Admission(AdmissionOptions { queued, repetitions }) => {
             let (queued, repetitions) = (queued.to_string(), repetitions.to_string());
             // As many plugins as it takes of its own.
             let arguments = [
@@ -124,7 +124,7 @@ pub fn run(options: &Options) -> Result<()> {
             ];
             steer("release", "host", &arguments)
         }
-        Options::Host(HostOptions {
+        BenchOptions::Host(HostBenchOptions {
             only,
             objects,
             plugins,

@@ -17,7 +17,7 @@ const CARGO_DENY: &str = "0.20.2";
 
 /// What is checked.
 #[derive(Clone, Debug, Default, clap::Args)]
-pub struct Options {
+pub struct CiOptions {
     /// Leave out the tests on a real control plane where there is none.
     #[arg(long)]
     without_real: bool,
@@ -27,11 +27,11 @@ pub struct Options {
 const SEEDS: &str = "300";
 
 /// One check by its name.
-type Step<'options> = (&'static str, Box<dyn Fn() -> Result<()> + 'options>);
+type CiStep<'options> = (&'static str, Box<dyn Fn() -> Result<()> + 'options>);
 
 /// Checks everything, also after something has failed, and says at the end what did not hold.
-pub fn run(options: &Options) -> Result<()> {
-    let steps: [Step<'_>; 8] = [
+pub fn run(options: &CiOptions) -> Result<()> {
+    let steps: [CiStep<'_>; 8] = [
         ("form", Box::new(|| call(cargo().args(["fmt", "--all", "--check"])))),
         (
             "lints",
@@ -62,14 +62,14 @@ pub fn run(options: &Options) -> Result<()> {
             "generated files",
             Box::new(|| call(cargo().args(["xtask", "generate", "--check"]))),
         ),
-        ("fuzzing", Box::new(|| fuzz::run(&fuzz::Options::default()))),
+        ("fuzzing", Box::new(|| fuzz::run(&fuzz::FuzzOptions::default()))),
         ("faults", Box::new(|| faults::check(&["--seeds", SEEDS]))),
         (
             "tests",
             Box::new(|| {
-                test::run(&test::Options {
+                test::run(&test::TestOptions {
                     require_real: !options.without_real,
-                    ..test::Options::default()
+                    ..test::TestOptions::default()
                 })
             }),
         ),

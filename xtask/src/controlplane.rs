@@ -10,7 +10,7 @@ use crate::{cargo, root};
 
 /// What to do with the control plane.
 #[derive(Clone, Debug, clap::Args)]
-pub struct Options {
+pub struct ControlPlaneOptions {
     /// Only build its programs, where they are missing.
     #[arg(long, conflicts_with = "check")]
     build: bool,
@@ -20,7 +20,7 @@ pub struct Options {
 }
 
 /// Starts a control plane and keeps it until it is interrupted.
-pub fn run(options: &Options) -> Result<()> {
+pub fn run(options: &ControlPlaneOptions) -> Result<()> {
     let mut command = example()?;
     if options.build {
         command.arg("--build");

@@ -29,20 +29,20 @@ const PROGRAM: &str = "pilothouse-demo";
 
 /// How to show it.
 #[derive(Clone, Debug, Default, clap::Args)]
-pub struct Options {
+pub struct DemoOptions {
     /// End after the story, with exit code 1 where anything went otherwise than it should.
     #[arg(long)]
     once: bool,
 }
 
 /// Builds what is needed and shows it. Returns only where that fails: signals and the exit code are the demo's own.
-pub fn run(options: &Options) -> Result<()> {
+pub fn run(options: &DemoOptions) -> Result<()> {
     eprintln!("xtask: building the plugins and the host (minutes at first, then a second)");
     // Both at once: each ends with work for a single core.
     let building = Building::start()?;
-    plugins::build(&plugins::Options {
+    plugins::build(&plugins::PluginsOptions {
         only: PLUGINS.map(str::to_owned).to_vec(),
-        ..plugins::Options::default()
+        ..plugins::PluginsOptions::default()
     })?;
     let program = building.finish()?;
     let mut demo = Command::new(program);

@@ -15,14 +15,14 @@ const PROGRAM: &str = "pilothouse-faults";
 /// What is passed on to the suite.
 #[derive(Clone, Debug, Default, clap::Args)]
 #[command(disable_help_flag = true)]
-pub struct Options {
+pub struct FaultsOptions {
     /// The suite's own options; `--help` lists them
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     arguments: Vec<String>,
 }
 
 /// Builds what is needed and runs the suite. Returns only where that fails.
-pub fn run(options: &Options) -> Result<()> {
+pub fn run(options: &FaultsOptions) -> Result<()> {
     let mut suite = build()?;
     suite.args(&options.arguments);
     Err(anyhow!(suite.exec()).context("run the fault suite"))
@@ -39,7 +39,7 @@ pub fn check(arguments: &[&str]) -> Result<()> {
 }
 
 fn build() -> Result<Command> {
-    plugins::build(&plugins::Options::default())?;
+    plugins::build(&plugins::PluginsOptions::default())?;
     // With the features of the whole workspace, as the tests have them, so that no dependency is built twice.
     let built = cargo()
         .args([

@@ -45,7 +45,7 @@ const LONGEST_RUN: u32 = 25;
 
 /// What is fuzzed, and for how long.
 #[derive(Clone, Debug, clap::Args)]
-pub struct Options {
+pub struct FuzzOptions {
     /// Only these targets; all of them otherwise.
     #[arg(value_name = "TARGET")]
     targets: Vec<String>,
@@ -63,7 +63,7 @@ pub struct Options {
     keep: bool,
 }
 
-impl Default for Options {
+impl Default for FuzzOptions {
     fn default() -> Self {
         Self {
             targets: Vec::new(),
@@ -76,7 +76,7 @@ impl Default for Options {
 }
 
 /// Fuzzes. Says at the end which targets found something, and how to repeat it.
-pub fn run(options: &Options) -> Result<()> {
+pub fn run(options: &FuzzOptions) -> Result<()> {
     let known = targets()?;
     if options.list {
         for target in &known {
@@ -96,7 +96,7 @@ pub fn run(options: &Options) -> Result<()> {
         .filter(|name| options.targets.is_empty() || options.targets.contains(name))
         .collect();
     if chosen.iter().any(|target| *target == "plugins") {
-        plugins::run(&plugins::Options::default())?;
+        plugins::run(&plugins::PluginsOptions::default())?;
     }
     let program = build()?;
     if let Some(input) = &options.repeat {
@@ -218,7 +218,7 @@ struct Fuzzing {
 }
 
 /// How it ended.
-struct Ended {
+struct FuzzEnd {
     status: ExitStatus,
     summary: String,
     /// The end of what it wrote.
@@ -250,7 +250,7 @@ impl Fuzzing {
         Ok(Self { child, log })
     }
 
-    fn wait(mut self) -> Result<Ended> {
+    fn wait(mut self) -> Result<FuzzEnd> {
         let status = self.child.wait().context("wait for the target")?;
         let text = fs::read(&self.log).with_context(|| format!("read {}", self.log.display()))?;
         let text = String::from_utf8_lossy(&text);
@@ -275,7 +275,7 @@ impl Fuzzing {
         );
         let lines: Vec<&str> = text.lines().collect();
         let words = lines[lines.len().saturating_sub(60)..].join("\n");
-        Ok(Ended { status, summary, words })
+        Ok(FuzzEnd { status, summary, words })
     }
 }
 

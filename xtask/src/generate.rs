@@ -10,14 +10,14 @@ const GENERATED: [&str; 4] = ["crd::", "generated::", "schema::", "crd_file"];
 
 /// What to do about generated files.
 #[derive(Clone, Debug, Default, clap::Args)]
-pub struct Options {
+pub struct GenerateOptions {
     /// Change nothing, and fail where a file is stale.
     #[arg(long)]
     check: bool,
 }
 
 /// Writes or checks all generated files.
-pub fn run(options: &Options) -> Result<()> {
+pub fn run(options: &GenerateOptions) -> Result<()> {
     let mut command = cargo();
     // With the whole workspace's choice of features, as the tests are: the dependencies are not built again.
     command

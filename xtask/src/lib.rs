@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_cargo_run_says_about_a_package_is_kept_from_the_build() {
+    fn only_cargos_notes_on_packages_are_kept_from_the_build() {
         for variable in ["CARGO_PKG_NAME", "CARGO_PKG_VERSION_MAJOR", "CARGO_MANIFEST_DIR"] {
             assert!(is_of_this_chore(OsStr::new(variable)), "{variable}");
         }

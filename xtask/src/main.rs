@@ -12,23 +12,23 @@ use clap::Parser;
 enum Command {
     /// Measures.
     #[command(subcommand)]
-    Bench(xtask::bench::Options),
+    Bench(xtask::bench::BenchOptions),
     /// Checks everything that must hold before a change goes in.
-    Ci(xtask::ci::Options),
+    Ci(xtask::ci::CiOptions),
     /// Runs the control plane of the tests until it is interrupted.
-    Controlplane(xtask::controlplane::Options),
+    Controlplane(xtask::controlplane::ControlPlaneOptions),
     /// Shows the host at work on a simulated cluster.
-    Demo(xtask::demo::Options),
+    Demo(xtask::demo::DemoOptions),
     /// Gives those who read what comes from outside whatever a fuzzer can think of.
-    Fuzz(xtask::fuzz::Options),
+    Fuzz(xtask::fuzz::FuzzOptions),
     /// Plays every scenario under faults.
-    Faults(xtask::faults::Options),
+    Faults(xtask::faults::FaultsOptions),
     /// Makes generated files anew.
-    Generate(xtask::generate::Options),
+    Generate(xtask::generate::GenerateOptions),
     /// Builds the plugins and the guests of the tests as components.
-    Plugins(xtask::plugins::Options),
+    Plugins(xtask::plugins::PluginsOptions),
     /// Runs the tests, part by part.
-    Test(xtask::test::Options),
+    Test(xtask::test::TestOptions),
 }
 
 fn main() -> ExitCode {

@@ -33,7 +33,7 @@ const SDK: &str = "plugins/sdk";
 
 /// What to build, and with what.
 #[derive(Clone, Debug, Default, clap::Args)]
-pub struct Options {
+pub struct PluginsOptions {
     /// Build only this plugin; may be given several times.
     #[arg(long, value_name = "NAME")]
     pub only: Vec<String>,
@@ -56,7 +56,7 @@ pub struct Built {
 }
 
 /// Builds and says what was built.
-pub fn run(options: &Options) -> Result<()> {
+pub fn run(options: &PluginsOptions) -> Result<()> {
     for Built {
         name,
         path,
@@ -74,7 +74,7 @@ pub fn run(options: &Options) -> Result<()> {
 }
 
 /// Builds the plugins that are asked for, all when none is named. Where nothing has changed this takes a second.
-pub fn build(options: &Options) -> Result<Vec<Built>> {
+pub fn build(options: &PluginsOptions) -> Result<Vec<Built>> {
     let toolchain = Toolchain::find(options.toolchain)?;
     let packages = packages(&toolchain)?;
     for name in &options.only {

@@ -16,10 +16,10 @@ use crate::{cargo, controlplane, minutes, nginx, plugins};
 
 /// Which tests to run.
 #[derive(Clone, Debug, Default, clap::Args)]
-pub struct Options {
+pub struct TestOptions {
     /// Run only this part; may be given several times.
     #[arg(long, value_enum, value_name = "PART")]
-    pub only: Vec<Part>,
+    pub only: Vec<TestPart>,
     /// Fail where there is no real control plane or no nginx, instead of leaving their tests out.
     #[arg(long)]
     pub require_real: bool,
@@ -27,7 +27,7 @@ pub struct Options {
 
 /// A part of the tests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub enum Part {
+pub enum TestPart {
     /// What needs neither a plugin nor a cluster.
     Unit,
     /// Plugins by themselves, under the host's sandbox.
@@ -42,7 +42,7 @@ pub enum Part {
 
 /// What the tests of a part said.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Count {
+struct TestCount {
     passed: usize,
     failed: usize,
     skipped: usize,
@@ -51,15 +51,15 @@ struct Count {
 /// A part that is over.
 #[derive(Debug)]
 struct Done {
-    part: Part,
-    count: Count,
+    part: TestPart,
+    count: TestCount,
     /// Cargo's own verdict: tests may also fail to build.
     succeeded: bool,
     took: Duration,
     remark: Option<String>,
 }
 
-impl Part {
+impl TestPart {
     const ALL: [Self; 5] = [Self::Unit, Self::Isolated, Self::Simulated, Self::Oracle, Self::Real];
 
     fn name(self) -> &'static str {
@@ -104,8 +104,8 @@ impl Part {
 }
 
 /// Runs the tests, shows them, and ends with what they add up to.
-pub fn run(options: &Options) -> Result<()> {
-    let mut parts = Part::ALL.to_vec();
+pub fn run(options: &TestOptions) -> Result<()> {
+    let mut parts = TestPart::ALL.to_vec();
     if !options.only.is_empty() {
         parts.retain(|part| options.only.contains(part));
     }
@@ -118,7 +118,7 @@ pub fn run(options: &Options) -> Result<()> {
             let remark = Some(format!("{error:#}"));
             Done {
                 part,
-                count: Count::default(),
+                count: TestCount::default(),
                 succeeded: false,
                 took: started.elapsed(),
                 remark,
@@ -133,13 +133,13 @@ pub fn run(options: &Options) -> Result<()> {
     Ok(())
 }
 
-fn run_part(part: Part, require_real: bool) -> Result<Done> {
+fn run_part(part: TestPart, require_real: bool) -> Result<Done> {
     let started = Instant::now();
     let mut command = cargo();
     let missing = match part {
-        Part::Unit | Part::Isolated | Part::Simulated => None,
-        Part::Real => controlplane::missing()?,
-        Part::Oracle => match nginx::find() {
+        TestPart::Unit | TestPart::Isolated | TestPart::Simulated => None,
+        TestPart::Real => controlplane::missing()?,
+        TestPart::Oracle => match nginx::find() {
             Ok(nginx) => {
                 command.envs(nginx.environment());
                 None
@@ -150,9 +150,9 @@ fn run_part(part: Part, require_real: bool) -> Result<Done> {
     if let Some(reason) = missing {
         let skipped = listed(part)?;
         heading(&format!("LEFT OUT: {skipped} tests. {reason}"));
-        let count = Count {
+        let count = TestCount {
             skipped,
-            ..Count::default()
+            ..TestCount::default()
         };
         let remark = Some(reason);
         return Ok(Done {
@@ -169,7 +169,7 @@ fn run_part(part: Part, require_real: bool) -> Result<Done> {
         .args(part.filter())
         .stdout(Stdio::piped());
     let mut child = command.spawn().context("run cargo test")?;
-    let mut count = Count::default();
+    let mut count = TestCount::default();
     for line in BufReader::new(child.stdout.take().context("read what cargo test says")?).lines() {
         let line = line.context("read what cargo test says")?;
         let result = result_of(&line);
@@ -177,12 +177,12 @@ fn run_part(part: Part, require_real: bool) -> Result<Done> {
             count.add(result);
         }
         // A binary without tests for this part says nothing worth reading.
-        if line != "running 0 tests" && result != Some(Count::default()) && !line.is_empty() {
+        if line != "running 0 tests" && result != Some(TestCount::default()) && !line.is_empty() {
             println!("{line}");
         }
     }
     let succeeded = child.wait().context("wait for cargo test")?.success();
-    let empty = count == Count::default();
+    let empty = count == TestCount::default();
     let remark = (succeeded && empty).then(|| "there are no tests, which can't be right".to_owned());
     Ok(Done {
         part,
@@ -194,12 +194,12 @@ fn run_part(part: Part, require_real: bool) -> Result<Done> {
 }
 
 /// Builds what a part's tests run besides themselves.
-fn prepare(part: Part) -> Result<()> {
-    if part == Part::Oracle {
+fn prepare(part: TestPart) -> Result<()> {
+    if part == TestPart::Oracle {
         return Ok(());
     }
-    if part != Part::Unit {
-        plugins::run(&plugins::Options::default()).context("build the plugins")?;
+    if part != TestPart::Unit {
+        plugins::run(&plugins::PluginsOptions::default()).context("build the plugins")?;
     }
     // Every part has tests that run the program. With the whole workspace's choice of features, as the tests are: the
     // dependencies are not built again.
@@ -209,7 +209,7 @@ fn prepare(part: Part) -> Result<()> {
 }
 
 /// How many tests a part has.
-fn listed(part: Part) -> Result<usize> {
+fn listed(part: TestPart) -> Result<usize> {
     let mut command = cargo();
     command
         .args(["test", "--quiet", "--workspace", "--"])
@@ -230,21 +230,21 @@ fn heading(text: &str) {
 }
 
 /// The counts in a line like `test result: ok. 3 passed; 0 failed; 1 ignored; 0 measured; 5 filtered out`.
-fn result_of(line: &str) -> Option<Count> {
+fn result_of(line: &str) -> Option<TestCount> {
     let (_, counts) = line.strip_prefix("test result: ")?.split_once(". ")?;
     let number = |name: &str| {
         counts
             .split(';')
             .find_map(|part| part.trim().strip_suffix(name)?.trim().parse().ok())
     };
-    Some(Count {
+    Some(TestCount {
         passed: number("passed")?,
         failed: number("failed")?,
         skipped: number("ignored")?,
     })
 }
 
-impl Count {
+impl TestCount {
     fn add(&mut self, other: Self) {
         let Self {
             passed,
@@ -259,7 +259,7 @@ impl Count {
 
 /// A line for each part and, alone on the last one, the sum.
 fn summary(done: &[Done]) -> Vec<String> {
-    let mut total = Count::default();
+    let mut total = TestCount::default();
     let mut lines = vec![String::new(), "=== Summary".to_owned(), String::new()];
     for Done {
         part,
@@ -275,7 +275,7 @@ fn summary(done: &[Done]) -> Vec<String> {
             count.failed = 1;
         }
         total.add(count);
-        let Count {
+        let TestCount {
             passed,
             failed,
             skipped,
@@ -297,7 +297,7 @@ fn summary(done: &[Done]) -> Vec<String> {
             minutes(*took)
         ));
     }
-    let Count {
+    let TestCount {
         passed,
         failed,
         skipped,
@@ -311,7 +311,7 @@ fn summary(done: &[Done]) -> Vec<String> {
 mod tests {
     use super::*;
 
-    fn done(part: Part, count: Count, succeeded: bool) -> Done {
+    fn done(part: TestPart, count: TestCount, succeeded: bool) -> Done {
         Done {
             part,
             count,
@@ -326,7 +326,7 @@ mod tests {
         let line = "test result: ok. 12 passed; 3 failed; 1 ignored; 0 measured; 7 filtered out; finished in 0.03s";
         assert_eq!(
             result_of(line),
-            Some(Count {
+            Some(TestCount {
                 passed: 12,
                 failed: 3,
                 skipped: 1
@@ -341,8 +341,8 @@ mod tests {
     fn the_sum_stands_alone_on_the_last_line() {
         let lines = summary(&[
             done(
-                Part::Unit,
-                Count {
+                TestPart::Unit,
+                TestCount {
                     passed: 5,
                     failed: 0,
                     skipped: 1,
@@ -350,8 +350,8 @@ mod tests {
                 true,
             ),
             done(
-                Part::Real,
-                Count {
+                TestPart::Real,
+                TestCount {
                     passed: 0,
                     failed: 0,
                     skipped: 7,
@@ -368,7 +368,7 @@ mod tests {
 
     #[test]
     fn a_part_that_does_not_build_counts_as_failed() {
-        let lines = summary(&[done(Part::Unit, Count::default(), false)]);
+        let lines = summary(&[done(TestPart::Unit, TestCount::default(), false)]);
         assert_eq!(lines.last().unwrap(), "0 passed, 1 failed, 0 skipped");
     }
 }

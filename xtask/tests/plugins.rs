@@ -4,12 +4,12 @@
 use std::fs;
 
 use wit_component::DecodedWasm;
-use xtask::plugins::{Built, Options, build, directory};
+use xtask::plugins::{Built, PluginsOptions, build, directory};
 
-fn only(name: &str) -> Options {
-    Options {
+fn only(name: &str) -> PluginsOptions {
+    PluginsOptions {
         only: vec![name.to_owned()],
-        ..Options::default()
+        ..PluginsOptions::default()
     }
 }
 

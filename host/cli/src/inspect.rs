@@ -9,14 +9,14 @@ use pilothouse_core::Limits;
 use pilothouse_core::manifest::{self, Access, CheckedManifest, Controller, Manifest, Touch};
 use pilothouse_core::path::FieldPath;
 use pilothouse_core::status;
-use pilothouse_sandbox::Plugin;
+use pilothouse_sandbox::PluginComponent;
 use serde_json::{Value, json};
 
 use crate::plugins::{CacheArguments, read_document};
 
 /// `pilothouse inspect`
 #[derive(Args)]
-pub struct Inspect {
+pub struct InspectCommand {
     /// The plugin's component
     file: PathBuf,
 
@@ -24,7 +24,7 @@ pub struct Inspect {
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
 
-    /// For people or for programs
+    /// Output format: text for people, json for programs
     #[arg(long, short, value_enum, default_value_t = Format::Text)]
     output: Format,
 
@@ -38,7 +38,7 @@ enum Format {
     Json,
 }
 
-impl Inspect {
+impl InspectCommand {
     /// Prints.
     pub fn execute(self) -> anyhow::Result<()> {
         let Self {
@@ -67,7 +67,7 @@ impl Inspect {
     }
 }
 
-fn interfaces(plugin: &Plugin) -> Vec<&'static str> {
+fn interfaces(plugin: &PluginComponent) -> Vec<&'static str> {
     let optional = plugin.optional();
     [
         (true, "manifest"),
@@ -92,7 +92,7 @@ fn warnings(checked: &CheckedManifest) -> Vec<String> {
     checked.manifest.controllers.iter().filter_map(of_controller).collect()
 }
 
-fn as_json(plugin: &Plugin, checked: &CheckedManifest, manifest: &Value) -> Value {
+fn as_json(plugin: &PluginComponent, checked: &CheckedManifest, manifest: &Value) -> Value {
     json!({
         "digest": format!("sha256:{}", plugin.digest()),
         "contract": plugin.contract_version(),
@@ -104,7 +104,7 @@ fn as_json(plugin: &Plugin, checked: &CheckedManifest, manifest: &Value) -> Valu
     })
 }
 
-fn as_text(plugin: &Plugin, checked: &CheckedManifest) -> String {
+fn as_text(plugin: &PluginComponent, checked: &CheckedManifest) -> String {
     let CheckedManifest { manifest, crds } = checked;
     let Manifest {
         name,

@@ -14,7 +14,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-/// One host process that steers many Kubernetes operators, each a sandboxed WebAssembly component.
+/// Run many Kubernetes operators in one host process, each as a sandboxed WebAssembly component.
 #[derive(Parser)]
 #[command(name = "pilothouse", version, arg_required_else_help = true)]
 struct Arguments {
@@ -24,14 +24,14 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Steer a cluster with plugins.
-    Run(run::Run),
-    /// Print what a plugin is and what it touches.
-    Inspect(inspect::Inspect),
-    /// Print what has API servers ask a plugin, for who does not let the host make it.
-    Webhooks(render::Webhooks),
-    /// Free objects that wait for the finalizer of a plugin that was lost.
-    Release(release::Release),
+    /// Run the host: reconcile a cluster with plugins.
+    Run(run::RunCommand),
+    /// Print a plugin's metadata and the kinds that it touches.
+    Inspect(inspect::InspectCommand),
+    /// Print a plugin's webhook configurations, for an installer to apply.
+    Webhooks(render::WebhooksCommand),
+    /// Remove the finalizer of a plugin that no longer exists from the objects that wait for it.
+    Release(release::ReleaseCommand),
     /// Compile a component; the host runs itself with this command, so that the compiler's memory goes with the child.
     #[command(hide = true)]
     CompileComponent {

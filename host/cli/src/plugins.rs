@@ -7,7 +7,7 @@ use std::str::FromStr;
 use anyhow::{Context as _, bail};
 use pilothouse_cluster::error::chain;
 use pilothouse_core::Limits;
-use pilothouse_runtime::{Mode, PluginSpec};
+use pilothouse_runtime::{RunMode, StaticPlugin};
 use pilothouse_sandbox::{Compiler, Sandbox, SandboxOptions};
 use serde_json::Value;
 
@@ -79,7 +79,7 @@ pub fn load(
     plugins: &[NamedFile],
     configs: &[NamedFile],
     limits: &[NamedFile],
-) -> anyhow::Result<Vec<PluginSpec>> {
+) -> anyhow::Result<Vec<StaticPlugin>> {
     let mut configs = by_name("--config", configs)?;
     let mut limits = by_name("--limits", limits)?;
     let mut specs = Vec::with_capacity(plugins.len());
@@ -110,13 +110,13 @@ pub fn load(
             }
         };
         let config = configs.remove(&called).map(|path| read_document(&path)).transpose()?;
-        specs.push(PluginSpec {
+        specs.push(StaticPlugin {
             name: name.clone(),
             component,
             config,
             limits,
             concurrency: None,
-            mode: Mode::Active,
+            mode: RunMode::Active,
             former_managers: Vec::new(),
         });
     }

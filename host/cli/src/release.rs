@@ -5,7 +5,7 @@ use anyhow::{Context as _, bail};
 use clap::Args;
 use pilothouse_cluster::Client;
 use pilothouse_cluster::connect::connect;
-use pilothouse_cluster::release::{self, Held};
+use pilothouse_cluster::release::{self, FinalizerHolder};
 
 use crate::run::{ClusterArguments, USER_AGENT};
 
@@ -14,7 +14,7 @@ const GUARDED: [&str; 2] = ["kubernetes.io", "k8s.io"];
 
 /// `pilothouse release`
 #[derive(Args)]
-pub struct Release {
+pub struct ReleaseCommand {
     /// The finalizer, such as `example.com/finalizer`; the objects that wait for it show it in metadata.finalizers
     finalizer: String,
 
@@ -27,11 +27,11 @@ pub struct Release {
     #[arg(long, short, value_name = "NAME")]
     namespace: Option<String>,
 
-    /// Only objects that are being deleted, and wait
+    /// Only objects that are being deleted
     #[arg(long)]
     deleting: bool,
 
-    /// Do it; without this it is only said
+    /// Apply the change (default: dry run)
     #[arg(long)]
     yes: bool,
 
@@ -39,7 +39,7 @@ pub struct Release {
     cluster: ClusterArguments,
 }
 
-impl Release {
+impl ReleaseCommand {
     /// Looks for the objects, and frees them.
     pub fn execute(self) -> anyhow::Result<()> {
         check(&self.finalizer)?;
@@ -60,7 +60,7 @@ impl Release {
             cluster,
         } = self;
         let client = connect(&cluster.target(), USER_AGENT).await?;
-        let is_meant = |held: &Held| {
+        let is_meant = |held: &FinalizerHolder| {
             (!deleting || held.deleting)
                 && (namespace.is_none() || namespace.as_deref() == held.name.namespace.as_deref())
         };
@@ -89,7 +89,7 @@ impl Release {
     }
 }
 
-async fn find(client: &Client, finalizer: &str, kinds: &[String]) -> anyhow::Result<Vec<Held>> {
+async fn find(client: &Client, finalizer: &str, kinds: &[String]) -> anyhow::Result<Vec<FinalizerHolder>> {
     let served = release::kinds(client, kinds)
         .await
         .context("cannot ask the cluster what it serves")?;
@@ -107,7 +107,7 @@ async fn find(client: &Client, finalizer: &str, kinds: &[String]) -> anyhow::Res
     Ok(held)
 }
 
-async fn free(client: &Client, held: &[Held], finalizer: &str) -> anyhow::Result<()> {
+async fn free(client: &Client, held: &[FinalizerHolder], finalizer: &str) -> anyhow::Result<()> {
     let mut failed = 0;
     for object in held {
         match release::release(client, object, finalizer).await {

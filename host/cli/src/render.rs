@@ -4,18 +4,18 @@
 use anyhow::{Context as _, bail};
 use clap::Args;
 use pilothouse_core::Limits;
-use pilothouse_core::admission::configuration::Common;
-use pilothouse_core::admission::render::{Exports, rendered};
+use pilothouse_core::admission::configuration::WebhookContext;
+use pilothouse_core::admission::render::{WebhookInterfaces, rendered};
 use pilothouse_core::manifest;
 use serde_json::Value;
 
 use crate::plugins::{CacheArguments, NamedFile, read_document};
-use crate::webhooks::{EndpointArguments, Places};
+use crate::webhooks::{EndpointArguments, WebhookNames};
 
 /// `pilothouse webhooks`
 #[derive(Args)]
-pub struct Webhooks {
-    /// The plugin's component; NAME=FILE where it runs under another identity than its manifest gives it
+pub struct WebhooksCommand {
+    /// The plugin's component. NAME=FILE overrides the name in its manifest
     #[arg(value_name = "[NAME=]FILE")]
     plugin: NamedFile,
 
@@ -30,7 +30,7 @@ pub struct Webhooks {
     cache: CacheArguments,
 }
 
-impl Webhooks {
+impl WebhooksCommand {
     /// Prints.
     pub fn execute(self) -> anyhow::Result<()> {
         let Self {
@@ -50,12 +50,12 @@ impl Webhooks {
             .describe(config.map(|config| config.to_string()).as_deref(), &Limits::default())
             .with_context(|| format!("{} cannot be described", file.display()))?;
         let checked = manifest::parse(&described).with_context(|| format!("{} cannot be used", file.display()))?;
-        let Places {
+        let WebhookNames {
             endpoint,
             secret,
             own_namespace,
         } = places;
-        let common = Common {
+        let common = WebhookContext {
             plugin: name.as_deref().unwrap_or(&checked.manifest.name),
             endpoint: &endpoint,
             bundle: "",
@@ -63,7 +63,7 @@ impl Webhooks {
             host: &secret.label(),
         };
         let optional = component.optional();
-        let exports = Exports {
+        let exports = WebhookInterfaces {
             defaulter: optional.defaulter,
             validator: optional.validator,
             converter: optional.converter,

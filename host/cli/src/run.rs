@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use clap::{Args, ValueEnum};
-use pilothouse_cluster::connect::{Target, connect};
-use pilothouse_runtime::{Host, HostOptions, Left, Library};
+use pilothouse_cluster::connect::{ClusterTarget, connect};
+use pilothouse_runtime::{Host, HostOptions, Library, UnfinishedWork};
 use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::EnvFilter;
 
@@ -17,14 +17,14 @@ use crate::webhooks::WebhookArguments;
 /// What the program calls itself to an API server.
 pub const USER_AGENT: &str = concat!("pilothouse/", env!("CARGO_PKG_VERSION"));
 
-/// How long the host has nothing to do before it gives back what memory it needed to start, or for a burst.
+/// The host returns memory to the kernel after it has been idle for this long.
 const REST: Duration = Duration::from_secs(5);
 
 /// `pilothouse run`
 #[derive(Args)]
-pub struct Run {
-    /// A plugin's component; NAME=FILE gives it another identity than its manifest does. May be given again. Without
-    /// this, the cluster's Plugin resources say what runs
+pub struct RunCommand {
+    /// A plugin's component. NAME=FILE overrides the name in its manifest. May be repeated. Without this option the
+    /// host runs the plugins of the cluster's Plugin resources
     #[arg(long = "plugin", value_name = "[NAME=]FILE")]
     plugins: Vec<NamedFile>,
 
@@ -37,31 +37,31 @@ pub struct Run {
     )]
     plugin_dir: PathBuf,
 
-    /// A plugin's configuration, YAML or JSON. May be given again
+    /// A plugin's configuration, YAML or JSON. May be repeated
     #[arg(long = "config", value_name = "PLUGIN=FILE", requires = "plugins")]
     configs: Vec<NamedFile>,
 
-    /// A plugin's limits, YAML or JSON; what a file leaves out has its default. May be given again
+    /// A plugin's limits, YAML or JSON; limits that the file omits keep their defaults. May be repeated
     #[arg(long, value_name = "PLUGIN=FILE", requires = "plugins")]
     limits: Vec<NamedFile>,
 
-    /// Install the CRDs that the plugins bring, and without --plugin the one of Plugin; nothing is installed without this
+    /// Install the CRDs that the plugins bring and, without --plugin, the CRD of Plugin
     #[arg(long)]
     install_crds: bool,
 
-    /// Seconds between two reconciles of an object for which nothing has changed
+    /// Resync period: seconds after which an object is reconciled even if nothing has changed
     #[arg(long, value_name = "SECONDS", default_value_t = 3600, value_parser = clap::value_parser!(u64).range(1..))]
     resync: u64,
 
-    /// Reconciles at once
+    /// Maximum number of concurrent reconciles
     #[arg(long, value_name = "NUMBER", default_value_t = 32, value_parser = clap::value_parser!(u16).range(1..=1000))]
     workers: u16,
 
-    /// Seconds that work in flight may take to end on a stop
+    /// Seconds that running reconciles may take to finish after SIGTERM
     #[arg(long, value_name = "SECONDS", default_value_t = 10)]
     grace: u64,
 
-    /// The form of log lines; PILOTHOUSE_LOG filters them, as in `info,pilothouse_runtime=debug`
+    /// Format of log lines; PILOTHOUSE_LOG filters them, as in `info,pilothouse_runtime=debug`
     #[arg(long, value_enum, default_value_t = LogFormat::Text)]
     log_format: LogFormat,
 
@@ -78,20 +78,20 @@ pub struct Run {
 /// Which cluster.
 #[derive(Args)]
 pub struct ClusterArguments {
-    /// The kubeconfig; without it KUBECONFIG, ~/.kube/config, or the service account of the pod
+    /// The kubeconfig file (default: KUBECONFIG, ~/.kube/config, or the service account of the pod)
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
 
-    /// The kubeconfig's context; without it its current one
+    /// The kubeconfig's context (default: its current context)
     #[arg(long, value_name = "NAME")]
     context: Option<String>,
 }
 
 impl ClusterArguments {
     /// The cluster that they name.
-    pub fn target(self) -> Target {
+    pub fn target(self) -> ClusterTarget {
         let Self { kubeconfig, context } = self;
-        Target { kubeconfig, context }
+        ClusterTarget { kubeconfig, context }
     }
 }
 
@@ -101,7 +101,7 @@ enum LogFormat {
     Json,
 }
 
-impl Run {
+impl RunCommand {
     /// Runs until a signal comes.
     pub fn execute(self) -> anyhow::Result<()> {
         start_log(self.log_format)?;
@@ -116,14 +116,14 @@ impl Run {
         // As a task of its own: what steers is woken as often as the others, and on this thread each time would be a
         // switch between threads.
         let ended = runtime
-            .block_on(runtime.spawn(self.steer()))
+            .block_on(runtime.spawn(self.run_host()))
             .context("the host ended in the middle; this is a bug of the host")?;
         // A thread that hangs in a file system, or a call that was abandoned, does not keep the process.
         runtime.shutdown_background();
         ended
     }
 
-    async fn steer(self) -> anyhow::Result<()> {
+    async fn run_host(self) -> anyhow::Result<()> {
         let Self {
             plugins,
             plugin_dir,
@@ -216,14 +216,10 @@ fn stopped() -> anyhow::Result<impl Future<Output = ()>> {
     })
 }
 
-fn say_what_is_left(left: &Left) {
-    let Left { abandoned, queued } = left;
+fn say_what_is_left(left: &UnfinishedWork) {
+    let UnfinishedWork { abandoned, queued } = left;
     for (lane, object) in abandoned {
-        tracing::warn!(
-            lane,
-            object,
-            "abandoned in the middle; the next start takes it up again"
-        );
+        tracing::warn!(lane, object, "abandoned a running reconcile; the next start repeats it");
     }
     tracing::info!(abandoned = abandoned.len(), queued, "stopped");
 }

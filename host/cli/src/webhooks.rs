@@ -23,8 +23,8 @@ const SECRET_NAMESPACE: &str = "pilothouse-system";
 /// How API servers reach the host.
 #[derive(Args)]
 pub struct EndpointArguments {
-    /// Serve webhooks, at this URL for API servers: https://HOST:PORT. Without this and --webhook-service, plugins default
-    /// and validate objects only before they reconcile them
+    /// Serve webhooks, and have API servers call them at this URL: https://HOST:PORT. Without this option and
+    /// --webhook-service, plugins default and validate objects only before each reconcile
     #[arg(
         id = "webhook-url",
         long = "webhook-url",
@@ -53,7 +53,7 @@ pub struct WebhookArguments {
     #[command(flatten)]
     endpoint: EndpointArguments,
 
-    /// Where webhooks listen
+    /// The address on which webhooks listen
     #[arg(
         id = "webhook-listen",
         long,
@@ -62,25 +62,25 @@ pub struct WebhookArguments {
     )]
     listen: SocketAddr,
 
-    /// A PEM file with the CA of the client certificates that API servers have to show to have objects judged; without
-    /// this, whoever reaches the port may ask
+    /// A PEM file with the CA of the client certificates that API servers must present (default: every client may call
+    /// the webhooks)
     #[arg(id = "webhook-client-ca", long = "webhook-client-ca", value_name = "FILE")]
     client_ca: Option<PathBuf>,
 
-    /// Who makes the webhook configurations: the host, or an installer with what `pilothouse webhooks` prints; then the
-    /// host only writes its authority into them
-    #[arg(id = "webhook-configurations", long, value_enum, value_name = "WHO", default_value_t = Configurations::Host)]
-    configurations: Configurations,
+    /// Who creates the webhook configurations: the host, or an installer that applies the output of `pilothouse
+    /// webhooks`; then the host only writes its caBundle into them
+    #[arg(id = "webhook-configurations", long, value_enum, value_name = "WHO", default_value_t = ConfigurationOwner::Host)]
+    configurations: ConfigurationOwner,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
-enum Configurations {
+enum ConfigurationOwner {
     Host,
     Installer,
 }
 
 /// What of webhooks is somewhere in a cluster.
-pub struct Places {
+pub struct WebhookNames {
     /// How API servers reach the host.
     pub endpoint: Endpoint,
     /// Where its certificates are kept.
@@ -91,7 +91,7 @@ pub struct Places {
 
 impl EndpointArguments {
     /// None where webhooks are off.
-    pub fn places(self) -> anyhow::Result<Option<Places>> {
+    pub fn places(self) -> anyhow::Result<Option<WebhookNames>> {
         let Self { url, service, secret } = self;
         let endpoint = match (url, service) {
             (None, None) => {
@@ -122,7 +122,7 @@ impl EndpointArguments {
             Endpoint::Service { .. } => own,
             Endpoint::Url(_) => secret.namespace.clone(),
         };
-        Ok(Some(Places {
+        Ok(Some(WebhookNames {
             endpoint,
             secret,
             own_namespace,
@@ -150,7 +150,7 @@ impl WebhookArguments {
             );
             return Ok(None);
         };
-        let Places {
+        let WebhookNames {
             endpoint,
             secret,
             own_namespace,
@@ -163,8 +163,8 @@ impl WebhookArguments {
             own_namespace,
             has_unknown_plugins: false,
             maker: match configurations {
-                Configurations::Host => Maker::Host,
-                Configurations::Installer => Maker::Installer,
+                ConfigurationOwner::Host => Maker::Host,
+                ConfigurationOwner::Installer => Maker::Installer,
             },
             lifetimes: Lifetimes::default(),
             settle: SETTLE,

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use cap::Cap;
-use pilothouse_cluster::press::Press;
+use pilothouse_cluster::codec::ObjectCodec;
 use pilothouse_cluster::store::Store;
 use pilothouse_core::path::Projection;
 use pilothouse_core::reach::Reach;
@@ -36,16 +36,16 @@ fn main() {
     for (form, projection) in [("whole", Projection::whole()), ("metadata only", Projection::default())] {
         let kind = Arc::new(Kind::new("apps", "v1", "Deployment"));
         let before = ALLOCATOR.allocated();
-        let press = Arc::new(Press::new(kind.clone(), projection));
+        let codec = Arc::new(ObjectCodec::new(kind.clone(), projection));
         let mut store = Store::default();
-        let source = store.open(press.clone(), Reach::all(), true).remove(0);
+        let source = store.open(codec.clone(), Reach::all(), true).remove(0);
         let begun = Instant::now();
         let first: Vec<&RawValue> = texts.iter().take(500).map(|text| &**text).collect();
-        press.learn(&first);
+        codec.learn(&first);
         drop(first);
         store.begin_list(&source);
         for text in &texts {
-            let object = press.read(text).expect("it is an object");
+            let object = codec.read(text).expect("it is an object");
             store.upsert(&source, object);
         }
         store.end_list(&source);

@@ -16,7 +16,7 @@ const CUT: &str = "it is UTF-16 and ends within a character";
 
 /// Which cluster.
 #[derive(Clone, Debug, Default)]
-pub struct Target {
+pub struct ClusterTarget {
     /// The kubeconfig; none means `KUBECONFIG`, `~/.kube/config`, or the service account of the pod.
     pub kubeconfig: Option<PathBuf>,
     /// The kubeconfig's context; none means its current one.
@@ -50,7 +50,7 @@ pub enum ConnectError {
 }
 
 /// Makes a client. No request is sent yet.
-pub async fn connect(target: &Target, user_agent: &str) -> Result<Client, ConnectError> {
+pub async fn connect(target: &ClusterTarget, user_agent: &str) -> Result<Client, ConnectError> {
     let options = KubeConfigOptions {
         context: target.context.clone(),
         ..KubeConfigOptions::default()
@@ -132,11 +132,11 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_kubeconfig_that_is_cut_within_a_character_is_refused_by_its_name() {
+    async fn a_kubeconfig_cut_within_a_character_is_refused_by_name() {
         let path = std::env::temp_dir().join(format!("cut-{}.kubeconfig", std::process::id()));
         for mark in [[0xff, 0xfe], [0xfe, 0xff]] {
             std::fs::write(&path, [&mark[..], b"{"].concat()).unwrap();
-            let target = Target {
+            let target = ClusterTarget {
                 kubeconfig: Some(path.clone()),
                 context: None,
             };

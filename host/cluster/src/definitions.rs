@@ -12,8 +12,8 @@ use kube::runtime::watcher::{self, Event};
 use kube::{Api, Client};
 
 use crate::error::RequestError;
-use crate::silence::never_silent;
-use crate::waits::waits;
+use crate::read_timeout::with_read_timeout;
+use crate::watch_backoff::watch_backoff;
 
 /// Definitions in a page of a list: the metadata of one may be as large as the definition itself.
 const PAGE: u32 = 50;
@@ -23,7 +23,7 @@ const FORBIDDEN: Duration = Duration::from_mins(10);
 
 /// What has become of definitions. They are called by their names, `plural.group`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum News {
+pub enum DefinitionEvent {
     /// All of them have been listed for the first time.
     Listed,
     /// There is a new one, or one has another specification.
@@ -37,17 +37,17 @@ pub enum News {
 }
 
 /// A definition as far as it is told from another: uid, generation, and the version in which it was seen.
-type Stamp = (String, i64, String);
+type DefinitionStamp = (String, i64, String);
 
 /// Tells what becomes of definitions, for ever.
-pub async fn follow(client: Client, mut tell: impl FnMut(News)) {
+pub async fn follow(client: Client, mut tell: impl FnMut(DefinitionEvent)) {
     let kind = GroupVersionKind::gvk("apiextensions.k8s.io", "v1", "CustomResourceDefinition");
     let resource = ApiResource::from_gvk(&kind);
-    let api: Api<PartialObjectMeta<DynamicObject>> = Api::all_with(never_silent(client), &resource);
-    let mut known: Option<HashMap<String, Stamp>> = None;
+    let api: Api<PartialObjectMeta<DynamicObject>> = Api::all_with(with_read_timeout(client), &resource);
+    let mut known: Option<HashMap<String, DefinitionStamp>> = None;
     loop {
         let config = watcher::Config::default().page_size(PAGE);
-        let stream = watcher::watcher(api.clone(), config).backoff(waits("definitions"));
+        let stream = watcher::watcher(api.clone(), config).backoff(watch_backoff("definitions"));
         let mut stream = std::pin::pin!(stream);
         let mut listed = HashMap::new();
         while let Some(event) = stream.next().await {
@@ -60,7 +60,7 @@ pub async fn follow(client: Client, mut tell: impl FnMut(News)) {
                 Ok(Event::InitDone) => {
                     let now = std::mem::take(&mut listed);
                     match known.replace(now) {
-                        None => tell(News::Listed),
+                        None => tell(DefinitionEvent::Listed),
                         Some(before) => compare(&before, known.as_ref().unwrap_or(&before), &mut tell),
                     }
                 }
@@ -74,11 +74,11 @@ pub async fn follow(client: Client, mut tell: impl FnMut(News)) {
                 Ok(Event::Delete(object)) => {
                     let (name, _) = read(object.metadata);
                     known.get_or_insert_default().remove(&name);
-                    tell(News::Gone(name));
+                    tell(DefinitionEvent::Gone(name));
                 }
                 Err(error) => {
                     if let Some(words) = forbidden(error) {
-                        tell(News::Forbidden(words));
+                        tell(DefinitionEvent::Forbidden(words));
                         break;
                     }
                 }
@@ -89,9 +89,13 @@ pub async fn follow(client: Client, mut tell: impl FnMut(News)) {
 }
 
 /// What a list shows that was not seen.
-fn compare(before: &HashMap<String, Stamp>, now: &HashMap<String, Stamp>, tell: &mut impl FnMut(News)) {
+fn compare(
+    before: &HashMap<String, DefinitionStamp>,
+    now: &HashMap<String, DefinitionStamp>,
+    tell: &mut impl FnMut(DefinitionEvent),
+) {
     for name in before.keys().filter(|name| !now.contains_key(*name)) {
-        tell(News::Gone(name.clone()));
+        tell(DefinitionEvent::Gone(name.clone()));
     }
     for (name, stamp) in now {
         if let Some(news) = news(name, before.get(name), stamp) {
@@ -100,15 +104,17 @@ fn compare(before: &HashMap<String, Stamp>, now: &HashMap<String, Stamp>, tell: 
     }
 }
 
-fn news(name: &str, before: Option<&Stamp>, now: &Stamp) -> Option<News> {
+fn news(name: &str, before: Option<&DefinitionStamp>, now: &DefinitionStamp) -> Option<DefinitionEvent> {
     match before {
         Some(before) if before == now => None,
-        Some((uid, generation, _)) if *uid == now.0 && *generation == now.1 => Some(News::Touched(name.to_owned())),
-        _ => Some(News::Changed(name.to_owned())),
+        Some((uid, generation, _)) if *uid == now.0 && *generation == now.1 => {
+            Some(DefinitionEvent::Touched(name.to_owned()))
+        }
+        _ => Some(DefinitionEvent::Changed(name.to_owned())),
     }
 }
 
-fn read(metadata: ObjectMeta) -> (String, Stamp) {
+fn read(metadata: ObjectMeta) -> (String, DefinitionStamp) {
     let stamp = (
         metadata.uid.unwrap_or_default(),
         metadata.generation.unwrap_or_default(),
@@ -136,7 +142,7 @@ mod tests {
     #[test]
     fn a_list_after_a_gap_tells_what_was_missed() {
         let stamp = |generation, version: &str| ("u".to_owned(), generation, version.to_owned());
-        let map = |entries: &[(&str, Stamp)]| -> HashMap<String, Stamp> {
+        let map = |entries: &[(&str, DefinitionStamp)]| -> HashMap<String, DefinitionStamp> {
             entries
                 .iter()
                 .map(|(name, stamp)| ((*name).to_owned(), stamp.clone()))

@@ -14,7 +14,7 @@ use crate::write::REQUEST_TIMEOUT;
 
 /// A kind that the cluster serves.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Served {
+pub struct ServedKind {
     /// The kind.
     pub kind: Arc<Kind>,
     /// The resource's name, such as `deployments`.
@@ -23,7 +23,7 @@ pub struct Served {
     pub facts: KindFacts,
 }
 
-impl Served {
+impl ServedKind {
     /// The path of one object, or of the collection that it stands in.
     pub fn path(&self, namespace: Option<&str>, name: Option<&str>) -> String {
         let root = if self.kind.group.is_empty() { "/api" } else { "/apis" };
@@ -52,11 +52,11 @@ impl Served {
 pub struct Discovery {
     client: Client,
     /// By `group/version`. The lock is held over a request, so that nobody asks the same twice.
-    versions: Mutex<HashMap<String, Arc<Mutex<Option<Version>>>>>,
+    versions: Mutex<HashMap<String, Arc<Mutex<Option<GroupVersionKinds>>>>>,
 }
 
 /// What a group and version serves, and when that was asked.
-struct Version {
+struct GroupVersionKinds {
     asked: Instant,
     /// The resource's name and facts by kind; none when the group or the version is not served.
     kinds: HashMap<String, (String, KindFacts)>,
@@ -72,7 +72,7 @@ impl Discovery {
     }
 
     /// How a kind is served, if it is. An answer from before `since` does not count.
-    pub async fn find(&self, kind: &Arc<Kind>, since: Instant) -> Result<Option<Served>, RequestError> {
+    pub async fn find(&self, kind: &Arc<Kind>, since: Instant) -> Result<Option<ServedKind>, RequestError> {
         let api_version = kind.api_version();
         let version = self
             .versions
@@ -85,10 +85,10 @@ impl Discovery {
         if version.as_ref().is_none_or(|version| version.asked < since) {
             let asked = Instant::now();
             let kinds = self.ask(&api_version).await?;
-            *version = Some(Version { asked, kinds });
+            *version = Some(GroupVersionKinds { asked, kinds });
         }
         let found = version.as_ref().and_then(|version| version.kinds.get(&kind.kind));
-        Ok(found.map(|(plural, facts)| Served {
+        Ok(found.map(|(plural, facts)| ServedKind {
             kind: kind.clone(),
             plural: plural.clone(),
             facts: *facts,

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use kube::core::Status;
+use pilothouse_core::contribution::HeldField;
 use pilothouse_core::failure::{LONGEST_REQUESTED_WAIT, reason};
-use pilothouse_core::ledger::HeldField;
 use pilothouse_core::{Failure, Retry};
 
 /// Why a request had no success.
@@ -20,7 +20,7 @@ pub enum RequestError {
     #[error("the API server cannot be reached: {0}")]
     Unreachable(String),
     /// An answer that is not what the API promises.
-    #[error("the API server's answer cannot be read: {0}")]
+    #[error("the API server's response cannot be parsed: {0}")]
     Garbled(String),
 }
 
@@ -211,21 +211,21 @@ impl RequestError {
         let Self::Answered(status) = &self else {
             return Failure::cluster(
                 reason::UNAVAILABLE,
-                format!("cannot {verb} {title}: {message}; it is tried again"),
+                format!("cannot {verb} {title}: {message}; retrying"),
             );
         };
         let at_least = self.retry_after().unwrap_or_default();
         if is_denied(&message) {
             return Failure::cluster(
                 reason::FORBIDDEN,
-                format!("cannot {verb} {title}: {message}; ask for what is let pass, or change what denies it"),
+                format!("cannot {verb} {title}: {message}; change the object so that the webhook or policy admits it, or change the webhook or policy"),
             )
             .at_least(at_least);
         }
         match status.code {
             500 if is_about_types(&message) => Failure::guest(
                 reason::REFUSED,
-                format!("cannot {verb} {title}: the API server's types refuse it: {message}; mend the plugin"),
+                format!("cannot {verb} {title}: the API server's types refuse it: {message}; fix the plugin"),
             ),
             422 if self.is_immutable() => Failure::guest(
                 reason::REFUSED,
@@ -238,7 +238,7 @@ impl RequestError {
             400 | 413 | 415 | 422 => Failure::guest(
                 reason::REFUSED,
                 format!(
-                    "cannot {verb} {title}: the API server refuses it: {message}; correct the object that asks for it, or mend \
+                    "cannot {verb} {title}: the API server refuses it: {message}; correct the object that asks for it, or fix \
                      the plugin"
                 ),
             ),
@@ -253,7 +253,7 @@ impl RequestError {
             ),
             _ => Failure::cluster(
                 reason::UNAVAILABLE,
-                format!("cannot {verb} {title}: {message}; it is tried again"),
+                format!("cannot {verb} {title}: {message}; retrying"),
             ),
         }
         .retry(if self.is_for_good() {
@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_webhook_or_a_policy_denies_is_nobodys_mistake_and_tried_again() {
+    fn a_denial_by_webhook_or_policy_blames_the_cluster_and_retries() {
         for error in [
             answered(400, "admission webhook \"images.example.com\" denied the request: no"),
             answered(
@@ -350,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_makes_the_host_wait_for_years_and_who_denies_keeps_no_edit_waiting() {
+    fn retry_after_is_capped_and_a_denial_does_not_delay_edits() {
         let asking = |code: u16, message: &str| {
             let status: Status = serde_json::from_value(serde_json::json!({
                 "code": code, "message": message, "reason": "R", "details": {"retryAfterSeconds": 1_u32 << 31}}))

@@ -1,4 +1,4 @@
-//! Owns Events (events.k8s.io/v1): their form, their names, and that the same one is not told twice.
+//! Owns Events (events.k8s.io/v1): their fields and names, and that none is emitted twice.
 //!
 //! An event's name is made of what it says, so a host that forgot (after a restart) finds it by the same name.
 //!
@@ -49,26 +49,26 @@ pub struct Regarding<'a> {
     pub uid: &'a str,
 }
 
-/// Tells events for one plugin.
-pub struct Recorder {
+/// Emits events for one plugin.
+pub struct EventRecorder {
     client: Client,
     plugin: String,
     instance: String,
     /// Told when the right to read or make events turns out to be missing.
     pub denied: Notify,
-    state: Mutex<State>,
+    state: Mutex<RecorderState>,
 }
 
 #[derive(Default)]
-struct State {
+struct RecorderState {
     /// Whether earlier events have been read back.
     recalled: bool,
     /// The namespaces in which no event may be made, and since when.
     denied: HashMap<String, Instant>,
     told: HashMap<String, Instant>,
-    plugin: Bucket,
+    plugin: TokenBucket,
     /// By uid; those that are empty again are forgotten.
-    objects: HashMap<String, Bucket>,
+    objects: HashMap<String, TokenBucket>,
     dropped: u64,
     /// How many of the dropped ones the log has told.
     said: u64,
@@ -76,12 +76,12 @@ struct State {
 
 /// Tokens that are spent, and come back with time.
 #[derive(Clone, Copy, Default)]
-struct Bucket {
+struct TokenBucket {
     spent: u32,
     since: Option<Instant>,
 }
 
-impl Bucket {
+impl TokenBucket {
     /// Whether there is one left to spend.
     fn has_one(&mut self, burst: u32, refill: Duration, now: Instant) -> bool {
         let since = *self.since.get_or_insert(now);
@@ -94,7 +94,7 @@ impl Bucket {
     }
 }
 
-impl Recorder {
+impl EventRecorder {
     /// A recorder for the plugin of this name; `instance` names this host.
     pub fn new(client: Client, plugin: &str, instance: &str) -> Self {
         Self {
@@ -120,7 +120,7 @@ impl Recorder {
         Ok(())
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, RecorderState> {
         self.state.lock().expect("no panic happens while it is held")
     }
 
@@ -163,7 +163,7 @@ impl Recorder {
     }
 
     /// Tells an event, unless it was told before or the plugin tells too many. Says whether a request was made.
-    pub async fn tell(&self, regarding: &Regarding<'_>, event: &Event, now: &str) -> Result<bool, RequestError> {
+    pub async fn record(&self, regarding: &Regarding<'_>, event: &Event, now: &str) -> Result<bool, RequestError> {
         let said = json!([
             self.plugin,
             regarding.uid,
@@ -176,7 +176,7 @@ impl Recorder {
     }
 
     /// Tells an event about the first object of a kind that gives reason to, and about no other.
-    pub async fn tell_of_kind(
+    pub async fn record_for_kind(
         &self,
         regarding: &Regarding<'_>,
         event: &Event,
@@ -294,7 +294,7 @@ impl Recorder {
             tracing::warn!(
                 plugin = self.plugin,
                 dropped = missed,
-                "too many events; some were not told"
+                "too many events; some were dropped"
             );
         }
         if state.told.len() >= REMEMBERED {
@@ -314,7 +314,7 @@ impl Recorder {
     }
 }
 
-impl State {
+impl RecorderState {
     /// Spends one event of the plugin's and one of the object's, if both have one left.
     fn spend(&mut self, object: &str, now: Instant) -> bool {
         if !self.plugin.has_one(BURST, REFILL, now) {
@@ -356,9 +356,9 @@ fn shorten_name(name: &str) -> &str {
 mod tests {
     use super::*;
 
-    fn recorder() -> Recorder {
+    fn recorder() -> EventRecorder {
         let service = tower_stub::never();
-        Recorder::new(service, "p", "host-0")
+        EventRecorder::new(service, "p", "host-0")
     }
 
     mod tower_stub {

@@ -1,4 +1,4 @@
-//! Owns bringing a plugin's CRDs into the cluster, when the host was told to.
+//! Installs a plugin's CRDs, if the host runs with `--install-crds`.
 
 use std::time::Duration;
 

@@ -1,30 +1,30 @@
 //! The only house that knows kube: how the host sees a cluster and changes it.
 //!
-//! [`discovery`] says what is served, [`watch`] lists and watches a kind into [`object::Stored`] objects, which [`press`]
-//! makes small and [`store`] keeps, [`mod@write`] applies and deletes, [`openapi`] says how values are merged, [`events`]
-//! tells, [`install`] brings CRDs, [`release`] frees what a lost plugin held, [`own`] is for the host's own
-//! resources, [`definitions`] sees CRDs change, [`rights`] asks what the host may do.
+//! [`discovery`] says what is served, [`reflector`] lists and watches a kind into [`object::CachedObject`] objects,
+//! which [`codec`] makes small and [`store`] keeps, [`mod@write`] applies and deletes, [`openapi`] says how values are
+//! merged, [`events`] tells, [`install`] brings CRDs, [`release`] frees what a lost plugin held, [`host_resources`] is
+//! for the host's own resources, [`definitions`] sees CRDs change, [`permissions`] asks what the host may do.
 #![forbid(unsafe_code)]
 
+pub mod codec;
 pub mod connect;
 pub mod definitions;
 pub mod discovery;
 pub mod error;
 pub mod events;
+pub mod host_resources;
 pub mod install;
+mod kind_cache;
 pub mod object;
 pub mod openapi;
-pub mod own;
 mod pages;
-mod parts;
-pub mod press;
+pub mod permissions;
+mod raw_object;
+mod read_timeout;
+pub mod reflector;
 pub mod release;
-pub mod rights;
-mod shelf;
-mod silence;
 pub mod store;
-mod waits;
-pub mod watch;
+mod watch_backoff;
 pub mod webhooks;
 pub mod write;
 

@@ -7,24 +7,24 @@ use std::sync::Arc;
 use pilothouse_core::canonical::DESIRED_ANNOTATION;
 use pilothouse_core::depth::{Bounded, is_plain, is_too_deep};
 use pilothouse_core::fields::{FieldSet, names_several_items};
-use pilothouse_core::ownership::{Bond, KEEP_ANNOTATION, OWNER_ANNOTATION, OWNER_LABEL, parse_owner_name};
+use pilothouse_core::ownership::{KEEP_ANNOTATION, OWNER_ANNOTATION, OWNER_LABEL, OwnerLink, parse_owner_name};
 use pilothouse_core::path::Projection;
 use pilothouse_core::{Kind, Name};
 use serde::Deserialize;
 use serde::de::Error as _;
 use serde_json::Value;
 
-use crate::parts::{ManagedFields, Parts, Text};
-use crate::press::{Form, Press, pack, unpack};
+use crate::codec::{ObjectCodec, ObjectLayout, pack, unpack};
+use crate::raw_object::{BorrowedText, ManagedFieldsEntry, RawObject};
 
 /// Field managers of the host begin with this; the rest is the Plugin's name.
 pub const MANAGER_PREFIX: &str = "pilothouse/";
 
 /// Whose an object is: the owner reference with `controller: true`, else the host's label.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Controller {
+pub struct ControllerRef {
     /// What ties the object to the owner.
-    pub bond: Bond,
+    pub bond: OwnerLink,
     /// The API group of the owner.
     pub group: Arc<str>,
     /// The kind of the owner.
@@ -39,7 +39,7 @@ pub struct Controller {
 
 /// What the host keeps of one entry of managedFields; only entries of its own managers are kept.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Entry {
+pub struct ApplyEntry {
     manager: Box<str>,
     api_version: Box<str>,
     of_status: bool,
@@ -55,17 +55,17 @@ const NAME_MARK: &str = "\u{2}";
 
 /// An entry of an object.
 #[derive(Clone, Copy, Debug)]
-pub struct Held<'a> {
+pub struct AppliedFields<'a> {
     /// The version that it was written in.
     pub api_version: &'a str,
-    object: &'a Stored,
-    entry: &'a Entry,
+    object: &'a CachedObject,
+    entry: &'a ApplyEntry,
 }
 
-impl Held<'_> {
+impl AppliedFields<'_> {
     /// The field set as text, its list items in the order of the live object.
     pub fn fields(&self) -> String {
-        let Stored { name, controller, .. } = self.object;
+        let CachedObject { name, controller, .. } = self.object;
         let controller = controller.as_ref().map_or("", |controller| &controller.uid);
         self.entry
             .fields
@@ -86,7 +86,7 @@ fn quoted(name: &str) -> String {
 
 /// An object as the cache holds it.
 #[derive(Clone, Debug)]
-pub struct Stored {
+pub struct CachedObject {
     /// Its place.
     pub name: Name,
     /// Its uid.
@@ -98,16 +98,16 @@ pub struct Stored {
     /// Whether it has a deletionTimestamp.
     pub deleting: bool,
     /// Its controller.
-    pub controller: Option<Box<Controller>>,
+    pub controller: Option<Box<ControllerRef>>,
     /// The annotation with the digest of what was applied.
     pub digest: Option<Box<str>>,
     /// Whether the visible part nests deeper than anybody reads ([`pilothouse_core::depth`]).
     is_too_deep: bool,
     /// The host's entries of managedFields.
-    entries: Arc<[Entry]>,
+    entries: Arc<[ApplyEntry]>,
     /// The visible part of the object as JSON, made small.
     packed: Box<[u8]>,
-    form: Arc<Form>,
+    layout: Arc<ObjectLayout>,
 }
 
 /// An object that cannot be read.
@@ -187,18 +187,18 @@ struct OwnerReference<'a> {
     controller: Option<bool>,
 }
 
-impl Stored {
+impl CachedObject {
     /// Reads an object of a known kind and keeps what the projection shows.
     pub fn read(text: &str, kind: &Kind, projection: &Projection) -> Result<Self, ObjectError> {
-        let press = Press::new(Arc::new(kind.clone()), projection.clone());
-        Self::read_with(serde_json::from_str(text), kind, &press)
+        let codec = ObjectCodec::new(Arc::new(kind.clone()), projection.clone());
+        Self::read_with(serde_json::from_str(text), kind, &codec)
     }
 
     /// Reads an object and keeps it as the other objects of its kind are kept.
     pub(crate) fn read_with(
-        parts: Result<Parts<'_>, serde_json::Error>,
+        parts: Result<RawObject<'_>, serde_json::Error>,
         kind: &Kind,
-        press: &Press,
+        codec: &ObjectCodec,
     ) -> Result<Self, ObjectError> {
         let failed = |name, source| ObjectError {
             kind: kind.clone(),
@@ -206,13 +206,13 @@ impl Stored {
             source,
         };
         let parts = parts.map_err(|source| failed(None, source))?;
-        Self::try_read(&parts, kind, press).map_err(|source| failed(parts.name(), source))
+        Self::try_read(&parts, kind, codec).map_err(|source| failed(parts.name(), source))
     }
 
-    fn try_read(parts: &Parts<'_>, kind: &Kind, press: &Press) -> Result<Self, serde_json::Error> {
-        let Parts { metadata, others } = parts;
+    fn try_read(parts: &RawObject<'_>, kind: &Kind, codec: &ObjectCodec) -> Result<Self, serde_json::Error> {
+        let RawObject { metadata, others } = parts;
         let text = |name| -> Result<Option<Cow<'_, str>>, serde_json::Error> {
-            Ok(metadata.parse(name)?.map(|Text(text)| text))
+            Ok(metadata.parse(name)?.map(|BorrowedText(text)| text))
         };
         let name = text("name")?.ok_or_else(|| serde_json::Error::missing_field("name"))?;
         let name: Arc<str> = Arc::from(name.as_ref());
@@ -226,10 +226,10 @@ impl Stored {
             .find(|it| it.controller == Some(true))
             .map(|reference| {
                 let owner = Kind::from_api_version(&reference.api_version, &reference.kind);
-                Controller {
-                    bond: Bond::Reference,
-                    group: press.text(&owner.group),
-                    kind: press.text(&owner.kind),
+                ControllerRef {
+                    bond: OwnerLink::Reference,
+                    group: codec.text(&owner.group),
+                    kind: codec.text(&owner.kind),
                     namespace: None,
                     // A child often has its owner's name.
                     name: if *reference.name == *name {
@@ -240,16 +240,18 @@ impl Stored {
                     uid: Arc::from(reference.uid.as_ref()),
                 }
             })
-            .or_else(|| labelled_owner(labels.as_ref()?, annotations.as_ref()?, press))
+            .or_else(|| labelled_owner(labels.as_ref()?, annotations.as_ref()?, codec))
             .map(Box::new);
         let entries = read_entries(parts, &name, controller.as_deref())?;
-        let form = press.form();
-        let visible = form.projection().project_parts(Some(&metadata.others), others, kind)?;
+        let layout = codec.layout();
+        let visible = layout
+            .projection()
+            .project_parts(Some(&metadata.others), others, kind)?;
         // Read through once: what the cache holds can be read by everybody, or is known not to be.
         let is_too_deep = !is_plain(&visible) && is_too_deep(&visible)?;
         let object = Self {
             name: Name {
-                namespace: namespace.as_deref().map(|namespace| press.text(namespace)),
+                namespace: namespace.as_deref().map(|namespace| codec.text(namespace)),
                 name,
             },
             uid: Arc::from(uid.as_deref().unwrap_or_default()),
@@ -259,19 +261,19 @@ impl Stored {
             controller,
             digest: annotations.and_then(|it| it.desired),
             is_too_deep,
-            entries: press.entries(&entries),
+            entries: codec.entries(&entries),
             packed: Box::default(),
-            form: form.clone(),
+            layout: layout.clone(),
         };
-        let packed = pack(&visible, &form, &object.own());
+        let packed = pack(&visible, &layout, &object.own());
         Ok(Self { packed, ..object })
     }
 
     /// The same object with another visible part.
-    pub(crate) fn with_text(&self, text: &str, form: Arc<Form>) -> Self {
+    pub(crate) fn with_text(&self, text: &str, layout: Arc<ObjectLayout>) -> Self {
         Self {
-            packed: pack(text, &form, &self.own()),
-            form,
+            packed: pack(text, &layout, &self.own()),
+            layout,
             is_too_deep: self.is_too_deep && is_too_deep(text).unwrap_or(true),
             ..self.clone()
         }
@@ -297,7 +299,7 @@ impl Stored {
 
     /// The visible part of the object as JSON.
     pub fn text(&self) -> Cow<'_, str> {
-        unpack(&self.packed, &self.form, &self.own())
+        unpack(&self.packed, &self.layout, &self.own())
     }
 
     /// The visible part of the object, parsed; what lies too deep is null.
@@ -313,13 +315,13 @@ impl Stored {
 
     /// Whether two states of an object look alike.
     pub fn has_text_of(&self, other: &Self) -> bool {
-        let same = Arc::ptr_eq(&self.form, &other.form) && self.own() == other.own();
+        let same = Arc::ptr_eq(&self.layout, &other.layout) && self.own() == other.own();
         (same && self.packed == other.packed) || self.text() == other.text()
     }
 
     /// What the cache shows of the object.
     pub fn projection(&self) -> &Projection {
-        self.form.projection()
+        self.layout.projection()
     }
 
     /// The bytes that the visible part takes.
@@ -328,12 +330,12 @@ impl Stored {
     }
 
     /// A manager's Apply entry, of the status subresource or of the rest.
-    pub fn entry(&self, manager: &str, of_status: bool) -> Option<Held<'_>> {
+    pub fn entry(&self, manager: &str, of_status: bool) -> Option<AppliedFields<'_>> {
         let entry = self
             .entries
             .iter()
             .find(|entry| &*entry.manager == manager && entry.of_status == of_status)?;
-        Some(Held {
+        Some(AppliedFields {
             api_version: &entry.api_version,
             object: self,
             entry,
@@ -350,7 +352,7 @@ impl Stored {
     /// managers hold that `is_asked` names. Nobody who only wants to know whether an object is as desired needs to look at
     /// anything else.
     pub fn is_held_like(&self, other: &Self, is_asked: impl Fn(&str) -> bool) -> bool {
-        let is_asked = |entry: &&Entry| !entry.of_status && is_asked(&entry.manager);
+        let is_asked = |entry: &&ApplyEntry| !entry.of_status && is_asked(&entry.manager);
         let entries = self.entries.iter().filter(is_asked);
         self.uid == other.uid
             && self.controller == other.controller
@@ -367,29 +369,29 @@ fn is_applier(manager: &str) -> bool {
 }
 
 /// The owner that the host's label and annotations name.
-fn labelled_owner(labels: &Labels<'_>, annotations: &Annotations<'_>, press: &Press) -> Option<Controller> {
+fn labelled_owner(labels: &Labels<'_>, annotations: &Annotations<'_>, codec: &ObjectCodec) -> Option<ControllerRef> {
     let uid = labels.owner.as_deref()?;
     let (group, kind, name) = parse_owner_name(annotations.owner_name.as_deref()?)?;
     let kept = annotations.keep.as_deref() == Some("true");
-    Some(Controller {
-        bond: if kept { Bond::Kept } else { Bond::Label },
-        group: press.text(group),
-        kind: press.text(kind),
-        namespace: name.namespace.as_deref().map(|namespace| press.text(namespace)),
+    Some(ControllerRef {
+        bond: if kept { OwnerLink::Kept } else { OwnerLink::Label },
+        group: codec.text(group),
+        kind: codec.text(kind),
+        namespace: name.namespace.as_deref().map(|namespace| codec.text(namespace)),
         name: name.name,
         uid: Arc::from(uid),
     })
 }
 
 fn read_entries(
-    parts: &Parts<'_>,
+    parts: &RawObject<'_>,
     name: &str,
-    controller: Option<&Controller>,
-) -> Result<Vec<Entry>, serde_json::Error> {
+    controller: Option<&ControllerRef>,
+) -> Result<Vec<ApplyEntry>, serde_json::Error> {
     let mut entries = Vec::new();
     // Parsed only where an entry of ours needs to know the order of lists.
     let mut live: Option<Value> = None;
-    for ManagedFields {
+    for ManagedFieldsEntry {
         manager,
         operation,
         api_version,
@@ -420,7 +422,7 @@ fn read_entries(
         if let Some(controller) = controller {
             fields = fields.replace(&*controller.uid, CONTROLLER_MARK);
         }
-        entries.push(Entry {
+        entries.push(ApplyEntry {
             manager: manager.as_ref().into(),
             api_version: api_version.as_deref().unwrap_or_default().into(),
             of_status: subresource.as_deref() == Some("status"),
@@ -447,9 +449,9 @@ mod tests {
           {"manager":"kubectl","operation":"Apply","apiVersion":"v1","fieldsV1":{"f:y":{}}}]},
         "list":[{"n":2},{"n":1}],"spec":{"b":1},"status":{"c":2}}"#;
 
-    fn stored() -> Stored {
+    fn stored() -> CachedObject {
         let spec = pilothouse_core::path::FieldPath::parse(".spec").unwrap();
-        Stored::read(TEXT, &Kind::new("x.dev", "v1", "C"), &Projection::new([&spec])).unwrap()
+        CachedObject::read(TEXT, &Kind::new("x.dev", "v1", "C"), &Projection::new([&spec])).unwrap()
     }
 
     #[test]
@@ -472,10 +474,10 @@ mod tests {
     }
 
     #[test]
-    fn an_object_without_a_controller_is_its_owners_whom_the_label_names() {
+    fn an_object_without_controller_belongs_to_the_labelled_owner() {
         let read = |metadata: &str| {
             let text = format!(r#"{{"metadata":{{"name":"c","namespace":"b",{metadata}}}}}"#);
-            Stored::read(&text, &Kind::new("", "v1", "C"), &Projection::default())
+            CachedObject::read(&text, &Kind::new("", "v1", "C"), &Projection::default())
                 .unwrap()
                 .controller
         };
@@ -486,17 +488,17 @@ mod tests {
         .unwrap();
         assert_eq!(
             (owner.bond, owner.namespace.as_deref(), &*owner.name, &*owner.uid),
-            (Bond::Label, Some("a"), "x", "u")
+            (OwnerLink::Label, Some("a"), "x", "u")
         );
         let kept = r#""annotations":{"pilothouse.dev/owner-name":"x.dev/X/a/x","pilothouse.dev/keep":"true"}"#;
-        assert_eq!(read(&format!("{label},{kept}")).unwrap().bond, Bond::Kept);
+        assert_eq!(read(&format!("{label},{kept}")).unwrap().bond, OwnerLink::Kept);
         assert_eq!(read(label), None, "a label alone does not say enough");
         let reference = r#""ownerReferences":[{"apiVersion":"v1","kind":"Y","name":"y","uid":"p","controller":true}]"#;
         assert_eq!(read(&format!("{label},{kept},{reference}")).unwrap().uid, "p".into());
     }
 
     #[test]
-    fn only_our_apply_entries_are_kept_in_the_order_of_the_live_lists() {
+    fn only_our_apply_entries_are_kept_in_live_list_order() {
         let stored = stored();
         assert_eq!(stored.entries.len(), 1);
         assert_eq!(
@@ -508,21 +510,21 @@ mod tests {
     #[test]
     fn a_change_of_what_others_write_is_no_change_of_how_it_is_held() {
         let one = stored();
-        let other = Stored {
+        let other = CachedObject {
             resource_version: "13".into(),
-            ..one.with_text("{}", one.form.clone())
+            ..one.with_text("{}", one.layout.clone())
         };
-        let is_held_like = |other: Stored| one.is_held_like(&other, |_| true);
+        let is_held_like = |other: CachedObject| one.is_held_like(&other, |_| true);
         assert!(is_held_like(other));
-        assert!(!is_held_like(Stored {
+        assert!(!is_held_like(CachedObject {
             deleting: true,
             ..one.clone()
         }));
-        assert!(!is_held_like(Stored {
+        assert!(!is_held_like(CachedObject {
             digest: None,
             ..one.clone()
         }));
-        let released = Stored {
+        let released = CachedObject {
             entries: Arc::new([]),
             ..one.clone()
         };
@@ -532,13 +534,13 @@ mod tests {
 
     #[test]
     fn what_is_not_an_object_is_an_error_that_names_the_kind() {
-        let error = Stored::read("[]", &Kind::new("", "v1", "Pod"), &Projection::default()).unwrap_err();
+        let error = CachedObject::read("[]", &Kind::new("", "v1", "Pod"), &Projection::default()).unwrap_err();
         assert!(error.to_string().contains("v1 Pod"), "{error}");
     }
 
     #[test]
-    fn children_that_differ_in_name_and_controller_share_their_entries() {
-        let press = Press::new(Arc::new(Kind::new("", "v1", "Service")), Projection::default());
+    fn children_that_differ_in_name_and_controller_share_entries() {
+        let codec = ObjectCodec::new(Arc::new(Kind::new("", "v1", "Service")), Projection::default());
         let child = |name: &str, owner: &str, label: &str| {
             let text = format!(
                 r#"{{"metadata":{{"name":"{name}","uid":"u-{name}","ownerReferences":[{{"apiVersion":"x.dev/v1","kind":"X","name":"{name}","uid":"{owner}","controller":true}}],
@@ -546,7 +548,7 @@ mod tests {
                 "f:spec":{{"f:containers":{{"k:{{\"name\":\"{name}\"}}":{{"f:image":{{}}}}}}}}}}}}]}},
                 "spec":{{"containers":[{{"name":"{name}"}}]}}}}"#
             );
-            press.read(&RawValue::from_string(text).unwrap()).unwrap()
+            codec.read(&RawValue::from_string(text).unwrap()).unwrap()
         };
         let one = child("one", "6f0e2c51-93c0-4c0e-b5a1-000000000001", "app");
         let two = child("two", "6f0e2c51-93c0-4c0e-b5a1-000000000002", "app");

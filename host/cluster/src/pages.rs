@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn after_a_page_that_was_too_slow_they_become_large_again_bit_by_bit() {
+    fn pages_grow_again_step_by_step_after_a_slow_page() {
         let mut size = PageSize::default();
         size.had(50, 50);
         size.was_too_slow();

@@ -11,7 +11,7 @@ use pilothouse_core::{Kind, Name};
 use serde::Deserialize;
 use serde_json::json;
 
-use crate::discovery::Served;
+use crate::discovery::ServedKind;
 use crate::error::RequestError;
 use crate::write::send;
 
@@ -23,8 +23,8 @@ const PAGE: u32 = 500;
 
 /// An object that has the finalizer.
 #[derive(Clone, Debug)]
-pub struct Held {
-    served: Served,
+pub struct FinalizerHolder {
+    served: ServedKind,
     /// Its place.
     pub name: Name,
     version: String,
@@ -33,7 +33,7 @@ pub struct Held {
     pub deleting: bool,
 }
 
-impl Held {
+impl FinalizerHolder {
     /// For messages: `AppService default/web`.
     pub fn title(&self) -> String {
         format!("{} {}", self.served.kind.kind, self.name)
@@ -42,7 +42,7 @@ impl Held {
 
 /// The kinds that the cluster serves and that can be listed and changed, each in the version that the server prefers;
 /// only those of these names, where there are any: `Kind`, or `Kind.group`.
-pub async fn kinds(client: &Client, names: &[String]) -> Result<Vec<Served>, RequestError> {
+pub async fn kinds(client: &Client, names: &[String]) -> Result<Vec<ServedKind>, RequestError> {
     let mut versions = vec!["v1".to_owned()];
     for group in client.list_api_groups().await?.groups {
         let preferred = group.preferred_version.or_else(|| group.versions.into_iter().next());
@@ -61,7 +61,7 @@ pub async fn kinds(client: &Client, names: &[String]) -> Result<Vec<Served>, Req
             if resource.name.contains('/') || !can("list") || !can("patch") || !is_named(&kind, names) {
                 continue;
             }
-            found.push(Served {
+            found.push(ServedKind {
                 kind: Arc::new(kind),
                 plural: resource.name,
                 facts: KindFacts {
@@ -80,7 +80,7 @@ fn is_named(kind: &Kind, names: &[String]) -> bool {
 }
 
 /// The objects of a kind that have a finalizer.
-pub async fn find(client: &Client, served: &Served, finalizer: &str) -> Result<Vec<Held>, RequestError> {
+pub async fn find(client: &Client, served: &ServedKind, finalizer: &str) -> Result<Vec<FinalizerHolder>, RequestError> {
     let mut held = Vec::new();
     let mut token = String::new();
     loop {
@@ -94,9 +94,9 @@ pub async fn find(client: &Client, served: &Served, finalizer: &str) -> Result<V
             .body(Body::empty())
             .map_err(|error| RequestError::Garbled(error.to_string()))?;
         let (_, text) = send(client, request).await?;
-        let List { metadata, items } =
+        let FinalizerList { metadata, items } =
             serde_json::from_str(&text).map_err(|error| RequestError::Garbled(error.to_string()))?;
-        for Item { metadata } in items.unwrap_or_default() {
+        for ListedItem { metadata } in items.unwrap_or_default() {
             let Meta {
                 name,
                 namespace,
@@ -105,7 +105,7 @@ pub async fn find(client: &Client, served: &Served, finalizer: &str) -> Result<V
                 deletion_timestamp,
             } = metadata;
             if finalizers.iter().any(|it| it == finalizer) {
-                held.push(Held {
+                held.push(FinalizerHolder {
                     served: served.clone(),
                     name: Name::new(namespace.as_deref(), &name),
                     version: resource_version,
@@ -122,7 +122,7 @@ pub async fn find(client: &Client, served: &Served, finalizer: &str) -> Result<V
 }
 
 /// Takes a finalizer off an object, if it is still as it was found. An object that is gone meanwhile is free.
-pub async fn release(client: &Client, held: &Held, finalizer: &str) -> Result<(), RequestError> {
+pub async fn release(client: &Client, held: &FinalizerHolder, finalizer: &str) -> Result<(), RequestError> {
     let Some(position) = held.finalizers.iter().position(|it| it == finalizer) else {
         return Ok(());
     };
@@ -149,11 +149,11 @@ pub async fn release(client: &Client, held: &Held, finalizer: &str) -> Result<()
 }
 
 #[derive(Deserialize)]
-struct List {
+struct FinalizerList {
     #[serde(default)]
     metadata: ListMeta,
     /// Some kinds have null where there are none.
-    items: Option<Vec<Item>>,
+    items: Option<Vec<ListedItem>>,
 }
 
 #[derive(Default, Deserialize)]
@@ -163,7 +163,7 @@ struct ListMeta {
 }
 
 #[derive(Deserialize)]
-struct Item {
+struct ListedItem {
     metadata: Meta,
 }
 
@@ -187,7 +187,7 @@ mod tests {
 
     #[test]
     fn a_list_may_have_null_in_the_place_of_no_items() {
-        let List { metadata, items } = serde_json::from_str(r#"{"metadata":{},"items":null}"#).unwrap();
+        let FinalizerList { metadata, items } = serde_json::from_str(r#"{"metadata":{},"items":null}"#).unwrap();
         assert!(items.is_none() && metadata.next.is_none());
     }
 

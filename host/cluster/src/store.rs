@@ -1,5 +1,5 @@
 //! Owns the cache's contents: what lists and watches make of the objects of each kind, and how they are found again. What
-//! is kept of one kind is [`crate::shelf`]'s matter.
+//! is kept of one kind is [`crate::kind_cache`]'s matter.
 //!
 //! A relist updates in place: what is unchanged stays as it is, and what is gone is reported when the list is complete. A
 //! kind may come in by several lists and watches that have no object in common.
@@ -12,23 +12,23 @@ use pilothouse_core::query::CheckedQuery;
 use pilothouse_core::reach::{Reach, Scope};
 use pilothouse_core::{Key, Kind, Name};
 
-use crate::object::Stored;
-use crate::press::Press;
-pub use crate::shelf::{Index, IndexDraft};
-use crate::shelf::{Listing, Placed, Shelf, Synced};
+use crate::codec::ObjectCodec;
+use crate::kind_cache::{ByName, KindCache, Listing, Synced};
+pub use crate::kind_cache::{Index, IndexDraft};
+use crate::object::CachedObject;
 
 /// What happened to one object. An object that was deleted and made anew counts as two changes.
 #[derive(Clone, Debug)]
-pub struct Change {
+pub struct ObjectChange {
     /// The object's kind.
     pub kind: Arc<Kind>,
     /// As it was.
-    pub old: Option<Arc<Stored>>,
+    pub old: Option<Arc<CachedObject>>,
     /// As it is.
-    pub new: Option<Arc<Stored>>,
+    pub new: Option<Arc<CachedObject>>,
 }
 
-impl Change {
+impl ObjectChange {
     /// The object's place.
     pub fn name(&self) -> &Name {
         let object = self.new.as_ref().or(self.old.as_ref());
@@ -38,7 +38,7 @@ impl Change {
 
 /// Where a list or an event comes from: one list and watch of a kind, in one run of the kind's watches.
 #[derive(Clone, Debug)]
-pub struct Source {
+pub struct WatchSource {
     /// The kind.
     pub kind: Arc<Kind>,
     /// What the list and watch is about.
@@ -49,32 +49,32 @@ pub struct Source {
 /// The objects of all watched kinds.
 #[derive(Debug, Default)]
 pub struct Store {
-    shelves: HashMap<Arc<Kind>, Shelf>,
+    kind_caches: HashMap<Arc<Kind>, KindCache>,
     changes: u64,
 }
 
 impl Store {
     /// The watches of a kind begin, for the first time or in another form. What is known stays, and counts as synced for
     /// those whom it was enough for; the rest waits for the lists.
-    pub fn open(&mut self, press: Arc<Press>, reach: Reach, namespaced: bool) -> Vec<Source> {
-        let kind = press.kind().clone();
+    pub fn open(&mut self, codec: Arc<ObjectCodec>, reach: Reach, namespaced: bool) -> Vec<WatchSource> {
+        let kind = codec.kind().clone();
         let run = self.next_change();
-        let shelf = self
-            .shelves
+        let kind_cache = self
+            .kind_caches
             .entry(kind.clone())
-            .or_insert_with(|| Shelf::new(press.clone()));
+            .or_insert_with(|| KindCache::new(codec.clone()));
         let scopes = reach.scopes(namespaced);
         // What is not followed any more is not known any more.
-        if let Some(synced) = &mut shelf.synced
+        if let Some(synced) = &mut kind_cache.synced
             && !reach.covers(&synced.reach)
         {
             synced.reach = reach.clone();
         }
-        shelf.press = press;
-        shelf.run = run;
-        shelf.reach = reach;
-        shelf.sources = scopes.iter().cloned().map(Listing::new).collect();
-        let source = |scope| Source {
+        kind_cache.codec = codec;
+        kind_cache.run = run;
+        kind_cache.reach = reach;
+        kind_cache.sources = scopes.iter().cloned().map(Listing::new).collect();
+        let source = |scope| WatchSource {
             kind: kind.clone(),
             scope,
             run,
@@ -84,76 +84,88 @@ impl Store {
 
     /// Nobody needs a kind any more: its memory is given back.
     pub fn close(&mut self, kind: &Kind) {
-        self.shelves.remove(kind);
+        self.kind_caches.remove(kind);
     }
 
     /// The kind is not served any more: nothing of it is there, and nothing is known until it is listed again.
-    pub fn empty(&mut self, kind: &Arc<Kind>) -> Vec<Change> {
-        let Some(shelf) = self.shelves.get_mut(kind) else {
+    pub fn empty(&mut self, kind: &Arc<Kind>) -> Vec<ObjectChange> {
+        let Some(kind_cache) = self.kind_caches.get_mut(kind) else {
             return Vec::new();
         };
-        shelf.synced = None;
-        shelf.sources.clear();
-        let names: Vec<Name> = shelf.objects.keys().map(|object| object.0.name.clone()).collect();
+        kind_cache.synced = None;
+        kind_cache.sources.clear();
+        let names: Vec<Name> = kind_cache.objects.keys().map(|object| object.0.name.clone()).collect();
         names.iter().filter_map(|name| self.take(kind, name)).collect()
     }
 
-    /// Trims what is known of a kind again, after its press was told to show less.
+    /// Trims what is known of a kind again, after its codec was told to show less.
     pub fn trim(&mut self, kind: &Kind) {
-        let Some(shelf) = self.shelves.get_mut(kind) else {
+        let Some(kind_cache) = self.kind_caches.get_mut(kind) else {
             return;
         };
-        let press = shelf.press.clone();
-        if let Some(synced) = &mut shelf.synced {
-            synced.projection = press.form().projection().clone();
+        let codec = kind_cache.codec.clone();
+        if let Some(synced) = &mut kind_cache.synced {
+            synced.projection = codec.layout().projection().clone();
         }
-        let objects = std::mem::take(&mut shelf.objects).into_iter();
-        shelf.objects = objects
-            .map(|(object, epoch)| (Placed(Arc::new(press.again(&object.0))), epoch))
+        let objects = std::mem::take(&mut kind_cache.objects).into_iter();
+        kind_cache.objects = objects
+            .map(|(object, epoch)| (ByName(Arc::new(codec.again(&object.0))), epoch))
             .collect();
     }
 
     /// Whether something of a kind has been listed once, and is followed since.
     pub fn is_synced(&self, kind: &Kind) -> bool {
-        self.shelves.get(kind).is_some_and(|shelf| shelf.synced.is_some())
+        self.kind_caches
+            .get(kind)
+            .is_some_and(|kind_cache| kind_cache.synced.is_some())
     }
 
     /// Whether all that is needed of a kind has been listed once, and is followed since.
     pub fn has(&self, kind: &Kind, projection: &Projection, reach: &Reach) -> bool {
-        let synced = self.shelves.get(kind).and_then(|shelf| shelf.synced.as_ref());
+        let synced = self
+            .kind_caches
+            .get(kind)
+            .and_then(|kind_cache| kind_cache.synced.as_ref());
         synced.is_some_and(|synced| synced.projection.covers(projection) && synced.reach.covers(reach))
     }
 
     /// Whether an object that exists would be known. Where it would not, its absence says nothing.
     pub fn would_know(&self, kind: &Kind, name: &Name) -> bool {
-        let synced = self.shelves.get(kind).and_then(|shelf| shelf.synced.as_ref());
+        let synced = self
+            .kind_caches
+            .get(kind)
+            .and_then(|kind_cache| kind_cache.synced.as_ref());
         synced.is_some_and(|synced| synced.reach.holds(name))
     }
 
     /// Whether an object of this name will be seen when it changes: its kind is watched, and the watches are about it as
     /// far as its name says.
     pub fn is_followed(&self, kind: &Kind, name: &Name) -> bool {
-        let shelf = self.shelves.get(kind);
-        shelf.is_some_and(|shelf| shelf.sources.iter().any(|listing| listing.scope.has(name)))
+        let kind_cache = self.kind_caches.get(kind);
+        kind_cache.is_some_and(|kind_cache| kind_cache.sources.iter().any(|listing| listing.scope.has(name)))
     }
 
     /// Moves with each change of a kind.
     pub fn changes(&self, kind: &Kind) -> u64 {
-        self.shelves.get(kind).map_or(0, |shelf| shelf.changes)
+        self.kind_caches.get(kind).map_or(0, |kind_cache| kind_cache.changes)
     }
 
     /// One object.
-    pub fn get(&self, kind: &Kind, name: &Name) -> Option<&Arc<Stored>> {
-        self.shelves.get(kind)?.get(name)
+    pub fn get(&self, kind: &Kind, name: &Name) -> Option<&Arc<CachedObject>> {
+        self.kind_caches.get(kind)?.get(name)
     }
 
     /// The objects of a kind by namespace and name, of one namespace or of all.
-    pub fn iter<'a>(&'a self, kind: &Kind, namespace: Option<&str>) -> impl Iterator<Item = &'a Arc<Stored>> + use<'a> {
-        let shelf = self.shelves.get(kind);
+    pub fn iter<'a>(
+        &'a self,
+        kind: &Kind,
+        namespace: Option<&str>,
+    ) -> impl Iterator<Item = &'a Arc<CachedObject>> + use<'a> {
+        let kind_cache = self.kind_caches.get(kind);
         let from = namespace.map(|namespace| Name::new(Some(namespace), ""));
-        let objects = shelf.map(|shelf| match &from {
-            Some(from) => shelf.objects.range::<Name, _>(from..),
-            None => shelf.objects.range::<Name, _>(..),
+        let objects = kind_cache.map(|kind_cache| match &from {
+            Some(from) => kind_cache.objects.range::<Name, _>(from..),
+            None => kind_cache.objects.range::<Name, _>(..),
         });
         objects
             .into_iter()
@@ -164,89 +176,97 @@ impl Store {
 
     /// The objects among which a query finds its own, as they are at this moment. Nothing is read of them here, so that
     /// whoever holds the store for others does not keep them waiting.
-    pub fn candidates(&self, kind: &Kind, query: &CheckedQuery) -> Candidates {
-        let Some(shelf) = self.shelves.get(kind) else {
-            return Candidates::default();
+    pub fn candidates(&self, kind: &Kind, query: &CheckedQuery) -> QueryCandidates {
+        let Some(kind_cache) = self.kind_caches.get(kind) else {
+            return QueryCandidates::default();
         };
-        let within = |object: &&Arc<Stored>| query.is_within(&object.name);
+        let within = |object: &&Arc<CachedObject>| query.is_within(&object.name);
         // Where nothing is asked of what is inside, all of these are found; what is too deep may still not be shown.
         let most = query.limit.filter(|_| !query.looks_inside());
         let most = most.map_or(usize::MAX, |limit| limit as usize);
         let mut taken = 0;
-        let is_wanted = |object: &&Arc<Stored>| {
+        let is_wanted = |object: &&Arc<CachedObject>| {
             let is_wanted = taken < most;
             taken += usize::from(!object.is_too_deep());
             is_wanted
         };
-        let objects = if let Some(names) = shelf.look_up(query) {
-            let objects = names.into_iter().filter_map(|name| shelf.get(name));
+        let objects = if let Some(names) = kind_cache.look_up(query) {
+            let objects = names.into_iter().filter_map(|name| kind_cache.get(name));
             objects.filter(within).take_while(is_wanted).cloned().collect()
         } else {
             let objects = self.iter(kind, query.namespace.as_deref());
             objects.filter(within).take_while(is_wanted).cloned().collect()
         };
-        Candidates {
+        QueryCandidates {
             objects,
-            changes: shelf.changes,
+            changes: kind_cache.changes,
         }
     }
 
     /// Whether a query is answered without going through all objects, or cannot be.
     pub fn is_indexed(&self, kind: &Kind, query: &CheckedQuery) -> bool {
-        self.shelves.get(kind).is_none_or(|shelf| shelf.is_indexed(query))
+        self.kind_caches
+            .get(kind)
+            .is_none_or(|kind_cache| kind_cache.is_indexed(query))
     }
 
     /// What the index that a query needs is made of; none where there is one, or cannot be.
     pub fn draft_index(&self, kind: &Kind, query: &CheckedQuery) -> Option<IndexDraft> {
-        self.shelves.get(kind)?.draft_index(query)
+        self.kind_caches.get(kind)?.draft_index(query)
     }
 
     /// Takes an index in, with what has changed since its draft.
     pub fn add_index(&mut self, kind: &Kind, index: Index) {
-        if let Some(shelf) = self.shelves.get_mut(kind) {
-            shelf.add_index(index);
+        if let Some(kind_cache) = self.kind_caches.get_mut(kind) {
+            kind_cache.add_index(index);
         }
     }
 
     /// Drops an index that nobody uses any more.
     pub fn drop_index(&mut self, kind: &Kind, path: &FieldPath) {
-        if let Some(shelf) = self.shelves.get_mut(kind) {
-            shelf.drop_index(path);
+        if let Some(kind_cache) = self.kind_caches.get_mut(kind) {
+            kind_cache.drop_index(path);
         }
     }
 
     /// The objects of a kind whose controller has this uid.
-    pub fn children<'a>(&'a self, kind: &Kind, controller: &str) -> impl Iterator<Item = &'a Arc<Stored>> + use<'a> {
-        let shelf = self.shelves.get(kind);
+    pub fn children<'a>(
+        &'a self,
+        kind: &Kind,
+        controller: &str,
+    ) -> impl Iterator<Item = &'a Arc<CachedObject>> + use<'a> {
+        let kind_cache = self.kind_caches.get(kind);
         let controller: Arc<str> = controller.into();
         let first = (controller.clone(), Name::new(None, ""));
-        shelf
+        kind_cache
             .into_iter()
-            .flat_map(move |shelf| shelf.children.range(first.clone()..))
+            .flat_map(move |kind_cache| kind_cache.children.range(first.clone()..))
             .take_while(move |(uid, _)| *uid == controller)
-            .filter_map(move |(_, name)| shelf?.get(name))
+            .filter_map(move |(_, name)| kind_cache?.get(name))
     }
 
     /// How many objects of a kind there are.
     pub fn len(&self, kind: &Kind) -> usize {
-        self.shelves.get(kind).map_or(0, |shelf| shelf.objects.len())
+        self.kind_caches
+            .get(kind)
+            .map_or(0, |kind_cache| kind_cache.objects.len())
     }
 
     /// A list begins.
-    pub fn begin_list(&mut self, source: &Source) {
-        if let Some((shelf, listing)) = self.listing(source) {
-            shelf.lists += 1;
-            shelf.sources[listing].epoch = shelf.lists;
+    pub fn begin_list(&mut self, source: &WatchSource) {
+        if let Some((kind_cache, listing)) = self.listing(source) {
+            kind_cache.lists += 1;
+            kind_cache.sources[listing].epoch = kind_cache.lists;
         }
     }
 
     /// An object was listed, added or modified. Nothing is returned for one that is known in this version.
-    pub fn upsert(&mut self, source: &Source, object: Stored) -> Vec<Change> {
-        let Some((shelf, listing)) = self.listing(source) else {
+    pub fn upsert(&mut self, source: &WatchSource, object: CachedObject) -> Vec<ObjectChange> {
+        let Some((kind_cache, listing)) = self.listing(source) else {
             return Vec::new();
         };
-        let epoch = shelf.sources[listing].epoch;
-        let old = shelf.get(&object.name).cloned();
+        let epoch = kind_cache.sources[listing].epoch;
+        let old = kind_cache.get(&object.name).cloned();
         let object = Arc::new(object);
         if let Some(old) = &old
             && old.resource_version == object.resource_version
@@ -256,15 +276,15 @@ impl Store {
             let kept = if old.projection() == object.projection() {
                 old.clone()
             } else {
-                shelf.reindex(Some(old), Some(&object));
+                kind_cache.reindex(Some(old), Some(&object));
                 object
             };
-            shelf.place(kept, epoch);
+            kind_cache.place(kept, epoch);
             return Vec::new();
         }
-        shelf.reindex(old.as_deref(), Some(&object));
-        shelf.place(object.clone(), epoch);
-        let change = |old, new| Change {
+        kind_cache.reindex(old.as_deref(), Some(&object));
+        kind_cache.place(object.clone(), epoch);
+        let change = |old, new| ObjectChange {
             kind: source.kind.clone(),
             old,
             new,
@@ -279,95 +299,103 @@ impl Store {
 
     /// What a look past the watches has shown of an object, where the watches have not said so by themselves; none: it is
     /// gone. `before` is the object as it was known when that look began: what has come since then is newer.
-    pub fn correct(&mut self, key: &Key, before: Option<&Stored>, live: Option<&Stored>) -> Vec<Change> {
-        let Some(shelf) = self.shelves.get(&key.kind) else {
+    pub fn correct(
+        &mut self,
+        key: &Key,
+        before: Option<&CachedObject>,
+        live: Option<&CachedObject>,
+    ) -> Vec<ObjectChange> {
+        let Some(kind_cache) = self.kind_caches.get(&key.kind) else {
             return Vec::new();
         };
-        let version = |object: &Stored| (object.uid.clone(), object.resource_version.clone());
-        let known = shelf.get(&key.name);
+        let version = |object: &CachedObject| (object.uid.clone(), object.resource_version.clone());
+        let known = kind_cache.get(&key.name);
         if known.map(|object| version(object)) != before.map(version) {
             return Vec::new();
         }
         let Some(live) = live else {
             return self.take(&key.kind, &key.name).into_iter().collect();
         };
-        let listing = shelf.sources.iter().find(|listing| listing.scope.has(&key.name));
+        let listing = kind_cache.sources.iter().find(|listing| listing.scope.has(&key.name));
         // Whether its labels are right, the server alone says.
         let Some(listing) = listing.filter(|listing| listing.scope.labels.is_empty()) else {
             return Vec::new();
         };
-        let source = Source {
+        let source = WatchSource {
             kind: key.kind.clone(),
             scope: listing.scope.clone(),
-            run: shelf.run,
+            run: kind_cache.run,
         };
-        let object = shelf.press.again(live);
+        let object = kind_cache.codec.again(live);
         self.upsert(&source, object)
     }
 
     /// An object is there and cannot be read: what is known of it stays.
-    pub fn keep(&mut self, source: &Source, name: &Name) {
-        let Some((shelf, listing)) = self.listing(source) else {
+    pub fn keep(&mut self, source: &WatchSource, name: &Name) {
+        let Some((kind_cache, listing)) = self.listing(source) else {
             return;
         };
-        let epoch = shelf.sources[listing].epoch;
-        if let Some(seen) = shelf.objects.get_mut(name) {
+        let epoch = kind_cache.sources[listing].epoch;
+        if let Some(seen) = kind_cache.objects.get_mut(name) {
             *seen = epoch;
         }
     }
 
     /// An object is gone, or has left what the source is about.
-    pub fn remove(&mut self, source: &Source, name: &Name) -> Option<Change> {
+    pub fn remove(&mut self, source: &WatchSource, name: &Name) -> Option<ObjectChange> {
         self.listing(source)?;
         self.take(&source.kind, name)
     }
 
     /// A list is complete: what it did not confirm is gone. With the last list of a run, the kind is synced.
-    pub fn end_list(&mut self, source: &Source) -> Vec<Change> {
-        let Some((shelf, listing)) = self.listing(source) else {
+    pub fn end_list(&mut self, source: &WatchSource) -> Vec<ObjectChange> {
+        let Some((kind_cache, listing)) = self.listing(source) else {
             return Vec::new();
         };
-        shelf.sources[listing].is_complete = true;
-        let epoch = shelf.sources[listing].epoch;
-        let all = shelf.sources.iter().all(|listing| listing.is_complete);
+        kind_cache.sources[listing].is_complete = true;
+        let epoch = kind_cache.sources[listing].epoch;
+        let all = kind_cache.sources.iter().all(|listing| listing.is_complete);
         let is_gone = |name: &Name, seen: u32| {
             if source.scope.has(name) {
                 seen != epoch
             } else {
-                all && !shelf.sources.iter().any(|listing| listing.scope.has(name))
+                all && !kind_cache.sources.iter().any(|listing| listing.scope.has(name))
             }
         };
-        let gone: Vec<Name> = shelf
+        let gone: Vec<Name> = kind_cache
             .objects
             .iter()
             .filter(|(object, seen)| is_gone(&object.0.name, **seen))
             .map(|(object, _)| object.0.name.clone())
             .collect();
         if all {
-            shelf.synced = Some(Synced {
-                projection: shelf.press.form().projection().clone(),
-                reach: shelf.reach.clone(),
+            kind_cache.synced = Some(Synced {
+                projection: kind_cache.codec.layout().projection().clone(),
+                reach: kind_cache.reach.clone(),
             });
         }
         gone.iter().filter_map(|name| self.take(&source.kind, name)).collect()
     }
 
-    /// The shelf and the listing of a source, unless its run is over.
-    fn listing(&mut self, source: &Source) -> Option<(&mut Shelf, usize)> {
-        let shelf = self
-            .shelves
+    /// The kind cache and the listing of a source, unless its run is over.
+    fn listing(&mut self, source: &WatchSource) -> Option<(&mut KindCache, usize)> {
+        let kind_cache = self
+            .kind_caches
             .get_mut(&source.kind)
-            .filter(|shelf| shelf.run == source.run)?;
-        let listing = shelf.sources.iter().position(|listing| listing.scope == source.scope)?;
-        Some((shelf, listing))
+            .filter(|kind_cache| kind_cache.run == source.run)?;
+        let listing = kind_cache
+            .sources
+            .iter()
+            .position(|listing| listing.scope == source.scope)?;
+        Some((kind_cache, listing))
     }
 
-    fn take(&mut self, kind: &Arc<Kind>, name: &Name) -> Option<Change> {
-        let shelf = self.shelves.get_mut(kind)?;
-        let (old, _) = shelf.objects.remove_entry(name)?;
-        shelf.reindex(Some(&old.0), None);
+    fn take(&mut self, kind: &Arc<Kind>, name: &Name) -> Option<ObjectChange> {
+        let kind_cache = self.kind_caches.get_mut(kind)?;
+        let (old, _) = kind_cache.objects.remove_entry(name)?;
+        kind_cache.reindex(Some(&old.0), None);
         self.count_change(kind);
-        Some(Change {
+        Some(ObjectChange {
             kind: kind.clone(),
             old: Some(old.0),
             new: None,
@@ -381,21 +409,21 @@ impl Store {
 
     fn count_change(&mut self, kind: &Kind) {
         let change = self.next_change();
-        if let Some(shelf) = self.shelves.get_mut(kind) {
-            shelf.changes = change;
+        if let Some(kind_cache) = self.kind_caches.get_mut(kind) {
+            kind_cache.changes = change;
         }
     }
 }
 
 /// Objects as they were at one moment, by namespace and name, some of which a query finds.
 #[derive(Debug, Default)]
-pub struct Candidates {
-    objects: Vec<Arc<Stored>>,
+pub struct QueryCandidates {
+    objects: Vec<Arc<CachedObject>>,
     /// The count of the kind's changes at that moment.
     pub changes: u64,
 }
 
-impl Candidates {
+impl QueryCandidates {
     /// How many there are.
     pub fn len(&self) -> usize {
         self.objects.len()
@@ -407,8 +435,8 @@ impl Candidates {
     }
 
     /// Those that the query finds.
-    pub fn found<'a>(&'a self, query: &'a CheckedQuery) -> impl Iterator<Item = &'a Arc<Stored>> {
-        let found = |object: &&Arc<Stored>| !query.looks_inside() || query.matches(&object.name, &object.value());
+    pub fn found<'a>(&'a self, query: &'a CheckedQuery) -> impl Iterator<Item = &'a Arc<CachedObject>> {
+        let found = |object: &&Arc<CachedObject>| !query.looks_inside() || query.matches(&object.name, &object.value());
         self.objects.iter().filter(found)
     }
 }
@@ -419,15 +447,15 @@ mod tests {
     use serde_json::value::RawValue;
 
     use super::*;
-    use crate::shelf::MAX_INDEXES;
+    use crate::kind_cache::MAX_INDEXES;
 
     fn kind() -> Arc<Kind> {
         Arc::new(Kind::new("", "v1", "ConfigMap"))
     }
 
-    fn press(paths: &[&str]) -> Arc<Press> {
+    fn codec(paths: &[&str]) -> Arc<ObjectCodec> {
         let paths: Vec<_> = paths.iter().map(|path| FieldPath::parse(path).unwrap()).collect();
-        Arc::new(Press::new(kind(), Projection::new(&paths)))
+        Arc::new(ObjectCodec::new(kind(), Projection::new(&paths)))
     }
 
     fn raw(namespace: &str, name: &str, uid: &str, version: &str, rest: &str) -> Box<RawValue> {
@@ -437,22 +465,22 @@ mod tests {
         .unwrap()
     }
 
-    fn object(namespace: &str, name: &str, uid: &str, version: &str, owner: Option<&str>) -> Stored {
+    fn object(namespace: &str, name: &str, uid: &str, version: &str, owner: Option<&str>) -> CachedObject {
         let owners = owner.map_or(String::new(), |uid| {
             format!(
                 r#","ownerReferences":[{{"apiVersion":"v1","kind":"X","name":"x","uid":"{uid}","controller":true}}]"#
             )
         });
-        press(&[])
+        codec(&[])
             .read(&raw(namespace, name, uid, version, &format!("{owners}}}")))
             .unwrap()
     }
 
-    fn opened(store: &mut Store) -> Source {
-        store.open(press(&[]), Reach::all(), true).remove(0)
+    fn opened(store: &mut Store) -> WatchSource {
+        store.open(codec(&[]), Reach::all(), true).remove(0)
     }
 
-    fn names<'a>(objects: impl Iterator<Item = &'a Arc<Stored>>) -> Vec<String> {
+    fn names<'a>(objects: impl Iterator<Item = &'a Arc<CachedObject>>) -> Vec<String> {
         objects.map(|object| object.name.to_string()).collect()
     }
 
@@ -508,7 +536,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_that_was_broken_off_reports_nothing_as_gone_and_the_next_one_does() {
+    fn an_aborted_list_deletes_nothing_but_the_next_full_list_does() {
         let mut store = Store::default();
         let source = opened(&mut store);
         store.upsert(&source, object("a", "x", "1", "1", None));
@@ -531,7 +559,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_is_not_swept_that_the_watch_brought_during_the_list() {
+    fn an_object_that_a_watch_added_during_a_list_is_kept() {
         let mut store = Store::default();
         let source = opened(&mut store);
         store.upsert(&source, object("a", "x", "1", "1", None));
@@ -561,11 +589,11 @@ mod tests {
 
     #[test]
     fn what_changes_while_an_index_is_made_is_in_it() {
-        let press = press(&[".data"]);
+        let codec = codec(&[".data"]);
         let mut store = Store::default();
-        let source = store.open(press.clone(), Reach::all(), true).remove(0);
+        let source = store.open(codec.clone(), Reach::all(), true).remove(0);
         let put = |store: &mut Store, name: &str, version: &str, value: &str| {
-            store.upsert(&source, press.read(&config(name, version, value)).unwrap());
+            store.upsert(&source, codec.read(&config(name, version, value)).unwrap());
         };
         for name in ["changes", "goes", "stays"] {
             put(&mut store, name, "1", "red");
@@ -599,7 +627,7 @@ mod tests {
         let mut store = Store::default();
         let name = |namespace| Name::new(Some(namespace), "x");
         assert!(!store.is_followed(&kind(), &name("a")));
-        store.open(press(&[]), Reach::namespaces(&["a".to_owned()]), true);
+        store.open(codec(&[]), Reach::namespaces(&["a".to_owned()]), true);
         assert!(store.is_followed(&kind(), &name("a")) && !store.is_followed(&kind(), &name("b")));
         store.empty(&kind());
         assert!(!store.is_followed(&kind(), &name("a")), "the kind is not served");
@@ -611,12 +639,12 @@ mod tests {
 
     #[test]
     fn what_is_found_by_an_index_is_what_a_walk_finds_and_stays_so() {
-        let press = press(&[".data"]);
+        let codec = codec(&[".data"]);
         let queries = [by("", Some("red")), by("tier in (red,blue)", None)];
         let (mut indexed, mut walked) = (Store::default(), Store::default());
         for store in [&mut indexed, &mut walked] {
-            let source = store.open(press.clone(), Reach::all(), true).remove(0);
-            store.upsert(&source, press.read(&config("early", "1", "red")).unwrap());
+            let source = store.open(codec.clone(), Reach::all(), true).remove(0);
+            store.upsert(&source, codec.read(&config("early", "1", "red")).unwrap());
         }
         for query in &queries {
             assert!(!indexed.is_indexed(&kind(), query));
@@ -625,16 +653,16 @@ mod tests {
             assert!(indexed.is_indexed(&kind(), query));
         }
         for store in [&mut indexed, &mut walked] {
-            let source = store.open(press.clone(), Reach::all(), true).remove(0);
+            let source = store.open(codec.clone(), Reach::all(), true).remove(0);
             for (name, version, value) in [
                 ("b", "2", "red"),
                 ("c", "3", "blue"),
                 ("early", "4", "green"),
                 ("b", "5", "blue"),
             ] {
-                store.upsert(&source, press.read(&config(name, version, value)).unwrap());
+                store.upsert(&source, codec.read(&config(name, version, value)).unwrap());
             }
-            store.upsert(&source, press.read(&config("d", "6", "red")).unwrap());
+            store.upsert(&source, codec.read(&config("d", "6", "red")).unwrap());
             store.remove(&source, &Name::new(Some("a"), "c"));
         }
         let found = |store: &Store, query| found(store, query);
@@ -655,15 +683,16 @@ mod tests {
                 store.add_index(&kind(), draft.build());
             }
         }
-        assert_eq!(store.shelves[&kind()].indexes(), MAX_INDEXES);
+        assert_eq!(store.kind_caches[&kind()].indexes(), MAX_INDEXES);
     }
 
     #[test]
     fn one_that_needs_more_waits_for_the_list_and_the_others_do_not() {
         let mut store = Store::default();
-        let (narrow, wide) = (press(&[]), press(&[".data"]));
-        let (less, more) = (narrow.form(), wide.form());
-        let has = |store: &Store, form: &crate::press::Form| store.has(&kind(), form.projection(), &Reach::all());
+        let (narrow, wide) = (codec(&[]), codec(&[".data"]));
+        let (less, more) = (narrow.layout(), wide.layout());
+        let has =
+            |store: &Store, layout: &crate::codec::ObjectLayout| store.has(&kind(), layout.projection(), &Reach::all());
         let source = store.open(narrow.clone(), Reach::all(), true).remove(0);
         store.upsert(&source, narrow.read(&config("x", "1", "red")).unwrap());
         store.end_list(&source);
@@ -680,7 +709,7 @@ mod tests {
     }
 
     #[test]
-    fn what_went_between_two_runs_is_gone_with_the_first_list_of_the_second() {
+    fn objects_deleted_between_runs_go_with_the_next_list() {
         let mut store = Store::default();
         let first = opened(&mut store);
         store.begin_list(&first);
@@ -704,7 +733,7 @@ mod tests {
         let mut store = Store::default();
         let namespaces =
             |names: &[&str]| Reach::namespaces(&names.iter().map(|it| (*it).to_owned()).collect::<Vec<_>>());
-        let sources = store.open(press(&[]), namespaces(&["a", "b"]), true);
+        let sources = store.open(codec(&[]), namespaces(&["a", "b"]), true);
         for source in &sources {
             store.begin_list(source);
         }
@@ -719,7 +748,7 @@ mod tests {
 
         store.begin_list(&sources[0]);
         assert_eq!(store.end_list(&sources[0]).len(), 1, "only what it is about is swept");
-        let narrower = store.open(press(&[]), namespaces(&["a"]), true);
+        let narrower = store.open(codec(&[]), namespaces(&["a"]), true);
         assert!(!store.would_know(&kind(), &Name::new(Some("b"), "x")));
         assert!(store.upsert(&sources[1], object("b", "y", "3", "3", None)).is_empty());
         store.begin_list(&narrower[0]);

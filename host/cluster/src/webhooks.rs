@@ -60,11 +60,11 @@ impl SecretPlace {
 
 /// The Secret as it was read or written, whole: what the host does not know of it stays as it is.
 #[derive(Clone)]
-pub struct Kept {
+pub struct CertificateSecret {
     secret: Secret,
 }
 
-impl Kept {
+impl CertificateSecret {
     /// Reads what the API server answers.
     pub fn read(text: &str) -> Result<Self, RequestError> {
         let secret: Secret = serde_json::from_str(text).map_err(|error| RequestError::Garbled(error.to_string()))?;
@@ -98,16 +98,16 @@ impl Kept {
 }
 
 /// A Secret that was, or was not, written.
-pub enum Written {
+pub enum SecretWrite {
     /// It is as it was wanted.
-    Done(Box<Kept>),
+    Done(Box<CertificateSecret>),
     /// Another host was faster: it has to be read again.
     Overtaken,
 }
 
 /// The objects that make API servers ask, by their kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Asking {
+pub enum WebhookKind {
     /// MutatingWebhookConfiguration.
     Mutating,
     /// ValidatingWebhookConfiguration.
@@ -116,7 +116,7 @@ pub enum Asking {
     Conversion,
 }
 
-impl Asking {
+impl WebhookKind {
     /// The resource, as kubectl takes it.
     pub fn resource(self) -> &'static str {
         self.collection().rsplit_once('/').map_or("", |(_, resource)| resource)
@@ -132,9 +132,9 @@ impl Asking {
 }
 
 /// Reads the Secret, if it is there.
-pub async fn read_secret(client: &Client, place: &SecretPlace) -> Result<Option<Kept>, RequestError> {
+pub async fn read_secret(client: &Client, place: &SecretPlace) -> Result<Option<CertificateSecret>, RequestError> {
     match request(client, Method::GET, &format!("{}/{}", secrets(place), place.name), None).await {
-        Ok(text) => Kept::read(&text).map(Some),
+        Ok(text) => CertificateSecret::read(&text).map(Some),
         Err(error) if error.is_not_found() => Ok(None),
         Err(error) => Err(error),
     }
@@ -147,8 +147,8 @@ pub async fn write_secret(
     place: &SecretPlace,
     label: (String, String),
     texts: BTreeMap<String, String>,
-    over: Option<&Kept>,
-) -> Result<Written, RequestError> {
+    over: Option<&CertificateSecret>,
+) -> Result<SecretWrite, RequestError> {
     let mut secret = over.map_or_else(|| new_secret(place), |kept| kept.secret.clone());
     secret.metadata.labels.get_or_insert_default().extend([label]);
     // Who wrote what is the API server's to say.
@@ -166,10 +166,10 @@ pub async fn write_secret(
         request(client, Method::PUT, &path, body).await
     };
     match sent {
-        Ok(text) => Kept::read(&text).map(|kept| Written::Done(Box::new(kept))),
-        Err(error) if error.code() == Some(409) => Ok(Written::Overtaken),
+        Ok(text) => CertificateSecret::read(&text).map(|kept| SecretWrite::Done(Box::new(kept))),
+        Err(error) if error.code() == Some(409) => Ok(SecretWrite::Overtaken),
         // It was deleted since it was read.
-        Err(error) if error.is_not_found() && over.is_some() => Ok(Written::Overtaken),
+        Err(error) if error.is_not_found() && over.is_some() => Ok(SecretWrite::Overtaken),
         Err(error) => Err(error),
     }
 }
@@ -187,14 +187,14 @@ pub enum Made {
 
 /// Makes an object as it is wanted, unless it is so already, or another host answers it. A host whose Secret is gone answers
 /// no more.
-pub async fn ensure(client: &Client, asking: Asking, wanted: &Value) -> Result<Made, RequestError> {
+pub async fn ensure(client: &Client, asking: WebhookKind, wanted: &Value) -> Result<Made, RequestError> {
     let name = wanted["metadata"]["name"].as_str().unwrap_or_default();
     let path = format!("{}/{name}", asking.collection());
     let mut overtaken = 0;
     loop {
         let live = match request(client, Method::GET, &path, None).await {
             Ok(text) => Some(parse(&text)?),
-            Err(error) if error.is_not_found() && asking != Asking::Conversion => None,
+            Err(error) if error.is_not_found() && asking != WebhookKind::Conversion => None,
             Err(error) => return Err(error),
         };
         if live.as_ref().is_some_and(|live| contains(live, wanted)) {
@@ -220,8 +220,8 @@ pub async fn ensure(client: &Client, asking: Asking, wanted: &Value) -> Result<M
 
 /// The host that a live object names, if it is another one than the wanted object names. Those that were made by earlier
 /// versions, or by other means, name none. A CRD that converts by no webhook asks nobody, though its label stays.
-fn another_host<'a>(asking: Asking, live: &'a Value, wanted: &Value) -> Option<&'a str> {
-    if asking == Asking::Conversion && live["spec"]["conversion"]["strategy"] != "Webhook" {
+fn another_host<'a>(asking: WebhookKind, live: &'a Value, wanted: &Value) -> Option<&'a str> {
+    if asking == WebhookKind::Conversion && live["spec"]["conversion"]["strategy"] != "Webhook" {
         return None;
     }
     let host = live["metadata"]["labels"][HOST_LABEL].as_str()?;
@@ -244,7 +244,7 @@ async fn is_gone(client: &Client, host: &str) -> bool {
 
 /// What came of vouching for a host in an object that an installer has made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Vouched {
+pub enum CaBundleUpdate {
     /// API servers knew it already.
     Already,
     /// They know it now.
@@ -256,29 +256,33 @@ pub enum Vouched {
 }
 
 /// Writes into an object that somebody else has made who vouches for the host, and nothing else.
-pub async fn vouch(client: &Client, asking: Asking, wanted: &Value) -> Result<Vouched, RequestError> {
+pub async fn update_ca_bundle(
+    client: &Client,
+    asking: WebhookKind,
+    wanted: &Value,
+) -> Result<CaBundleUpdate, RequestError> {
     let name = wanted["metadata"]["name"].as_str().unwrap_or_default();
     let path = format!("{}/{name}", asking.collection());
     let live = match request(client, Method::GET, &path, None).await {
         Ok(text) => parse(&text)?,
-        Err(error) if error.is_not_found() => return Ok(Vouched::Missing),
+        Err(error) if error.is_not_found() => return Ok(CaBundleUpdate::Missing),
         Err(error) => return Err(error),
     };
     let mut wanted = wanted.clone();
-    if asking == Asking::Conversion
+    if asking == WebhookKind::Conversion
         && let Some(metadata) = wanted["metadata"].as_object_mut()
     {
         // Installers of earlier versions did not say in a CRD which host converts its objects.
         metadata.remove("labels");
     }
     if contains(&live, &wanted) {
-        return Ok(Vouched::Already);
+        return Ok(CaBundleUpdate::Already);
     }
     if !contains(&live, &configuration::without_bundles(&wanted)) {
-        return Ok(Vouched::Differs);
+        return Ok(CaBundleUpdate::Differs);
     }
     apply(client, &path, &configuration::bundles(&wanted)).await?;
-    Ok(Vouched::Now)
+    Ok(CaBundleUpdate::Now)
 }
 
 async fn apply(client: &Client, path: &str, object: &Value) -> Result<String, RequestError> {
@@ -289,7 +293,7 @@ async fn apply(client: &Client, path: &str, object: &Value) -> Result<String, Re
 
 /// A configuration that was made for a plugin.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Configuration {
+pub struct WebhookConfiguration {
     /// Its name.
     pub name: String,
     /// The plugin, as its label says.
@@ -297,14 +301,18 @@ pub struct Configuration {
 }
 
 /// The configurations that match a label selector.
-pub async fn list(client: &Client, asking: Asking, selector: &str) -> Result<Vec<Configuration>, RequestError> {
+pub async fn list(
+    client: &Client,
+    asking: WebhookKind,
+    selector: &str,
+) -> Result<Vec<WebhookConfiguration>, RequestError> {
     let selector = selector.replace('=', "%3D").replace(',', "%2C").replace('/', "%2F");
     let path = format!("{}?labelSelector={selector}", asking.collection());
     let list = parse(&request(client, Method::GET, &path, None).await?)?;
     let items = list["items"].as_array().map(Vec::as_slice).unwrap_or_default();
     let configuration = |item: &Value| {
         let metadata = &item["metadata"];
-        Some(Configuration {
+        Some(WebhookConfiguration {
             name: metadata["name"].as_str()?.to_owned(),
             plugin: metadata["labels"][PLUGIN_LABEL].as_str().map(str::to_owned),
         })
@@ -314,7 +322,7 @@ pub async fn list(client: &Client, asking: Asking, selector: &str) -> Result<Vec
 
 /// Where a CRD has its objects converted: a URL, or a path of a Service; none if it does not, or is not there.
 pub async fn converts_at(client: &Client, crd: &str) -> Result<Option<String>, RequestError> {
-    let path = format!("{}/{crd}", Asking::Conversion.collection());
+    let path = format!("{}/{crd}", WebhookKind::Conversion.collection());
     let definition = match request(client, Method::GET, &path, None).await {
         Ok(text) => parse(&text)?,
         Err(error) if error.is_not_found() => return Ok(None),
@@ -326,7 +334,7 @@ pub async fn converts_at(client: &Client, crd: &str) -> Result<Option<String>, R
 }
 
 /// Removes a configuration that nobody answers any more.
-pub async fn remove(client: &Client, asking: Asking, name: &str) -> Result<(), RequestError> {
+pub async fn remove(client: &Client, asking: WebhookKind, name: &str) -> Result<(), RequestError> {
     match request(client, Method::DELETE, &format!("{}/{name}", asking.collection()), None).await {
         Err(error) if !error.is_not_found() => Err(error),
         _ => Ok(()),
@@ -415,22 +423,22 @@ mod tests {
     fn whose_an_object_is_its_label_says() {
         let of = |host: &str| json!({"metadata": {"labels": {HOST_LABEL: host}}});
         assert_eq!(
-            another_host(Asking::Validating, &of("a.one"), &of("b.two")),
+            another_host(WebhookKind::Validating, &of("a.one"), &of("b.two")),
             Some("a.one")
         );
-        assert_eq!(another_host(Asking::Validating, &of("a.one"), &of("a.one")), None);
+        assert_eq!(another_host(WebhookKind::Validating, &of("a.one"), &of("a.one")), None);
         for nobodys in [
             of(""),
             json!({"metadata": {}}),
             json!({"metadata": {"labels": {"x": "y"}}}),
         ] {
-            assert_eq!(another_host(Asking::Validating, &nobodys, &of("b.two")), None);
+            assert_eq!(another_host(WebhookKind::Validating, &nobodys, &of("b.two")), None);
         }
         let mut crd = of("a.one");
         crd["spec"]["conversion"]["strategy"] = "None".into();
-        assert_eq!(another_host(Asking::Conversion, &crd, &of("b.two")), None);
+        assert_eq!(another_host(WebhookKind::Conversion, &crd, &of("b.two")), None);
         crd["spec"]["conversion"]["strategy"] = "Webhook".into();
-        assert_eq!(another_host(Asking::Conversion, &crd, &of("b.two")), Some("a.one"));
+        assert_eq!(another_host(WebhookKind::Conversion, &crd, &of("b.two")), Some("a.one"));
     }
 
     #[test]

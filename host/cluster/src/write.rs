@@ -16,27 +16,27 @@ use pilothouse_core::{Kind, Name};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use crate::discovery::Served;
+use crate::discovery::ServedKind;
 use crate::error::RequestError;
-use crate::object::Stored;
+use crate::object::CachedObject;
 
 /// How long one request may take, answer included.
 pub const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// What an apply left behind.
 #[derive(Debug)]
-pub struct Applied {
+pub struct ApplyResponse {
     /// Whether the object did not exist before (201 rather than 200).
     pub created: bool,
     /// The object as the server has it now.
-    pub object: Stored,
+    pub object: CachedObject,
 }
 
 /// An object as it is now.
 #[derive(Debug)]
-pub struct Live {
+pub struct LiveObject {
     /// The object, all of it visible.
-    pub object: Stored,
+    pub object: CachedObject,
     /// `metadata.managedFields`, whosever they are.
     pub managers: Vec<Value>,
 }
@@ -55,7 +55,7 @@ struct ManagersMeta {
 /// Which object an apply is meant for. Without one an apply would create what is gone, or change what somebody else has
 /// made under the name meanwhile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Target<'a> {
+pub enum ApplyPrecondition<'a> {
     /// None yet: the apply creates the object, and the server refuses it with a conflict if there is one. Fields are not
     /// forced.
     Absent,
@@ -73,12 +73,12 @@ const NO_VERSION: &str = "1";
 
 /// Writes under the name of one plugin.
 #[derive(Clone)]
-pub struct Writer {
+pub struct FieldManagerClient {
     client: Client,
     manager: Arc<str>,
 }
 
-impl Writer {
+impl FieldManagerClient {
     /// A writer with a field manager of at most 128 bytes.
     pub fn new(client: Client, manager: Arc<str>) -> Self {
         Self { client, manager }
@@ -92,34 +92,34 @@ impl Writer {
     /// Applies an object under its name.
     pub async fn apply(
         &self,
-        served: &Served,
+        served: &ServedKind,
         name: &Name,
         body: &Map<String, Value>,
-        target: Target<'_>,
-    ) -> Result<Applied, RequestError> {
+        target: ApplyPrecondition<'_>,
+    ) -> Result<ApplyResponse, RequestError> {
         let path = served.object_path(name);
         let precondition = match target {
-            Target::AsInBody => return self.apply_at(served, path, body, false).await,
-            Target::Absent => ("resourceVersion", NO_VERSION),
-            Target::Uid(uid) => ("uid", uid),
+            ApplyPrecondition::AsInBody => return self.apply_at(served, path, body, false).await,
+            ApplyPrecondition::Absent => ("resourceVersion", NO_VERSION),
+            ApplyPrecondition::Uid(uid) => ("uid", uid),
         };
         let mut body = body.clone();
         let metadata = body.entry("metadata").or_insert_with(|| json!({}));
         if let Value::Object(metadata) = metadata {
             metadata.insert(precondition.0.to_owned(), json!(precondition.1));
         }
-        let force = matches!(target, Target::Uid(_));
+        let force = matches!(target, ApplyPrecondition::Uid(_));
         self.apply_at(served, path, &body, force).await
     }
 
     /// Applies the status of an object; the body carries its uid, so that a successor of the same name is not touched.
     pub async fn apply_status(
         &self,
-        served: &Served,
+        served: &ServedKind,
         name: &Name,
         uid: &str,
         status: &Map<String, Value>,
-    ) -> Result<Stored, RequestError> {
+    ) -> Result<CachedObject, RequestError> {
         let mut body = identity(&served.kind, name);
         body["metadata"]["uid"] = json!(uid);
         body["status"] = Value::Object(status.clone());
@@ -131,7 +131,7 @@ impl Writer {
     }
 
     /// Gives up all fields of an object that this manager holds by apply.
-    pub async fn withdraw(&self, served: &Served, name: &Name, uid: &str) -> Result<(), RequestError> {
+    pub async fn withdraw(&self, served: &ServedKind, name: &Name, uid: &str) -> Result<(), RequestError> {
         let mut body = identity(&served.kind, name);
         body["metadata"]["uid"] = json!(uid);
         let Value::Object(body) = body else {
@@ -143,7 +143,7 @@ impl Writer {
     }
 
     /// Deletes an object in the background, if it still is this one in this version.
-    pub async fn delete(&self, served: &Served, object: &Stored) -> Result<(), RequestError> {
+    pub async fn delete(&self, served: &ServedKind, object: &CachedObject) -> Result<(), RequestError> {
         let options = json!({
             "apiVersion": "v1",
             "kind": "DeleteOptions",
@@ -160,12 +160,12 @@ impl Writer {
     }
 
     /// Looks at one object as it is now, past the cache.
-    pub async fn live(&self, served: &Served, name: &Name) -> Result<Option<Live>, RequestError> {
+    pub async fn live(&self, served: &ServedKind, name: &Name) -> Result<Option<LiveObject>, RequestError> {
         let garbled = |error: serde_json::Error| RequestError::Garbled(error.to_string());
         match self.read_live(served, name).await {
             Ok(text) => {
                 let Managers { metadata } = serde_json::from_str(&text).map_err(garbled)?;
-                Ok(Some(Live {
+                Ok(Some(LiveObject {
                     object: read(&text, &served.kind)?,
                     managers: metadata.managed_fields,
                 }))
@@ -176,7 +176,7 @@ impl Writer {
     }
 
     /// The same with everything that others hold of it; none when it is not there.
-    pub async fn live_whole(&self, served: &Served, name: &Name) -> Result<Option<Value>, RequestError> {
+    pub async fn live_whole(&self, served: &ServedKind, name: &Name) -> Result<Option<Value>, RequestError> {
         match self.read_live(served, name).await {
             Ok(text) => serde_json::from_str(&text)
                 .map(Some)
@@ -186,7 +186,7 @@ impl Writer {
         }
     }
 
-    async fn read_live(&self, served: &Served, name: &Name) -> Result<String, RequestError> {
+    async fn read_live(&self, served: &ServedKind, name: &Name) -> Result<String, RequestError> {
         let request = Request::builder()
             .uri(encode(&served.object_path(name)))
             .body(Body::empty())
@@ -197,11 +197,11 @@ impl Writer {
     /// Adds a finalizer to an object that is still in this version; `present` are those that it has.
     pub async fn add_finalizer(
         &self,
-        served: &Served,
-        object: &Stored,
+        served: &ServedKind,
+        object: &CachedObject,
         present: &[String],
         name: &str,
-    ) -> Result<Stored, RequestError> {
+    ) -> Result<CachedObject, RequestError> {
         let add = if present.is_empty() {
             json!({"op": "add", "path": "/metadata/finalizers", "value": [name]})
         } else {
@@ -213,11 +213,11 @@ impl Writer {
     /// Removes a finalizer from an object that is still in this version; `present` are those that it has.
     pub async fn remove_finalizer(
         &self,
-        served: &Served,
-        object: &Stored,
+        served: &ServedKind,
+        object: &CachedObject,
         present: &[String],
         name: &str,
-    ) -> Result<Stored, RequestError> {
+    ) -> Result<CachedObject, RequestError> {
         let Some(position) = present.iter().position(|it| it == name) else {
             return Ok(object.clone());
         };
@@ -232,10 +232,10 @@ impl Writer {
     /// Rewrites who manages which fields of an object that is still in this version.
     pub async fn set_managers(
         &self,
-        served: &Served,
-        object: &Stored,
+        served: &ServedKind,
+        object: &CachedObject,
         managers: Vec<Value>,
-    ) -> Result<Stored, RequestError> {
+    ) -> Result<CachedObject, RequestError> {
         let replace = json!({"op": "replace", "path": "/metadata/managedFields", "value": managers});
         self.patch(served, object, &self.manager, vec![replace]).await
     }
@@ -244,10 +244,10 @@ impl Writer {
     /// be; null removes one. No other field is touched.
     pub async fn set_metadata(
         &self,
-        served: &Served,
-        object: &Stored,
+        served: &ServedKind,
+        object: &CachedObject,
         members: &[(&str, Value)],
-    ) -> Result<Stored, RequestError> {
+    ) -> Result<CachedObject, RequestError> {
         let operation = |(name, value): &(&str, Value)| {
             let path = format!("/metadata/{name}");
             match value {
@@ -268,11 +268,11 @@ impl Writer {
     /// Changes an object by a JSON patch, if it still is this one in this version.
     async fn patch(
         &self,
-        served: &Served,
-        object: &Stored,
+        served: &ServedKind,
+        object: &CachedObject,
         manager: &str,
         mut operations: Vec<Value>,
-    ) -> Result<Stored, RequestError> {
+    ) -> Result<CachedObject, RequestError> {
         let version = json!({"op": "test", "path": "/metadata/resourceVersion", "value": &*object.resource_version});
         operations.insert(0, version);
         let uri = format!(
@@ -292,11 +292,11 @@ impl Writer {
 
     async fn apply_at(
         &self,
-        served: &Served,
+        served: &ServedKind,
         path: String,
         body: &Map<String, Value>,
         force: bool,
-    ) -> Result<Applied, RequestError> {
+    ) -> Result<ApplyResponse, RequestError> {
         let manager = self.manager.replace('/', "%2F");
         let force = if force { "&force=true" } else { "" };
         let text = serde_json::to_vec(body).expect("a JSON value is always text");
@@ -307,7 +307,7 @@ impl Writer {
             .body(Body::from(text))
             .map_err(|error| RequestError::Garbled(error.to_string()))?;
         let (status, text) = send(&self.client, request).await?;
-        Ok(Applied {
+        Ok(ApplyResponse {
             created: status == StatusCode::CREATED,
             object: read(&text, &served.kind)?,
         })
@@ -341,8 +341,9 @@ fn identity(kind: &Kind, name: &Name) -> Value {
 }
 
 /// What was just written is read whole: it is dropped again once its ownership has been looked at.
-fn read(text: &str, kind: &Kind) -> Result<Stored, RequestError> {
-    Stored::read(text, kind, &Projection::whole()).map_err(|error| RequestError::Garbled(crate::error::chain(&error)))
+fn read(text: &str, kind: &Kind) -> Result<CachedObject, RequestError> {
+    CachedObject::read(text, kind, &Projection::whole())
+        .map_err(|error| RequestError::Garbled(crate::error::chain(&error)))
 }
 
 /// Sends a request and reads the whole answer, within [`REQUEST_TIMEOUT`].
@@ -391,7 +392,7 @@ mod tests {
     use super::*;
 
     /// A writer whose requests get this answer, and the bodies that it sends.
-    fn writer(answer: &'static str) -> (Writer, Arc<Mutex<Vec<Value>>>) {
+    fn writer(answer: &'static str) -> (FieldManagerClient, Arc<Mutex<Vec<Value>>>) {
         let sent = Arc::<Mutex<Vec<Value>>>::default();
         let bodies = sent.clone();
         let service = tower::service_fn(move |request: Request<Body>| {
@@ -403,16 +404,16 @@ mod tests {
             }
         });
         (
-            Writer::new(Client::new(service, "default"), "pilothouse/p".into()),
+            FieldManagerClient::new(Client::new(service, "default"), "pilothouse/p".into()),
             sent,
         )
     }
 
     #[tokio::test]
-    async fn what_is_deleted_withdrawn_or_told_is_this_object_and_no_namesake() {
+    async fn delete_withdraw_and_status_writes_carry_the_uid() {
         const OBJECT: &str = r#"{"metadata":{"name":"x","namespace":"a","uid":"u","resourceVersion":"7"}}"#;
         let (writer, sent) = writer(OBJECT);
-        let served = Served {
+        let served = ServedKind {
             kind: Arc::new(Kind::new("", "v1", "ConfigMap")),
             plural: "configmaps".to_owned(),
             facts: KindFacts {
@@ -420,7 +421,7 @@ mod tests {
                 has_status: false,
             },
         };
-        let object = Stored::read(OBJECT, &served.kind, &Projection::default()).unwrap();
+        let object = CachedObject::read(OBJECT, &served.kind, &Projection::default()).unwrap();
         writer.delete(&served, &object).await.unwrap();
         writer.withdraw(&served, &object.name, &object.uid).await.unwrap();
         let status = Map::new();

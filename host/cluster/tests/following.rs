@@ -7,7 +7,7 @@ use std::time::Duration;
 use kube::Client;
 use kube::client::Body;
 use parking_lot::Mutex;
-use pilothouse_cluster::own::{Known, OwnKind};
+use pilothouse_cluster::host_resources::{HostResourceApi, HostResources};
 use pilothouse_core::Kind;
 use pilothouse_simulator::{Fault, Options, Rule, Simulator};
 use serde_json::json;
@@ -25,8 +25,8 @@ async fn follow_until_known(name: &str, fault: Fault, verb: &str) -> Vec<String>
     let simulator = Simulator::new(Options::default());
     simulator.faults().add(Rule::new(fault).verbs(&[verb]).times(1));
     let client = Client::new(simulator.service(), "default");
-    let kind = OwnKind::new(client.clone(), Kind::new("", "v1", "Namespace"), "namespaces");
-    let (sender, mut known) = watch::channel::<Known>(None);
+    let kind = HostResourceApi::new(client.clone(), Kind::new("", "v1", "Namespace"), "namespaces");
+    let (sender, mut known) = watch::channel::<HostResources>(None);
     let troubles = Arc::<Mutex<Vec<String>>>::default();
     let told = troubles.clone();
     let following = tokio::spawn(async move {
@@ -43,7 +43,7 @@ async fn follow_until_known(name: &str, fault: Fault, verb: &str) -> Vec<String>
         ));
         client.send(request.unwrap()).await.unwrap();
     }
-    let is_known = |known: &Known| known.as_ref().is_some_and(|known| known.contains_key(name));
+    let is_known = |known: &HostResources| known.as_ref().is_some_and(|known| known.contains_key(name));
     let seen = timeout(WITHIN, known.wait_for(is_known)).await;
     seen.expect("it is asked again").unwrap();
     following.abort();
@@ -51,19 +51,19 @@ async fn follow_until_known(name: &str, fault: Fault, verb: &str) -> Vec<String>
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_list_of_own_resources_that_is_never_answered_is_asked_for_again() {
+async fn an_unanswered_list_of_host_resources_is_repeated() {
     let troubles = follow_until_known("default", Fault::Delay(FOR_EVER), "list").await;
     assert!(troubles[0].contains("gave no answer within 30 s"), "{troubles:?}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_watch_of_own_resources_that_is_never_opened_is_asked_for_again() {
+async fn an_unopened_watch_of_host_resources_is_repeated() {
     let troubles = follow_until_known("new", Fault::Delay(FOR_EVER), "watch").await;
     assert!(troubles[0].contains("gave no answer within 30 s"), "{troubles:?}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_watch_of_own_resources_that_says_nothing_any_more_is_made_anew() {
+async fn a_silent_watch_of_host_resources_is_reopened() {
     let troubles = follow_until_known("new", Fault::SilentWatch, "watch").await;
     assert!(troubles[0].contains("gave no answer within 150 s"), "{troubles:?}");
 }

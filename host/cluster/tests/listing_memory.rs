@@ -14,11 +14,11 @@ use http_body_util::StreamBody;
 use kube::Client;
 use kube::client::Body;
 use parking_lot::Mutex;
-use pilothouse_cluster::discovery::{Discovery, Served};
-use pilothouse_cluster::object::Stored;
-use pilothouse_cluster::press::Press;
-use pilothouse_cluster::store::{Source, Store};
-use pilothouse_cluster::watch::{Detail, Sink, Watch};
+use pilothouse_cluster::codec::ObjectCodec;
+use pilothouse_cluster::discovery::{Discovery, ServedKind};
+use pilothouse_cluster::object::CachedObject;
+use pilothouse_cluster::reflector::{Detail, Reflector, Sink};
+use pilothouse_cluster::store::{Store, WatchSource};
 use pilothouse_core::answer::KindFacts;
 use pilothouse_core::path::{FieldPath, Projection};
 use pilothouse_core::reach::Reach;
@@ -46,17 +46,17 @@ struct Cache {
 }
 
 impl Sink for Cache {
-    fn list_begins(&self, source: &Source) {
+    fn list_begins(&self, source: &WatchSource) {
         self.store.lock().begin_list(source);
     }
 
-    fn observed(&self, source: &Source, object: Stored) {
+    fn observed(&self, source: &WatchSource, object: CachedObject) {
         self.store.lock().upsert(source, object);
     }
 
-    fn deleted(&self, _: &Source, _: &Name) {}
+    fn deleted(&self, _: &WatchSource, _: &Name) {}
 
-    fn list_ends(&self, source: &Source, _: &str) {
+    fn list_ends(&self, source: &WatchSource, _: &str) {
         self.store.lock().end_list(source);
         self.done.notify_one();
     }
@@ -67,7 +67,7 @@ impl Sink for Cache {
         panic!("{trouble}");
     }
 
-    fn unreadable(&self, _: &Source, _: Option<&Name>, problem: &str) {
+    fn unreadable(&self, _: &WatchSource, _: Option<&Name>, problem: &str) {
         panic!("{problem}");
     }
 
@@ -123,14 +123,14 @@ async fn a_kind_of_large_objects_is_listed_in_little_memory() {
     let client = Client::new(service, "default");
     let kind = Arc::new(Kind::new("", "v1", "Large"));
     let size = Projection::new([&FieldPath::parse(".size").unwrap()]);
-    let press = Arc::new(Press::new(kind.clone(), size));
+    let codec = Arc::new(ObjectCodec::new(kind.clone(), size));
     let cache = Arc::new(Cache::default());
-    let source = cache.store.lock().open(press.clone(), Reach::all(), true).remove(0);
+    let source = cache.store.lock().open(codec.clone(), Reach::all(), true).remove(0);
     let before = ALLOCATOR.allocated();
-    let watch = Watch {
+    let watch = Reflector {
         discovery: Arc::new(Discovery::new(client.clone())),
         client,
-        served: Served {
+        served: ServedKind {
             kind: kind.clone(),
             plural: "larges".to_owned(),
             facts: KindFacts {
@@ -140,7 +140,7 @@ async fn a_kind_of_large_objects_is_listed_in_little_memory() {
         },
         source,
         detail: Detail::Whole,
-        press,
+        codec,
         sink: cache.clone(),
     };
     let following = tokio::spawn(watch.follow());

@@ -8,11 +8,11 @@ use std::time::Duration;
 use kube::Client;
 use kube::client::Body;
 use parking_lot::Mutex;
+use pilothouse_cluster::codec::ObjectCodec;
 use pilothouse_cluster::discovery::Discovery;
-use pilothouse_cluster::object::Stored;
-use pilothouse_cluster::press::Press;
-use pilothouse_cluster::store::{Change, Source, Store};
-use pilothouse_cluster::watch::{Detail, Sink, Watch};
+use pilothouse_cluster::object::CachedObject;
+use pilothouse_cluster::reflector::{Detail, Reflector, Sink};
+use pilothouse_cluster::store::{ObjectChange, Store, WatchSource};
 use pilothouse_core::manifest::Touch;
 use pilothouse_core::path::{FieldPath, Projection};
 use pilothouse_core::query::CheckedQuery;
@@ -37,7 +37,7 @@ struct Cache {
 }
 
 impl Cache {
-    fn note(&self, changes: &[Change]) {
+    fn note(&self, changes: &[ObjectChange]) {
         let told = changes.iter().map(|change| {
             let mark = match (&change.old, &change.new) {
                 (None, _) => '+',
@@ -51,23 +51,23 @@ impl Cache {
 }
 
 impl Sink for Cache {
-    fn list_begins(&self, source: &Source) {
+    fn list_begins(&self, source: &WatchSource) {
         self.store.lock().begin_list(source);
     }
 
-    fn observed(&self, source: &Source, object: Stored) {
+    fn observed(&self, source: &WatchSource, object: CachedObject) {
         let panics_at = self.panics_at.lock().clone();
         assert_ne!(panics_at.as_deref(), Some(&*object.name.name), "as it was told to");
         let changes = self.store.lock().upsert(source, object);
         self.note(&changes);
     }
 
-    fn deleted(&self, source: &Source, name: &Name) {
+    fn deleted(&self, source: &WatchSource, name: &Name) {
         let change = self.store.lock().remove(source, name);
         self.note(change.as_slice());
     }
 
-    fn list_ends(&self, source: &Source, _: &str) {
+    fn list_ends(&self, source: &WatchSource, _: &str) {
         let changes = self.store.lock().end_list(source);
         self.note(&changes);
     }
@@ -78,7 +78,7 @@ impl Sink for Cache {
         self.trouble.lock().push(trouble.to_owned());
     }
 
-    fn unreadable(&self, source: &Source, name: Option<&Name>, problem: &str) {
+    fn unreadable(&self, source: &WatchSource, name: Option<&Name>, problem: &str) {
         if let Some(name) = name {
             self.store.lock().keep(source, name);
         }
@@ -146,20 +146,20 @@ impl Bench {
         };
         let discovery = Arc::new(Discovery::new(self.client()));
         let served = discovery.find(&self.kind, Instant::now()).await.unwrap().unwrap();
-        let press = Arc::new(Press::new(self.kind.clone(), projection));
+        let codec = Arc::new(ObjectCodec::new(self.kind.clone(), projection));
         let sources = self
             .cache
             .store
             .lock()
-            .open(press.clone(), reach, served.facts.namespaced);
+            .open(codec.clone(), reach, served.facts.namespaced);
         for source in sources {
-            let watch = Watch {
+            let watch = Reflector {
                 client: client.clone(),
                 discovery: discovery.clone(),
                 served: served.clone(),
                 source,
                 detail,
-                press: press.clone(),
+                codec: codec.clone(),
                 sink: self.cache.clone(),
             };
             self.watches.push(tokio::spawn(watch.follow()));
@@ -519,7 +519,7 @@ fn lists(bench: &Bench) -> usize {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_watch_that_expires_again_and_again_is_not_listed_without_a_pause() {
+async fn host_resources_are_relisted_when_a_silent_watch_is_doubted() {
     let bench = Bench::watching().await;
     bench.simulator.faults().add(Rule::new(Fault::GoneOnWatch));
     bench.simulator.cut_watches("", "configmaps");
@@ -529,7 +529,7 @@ async fn a_watch_that_expires_again_and_again_is_not_listed_without_a_pause() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_sink_that_panics_is_told_of_and_the_kind_listed_again_with_pauses_until_it_works() {
+async fn a_panicking_sink_is_reported_and_relisted_with_backoff() {
     let bench = Bench::watching().await;
     *bench.cache.panics_at.lock() = Some("c".to_owned());
     bench.config_map("default", "c", "1").await;
@@ -548,7 +548,7 @@ async fn a_sink_that_panics_is_told_of_and_the_kind_listed_again_with_pauses_unt
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_object_that_nests_as_deep_as_a_server_takes_it_is_known_and_so_are_the_others() {
+async fn an_object_of_any_depth_is_cached_and_so_are_its_neighbours() {
     const LEVELS: usize = 9_999;
     let mut bench = Bench::new();
     let deep = format!("{}1{}", r#"{"a":"#.repeat(LEVELS), "}".repeat(LEVELS));
@@ -598,7 +598,7 @@ async fn an_object_that_nests_as_deep_as_a_server_takes_it_is_known_and_so_are_t
 struct Answers(Mutex<Vec<usize>>);
 
 #[tokio::test(start_paused = true)]
-async fn pages_become_smaller_for_large_objects_and_larger_for_small_ones() {
+async fn page_size_adapts_to_the_size_of_objects() {
     const LARGE: usize = 80;
     const SMALL: usize = 1200;
     const MIB: usize = 1024 * 1024;

@@ -1,5 +1,5 @@
-//! Owns finding out who fights over a child: an object that is applied again and again either meets somebody who takes
-//! its fields back, or is asked for in another form each time.
+//! Finds out why a child is applied again and again: either another field manager reverts its fields, or the plugin
+//! returns another object each time.
 //!
 //! Only fields and managers are named, never values: a Secret may be fought over too.
 
@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 
 use crate::diff::Difference;
 use crate::failure::{Failure, reason};
-use crate::fields::{FieldSet, Reading};
+use crate::fields::{FieldSet, LeafSemantics};
 
 /// The most fields that are named.
 const NAMED: usize = 5;
@@ -27,7 +27,7 @@ pub struct Fight<'a> {
     pub manager: &'a str,
 }
 
-/// Who fights over what, and what can be done about it.
+/// Explains which managers overwrite which fields, and what to do about it.
 pub fn explain(fight: &Fight<'_>) -> Failure {
     let Fight {
         title,
@@ -41,7 +41,7 @@ pub fn explain(fight: &Fight<'_>) -> Failure {
         return Failure::guest(
             reason::CONTESTED,
             format!(
-                "the plugin asks for another {title} in each run{}, so it is slowed; mend the plugin: its answer must not \
+                "the plugin asks for another {title} in each run{}, so it is slowed; fix the plugin: its answer must not \
                  depend on what it has written, nor on the time without end",
                 list(" (", &fields, ")")
             ),
@@ -50,7 +50,7 @@ pub fn explain(fight: &Fight<'_>) -> Failure {
     let takers: Vec<_> = others(live, manager)
         .into_iter()
         .filter_map(|(name, held)| {
-            let fields = held_of(taken, &held.missing(body, Reading::AsApplied).paths);
+            let fields = held_of(taken, &held.missing(body, LeafSemantics::AsApplied).paths);
             (!fields.is_empty()).then(|| format!("{name} sets {}", list("", &fields, "")))
         })
         .collect();
@@ -74,7 +74,7 @@ pub fn status_never_rests(title: &str) -> Failure {
         reason::CONTESTED,
         format!(
             "the plugin reports another status of {title} in each run though nobody else changes anything, so it is slowed; \
-             mend the plugin: its status must not depend on itself, on a status that depends on it, nor on the time without \
+             fix the plugin: its status must not depend on itself, on a status that depends on it, nor on the time without \
              end"
         ),
     )

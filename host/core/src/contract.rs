@@ -184,13 +184,13 @@ pub struct FieldError {
 }
 
 /// What a defaulter answers: the object with defaults filled in, or why it is refused. No list of errors is empty.
-pub type Defaulted = Result<String, Vec<FieldError>>;
+pub type DefaulterResult = Result<String, Vec<FieldError>>;
 
 /// What a validator answers: warnings, or why the object is refused. No list of errors is empty.
-pub type Validated = Result<Vec<String>, Vec<FieldError>>;
+pub type ValidatorResult = Result<Vec<String>, Vec<FieldError>>;
 
 /// What a converter answers: the object in the other version, or why it cannot be converted.
-pub type Converted = Result<String, String>;
+pub type ConverterResult = Result<String, String>;
 
 /// How loud a guest's log line is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -1,5 +1,5 @@
-//! Owns when a plugin that crashes again and again is slowed, stopped, and tried again. What there is to crash is given
-//! with the calls.
+//! Decides when a plugin whose calls keep crashing is slowed, stopped and retried. Callers pass the census of its
+//! objects.
 //!
 //! An object whose calls crash is that object's trouble, and its tenant's; the queue slows it down. A plugin is slowed, or
 //! stopped, only when it looks as if it could not serve anybody: when calls fail for most of its tenants and for at least
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plugin_that_crashes_on_every_call_is_slowed_and_then_stopped() {
+    fn a_plugin_that_always_crashes_is_slowed_then_stopped() {
         for tenants in [1, 2, 3, 5] {
             let census = census(tenants, 15_usize.div_ceil(tenants));
             let total: usize = census.values().sum();
@@ -347,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn of_few_tenants_every_object_has_to_fail_before_the_plugin_is_stopped() {
+    fn with_few_tenants_every_object_has_to_crash_before_a_stop() {
         let (mut history, census) = (History::default(), census(1, 20));
         history.succeeded(&tenant(0), &19);
         for round in 0..5 {

@@ -1,5 +1,5 @@
-//! Owns reading JSON that somebody else has nested as deep as they liked: an API server stores objects of 10,000 levels,
-//! and every reader of JSON that calls itself for each level gives up, or runs out of stack, long before.
+//! Owns parsing JSON of any depth. An API server stores objects of 10,000 levels, while recursive parsers fail or
+//! exhaust the stack long before that.
 
 use std::fmt;
 
@@ -16,7 +16,7 @@ pub const MAX_DEPTH: usize = 120;
 pub fn is_too_deep(json: &str) -> Result<bool, serde_json::Error> {
     let mut deserializer = serde_json::Deserializer::from_str(json);
     let mut is_too_deep = false;
-    let check = Check {
+    let check = DepthCheck {
         levels: MAX_DEPTH,
         is_too_deep: &mut is_too_deep,
     };
@@ -66,29 +66,29 @@ pub struct Bounded(pub Value);
 
 impl<'de> Deserialize<'de> for Bounded {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        Read { levels: MAX_DEPTH }.deserialize(deserializer).map(Self)
+        BoundedReader { levels: MAX_DEPTH }.deserialize(deserializer).map(Self)
     }
 }
 
 /// Reads without keeping anything.
-struct Check<'a> {
+struct DepthCheck<'a> {
     /// How many more levels may come.
     levels: usize,
     is_too_deep: &'a mut bool,
 }
 
-impl Check<'_> {
+impl DepthCheck<'_> {
     /// For what lies one level deeper; none where that is too deep.
-    fn below(&mut self) -> Option<Check<'_>> {
+    fn below(&mut self) -> Option<DepthCheck<'_>> {
         let levels = self.levels.checked_sub(1)?;
-        Some(Check {
+        Some(DepthCheck {
             levels,
             is_too_deep: self.is_too_deep,
         })
     }
 }
 
-impl<'de> DeserializeSeed<'de> for Check<'_> {
+impl<'de> DeserializeSeed<'de> for DepthCheck<'_> {
     type Value = ();
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
@@ -96,7 +96,7 @@ impl<'de> DeserializeSeed<'de> for Check<'_> {
     }
 }
 
-impl<'de> Visitor<'de> for Check<'_> {
+impl<'de> Visitor<'de> for DepthCheck<'_> {
     type Value = ();
 
     fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -147,7 +147,7 @@ impl<'de> Visitor<'de> for Check<'_> {
                 while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
                 return Ok(());
             };
-            if map.next_key::<Text>()?.is_none() {
+            if map.next_key::<SkippedText>()?.is_none() {
                 return Ok(());
             }
             map.next_value_seed(below)?;
@@ -156,20 +156,20 @@ impl<'de> Visitor<'de> for Check<'_> {
 }
 
 /// A text that is read and not kept.
-struct Text;
+struct SkippedText;
 
-impl<'de> Deserialize<'de> for Text {
+impl<'de> Deserialize<'de> for SkippedText {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct TextVisitor;
         impl Visitor<'_> for TextVisitor {
-            type Value = Text;
+            type Value = SkippedText;
 
             fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
                 formatter.write_str("the name of a member")
             }
 
-            fn visit_str<E>(self, _: &str) -> Result<Text, E> {
-                Ok(Text)
+            fn visit_str<E>(self, _: &str) -> Result<SkippedText, E> {
+                Ok(SkippedText)
             }
         }
         deserializer.deserialize_str(TextVisitor)
@@ -178,12 +178,12 @@ impl<'de> Deserialize<'de> for Text {
 
 /// Reads into a value.
 #[derive(Clone, Copy)]
-struct Read {
+struct BoundedReader {
     /// How many more levels may come.
     levels: usize,
 }
 
-impl<'de> DeserializeSeed<'de> for Read {
+impl<'de> DeserializeSeed<'de> for BoundedReader {
     type Value = Value;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
@@ -191,7 +191,7 @@ impl<'de> DeserializeSeed<'de> for Read {
     }
 }
 
-impl<'de> Visitor<'de> for Read {
+impl<'de> Visitor<'de> for BoundedReader {
     type Value = Value;
 
     fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {

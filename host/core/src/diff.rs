@@ -4,16 +4,16 @@ use serde_json::{Map, Value};
 
 use crate::answer::DesiredObject;
 use crate::canonical::{DESIRED_ANNOTATION, digest};
-use crate::fields::{FieldSet, Missing, Reading};
+use crate::fields::{FieldSet, LeafSemantics, Missing};
 use crate::key::Kind;
-use crate::ownership::{self, Bond, Holder, Owner};
+use crate::ownership::{self, CurrentOwner, Owner, OwnerLink};
 use crate::types::Types;
 
 /// What the cache knows of a live object, as far as ownership goes.
 #[derive(Clone, Debug)]
-pub struct Live<'a> {
+pub struct LiveOwnership<'a> {
     /// Whose it is, as far as it says so.
-    pub holder: Option<Holder<'a>>,
+    pub holder: Option<CurrentOwner<'a>>,
     /// Whether the object is being deleted.
     pub deleting: bool,
     /// The value of [`DESIRED_ANNOTATION`].
@@ -21,12 +21,12 @@ pub struct Live<'a> {
     /// Our manager's Apply entry for the main resource.
     pub entry: Option<LiveEntry<'a>>,
     /// Another plugin that applies the object.
-    pub rival: Option<Rival<'a>>,
+    pub rival: Option<CompetingPlugin<'a>>,
 }
 
 /// Another plugin with an Apply entry on an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Rival<'a> {
+pub struct CompetingPlugin<'a> {
     /// Its field manager.
     pub manager: &'a str,
     /// Whether it may still apply the object: it selects the owner, or whether it does is not known.
@@ -58,7 +58,7 @@ pub enum Action {
     /// It exists and is somebody else's.
     Foreign,
     /// It exists, and another plugin with this field manager applies it.
-    Rival(String),
+    CompetingPlugin(String),
     /// It is the owner's, and a plugin with this field manager applied it that has nothing to do with the owner any more:
     /// its fields become ours.
     Adopt(String),
@@ -98,7 +98,7 @@ pub fn rank(kind: &Kind) -> u8 {
 /// The digest covers whose it is too, so that an object made for a predecessor of the same name is not taken for ours.
 pub fn body(desired: &DesiredObject, owner: &Owner) -> (Map<String, Value>, String) {
     let mut body = desired.body.clone();
-    ownership::bind(&mut body, owner, Bond::of(desired, owner));
+    ownership::bind(&mut body, owner, OwnerLink::of(desired, owner));
     let mut value = Value::Object(body);
     let digest = digest(&value);
     ownership::set(
@@ -119,7 +119,7 @@ pub fn decide(
     body: &Map<String, Value>,
     digest: &str,
     owner: &Owner,
-    live: Option<&Live<'_>>,
+    live: Option<&LiveOwnership<'_>>,
 ) -> Action {
     let Some(live) = live else {
         return Action::Create;
@@ -128,20 +128,20 @@ pub fn decide(
         Some(holder) if holder.uid == owner.uid => holder,
         // Kubernetes' garbage collector deletes what a predecessor referred to. What it does not collect is the
         // successor's: one that was restored from a backup finds its objects again.
-        Some(holder) if holder.is_namesake && holder.bond == Bond::Reference => return Action::Inherited,
+        Some(holder) if holder.is_namesake && holder.bond == OwnerLink::Reference => return Action::Inherited,
         Some(holder) if holder.is_namesake => holder,
         _ => return Action::Foreign,
     };
     match live.rival {
         Some(rival) if !rival.claims => return Action::Adopt(rival.manager.to_owned()),
-        Some(rival) if live.entry.is_none() => return Action::Rival(rival.manager.to_owned()),
+        Some(rival) if live.entry.is_none() => return Action::CompetingPlugin(rival.manager.to_owned()),
         _ => {}
     }
     if live.deleting {
         return Action::Wait;
     }
     if desired.lifecycle.create_only {
-        let is_bound = holder.uid == owner.uid && holder.bond == Bond::of(desired, owner);
+        let is_bound = holder.uid == owner.uid && holder.bond == OwnerLink::of(desired, owner);
         return if is_bound { Action::Nothing } else { Action::Rebind };
     }
     let Some(entry) = live.entry else {
@@ -156,7 +156,10 @@ pub fn decide(
     if entry.api_version != desired.kind.api_version() {
         return Action::Apply(Difference::ApiVersion);
     }
-    match entry.fields.missing(body, Reading::of(&desired.kind, entry.types)) {
+    match entry
+        .fields
+        .missing(body, LeafSemantics::of(&desired.kind, entry.types))
+    {
         Missing { paths, .. } if !paths.is_empty() => Action::Apply(Difference::Drift(paths)),
         Missing { unclear: true, .. } => Action::Apply(Difference::Unclear),
         Missing { .. } => Action::Nothing,
@@ -171,10 +174,10 @@ mod tests {
     use crate::contract::Lifecycle;
     use crate::key::Name;
 
-    const OURS: Holder<'static> = Holder {
+    const OURS: CurrentOwner<'static> = CurrentOwner {
         uid: "u1",
         is_namesake: true,
-        bond: Bond::Reference,
+        bond: OwnerLink::Reference,
     };
 
     fn owner() -> Owner {
@@ -205,11 +208,11 @@ mod tests {
         .unwrap()
     }
 
-    fn decide_for(change: impl FnOnce(&mut Live<'_>, &mut DesiredObject)) -> Action {
+    fn decide_for(change: impl FnOnce(&mut LiveOwnership<'_>, &mut DesiredObject)) -> Action {
         let mut desired = desired();
         let (body, applied) = body(&desired, &owner());
         let fields = entry();
-        let mut live = Live {
+        let mut live = LiveOwnership {
             holder: Some(OURS),
             deleting: false,
             digest: Some(&applied),
@@ -238,10 +241,10 @@ mod tests {
 
     #[test]
     fn a_foreign_object_is_never_applied() {
-        let theirs = Holder {
+        let theirs = CurrentOwner {
             uid: "u2",
             is_namesake: false,
-            bond: Bond::Reference,
+            bond: OwnerLink::Reference,
         };
         assert_eq!(decide_for(|live, _| live.holder = None), Action::Foreign);
         assert_eq!(decide_for(|live, _| live.holder = Some(theirs)), Action::Foreign);
@@ -255,8 +258,8 @@ mod tests {
     }
 
     #[test]
-    fn what_a_predecessor_left_is_adopted_unless_the_garbage_collector_takes_it() {
-        let left = |bond| Holder {
+    fn a_predecessors_object_is_adopted_unless_garbage_collected() {
+        let left = |bond| CurrentOwner {
             uid: "u0",
             is_namesake: true,
             bond,
@@ -267,15 +270,15 @@ mod tests {
                 live.digest = Some("its");
             })
         };
-        assert_eq!(decide(Bond::Reference), Action::Inherited);
-        for bond in [Bond::Label, Bond::Kept] {
+        assert_eq!(decide(OwnerLink::Reference), Action::Inherited);
+        for bond in [OwnerLink::Label, OwnerLink::Kept] {
             assert_eq!(decide(bond), Action::Apply(Difference::Desired));
         }
     }
 
     #[test]
-    fn an_object_that_another_plugin_applies_is_its_own_until_it_lets_go() {
-        let rival = |claims| Rival {
+    fn an_object_of_another_plugin_is_left_until_it_is_released() {
+        let rival = |claims| CompetingPlugin {
             manager: "pilothouse/other",
             claims,
         };
@@ -285,7 +288,7 @@ mod tests {
                 live.entry = None;
             })
         };
-        assert_eq!(unheld(true), Action::Rival("pilothouse/other".to_owned()));
+        assert_eq!(unheld(true), Action::CompetingPlugin("pilothouse/other".to_owned()));
         assert_eq!(unheld(false), Action::Adopt("pilothouse/other".to_owned()));
         let held = |claims| decide_for(|live, _| live.rival = Some(rival(claims)));
         assert_eq!(held(true), Action::Nothing, "two that held it before stay as they are");
@@ -315,13 +318,13 @@ mod tests {
             decide_for(|live, _| live.entry = None),
             Action::Apply(Difference::Desired)
         );
-        let in_beta = |live: &mut Live<'_>, _: &mut DesiredObject| {
+        let in_beta = |live: &mut LiveOwnership<'_>, _: &mut DesiredObject| {
             live.entry.as_mut().unwrap().api_version = "v1beta1";
         };
         assert_eq!(decide_for(in_beta), Action::Apply(Difference::ApiVersion));
         let empty = FieldSet::default();
         let (applied, digest) = body(&desired(), &owner());
-        let live = Live {
+        let live = LiveOwnership {
             holder: Some(OURS),
             deleting: false,
             digest: Some(&digest),
@@ -348,7 +351,7 @@ mod tests {
         let (body, digest) = body(&desired, &owner());
         let fields = entry();
         let decide_by = |types| {
-            let live = Live {
+            let live = LiveOwnership {
                 holder: Some(OURS),
                 deleting: false,
                 digest: Some(&digest),
@@ -370,10 +373,10 @@ mod tests {
     }
 
     #[test]
-    fn what_the_server_did_not_keep_of_our_own_apply_is_not_applied_again() {
+    fn an_unpersisted_apply_is_not_applied_again() {
         let empty = FieldSet::default();
         let (applied, digest) = body(&desired(), &owner());
-        let live = Live {
+        let live = LiveOwnership {
             holder: Some(OURS),
             deleting: false,
             digest: Some(&digest),
@@ -398,7 +401,7 @@ mod tests {
 
     #[test]
     fn create_only_is_never_changed() {
-        let changed = |live: &mut Live<'_>, desired: &mut DesiredObject| {
+        let changed = |live: &mut LiveOwnership<'_>, desired: &mut DesiredObject| {
             live.digest = None;
             desired.lifecycle.create_only = true;
         };
@@ -407,7 +410,7 @@ mod tests {
 
     #[test]
     fn create_only_with_another_bond_is_bound_anew_and_not_applied() {
-        let kept = |live: &mut Live<'_>, desired: &mut DesiredObject| {
+        let kept = |live: &mut LiveOwnership<'_>, desired: &mut DesiredObject| {
             live.digest = None;
             desired.lifecycle.create_only = true;
             desired.lifecycle.keep = true;

@@ -1,4 +1,4 @@
-//! Owns why a reconcile did not succeed: whose fault it is, whether trying again can help, and the words for it.
+//! Owns the failure of a reconcile: its blame, when to retry, its reason and its message.
 
 use std::fmt;
 use std::time::Duration;
@@ -10,7 +10,7 @@ pub const LONGEST_REQUESTED_WAIT: Duration = Duration::from_mins(5);
 /// The longest that an edited object waits for a server that is busy. API servers ask for a few seconds.
 pub const LONGEST_EDIT_WAIT: Duration = Duration::from_secs(10);
 
-/// Whose matter a failure is.
+/// Who can fix a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Blame {
     /// The plugin: it trapped, broke a limit or its contract, or wants what the server's types refuse.
@@ -60,7 +60,7 @@ pub struct Failure {
 }
 
 impl Failure {
-    /// The plugin's fault; repeating the call would repeat the failure.
+    /// A fault of the plugin; a retry would fail in the same way.
     pub fn guest(reason: &'static str, message: impl Into<String>) -> Self {
         Self {
             blame: Blame::Guest,
@@ -104,7 +104,7 @@ impl Failure {
         }
     }
 
-    /// Whether the plugin itself came to a bad end, rather than saying that it cannot.
+    /// Whether the call crashed (a trap or a broken limit) instead of returning a failure.
     pub fn is_crash(&self) -> bool {
         self.blame == Blame::Guest && matches!(self.reason, reason::TRAP | reason::LIMIT)
     }

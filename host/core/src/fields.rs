@@ -23,12 +23,12 @@ const MAX_DEPTH: usize = 128;
 pub struct FieldSet {
     /// Whether the node itself is a member (`.`).
     itself: bool,
-    children: Vec<(Element, FieldSet)>,
+    children: Vec<(FieldSetElement, FieldSet)>,
 }
 
 /// One step of the tree.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Element {
+pub(crate) enum FieldSetElement {
     /// A member of an object.
     Field(String),
     /// An item of a map list, by its key fields.
@@ -39,7 +39,7 @@ pub(crate) enum Element {
     Other(String),
 }
 
-impl Element {
+impl FieldSetElement {
     fn parse(text: &str) -> Self {
         let json = |text: &str| serde_json::from_str(text).ok();
         match text.split_at_checked(2) {
@@ -130,7 +130,7 @@ impl<'de> Deserialize<'de> for FieldSet {
                     if name == "." {
                         set.itself = true;
                     } else {
-                        set.children.push((Element::parse(&name), child));
+                        set.children.push((FieldSetElement::parse(&name), child));
                     }
                 }
                 Ok(set)
@@ -155,7 +155,7 @@ impl Serialize for FieldSet {
 
 impl FieldSet {
     /// What is below, step by step.
-    pub(crate) fn children(&self) -> &[(Element, Self)] {
+    pub(crate) fn children(&self) -> &[(FieldSetElement, Self)] {
         &self.children
     }
 
@@ -165,7 +165,7 @@ impl FieldSet {
 
     fn field(&self, name: &str) -> Option<&Self> {
         self.children.iter().find_map(|(element, child)| match element {
-            Element::Field(field) if field == name => Some(child),
+            FieldSetElement::Field(field) if field == name => Some(child),
             _ => None,
         })
     }
@@ -179,7 +179,7 @@ impl FieldSet {
     pub fn has_item_like(&self, item: &Value) -> bool {
         self.children
             .iter()
-            .any(|(element, _)| matches!(element, Element::Key(key) if has_key(item, key)))
+            .any(|(element, _)| matches!(element, FieldSetElement::Key(key) if has_key(item, key)))
     }
 
     /// Puts the items of map and set lists into the order in which they stand in the live object, so that the order
@@ -195,7 +195,7 @@ impl FieldSet {
         match live {
             Value::Object(members) => {
                 for (element, child) in &mut self.children {
-                    if let Element::Field(name) = element
+                    if let FieldSetElement::Field(name) = element
                         && let Some(value) = members.get(name)
                     {
                         child.order_below(value, depth + 1);
@@ -204,7 +204,7 @@ impl FieldSet {
             }
             Value::Array(items) => {
                 for (element, child) in &mut self.children {
-                    if let Element::Key(key) = element
+                    if let FieldSetElement::Key(key) = element
                         && let Some(item) = items.iter().find(|item| has_key(item, key))
                     {
                         child.order_below(item, depth + 1);
@@ -212,9 +212,9 @@ impl FieldSet {
                 }
                 self.children.sort_by_key(|(element, _)| {
                     items.iter().position(|item| match element {
-                        Element::Key(key) => has_key(item, key),
-                        Element::Item(value) => same(value, item),
-                        Element::Field(_) | Element::Other(_) => false,
+                        FieldSetElement::Key(key) => has_key(item, key),
+                        FieldSetElement::Item(value) => same(value, item),
+                        FieldSetElement::Field(_) | FieldSetElement::Other(_) => false,
                     })
                 });
             }
@@ -229,7 +229,7 @@ impl FieldSet {
     /// The set alone does not say everything. A map's key is a member of it beside what is below (`f:a: {".": {},
     /// "f:weight": {}}`), so a key whose value somebody emptied is left as `f:a: {}`, which is also how a value is
     /// written that is held as a whole. The reading says how to tell the two apart.
-    pub fn missing(&self, desired: &Map<String, Value>, reading: Reading<'_>) -> Missing {
+    pub fn missing(&self, desired: &Map<String, Value>, reading: LeafSemantics<'_>) -> Missing {
         let mut walk = Walk {
             reading,
             missing: Missing::default(),
@@ -251,7 +251,7 @@ impl FieldSet {
         let none = Self::default();
         let set = self.field("metadata").unwrap_or(&none);
         let mut within = Walk {
-            reading: Reading::AsApplied,
+            reading: LeafSemantics::AsApplied,
             missing: Missing::default(),
         };
         for (name, value) in metadata.as_object().into_iter().flatten() {
@@ -275,9 +275,9 @@ impl FieldSet {
                 *found = self.children.iter().enumerate().position(|(index, (element, _))| {
                     !taken[index]
                         && match element {
-                            Element::Key(key) => likeness(item, key),
-                            Element::Item(value) => same(value, item),
-                            Element::Field(_) | Element::Other(_) => false,
+                            FieldSetElement::Key(key) => likeness(item, key),
+                            FieldSetElement::Item(value) => same(value, item),
+                            FieldSetElement::Field(_) | FieldSetElement::Other(_) => false,
                         }
                 });
                 if let Some(index) = *found {
@@ -300,7 +300,7 @@ impl FieldSet {
         let positions = self.positions(items);
         for (index, (element, child)) in self.children.iter().enumerate() {
             let (found, path) = match element {
-                Element::Field(name) => (value.get(name), format!("{path}.{name}")),
+                FieldSetElement::Field(name) => (value.get(name), format!("{path}.{name}")),
                 other => {
                     let item = positions.iter().position(|position| *position == Some(index));
                     let text = other.text();
@@ -311,7 +311,7 @@ impl FieldSet {
             match (found, element) {
                 (None, _) => surplus.push(path),
                 // What the server filled in of the key is not ours to remove.
-                (Some(item), Element::Key(key)) => child.without(key).surplus_in(item, &path, surplus),
+                (Some(item), FieldSetElement::Key(key)) => child.without(key).surplus_in(item, &path, surplus),
                 (Some(value), _) => child.surplus_in(value, &path, surplus),
             }
         }
@@ -319,7 +319,8 @@ impl FieldSet {
 
     /// The set without the fields of a key.
     fn without(&self, key: &Value) -> Self {
-        let is_key = |element: &Element| matches!(element, Element::Field(name) if key.get(name).is_some());
+        let is_key =
+            |element: &FieldSetElement| matches!(element, FieldSetElement::Field(name) if key.get(name).is_some());
         let others = self.children.iter().filter(|(element, _)| !is_key(element));
         Self {
             itself: self.itself,
@@ -331,9 +332,9 @@ impl FieldSet {
     pub fn is_within(&self, value: &Value) -> bool {
         self.children.iter().all(|(element, child)| {
             let found = match (element, value) {
-                (Element::Field(name), Value::Object(members)) => members.get(name),
-                (Element::Key(key), Value::Array(items)) => items.iter().find(|item| may_have_key(item, key)),
-                (Element::Item(item), Value::Array(items)) => items.iter().find(|it| *it == item),
+                (FieldSetElement::Field(name), Value::Object(members)) => members.get(name),
+                (FieldSetElement::Key(key), Value::Array(items)) => items.iter().find(|item| may_have_key(item, key)),
+                (FieldSetElement::Item(item), Value::Array(items)) => items.iter().find(|it| *it == item),
                 _ => None,
             };
             match (found, element) {
@@ -348,7 +349,7 @@ impl FieldSet {
 /// How a field set that cannot say by itself whether a leaf stands for all that is below or for what is left of it is
 /// read.
 #[derive(Clone, Copy, Debug)]
-pub enum Reading<'a> {
+pub enum LeafSemantics<'a> {
     /// As our own apply of the same object has just left it: a leaf stands for all that was applied there.
     AsApplied,
     /// By the types of the kind.
@@ -381,7 +382,7 @@ const FLAT_GROUPS: [&str; 14] = [
     "storage.k8s.io",
 ];
 
-impl<'a> Reading<'a> {
+impl<'a> LeafSemantics<'a> {
     /// By the types of the kind, if they are known.
     pub fn of(kind: &Kind, types: Option<&'a Types>) -> Self {
         // The group of a CRD has a dot.
@@ -407,7 +408,7 @@ pub struct Missing {
 }
 
 /// What a leaf of the set stands for.
-enum Leaf {
+enum LeafMeaning {
     /// For all that is below.
     Whole,
     /// For itself: what was below it is lost.
@@ -417,7 +418,7 @@ enum Leaf {
 }
 
 struct Walk<'a> {
-    reading: Reading<'a>,
+    reading: LeafSemantics<'a>,
     missing: Missing,
 }
 
@@ -438,9 +439,9 @@ impl<'a> Walk<'a> {
 
     fn absent(&mut self, value: &Value, path: String, name: &str, shape: Option<&'a Shape>) {
         match self.reading {
-            Reading::AsApplied if is_nothing_but_empty_lists(value) => {}
-            Reading::Alone { .. } if is_nothing_but_empty_lists(value) => self.missing.unclear = true,
-            Reading::By(_) if self.leaves_no_trace(value, name, shape) => {}
+            LeafSemantics::AsApplied if is_nothing_but_empty_lists(value) => {}
+            LeafSemantics::Alone { .. } if is_nothing_but_empty_lists(value) => self.missing.unclear = true,
+            LeafSemantics::By(_) if self.leaves_no_trace(value, name, shape) => {}
             _ => self.missing.paths.push(path),
         }
     }
@@ -471,12 +472,12 @@ impl<'a> Walk<'a> {
         }
         if set.is_leaf() {
             match self.leaf(value, shape) {
-                Leaf::Whole => return,
-                Leaf::Unclear => {
+                LeafMeaning::Whole => return,
+                LeafMeaning::Unclear => {
                     self.missing.unclear = true;
                     return;
                 }
-                Leaf::Emptied => {}
+                LeafMeaning::Emptied => {}
             }
         }
         match value {
@@ -490,14 +491,14 @@ impl<'a> Walk<'a> {
         }
     }
 
-    fn leaf(&self, value: &Value, shape: Option<&Shape>) -> Leaf {
+    fn leaf(&self, value: &Value, shape: Option<&Shape>) -> LeafMeaning {
         match self.reading {
-            Reading::AsApplied | Reading::Alone { flat_maps: true } => Leaf::Whole,
-            Reading::Alone { .. } => Leaf::Unclear,
-            Reading::By(_) => match (value, shape.unwrap_or(&Shape::Free)) {
+            LeafSemantics::AsApplied | LeafSemantics::Alone { flat_maps: true } => LeafMeaning::Whole,
+            LeafSemantics::Alone { .. } => LeafMeaning::Unclear,
+            LeafSemantics::By(_) => match (value, shape.unwrap_or(&Shape::Free)) {
                 (Value::Object(_), Shape::Object { .. } | Shape::Free)
-                | (Value::Array(_), Shape::Set | Shape::Map { .. }) => Leaf::Emptied,
-                _ => Leaf::Whole,
+                | (Value::Array(_), Shape::Set | Shape::Map { .. }) => LeafMeaning::Emptied,
+                _ => LeafMeaning::Whole,
             },
         }
     }
@@ -519,7 +520,7 @@ impl<'a> Walk<'a> {
             }
             last = Some(position);
             let (element, set) = &set.children[position];
-            if let Element::Key(key) = element {
+            if let FieldSetElement::Key(key) = element {
                 let path = format!("{path}[{}]", &element.text()[2..]);
                 // A key field that the item gives is in the set with it, unless the item is held as a whole: it cannot
                 // be changed without the item going.
@@ -581,7 +582,8 @@ mod tests {
     use super::*;
 
     fn missing(set: &FieldSet, desired: &Value) -> Vec<String> {
-        set.missing(desired.as_object().unwrap(), Reading::AsApplied).paths
+        set.missing(desired.as_object().unwrap(), LeafSemantics::AsApplied)
+            .paths
     }
 
     /// The types of a kind whose spec has a member of each structure.
@@ -607,15 +609,15 @@ mod tests {
         Types::parse(&document.to_string(), &Kind::new("x.dev", "v1", "X")).unwrap()
     }
 
-    fn missing_of_spec(fields: &Value, spec: &Value, reading: Reading<'_>) -> Missing {
+    fn missing_of_spec(fields: &Value, spec: &Value, reading: LeafSemantics<'_>) -> Missing {
         let desired = json!({"spec": spec});
         set(&json!({"f:spec": fields})).missing(desired.as_object().unwrap(), reading)
     }
 
     #[test]
-    fn a_member_of_a_map_that_was_emptied_is_told_from_one_that_is_held_as_a_whole() {
+    fn an_emptied_map_member_differs_from_one_held_as_a_whole() {
         let types = types();
-        let lost = |fields: Value, spec: Value| missing_of_spec(&fields, &spec, Reading::By(&types)).paths;
+        let lost = |fields: Value, spec: Value| missing_of_spec(&fields, &spec, LeafSemantics::By(&types)).paths;
         let leaf = |name: &str| json!({name: {"f:a": {}}});
         for (name, value, expected) in [
             ("map", json!({"weight": 1}), ".spec.map.a.weight"),
@@ -645,10 +647,10 @@ mod tests {
     fn a_leaf_that_may_be_either_is_unclear_without_the_types() {
         let emptied = json!({"f:map": {"f:a": {}}});
         let spec = json!({"map": {"a": {"weight": 1}}});
-        let alone = Reading::Alone { flat_maps: false };
+        let alone = LeafSemantics::Alone { flat_maps: false };
         let Missing { paths, unclear } = missing_of_spec(&emptied, &spec, alone);
         assert!(paths.is_empty() && unclear);
-        let as_applied = missing_of_spec(&emptied, &spec, Reading::AsApplied);
+        let as_applied = missing_of_spec(&emptied, &spec, LeafSemantics::AsApplied);
         assert_eq!(as_applied, Missing::default());
     }
 
@@ -662,7 +664,7 @@ mod tests {
         let desired = service();
         let unclear = |group: &str| {
             let kind = kind(group);
-            let reading = Reading::of(&kind, None);
+            let reading = LeafSemantics::of(&kind, None);
             service_set().missing(desired.as_object().unwrap(), reading).unclear
         };
         for group in ["", "apps", "networking.k8s.io"] {
@@ -684,16 +686,16 @@ mod tests {
         let none = json!({"f:other": {}});
         let spec = json!({"set": [], "list": [], "sets": {"a": []}});
         assert_eq!(
-            missing_of_spec(&none, &spec, Reading::By(&types)).paths,
+            missing_of_spec(&none, &spec, LeafSemantics::By(&types)).paths,
             [".spec.list", ".spec.sets"]
         );
         let nothing_else = json!({"spec": {"set": []}});
         let nothing_else = nothing_else.as_object().unwrap();
         assert_eq!(
-            set(&json!({})).missing(nothing_else, Reading::By(&types)),
+            set(&json!({})).missing(nothing_else, LeafSemantics::By(&types)),
             Missing::default()
         );
-        assert!(missing_of_spec(&none, &json!({"set": []}), Reading::Alone { flat_maps: true }).unclear);
+        assert!(missing_of_spec(&none, &json!({"set": []}), LeafSemantics::Alone { flat_maps: true }).unclear);
     }
 
     #[test]
@@ -783,7 +785,7 @@ mod tests {
     }
 
     #[test]
-    fn another_order_is_missing_once_the_set_has_the_order_of_the_live_object() {
+    fn another_order_of_items_counts_as_missing() {
         let mut live = service();
         live["spec"]["ports"].as_array_mut().unwrap().reverse();
         live["spec"]["ports"][1]["protocol"] = json!("TCP");

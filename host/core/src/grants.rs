@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn each_read_outside_the_declaration_is_refused_and_says_what_is_declared() {
+    fn an_undeclared_read_is_refused_and_names_the_declaration() {
         let message = |kind: &Kind, namespace, name| grants().check_get(kind, namespace, name).unwrap_err().message;
         assert!(message(&service(), Some("b"), "n").contains("outside the namespaces"));
         assert!(message(&service(), None, "n").contains("outside the namespaces"));

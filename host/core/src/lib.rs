@@ -3,7 +3,6 @@
 //! Nothing here reads a clock, a file or a socket, and nothing knows wasmtime, kube or tokio.
 #![forbid(unsafe_code)]
 
-pub mod accepts;
 pub mod admission;
 pub mod answer;
 pub mod backoff;
@@ -11,17 +10,17 @@ pub mod canonical;
 pub mod configuration;
 pub mod contest;
 pub mod contract;
+pub mod contribution;
 pub mod crash;
 pub mod dependencies;
 pub mod depth;
 pub mod diff;
-pub mod exclusive;
+pub mod exclusive_kinds;
 pub mod failure;
 pub mod fields;
-pub mod former;
 pub mod grants;
+pub mod inventory;
 pub mod key;
-pub mod ledger;
 pub mod limits;
 pub mod manifest;
 pub mod ownership;
@@ -31,6 +30,7 @@ pub mod query;
 pub mod reach;
 #[cfg(test)]
 mod schema;
+pub mod schema_pruning;
 pub mod selector;
 pub mod status;
 pub mod takeover;

@@ -83,7 +83,7 @@ pub struct Controller {
     pub touches: Vec<Touch>,
 }
 
-/// Which objects of the primary kind are steered; what is given must all hold.
+/// Which objects of the primary kind are reconciled; what is given must all hold.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Eq)]
 #[serde(deny_unknown_fields)]
 pub struct Filter {
@@ -208,7 +208,7 @@ impl BroughtCrd {
 
 impl Controller {
     /// How its primaries are judged at admission. About other people's kinds nobody is asked unless the manifest says so.
-    pub fn judged(&self, brings_crd: bool) -> Option<Admission> {
+    pub fn effective_admission(&self, brings_crd: bool) -> Option<Admission> {
         self.admission.clone().or_else(|| brings_crd.then(Admission::default))
     }
 }

@@ -29,7 +29,7 @@ pub struct Owner {
 
 /// What ties an object to its owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Bond {
+pub enum OwnerLink {
     /// A controller reference: Kubernetes' garbage collector takes the object away with its owner.
     Reference,
     /// The label: the host takes it away, once the server says that the owner is gone.
@@ -38,7 +38,7 @@ pub enum Bond {
     Kept,
 }
 
-impl Bond {
+impl OwnerLink {
     /// What ties a desired object to its owner. An owner reference does not reach into another namespace, nor from a
     /// namespace out of it; the garbage collector would delete the object.
     pub fn of(desired: &DesiredObject, owner: &Owner) -> Self {
@@ -53,13 +53,13 @@ impl Bond {
 
 /// Who holds a live object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Holder<'a> {
+pub struct CurrentOwner<'a> {
     /// The owner's uid.
     pub uid: &'a str,
     /// Whether the owner has the kind and the name of the one that desires the object: it, or its predecessor.
     pub is_namesake: bool,
     /// What ties the object to it.
-    pub bond: Bond,
+    pub bond: OwnerLink,
 }
 
 /// The value of [`OWNER_ANNOTATION`].
@@ -77,9 +77,9 @@ pub fn parse_owner_name(text: &str) -> Option<(&str, &str, Name)> {
 }
 
 /// Writes into a desired object whose it is.
-pub fn bind(body: &mut Map<String, Value>, owner: &Owner, bond: Bond) {
+pub fn bind(body: &mut Map<String, Value>, owner: &Owner, bond: OwnerLink) {
     let metadata = body.entry("metadata").or_insert_with(|| json!({}));
-    if bond == Bond::Reference {
+    if bond == OwnerLink::Reference {
         metadata["ownerReferences"] = json!([{
             "apiVersion": owner.kind.api_version(),
             "kind": owner.kind.kind,
@@ -96,14 +96,14 @@ pub fn bind(body: &mut Map<String, Value>, owner: &Owner, bond: Bond) {
         OWNER_ANNOTATION,
         owner_name(&owner.kind, &owner.name),
     );
-    if bond == Bond::Kept {
+    if bond == OwnerLink::Kept {
         set(metadata, "annotations", KEEP_ANNOTATION, "true".to_owned());
     }
 }
 
 /// The members of a live object's metadata that say whose it is, as they have to be for it to be the owner's by this bond.
 /// What else stands in them stays. A member that is to go is null.
-pub fn rebind(metadata: &Value, owner: &Owner, bond: Bond) -> Vec<(&'static str, Value)> {
+pub fn rebind(metadata: &Value, owner: &Owner, bond: OwnerLink) -> Vec<(&'static str, Value)> {
     let mut body = Map::new();
     bind(&mut body, owner, bond);
     let bound = &body["metadata"];
@@ -179,19 +179,19 @@ mod tests {
 
     #[test]
     fn a_reference_is_taken_only_where_kubernetes_lets_it_reach() {
-        let bond = |desired_in, owner_in, keep| Bond::of(&desired(desired_in, keep), &owner(owner_in));
-        assert_eq!(bond(Some("a"), Some("a"), false), Bond::Reference);
-        assert_eq!(bond(Some("a"), None, false), Bond::Reference);
-        assert_eq!(bond(None, None, false), Bond::Reference);
-        assert_eq!(bond(Some("b"), Some("a"), false), Bond::Label);
-        assert_eq!(bond(None, Some("a"), false), Bond::Label);
-        assert_eq!(bond(Some("a"), Some("a"), true), Bond::Kept);
+        let bond = |desired_in, owner_in, keep| OwnerLink::of(&desired(desired_in, keep), &owner(owner_in));
+        assert_eq!(bond(Some("a"), Some("a"), false), OwnerLink::Reference);
+        assert_eq!(bond(Some("a"), None, false), OwnerLink::Reference);
+        assert_eq!(bond(None, None, false), OwnerLink::Reference);
+        assert_eq!(bond(Some("b"), Some("a"), false), OwnerLink::Label);
+        assert_eq!(bond(None, Some("a"), false), OwnerLink::Label);
+        assert_eq!(bond(Some("a"), Some("a"), true), OwnerLink::Kept);
     }
 
     #[test]
     fn what_no_reference_holds_has_a_label_and_the_owners_name() {
         let mut body = desired(Some("b"), false).body;
-        bind(&mut body, &owner(Some("a")), Bond::Label);
+        bind(&mut body, &owner(Some("a")), OwnerLink::Label);
         let metadata = &body["metadata"];
         assert_eq!(metadata["labels"], json!({"a": "b", "pilothouse.dev/owner": "u1"}));
         assert_eq!(
@@ -201,7 +201,7 @@ mod tests {
         assert!(metadata.get("ownerReferences").is_none());
 
         let mut kept = desired(Some("a"), true).body;
-        bind(&mut kept, &owner(Some("a")), Bond::Kept);
+        bind(&mut kept, &owner(Some("a")), OwnerLink::Kept);
         assert_eq!(kept["metadata"]["annotations"]["pilothouse.dev/keep"], "true");
         assert!(kept["metadata"].get("ownerReferences").is_none());
     }
@@ -212,7 +212,7 @@ mod tests {
         let ours = json!({"apiVersion": "x.dev/v1", "kind": "X", "name": "x", "uid": "u1", "controller": true});
         let referred = json!({"ownerReferences": [ours, theirs], "labels": {"a": "b"}});
         assert_eq!(
-            rebind(&referred, &owner(Some("a")), Bond::Kept),
+            rebind(&referred, &owner(Some("a")), OwnerLink::Kept),
             [
                 ("ownerReferences", json!([theirs])),
                 ("labels", json!({"a": "b", "pilothouse.dev/owner": "u1"})),
@@ -227,14 +227,14 @@ mod tests {
             "annotations": {"pilothouse.dev/owner-name": "x.dev/X/a/x", "pilothouse.dev/keep": "true", "c": "d"},
         });
         assert_eq!(
-            rebind(&kept, &owner(Some("a")), Bond::Reference),
+            rebind(&kept, &owner(Some("a")), OwnerLink::Reference),
             [
                 ("ownerReferences", json!([ours])),
                 ("labels", Value::Null),
                 ("annotations", json!({"c": "d"})),
             ]
         );
-        assert_eq!(rebind(&kept, &owner(Some("a")), Bond::Kept), []);
+        assert_eq!(rebind(&kept, &owner(Some("a")), OwnerLink::Kept), []);
     }
 
     #[test]

@@ -22,7 +22,7 @@ const HIDDEN_METADATA: [&str; 2] = ["resourceVersion", "managedFields"];
 
 /// One step of a path.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Step {
+pub enum FieldStep {
     /// A member of an object.
     Field(String),
     /// Every element of a list.
@@ -32,7 +32,7 @@ pub enum Step {
 /// A path such as `.spec.ports[].port` or `.metadata.annotations["a.b/c"]`; `.` is everything.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FieldPath {
-    steps: Vec<Step>,
+    steps: Vec<FieldStep>,
 }
 
 /// A text that is not a path.
@@ -62,13 +62,13 @@ impl FieldPath {
         while position < path.len() {
             let rest = &path[position..];
             if rest.starts_with("[]") {
-                steps.push(Step::Each);
+                steps.push(FieldStep::Each);
                 position += 2;
             } else if let Some(quoted) = rest.strip_prefix("[\"") {
                 let end = quoted
                     .find("\"]")
                     .ok_or_else(|| fail(position, "the bracket is not closed"))?;
-                steps.push(Step::Field(quoted[..end].to_owned()));
+                steps.push(FieldStep::Field(quoted[..end].to_owned()));
                 position += end + 4;
             } else if let Some(name) = rest.strip_prefix('.') {
                 let end = name.find(['.', '[']).unwrap_or(name.len());
@@ -78,7 +78,7 @@ impl FieldPath {
                 if name[..end].contains(|letter: char| letter.is_whitespace() || "]\"'".contains(letter)) {
                     return Err(fail(position, "a name with other characters goes into [\"\"]"));
                 }
-                steps.push(Step::Field(name[..end].to_owned()));
+                steps.push(FieldStep::Field(name[..end].to_owned()));
                 position += end + 1;
             } else {
                 return Err(fail(position, "a step begins with a dot or a bracket"));
@@ -87,7 +87,7 @@ impl FieldPath {
                 return Err(fail(position, "it has more than 32 steps"));
             }
         }
-        if !matches!(steps.first(), Some(Step::Field(_))) {
+        if !matches!(steps.first(), Some(FieldStep::Field(_))) {
             return Err(fail(0, "it must begin with the name of a field"));
         }
         Ok(Self { steps })
@@ -97,12 +97,12 @@ impl FieldPath {
     pub fn label(key: &str) -> Self {
         let steps = ["metadata", "labels", key];
         Self {
-            steps: steps.map(|name| Step::Field(name.to_owned())).into(),
+            steps: steps.map(|name| FieldStep::Field(name.to_owned())).into(),
         }
     }
 
     /// The steps from the root.
-    pub fn steps(&self) -> &[Step] {
+    pub fn steps(&self) -> &[FieldStep] {
         &self.steps
     }
 
@@ -116,8 +116,8 @@ impl FieldPath {
         let mut found = vec![object];
         for step in &self.steps {
             found = match step {
-                Step::Field(name) => found.into_iter().filter_map(|value| value.get(name)).collect(),
-                Step::Each => found.into_iter().filter_map(Value::as_array).flatten().collect(),
+                FieldStep::Field(name) => found.into_iter().filter_map(|value| value.get(name)).collect(),
+                FieldStep::Each => found.into_iter().filter_map(Value::as_array).flatten().collect(),
             };
         }
         found
@@ -131,11 +131,11 @@ impl fmt::Display for FieldPath {
         }
         for step in &self.steps {
             match step {
-                Step::Each => formatter.write_str("[]")?,
-                Step::Field(name) if name.contains(['.', '[', ']', '"', '/', ' ']) => {
+                FieldStep::Each => formatter.write_str("[]")?,
+                FieldStep::Field(name) if name.contains(['.', '[', ']', '"', '/', ' ']) => {
                     write!(formatter, "[\"{name}\"]")?;
                 }
-                Step::Field(name) => write!(formatter, ".{name}")?,
+                FieldStep::Field(name) => write!(formatter, ".{name}")?,
             }
         }
         Ok(())
@@ -182,7 +182,7 @@ struct Node {
 }
 
 impl Node {
-    fn add(&mut self, steps: &[Step]) {
+    fn add(&mut self, steps: &[FieldStep]) {
         if self.whole {
             return;
         }
@@ -193,8 +193,8 @@ impl Node {
                     ..Self::default()
                 }
             }
-            Some((Step::Field(name), rest)) => self.fields.entry(name.clone()).or_default().add(rest),
-            Some((Step::Each, rest)) => self.each.get_or_insert_default().add(rest),
+            Some((FieldStep::Field(name), rest)) => self.fields.entry(name.clone()).or_default().add(rest),
+            Some((FieldStep::Each, rest)) => self.each.get_or_insert_default().add(rest),
         }
     }
 
@@ -268,7 +268,7 @@ impl Projection {
     /// Whether a path's values are shown.
     pub fn shows(&self, path: &FieldPath) -> bool {
         let asked = Self::new([path]);
-        self.covers(&asked) || matches!(path.steps().first(), Some(Step::Field(name)) if name == "metadata")
+        self.covers(&asked) || matches!(path.steps().first(), Some(FieldStep::Field(name)) if name == "metadata")
     }
 
     /// The visible part of an object's JSON text: the kind, the metadata without resourceVersion and managedFields, and
@@ -500,7 +500,7 @@ mod tests {
     const OBJECT: &str = r#"{"kind":"S","apiVersion":"v1","metadata":{"name":"a","resourceVersion":"7","managedFields":[],"labels":{"x":"y"}},"spec":{"ports":[{"port":80,"name":"w"},{"port":81}],"type":"T"},"status":{"a":1}}"#;
 
     #[test]
-    fn metadata_is_always_visible_but_for_what_changes_with_every_write() {
+    fn metadata_is_always_visible_except_volatile_members() {
         assert_eq!(
             project(&[], OBJECT),
             r#"{"apiVersion":"v1","kind":"S","metadata":{"name":"a","labels":{"x":"y"}}}"#

@@ -7,9 +7,9 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 use crate::answer::shorten;
+use crate::contribution::{Leaf, Leaves, Path};
 use crate::fields::FieldSet;
 use crate::key::Kind;
-use crate::ledger::{Leaf, Leaves, Path};
 
 /// The most changes of one primary that are kept.
 const MAX_CHANGES: usize = 20;
@@ -28,7 +28,7 @@ const MASKED: &str = "***";
 
 /// What would be done to an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub enum Act {
+pub enum PreviewAction {
     /// It would be made.
     Create,
     /// Its fields would be applied.
@@ -54,9 +54,9 @@ pub struct FieldChange {
 
 /// One object that would change.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Change {
+pub struct PreviewedChange {
     /// What would be done.
-    pub act: Act,
+    pub act: PreviewAction,
     /// Which object: `Deployment default/web`.
     pub object: String,
     /// The fields of an update or a contribution, the first 20.
@@ -65,9 +65,9 @@ pub struct Change {
     pub more_fields: usize,
 }
 
-impl Change {
+impl PreviewedChange {
     /// An object that would be made or deleted.
-    pub fn whole(act: Act, object: String) -> Self {
+    pub fn whole(act: PreviewAction, object: String) -> Self {
         Self {
             act,
             object,
@@ -94,7 +94,7 @@ impl Change {
             from: None,
             to: None,
         }));
-        Self::of_fields(Act::Update, object, kind, fields)
+        Self::of_fields(PreviewAction::Update, object, kind, fields)
     }
 
     /// What would be contributed to what is live; none where all of it is there.
@@ -114,10 +114,10 @@ impl Change {
             })
         };
         let fields: Vec<_> = claim.iter().filter_map(change).collect();
-        (!fields.is_empty()).then(|| Self::of_fields(Act::Contribute, object, kind, fields))
+        (!fields.is_empty()).then(|| Self::of_fields(PreviewAction::Contribute, object, kind, fields))
     }
 
-    fn of_fields(act: Act, object: String, kind: &Kind, mut fields: Vec<FieldChange>) -> Self {
+    fn of_fields(act: PreviewAction, object: String, kind: &Kind, mut fields: Vec<FieldChange>) -> Self {
         if kind.group.is_empty() && kind.kind == "Secret" {
             fields.iter_mut().for_each(mask);
         }
@@ -186,14 +186,14 @@ pub struct Preview {
     /// A digest of what the changes were made from: the same gives the same changes.
     pub basis: String,
     /// The first 20 changes.
-    pub changes: Vec<Change>,
+    pub changes: Vec<PreviewedChange>,
     /// How many more there are.
     pub more: usize,
 }
 
 impl Preview {
     /// A preview with as many changes as are kept.
-    pub fn new(basis: String, mut changes: Vec<Change>) -> Self {
+    pub fn new(basis: String, mut changes: Vec<PreviewedChange>) -> Self {
         let more = changes.len().saturating_sub(MAX_CHANGES);
         changes.truncate(MAX_CHANGES);
         Self { basis, changes, more }
@@ -236,12 +236,12 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::ledger::Step;
+    use crate::contribution::PathElement;
 
-    fn update(kind: &str, live: &Value, desired: &Value, applied: Option<&Value>) -> Change {
+    fn update(kind: &str, live: &Value, desired: &Value, applied: Option<&Value>) -> PreviewedChange {
         let applied: Option<FieldSet> = applied.map(|set| serde_json::from_value(set.clone()).unwrap());
         let kind = Kind::new("", "v1", kind);
-        Change::update("it".into(), &kind, live, desired.as_object().unwrap(), applied.as_ref())
+        PreviewedChange::update("it".into(), &kind, live, desired.as_object().unwrap(), applied.as_ref())
     }
 
     fn field(path: &str, from: Option<&str>, to: Option<&str>) -> FieldChange {
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn a_contribution_shows_what_is_not_there_and_secrets_are_masked() {
+    fn a_contribution_preview_shows_what_is_new_and_masks_secrets() {
         let path = |name: &str| Path::default().to_field("data").to_field(name);
         let claim = Leaves::from([
             (path("a"), Leaf::Value(json!("MQ=="))),
@@ -298,7 +298,7 @@ mod tests {
         let live = json!({"data": {"a": "MQ==", "b": "b2xk"}});
         let change = |kind: &str| {
             let kind = Kind::new("", "v1", kind);
-            Change::contribution("it".into(), &kind, &live, &claim)
+            PreviewedChange::contribution("it".into(), &kind, &live, &claim)
         };
         assert_eq!(
             change("ConfigMap").unwrap().fields,
@@ -316,17 +316,17 @@ mod tests {
         );
         let there = json!({"data": {"a": "MQ==", "b": "Mg==", "c": "Mw=="}});
         let kind = Kind::new("", "v1", "ConfigMap");
-        assert_eq!(Change::contribution("it".into(), &kind, &there, &claim), None);
+        assert_eq!(PreviewedChange::contribution("it".into(), &kind, &there, &claim), None);
 
         let port = Path::default()
             .to_field("spec")
             .to_field("ports")
-            .to(Step::key([(&"port".to_owned(), &json!(80))]));
+            .to(PathElement::key([(&"port".to_owned(), &json!(80))]));
         let claim = Leaves::from([(port, Leaf::Present)]);
         let kind = Kind::new("", "v1", "Service");
         let there = json!({"spec": {"ports": [{"port": 81}, {"port": 80}]}});
-        assert_eq!(Change::contribution("it".into(), &kind, &there, &claim), None);
-        let change = Change::contribution("it".into(), &kind, &json!({"spec": {}}), &claim).unwrap();
+        assert_eq!(PreviewedChange::contribution("it".into(), &kind, &there, &claim), None);
+        let change = PreviewedChange::contribution("it".into(), &kind, &json!({"spec": {}}), &claim).unwrap();
         assert_eq!(change.fields, [field(".spec.ports[port=80]", None, Some("an item"))]);
     }
 
@@ -336,7 +336,7 @@ mod tests {
         let change = update("Thing", &json!({}), &Value::Object(desired), None);
         assert_eq!((change.fields.len(), change.more_fields), (MAX_FIELDS, 30));
         assert!(change.fields[0].to.as_ref().unwrap().len() <= MAX_VALUE);
-        let changes = vec![Change::whole(Act::Create, "it".into()); 30];
+        let changes = vec![PreviewedChange::whole(PreviewAction::Create, "it".into()); 30];
         let preview = Preview::new(String::new(), changes);
         assert_eq!((preview.changes.len(), preview.more), (MAX_CHANGES, 10));
         let mut previews = Previews::default();

@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn a_query_is_looked_up_by_a_field_or_by_the_label_with_the_fewest_values() {
+    fn a_query_is_looked_up_by_field_or_by_its_rarest_label() {
         let by_field = query("app=web", &[(".spec.x", "1")]).anchor().unwrap();
         assert_eq!(
             (by_field.path.to_string(), by_field.values),

@@ -5,12 +5,12 @@ use std::collections::BTreeSet;
 
 use serde_json::{Map, Value, json};
 
-use crate::accepts;
 use crate::answer::{MAX_CONDITION_MESSAGE, shorten};
 use crate::contract::{Condition, ConditionStatus};
 use crate::failure::{Failure, reason};
 use crate::fields::FieldSet;
 use crate::manifest::BroughtCrd;
+use crate::schema_pruning;
 
 /// Where the status stands in an object.
 pub const STATUS: &str = ".status";
@@ -115,7 +115,7 @@ pub fn gaps(crd: &BroughtCrd, version: &str) -> Option<String> {
         "type": RECONCILED, "status": "True", "reason": reason::SUCCESS, "message": "all is as desired",
         "lastTransitionTime": "2026-01-01T00:00:00Z", "observedGeneration": 1,
     }]});
-    let omitted = accepts::fit(&schema, &mut sample, STATUS);
+    let omitted = schema_pruning::prune_to_schema(&schema, &mut sample, STATUS);
     (!omitted.is_empty()).then(|| left_out(&crd.kind, &omitted))
 }
 

@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_given_up_leaves_the_entries_of_others_and_of_subresources() {
+    fn giving_up_keeps_entries_of_others_and_of_subresources() {
         let managed = [
             entry("ours", "Apply", "", &json!({"f:spec": {}})),
             entry("ours", "Update", "", &json!({"f:metadata": {}})),

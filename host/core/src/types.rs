@@ -73,7 +73,7 @@ impl Types {
         let schemas = document.components.schemas;
         let mut root = None;
         for (name, text) in &schemas {
-            let head: Head = serde_json::from_str(text.get())?;
+            let head: SchemaHead = serde_json::from_str(text.get())?;
             if head.kinds.contains(kind) {
                 root = Some(name.clone());
                 break;
@@ -151,7 +151,7 @@ struct Components<'a> {
 }
 
 #[derive(Deserialize)]
-struct Head {
+struct SchemaHead {
     #[serde(rename = "x-kubernetes-group-version-kind", default)]
     kinds: Vec<Kind>,
 }
@@ -361,7 +361,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_type_may_contain_itself_and_lists_without_a_type_are_atomic() {
+    fn a_type_may_contain_itself_and_untyped_lists_are_atomic() {
         let types = Types::parse(&document(), &Kind::new("x.dev", "v1", "Tree")).unwrap();
         let Shape::Map { keys, item } = shape(&types, &["children"]) else {
             panic!("a merge key makes a keyed list")

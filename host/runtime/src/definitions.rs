@@ -8,14 +8,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use pilothouse_cluster::Client;
-use pilothouse_cluster::definitions::{self, News};
+use pilothouse_cluster::definitions::{self, DefinitionEvent};
 use pilothouse_core::Kind;
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
 use crate::contribute;
-use crate::hub::{Hub, State};
-use crate::route::push_all;
+use crate::hub::{HostState, Hub};
+use crate::route::enqueue_all;
 
 /// API servers take a change of a definition in a moment after it is seen: so it is acted on twice, at once and after so long.
 const SETTLED: Duration = Duration::from_secs(10);
@@ -38,13 +38,13 @@ pub async fn follow(client: Client, hub: Arc<Hub>) {
         tokio::select! {
             () = &mut follow => unreachable!("definitions are followed for ever"),
             Some(news) = news.recv() => match news {
-                News::Listed => {}
-                News::Changed(name) => {
+                DefinitionEvent::Listed => {}
+                DefinitionEvent::Changed(name) => {
                     hub.definition_changed(&name);
                     later.insert(Instant::now() + SETTLED, name);
                 }
-                News::Touched(name) | News::Gone(name) => hub.recheck(&name),
-                News::Forbidden(problem) => if !std::mem::replace(&mut told, true) {
+                DefinitionEvent::Touched(name) | DefinitionEvent::Gone(name) => hub.recheck(&name),
+                DefinitionEvent::Forbidden(problem) => if !std::mem::replace(&mut told, true) {
                     tracing::warn!(
                         problem,
                         "changes of CustomResourceDefinitions are not seen, so what one refuses is not sent again before \
@@ -82,14 +82,14 @@ impl Hub {
             let mut state = self.state.write();
             let lanes = state.lanes.clone();
             if forget_refusals(&mut state, &kind) {
-                tracing::info!(%kind, "the definition of the kind has changed; what it refused is sent again");
+                tracing::info!(%kind, "the CRD of the kind has changed; sending refused objects again");
                 for lane in lanes.of_kind(&kind) {
-                    push_all(&mut state, lane);
+                    enqueue_all(&mut state, lane);
                 }
             }
             drop(state);
             for lane in lanes.of_kind(&kind).filter(|lane| *lane.grants.primary() == kind) {
-                lane.account.clear(&crate::plugins::said::about_status(&kind));
+                lane.health.clear(&crate::plugins::reporting::about_status(&kind));
             }
         }
         self.recheck(name);
@@ -107,8 +107,8 @@ impl Hub {
 }
 
 /// Forgets what was refused or not kept of a kind. Says whether anything was refused.
-fn forget_refusals(state: &mut State, kind: &Kind) -> bool {
-    state.odd.retain(|key, _| *key.kind != *kind);
+fn forget_refusals(state: &mut HostState, kind: &Kind) -> bool {
+    state.unpersisted.retain(|key, _| *key.kind != *kind);
     let refused = state.refusals.forget_kind(kind);
     let contributed = contribute::forget_refusals(state, kind);
     refused || contributed

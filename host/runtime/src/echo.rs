@@ -1,24 +1,24 @@
-//! Owns read-your-writes: which writes of our own the cache has not seen yet, and which change shows one of them. A
-//! primary is held in the queue until the cache has seen what it wrote.
+//! Owns read-your-writes: which of our own writes the cache has not seen yet, and which watch event is the echo of one.
+//! A primary is held in the queue until the cache has seen what it wrote.
 //!
 //! A wait is begun only where a watch is about the object, and ends with the watch: what nobody will see is not awaited.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use pilothouse_cluster::object::Stored;
-use pilothouse_cluster::store::{Change, Source};
-use pilothouse_cluster::watch::is_before;
+use pilothouse_cluster::object::CachedObject;
+use pilothouse_cluster::reflector::is_before;
+use pilothouse_cluster::store::{ObjectChange, WatchSource};
 use pilothouse_core::{Key, Kind};
 use tokio::time::Instant;
 
 use crate::contribute;
-use crate::hub::{Reader, State};
+use crate::hub::{HostState, PrimaryRef};
 use crate::queue::Priority;
 
 /// A write of our own that the cache has not seen yet.
 #[derive(Clone, Debug)]
-pub enum Awaited {
+pub enum AwaitedEcho {
     /// The object in this resourceVersion, or later.
     Version(Box<str>),
     /// The object of this uid being deleted, or gone.
@@ -28,17 +28,17 @@ pub enum Awaited {
 /// Writes of our own that are under way. An object may have several writers, such as the plugin whose primary it is and
 /// the one that made it.
 #[derive(Default)]
-pub struct Writing(HashMap<Key, Vec<Write>>);
+pub struct WritesInFlight(HashMap<Key, Vec<WriteInFlight>>);
 
-struct Write {
-    reader: Reader,
+struct WriteInFlight {
+    primary_ref: PrimaryRef,
     since: Instant,
     /// What a watch showed meanwhile: whether that was this write is known only once the answer is there.
-    seen: Option<Shown>,
+    seen: Option<ObservedDuringWrite>,
 }
 
 /// What a watch showed of an object while a write of it was under way.
-struct Shown {
+struct ObservedDuringWrite {
     /// The last version; empty if the object went.
     last: Box<str>,
     /// The last version in which there was an object. What a write makes may be shown and be gone again before its answer
@@ -46,23 +46,23 @@ struct Shown {
     reached: Box<str>,
 }
 
-impl Writing {
+impl WritesInFlight {
     /// A write begins.
-    pub fn begin(&mut self, key: Key, reader: &Reader) {
-        let reader = reader.clone();
-        self.0.entry(key).or_default().push(Write {
-            reader,
+    pub fn begin(&mut self, key: Key, primary_ref: &PrimaryRef) {
+        let primary_ref = primary_ref.clone();
+        self.0.entry(key).or_default().push(WriteInFlight {
+            primary_ref,
             since: Instant::now(),
             seen: None,
         });
     }
 
     /// A write is over. Says what a watch showed while it was under way.
-    fn end(&mut self, key: &Key, reader: &Reader) -> Option<Shown> {
+    fn end(&mut self, key: &Key, primary_ref: &PrimaryRef) -> Option<ObservedDuringWrite> {
         let writes = self.0.get_mut(key)?;
-        let ours = writes.iter().position(|write| write.reader == *reader)?;
-        let Write {
-            reader: _,
+        let ours = writes.iter().position(|write| write.primary_ref == *primary_ref)?;
+        let WriteInFlight {
+            primary_ref: _,
             since: _,
             seen,
         } = writes.swap_remove(ours);
@@ -73,21 +73,21 @@ impl Writing {
     }
 
     /// A reconcile is over, and so are its writes, also where it did not come to their end.
-    pub fn abandon(&mut self, reader: &Reader) {
+    pub fn abandon(&mut self, primary_ref: &PrimaryRef) {
         self.0.retain(|_, writes| {
-            writes.retain(|write| write.reader != *reader);
+            writes.retain(|write| write.primary_ref != *primary_ref);
             !writes.is_empty()
         });
     }
 
     /// The writes that are under way, and since when.
-    pub fn iter(&self) -> impl Iterator<Item = (&Key, &Reader, Instant)> {
+    pub fn iter(&self) -> impl Iterator<Item = (&Key, &PrimaryRef, Instant)> {
         let writes = self.0.iter();
-        writes.flat_map(|(key, writes)| writes.iter().map(move |write| (key, &write.reader, write.since)))
+        writes.flat_map(|(key, writes)| writes.iter().map(move |write| (key, &write.primary_ref, write.since)))
     }
 
     /// Whether a write of the object is under way; whose the change is will be known when it is over.
-    pub fn note(&mut self, change: &Change) -> bool {
+    pub fn note(&mut self, change: &ObjectChange) -> bool {
         if self.0.is_empty() {
             return false;
         }
@@ -95,9 +95,10 @@ impl Writing {
         let Some(writes) = self.0.get_mut(&key) else {
             return false;
         };
-        let version = |object: Option<&Arc<Stored>>| object.map_or_else(Box::default, |it| it.resource_version.clone());
+        let version =
+            |object: Option<&Arc<CachedObject>>| object.map_or_else(Box::default, |it| it.resource_version.clone());
         for write in writes {
-            write.seen = Some(Shown {
+            write.seen = Some(ObservedDuringWrite {
                 last: version(change.new.as_ref()),
                 reached: version(change.new.as_ref().or(change.old.as_ref())),
             });
@@ -106,48 +107,49 @@ impl Writing {
     }
 }
 
-impl State {
+impl HostState {
     /// A write of an object is over. When it had success, its primary waits for the cache to see it.
-    pub fn end_write(&mut self, key: Key, awaited: Option<Awaited>, reader: &Reader) {
-        let seen = self.writing.end(&key, reader);
-        if self.lanes.get(reader.lane).is_none() {
+    pub fn end_write(&mut self, key: Key, awaited: Option<AwaitedEcho>, primary_ref: &PrimaryRef) {
+        let seen = self.writing.end(&key, primary_ref);
+        if self.lanes.get(primary_ref.lane).is_none() {
             return;
         }
-        if !matches!(awaited, Some(Awaited::Deletion(_))) && seen.as_ref().is_some_and(|seen| seen.last.is_empty()) {
-            self.bereaved.insert(reader.clone());
+        if !matches!(awaited, Some(AwaitedEcho::Deletion(_))) && seen.as_ref().is_some_and(|seen| seen.last.is_empty())
+        {
+            self.lost_child.insert(primary_ref.clone());
         }
         match (&awaited, seen) {
-            (Some(Awaited::Version(version)), Some(seen)) if seen.last == *version => return,
-            (Some(Awaited::Version(version)), Some(seen))
+            (Some(AwaitedEcho::Version(version)), Some(seen)) if seen.last == *version => return,
+            (Some(AwaitedEcho::Version(version)), Some(seen))
                 if seen.reached == *version || is_before(version, &seen.reached) =>
             {
-                return self.queue.push(reader.lane, &reader.name, Priority::Change);
+                return self.queue.push(primary_ref.lane, &primary_ref.name, Priority::Change);
             }
-            (_, Some(_)) => self.queue.push(reader.lane, &reader.name, Priority::Change),
+            (_, Some(_)) => self.queue.push(primary_ref.lane, &primary_ref.name, Priority::Change),
             (_, None) => {}
         }
         if let Some(awaited) = awaited {
-            self.await_echo(key, awaited, reader);
+            self.await_echo(key, awaited, primary_ref);
         }
     }
 
     /// Waits for the cache to see a write before its primary runs again.
-    pub fn await_echo(&mut self, key: Key, awaited: Awaited, reader: &Reader) {
+    pub fn await_echo(&mut self, key: Key, awaited: AwaitedEcho, primary_ref: &PrimaryRef) {
         let object = self.store.get(&key.kind, &key.name);
         let is_awaited = !is_seen(&awaited, object.map(|object| &**object))
             && self.store.is_followed(&key.kind, &key.name)
-            && self.lanes.get(reader.lane).is_some();
+            && self.lanes.get(primary_ref.lane).is_some();
         if !is_awaited {
             return;
         }
-        self.queue.hold(reader.lane, &reader.name);
-        if let Some((_, before)) = self.awaited.insert(key, (awaited, reader.clone())) {
+        self.queue.hold(primary_ref.lane, &primary_ref.name);
+        if let Some((_, before)) = self.awaited.insert(key, (awaited, primary_ref.clone())) {
             self.queue.release(before.lane, &before.name);
         }
     }
 
     /// Whether a change shows a write of ours. Says whose, when it shows exactly that write and nothing more.
-    pub fn take_echo(&mut self, change: &Change) -> Option<Reader> {
+    pub fn take_echo(&mut self, change: &ObjectChange) -> Option<PrimaryRef> {
         let key = Key::new(change.kind.clone(), change.name().clone());
         let (awaited, _) = self.awaited.get(&key)?;
         let new = change.new.as_deref();
@@ -155,22 +157,22 @@ impl State {
             return None;
         }
         let exact = match awaited {
-            Awaited::Version(version) => new.is_some_and(|new| new.resource_version == *version),
-            Awaited::Deletion(_) => true,
+            AwaitedEcho::Version(version) => new.is_some_and(|new| new.resource_version == *version),
+            AwaitedEcho::Deletion(_) => true,
         };
-        let (_, reader) = self.awaited.remove(&key)?;
-        if !exact && !self.is_primary(&reader, &key) {
+        let (_, primary_ref) = self.awaited.remove(&key)?;
+        if !exact && !self.is_primary(&primary_ref, &key) {
             // It was never seen as it was written: it may be somebody else's by now, made anew under its name.
-            self.queue.push(reader.lane, &reader.name, Priority::Change);
+            self.queue.push(primary_ref.lane, &primary_ref.name, Priority::Change);
         }
-        self.queue.release(reader.lane, &reader.name);
-        exact.then_some(reader)
+        self.queue.release(primary_ref.lane, &primary_ref.name);
+        exact.then_some(primary_ref)
     }
 
     /// Whether an object is the primary itself, of which every visible change is looked at anyway.
-    fn is_primary(&self, reader: &Reader, key: &Key) -> bool {
-        let lane = self.lanes.get(reader.lane);
-        key.name == reader.name && lane.is_some_and(|lane| *lane.grants.primary() == *key.kind)
+    fn is_primary(&self, primary_ref: &PrimaryRef, key: &Key) -> bool {
+        let lane = self.lanes.get(primary_ref.lane);
+        key.name == primary_ref.name && lane.is_some_and(|lane| *lane.grants.primary() == *key.kind)
     }
 
     /// The watches of a kind have ended, or are about less than before: whoever waits to see what they do not show any
@@ -180,22 +182,22 @@ impl State {
             store, awaited, queue, ..
         } = self;
         let is_lost = |key: &Key| *key.kind == *kind && !store.is_followed(kind, &key.name);
-        for (_, (_, reader)) in awaited.extract_if(|key, _| is_lost(key)) {
-            queue.release(reader.lane, &reader.name);
+        for (_, (_, primary_ref)) in awaited.extract_if(|key, _| is_lost(key)) {
+            queue.release(primary_ref.lane, &primary_ref.name);
         }
         contribute::watch_ends(self, kind);
     }
 
     /// One that cannot be read will not show what was written.
     pub fn forget_unreadable(&mut self, key: &Key) {
-        if let Some((_, reader)) = self.awaited.remove(key) {
-            self.queue.release(reader.lane, &reader.name);
+        if let Some((_, primary_ref)) = self.awaited.remove(key) {
+            self.queue.release(primary_ref.lane, &primary_ref.name);
         }
     }
 
     /// A complete list has come: writes from before it that it does not show were undone by somebody since. What was not
     /// seen coming is not seen going either, so whoever made it runs again.
-    pub fn forget_awaited(&mut self, source: &Source, listed: &str) {
+    pub fn forget_awaited(&mut self, source: &WatchSource, listed: &str) {
         let about = |key: &Key| key.kind == source.kind && source.scope.has(&key.name);
         let overtaken: Vec<_> = self
             .awaited
@@ -204,30 +206,30 @@ impl State {
             .filter(|(key, (awaited, _))| {
                 let object = self.store.get(&key.kind, &key.name).map(|object| &**object);
                 let undone = |version: &str| object.is_none() && !is_before(listed, version);
-                is_seen(awaited, object) || matches!(awaited, Awaited::Version(version) if undone(version))
+                is_seen(awaited, object) || matches!(awaited, AwaitedEcho::Version(version) if undone(version))
             })
             .map(|(key, _)| key.clone())
             .collect();
         for key in overtaken {
-            if let Some((awaited, reader)) = self.awaited.remove(&key) {
-                if matches!(awaited, Awaited::Version(_)) && self.store.get(&key.kind, &key.name).is_none() {
-                    self.queue.push(reader.lane, &reader.name, Priority::Change);
+            if let Some((awaited, primary_ref)) = self.awaited.remove(&key) {
+                if matches!(awaited, AwaitedEcho::Version(_)) && self.store.get(&key.kind, &key.name).is_none() {
+                    self.queue.push(primary_ref.lane, &primary_ref.name, Priority::Change);
                 }
-                self.queue.release(reader.lane, &reader.name);
+                self.queue.release(primary_ref.lane, &primary_ref.name);
             }
         }
     }
 }
 
 /// Whether an object as the cache has it shows a write: in that version or a later one, where versions have an order.
-fn is_seen(awaited: &Awaited, object: Option<&Stored>) -> bool {
+fn is_seen(awaited: &AwaitedEcho, object: Option<&CachedObject>) -> bool {
     match (awaited, object) {
-        (Awaited::Version(_), None) => false,
-        (Awaited::Version(version), Some(object)) => {
+        (AwaitedEcho::Version(_), None) => false,
+        (AwaitedEcho::Version(version), Some(object)) => {
             object.resource_version == *version || is_before(version, &object.resource_version)
         }
-        (Awaited::Deletion(_), None) => true,
-        (Awaited::Deletion(uid), Some(object)) => object.deleting || object.uid != *uid,
+        (AwaitedEcho::Deletion(_), None) => true,
+        (AwaitedEcho::Deletion(uid), Some(object)) => object.deleting || object.uid != *uid,
     }
 }
 
@@ -239,11 +241,11 @@ mod tests {
     use super::*;
     use crate::lane::LaneId;
 
-    fn shown(version: &str) -> Change {
+    fn shown(version: &str) -> ObjectChange {
         let kind = Kind::new("", "v1", "ConfigMap");
         let text = format!(r#"{{"metadata":{{"name":"x","uid":"u","resourceVersion":"{version}"}}}}"#);
-        let object = Stored::read(&text, &kind, &Projection::default()).unwrap();
-        Change {
+        let object = CachedObject::read(&text, &kind, &Projection::default()).unwrap();
+        ObjectChange {
             kind: Arc::new(kind),
             old: None,
             new: Some(Arc::new(object)),
@@ -252,17 +254,17 @@ mod tests {
 
     #[test]
     fn what_is_shown_while_two_write_an_object_is_told_to_both() {
-        let [maker, owner] = [1, 2].map(|lane| Reader {
+        let [maker, owner] = [1, 2].map(|lane| PrimaryRef {
             lane: LaneId(lane),
             name: Name::new(None, "p"),
         });
         let key = Key::new(Arc::new(Kind::new("", "v1", "ConfigMap")), Name::new(None, "x"));
-        let mut writing = Writing::default();
+        let mut writing = WritesInFlight::default();
         assert!(!writing.note(&shown("1")));
         writing.begin(key.clone(), &maker);
         assert!(writing.note(&shown("2")));
         writing.begin(key.clone(), &owner);
-        let last = |shown: Option<Shown>| shown.map(|shown| shown.last.to_string());
+        let last = |shown: Option<ObservedDuringWrite>| shown.map(|shown| shown.last.to_string());
         assert_eq!(
             last(writing.end(&key, &maker)).as_deref(),
             Some("2"),
@@ -274,22 +276,22 @@ mod tests {
     }
 
     #[test]
-    fn what_is_made_and_goes_while_its_write_is_under_way_has_been_shown() {
-        let reader = Reader {
+    fn a_create_and_delete_during_a_write_counts_as_seen() {
+        let primary_ref = PrimaryRef {
             lane: LaneId(1),
             name: Name::new(None, "p"),
         };
         let key = Key::new(Arc::new(Kind::new("", "v1", "ConfigMap")), Name::new(None, "x"));
-        let mut writing = Writing::default();
-        writing.begin(key.clone(), &reader);
+        let mut writing = WritesInFlight::default();
+        writing.begin(key.clone(), &primary_ref);
         let made = shown("2");
-        let gone = Change {
+        let gone = ObjectChange {
             kind: made.kind.clone(),
             old: made.new.clone(),
             new: None,
         };
         assert!(writing.note(&made) && writing.note(&gone));
-        let Shown { last, reached } = writing.end(&key, &reader).unwrap();
+        let ObservedDuringWrite { last, reached } = writing.end(&key, &primary_ref).unwrap();
         assert_eq!((&*last, &*reached), ("", "2"));
     }
 }

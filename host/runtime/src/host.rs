@@ -14,14 +14,14 @@ use crate::admission::{self, WebhookOptions};
 use crate::blocking::Blocking;
 use crate::clock::{JUMP_LOOK, JumpWatch, WallClock};
 use crate::contribute;
-use crate::deep;
 use crate::definitions;
 use crate::hub::Hub;
-use crate::lane::{Lane, PluginSpec};
-use crate::plugins::{Fleet, Library, PluginLook, Roster, given, resources};
-use crate::queue::{Capacity, Depth, Ended, Job, Verdict};
-use crate::quiet::Quiet;
+use crate::idle::IdleTimer;
+use crate::lane::{Lane, StaticPlugin};
+use crate::plugins::{Library, PluginContext, PluginRegistry, PluginSummary, resources, static_plugins};
+use crate::queue::{Capacity, Depth, Job, JobResult, ReconcileResult};
 use crate::reconcile::reconcile;
+use crate::too_deep;
 use crate::watchdog;
 
 /// How the host runs.
@@ -79,7 +79,7 @@ pub enum StartError {
 
 /// What a host that stopped had not finished.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Left {
+pub struct UnfinishedWork {
     /// Reconciles that were abandoned: lane and object.
     pub abandoned: Vec<(String, String)>,
     /// Objects that were queued.
@@ -90,7 +90,7 @@ pub struct Left {
 #[derive(Clone)]
 pub struct Handle {
     hub: Arc<Hub>,
-    roster: Arc<Roster>,
+    registry: Arc<PluginRegistry>,
 }
 
 impl Handle {
@@ -105,10 +105,10 @@ impl Handle {
     /// cache.
     pub fn is_idle(&self) -> bool {
         let state = self.hub.state.read();
-        self.roster.is_settled()
+        self.registry.is_settled()
             && state.lanes.iter().all(|lane| state.queue.is_open(lane.id))
             && state.queue.is_idle()
-            && state.contributions.agenda.is_idle()
+            && state.contributions.target_queue.is_idle()
     }
 
     /// The primaries of a plugin that have to answer before fields that nobody claims are given up, by controller.
@@ -126,8 +126,8 @@ impl Handle {
     }
 
     /// A look at each plugin.
-    pub fn plugins(&self) -> Vec<PluginLook> {
-        self.roster.look()
+    pub fn plugins(&self) -> Vec<PluginSummary> {
+        self.registry.look()
     }
 
     /// What each lane holds, by `plugin/controller`.
@@ -146,7 +146,7 @@ pub struct Host {
     client: Client,
     options: HostOptions,
     hub: Arc<Hub>,
-    roster: Arc<Roster>,
+    registry: Arc<PluginRegistry>,
 }
 
 impl Host {
@@ -163,7 +163,7 @@ impl Host {
             client,
             options,
             hub,
-            roster: Arc::default(),
+            registry: Arc::default(),
         }
     }
 
@@ -171,69 +171,77 @@ impl Host {
     pub fn handle(&self) -> Handle {
         Handle {
             hub: self.hub.clone(),
-            roster: self.roster.clone(),
+            registry: self.registry.clone(),
         }
     }
 
     /// Runs plugins that are given, until `stop` resolves.
     ///
     /// A plugin that cannot be used is reported and left out; the others go on.
-    pub async fn run(self, plugins: Vec<PluginSpec>, stop: impl Future<Output = ()>) -> Result<Left, StartError> {
-        let mut lives = given::start(&self.fleet(None), plugins);
+    pub async fn run(
+        self,
+        plugins: Vec<StaticPlugin>,
+        stop: impl Future<Output = ()>,
+    ) -> Result<UnfinishedWork, StartError> {
+        let mut plugin_tasks = static_plugins::start(&self.context(None), plugins);
         let all_end = async move {
-            while let Some(ended) = lives.join_next().await {
+            while let Some(ended) = plugin_tasks.join_next().await {
                 if let Err(error) = ended {
                     tracing::error!(%error, "the life of a plugin ended; restart the host");
                 }
             }
         };
-        self.steer(all_end, stop).await
+        self.dispatch(all_end, stop).await
     }
 
     /// Runs what the cluster's Plugin resources say, with components from a library, until `stop` resolves.
-    pub async fn run_resources(self, library: Library, stop: impl Future<Output = ()>) -> Result<Left, StartError> {
-        let follow = resources::follow(self.fleet(Some(library)));
-        self.steer(follow, stop).await
+    pub async fn run_resources(
+        self,
+        library: Library,
+        stop: impl Future<Output = ()>,
+    ) -> Result<UnfinishedWork, StartError> {
+        let follow = resources::follow(self.context(Some(library)));
+        self.dispatch(follow, stop).await
     }
 
-    fn fleet(&self, library: Option<Library>) -> Arc<Fleet> {
-        Arc::new(Fleet::new(
+    fn context(&self, library: Option<Library>) -> Arc<PluginContext> {
+        Arc::new(PluginContext::new(
             self.client.clone(),
             self.options.clone(),
             self.hub.clone(),
-            self.roster.clone(),
+            self.registry.clone(),
             library,
         ))
     }
 
     /// Hands out jobs until `stop` resolves, or until the plugins have all ended by themselves.
-    async fn steer(
+    async fn dispatch(
         self,
         plugins: impl Future<Output = ()>,
         stop: impl Future<Output = ()>,
-    ) -> Result<Left, StartError> {
+    ) -> Result<UnfinishedWork, StartError> {
         let handle = self.handle();
         let Self {
             client,
             options,
             hub,
-            roster,
+            registry,
         } = self;
         let mut background = JoinSet::new();
         background.spawn(contribute::run(hub.clone()));
         background.spawn(watchdog::run(hub.clone()));
-        background.spawn(deep::run(hub.clone()));
+        background.spawn(too_deep::run(hub.clone()));
         background.spawn(definitions::follow(client.clone(), hub.clone()));
         match options.webhooks.clone() {
-            Some(webhooks) => background.spawn(admission::keep(client, hub.clone(), roster, webhooks)),
-            None => background.spawn(admission::look_for_strays(client, hub.clone(), roster)),
+            Some(webhooks) => background.spawn(admission::keep(client, hub.clone(), registry, webhooks)),
+            None => background.spawn(admission::look_for_strays(client, hub.clone(), registry)),
         };
         let mut jobs = Jobs {
             running: JoinSet::new(),
             who: HashMap::new(),
         };
         let mut resync = tokio::time::interval_at(Instant::now() + options.resync, options.resync);
-        let mut quiet = Quiet::new(options.give_back_after);
+        let mut quiet = IdleTimer::new(options.give_back_after);
         let mut jumps = JumpWatch::new(hub.clock.clone());
         let mut look = tokio::time::interval(JUMP_LOOK);
         look.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -246,19 +254,19 @@ impl Host {
             };
             tokio::select! {
                 () = &mut stop => break,
-                () = hub.work.notified() => quiet.disturb(),
+                () = hub.work.notified() => quiet.restart(),
                 Some(ended) = jobs.running.join_next_with_id(), if !jobs.running.is_empty() => {
-                    quiet.disturb();
+                    quiet.restart();
                     jobs.end(&hub, ended);
                 }
                 () = sleep_until(quiet.due()), if quiet.due().is_some() && jobs.running.is_empty() => {
-                    quiet.noticed();
+                    quiet.acknowledge();
                     // Nobody waits for it.
                     tokio::task::spawn_blocking(pilothouse_sandbox::give_back_code);
                 }
                 () = sleep_until(due), if due.is_some() => {}
                 _ = look.tick(), if waits_for_clock => if jumps.has_jumped() {
-                    tracing::info!("the wall clock has jumped; whoever waits for a time of day is asked again");
+                    tracing::info!("the wall clock has jumped; requeued the objects that wait for a time of day");
                     hub.state.write().queue.clock_jumped(Instant::now());
                 },
                 _ = resync.tick() => handle.resync(),
@@ -278,7 +286,7 @@ async fn sleep_until(due: Option<Instant>) {
 
 /// The reconciles that run.
 struct Jobs {
-    running: JoinSet<Ended>,
+    running: JoinSet<JobResult>,
     who: HashMap<Id, (Job, Arc<Lane>)>,
 }
 
@@ -305,16 +313,16 @@ impl Jobs {
         }
     }
 
-    fn end(&mut self, hub: &Hub, ended: Result<(Id, Ended), tokio::task::JoinError>) {
+    fn end(&mut self, hub: &Hub, ended: Result<(Id, JobResult), tokio::task::JoinError>) {
         let (id, ended) = match ended {
             Ok(ended) => ended,
             Err(error) => {
                 tracing::error!(%error, "a reconcile panicked; this is a bug of the host");
-                let verdict = Verdict::Retry {
+                let verdict = ReconcileResult::Retry {
                     at_least: Duration::ZERO,
                     edited: Duration::ZERO,
                 };
-                (error.id(), Ended::idly(verdict))
+                (error.id(), JobResult::unchanged(verdict))
             }
         };
         if let Some((job, lane)) = self.who.remove(&id) {
@@ -323,7 +331,7 @@ impl Jobs {
     }
 
     /// Waits for what runs, then abandons it.
-    async fn stop(mut self, hub: &Hub, grace: Duration) -> Left {
+    async fn stop(mut self, hub: &Hub, grace: Duration) -> UnfinishedWork {
         let deadline = Instant::now() + grace;
         while !self.running.is_empty() {
             match tokio::time::timeout_at(deadline, self.running.join_next_with_id()).await {
@@ -337,7 +345,7 @@ impl Jobs {
             .values()
             .map(|(job, lane)| (lane.title(), job.name.to_string()))
             .collect();
-        Left {
+        UnfinishedWork {
             abandoned,
             queued: hub.state.read().queue.waiting(),
         }

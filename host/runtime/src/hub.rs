@@ -7,12 +7,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::{Mutex, RwLock};
 use pilothouse_cluster::Client;
-use pilothouse_cluster::discovery::Served;
-use pilothouse_cluster::object::Stored;
+use pilothouse_cluster::codec::ObjectCodec;
+use pilothouse_cluster::discovery::ServedKind;
+use pilothouse_cluster::object::CachedObject;
 use pilothouse_cluster::openapi::Schemas;
-use pilothouse_cluster::press::Press;
-use pilothouse_cluster::store::{Change, Source, Store};
-use pilothouse_cluster::watch::Sink;
+use pilothouse_cluster::reflector::Sink;
+use pilothouse_cluster::store::{ObjectChange, Store, WatchSource};
 use pilothouse_core::crash::Census;
 use pilothouse_core::dependencies::budget::GROUP_BYTES;
 use pilothouse_core::dependencies::{Dependencies, Grouped, Read, Woken};
@@ -24,19 +24,19 @@ use tokio::time::Instant;
 
 use crate::blocking::Blocking;
 use crate::clock::WallClock;
+use crate::competing_plugins::{CompetingPluginWaits, KnownPlugins};
 use crate::contribute::{self, Contributions, Waiters};
-use crate::deep::Deep;
 use crate::definitions::Changes;
-use crate::echo::{Awaited, Writing};
+use crate::echo::{AwaitedEcho, WritesInFlight};
+use crate::informers::{CacheNeed, ServedKinds};
 use crate::lane::{Lane, LaneId};
 use crate::lanes::Lanes;
-use crate::plugins::account::{EndedCall, Measure};
-use crate::queue::{Capacity, Cause, Depth, Ended, Job, Priority, Queue};
+use crate::plugins::health::{FinishedCall, PluginPause};
+use crate::queue::{Capacity, Cause, Depth, Job, JobResult, Priority, WorkQueue};
 use crate::refusals::Refusals;
-use crate::rivals::{KnownPlugins, Rivalries};
-use crate::route::{is_unselected_child, push_all, route};
-use crate::seen::SeenChange;
-use crate::watches::{Need, ServedKinds};
+use crate::route::{enqueue_all, is_unselected_child, route};
+use crate::too_deep::TooDeepReporter;
+use crate::visibility::ChangeVisibility;
 
 /// What a server's message has where the host lacks a right:
 /// <https://github.com/kubernetes/apiserver/blob/v0.36.0/pkg/endpoints/handlers/responsewriters/errors.go>.
@@ -44,14 +44,14 @@ const FORBIDDEN: &str = " is forbidden: User ";
 
 /// A primary of a lane.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Reader {
+pub struct PrimaryRef {
     /// The lane.
     pub lane: LaneId,
     /// The primary.
     pub name: Name,
 }
 
-impl Grouped for Reader {
+impl Grouped for PrimaryRef {
     type Group = LaneId;
 
     fn group(&self) -> LaneId {
@@ -61,7 +61,7 @@ impl Grouped for Reader {
 
 /// What the server made of an apply of ours and does not hold as it was sent; remembered so that it costs one request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Odd {
+pub struct UnpersistedApply {
     /// The digest of what was applied.
     pub digest: Box<str>,
     /// What the server has since: the field set of our entry, or the status.
@@ -69,41 +69,41 @@ pub struct Odd {
 }
 
 /// Everything that one lock guards.
-pub struct State {
+pub struct HostState {
     /// The cache.
     pub store: Store,
     /// Who has read what.
-    pub dependencies: Dependencies<Reader>,
+    pub dependencies: Dependencies<PrimaryRef>,
     /// What is to be done.
-    pub queue: Queue,
+    pub queue: WorkQueue,
     /// Whose work it is. A lane that is replaced keeps its number, and with it what is queued and what was read.
     pub lanes: Lanes,
     /// Lanes that will not open again.
     leaving: HashSet<LaneId>,
     /// Writes that the cache has not seen yet.
-    pub awaited: HashMap<Key, (Awaited, Reader)>,
+    pub awaited: HashMap<Key, (AwaitedEcho, PrimaryRef)>,
     /// Writes of ours that are under way.
-    pub writing: Writing,
+    pub writing: WritesInFlight,
     /// Children and statuses that the server does not hold as they were applied.
-    pub odd: HashMap<Key, Odd>,
+    pub unpersisted: HashMap<Key, UnpersistedApply>,
     /// Who contributes what to which object.
     pub contributions: Contributions,
     /// Bodies that the server refuses for good.
     pub refusals: Refusals,
     /// Who waits because another plugin applies what is desired.
-    pub rivalries: Rivalries,
+    pub competing_waits: CompetingPluginWaits,
     /// Uids of primaries that are gone, or out of sight, and whose children are the host's to collect.
-    pub orphaned: HashMap<Reader, BTreeSet<Arc<str>>>,
+    pub orphaned: HashMap<PrimaryRef, BTreeSet<Arc<str>>>,
     /// Primaries that have lost a child, which somebody else has deleted: perhaps because the primary is gone, too.
-    pub bereaved: HashSet<Reader>,
+    pub lost_child: HashSet<PrimaryRef>,
     /// What plugins that are in preview would do.
-    pub previews: Previews<Reader>,
+    pub previews: Previews<PrimaryRef>,
 }
 
 /// The shared state, and what never changes beside it.
 pub struct Hub {
     /// The cache, the lanes, the dependencies and the queue.
-    pub state: RwLock<State>,
+    pub state: RwLock<HostState>,
     /// How the cluster serves the kinds that are watched.
     pub served: Arc<ServedKinds>,
     /// The time of day.
@@ -133,27 +133,27 @@ pub struct Hub {
     /// Mistakes of the host that it has noticed and got over: waits that nothing would have ended, panics of watches.
     pub stuck: AtomicU64,
     /// Objects that nest too deep for the plugins that read them, to be told of.
-    pub deep: Deep,
+    pub too_deep: TooDeepReporter,
 }
 
 impl Hub {
     /// An empty hub.
     pub fn new(client: Client, clock: WallClock, capacity: Capacity) -> Self {
         Self {
-            state: RwLock::new(State {
+            state: RwLock::new(HostState {
                 store: Store::default(),
                 dependencies: Dependencies::default(),
-                queue: Queue::new(capacity),
+                queue: WorkQueue::new(capacity),
                 lanes: Lanes::default(),
                 leaving: HashSet::new(),
                 awaited: HashMap::new(),
-                writing: Writing::default(),
-                odd: HashMap::new(),
+                writing: WritesInFlight::default(),
+                unpersisted: HashMap::new(),
                 contributions: Contributions::default(),
                 refusals: Refusals::default(),
-                rivalries: Rivalries::default(),
+                competing_waits: CompetingPluginWaits::default(),
                 orphaned: HashMap::new(),
-                bereaved: HashSet::new(),
+                lost_child: HashSet::new(),
                 previews: Previews::default(),
             }),
             served: Arc::default(),
@@ -170,7 +170,7 @@ impl Hub {
             trouble: Mutex::default(),
             waiting: Mutex::default(),
             stuck: AtomicU64::new(0),
-            deep: Deep::default(),
+            too_deep: TooDeepReporter::default(),
         }
     }
 
@@ -181,25 +181,25 @@ impl Hub {
 
     /// Puts a lane in its place. One that is new is closed until all its kinds are listed; one that replaces another goes
     /// on where that one was, and has every primary of both reconciled, each after what of it is under way.
-    pub fn put_lane(&self, lane: &Arc<Lane>) {
+    pub fn register_lane(&self, lane: &Arc<Lane>) {
         let mut state = self.state.write();
         let replaced = state.lanes.put(lane.clone());
         state.share_reads(&lane.plugin);
         if state.queue.is_open(lane.id) {
             state.queue.open(lane.id, &lane.plugin, lane.concurrency);
             contribute::lane_opens(&mut state, lane);
-            self.deep.lane_opens(&state, lane);
+            self.too_deep.lane_opens(&state, lane);
             state.forget_previews_of(lane.id);
             if let Some(replaced) = &replaced {
-                push_all(&mut state, replaced);
+                enqueue_all(&mut state, replaced);
             }
             state.dependencies.begin_anew(&lane.id);
-            push_all(&mut state, lane);
+            enqueue_all(&mut state, lane);
         }
         drop(state);
-        self.settle_lane(lane);
+        self.open_if_synced(lane);
         if let Some(replaced) = replaced.filter(|replaced| replaced.namespaces != lane.namespaces) {
-            self.rival_yields(&replaced.plugin);
+            self.competing_plugin_left(&replaced.plugin);
         }
     }
 
@@ -232,31 +232,31 @@ impl Hub {
         state.leaving.remove(&id);
         state.forget_previews_of(id);
         state.forget_readers_of(id);
-        state.awaited.retain(|_, (_, reader)| reader.lane != id);
+        state.awaited.retain(|_, (_, primary_ref)| primary_ref.lane != id);
         drop(state);
         if let Some(lane) = removed {
-            self.rival_yields(&lane.plugin);
+            self.competing_plugin_left(&lane.plugin);
         }
     }
 
-    /// A job has ended, for the queue and for its plugin's account.
-    pub fn ended(&self, lane: &Lane, job: &Job, ended: &Ended) {
+    /// A job has ended, for the queue and for its plugin's health.
+    pub fn ended(&self, lane: &Lane, job: &Job, ended: &JobResult) {
         let now = Instant::now();
         let mut state = self.state.write();
         state.queue.done(job, ended, now);
-        state.writing.abandon(&Reader {
+        state.writing.abandon(&PrimaryRef {
             lane: job.lane,
             name: job.name.clone(),
         });
-        let call = EndedCall {
+        let call = FinishedCall {
             lane: job.lane,
             object: &job.name,
             is_there: state.store.get(lane.grants.primary(), &job.name).is_some(),
             was_called: !ended.used.is_zero(),
             failure: ended.failure.as_ref(),
         };
-        let measure = lane.account.ended(&call, &self.clock, || state.census(&lane.plugin));
-        if let Some(Measure { wait, tenants }) = measure {
+        let measure = lane.health.ended(&call, &self.clock, || state.census(&lane.plugin));
+        if let Some(PluginPause { wait, tenants }) = measure {
             state.queue.pause(&lane.plugin, tenants, now + wait);
         }
         drop(state);
@@ -269,7 +269,7 @@ impl Hub {
         self.work.notify_one();
     }
 
-    /// How many primaries a lane steers, and what it has to do.
+    /// How many primaries a lane reconciles, and what it has to do.
     pub fn count(&self, lane: &Lane) -> (usize, Depth) {
         let state = self.state.read();
         let depth = state.queue.depth(lane.id, Instant::now());
@@ -277,22 +277,22 @@ impl Hub {
             return (state.store.len(lane.grants.primary()), depth);
         }
         let primaries = state.store.iter(lane.grants.primary(), None);
-        (primaries.filter(|object| lane.steers(object)).count(), depth)
+        (primaries.filter(|object| lane.reconciles(object)).count(), depth)
     }
 
-    /// At most so many primaries that a lane steers and that are not on their way out.
-    pub fn some_primaries(&self, lane: &Lane, most: usize) -> Vec<Name> {
+    /// At most so many primaries that a lane reconciles and that are not on their way out.
+    pub fn sample_primaries(&self, lane: &Lane, most: usize) -> Vec<Name> {
         let state = self.state.read();
         let primaries = state.store.iter(lane.grants.primary(), None);
         primaries
-            .filter(|object| !object.deleting && lane.steers(object))
+            .filter(|object| !object.deleting && lane.reconciles(object))
             .take(most)
             .map(|object| object.name.clone())
             .collect()
     }
 
     /// What a lane's plugin applied for its primaries and what goes with them.
-    pub fn children_of(&self, lane: &Lane) -> Vec<(Served, Arc<Stored>)> {
+    pub fn children_of(&self, lane: &Lane) -> Vec<(ServedKind, Arc<CachedObject>)> {
         let state = self.state.read();
         let primaries = state.store.iter(lane.grants.primary(), None);
         let selected = primaries.filter(|primary| lane.selects(&primary.name));
@@ -331,9 +331,9 @@ impl Hub {
         let state = self.state.read();
         let readers = state.contributions.waited_for(plugin);
         readers
-            .filter_map(|reader| {
-                let lane = state.lanes.get(reader.lane)?;
-                Some((lane.controller.clone(), reader.name.clone()))
+            .filter_map(|primary_ref| {
+                let lane = state.lanes.get(primary_ref.lane)?;
+                Some((lane.controller.clone(), primary_ref.name.clone()))
             })
             .collect()
     }
@@ -341,9 +341,12 @@ impl Hub {
     /// What primaries of a plugin in preview would have done.
     pub fn previews(&self, lane: &Lane) -> Vec<(Name, Preview)> {
         let state = self.state.read();
-        let of_lane = state.previews.iter().filter(|(reader, _)| reader.lane == lane.id);
+        let of_lane = state
+            .previews
+            .iter()
+            .filter(|(primary_ref, _)| primary_ref.lane == lane.id);
         of_lane
-            .map(|(reader, preview)| (reader.name.clone(), preview.clone()))
+            .map(|(primary_ref, preview)| (primary_ref.name.clone(), preview.clone()))
             .collect()
     }
 
@@ -375,13 +378,13 @@ impl Hub {
     pub fn push_all(&self, lane: &Lane) {
         let mut state = self.state.write();
         state.dependencies.begin_anew(&lane.id);
-        push_all(&mut state, lane);
+        enqueue_all(&mut state, lane);
         drop(state);
         self.work.notify_one();
     }
 
     /// Opens a lane, if it has been put in its place and all its kinds are listed.
-    pub fn settle_lane(&self, lane: &Lane) {
+    pub fn open_if_synced(&self, lane: &Lane) {
         let mut state = self.state.write();
         let lane = state.lanes.get(lane.id).cloned();
         self.settle(&mut state, lane);
@@ -392,7 +395,7 @@ impl Hub {
 
     /// More is known of a kind, or less: opens the lanes whose kinds have all been listed, and closes those that need a
     /// kind which is not served any more.
-    fn settle_lanes_of(&self, kind: &Kind) {
+    fn open_synced_lanes_of(&self, kind: &Kind) {
         let mut state = self.state.write();
         let lanes: Vec<_> = state.lanes.of_kind(kind).cloned().collect();
         self.settle(&mut state, lanes);
@@ -402,7 +405,7 @@ impl Hub {
         self.claims.notify_one();
     }
 
-    fn settle(&self, state: &mut State, lanes: impl IntoIterator<Item = Arc<Lane>>) {
+    fn settle(&self, state: &mut HostState, lanes: impl IntoIterator<Item = Arc<Lane>>) {
         for lane in lanes {
             if state.leaving.contains(&lane.id) {
                 continue;
@@ -414,17 +417,17 @@ impl Hub {
                 tracing::info!(
                     lane = lane.title(),
                     objects = state.store.len(lane.grants.primary()),
-                    "lane opens"
+                    "plugin ready: all kinds of the controller are served and listed"
                 );
                 state.queue.open(lane.id, &lane.plugin, lane.concurrency);
                 contribute::lane_opens(state, &lane);
-                self.deep.lane_opens(state, &lane);
-                push_all(state, &lane);
+                self.too_deep.lane_opens(state, &lane);
+                enqueue_all(state, &lane);
             } else if let Some((kind, _)) = lane
                 .kinds()
                 .find(|(kind, optional)| !optional && self.served.is_missing(kind))
             {
-                tracing::warn!(lane = lane.title(), %kind, "lane closes: the cluster does not serve the kind any more");
+                tracing::warn!(lane = lane.title(), %kind, "the controller stops: the cluster does not serve the kind any more");
                 state.queue.close(lane.id);
             }
         }
@@ -443,36 +446,36 @@ impl Hub {
         if self.served.get(kind).is_none() {
             return optional && self.served.is_missing(kind);
         }
-        let Need { projection, reach, .. } = lane.need(kind);
+        let CacheNeed { projection, reach, .. } = lane.need(kind);
         store.has(kind, &projection, &reach)
     }
 
     /// The cluster serves a kind, in this way from now on.
-    pub fn kind_is_served(&self, served: &Served) {
+    pub fn kind_is_served(&self, served: &ServedKind) {
         self.served.set(&served.kind, Some(served.clone()));
         self.schemas.forget(&served.kind);
         let waiting = self.waiting.lock().remove(&served.kind).unwrap_or_default();
         for plugin in waiting {
-            tracing::info!(plugin = &*plugin, kind = %served.kind, "what was missing is there");
+            tracing::info!(plugin = &*plugin, kind = %served.kind, "the missing kind is served now");
         }
         for lane in self.lanes().of_kind(&served.kind) {
-            lane.account.clear(&about_kind(&served.kind));
+            lane.health.clear(&about_kind(&served.kind));
         }
-        self.settle_lanes_of(&served.kind);
+        self.open_synced_lanes_of(&served.kind);
     }
 
     /// The cluster does not serve a kind (any more). Those who cannot do without it are closed before what the cache had
     /// of it goes, so that nobody takes its objects for deleted one by one.
     pub fn kind_is_missing(&self, kind: &Arc<Kind>) {
-        self.say_who_waits(kind);
+        self.report_waiting_lanes(kind);
         let was_served = self.served.get(kind).is_some();
         if was_served {
-            self.say_who_loses(kind);
+            self.report_lost_kind(kind);
         }
         if !self.served.set(kind, None) {
             return;
         }
-        self.settle_lanes_of(kind);
+        self.open_synced_lanes_of(kind);
         let mut state = self.state.write();
         let changes = state.store.empty(kind);
         state.forget_unfollowed(kind);
@@ -492,29 +495,29 @@ impl Hub {
     }
 
     /// The watches of a kind begin, for the first time or in another form.
-    pub fn kind_is_followed(&self, press: &Arc<Press>, reach: &Reach, namespaced: bool) -> Vec<Source> {
+    pub fn kind_is_followed(&self, codec: &Arc<ObjectCodec>, reach: &Reach, namespaced: bool) -> Vec<WatchSource> {
         let mut state = self.state.write();
-        let sources = state.store.open(press.clone(), reach.clone(), namespaced);
-        state.forget_unfollowed(press.kind());
+        let sources = state.store.open(codec.clone(), reach.clone(), namespaced);
+        state.forget_unfollowed(codec.kind());
         drop(state);
         self.work.notify_one();
         sources
     }
 
     /// A kind was there while lanes needed it, and is not any more.
-    fn say_who_loses(&self, kind: &Arc<Kind>) {
+    fn report_lost_kind(&self, kind: &Arc<Kind>) {
         let warning = format!(
             "the cluster does not serve {kind} any more: its CustomResourceDefinition was deleted, or its version, while the \
              host ran, and its objects are not seen; install the definition again if that was not meant"
         );
         for lane in self.lanes().of_kind(kind) {
-            if lane.account.warn(&about_kind(kind), &warning) {
+            if lane.health.warn(&about_kind(kind), &warning) {
                 tracing::warn!(plugin = &*lane.plugin, %kind, "{warning}");
             }
         }
     }
 
-    fn say_who_waits(&self, kind: &Arc<Kind>) {
+    fn report_waiting_lanes(&self, kind: &Arc<Kind>) {
         let lanes = self.lanes();
         let mut waiting = self.waiting.lock();
         let waiting = waiting.entry(kind.clone()).or_default();
@@ -535,13 +538,13 @@ impl Hub {
     }
 
     /// Takes in what a look past the cache has shown; none: the object is gone. Says nothing where the cache is as new.
-    pub fn correct(&self, key: &Key, before: Option<&Stored>, live: Option<&Stored>) {
+    pub fn correct(&self, key: &Key, before: Option<&CachedObject>, live: Option<&CachedObject>) {
         let mut state = self.state.write();
         let changes = state.store.correct(key, before, live);
         self.changed(changes, &mut state);
     }
 
-    fn changed(&self, changes: Vec<Change>, state: &mut State) {
+    fn changed(&self, changes: Vec<ObjectChange>, state: &mut HostState) {
         if changes.is_empty() {
             return;
         }
@@ -550,19 +553,19 @@ impl Hub {
             route(&lanes, state, &change);
         }
         // Most changes are echoes of our own writes and give nobody anything to do: whoever slept is left asleep.
-        if state.queue.take_stirred() {
+        if state.queue.take_ready_signal() {
             self.work.notify_one();
         }
-        if !state.contributions.agenda.is_idle() {
+        if !state.contributions.target_queue.is_idle() {
             self.claims.notify_one();
         }
     }
 }
 
-impl State {
+impl HostState {
     /// Replaces what a primary depends on.
-    pub fn depend(&mut self, reader: &Reader, reads: BTreeSet<Read>) {
-        for (kind, path) in self.dependencies.replace(reader, reads) {
+    pub fn depend(&mut self, primary_ref: &PrimaryRef, reads: BTreeSet<Read>) {
+        for (kind, path) in self.dependencies.replace(primary_ref, reads) {
             self.store.drop_index(&kind, &path);
         }
     }
@@ -577,14 +580,15 @@ impl State {
     }
 
     /// Takes a change to everybody who has read what changed.
-    pub fn wake_readers(&mut self, change: &Change, seen: &SeenChange<'_>, cause: Cause) {
+    pub fn wake_readers(&mut self, change: &ObjectChange, seen: &ChangeVisibility<'_>, cause: Cause) {
         let Woken { readers, groups } = self.dependencies.woken(&change.kind, change.name(), seen);
-        for reader in readers {
-            self.queue.push_for(reader.lane, &reader.name, Priority::Wake, cause);
+        for primary_ref in readers {
+            self.queue
+                .push_for(primary_ref.lane, &primary_ref.name, Priority::Wake, cause);
         }
         for lane in groups.iter().filter_map(|id| self.lanes.get(*id)) {
             let primaries = self.store.iter(lane.grants.primary(), None);
-            for primary in primaries.filter(|primary| lane.steers(primary)) {
+            for primary in primaries.filter(|primary| lane.reconciles(primary)) {
                 self.queue.push_for(lane.id, &primary.name, Priority::Wake, cause);
             }
         }
@@ -596,7 +600,7 @@ impl State {
         for lane in self.lanes.iter().filter(|lane| *lane.plugin == *plugin) {
             let is_filtered = lane.is_filtered();
             let primaries = self.store.iter(lane.grants.primary(), None);
-            for object in primaries.filter(|object| !is_filtered || lane.steers(object)) {
+            for object in primaries.filter(|object| !is_filtered || lane.reconciles(object)) {
                 *census.entry(Tenant::of(&object.name)).or_default() += 1;
             }
         }
@@ -604,25 +608,28 @@ impl State {
     }
 
     fn forget_previews_of(&mut self, lane: LaneId) {
-        let of_lane = self.previews.iter().map(|(reader, _)| reader);
-        let gone: Vec<_> = of_lane.filter(|reader| reader.lane == lane).cloned().collect();
-        for reader in gone {
-            self.previews.forget(&reader);
+        let of_lane = self.previews.iter().map(|(primary_ref, _)| primary_ref);
+        let gone: Vec<_> = of_lane
+            .filter(|primary_ref| primary_ref.lane == lane)
+            .cloned()
+            .collect();
+        for primary_ref in gone {
+            self.previews.forget(&primary_ref);
         }
     }
 
     /// The primaries of a lane depend on nothing any more.
     fn forget_readers_of(&mut self, lane: LaneId) {
-        self.bereaved.retain(|reader| reader.lane != lane);
+        self.lost_child.retain(|primary_ref| primary_ref.lane != lane);
         for (kind, path) in self.dependencies.remove_group(&lane) {
             self.store.drop_index(&kind, &path);
         }
     }
 
     /// A primary depends on nothing any more.
-    pub fn forget_reader(&mut self, reader: &Reader) {
-        self.depend(reader, BTreeSet::new());
-        self.bereaved.remove(reader);
+    pub fn forget_reader(&mut self, primary_ref: &PrimaryRef) {
+        self.depend(primary_ref, BTreeSet::new());
+        self.lost_child.remove(primary_ref);
     }
 }
 
@@ -632,53 +639,53 @@ fn about_kind(kind: &Kind) -> String {
 }
 
 impl Sink for Hub {
-    fn list_begins(&self, source: &Source) {
+    fn list_begins(&self, source: &WatchSource) {
         self.state.write().store.begin_list(source);
     }
 
-    fn observed(&self, source: &Source, object: Stored) {
+    fn observed(&self, source: &WatchSource, object: CachedObject) {
         let mut state = self.state.write();
-        let is_known = |old: &Arc<Stored>| old.uid == object.uid && old.is_too_deep();
+        let is_known = |old: &Arc<CachedObject>| old.uid == object.uid && old.is_too_deep();
         let known = |store: &Store| store.get(&source.kind, &object.name).is_some_and(is_known);
         let hidden = (object.is_too_deep() && !known(&state.store)).then(|| object.name.clone());
         let changes = state.store.upsert(source, object);
         self.changed(changes, &mut state);
         if let Some(name) = hidden {
-            self.deep.seen(&state, &source.kind, &name);
+            self.too_deep.seen(&state, &source.kind, &name);
         }
     }
 
-    fn deleted(&self, source: &Source, name: &Name) {
+    fn deleted(&self, source: &WatchSource, name: &Name) {
         let mut state = self.state.write();
         let change = state.store.remove(source, name);
         self.changed(change.into_iter().collect(), &mut state);
     }
 
-    fn list_ends(&self, source: &Source, version: &str) {
+    fn list_ends(&self, source: &WatchSource, version: &str) {
         let mut state = self.state.write();
         let changes = state.store.end_list(source);
         self.changed(changes, &mut state);
         state.forget_awaited(source, version);
         drop(state);
-        self.settle_lanes_of(&source.kind);
+        self.open_synced_lanes_of(&source.kind);
     }
 
     fn works(&self, kind: &Arc<Kind>) {
         if self.trouble.lock().remove(kind).is_some() {
-            tracing::info!(%kind, "the watch works again");
+            tracing::info!(%kind, "the watch has recovered");
         }
     }
 
     fn trouble(&self, kind: &Arc<Kind>, trouble: &str) {
         let before = self.trouble.lock().insert(kind.clone(), trouble.to_owned());
         if before.as_deref() != Some(trouble) {
-            tracing::warn!(%kind, trouble, "the watch has trouble; it is tried again");
-            self.settle_lanes_of(kind);
+            tracing::warn!(%kind, trouble, "the watch failed; retrying with back-off");
+            self.open_synced_lanes_of(kind);
         }
     }
 
-    fn unreadable(&self, source: &Source, name: Option<&Name>, problem: &str) {
-        tracing::warn!(kind = %source.kind, problem, "an object is left out, because it cannot be read; what was known of it stays");
+    fn unreadable(&self, source: &WatchSource, name: Option<&Name>, problem: &str) {
+        tracing::warn!(kind = %source.kind, problem, "an object cannot be parsed and is skipped; its cached state stays");
         let Some(name) = name else { return };
         let mut state = self.state.write();
         state.store.keep(source, name);

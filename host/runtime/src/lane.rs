@@ -2,33 +2,33 @@
 
 use std::sync::Arc;
 
-use pilothouse_cluster::discovery::Served;
-use pilothouse_cluster::events::Recorder;
-use pilothouse_cluster::object::{MANAGER_PREFIX, Stored};
-use pilothouse_cluster::write::Writer;
+use pilothouse_cluster::discovery::ServedKind;
+use pilothouse_cluster::events::EventRecorder;
+use pilothouse_cluster::object::{CachedObject, MANAGER_PREFIX};
+use pilothouse_cluster::write::FieldManagerClient;
 use pilothouse_core::depth::{Bounded, is_too_deep};
-use pilothouse_core::former::{Former, Made, former_controller};
 use pilothouse_core::grants::Grants;
+use pilothouse_core::inventory::{FormerKind, Made, former_controller};
 use pilothouse_core::manifest::{Access, Admission, Filter};
 use pilothouse_core::path::Projection;
 use pilothouse_core::reach::Reach;
 use pilothouse_core::selector::Selector;
 use pilothouse_core::{Kind, Limits, Name};
-use pilothouse_sandbox::Plugin;
+use pilothouse_sandbox::PluginComponent;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use crate::plugins::account::Account;
-use crate::turns::Turns;
-use crate::watches::{Need, ServedKinds};
+use crate::call_slots::CallSlots;
+use crate::informers::{CacheNeed, ServedKinds};
+use crate::plugins::health::PluginHealth;
 
 /// A plugin that the host is told to run.
 #[derive(Clone)]
-pub struct PluginSpec {
+pub struct StaticPlugin {
     /// Its identity: field manager, lanes and log hang on it. None: the name in its manifest.
     pub name: Option<String>,
     /// The loaded component.
-    pub component: Plugin,
+    pub component: PluginComponent,
     /// Its configuration; none means the plugin's defaults.
     pub config: Option<Value>,
     /// What its calls may use.
@@ -36,14 +36,14 @@ pub struct PluginSpec {
     /// How many of its objects are reconciled at once; none means as many as the host's options say.
     pub concurrency: Option<usize>,
     /// Whether it acts.
-    pub mode: Mode,
+    pub mode: RunMode,
     /// Field managers of an earlier operator whose fields are taken over.
     pub former_managers: Vec<String>,
 }
 
 /// Whether a plugin that runs acts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Mode {
+pub enum RunMode {
     /// What is desired is applied and reported.
     #[default]
     Active,
@@ -70,16 +70,16 @@ pub struct Lane {
     /// What it may touch.
     pub grants: Grants,
     /// Kinds that an earlier version owned or contributed to. What is left of that is watched for, and cleaned up.
-    pub former: Arc<[Former]>,
-    /// Whether its controller is one that an earlier version had. It steers nothing, and each of its primaries is treated
-    /// as one that has left the filter.
+    pub former: Arc<[FormerKind]>,
+    /// Whether its controller is one that an earlier version had. It reconciles nothing, and each of its primaries is
+    /// treated as one that has left the filter.
     pub is_former: bool,
-    /// Which primaries it steers.
+    /// Which primaries it reconciles.
     pub filter: Filter,
     /// The finalizer that its primaries get, for plugins that have something to do before one goes.
     pub finalizer: Option<String>,
     /// Whether it acts.
-    pub mode: Mode,
+    pub mode: RunMode,
     /// Field managers of an earlier operator whose fields are taken over.
     pub former_managers: Vec<String>,
     /// Only primaries in these namespaces; none means all.
@@ -95,7 +95,7 @@ pub struct Lane {
     /// Whether that CRD does not take all of the status that the host writes, so that the cluster is asked what it takes.
     pub asks_for_schema: bool,
     /// The component.
-    pub component: Plugin,
+    pub component: PluginComponent,
     /// The configuration as JSON text.
     pub config: String,
     /// What its calls may use.
@@ -103,24 +103,24 @@ pub struct Lane {
     /// How many objects of its plugin are reconciled at once, over all its lanes; none means the host's default.
     pub concurrency: Option<usize>,
     /// The calls of its plugin that may be under way at once.
-    pub calls: Arc<Turns>,
+    pub calls: Arc<CallSlots>,
     /// Writes under the plugin's name: what it owns, and statuses.
-    pub writer: Writer,
+    pub writer: FieldManagerClient,
     /// Writes what the plugin contributes.
-    pub contributor: Writer,
+    pub contributor: FieldManagerClient,
     /// Tells events under the plugin's name.
-    pub recorder: Arc<Recorder>,
+    pub recorder: Arc<EventRecorder>,
     /// What is remembered of the plugin's calls.
-    pub account: Arc<Account>,
+    pub health: Arc<PluginHealth>,
     /// How the cluster serves the kinds that are watched, of all lanes.
     pub served: Arc<ServedKinds>,
 }
 
 /// The calls that one plugin may have under way at once: half of the cores, so that one whose calls do not end leaves the
 /// rest to its neighbours. A call that waits for its turn takes neither a thread nor memory of a guest.
-pub fn calls_of_a_plugin() -> Arc<Turns> {
+pub fn calls_of_a_plugin() -> Arc<CallSlots> {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    Arc::new(Turns::new((cores / 2).max(1)))
+    Arc::new(CallSlots::new((cores / 2).max(1)))
 }
 
 impl Lane {
@@ -146,7 +146,7 @@ impl Lane {
         id: LaneId,
         primary: &Kind,
         finalizer: Option<String>,
-        former: Arc<[Former]>,
+        former: Arc<[FormerKind]>,
     ) -> Self {
         let controller = former_controller(primary);
         Self {
@@ -164,7 +164,7 @@ impl Lane {
     }
 
     /// How the cluster serves a kind that the lane has to do with, if it does.
-    pub fn served(&self, kind: &Kind) -> Option<Served> {
+    pub fn served(&self, kind: &Kind) -> Option<ServedKind> {
         let declared = kind == self.grants.primary() || self.grants.get(kind).is_some();
         (declared || self.former_reach(kind).is_some())
             .then(|| self.served.get(kind))
@@ -173,7 +173,7 @@ impl Lane {
 
     fn former_reach(&self, kind: &Kind) -> Option<Reach> {
         let former = self.former.iter().find(|former| former.kind == *kind);
-        former.map(Former::reach)
+        former.map(FormerKind::reach)
     }
 
     /// Whether there may be something left on objects of a kind that an earlier version contributed to.
@@ -214,7 +214,7 @@ impl Lane {
     }
 
     /// What the cache has to know of a kind for this lane.
-    pub fn need(&self, kind: &Kind) -> Need {
+    pub fn need(&self, kind: &Kind) -> CacheNeed {
         let is_primary = kind == self.grants.primary();
         let grant = self.grants.get(kind);
         let mut projection = Projection::default();
@@ -247,7 +247,7 @@ impl Lane {
             (Some(reach), None) => reach,
             (None, former) => former.unwrap_or_default(),
         };
-        Need {
+        CacheNeed {
             projection,
             reach,
             whole: gives_up
@@ -256,13 +256,13 @@ impl Lane {
     }
 
     /// What the plugin sees of an object that its reconcile is about; none if that nests deeper than it could read.
-    pub fn show_primary(&self, object: &Stored) -> Option<String> {
+    pub fn show_primary(&self, object: &CachedObject) -> Option<String> {
         Self::show(object, self.grants.primary(), self.grants.primary_projection())
     }
 
     /// What the plugin sees of an object that it reads, or nothing if its declaration does not reach that object, or if
     /// what it declares nests deeper than it could read.
-    pub fn show_read(&self, kind: &Kind, object: &Stored) -> Option<String> {
+    pub fn show_read(&self, kind: &Kind, object: &CachedObject) -> Option<String> {
         let grant = self.grants.get(kind)?;
         let within = grant
             .touch
@@ -277,12 +277,12 @@ impl Lane {
     }
 
     /// Whether an object that the lane's plugin reads is kept from it, because it could not read it.
-    pub fn hides(&self, kind: &Kind, object: &Stored) -> bool {
+    pub fn hides(&self, kind: &Kind, object: &CachedObject) -> bool {
         let reads = self.grants.get(kind).is_some_and(|grant| grant.allows(Access::Read));
         object.is_too_deep() && reads && self.show_read(kind, object).is_none()
     }
 
-    fn show(object: &Stored, kind: &Kind, projection: &Projection) -> Option<String> {
+    fn show(object: &CachedObject, kind: &Kind, projection: &Projection) -> Option<String> {
         let text = object.text();
         let shown = if object.projection() == projection {
             text.into_owned()
@@ -296,22 +296,22 @@ impl Lane {
     }
 
     /// Whether an object of the primary kind has this lane's finalizer.
-    pub fn has_finalized(&self, object: &Stored) -> bool {
+    pub fn has_finalized(&self, object: &CachedObject) -> bool {
         let has = |finalizer: &String| finalizers(object).contains(finalizer);
         self.finalizer.as_ref().is_some_and(has)
     }
 
     /// Whether an object of the primary kind is being deleted and waits for this lane's finalizer to go.
-    pub fn has_to_finish(&self, object: &Stored) -> bool {
+    pub fn has_to_finish(&self, object: &CachedObject) -> bool {
         object.deleting && self.has_finalized(object)
     }
 
-    /// Whether there may be objects of the primary kind that are not steered.
+    /// Whether there may be objects of the primary kind that are not reconciled.
     pub fn is_filtered(&self) -> bool {
         self.has_filter() || !self.namespaces.is_empty()
     }
 
-    /// Whether there may be objects of the primary kind that were steered once.
+    /// Whether there may be objects of the primary kind that were reconciled once.
     pub fn has_filter(&self) -> bool {
         self.is_former || self.filter != Filter::default()
     }
@@ -323,8 +323,8 @@ impl Lane {
         self.namespaces.is_empty() || primary.namespace.as_deref().is_some_and(named)
     }
 
-    /// Whether an object of the primary kind is steered.
-    pub fn steers(&self, object: &Stored) -> bool {
+    /// Whether an object of the primary kind is reconciled.
+    pub fn reconciles(&self, object: &CachedObject) -> bool {
         let Filter { annotation, labels } = &self.filter;
         !self.is_former
             && self.selects(&object.name)
@@ -337,14 +337,14 @@ impl Lane {
 }
 
 /// An object's finalizers.
-pub fn finalizers(object: &Stored) -> Vec<String> {
+pub fn finalizers(object: &CachedObject) -> Vec<String> {
     let metadata = metadata(object);
     let names = metadata["finalizers"].as_array().into_iter().flatten();
     names.filter_map(Value::as_str).map(str::to_owned).collect()
 }
 
 /// An object's metadata.
-pub fn metadata(object: &Stored) -> Value {
+pub fn metadata(object: &CachedObject) -> Value {
     #[derive(serde::Deserialize)]
     struct Head {
         metadata: Bounded,
@@ -356,7 +356,7 @@ pub fn metadata(object: &Stored) -> Value {
 }
 
 /// Whether a selector matches an object's labels.
-pub fn has_labels(object: &Stored, labels: &Selector) -> bool {
+pub fn has_labels(object: &CachedObject, labels: &Selector) -> bool {
     let metadata = metadata(object);
     labels.matches(|key| metadata["labels"].get(key).and_then(Value::as_str))
 }

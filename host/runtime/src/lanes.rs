@@ -11,13 +11,13 @@ use crate::lane::{Lane, LaneId};
 /// The lanes.
 #[derive(Clone, Default)]
 pub struct Lanes {
-    set: Arc<Set>,
+    set: Arc<LaneSet>,
     /// The number of the next lane.
     next: u32,
 }
 
 #[derive(Clone, Default)]
-struct Set {
+struct LaneSet {
     lanes: BTreeMap<LaneId, Arc<Lane>>,
     /// By each kind that a lane reconciles or touches.
     by_kind: HashMap<Kind, BTreeMap<LaneId, Arc<Lane>>>,

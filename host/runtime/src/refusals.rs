@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use pilothouse_cluster::object::Stored;
+use pilothouse_cluster::object::CachedObject;
 use pilothouse_core::{Failure, Key, Kind};
 use tokio::time::Instant;
 
@@ -17,7 +17,7 @@ const REMEMBERED: usize = 10_000;
 
 /// Which part of an object was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Part {
+pub enum RefusedPart {
     /// All but the status.
     Main,
     /// The status.
@@ -28,7 +28,7 @@ pub enum Part {
     BareStatus,
 }
 
-impl Part {
+impl RefusedPart {
     /// All that there is of a status.
     pub const OF_STATUS: [Self; 3] = [Self::Status, Self::StatusWithoutAnswer, Self::BareStatus];
 }
@@ -36,7 +36,7 @@ impl Part {
 /// What was refused, by the object and its part.
 #[derive(Debug, Default)]
 pub struct Refusals {
-    known: HashMap<(Key, Part), Refusal>,
+    known: HashMap<(Key, RefusedPart), Refusal>,
 }
 
 #[derive(Debug)]
@@ -49,7 +49,14 @@ struct Refusal {
 
 impl Refusals {
     /// Why a body of this digest would be refused again, as far as that is known.
-    pub fn recall(&self, key: &Key, part: Part, digest: &str, live: Option<&Stored>, now: Instant) -> Option<Failure> {
+    pub fn recall(
+        &self,
+        key: &Key,
+        part: RefusedPart,
+        digest: &str,
+        live: Option<&CachedObject>,
+        now: Instant,
+    ) -> Option<Failure> {
         let refusal = self.known.get(&(key.clone(), part))?;
         let same = *refusal.digest == *digest && refusal.live == live.map(state_of);
         (same && now.duration_since(refusal.at) < COUNTS_FOR).then(|| refusal.failure.clone())
@@ -58,9 +65,9 @@ impl Refusals {
     /// A body of this digest was refused.
     pub fn note(
         &mut self,
-        (key, part): (Key, Part),
+        (key, part): (Key, RefusedPart),
         digest: &str,
-        live: Option<&Stored>,
+        live: Option<&CachedObject>,
         failure: Failure,
         now: Instant,
     ) {
@@ -94,7 +101,7 @@ impl Refusals {
     }
 
     /// What was refused has been taken, or is gone.
-    pub fn forget(&mut self, key: Key, part: Part) {
+    pub fn forget(&mut self, key: Key, part: RefusedPart) {
         if !self.known.is_empty() {
             self.known.remove(&(key, part));
         }
@@ -102,7 +109,7 @@ impl Refusals {
 }
 
 /// What of a live object decides whether a body fits it: its specification, where it has a generation.
-fn state_of(live: &Stored) -> Box<str> {
+fn state_of(live: &CachedObject) -> Box<str> {
     match live.generation {
         Some(generation) => format!("{} {generation}", live.uid).into(),
         None => format!("{} {}", live.uid, live.resource_version).into(),
@@ -126,41 +133,44 @@ mod tests {
         )
     }
 
-    fn live(generation: u32, version: u32) -> Stored {
+    fn live(generation: u32, version: u32) -> CachedObject {
         let text = format!(
             r#"{{"metadata":{{"name":"x","uid":"u","generation":{generation},"resourceVersion":"{version}"}}}}"#
         );
-        Stored::read(&text, &Kind::new("apps", "v1", "Deployment"), &Projection::default()).unwrap()
+        CachedObject::read(&text, &Kind::new("apps", "v1", "Deployment"), &Projection::default()).unwrap()
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_same_body_on_the_same_object_is_refused_again_and_nothing_else() {
+    async fn the_same_body_on_the_same_object_is_not_sent_again() {
         let mut refusals = Refusals::default();
         let failure = Failure::guest(reason::REFUSED, "no");
         refusals.note(
-            (key("x"), Part::Main),
+            (key("x"), RefusedPart::Main),
             "d1",
             Some(&live(1, 5)),
             failure.clone(),
             Instant::now(),
         );
-        let recall = |name: &str, part, digest: &str, live: Option<&Stored>| {
+        let recall = |name: &str, part, digest: &str, live: Option<&CachedObject>| {
             refusals.recall(&key(name), part, digest, live, Instant::now())
         };
-        assert_eq!(recall("x", Part::Main, "d1", Some(&live(1, 5))), Some(failure.clone()));
         assert_eq!(
-            recall("x", Part::Main, "d1", Some(&live(1, 6))),
+            recall("x", RefusedPart::Main, "d1", Some(&live(1, 5))),
+            Some(failure.clone())
+        );
+        assert_eq!(
+            recall("x", RefusedPart::Main, "d1", Some(&live(1, 6))),
             Some(failure),
             "a new status is no change"
         );
-        assert_eq!(recall("x", Part::Main, "d1", Some(&live(2, 6))), None);
-        assert_eq!(recall("x", Part::Main, "d1", None), None);
-        assert_eq!(recall("x", Part::Main, "d2", Some(&live(1, 5))), None);
-        assert_eq!(recall("x", Part::Status, "d1", Some(&live(1, 5))), None);
-        assert_eq!(recall("y", Part::Main, "d1", Some(&live(1, 5))), None);
+        assert_eq!(recall("x", RefusedPart::Main, "d1", Some(&live(2, 6))), None);
+        assert_eq!(recall("x", RefusedPart::Main, "d1", None), None);
+        assert_eq!(recall("x", RefusedPart::Main, "d2", Some(&live(1, 5))), None);
+        assert_eq!(recall("x", RefusedPart::Status, "d1", Some(&live(1, 5))), None);
+        assert_eq!(recall("y", RefusedPart::Main, "d1", Some(&live(1, 5))), None);
         tokio::time::advance(COUNTS_FOR).await;
         assert_eq!(
-            refusals.recall(&key("x"), Part::Main, "d1", Some(&live(1, 5)), Instant::now()),
+            refusals.recall(&key("x"), RefusedPart::Main, "d1", Some(&live(1, 5)), Instant::now()),
             None,
             "it is tried again some day"
         );
@@ -172,7 +182,7 @@ mod tests {
         for number in 0..REMEMBERED + 10 {
             let failure = Failure::guest(reason::REFUSED, "no");
             refusals.note(
-                (key(&number.to_string()), Part::Main),
+                (key(&number.to_string()), RefusedPart::Main),
                 "d",
                 None,
                 failure,

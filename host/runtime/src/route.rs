@@ -1,31 +1,32 @@
-//! Owns whom a change concerns: its own lanes, the owner of a child, and those who have read what changed.
+//! Decides which primaries a watch event requeues: the primary itself, the owner of a child, and the primaries that
+//! have read the object.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use pilothouse_cluster::discovery::Served;
-use pilothouse_cluster::object::{Controller, Stored};
-use pilothouse_cluster::store::{Change, Store};
-use pilothouse_core::ownership::Bond;
+use pilothouse_cluster::discovery::ServedKind;
+use pilothouse_cluster::object::{CachedObject, ControllerRef};
+use pilothouse_cluster::store::{ObjectChange, Store};
+use pilothouse_core::ownership::OwnerLink;
 use pilothouse_core::{Key, Name};
 
 use crate::contribute;
-use crate::hub::{Reader, State};
+use crate::hub::{HostState, PrimaryRef};
 use crate::lane::Lane;
 use crate::lanes::Lanes;
 use crate::queue::{Cause, Priority};
-use crate::refusals::Part;
-use crate::seen::SeenChange;
+use crate::refusals::RefusedPart;
+use crate::visibility::ChangeVisibility;
 
 /// Asks for a reconcile of every primary of a lane.
-pub fn push_all(state: &mut State, lane: &Lane) {
-    let State {
+pub fn enqueue_all(state: &mut HostState, lane: &Lane) {
+    let HostState {
         store, queue, orphaned, ..
     } = state;
     let has_filter = lane.has_filter();
     for object in store.iter(lane.grants.primary(), None) {
         // Objects that left the filter while nobody watched may still have our finalizer.
-        if lane.steers(object) || ((has_filter || !lane.selects(&object.name)) && lane.has_finalized(object)) {
+        if lane.reconciles(object) || ((has_filter || !lane.selects(&object.name)) && lane.has_finalized(object)) {
             queue.push(lane.id, &object.name, urgency(lane, object));
         }
     }
@@ -38,11 +39,11 @@ pub fn push_all(state: &mut State, lane: &Lane) {
                 }
                 Some(Custody::Orphaned(owner, uid)) => {
                     queue.push(lane.id, &owner, Priority::Resync);
-                    let reader = Reader {
+                    let primary_ref = PrimaryRef {
                         lane: lane.id,
                         name: owner,
                     };
-                    orphaned.entry(reader).or_default().insert(uid);
+                    orphaned.entry(primary_ref).or_default().insert(uid);
                 }
                 _ => {}
             }
@@ -57,7 +58,7 @@ fn is_to_prune(lane: &Lane, owner: &Name) -> bool {
 
 /// How urgent a primary is of which nobody knows what has happened to it. At a start, one that has no status yet does not
 /// wait behind thousands that have been looked at before.
-fn urgency(lane: &Lane, object: &Stored) -> Priority {
+fn urgency(lane: &Lane, object: &CachedObject) -> Priority {
     if lane.brings_crd && object.entry(lane.writer.manager(), true).is_none() {
         Priority::New
     } else {
@@ -66,13 +67,13 @@ fn urgency(lane: &Lane, object: &Stored) -> Priority {
 }
 
 /// Whether a lane's plugin has applied this object.
-pub fn is_ours(lane: &Lane, object: &Stored) -> bool {
+pub fn is_ours(lane: &Lane, object: &CachedObject) -> bool {
     object.entry(lane.writer.manager(), false).is_some()
 }
 
 /// Whether an object is to stay when its owner does not want it any more.
-pub fn is_kept(object: &Stored) -> bool {
-    object.controller.as_ref().is_some_and(|it| it.bond == Bond::Kept)
+pub fn is_kept(object: &CachedObject) -> bool {
+    object.controller.as_ref().is_some_and(|it| it.bond == OwnerLink::Kept)
 }
 
 /// Whose a child of a lane is.
@@ -84,19 +85,19 @@ enum Custody {
 }
 
 /// Whether a controller is of a lane's primary kind.
-pub fn is_primary_of(lane: &Lane, controller: &Controller) -> bool {
+pub fn is_primary_of(lane: &Lane, controller: &ControllerRef) -> bool {
     let primary = lane.grants.primary();
     *controller.group == *primary.group && *controller.kind == *primary.kind
 }
 
 /// Whether a child was applied for a primary that the lane does not select.
-pub fn is_unselected_child(lane: &Lane, child: &Stored) -> bool {
+pub fn is_unselected_child(lane: &Lane, child: &CachedObject) -> bool {
     let Some(controller) = child.controller.as_ref().filter(|it| is_primary_of(lane, it)) else {
         return false;
     };
     let namespace = match controller.bond {
-        Bond::Reference => child.name.namespace.as_ref(),
-        Bond::Label | Bond::Kept => controller.namespace.as_ref(),
+        OwnerLink::Reference => child.name.namespace.as_ref(),
+        OwnerLink::Label | OwnerLink::Kept => controller.namespace.as_ref(),
     };
     let owner = Name {
         namespace: namespace.cloned(),
@@ -106,7 +107,7 @@ pub fn is_unselected_child(lane: &Lane, child: &Stored) -> bool {
 }
 
 /// Whose a child is; none if it is not the lane's matter.
-fn custody(store: &Store, lane: &Lane, child: &Stored) -> Option<Custody> {
+fn custody(store: &Store, lane: &Lane, child: &CachedObject) -> Option<Custody> {
     let primary = lane.grants.primary();
     let controller = child.controller.as_ref().filter(|it| is_primary_of(lane, it))?;
     let place = |namespace: Option<&Arc<str>>| Name {
@@ -115,14 +116,14 @@ fn custody(store: &Store, lane: &Lane, child: &Stored) -> Option<Custody> {
     };
     // A reference does not say where the owner is: in the child's namespace, or in none.
     let places = match controller.bond {
-        Bond::Reference => vec![place(child.name.namespace.as_ref()), place(None)],
-        Bond::Label | Bond::Kept => vec![place(controller.namespace.as_ref())],
+        OwnerLink::Reference => vec![place(child.name.namespace.as_ref()), place(None)],
+        OwnerLink::Label | OwnerLink::Kept => vec![place(controller.namespace.as_ref())],
     };
     let is_owner = |name: &&Name| store.get(primary, name).is_some_and(|it| it.uid == controller.uid);
     if let Some(owner) = places.iter().find(is_owner) {
         return Some(Custody::Living(owner.clone()));
     }
-    if controller.bond != Bond::Label || !is_ours(lane, child) || child.deleting {
+    if controller.bond != OwnerLink::Label || !is_ours(lane, child) || child.deleting {
         return None;
     }
     let owner = place(controller.namespace.as_ref());
@@ -134,12 +135,12 @@ fn custody(store: &Store, lane: &Lane, child: &Stored) -> Option<Custody> {
         .then(|| Custody::Orphaned(owner, controller.uid.clone()))
 }
 
-/// Takes one change to everybody whom it concerns.
-pub fn route(lanes: &Lanes, state: &mut State, change: &Change) {
+/// Enqueues every primary that a change concerns.
+pub fn route(lanes: &Lanes, state: &mut HostState, change: &ObjectChange) {
     let name = change.name().clone();
     let echo = state.take_echo(change);
     let by_us = echo.is_some() || state.writing.note(change);
-    let seen = SeenChange::new(lanes, change);
+    let seen = ChangeVisibility::new(lanes, change);
     for lane in lanes.of_kind(&change.kind) {
         if !state.queue.is_open(lane.id) {
             continue;
@@ -156,16 +157,16 @@ pub fn route(lanes: &Lanes, state: &mut State, change: &Change) {
     state.wake_readers(change, &seen, cause);
     if change.new.is_none() {
         let key = Key::new(change.kind.clone(), name);
-        for part in Part::OF_STATUS {
+        for part in RefusedPart::OF_STATUS {
             state.refusals.forget(key.clone(), part);
         }
-        state.odd.remove(&key);
+        state.unpersisted.remove(&key);
     }
 }
 
 /// The owner of a child is woken, but not by its own write; a child whose owner is gone is to be collected, whoever wrote
 /// it: the owner may have gone while it was being made.
-fn route_child(lane: &Lane, state: &mut State, change: &Change, by_us: bool) {
+fn route_child(lane: &Lane, state: &mut HostState, change: &ObjectChange, by_us: bool) {
     let mut woken = BTreeSet::new();
     let objects = [change.old.as_ref(), change.new.as_ref()];
     for child in objects.into_iter().flatten() {
@@ -183,7 +184,7 @@ fn route_child(lane: &Lane, state: &mut State, change: &Change, by_us: bool) {
     }
     for owner in woken {
         if change.new.is_none() {
-            state.bereaved.insert(Reader {
+            state.lost_child.insert(PrimaryRef {
                 lane: lane.id,
                 name: owner.clone(),
             });
@@ -192,16 +193,16 @@ fn route_child(lane: &Lane, state: &mut State, change: &Change, by_us: bool) {
     }
 }
 
-fn route_primary(lane: &Lane, state: &mut State, change: &Change, seen: &SeenChange<'_>, by_us: bool) {
+fn route_primary(lane: &Lane, state: &mut HostState, change: &ObjectChange, seen: &ChangeVisibility<'_>, by_us: bool) {
     let name = change.name();
     let Some(new) = &change.new else {
-        let reader = Reader {
+        let primary_ref = PrimaryRef {
             lane: lane.id,
             name: name.clone(),
         };
-        state.forget_primary(lane, &reader);
+        state.forget_primary(lane, &primary_ref);
         state.queue.forget(lane.id, name);
-        lane.account.gone(lane.id, name);
+        lane.health.gone(lane.id, name);
         if let Some(old) = &change.old
             && lane.selects(name)
             && state.has_labelled_children(lane, &old.uid)
@@ -217,8 +218,8 @@ fn route_primary(lane: &Lane, state: &mut State, change: &Change, seen: &SeenCha
         }
         return;
     }
-    let steered_before = change.old.as_ref().is_some_and(|old| lane.steers(old));
-    if !lane.steers(new) && !steered_before {
+    let steered_before = change.old.as_ref().is_some_and(|old| lane.reconciles(old));
+    if !lane.reconciles(new) && !steered_before {
         return;
     }
     let status_drifts = || lane.brings_crd && !by_us && seen.status_differs();
@@ -227,7 +228,7 @@ fn route_primary(lane: &Lane, state: &mut State, change: &Change, seen: &SeenCha
     }
 }
 
-fn is_touched(lane: &Lane, change: &Change) -> bool {
+fn is_touched(lane: &Lane, change: &ObjectChange) -> bool {
     [&change.old, &change.new]
         .into_iter()
         .flatten()
@@ -235,34 +236,34 @@ fn is_touched(lane: &Lane, change: &Change) -> bool {
 }
 
 /// What others hold of a child, or the plugin itself contributes to it, is not its owner's matter.
-fn is_held_alike(lane: &Lane, change: &Change) -> bool {
+fn is_held_alike(lane: &Lane, change: &ObjectChange) -> bool {
     match (&change.old, &change.new) {
         (Some(old), Some(new)) => old.is_held_like(new, |manager| manager == lane.writer.manager()),
         _ => false,
     }
 }
 
-impl State {
+impl HostState {
     /// A primary is gone, or about to go without the plugin being asked: nothing is known on its behalf any more.
-    pub fn forget_primary(&mut self, lane: &Lane, reader: &Reader) {
-        self.forget_reader(reader);
-        self.previews.forget(reader);
-        self.rivalries.forget(reader);
-        contribute::withdraw(self, lane, reader);
+    pub fn forget_primary(&mut self, lane: &Lane, primary_ref: &PrimaryRef) {
+        self.forget_reader(primary_ref);
+        self.previews.forget(primary_ref);
+        self.competing_waits.forget(primary_ref);
+        contribute::withdraw(self, lane, primary_ref);
     }
 
     /// A primary is gone that had children which no garbage collector takes away.
     fn orphan(&mut self, lane: &Lane, owner: &Name, uid: Arc<str>) {
-        let reader = Reader {
+        let primary_ref = PrimaryRef {
             lane: lane.id,
             name: owner.clone(),
         };
-        self.orphaned.entry(reader).or_default().insert(uid);
+        self.orphaned.entry(primary_ref).or_default().insert(uid);
     }
 
     fn has_labelled_children(&self, lane: &Lane, owner: &str) -> bool {
         self.children_of(lane, owner)
-            .any(|(_, child)| child.controller.as_ref().is_some_and(|it| it.bond == Bond::Label))
+            .any(|(_, child)| child.controller.as_ref().is_some_and(|it| it.bond == OwnerLink::Label))
     }
 
     /// The objects that a lane's plugin applied for a primary and that go with it, those too that are being deleted.
@@ -270,7 +271,7 @@ impl State {
         &'a self,
         lane: &'a Lane,
         owner: &'a str,
-    ) -> impl Iterator<Item = (Served, &'a Arc<Stored>)> {
+    ) -> impl Iterator<Item = (ServedKind, &'a Arc<CachedObject>)> {
         let served = lane.owned_kinds().filter_map(|kind| lane.served(kind));
         served.flat_map(move |served| {
             let children = self.store.children(&served.kind, owner);

@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
-use pilothouse_cluster::object::Stored;
-use pilothouse_cluster::store::{Candidates, Store};
+use pilothouse_cluster::object::CachedObject;
+use pilothouse_cluster::store::{QueryCandidates, Store};
 use pilothouse_core::contract::{Imports, LogLevel, Query};
 use pilothouse_core::dependencies::Read;
 use pilothouse_core::failure::reason;
@@ -28,7 +28,7 @@ const MOST_FOUND: usize = 100_000;
 
 /// What a read was answered.
 #[derive(Clone, Copy, Debug)]
-pub struct Answered {
+pub struct ReadFingerprint {
     /// The count of the kind's changes at that moment; as long as it stands, so does the answer.
     changes: u64,
     fingerprint: u64,
@@ -39,16 +39,16 @@ pub struct Answered {
 /// A read whose answer may be another by now: what it would be answered from.
 pub struct Recheck {
     kind: Arc<Kind>,
-    asked: Asked,
-    answered: Answered,
+    asked: RecheckedRead,
+    answered: ReadFingerprint,
 }
 
-enum Asked {
-    Object(Option<Arc<Stored>>),
-    Query(Arc<CheckedQuery>, Candidates),
+enum RecheckedRead {
+    Object(Option<Arc<CachedObject>>),
+    Query(Arc<CheckedQuery>, QueryCandidates),
 }
 
-impl Answered {
+impl ReadFingerprint {
     /// What the read would be answered from now, if that may be something else. Nothing is read of it yet.
     pub fn recheck(self, store: &Store, read: &Read) -> Option<Recheck> {
         let kind = read.kind();
@@ -56,10 +56,10 @@ impl Answered {
             return None;
         }
         let asked = match read {
-            Read::Get(kind, name) | Read::Obstacle(kind, name) => Asked::Object(store.get(kind, name).cloned()),
-            Read::Find(kind, query) => Asked::Query(query.clone(), store.candidates(kind, query)),
+            Read::Get(kind, name) | Read::Obstacle(kind, name) => RecheckedRead::Object(store.get(kind, name).cloned()),
+            Read::Find(kind, query) => RecheckedRead::Query(query.clone(), store.candidates(kind, query)),
             // Nobody reads so; it is what is remembered of reads.
-            Read::Some(_) | Read::SomeObstacles(_) => Asked::Object(None),
+            Read::Some(_) | Read::SomeObstacles(_) => RecheckedRead::Object(None),
         };
         Some(Recheck {
             kind: kind.clone(),
@@ -76,8 +76,8 @@ impl Recheck {
     /// Whether it takes no time worth speaking of.
     pub fn is_quick(&self) -> bool {
         match &self.asked {
-            Asked::Object(_) => true,
-            Asked::Query(_, candidates) => candidates.len() <= FEW,
+            RecheckedRead::Object(_) => true,
+            RecheckedRead::Query(_, candidates) => candidates.len() <= FEW,
         }
     }
 
@@ -85,12 +85,12 @@ impl Recheck {
     pub fn is_outdated(&self, lane: &Lane) -> bool {
         let mut hasher = DefaultHasher::new();
         match &self.asked {
-            Asked::Object(object) => {
+            RecheckedRead::Object(object) => {
                 let object = object.as_ref();
                 let text = object.and_then(|object| lane.show_read(&self.kind, object));
                 text.hash(&mut hasher);
             }
-            Asked::Query(query, candidates) => {
+            RecheckedRead::Query(query, candidates) => {
                 let most_bytes = self.answered.most_bytes;
                 show_found(lane, &self.kind, query, candidates, most_bytes, |_, text| {
                     text.hash(&mut hasher);
@@ -106,9 +106,9 @@ fn show_found(
     lane: &Lane,
     kind: &Kind,
     query: &CheckedQuery,
-    candidates: &Candidates,
+    candidates: &QueryCandidates,
     most_bytes: u64,
-    mut show: impl FnMut(&Arc<Stored>, String),
+    mut show: impl FnMut(&Arc<CachedObject>, String),
 ) {
     let shown = candidates
         .found(query)
@@ -131,7 +131,7 @@ pub struct View {
     primary: Name,
     now: u64,
     /// What was read, with what was answered.
-    pub reads: BTreeMap<Read, Answered>,
+    pub reads: BTreeMap<Read, ReadFingerprint>,
     /// The moment (milliseconds since the epoch) at which an answer about time would be another.
     pub wake_at: Option<u64>,
 }
@@ -155,7 +155,7 @@ impl View {
         let mut hasher = DefaultHasher::new();
         hash(&mut hasher);
         let fingerprint = hasher.finish();
-        self.reads.entry(read).or_insert(Answered {
+        self.reads.entry(read).or_insert(ReadFingerprint {
             changes,
             fingerprint,
             most_bytes,
@@ -245,7 +245,7 @@ impl Imports for View {
     }
 
     fn log(&mut self, level: LogLevel, message: &str, fields: &[(String, String)]) {
-        let (talk, plugin) = (&self.lane.account.talk, &self.lane.plugin);
-        talk.log(plugin, Some(&self.primary), level, message, fields);
+        let (log_limiter, plugin) = (&self.lane.health.log_limiter, &self.lane.plugin);
+        log_limiter.log(plugin, Some(&self.primary), level, message, fields);
     }
 }

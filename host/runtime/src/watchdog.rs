@@ -13,7 +13,7 @@ use pilothouse_core::Key;
 use tokio::time::Instant;
 
 use crate::contribute::{self, TargetId};
-use crate::hub::{Hub, Reader, State};
+use crate::hub::{HostState, Hub, PrimaryRef};
 use crate::queue::Priority;
 
 /// How often it looks.
@@ -28,22 +28,22 @@ const AGAIN_AFTER: Duration = Duration::from_mins(1);
 
 /// Something that somebody waits for.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-enum Wait {
+enum PendingWait {
     /// A primary, for the cache to show one of its writes.
-    Echo(Key, Reader, String),
+    Echo(Key, PrimaryRef, String),
     /// A primary, for the cache to show what was contributed for it.
-    Contributed(TargetId, Reader, Box<str>),
+    Contributed(TargetId, PrimaryRef, Box<str>),
     /// Primaries, for a look at a target that nobody is about to make.
     Claims(TargetId),
     /// A write, for the end of its request.
-    Write(Key, Reader, Instant),
+    Write(Key, PrimaryRef, Instant),
     /// A primary, for nothing that is known: it is held so many times more than there are reasons.
-    Held(Reader, u32),
+    Held(PrimaryRef, u32),
 }
 
 /// Looks at what waits; runs until it is dropped.
 pub async fn run(hub: Arc<Hub>) {
-    let mut known: HashMap<Wait, Instant> = HashMap::new();
+    let mut known: HashMap<PendingWait, Instant> = HashMap::new();
     let mut look = tokio::time::interval_at(Instant::now() + LOOK_EVERY, LOOK_EVERY);
     look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
@@ -74,112 +74,119 @@ pub async fn run(hub: Arc<Hub>) {
 }
 
 /// All that waits now.
-fn waits(state: &State) -> HashSet<Wait> {
-    let mut reasons: HashMap<&Reader, u32> = HashMap::new();
+fn waits(state: &HostState) -> HashSet<PendingWait> {
+    let mut reasons: HashMap<&PrimaryRef, u32> = HashMap::new();
     let mut waits = HashSet::new();
-    for (key, (awaited, reader)) in &state.awaited {
-        *reasons.entry(reader).or_default() += 1;
-        waits.insert(Wait::Echo(key.clone(), reader.clone(), format!("{awaited:?}")));
+    for (key, (awaited, primary_ref)) in &state.awaited {
+        *reasons.entry(primary_ref).or_default() += 1;
+        waits.insert(PendingWait::Echo(
+            key.clone(),
+            primary_ref.clone(),
+            format!("{awaited:?}"),
+        ));
     }
-    for (id, version, reader) in state.contributions.unseen() {
-        *reasons.entry(reader).or_default() += 1;
-        waits.insert(Wait::Contributed(id, reader.clone(), version.into()));
+    for (id, version, primary_ref) in state.contributions.unseen() {
+        *reasons.entry(primary_ref).or_default() += 1;
+        waits.insert(PendingWait::Contributed(id, primary_ref.clone(), version.into()));
     }
-    waits.extend(state.contributions.waited_for_looks().map(Wait::Claims));
+    waits.extend(state.contributions.waited_for_looks().map(PendingWait::Claims));
     let writing = state.writing.iter();
-    waits.extend(writing.map(|(key, reader, since)| Wait::Write(key.clone(), reader.clone(), since)));
+    waits.extend(writing.map(|(key, primary_ref, since)| PendingWait::Write(key.clone(), primary_ref.clone(), since)));
     for (lane, name, held) in state.queue.held() {
-        let reader = Reader {
+        let primary_ref = PrimaryRef {
             lane,
             name: name.clone(),
         };
-        let surplus = held.saturating_sub(reasons.get(&reader).copied().unwrap_or_default());
+        let surplus = held.saturating_sub(reasons.get(&primary_ref).copied().unwrap_or_default());
         if surplus > 0 {
-            waits.insert(Wait::Held(reader, surplus));
+            waits.insert(PendingWait::Held(primary_ref, surplus));
         }
     }
     waits
 }
 
 /// Whether the watch that would end a wait has trouble.
-fn is_explained(hub: &Hub, wait: &Wait) -> bool {
+fn is_explained(hub: &Hub, wait: &PendingWait) -> bool {
     match wait {
-        Wait::Echo(key, ..) | Wait::Contributed((_, key), ..) => hub.has_trouble(&key.kind),
-        Wait::Claims(_) | Wait::Write(..) | Wait::Held(..) => false,
+        PendingWait::Echo(key, ..) | PendingWait::Contributed((_, key), ..) => hub.has_trouble(&key.kind),
+        PendingWait::Claims(_) | PendingWait::Write(..) | PendingWait::Held(..) => false,
     }
 }
 
 /// Ends a wait. Says whether it did: a cluster that cannot be asked is asked again.
-async fn resume(hub: &Hub, wait: &Wait) -> bool {
+async fn resume(hub: &Hub, wait: &PendingWait) -> bool {
     match wait {
-        Wait::Echo(key, reader, awaited) => {
-            if !look(hub, key, reader).await {
+        PendingWait::Echo(key, primary_ref, awaited) => {
+            if !look(hub, key, primary_ref).await {
                 return false;
             }
             let mut state = hub.state.write();
             state.forget_unreadable(key);
-            go_on(&mut state, reader);
-            tell(&format!("the cache has not shown a write of {key} ({awaited})"), reader);
+            go_on(&mut state, primary_ref);
+            tell(
+                &format!("the cache has not shown a write of {key} ({awaited})"),
+                primary_ref,
+            );
         }
-        Wait::Contributed(id, reader, version) => {
-            if !look(hub, &id.1, reader).await {
+        PendingWait::Contributed(id, primary_ref, version) => {
+            if !look(hub, &id.1, primary_ref).await {
                 return false;
             }
             let mut state = hub.state.write();
-            contribute::forget_unseen(&mut state, id, reader, version);
-            go_on(&mut state, reader);
+            contribute::forget_unseen(&mut state, id, primary_ref, version);
+            go_on(&mut state, primary_ref);
             let problem = format!(
                 "the cache has not shown version {version} of {}, which was contributed to",
                 id.1
             );
-            tell(&problem, reader);
+            tell(&problem, primary_ref);
         }
-        Wait::Claims(id) => {
-            hub.state.write().contributions.agenda.mark(id.clone());
+        PendingWait::Claims(id) => {
+            hub.state.write().contributions.target_queue.mark(id.clone());
             tracing::error!(
                 plugin = &*id.0, object = %id.1,
                 "claims on an object were not looked at within {EXPLAINED:?}; this is a bug of the host: report it; they are looked at now"
             );
         }
-        Wait::Write(key, reader, _) => {
+        PendingWait::Write(key, primary_ref, _) => {
             let mut state = hub.state.write();
-            state.writing.abandon(reader);
-            go_on(&mut state, reader);
-            tell(&format!("a write of {key} has not ended"), reader);
+            state.writing.abandon(primary_ref);
+            go_on(&mut state, primary_ref);
+            tell(&format!("a write of {key} has not ended"), primary_ref);
         }
-        Wait::Held(reader, surplus) => {
+        PendingWait::Held(primary_ref, surplus) => {
             let mut state = hub.state.write();
             for _ in 0..*surplus {
-                state.queue.release(reader.lane, &reader.name);
+                state.queue.release(primary_ref.lane, &primary_ref.name);
             }
-            go_on(&mut state, reader);
-            tell("it was held for no reason that is known", reader);
+            go_on(&mut state, primary_ref);
+            tell("it was held for no reason that is known", primary_ref);
         }
     }
     true
 }
 
-fn tell(problem: &str, reader: &Reader) {
+fn tell(problem: &str, primary_ref: &PrimaryRef) {
     tracing::error!(
-        object = %reader.name,
+        object = %primary_ref.name,
         problem,
         "an object has waited for more than {EXPLAINED:?}; this is a bug of the host: report it; the object is reconciled now"
     );
 }
 
-fn go_on(state: &mut State, reader: &Reader) {
-    if state.lanes.get(reader.lane).is_some() {
-        state.queue.push(reader.lane, &reader.name, Priority::Change);
+fn go_on(state: &mut HostState, primary_ref: &PrimaryRef) {
+    if state.lanes.get(primary_ref.lane).is_some() {
+        state.queue.push(primary_ref.lane, &primary_ref.name, Priority::Change);
     }
 }
 
 /// Reads an object past the cache, and has the cache take in what it shows. Says whether that is possible now; where
 /// there is nobody to ask for, nothing has to be waited for either.
-async fn look(hub: &Hub, key: &Key, reader: &Reader) -> bool {
+async fn look(hub: &Hub, key: &Key, primary_ref: &PrimaryRef) -> bool {
     let (lane, before) = {
         let state = hub.state.read();
         let before = state.store.get(&key.kind, &key.name).cloned();
-        (state.lanes.get(reader.lane).cloned(), before)
+        (state.lanes.get(primary_ref.lane).cloned(), before)
     };
     let Some((lane, served)) = lane.and_then(|lane| Some((lane.clone(), lane.served(&key.kind)?))) else {
         return true;

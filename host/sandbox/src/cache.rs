@@ -89,7 +89,7 @@ pub enum CacheError {
 }
 
 /// Compiled components: in a directory that only this user can write to, and in memory where that cannot hold them.
-pub(crate) struct Cache {
+pub(crate) struct CodeCache {
     /// The directory, or why there is none.
     directory: Result<PathBuf, Arc<str>>,
     /// One compilation at a time: a compiler takes up to 360 MiB, and all cores.
@@ -101,7 +101,7 @@ pub(crate) struct Cache {
 /// Code whose bytes are those that the compiler wrote.
 #[derive(Clone, Debug)]
 pub(crate) struct Code {
-    place: Place,
+    place: CodeLocation,
     pub(crate) bytes: u64,
     /// The contract's version that the component speaks, one of [`VERSIONS`].
     pub(crate) version: &'static str,
@@ -110,11 +110,11 @@ pub(crate) struct Code {
 }
 
 #[derive(Clone, Debug)]
-enum Place {
+enum CodeLocation {
     Disk {
         path: PathBuf,
         /// As the file was when it was checked; if it still is, it need not be read again.
-        identity: Identity,
+        identity: CodeIdentity,
     },
     Memory(Arc<InMemory>),
 }
@@ -130,14 +130,14 @@ struct InMemory {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Identity {
+struct CodeIdentity {
     device: u64,
     inode: u64,
     bytes: u64,
     changed: (i64, i64),
 }
 
-impl Identity {
+impl CodeIdentity {
     fn of(metadata: &Metadata) -> Self {
         Self {
             device: metadata.dev(),
@@ -152,26 +152,26 @@ impl Code {
     /// Where it can be mapped from.
     pub(crate) fn path(&self) -> PathBuf {
         match &self.place {
-            Place::Disk { path, identity: _ } => path.clone(),
-            Place::Memory(code) => memory::path(&code.file),
+            CodeLocation::Disk { path, identity: _ } => path.clone(),
+            CodeLocation::Memory(code) => memory::path(&code.file),
         }
     }
 
     /// Whether it is still what was checked.
     pub(crate) fn is_unchanged(&self) -> bool {
         match &self.place {
-            Place::Disk { path, identity } => {
-                fs::metadata(path).is_ok_and(|metadata| Identity::of(&metadata) == *identity)
+            CodeLocation::Disk { path, identity } => {
+                fs::metadata(path).is_ok_and(|metadata| CodeIdentity::of(&metadata) == *identity)
             }
-            Place::Memory(_) => true,
+            CodeLocation::Memory(_) => true,
         }
     }
 
     /// Why it is not on disk, if it is not.
     pub(crate) fn kept_in_memory_because(&self) -> Option<Arc<str>> {
         match &self.place {
-            Place::Disk { .. } => None,
-            Place::Memory(code) => Some(code.why.clone()),
+            CodeLocation::Disk { .. } => None,
+            CodeLocation::Memory(code) => Some(code.why.clone()),
         }
     }
 
@@ -180,9 +180,9 @@ impl Code {
             bytes: metadata.len(),
             version,
             fresh,
-            place: Place::Disk {
+            place: CodeLocation::Disk {
                 path,
-                identity: Identity::of(metadata),
+                identity: CodeIdentity::of(metadata),
             },
         }
     }
@@ -192,12 +192,12 @@ impl Code {
             bytes: code.file.metadata()?.len(),
             version: code.version,
             fresh: true,
-            place: Place::Memory(code),
+            place: CodeLocation::Memory(code),
         })
     }
 }
 
-impl Cache {
+impl CodeCache {
     /// Makes the directory if it is not there, and refuses one that others can write to. One that cannot be made is done
     /// without.
     pub(crate) fn open(directory: &Path) -> Result<Self, CacheError> {

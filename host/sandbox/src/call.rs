@@ -3,21 +3,23 @@
 use std::any::Any;
 use std::time::{Duration, Instant};
 
-use pilothouse_core::contract::{Converted, Defaulted, Finalization, Imports, Request, Review, Validated};
+use pilothouse_core::contract::{
+    ConverterResult, DefaulterResult, Finalization, Imports, Request, Review, ValidatorResult,
+};
 use pilothouse_core::failure::reason;
 use pilothouse_core::{Failure, Limits};
 use wasmtime::Store;
 
-use crate::plugin::Plugin;
+use crate::epoch_ticker::ticks;
+use crate::plugin::PluginComponent;
 use crate::sandbox::{Mapped, stack_size};
-use crate::state::{Answers, AnyImports, Call, LogSink, State, Usage, log_to_tracing};
+use crate::state::{Answers, AnyImports, CallResult, CallState, LogSink, Usage, log_to_tracing};
 use crate::stop::{Limit, MAX_GUEST_WORDS, classify, shorten};
-use crate::ticker::ticks;
 
 /// Handles of component model resources in one instance. The contract has none, so these are the guest's own.
 const MAX_HANDLES: usize = 1000;
 
-impl Plugin {
+impl PluginComponent {
     /// The plugin's manifest as JSON, for a configuration (JSON) or without one. Only the log is answered meanwhile; its
     /// lines go to tracing's target `pilothouse::plugin`.
     ///
@@ -26,7 +28,7 @@ impl Plugin {
         self.describe_with_log(config, limits, Box::new(log_to_tracing))
     }
 
-    /// [`Plugin::describe`], with the guest's log lines given to `log`.
+    /// [`PluginComponent::describe`], with the guest's log lines given to `log`.
     pub fn describe_with_log(&self, config: Option<&str>, limits: &Limits, log: LogSink) -> Result<String, Failure> {
         let (result, _, _) = self.call(limits, Answers::Log(log), |mapped, store| {
             mapped.adapter.describe(store, config)
@@ -49,19 +51,19 @@ impl Plugin {
     /// One reconcile on a fresh instance.
     ///
     /// As all calls, it runs on this thread, which needs `limits.stack_bytes` of stack beside its own use.
-    pub fn reconcile<I: Imports + 'static>(&self, request: &Request, limits: &Limits, imports: I) -> Call<I> {
+    pub fn reconcile<I: Imports + 'static>(&self, request: &Request, limits: &Limits, imports: I) -> CallResult<I> {
         self.call_with(limits, imports, |mapped, store| {
             mapped.adapter.reconcile(store, request)
         })
     }
 
-    /// One finalize on a fresh instance. The plugin must export `finalizer`: see [`Plugin::optional`].
+    /// One finalize on a fresh instance. The plugin must export `finalizer`: see [`PluginComponent::optional`].
     pub fn finalize<I: Imports + 'static>(
         &self,
         request: &Request,
         limits: &Limits,
         imports: I,
-    ) -> Call<I, Finalization> {
+    ) -> CallResult<I, Finalization> {
         self.call_with(limits, imports, |mapped, store| mapped.adapter.finalize(store, request))
     }
 
@@ -71,36 +73,41 @@ impl Plugin {
         review: &Review,
         limits: &Limits,
         imports: I,
-    ) -> Call<I, Defaulted> {
+    ) -> CallResult<I, DefaulterResult> {
         self.call_with(limits, imports, |mapped, store| {
             mapped.adapter.apply_defaults(store, review)
         })
     }
 
     /// Has an object validated, on a fresh instance. The plugin must export `validator`.
-    pub fn validate<I: Imports + 'static>(&self, review: &Review, limits: &Limits, imports: I) -> Call<I, Validated> {
+    pub fn validate<I: Imports + 'static>(
+        &self,
+        review: &Review,
+        limits: &Limits,
+        imports: I,
+    ) -> CallResult<I, ValidatorResult> {
         self.call_with(limits, imports, |mapped, store| mapped.adapter.validate(store, review))
     }
 
     /// Has one object converted, on a fresh instance. The plugin must export `converter`.
     ///
-    /// Only the log is answered, as in [`Plugin::describe`]: the cache itself is listed through conversion.
-    pub fn convert(&self, object: &str, api_version: &str, limits: &Limits) -> Call<(), Converted> {
+    /// Only the log is answered, as in [`PluginComponent::describe`]: the cache itself is listed through conversion.
+    pub fn convert(&self, object: &str, api_version: &str, limits: &Limits) -> CallResult<(), ConverterResult> {
         self.convert_with_log(object, api_version, limits, Box::new(log_to_tracing))
     }
 
-    /// [`Plugin::convert`], with the guest's log lines given to `log`.
+    /// [`PluginComponent::convert`], with the guest's log lines given to `log`.
     pub fn convert_with_log(
         &self,
         object: &str,
         api_version: &str,
         limits: &Limits,
         log: LogSink,
-    ) -> Call<(), Converted> {
+    ) -> CallResult<(), ConverterResult> {
         let (result, usage, _) = self.call(limits, Answers::Log(log), |mapped, store| {
             mapped.adapter.convert(store, object, api_version)
         });
-        Call {
+        CallResult {
             result: result.and_then(|answer| answer),
             imports: (),
             usage,
@@ -111,14 +118,14 @@ impl Plugin {
         &self,
         limits: &Limits,
         imports: I,
-        call: impl FnOnce(&Mapped, &mut Store<State>) -> wasmtime::Result<Result<A, Failure>>,
-    ) -> Call<I, A> {
+        call: impl FnOnce(&Mapped, &mut Store<CallState>) -> wasmtime::Result<Result<A, Failure>>,
+    ) -> CallResult<I, A> {
         let (result, usage, imports) = self.call(limits, Answers::All(Box::new(imports)), call);
         let imports: Box<dyn Any> = imports.expect("a call gives back the imports that it was given");
         let imports = imports
             .downcast()
             .expect("a call gives back the imports that it was given");
-        Call {
+        CallResult {
             result: result.and_then(|answer| answer),
             imports: *imports,
             usage,
@@ -129,9 +136,9 @@ impl Plugin {
         &self,
         limits: &Limits,
         answers: Answers,
-        call: impl FnOnce(&Mapped, &mut Store<State>) -> wasmtime::Result<R>,
+        call: impl FnOnce(&Mapped, &mut Store<CallState>) -> wasmtime::Result<R>,
     ) -> (Result<R, Failure>, Usage, Option<Box<dyn AnyImports>>) {
-        let state = State::new(limits.clone(), answers);
+        let state = CallState::new(limits.clone(), answers);
         if let Err(error) = limits.check() {
             let (usage, imports) = state.finish(Duration::ZERO, None);
             return (Err(Failure::user(reason::LIMIT, error.to_string())), usage, imports);

@@ -75,7 +75,7 @@ pub enum CompileError {
         words: String,
     },
     /// The child process took too long.
-    #[error("the compiler was stopped after {} s: {words}; a plugin of this size is not meant to be", .after.as_secs())]
+    #[error("the compiler was stopped after {} s: {words}; the component is too large to compile within the limit", .after.as_secs())]
     TimedOut {
         /// How long it was given.
         after: Duration,

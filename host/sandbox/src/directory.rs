@@ -212,7 +212,7 @@ pub(crate) fn sweep(directory: &Path, now: SystemTime) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cache::{Cache, digest};
+    use crate::cache::{CodeCache, digest};
 
     fn age(path: &Path, age: Duration) {
         File::open(path).unwrap().set_modified(SystemTime::now() - age).unwrap();
@@ -221,7 +221,7 @@ mod tests {
     #[test]
     fn what_was_not_used_for_long_is_swept_and_nothing_else() {
         let directory = tempfile::tempdir().unwrap();
-        Cache::open(directory.path()).unwrap();
+        CodeCache::open(directory.path()).unwrap();
         let old = ["a.wasm", "b.cwasm", "c.index", ".new-d"];
         let kept = ["e.wasm", "notes.txt", "f"];
         for name in old.iter().chain(&kept) {
@@ -229,7 +229,7 @@ mod tests {
             age(&directory.path().join(name), UNUSED * 2);
         }
         age(&directory.path().join("e.wasm"), UNUSED / 2);
-        Cache::open(directory.path()).unwrap();
+        CodeCache::open(directory.path()).unwrap();
         assert_eq!(old.map(|name| directory.path().join(name).exists()), [false; 4]);
         assert_eq!(kept.map(|name| directory.path().join(name).exists()), [true; 3]);
     }
@@ -237,7 +237,7 @@ mod tests {
     #[test]
     fn what_is_used_is_not_swept() {
         let directory = tempfile::tempdir().unwrap();
-        let cache = Cache::open(directory.path()).unwrap();
+        let cache = CodeCache::open(directory.path()).unwrap();
         let files = Directory(directory.path());
         let (component, code) = (digest(b"component"), digest(b"code"));
         let files = [files.component(&component), files.code(&code), files.index(&component)];
@@ -249,14 +249,14 @@ mod tests {
             age(path, UNUSED * 2);
         }
         assert!(cache.find(&component).is_some_and(|code| code.is_unchanged()));
-        Cache::open(directory.path()).unwrap();
+        CodeCache::open(directory.path()).unwrap();
         assert_eq!(files.map(|path| path.exists()), [true; 3]);
     }
 
     #[test]
     fn only_files_that_a_host_has_put_there_are_used() {
         let directory = tempfile::tempdir().unwrap();
-        let cache = Cache::open(directory.path()).unwrap();
+        let cache = CodeCache::open(directory.path()).unwrap();
         let files = Directory(directory.path());
         let (component, code) = (digest(b"component"), digest(b"code"));
         let (index, compiled) = (files.index(&component), files.code(&code));

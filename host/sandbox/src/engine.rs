@@ -2,7 +2,7 @@
 
 use wasmtime::{Config, Enabled, Engine, InstanceAllocationStrategy, PoolingAllocationConfig};
 
-/// The version of wasmtime whose compiled code is cached. A patch release may mend its compiler, so all of it counts;
+/// The version of wasmtime whose compiled code is cached. A patch release may fix its compiler, so all of it counts;
 /// a test compares it with Cargo.lock.
 pub(crate) const WASMTIME_VERSION: &str = "48.0.8";
 

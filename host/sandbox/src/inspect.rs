@@ -22,7 +22,7 @@ const DEFAULT_PAGE_BYTES: u64 = 65_536;
 /// Why a file is not a plugin that this host runs. Each message says what to do.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum Problem {
+pub enum ComponentError {
     /// No bytes.
     #[error("the file is empty; build the plugin again")]
     Empty,
@@ -96,13 +96,13 @@ pub(crate) struct Inspected {
 }
 
 /// Looks through a component's sections.
-pub(crate) fn inspect(bytes: &[u8]) -> Result<Inspected, Problem> {
+pub(crate) fn inspect(bytes: &[u8]) -> Result<Inspected, ComponentError> {
     if bytes.is_empty() {
-        return Err(Problem::Empty);
+        return Err(ComponentError::Empty);
     }
     if !bytes.starts_with(b"\0asm") {
         let start = String::from_utf8_lossy(&bytes[..bytes.len().min(16)]).into_owned();
-        return Err(Problem::NotWasm {
+        return Err(ComponentError::NotWasm {
             start: format!("{start:?}"),
         });
     }
@@ -115,7 +115,7 @@ pub(crate) fn inspect(bytes: &[u8]) -> Result<Inspected, Problem> {
         .cloned()
         .collect();
     if !forbidden.is_empty() {
-        return Err(Problem::ForbiddenImports {
+        return Err(ComponentError::ForbiddenImports {
             names: some_of(&forbidden),
         });
     }
@@ -125,10 +125,10 @@ pub(crate) fn inspect(bytes: &[u8]) -> Result<Inspected, Problem> {
         .filter(|name| !found.exports.contains(name))
         .collect();
     if !missing.is_empty() {
-        return Err(Problem::MissingExports { names: missing });
+        return Err(ComponentError::MissingExports { names: missing });
     }
     if found.memory_bytes > MAX_MEMORY_BYTES {
-        return Err(Problem::MemoryTooLarge {
+        return Err(ComponentError::MemoryTooLarge {
             bytes: found.memory_bytes,
         });
     }
@@ -136,15 +136,15 @@ pub(crate) fn inspect(bytes: &[u8]) -> Result<Inspected, Problem> {
 }
 
 #[derive(Default)]
-struct Found {
+struct FoundInterfaces {
     imports: BTreeSet<String>,
     exports: BTreeSet<String>,
     /// The largest memory that one of the core modules starts with.
     memory_bytes: u64,
 }
 
-fn sections(bytes: &[u8]) -> Result<Found, Problem> {
-    let mut found = Found::default();
+fn sections(bytes: &[u8]) -> Result<FoundInterfaces, ComponentError> {
+    let mut found = FoundInterfaces::default();
     // Modules and components within the component; only the outermost one's imports and exports are the plugin's.
     let mut depth = 0_usize;
     for payload in Parser::new(0).parse_all(bytes) {
@@ -152,7 +152,7 @@ fn sections(bytes: &[u8]) -> Result<Found, Problem> {
             Payload::Version {
                 encoding: Encoding::Module,
                 ..
-            } if depth == 0 => return Err(Problem::CoreModule),
+            } if depth == 0 => return Err(ComponentError::CoreModule),
             Payload::ModuleSection { .. } | Payload::ComponentSection { .. } => depth += 1,
             Payload::End(_) => depth = depth.saturating_sub(1),
             Payload::ComponentImportSection(imports) if depth == 0 => {
@@ -184,21 +184,21 @@ fn sections(bytes: &[u8]) -> Result<Found, Problem> {
     Ok(found)
 }
 
-fn damaged(error: &wasmparser::BinaryReaderError) -> Problem {
-    Problem::Damaged {
+fn damaged(error: &wasmparser::BinaryReaderError) -> ComponentError {
+    ComponentError::Damaged {
         message: shorten(&error.to_string(), 256),
     }
 }
 
 /// The one version that all of the contract's interfaces in the component have.
-fn contract_version(found: &Found) -> Result<&'static str, Problem> {
+fn contract_version(found: &FoundInterfaces) -> Result<&'static str, ComponentError> {
     let mut versions = BTreeSet::new();
     for name in found.imports.union(&found.exports) {
         let Some((_, version)) = interface(name) else { continue };
         match VERSIONS.iter().find(|known| **known == version) {
             Some(known) => versions.insert(*known),
             None => {
-                return Err(Problem::UnknownVersion {
+                return Err(ComponentError::UnknownVersion {
                     name: shorten(name, MAX_NAME),
                     found: shorten(version, MAX_NAME),
                 });

@@ -1,4 +1,5 @@
-//! Owns how a component becomes a [`Plugin`]: read, expected, looked at, and compiled unless the cache has its code.
+//! Owns how a component becomes a [`PluginComponent`]: read, expected, looked at, and compiled unless the cache has its
+//! code.
 
 use std::fs::File;
 use std::io::{self, Read as _};
@@ -6,8 +7,8 @@ use std::path::{Path, PathBuf};
 
 use crate::cache::{self, CacheError};
 use crate::compile::CompileError;
-use crate::inspect::{Inspected, Problem, inspect};
-use crate::plugin::Plugin;
+use crate::inspect::{ComponentError, Inspected, inspect};
+use crate::plugin::PluginComponent;
 use crate::sandbox::{Sandbox, SandboxError};
 
 /// Why a component was not loaded.
@@ -48,7 +49,7 @@ pub enum LoadError {
         /// The component.
         name: String,
         /// What is wrong with it.
-        problem: Problem,
+        problem: ComponentError,
     },
     /// It does not compile.
     #[error("cannot load the component {name}: {source}")]
@@ -85,7 +86,7 @@ pub enum LoadError {
 }
 
 /// A component that was read and is not compiled yet.
-pub struct Component {
+pub struct UncompiledComponent {
     name: String,
     digest: String,
     bytes: Vec<u8>,
@@ -93,12 +94,12 @@ pub struct Component {
 
 impl Sandbox {
     /// Loads a component from a file.
-    pub fn load(&self, path: &Path) -> Result<Plugin, LoadError> {
+    pub fn load(&self, path: &Path) -> Result<PluginComponent, LoadError> {
         self.load_expecting(path, None)
     }
 
     /// Loads a component from a file, if it has this digest (SHA-256 in hexadecimal digits).
-    pub fn load_expecting(&self, path: &Path, digest: Option<&str>) -> Result<Plugin, LoadError> {
+    pub fn load_expecting(&self, path: &Path, digest: Option<&str>) -> Result<PluginComponent, LoadError> {
         // What was compiled before is not read into memory at all.
         match self.load_known(path, digest)? {
             Some(plugin) => Ok(plugin),
@@ -107,7 +108,7 @@ impl Sandbox {
     }
 
     /// Loads a component from a file if it was compiled before, by its digest; none if it has to be read and compiled.
-    pub fn load_known(&self, path: &Path, digest: Option<&str>) -> Result<Option<Plugin>, LoadError> {
+    pub fn load_known(&self, path: &Path, digest: Option<&str>) -> Result<Option<PluginComponent>, LoadError> {
         let (mut file, name, most) = self.open(path)?;
         // One byte more than allowed, so that a file that grows meanwhile is noticed.
         let (found, length) =
@@ -121,7 +122,7 @@ impl Sandbox {
     }
 
     /// Reads a component from a file, if it has this digest.
-    pub fn read(&self, path: &Path, digest: Option<&str>) -> Result<Component, LoadError> {
+    pub fn read(&self, path: &Path, digest: Option<&str>) -> Result<UncompiledComponent, LoadError> {
         let (file, name, most) = self.open(path)?;
         let mut bytes = Vec::new();
         file.take(most.saturating_add(1))
@@ -129,7 +130,7 @@ impl Sandbox {
             .map_err(|source| unread(path, source))?;
         let found = cache::digest(&bytes);
         expect(&name, digest, &found)?;
-        Ok(Component {
+        Ok(UncompiledComponent {
             name,
             digest: found,
             bytes,
@@ -137,13 +138,13 @@ impl Sandbox {
     }
 
     /// Loads a component that was read.
-    pub fn load_read(&self, component: &Component) -> Result<Plugin, LoadError> {
-        let Component { name, digest, bytes } = component;
+    pub fn load_read(&self, component: &UncompiledComponent) -> Result<PluginComponent, LoadError> {
+        let UncompiledComponent { name, digest, bytes } = component;
         self.load_digested(name, digest.clone(), bytes)
     }
 
     /// Loads a component; `name` (a path, an OCI reference) is what messages call it.
-    pub fn load_bytes(&self, name: &str, bytes: &[u8]) -> Result<Plugin, LoadError> {
+    pub fn load_bytes(&self, name: &str, bytes: &[u8]) -> Result<PluginComponent, LoadError> {
         self.load_digested(name, cache::digest(bytes), bytes)
     }
 
@@ -156,7 +157,7 @@ impl Sandbox {
         Ok((file, name, most))
     }
 
-    fn load_digested(&self, name: &str, digest: String, bytes: &[u8]) -> Result<Plugin, LoadError> {
+    fn load_digested(&self, name: &str, digest: String, bytes: &[u8]) -> Result<PluginComponent, LoadError> {
         let most = self.shared.max_component_bytes;
         if bytes.len() as u64 > most {
             return Err(LoadError::TooLarge {

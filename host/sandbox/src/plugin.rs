@@ -1,4 +1,4 @@
-//! Owns a loaded plugin: what is known of it, and whether its code is mapped.
+//! Owns a loaded plugin component: its metadata, and whether its machine code is mapped.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use crate::cache::Code;
 use crate::load::LoadError;
-use crate::sandbox::{Mapped, Shared};
+use crate::sandbox::{Mapped, SandboxShared};
 
 /// Which of the optional interfaces a plugin exports.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -27,12 +27,12 @@ pub struct Optional {
 
 /// A component that fits the contract. A clone is the same plugin; calls can run on several threads at once.
 #[derive(Clone)]
-pub struct Plugin {
-    pub(crate) inner: Arc<Inner>,
+pub struct PluginComponent {
+    pub(crate) inner: Arc<PluginComponentInner>,
 }
 
-pub(crate) struct Inner {
-    pub(crate) shared: Arc<Shared>,
+pub(crate) struct PluginComponentInner {
+    pub(crate) shared: Arc<SandboxShared>,
     name: String,
     digest: String,
     version: &'static str,
@@ -52,9 +52,9 @@ struct Mapping {
     code: Code,
 }
 
-impl std::fmt::Debug for Plugin {
+impl std::fmt::Debug for PluginComponent {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Inner {
+        let PluginComponentInner {
             name, digest, version, ..
         } = &*self.inner;
         formatter
@@ -66,16 +66,16 @@ impl std::fmt::Debug for Plugin {
     }
 }
 
-impl Plugin {
+impl PluginComponent {
     pub(crate) fn new(
-        shared: Arc<Shared>,
+        shared: Arc<SandboxShared>,
         name: &str,
         digest: String,
         component_bytes: u64,
         stack: usize,
         mapped: Mapped,
     ) -> Self {
-        let inner = Inner {
+        let inner = PluginComponentInner {
             shared,
             name: name.to_owned(),
             digest,

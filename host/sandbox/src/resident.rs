@@ -129,7 +129,7 @@ Anonymous:             0 kB
 ";
 
     #[test]
-    fn only_what_is_as_in_the_programs_file_and_cannot_be_written_to_is_let_go() {
+    fn only_unmodified_read_only_file_pages_are_released() {
         let range = |start, length| Range { start, length };
         assert_eq!(
             unchanged(MAPS, Path::new("/bin/the host")),

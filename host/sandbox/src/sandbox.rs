@@ -10,14 +10,14 @@ use pilothouse_core::Limits;
 use wasmtime::Engine;
 use wasmtime::component::{Component, Linker};
 
-use crate::cache::{Cache, CacheError, Code};
+use crate::cache::{CacheError, Code, CodeCache};
 use crate::compile::Compiler;
-use crate::inspect::Problem;
+use crate::epoch_ticker::EpochTicker;
+use crate::inspect::ComponentError;
 use crate::load::{LoadError, cache_error};
-use crate::plugin::Plugin;
-use crate::state::State;
+use crate::plugin::PluginComponent;
+use crate::state::CallState;
 use crate::stop::shorten;
-use crate::ticker::Ticker;
 use crate::{engine, v0_1};
 
 /// The size of a component unless the options say otherwise; Python's have 18 MiB.
@@ -81,12 +81,12 @@ pub enum SandboxError {
 /// Where plugins are loaded and run. A clone is the same sandbox.
 #[derive(Clone)]
 pub struct Sandbox {
-    pub(crate) shared: Arc<Shared>,
+    pub(crate) shared: Arc<SandboxShared>,
 }
 
-pub(crate) struct Shared {
-    pub(crate) ticker: Ticker,
-    pub(crate) cache: Cache,
+pub(crate) struct SandboxShared {
+    pub(crate) ticker: EpochTicker,
+    pub(crate) cache: CodeCache,
     pub(crate) compiler: Compiler,
     slots: u32,
     pub(crate) max_component_bytes: u64,
@@ -97,7 +97,7 @@ pub(crate) struct Shared {
 /// One engine and its imports.
 pub(crate) struct Runtime {
     engine: Engine,
-    linker: Linker<State>,
+    linker: Linker<CallState>,
 }
 
 /// A component's code, mapped, its types checked. Dropping it unmaps the code.
@@ -116,9 +116,9 @@ impl Sandbox {
             slots,
             max_component_bytes,
         } = options;
-        let shared = Shared {
-            ticker: Ticker::start().map_err(SandboxError::Ticker)?,
-            cache: Cache::open(&cache_directory)?,
+        let shared = SandboxShared {
+            ticker: EpochTicker::start().map_err(SandboxError::Ticker)?,
+            cache: CodeCache::open(&cache_directory)?,
             compiler,
             slots,
             max_component_bytes,
@@ -130,10 +130,16 @@ impl Sandbox {
         })
     }
 
-    pub(crate) fn plugin(&self, name: &str, digest: String, length: u64, code: &Code) -> Result<Plugin, LoadError> {
+    pub(crate) fn plugin(
+        &self,
+        name: &str,
+        digest: String,
+        length: u64,
+        code: &Code,
+    ) -> Result<PluginComponent, LoadError> {
         let stack = stack_size(&Limits::default());
         let mapped = self.shared.map_or_compile_again(name, &digest, stack, code)?;
-        Ok(Plugin::new(
+        Ok(PluginComponent::new(
             Arc::clone(&self.shared),
             name,
             digest,
@@ -144,7 +150,7 @@ impl Sandbox {
     }
 }
 
-impl Shared {
+impl SandboxShared {
     /// The engine with this much native stack.
     fn runtime(&self, stack: usize) -> Result<Arc<Runtime>, SandboxError> {
         let mut runtimes = self.runtimes.lock().unwrap_or_else(PoisonError::into_inner);
@@ -211,7 +217,7 @@ impl Runtime {
             })?;
         let signature = |error: wasmtime::Error| LoadError::Refused {
             name: name.to_owned(),
-            problem: Problem::Signature {
+            problem: ComponentError::Signature {
                 message: shorten(&format!("{error:#}"), 1024),
             },
         };

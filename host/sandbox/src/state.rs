@@ -11,7 +11,7 @@ use crate::stop::{Limit, MAX_GUEST_WORDS, Stop, shorten};
 
 /// A call that has ended, with its imports given back.
 #[derive(Debug)]
-pub struct Call<I, A = Outcome> {
+pub struct CallResult<I, A = Outcome> {
     /// What the guest answered, or why it did not.
     pub result: Result<A, Failure>,
     /// As they are after the call, so with the reads that it made.
@@ -56,9 +56,9 @@ pub(crate) enum Answers {
 }
 
 /// The data of one call's store.
-pub(crate) struct State {
+pub(crate) struct CallState {
     pub(crate) limits: Limits,
-    pub(crate) growth: Growth,
+    pub(crate) growth: GrowthLimiter,
     answers: Answers,
     /// The last line that the guest logged as an error, shortened: what a panic hook says comes this way. Kept even when
     /// the line itself is over the limit.
@@ -69,9 +69,9 @@ pub(crate) struct State {
     log_lines_dropped: u64,
 }
 
-impl State {
+impl CallState {
     pub(crate) fn new(limits: Limits, answers: Answers) -> Self {
-        let growth = Growth::new(&limits);
+        let growth = GrowthLimiter::new(&limits);
         Self {
             limits,
             growth,
@@ -84,7 +84,7 @@ impl State {
         }
     }
 
-    /// What was used, and the imports that were given to [`State::new`].
+    /// What was used, and the imports that were given to [`CallState::new`].
     pub(crate) fn finish(self, time: Duration, wake: Option<Duration>) -> (Usage, Option<Box<dyn AnyImports>>) {
         let Self {
             limits: _,
@@ -180,7 +180,7 @@ pub(crate) fn log_to_tracing(level: LogLevel, message: &str, fields: &[(String, 
 }
 
 /// Holds the memories and tables of an instance, all together, to the limits.
-pub(crate) struct Growth {
+pub(crate) struct GrowthLimiter {
     memory_limit: u64,
     table_limit: u64,
     memory_bytes: u64,
@@ -188,7 +188,7 @@ pub(crate) struct Growth {
     refused: Option<Limit>,
 }
 
-impl Growth {
+impl GrowthLimiter {
     fn new(limits: &Limits) -> Self {
         Self {
             memory_limit: limits.memory_bytes,
@@ -205,7 +205,7 @@ impl Growth {
     }
 }
 
-impl ResourceLimiter for Growth {
+impl ResourceLimiter for GrowthLimiter {
     fn memory_growing(&mut self, current: usize, desired: usize, maximum: Option<usize>) -> wasmtime::Result<bool> {
         let total = self.memory_bytes.saturating_add(desired.saturating_sub(current) as u64);
         if total > self.memory_limit {

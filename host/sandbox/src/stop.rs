@@ -1,10 +1,11 @@
-//! Owns why a call ended without an answer: which limit, a trap, or what the host's imports said, as a [`Failure`].
+//! Translates a call that ended without an answer into a [`Failure`]: a broken limit, a trap, or an error of a host
+//! function.
 
 use pilothouse_core::failure::reason;
 use pilothouse_core::{Failure, Limits, Retry};
 use wasmtime::{PoolConcurrencyLimitError, Trap};
 
-use crate::state::State;
+use crate::state::CallState;
 
 /// Of a guest's own words in a failure; conditions and events are read by people.
 pub(crate) const MAX_GUEST_WORDS: usize = 1024;
@@ -54,7 +55,7 @@ impl Limit {
         };
         let failure = Failure::guest(
             reason::LIMIT,
-            format!("the plugin {what}: limit {name} is {value}; mend the plugin, or raise its limit"),
+            format!("the plugin {what}: limit {name} is {value}; fix the plugin, or raise its limit"),
         );
         // How long a call takes depends on the machine too, so time is worth another try; the rest is as before.
         if self == Self::Time {
@@ -78,7 +79,7 @@ impl std::fmt::Display for Stop {
 impl std::error::Error for Stop {}
 
 /// What an error of wasmtime means, given what the call had done until then.
-pub(crate) fn classify(error: &wasmtime::Error, state: &State) -> Failure {
+pub(crate) fn classify(error: &wasmtime::Error, state: &CallState) -> Failure {
     let limits = &state.limits;
     if let Some(stop) = error.downcast_ref::<Stop>() {
         return match stop {
@@ -119,8 +120,8 @@ pub(crate) fn classify(error: &wasmtime::Error, state: &State) -> Failure {
         ),
     };
     let words = match &state.last_error {
-        Some(message) => format!("the plugin {what}; mend the plugin: the last error that it logged is {message}"),
-        None => format!("the plugin {what}; mend the plugin; it logged no error before"),
+        Some(message) => format!("the plugin {what}; fix the plugin: the last error that it logged is {message}"),
+        None => format!("the plugin {what}; fix the plugin; it logged no error before"),
     };
     Failure::guest(reason::TRAP, words)
 }

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use pilothouse_core::{Blame, Limits};
 use pilothouse_sandbox::{
-    CacheError, CompileError, Compiler, LoadError, Plugin, Sandbox, SandboxError, SandboxOptions,
+    CacheError, CompileError, Compiler, LoadError, PluginComponent, Sandbox, SandboxError, SandboxOptions,
 };
 use support::{Recorder, component, module, request};
 
@@ -20,12 +20,12 @@ fn none() -> Compiler {
     }
 }
 
-fn load(directory: &Path, compiler: Compiler) -> Result<Plugin, LoadError> {
+fn load(directory: &Path, compiler: Compiler) -> Result<PluginComponent, LoadError> {
     let sandbox = Sandbox::new(SandboxOptions::new(directory, compiler)).unwrap();
     sandbox.load_bytes("shop.wasm", &component(&module("", "(i32.const 16)")))
 }
 
-fn works(plugin: &Plugin) -> bool {
+fn works(plugin: &PluginComponent) -> bool {
     plugin
         .reconcile(&request("{}"), &Limits::default(), Recorder::default())
         .result
@@ -67,7 +67,7 @@ fn is_noticed(damage: impl Fn(&Path)) {
     );
     let directory = damaged();
     assert!(works(&load(directory.path(), Compiler::InProcess).unwrap()));
-    assert!(works(&load(directory.path(), none()).unwrap()), "the cache is mended");
+    assert!(works(&load(directory.path(), none()).unwrap()), "the cache is fixed");
 }
 
 /// The program of examples/compile.rs, which cargo builds along with the tests.
@@ -120,7 +120,7 @@ fn a_damaged_index_is_compiled_again() {
 }
 
 #[test]
-fn code_for_a_version_of_the_contract_that_is_not_known_is_compiled_again() {
+fn code_for_an_unknown_contract_version_is_recompiled() {
     is_noticed(|directory| {
         let path = file(directory, "index");
         let index = fs::read_to_string(&path).unwrap();
@@ -130,7 +130,7 @@ fn code_for_a_version_of_the_contract_that_is_not_known_is_compiled_again() {
 }
 
 #[test]
-fn what_was_compiled_before_is_known_without_a_look_at_the_component() {
+fn a_compiled_component_is_known_without_reading_it() {
     let directory = tempfile::tempdir().unwrap();
     load(directory.path(), Compiler::InProcess).unwrap();
     let path = directory.path().join("shop.wasm");
@@ -257,7 +257,7 @@ fn what_the_child_says_is_in_the_error() {
 }
 
 #[test]
-fn a_plugin_whose_code_was_swept_while_it_slept_is_compiled_again() {
+fn a_sleeping_plugin_whose_code_was_swept_is_recompiled() {
     let directory = tempfile::tempdir().unwrap();
     let plugin = load(directory.path(), Compiler::InProcess).unwrap();
     plugin.sleep();
@@ -266,7 +266,7 @@ fn a_plugin_whose_code_was_swept_while_it_slept_is_compiled_again() {
 }
 
 #[test]
-fn a_plugin_whose_code_was_changed_while_it_slept_is_compiled_again() {
+fn a_sleeping_plugin_whose_code_was_changed_is_recompiled() {
     let directory = tempfile::tempdir().unwrap();
     let plugin = load(directory.path(), Compiler::InProcess).unwrap();
     plugin.sleep();
@@ -278,7 +278,7 @@ fn a_plugin_whose_code_was_changed_while_it_slept_is_compiled_again() {
 }
 
 #[test]
-fn a_plugin_that_is_gone_from_the_cache_fails_its_calls_with_the_reason() {
+fn calls_of_a_plugin_gone_from_the_cache_fail_with_the_reason() {
     let directory = tempfile::tempdir().unwrap();
     let plugin = load(directory.path(), Compiler::InProcess).unwrap();
     plugin.sleep();
@@ -296,7 +296,7 @@ fn a_plugin_that_is_gone_from_the_cache_fails_its_calls_with_the_reason() {
 
 /// Who has no place on a disk works all the same, from memory, and says why.
 #[track_caller]
-fn works_from_memory(plugin: &Plugin, why: &str) {
+fn works_from_memory(plugin: &PluginComponent, why: &str) {
     let said = plugin.kept_in_memory_because().unwrap_or_default();
     assert!(said.contains(why), "{said}");
     assert!(works(plugin));

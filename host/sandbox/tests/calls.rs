@@ -8,10 +8,10 @@ use pilothouse_core::contract::{
 };
 use pilothouse_core::failure::reason;
 use pilothouse_core::{Blame, Failure, Limits, Retry};
-use pilothouse_sandbox::{Call, Plugin};
+use pilothouse_sandbox::{CallResult, PluginComponent};
 use support::{CLOCK_NOW, GET, LOG, Recorder, module, request, sandbox};
 
-fn call(plugin: &Plugin) -> Call<Recorder> {
+fn call(plugin: &PluginComponent) -> CallResult<Recorder> {
     plugin.reconcile(&request("{}"), &Limits::default(), Recorder::default())
 }
 
@@ -296,7 +296,7 @@ fn a_limit_that_cannot_be_held_to_is_refused_by_name() {
 }
 
 #[test]
-fn a_sleeping_plugin_is_mapped_no_more_and_wakes_with_the_next_call() {
+fn a_sleeping_plugin_is_unmapped_and_wakes_with_the_next_call() {
     let sandbox = sandbox();
     let plugin = sandbox.guest(&module("", ECHO));
     assert!(call(&plugin).usage.wake.is_none());

@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use pilothouse_core::failure::reason;
 use pilothouse_core::{Blame, Failure, Limits, Retry};
-use pilothouse_sandbox::Call;
+use pilothouse_sandbox::CallResult;
 use support::{CLOCK_NOW, GET, LOG, Recorder, module, request, sandbox};
 
-fn call(more: &str, reconcile: &str, limits: &Limits, imports: Recorder) -> Call<Recorder> {
+fn call(more: &str, reconcile: &str, limits: &Limits, imports: Recorder) -> CallResult<Recorder> {
     let sandbox = sandbox();
     sandbox
         .guest(&module(more, reconcile))
@@ -161,7 +161,7 @@ fn reading_too_much_is_stopped() {
 }
 
 #[test]
-fn a_flood_of_log_lines_is_cut_and_counted_and_the_call_succeeds() {
+fn a_flood_of_log_lines_is_cut_and_the_call_succeeds() {
     let flood = "(local $count i32)
         (loop $on
             (call $log (i32.const 2) (i32.const 8192) (i32.const 1000) (i32.const 0) (i32.const 0))
@@ -234,7 +234,7 @@ fn aliased(count: u32) -> String {
 }
 
 #[test]
-fn a_hundred_megabytes_of_answer_are_never_allocated_in_the_host() {
+fn a_hundred_megabyte_answer_is_never_allocated() {
     is_limit(&failure("", &aliased(100)), "transferBytes", 16 * 1024 * 1024);
     is_limit(&failure("", &aliased(12)), "outputBytes", 8 * 1024 * 1024);
 }
@@ -343,10 +343,10 @@ fn a_silent_trap_is_told_as_such() {
 fn more_calls_at_once_than_slots_are_the_hosts_matter() {
     use pilothouse_core::Kind;
     use pilothouse_core::contract::{Imports, LogLevel, Query};
-    use pilothouse_sandbox::{Compiler, Plugin, Sandbox, SandboxOptions};
+    use pilothouse_sandbox::{Compiler, PluginComponent, Sandbox, SandboxOptions};
 
     /// Calls the plugin again while it is being called.
-    struct Again(Plugin, Option<Failure>);
+    struct Again(PluginComponent, Option<Failure>);
     impl Imports for Again {
         fn get(&mut self, _: &Kind, _: Option<&str>, _: &str) -> Result<Option<String>, Failure> {
             Ok(None)

@@ -8,7 +8,7 @@ use std::path::Path;
 
 use pilothouse_core::Limits;
 use pilothouse_core::contract::VERSIONS;
-use pilothouse_sandbox::{Compiler, LoadError, Optional, Problem, Sandbox, SandboxOptions};
+use pilothouse_sandbox::{Compiler, ComponentError, LoadError, Optional, Sandbox, SandboxOptions};
 use support::{Recorder, component, component_of, module, request, sandbox, wit, with_functions};
 
 /// The error of loading some bytes, and its message.
@@ -19,7 +19,7 @@ fn refused(bytes: &[u8]) -> (LoadError, String) {
     (error, message)
 }
 
-fn problem(bytes: &[u8]) -> (Problem, String) {
+fn problem(bytes: &[u8]) -> (ComponentError, String) {
     match refused(bytes) {
         (LoadError::Refused { problem, .. }, message) => (problem, message),
         (error, _) => panic!("{error}"),
@@ -67,7 +67,7 @@ fn optional_interfaces_are_found() {
 
 #[test]
 fn an_empty_file_is_refused() {
-    assert_eq!(problem(b"").0, Problem::Empty);
+    assert_eq!(problem(b"").0, ComponentError::Empty);
 }
 
 #[test]
@@ -85,7 +85,7 @@ fn a_truncated_component_is_refused() {
             matches!(
                 error,
                 LoadError::Refused {
-                    problem: Problem::Damaged { .. } | Problem::MissingExports { .. },
+                    problem: ComponentError::Damaged { .. } | ComponentError::MissingExports { .. },
                     ..
                 } | LoadError::Compile { .. }
             ),
@@ -95,7 +95,7 @@ fn a_truncated_component_is_refused() {
 }
 
 #[test]
-fn a_component_with_an_invalid_module_is_refused_with_the_compilers_words() {
+fn an_invalid_module_is_refused_in_the_compilers_words() {
     let mut bytes = valid();
     // `i32.const 16` of reconcile becomes `i64.const 16`, so its type is wrong.
     let at = bytes
@@ -111,7 +111,7 @@ fn a_component_with_an_invalid_module_is_refused_with_the_compilers_words() {
 #[test]
 fn a_core_module_is_refused_with_a_way_to_encode_it() {
     let (problem, message) = problem(&wat::parse_str(module("", "(i32.const 16)")).unwrap());
-    assert_eq!(problem, Problem::CoreModule);
+    assert_eq!(problem, ComponentError::CoreModule);
     assert!(message.contains("cargo xtask plugins"), "{message}");
 }
 
@@ -132,7 +132,7 @@ fn what_a_component_imports_beyond_the_contract_is_named() {
     ];
     assert_eq!(
         problem,
-        Problem::ForbiddenImports {
+        ComponentError::ForbiddenImports {
             names: names.map(str::to_owned).to_vec()
         }
     );
@@ -154,7 +154,7 @@ fn what_a_component_does_not_export_is_named() {
     let names = ["pilothouse:plugin/manifest@0.1.0", "pilothouse:plugin/reconciler@0.1.0"];
     assert_eq!(
         problem,
-        Problem::MissingExports {
+        ComponentError::MissingExports {
             names: names.map(str::to_owned).to_vec()
         }
     );
@@ -170,7 +170,7 @@ fn a_component_without_a_reconciler_is_told_so() {
     let (problem, _) = problem(&component_of(&module("", "(i32.const 16)"), &document, "describes"));
     assert_eq!(
         problem,
-        Problem::MissingExports {
+        ComponentError::MissingExports {
             names: vec!["pilothouse:plugin/reconciler@0.1.0".to_owned()]
         }
     );
@@ -183,7 +183,7 @@ fn an_unknown_version_is_refused_by_name() {
         .replace("pilothouse:plugin@0.1.0", "pilothouse:plugin@0.9.0");
     let text = module("", "(i32.const 16)").replace("@0.1.0", "@0.9.0");
     let (problem, message) = problem(&component_of(&text, &document, "plugin"));
-    assert!(matches!(problem, Problem::UnknownVersion { found, .. } if found == "0.9.0"));
+    assert!(matches!(problem, ComponentError::UnknownVersion { found, .. } if found == "0.9.0"));
     assert!(
         message.contains("version 0.9.0") && message.contains("knows 0.1.0"),
         "{message}"
@@ -197,7 +197,7 @@ fn the_right_name_with_another_type_is_refused() {
         .replace("attempt: u32", "attempt: u64");
     let text = module("", "(i32.const 16)").replace("$attempt i32", "$attempt i64");
     let (problem, message) = problem(&component_of(&text, &document, "plugin"));
-    assert!(matches!(problem, Problem::Signature { .. }), "{message}");
+    assert!(matches!(problem, ComponentError::Signature { .. }), "{message}");
     assert!(message.contains("reconcile"), "{message}");
 }
 
@@ -212,7 +212,7 @@ fn an_import_of_the_right_name_with_another_type_is_refused() {
         &document,
         "plugin",
     ));
-    assert!(matches!(problem, Problem::Signature { .. }), "{message}");
+    assert!(matches!(problem, ComponentError::Signature { .. }), "{message}");
     assert!(message.contains("clock"), "{message}");
 }
 
@@ -262,7 +262,7 @@ fn more_memory_than_any_limit_allows_is_refused() {
         module("", "(i32.const 16)").replace("(memory (export \"memory\") 2)", "(memory (export \"memory\") 1025)");
     assert_eq!(
         problem(&component(&text)).0,
-        Problem::MemoryTooLarge { bytes: 1025 * 65_536 }
+        ComponentError::MemoryTooLarge { bytes: 1025 * 65_536 }
     );
 }
 
@@ -288,7 +288,7 @@ fn more_memory_than_this_plugins_limit_fails_its_calls() {
 }
 
 #[test]
-fn more_tables_than_the_pool_has_are_refused_when_the_plugin_is_loaded() {
+fn more_tables_than_the_pool_has_are_refused_at_load() {
     let tables = "(table 1 funcref)".repeat(20);
     let (_, message) = refused(&component(&module(&tables, "(i32.const 16)")));
     assert!(message.contains("tables"), "{message}");

@@ -9,11 +9,11 @@ use std::fs;
 use pilothouse_core::contract::{FieldError, Finalization, Operation, Outcome, Review};
 use pilothouse_core::failure::reason;
 use pilothouse_core::{Blame, Failure, Kind, Limits, Retry};
-use pilothouse_sandbox::Plugin;
+use pilothouse_sandbox::PluginComponent;
 use support::{CLOCK_NOW, GET, Own, Recorder, component_of, module, request, sandbox, wit, with_functions};
 
 /// A plugin that exports everything; each function has the body that is given for it, else it traps.
-fn plugin(sandbox: &Own, imports: &str, bodies: &[(&str, &str)]) -> Plugin {
+fn plugin(sandbox: &Own, imports: &str, bodies: &[(&str, &str)]) -> PluginComponent {
     let body = |function: &str| {
         bodies
             .iter()
@@ -166,7 +166,7 @@ fn the_object_with_defaults_is_given_back() {
 }
 
 #[test]
-fn an_object_with_too_many_defaults_is_refused_by_the_limits_name() {
+fn too_many_defaults_are_refused_by_the_limits_name() {
     let sandbox = sandbox();
     let much = "(i32.store (i32.const 20) (i32.const 2048)) (i32.store (i32.const 24) (i32.const 2000)) (i32.const 16)";
     let plugin = plugin(&sandbox, "", &[("apply-defaults", much), ("convert", much)]);
@@ -250,7 +250,7 @@ fn reads_at_admission_are_answered_and_recorded() {
 }
 
 #[test]
-fn a_read_that_cannot_be_answered_ends_the_call_in_its_own_words() {
+fn an_unanswerable_read_ends_the_call_with_its_reason() {
     let sandbox = sandbox();
     let body = "
         (call $get (i32.const 0) (i32.const 0) (i32.const 0) (i32.const 0) (i32.const 0) (i32.const 0)
@@ -269,7 +269,7 @@ fn a_read_that_cannot_be_answered_ends_the_call_in_its_own_words() {
 }
 
 #[test]
-fn the_limit_on_time_and_the_blame_for_traps_hold_for_every_interface() {
+fn the_time_limit_and_trap_blame_hold_for_every_interface() {
     let sandbox = sandbox();
     let limits = Limits {
         call_milliseconds: 20,

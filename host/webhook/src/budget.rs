@@ -21,14 +21,14 @@ const _: () = assert!(crate::server::MAX_BODY_BYTES <= LARGE_BYTES_OF_A_PEER);
 
 /// What may still be held: by the whole server, or by one of its peers.
 #[derive(Debug)]
-pub struct Budget {
+pub struct ByteBudget {
     small: Arc<Semaphore>,
     large: Arc<Semaphore>,
     /// What both have while nothing is held.
     whole: usize,
 }
 
-impl Budget {
+impl ByteBudget {
     /// The budget of the server.
     pub fn of_all() -> Self {
         Self::new(SMALL_BYTES, LARGE_BYTES)
@@ -71,7 +71,7 @@ pub struct Reservation {
 impl Reservation {
     /// Waits for so many bytes, at most [`MAX_BODY_BYTES`](crate::server::MAX_BODY_BYTES). Who waits is served in order;
     /// a peer's own budget comes first, so that its requests queue up among themselves.
-    pub async fn make(all: &Budget, peer: &Budget, bytes: usize) -> Self {
+    pub async fn make(all: &ByteBudget, peer: &ByteBudget, bytes: usize) -> Self {
         let permits = u32::try_from(bytes).expect("a body has less than 4 GiB");
         let take = async |pool: &Arc<Semaphore>| {
             let taken = pool.clone().acquire_many_owned(permits).await;
@@ -86,12 +86,12 @@ impl Reservation {
 }
 
 /// A body that holds its reservation: the bytes are given back with the last copy of the body.
-pub struct Held {
+pub struct ReservedBody {
     bytes: Vec<u8>,
     _reservation: Arc<Reservation>,
 }
 
-impl Held {
+impl ReservedBody {
     /// A body, and what it has reserved.
     pub fn new(bytes: Vec<u8>, reservation: Arc<Reservation>) -> Self {
         Self {
@@ -101,7 +101,7 @@ impl Held {
     }
 }
 
-impl AsRef<[u8]> for Held {
+impl AsRef<[u8]> for ReservedBody {
     fn as_ref(&self) -> &[u8] {
         &self.bytes
     }
@@ -119,8 +119,8 @@ mod tests {
     const SOON: Duration = Duration::from_millis(20);
 
     #[tokio::test]
-    async fn large_requests_wait_for_each_other_and_small_ones_for_none_of_them() {
-        let (all, peers) = (Budget::of_all(), [0; 3].map(|_| Budget::of_a_peer()));
+    async fn large_requests_wait_for_each_other_and_small_ones_never() {
+        let (all, peers) = (ByteBudget::of_all(), [0; 3].map(|_| ByteBudget::of_a_peer()));
         let large = Reservation::make(&all, &peers[0], MAX_BODY_BYTES).await;
         let second = timeout(SOON, Reservation::make(&all, &peers[0], MAX_BODY_BYTES)).await;
         assert!(second.is_err(), "a peer has half of the budget");
@@ -135,7 +135,7 @@ mod tests {
 
     #[tokio::test]
     async fn one_peer_leaves_small_requests_of_others_their_half() {
-        let (all, [flood, other]) = (Budget::of_all(), [0; 2].map(|_| Budget::of_a_peer()));
+        let (all, [flood, other]) = (ByteBudget::of_all(), [0; 2].map(|_| ByteBudget::of_a_peer()));
         let mut held = Vec::new();
         while let Ok(reservation) = timeout(SOON, Reservation::make(&all, &flood, SMALL_BODY_BYTES)).await {
             held.push(reservation);

@@ -440,19 +440,19 @@ mod tests {
             certificate: Certificates::make(&names(), day(0), &lifetimes()).unwrap().certificate,
             ..made.clone()
         };
-        let mended = renewed(&foreign, day(1), false).unwrap();
-        assert!(is_taken(&mended, &made.bundle, day(1)));
+        let fixed = renewed(&foreign, day(1), false).unwrap();
+        assert!(is_taken(&fixed, &made.bundle, day(1)));
         let lost = Certificates {
             authority_key: "lost".to_owned(),
             ..made.clone()
         };
-        let mended = renewed(&lost, day(1), false).unwrap();
+        let fixed = renewed(&lost, day(1), false).unwrap();
         assert_eq!(
-            authorities(&mended.bundle).len(),
+            authorities(&fixed.bundle).len(),
             2,
             "what other hosts show stays trusted"
         );
-        assert!(is_taken(&mended, &mended.bundle, day(1)) && is_taken(&made, &mended.bundle, day(1)));
+        assert!(is_taken(&fixed, &fixed.bundle, day(1)) && is_taken(&made, &fixed.bundle, day(1)));
         let other_name = vec!["other.harbour.svc".to_owned()];
         let renamed = made.renewed(&other_name, day(1), &lifetimes(), true).unwrap().unwrap();
         assert!(renamed.is_shown_well(&other_name, day(1), &authorities(&made.bundle)));

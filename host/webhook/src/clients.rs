@@ -1,4 +1,5 @@
-//! Owns who may ask: the authorities whose certificates clients show, where the operator of the host names some.
+//! Owns client authentication: the CA certificates that client certificates must chain to, if the administrator
+//! configures any.
 
 use std::sync::Arc;
 

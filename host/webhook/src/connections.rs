@@ -13,7 +13,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use crate::budget::Budget;
+use crate::budget::ByteBudget;
 
 /// Connections at the same time. An API server keeps one for each webhook that it calls.
 pub const MAX_CONNECTIONS: usize = 512;
@@ -23,7 +23,7 @@ pub const MAX_CONNECTIONS_OF_A_PEER: usize = 128;
 
 /// How long clients may take for what they do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Patience {
+pub struct ConnectionTimeouts {
     /// From the connection to the end of the TLS handshake.
     pub handshake: Duration,
     /// From the handshake to the end of the head of the first request; over HTTP/1.1, of each request.
@@ -34,7 +34,7 @@ pub struct Patience {
     pub idle: Duration,
 }
 
-impl Default for Patience {
+impl Default for ConnectionTimeouts {
     fn default() -> Self {
         Self {
             handshake: Duration::from_secs(5),
@@ -47,7 +47,7 @@ impl Default for Patience {
 
 /// How far a connection has come; the earlier gives way first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Stage {
+enum ConnectionStage {
     /// It has not asked anything yet.
     Fresh,
     /// All that it asked is answered.
@@ -61,25 +61,25 @@ enum Stage {
 /// The connections that are open.
 #[derive(Debug, Default)]
 pub struct Connections {
-    patience: Patience,
-    table: Mutex<Table>,
+    patience: ConnectionTimeouts,
+    table: Mutex<ConnectionTable>,
 }
 
 #[derive(Debug, Default)]
-struct Table {
+struct ConnectionTable {
     next: u64,
-    entries: BTreeMap<u64, Entry>,
+    entries: BTreeMap<u64, ConnectionEntry>,
     peers: HashMap<IpAddr, Peer>,
 }
 
 #[derive(Debug)]
 struct Peer {
     connections: usize,
-    budget: Arc<Budget>,
+    budget: Arc<ByteBudget>,
 }
 
 #[derive(Debug)]
-struct Entry {
+struct ConnectionEntry {
     peer: IpAddr,
     /// Requests that are being read, and answered.
     reading: usize,
@@ -91,13 +91,13 @@ struct Entry {
     gives_way: Arc<Notify>,
 }
 
-impl Entry {
-    fn stage(&self) -> Stage {
+impl ConnectionEntry {
+    fn stage(&self) -> ConnectionStage {
         match (self.answering, self.reading) {
-            (1.., _) => Stage::Answering,
-            (0, 1..) => Stage::Reading,
-            (0, 0) if self.has_asked => Stage::Idle,
-            (0, 0) => Stage::Fresh,
+            (1.., _) => ConnectionStage::Answering,
+            (0, 1..) => ConnectionStage::Reading,
+            (0, 0) if self.has_asked => ConnectionStage::Idle,
+            (0, 0) => ConnectionStage::Fresh,
         }
     }
 }
@@ -108,13 +108,13 @@ pub struct Slot {
     connections: Arc<Connections>,
     id: u64,
     /// Bytes that its peer may still hold.
-    pub budget: Arc<Budget>,
+    pub budget: Arc<ByteBudget>,
     gives_way: Arc<Notify>,
 }
 
 impl Connections {
     /// None yet.
-    pub fn new(patience: Patience) -> Self {
+    pub fn new(patience: ConnectionTimeouts) -> Self {
         Self {
             patience,
             table: Mutex::default(),
@@ -138,7 +138,7 @@ impl Connections {
         let gives_way = Arc::<Notify>::default();
         table.entries.insert(
             id,
-            Entry {
+            ConnectionEntry {
                 peer,
                 reading: 0,
                 answering: 0,
@@ -149,7 +149,7 @@ impl Connections {
         );
         let known = table.peers.entry(peer).or_insert_with(|| Peer {
             connections: 0,
-            budget: Arc::new(Budget::of_a_peer()),
+            budget: Arc::new(ByteBudget::of_a_peer()),
         });
         known.connections += 1;
         Some(Slot {
@@ -160,21 +160,20 @@ impl Connections {
         })
     }
 
-    fn table(&self) -> MutexGuard<'_, Table> {
+    fn table(&self) -> MutexGuard<'_, ConnectionTable> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Table {
+impl ConnectionTable {
     /// Takes the slot of the connection that can best be spared, of one peer or of all, and tells that connection.
     fn give_way(&mut self, of: Option<IpAddr>) -> Option<()> {
         let connections_of = |peer: &IpAddr| self.peers.get(peer).map_or(0, |peer| peer.connections);
-        let candidates = self
-            .entries
-            .iter()
-            .filter(|(_, entry)| of.is_none_or(|peer| entry.peer == peer) && entry.stage() < Stage::Answering);
+        let candidates = self.entries.iter().filter(|(_, entry)| {
+            of.is_none_or(|peer| entry.peer == peer) && entry.stage() < ConnectionStage::Answering
+        });
         // Of those that have come as far, one of the peer that has the most; of these, the one that waits longest.
-        let rank = |(_, entry): &(&u64, &Entry)| {
+        let rank = |(_, entry): &(&u64, &ConnectionEntry)| {
             let others = usize::MAX - connections_of(&entry.peer);
             (entry.stage(), others, entry.since)
         };
@@ -183,7 +182,7 @@ impl Table {
         Some(())
     }
 
-    fn remove(&mut self, id: u64) -> Option<Entry> {
+    fn remove(&mut self, id: u64) -> Option<ConnectionEntry> {
         let entry = self.entries.remove(&id)?;
         if let Some(peer) = self.peers.get_mut(&entry.peer) {
             peer.connections -= 1;
@@ -206,9 +205,9 @@ impl Slot {
         let table = self.connections.table();
         let entry = table.entries.get(&self.id)?;
         match entry.stage() {
-            Stage::Fresh => Some(entry.since + self.connections.patience.head),
-            Stage::Idle => Some(entry.since + self.connections.patience.idle),
-            Stage::Reading | Stage::Answering => None,
+            ConnectionStage::Fresh => Some(entry.since + self.connections.patience.head),
+            ConnectionStage::Idle => Some(entry.since + self.connections.patience.idle),
+            ConnectionStage::Reading | ConnectionStage::Answering => None,
         }
     }
 
@@ -217,7 +216,7 @@ impl Slot {
         self.change(|_| {});
     }
 
-    fn change(&self, change: impl FnOnce(&mut Entry)) {
+    fn change(&self, change: impl FnOnce(&mut ConnectionEntry)) {
         if let Some(entry) = self.connections.table().entries.get_mut(&self.id) {
             change(entry);
             entry.since = Instant::now();
@@ -232,12 +231,12 @@ impl Drop for Slot {
 }
 
 /// A request whose body is being read.
-pub struct Reading(Arc<Slot>);
+pub struct ReadingGuard(Arc<Slot>);
 
 /// A request that is being answered.
-pub struct Answering(Arc<Slot>);
+pub struct AnsweringGuard(Arc<Slot>);
 
-impl Reading {
+impl ReadingGuard {
     /// The head of a request has been read.
     pub fn begin(slot: Arc<Slot>) -> Self {
         slot.change(|entry| {
@@ -248,19 +247,19 @@ impl Reading {
     }
 
     /// The body has been read too.
-    pub fn ends(self) -> Answering {
+    pub fn ends(self) -> AnsweringGuard {
         self.0.change(|entry| entry.answering += 1);
-        Answering(self.0.clone())
+        AnsweringGuard(self.0.clone())
     }
 }
 
-impl Drop for Reading {
+impl Drop for ReadingGuard {
     fn drop(&mut self) {
         self.0.change(|entry| entry.reading -= 1);
     }
 }
 
-impl Drop for Answering {
+impl Drop for AnsweringGuard {
     fn drop(&mut self) {
         self.0.change(|entry| entry.answering -= 1);
     }
@@ -286,12 +285,12 @@ mod tests {
         slot.connections.table().entries.contains_key(&slot.id)
     }
 
-    fn answering(slot: &Arc<Slot>) -> Answering {
-        Reading::begin(slot.clone()).ends()
+    fn answering(slot: &Arc<Slot>) -> AnsweringGuard {
+        ReadingGuard::begin(slot.clone()).ends()
     }
 
     #[test]
-    fn a_peer_with_many_connections_makes_room_for_its_own_and_for_nobody_else() {
+    fn a_peer_at_its_limit_displaces_only_its_own_connections() {
         let connections = Arc::<Connections>::default();
         let other = entered(&connections, 2, 1);
         let slots = entered(&connections, 1, MAX_CONNECTIONS_OF_A_PEER);
@@ -301,11 +300,11 @@ mod tests {
     }
 
     #[test]
-    fn who_has_asked_stays_before_who_has_not_and_a_request_before_both() {
+    fn idle_connections_are_displaced_before_ones_with_requests() {
         let connections = Arc::<Connections>::default();
         let slots = entered(&connections, 1, MAX_CONNECTIONS_OF_A_PEER);
         drop(answering(&slots[0]));
-        let reading = Reading::begin(slots[1].clone());
+        let reading = ReadingGuard::begin(slots[1].clone());
         let calls: Vec<_> = slots[2..].iter().map(answering).collect();
         let first = connections.enter(peer(1)).unwrap();
         assert!(!is_there(&slots[0]), "the idle one goes before one that sends");
@@ -346,7 +345,7 @@ mod tests {
     async fn a_connection_is_told_to_give_way_and_its_time_is_known() {
         let connections = Arc::<Connections>::default();
         let slots = entered(&connections, 1, MAX_CONNECTIONS_OF_A_PEER);
-        let (began, head) = (Instant::now(), Patience::default().head);
+        let (began, head) = (Instant::now(), ConnectionTimeouts::default().head);
         assert!(slots[0].due().is_some_and(|due| due <= began + head));
         let call = answering(&slots[0]);
         assert_eq!(slots[0].due(), None, "a call has a time of its own");

@@ -9,8 +9,8 @@ mod budget;
 pub mod certificates;
 pub mod clients;
 pub mod connections;
+pub mod log_throttle;
 mod request;
-pub mod seldom;
 pub mod server;
 
 pub use rustls::ServerConfig;

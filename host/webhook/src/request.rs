@@ -10,9 +10,9 @@ use http_body_util::{BodyExt as _, Full};
 use hyper::body::{Body as _, Incoming};
 use tokio::time::{Instant, timeout, timeout_at};
 
-use crate::budget::{Budget, Held, Reservation};
-use crate::connections::{Reading, Slot};
-use crate::server::{Answer, Handler, MAX_BODY_BYTES, Question};
+use crate::budget::{ByteBudget, Reservation, ReservedBody};
+use crate::connections::{ReadingGuard, Slot};
+use crate::server::{MAX_BODY_BYTES, WebhookHandler, WebhookRequest, WebhookResponse};
 
 /// How many bytes of a body have to come in a second, beside the time that even the smallest one has.
 const BODY_BYTES_PER_SECOND: usize = 1024 * 1024;
@@ -21,24 +21,24 @@ const BODY_BYTES_PER_SECOND: usize = 1024 * 1024;
 const LONGEST_WAIT: Duration = Duration::from_secs(10);
 
 /// What all requests of one connection have in common.
-pub struct Asked<H> {
+pub struct ConnectionContext<H> {
     /// Who answers.
     pub handler: Arc<H>,
     /// The slot of the connection.
     pub slot: Arc<Slot>,
     /// Bytes that the whole server may still hold.
-    pub budget: Arc<Budget>,
+    pub budget: Arc<ByteBudget>,
     /// Whether the client has shown a certificate, which was verified.
     pub is_certified: bool,
     /// How long even the smallest body may take to come.
     pub body_timeout: Duration,
 }
 
-impl<H: Handler> Asked<H> {
+impl<H: WebhookHandler> ConnectionContext<H> {
     /// Answers one request.
     pub async fn respond(&self, request: Request<Incoming>) -> Response<Full<Bytes>> {
         let received = Instant::now();
-        let reading = Reading::begin(self.slot.clone());
+        let reading = ReadingGuard::begin(self.slot.clone());
         match self.read(request, received).await {
             Ok((question, reservation)) => {
                 let _answering = reading.ends();
@@ -54,7 +54,7 @@ impl<H: Handler> Asked<H> {
         &self,
         request: Request<Incoming>,
         received: Instant,
-    ) -> Result<(Question, Arc<Reservation>), Answer> {
+    ) -> Result<(WebhookRequest, Arc<Reservation>), WebhookResponse> {
         let path = request.uri().path().to_owned();
         check_form(&request)?;
         self.handler.admits(&path, self.is_certified)?;
@@ -73,7 +73,7 @@ impl<H: Handler> Asked<H> {
             Reservation::make(&self.budget, &self.slot.budget, bytes),
         );
         let Ok(reservation) = reserved.await else {
-            return Err(Answer::error(
+            return Err(WebhookResponse::error(
                 503,
                 "too many requests are being read here at the same time; try again later",
             ));
@@ -83,11 +83,11 @@ impl<H: Handler> Asked<H> {
         let collected = timeout_at(Instant::now() + time, collect(request.into_body(), declared));
         let Ok(body) = collected.await else {
             let problem = format!("the question did not come within {time:?}");
-            return Err(Answer::error(408, problem));
+            return Err(WebhookResponse::error(408, problem));
         };
         let body = body?;
-        let body = Bytes::from_owner(Held::new(body, reservation.clone()));
-        let question = Question {
+        let body = Bytes::from_owner(ReservedBody::new(body, reservation.clone()));
+        let question = WebhookRequest {
             path,
             timeout: waits,
             received: received.into_std(),
@@ -98,9 +98,9 @@ impl<H: Handler> Asked<H> {
     }
 }
 
-fn check_form(request: &Request<Incoming>) -> Result<(), Answer> {
+fn check_form(request: &Request<Incoming>) -> Result<(), WebhookResponse> {
     if request.method() != Method::POST {
-        return Err(Answer::error(405, "only POST is answered here"));
+        return Err(WebhookResponse::error(405, "only POST is answered here"));
     }
     let kind = request
         .headers()
@@ -110,12 +110,12 @@ fn check_form(request: &Request<Incoming>) -> Result<(), Answer> {
     if kind == "application/json" {
         Ok(())
     } else {
-        Err(Answer::error(415, "only application/json is understood here"))
+        Err(WebhookResponse::error(415, "only application/json is understood here"))
     }
 }
 
 /// The length of a body, if the client says it.
-fn declared_bytes(request: &Request<Incoming>) -> Result<Option<usize>, Answer> {
+fn declared_bytes(request: &Request<Incoming>) -> Result<Option<usize>, WebhookResponse> {
     let hint = request.body().size_hint();
     if hint.lower() > MAX_BODY_BYTES as u64 {
         return Err(too_large());
@@ -123,8 +123,8 @@ fn declared_bytes(request: &Request<Incoming>) -> Result<Option<usize>, Answer> 
     Ok(hint.exact().and_then(|bytes| usize::try_from(bytes).ok()))
 }
 
-fn too_large() -> Answer {
-    Answer::error(413, format!("the question has more than {MAX_BODY_BYTES} bytes"))
+fn too_large() -> WebhookResponse {
+    WebhookResponse::error(413, format!("the question has more than {MAX_BODY_BYTES} bytes"))
 }
 
 /// How long the bytes of a body may take to come.
@@ -138,10 +138,11 @@ async fn discard(mut body: Incoming) {
 }
 
 /// Reads a body into one piece of memory, which grows no further than what is reserved.
-async fn collect(mut body: Incoming, declared: Option<usize>) -> Result<Vec<u8>, Answer> {
+async fn collect(mut body: Incoming, declared: Option<usize>) -> Result<Vec<u8>, WebhookResponse> {
     let mut bytes = Vec::with_capacity(declared.unwrap_or_default());
     while let Some(frame) = body.frame().await {
-        let frame = frame.map_err(|error| Answer::error(400, format!("the question cannot be read: {error}")))?;
+        let frame =
+            frame.map_err(|error| WebhookResponse::error(400, format!("the question cannot be read: {error}")))?;
         let Ok(data) = frame.into_data() else { continue };
         if bytes.len() + data.len() > declared.unwrap_or(MAX_BODY_BYTES) {
             return Err(too_large());
@@ -157,7 +158,7 @@ fn waits(query: Option<&str>) -> Option<Duration> {
     text.strip_suffix('s')?.parse().ok().map(Duration::from_secs)
 }
 
-fn response(answer: Answer, reservation: Option<Arc<Reservation>>) -> Response<Full<Bytes>> {
+fn response(answer: WebhookResponse, reservation: Option<Arc<Reservation>>) -> Response<Full<Bytes>> {
     let kind = if answer.code == 200 {
         "application/json"
     } else {
@@ -165,7 +166,7 @@ fn response(answer: Answer, reservation: Option<Arc<Reservation>>) -> Response<F
     };
     let bytes = answer.body.into_bytes();
     let body = match reservation {
-        Some(reservation) => Bytes::from_owner(Held::new(bytes, reservation)),
+        Some(reservation) => Bytes::from_owner(ReservedBody::new(bytes, reservation)),
         None => Bytes::from(bytes),
     };
     let mut response = Response::new(Full::from(body));

@@ -1,6 +1,6 @@
-//! Owns the HTTPS server: its threads, its connections and their TLS. What is asked is left to a [`Handler`], which runs on
-//! this server's threads, so that nothing that the rest of the process does can make it wait. Which connections there may
-//! be, `connections` decides; what one request may take, `request`.
+//! Owns the HTTPS server: its threads, its connections and their TLS. What is asked is left to a [`WebhookHandler`],
+//! which runs on this server's threads, so that nothing that the rest of the process does can make it wait. Which
+//! connections there may be, `connections` decides; what one request may take, `request`.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener as StdListener};
@@ -22,10 +22,10 @@ use tokio::time::{Instant, sleep_until, timeout};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
-use crate::budget::Budget;
-use crate::connections::{Connections, MAX_CONNECTIONS, Patience, Slot};
-use crate::request::Asked;
-use crate::seldom::Seldom;
+use crate::budget::ByteBudget;
+use crate::connections::{ConnectionTimeouts, Connections, MAX_CONNECTIONS, Slot};
+use crate::log_throttle::LogThrottle;
+use crate::request::ConnectionContext;
 
 /// The largest question: an API server takes objects of 3 MiB, and sends the old one too.
 pub const MAX_BODY_BYTES: usize = 8 * 1024 * 1024;
@@ -62,7 +62,7 @@ this server speaks HTTPS only\n";
 
 /// A question.
 #[derive(Debug)]
-pub struct Question {
+pub struct WebhookRequest {
     /// The path, without the query.
     pub path: String,
     /// How long the client waits, if it says so: `?timeout=5s`.
@@ -77,14 +77,14 @@ pub struct Question {
 
 /// An answer.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Answer {
+pub struct WebhookResponse {
     /// The HTTP status code.
     pub code: u16,
     /// JSON where the code is 200, else words.
     pub body: String,
 }
 
-impl Answer {
+impl WebhookResponse {
     /// An answer of JSON.
     pub fn json(body: String) -> Self {
         Self { code: 200, body }
@@ -100,41 +100,41 @@ impl Answer {
 }
 
 /// Who answers.
-pub trait Handler: Send + Sync + 'static {
+pub trait WebhookHandler: Send + Sync + 'static {
     /// Whether a client may ask at this path at all, before its question is read.
-    fn admits(&self, path: &str, is_certified: bool) -> Result<(), Answer> {
+    fn admits(&self, path: &str, is_certified: bool) -> Result<(), WebhookResponse> {
         let _ = (path, is_certified);
         Ok(())
     }
 
     /// Answers one question.
-    fn answer(&self, question: Question) -> impl Future<Output = Answer> + Send;
+    fn answer(&self, question: WebhookRequest) -> impl Future<Output = WebhookResponse> + Send;
 }
 
 /// A server that runs; it stops when this is dropped.
 #[derive(Debug)]
-pub struct Server {
+pub struct WebhookServer {
     address: SocketAddr,
     stop: watch::Sender<bool>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Server {
+impl WebhookServer {
     /// Serves at an address, on threads of its own. New connections are shown what `tls` holds then.
-    pub fn start<H: Handler>(
+    pub fn start<H: WebhookHandler>(
         address: SocketAddr,
         tls: watch::Receiver<Arc<ServerConfig>>,
         handler: Arc<H>,
     ) -> io::Result<Self> {
-        Self::start_with(address, tls, handler, Patience::default())
+        Self::start_with(address, tls, handler, ConnectionTimeouts::default())
     }
 
     /// The same with other times than the usual ones.
-    pub fn start_with<H: Handler>(
+    pub fn start_with<H: WebhookHandler>(
         address: SocketAddr,
         tls: watch::Receiver<Arc<ServerConfig>>,
         handler: Arc<H>,
-        patience: Patience,
+        patience: ConnectionTimeouts,
     ) -> io::Result<Self> {
         let listener = StdListener::bind(address)?;
         listener.set_nonblocking(true)?;
@@ -167,7 +167,7 @@ impl Server {
     }
 }
 
-impl Drop for Server {
+impl Drop for WebhookServer {
     fn drop(&mut self) {
         self.stop.send_replace(true);
         if let Some(thread) = self.thread.take()
@@ -178,16 +178,16 @@ impl Drop for Server {
     }
 }
 
-async fn serve<H: Handler>(
+async fn serve<H: WebhookHandler>(
     listener: &TcpListener,
     tls: &watch::Receiver<Arc<ServerConfig>>,
     handler: &Arc<H>,
-    patience: Patience,
+    patience: ConnectionTimeouts,
     mut stopped: watch::Receiver<bool>,
 ) {
     let sockets = Arc::new(Semaphore::new(MAX_CONNECTIONS + ENDING_CONNECTIONS));
-    let (connections, budget) = (Arc::new(Connections::new(patience)), Arc::new(Budget::of_all()));
-    let (full, disagreeing) = (Seldom::default(), Arc::<Seldom>::default());
+    let (connections, budget) = (Arc::new(Connections::new(patience)), Arc::new(ByteBudget::of_all()));
+    let (full, disagreeing) = (LogThrottle::default(), Arc::<LogThrottle>::default());
     loop {
         let place = tokio::select! {
             _ = stopped.changed() => break,
@@ -211,7 +211,7 @@ async fn serve<H: Handler>(
             }
             continue;
         };
-        let client = Client {
+        let client = AcceptedConnection {
             slot: Arc::new(slot),
             config: tls.borrow().clone(),
             stopped: stopped.clone(),
@@ -230,26 +230,26 @@ async fn serve<H: Handler>(
 }
 
 /// One connection.
-struct Client {
+struct AcceptedConnection {
     slot: Arc<Slot>,
     config: Arc<ServerConfig>,
     stopped: watch::Receiver<bool>,
-    patience: Patience,
+    patience: ConnectionTimeouts,
     /// Tells of clients that do not agree on TLS.
-    disagreeing: Arc<Seldom>,
+    disagreeing: Arc<LogThrottle>,
 }
 
 /// Why the server ends a connection.
 #[derive(Clone, Copy)]
-enum End {
+enum ConnectionEnd {
     /// Nothing happens on it, or another one needs its slot.
     Spared,
     /// The server stops.
     Stop,
 }
 
-impl Client {
-    async fn serve<H: Handler>(mut self, stream: TcpStream, handler: Arc<H>, budget: Arc<Budget>) {
+impl AcceptedConnection {
+    async fn serve<H: WebhookHandler>(mut self, stream: TcpStream, handler: Arc<H>, budget: Arc<ByteBudget>) {
         let handshake = timeout(
             self.patience.handshake,
             handshake(stream, self.config.clone(), self.disagreeing.clone()),
@@ -266,7 +266,7 @@ impl Client {
         let (_, session) = stream.get_ref();
         let is_http2 = session.alpn_protocol() == Some(b"h2");
         let is_certified = session.peer_certificates().is_some();
-        let asked = Arc::new(Asked {
+        let asked = Arc::new(ConnectionContext {
             handler,
             slot: self.slot.clone(),
             budget,
@@ -306,8 +306,8 @@ impl Client {
         let time = tokio::select! {
             ended = connection.as_mut() => return ended,
             end = self.end() => match end {
-                End::Spared => END_TIMEOUT,
-                End::Stop => STOP_TIMEOUT,
+                ConnectionEnd::Spared => END_TIMEOUT,
+                ConnectionEnd::Stop => STOP_TIMEOUT,
             },
         };
         connection.as_mut().graceful_shutdown();
@@ -315,16 +315,16 @@ impl Client {
     }
 
     /// Resolves when the server is to end the connection.
-    async fn end(&mut self) -> End {
+    async fn end(&mut self) -> ConnectionEnd {
         loop {
             // While a request is under way, it is looked again whether it still is.
             let due = self.slot.due().unwrap_or_else(|| Instant::now() + self.patience.idle);
             tokio::select! {
-                _ = self.stopped.changed() => return End::Stop,
-                () = self.slot.gives_way() => return End::Spared,
+                _ = self.stopped.changed() => return ConnectionEnd::Stop,
+                () = self.slot.gives_way() => return ConnectionEnd::Spared,
                 () = sleep_until(due) => {
                     if self.slot.due().is_some_and(|due| due <= Instant::now()) {
-                        return End::Spared;
+                        return ConnectionEnd::Spared;
                     }
                 }
             }
@@ -336,7 +336,7 @@ impl Client {
 async fn handshake(
     stream: TcpStream,
     config: Arc<ServerConfig>,
-    disagreeing: Arc<Seldom>,
+    disagreeing: Arc<LogThrottle>,
 ) -> Option<TlsStream<TcpStream>> {
     let mut first = [0];
     if stream.peek(&mut first).await.ok()? != 1 {

@@ -12,23 +12,23 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use common::{IMPATIENT, Served, WITHIN, Wire, head, serve, trusting};
 use pilothouse_webhook::clients::ClientAuthorities;
-use pilothouse_webhook::connections::{MAX_CONNECTIONS_OF_A_PEER, Patience};
-use pilothouse_webhook::server::{Answer, Handler, MAX_BODY_BYTES, Question};
+use pilothouse_webhook::connections::{ConnectionTimeouts, MAX_CONNECTIONS_OF_A_PEER};
+use pilothouse_webhook::server::{MAX_BODY_BYTES, WebhookHandler, WebhookRequest, WebhookResponse};
 use rcgen::{BasicConstraints, CertificateParams, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair};
 
 /// Says how many bytes it was asked; lets nobody to `/certified` who has shown no certificate.
 struct Count;
 
-impl Handler for Count {
-    fn admits(&self, path: &str, is_certified: bool) -> Result<(), Answer> {
+impl WebhookHandler for Count {
+    fn admits(&self, path: &str, is_certified: bool) -> Result<(), WebhookResponse> {
         if path == "/certified" && !is_certified {
-            return Err(Answer::error(403, "show a certificate"));
+            return Err(WebhookResponse::error(403, "show a certificate"));
         }
         Ok(())
     }
 
-    async fn answer(&self, question: Question) -> Answer {
-        Answer::json(question.body.len().to_string())
+    async fn answer(&self, question: WebhookRequest) -> WebhookResponse {
+        WebhookResponse::json(question.body.len().to_string())
     }
 }
 
@@ -37,7 +37,7 @@ fn impatient() -> Served {
 }
 
 fn patient() -> Served {
-    serve(Arc::new(Count), Patience::default())
+    serve(Arc::new(Count), ConnectionTimeouts::default())
 }
 
 #[test]
@@ -54,7 +54,7 @@ fn who_never_speaks_tls_is_cut_off() {
 }
 
 #[test]
-fn who_agrees_on_tls_and_asks_nothing_is_cut_off_whatever_it_speaks() {
+fn a_client_that_completes_tls_but_asks_nothing_is_cut_off() {
     let served = impatient();
     for protocols in [&[][..], &[&b"h2"[..]], &[&b"http/1.1"[..]]] {
         let config = trusting(&served.certificates.bundle, None, protocols);
@@ -135,7 +135,7 @@ fn a_body_without_a_length_is_taken_as_far_as_the_largest_one() {
 }
 
 #[test]
-fn what_is_no_json_that_is_posted_is_refused_before_its_body_is_read() {
+fn a_body_that_is_not_json_is_refused_before_it_is_read() {
     let served = patient();
     for (from, to, expected) in [
         ("application/json", "text/plain", 415),
@@ -182,11 +182,11 @@ fn idle_connections_make_room_and_admission_goes_on() {
 /// Keeps the bodies of `/keep` for as long as the test wants: a call that goes on.
 struct Keep(Mutex<mpsc::Sender<Bytes>>);
 
-impl Handler for Keep {
-    async fn answer(&self, question: Question) -> Answer {
-        let Question { path, body, .. } = question;
+impl WebhookHandler for Keep {
+    async fn answer(&self, question: WebhookRequest) -> WebhookResponse {
+        let WebhookRequest { path, body, .. } = question;
         if path != "/keep" {
-            return Answer::json(body.len().to_string());
+            return WebhookResponse::json(body.len().to_string());
         }
         self.0.lock().unwrap().send(body).unwrap();
         std::future::pending().await
@@ -194,9 +194,9 @@ impl Handler for Keep {
 }
 
 #[test]
-fn the_bytes_of_a_request_are_counted_until_its_call_has_ended_though_the_client_is_gone() {
+fn a_requests_bytes_are_counted_until_its_call_has_ended() {
     let (sender, kept) = mpsc::channel();
-    let served = serve(Arc::new(Keep(Mutex::new(sender))), Patience::default());
+    let served = serve(Arc::new(Keep(Mutex::new(sender))), ConnectionTimeouts::default());
     let large = vec![b' '; MAX_BODY_BYTES];
     let mut wire = served.open();
     wire.send(head("/keep", large.len()).as_bytes()).unwrap();
@@ -213,7 +213,7 @@ fn the_bytes_of_a_request_are_counted_until_its_call_has_ended_though_the_client
 }
 
 #[test]
-fn a_client_that_goes_in_the_middle_of_its_body_leaves_nothing_behind() {
+fn a_client_that_leaves_mid_body_leaves_nothing_behind() {
     let served = patient();
     for _ in 0..20 {
         let mut wire = served.open();

@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use cap::Cap;
 use common::{Wire, head, serve};
-use pilothouse_webhook::connections::Patience;
-use pilothouse_webhook::server::{Answer, Handler, MAX_BODY_BYTES, Question};
+use pilothouse_webhook::connections::ConnectionTimeouts;
+use pilothouse_webhook::server::{MAX_BODY_BYTES, WebhookHandler, WebhookRequest, WebhookResponse};
 
 #[global_allocator]
 static ALLOCATOR: Cap<System> = Cap::new(System, usize::MAX);
@@ -34,16 +34,16 @@ fn look() {
 
 struct Measured;
 
-impl Handler for Measured {
-    async fn answer(&self, question: Question) -> Answer {
+impl WebhookHandler for Measured {
+    async fn answer(&self, question: WebhookRequest) -> WebhookResponse {
         look();
-        Answer::json(question.body.len().to_string())
+        WebhookResponse::json(question.body.len().to_string())
     }
 }
 
 #[test]
-fn idle_connections_and_the_largest_bodies_at_once_take_less_than_64_mib() {
-    let served = serve(Arc::new(Measured), Patience::default());
+fn idle_connections_and_maximal_bodies_take_less_than_64_mib() {
+    let served = serve(Arc::new(Measured), ConnectionTimeouts::default());
     served.is_served();
     let (before, config, address) = (ALLOCATOR.allocated(), served.config(), served.server.address());
     MOST.store(0, Ordering::Relaxed);

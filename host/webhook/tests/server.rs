@@ -8,24 +8,24 @@ use std::time::{Duration, SystemTime};
 
 use pilothouse_webhook::ServerConfig;
 use pilothouse_webhook::certificates::{Certificates, Lifetimes};
-use pilothouse_webhook::server::{Answer, Handler, MAX_BODY_BYTES, Question, Server};
+use pilothouse_webhook::server::{MAX_BODY_BYTES, WebhookHandler, WebhookRequest, WebhookResponse, WebhookServer};
 use tokio::sync::watch;
 use ureq::tls::{Certificate, RootCerts, TlsConfig};
 
 /// Says back what it was asked.
 struct Echo;
 
-impl Handler for Echo {
-    async fn answer(&self, question: Question) -> Answer {
-        let Question {
+impl WebhookHandler for Echo {
+    async fn answer(&self, question: WebhookRequest) -> WebhookResponse {
+        let WebhookRequest {
             path, timeout, body, ..
         } = question;
-        Answer::json(format!("{path} {timeout:?} {}", body.len()))
+        WebhookResponse::json(format!("{path} {timeout:?} {}", body.len()))
     }
 }
 
 struct Served {
-    server: Server,
+    server: WebhookServer,
     tls: watch::Sender<Arc<ServerConfig>>,
     certificates: Certificates,
 }
@@ -37,7 +37,7 @@ fn made() -> Certificates {
 fn served() -> Served {
     let certificates = made();
     let (tls, shown) = watch::channel(certificates.server_config().unwrap());
-    let server = Server::start("127.0.0.1:0".parse().unwrap(), shown, Arc::new(Echo)).unwrap();
+    let server = WebhookServer::start("127.0.0.1:0".parse().unwrap(), shown, Arc::new(Echo)).unwrap();
     Served {
         server,
         tls,
@@ -86,7 +86,7 @@ fn a_question_is_answered_with_its_path_its_time_and_its_body() {
 }
 
 #[test]
-fn a_question_of_3_mb_is_answered_and_one_beyond_the_limit_is_not() {
+fn a_3_mb_request_is_answered_and_one_over_the_limit_is_not() {
     let served = served();
     assert_eq!(served.ask("/x", &vec![b' '; 3_000_000]).0, 200);
     let (code, text) = served.ask("/x", &vec![b' '; MAX_BODY_BYTES + 1]);
@@ -119,7 +119,7 @@ fn a_client_without_tls_is_told_so() {
 }
 
 #[test]
-fn a_client_that_trusts_another_authority_gets_nothing_and_others_go_on() {
+fn a_client_that_trusts_another_authority_gets_nothing() {
     let served = served();
     let foreign = client(&made().bundle)
         .post(served.url("/x"))
@@ -143,7 +143,7 @@ fn a_certificate_that_has_run_out_is_not_taken() {
 }
 
 #[test]
-fn a_renewed_certificate_is_shown_to_new_connections_without_a_restart() {
+fn a_renewed_certificate_is_served_without_a_restart() {
     let mut served = served();
     assert_eq!(served.ask("/x", b"{}").0, 200);
     let next = made();

@@ -102,7 +102,7 @@ fn the_sample_stands_for_a_deployment_and_a_node_port_service() {
 }
 
 #[test]
-fn an_app_without_ports_has_no_service_and_its_container_no_ports() {
+fn an_app_without_ports_has_neither_service_nor_container_ports() {
     for spec in [
         json!({"size": 0, "image": "a"}),
         json!({"size": 0, "image": "a", "ports": []}),
@@ -137,7 +137,7 @@ fn nothing_is_said_of_what_the_server_allocates() {
 }
 
 #[test]
-fn a_container_port_is_the_target_when_that_is_a_number_and_the_port_when_there_is_none() {
+fn the_container_port_is_the_numeric_target_or_the_port() {
     let ports = json!([{"name": "a", "port": 80, "targetPort": 8080}, {"name": "b", "port": 90}]);
     let expected = json!([
         {"containerPort": 8080, "protocol": "TCP"},
@@ -187,7 +187,7 @@ fn the_same_number_over_tcp_and_udp_is_two_container_ports() {
 }
 
 #[test]
-fn a_named_target_is_a_named_container_port_with_the_number_of_the_first_port_that_uses_the_name() {
+fn a_named_target_becomes_a_named_container_port() {
     let ports = json!([
         {"name": "a", "port": 8080, "targetPort": "web"},
         {"name": "b", "port": 8081, "targetPort": "web"},
@@ -201,7 +201,7 @@ fn a_named_target_is_a_named_container_port_with_the_number_of_the_first_port_th
 }
 
 #[test]
-fn a_name_and_a_number_that_mean_the_same_container_port_share_it() {
+fn a_name_and_a_number_of_the_same_port_share_it() {
     let shared = json!([{"name": "web", "containerPort": 80, "protocol": "TCP"}]);
     let number_first =
         json!([{"name": "a", "port": 8080, "targetPort": 80}, {"name": "b", "port": 80, "targetPort": "web"}]);
@@ -246,7 +246,7 @@ fn there_is_no_status_before_the_deployment_has_one() {
 }
 
 #[test]
-fn the_status_of_a_deployment_that_somebody_else_made_is_not_ours() {
+fn the_status_of_a_foreign_deployment_is_not_ours() {
     let cluster = FakeCluster::new().with(live_deployment("u-2", &json!({"readyReplicas": 7})));
     let answer = cluster.reconcile::<AppServicePlugin>(with_ports(&json!([]))).unwrap();
     assert_eq!(answer.status, None);
@@ -326,7 +326,7 @@ fn a_spec_of_another_form_is_refused_by_the_name_of_the_field() {
 }
 
 #[test]
-fn ports_that_no_service_can_have_are_refused_by_the_name_of_the_field() {
+fn ports_that_no_service_can_have_are_refused_by_field() {
     for (ports, message) in [
         (
             json!([{"port": 80, "targetPort": 65536}]),
@@ -380,7 +380,7 @@ fn a_name_that_the_children_cannot_have_is_refused() {
 }
 
 #[test]
-fn the_manifest_declares_what_is_touched_and_brings_the_definition() {
+fn the_manifest_declares_what_is_touched_and_brings_the_crd() {
     let manifest = describe::<AppServicePlugin>(None).unwrap();
     assert_eq!(manifest["name"], "app-service");
     let controller = json!([{

@@ -112,7 +112,7 @@ fn the_sample_can_be_read() {
 }
 
 #[test]
-fn a_configuration_of_another_form_is_refused_by_the_name_of_the_field() {
+fn a_malformed_configuration_is_refused_by_field() {
     for (config, message) in [
         (json!({"cluster": "a"}), "configuration: unknown field `cluster`"),
         (

@@ -47,7 +47,7 @@ fn sample(text: &str) -> Value {
 }
 
 #[test]
-fn the_first_sample_stands_for_a_config_map_a_deployment_and_a_service() {
+fn the_first_sample_gives_a_config_map_deployment_and_service() {
     let sample = sample(include_str!("../../../deploy/samples/reverse-proxy.yaml"));
     let answer = reconcile(sample).unwrap();
     let name = "ngx-proxy-example-whoami";
@@ -197,7 +197,7 @@ fn what_is_said_of_the_pods_is_theirs() {
 }
 
 #[test]
-fn another_configuration_has_another_sum_and_other_pods_have_not() {
+fn a_configuration_change_changes_the_checksum_and_only_that() {
     let sum = |spec| {
         let answer = reconcile(http(spec)).unwrap();
         let on = |object: &Value, path: &str| object.pointer(path).unwrap().clone();
@@ -384,7 +384,7 @@ fn names_that_the_children_cannot_have_are_refused() {
 }
 
 #[test]
-fn the_manifest_declares_both_kinds_and_brings_their_definitions() {
+fn the_manifest_declares_both_kinds_and_brings_their_crds() {
     let manifest = describe::<ReverseProxyPlugin>(None).unwrap();
     let controllers = manifest["controllers"].as_array().unwrap();
     let names: Vec<_> = controllers.iter().map(|controller| &controller["name"]).collect();

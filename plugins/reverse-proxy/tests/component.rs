@@ -41,7 +41,7 @@ mod isolated {
     }
 
     #[test]
-    fn an_unknown_variable_is_refused_in_nginxs_words_and_by_the_field() {
+    fn an_unknown_variable_is_refused_in_nginxs_words_by_field() {
         let bad = object("ReverseProxy", &json!({"proxyPass": "https://$noexists", "image": "a"}));
         let errors = plugin()
             .validate(&bad, None)
@@ -85,7 +85,7 @@ mod isolated {
     }
 
     #[test]
-    fn a_stream_that_is_being_deleted_may_go_once_its_children_are_gone_whatever_its_spec() {
+    fn a_deleted_stream_may_go_once_its_children_are_gone() {
         let leaving = object("TCPReverseProxy", &json!({"servers": "of no form"}));
         let finalized = plugin().finalize(&leaving).expect("it answers");
         assert!(matches!(finalized, Finalized::Done));

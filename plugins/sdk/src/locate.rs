@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn quotes_keys_that_are_not_plain_words_and_is_not_misled_by_strings() {
+    fn quotes_unusual_keys_and_is_not_misled_by_strings() {
         assert_eq!(
             error_of(r#"{"labels":{"x":"}],{\"","a.b/c":5}}"#),
             r#"labels["a.b/c"]: invalid type: integer `5`, expected a string"#

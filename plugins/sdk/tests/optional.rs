@@ -165,7 +165,7 @@ fn stream(namespace: Option<&str>) -> Value {
 }
 
 #[test]
-fn a_finalizer_says_whether_a_resource_may_go_or_what_should_still_exist() {
+fn a_finalizer_says_done_or_what_should_still_exist() {
     assert_eq!(cluster().finalize::<Sites>(stream(Some("a"))), Ok(Finalized::Done));
     let busy = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "busy", "namespace": "a"}});
     match cluster().with(busy).finalize::<Sites>(stream(Some("a"))) {

@@ -107,7 +107,7 @@ fn object(kind: &str) -> Value {
 }
 
 #[test]
-fn each_kind_goes_to_its_controller_with_the_configuration_and_the_attempt() {
+fn each_kind_goes_to_its_controller_with_configuration() {
     let cluster = FakeCluster::new().config(json!({"image": "mine"}));
     let http = cluster.reconcile_after::<Proxies>(object("HttpProxy"), 3).unwrap();
     assert_eq!(http.status, Some(json!({"http": "mine", "attempt": 3})));
@@ -129,7 +129,7 @@ fn a_configuration_is_refused_by_its_type_and_by_the_check() {
 }
 
 #[test]
-fn a_manifest_that_has_not_the_kinds_of_the_controllers_is_refused() {
+fn a_manifest_without_the_controllers_kinds_is_refused() {
     let forgotten = describe::<Proxies>(Some(&json!({"forget": "tcp"}))).unwrap_err();
     assert!(
         forgotten.starts_with("example.com/v1 TcpProxy is among the plugin's Controllers and not"),

@@ -24,7 +24,7 @@ fn ingress(host: &str, port: u16) -> Value {
 }
 
 #[test]
-fn an_annotated_service_gets_an_ingress_and_nothing_else_is_asked() {
+fn an_annotated_service_gets_an_ingress_and_nothing_else() {
     let cluster = FakeCluster::new();
     let answer = cluster.reconcile::<ServiceIngressPlugin>(service()).unwrap();
     assert_eq!(answer.objects(), ["Ingress web"]);
@@ -52,7 +52,7 @@ fn host_and_port_are_the_configurations() {
 }
 
 #[test]
-fn a_configuration_of_another_form_is_refused_by_the_name_of_the_field() {
+fn a_malformed_configuration_is_refused_by_field() {
     for (config, message) in [
         (json!({"hosts": []}), "configuration: unknown field `hosts`"),
         (json!({"host": 1}), "configuration: host: invalid type: integer `1`"),

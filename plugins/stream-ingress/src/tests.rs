@@ -71,7 +71,7 @@ fn assert_refused(cluster: &FakeCluster, object: Value, reason: &str, message: &
 }
 
 #[test]
-fn a_port_is_an_entry_of_the_config_map_and_a_port_of_the_service() {
+fn a_port_becomes_a_config_map_entry_and_a_service_port() {
     let answer = reconcile(&cluster(), postgres());
     let config_map = json!({
         "apiVersion": "v1", "kind": "ConfigMap",
@@ -252,7 +252,7 @@ fn where_the_ingress_nginx_is_is_the_configurations() {
 }
 
 #[test]
-fn an_answer_depends_on_those_who_want_the_number_and_on_what_it_leads_to() {
+fn an_answer_depends_on_claimants_and_the_forwarded_service() {
     let cluster = cluster();
     reconcile(&cluster, postgres());
     let reads: Vec<_> = cluster.reads().iter().map(ToString::to_string).collect();
@@ -309,7 +309,7 @@ fn a_spec_of_another_form_is_refused_by_the_name_of_the_field() {
 }
 
 #[test]
-fn a_configuration_of_another_form_is_refused_by_the_name_of_the_field() {
+fn a_malformed_configuration_is_refused_by_field() {
     for (config, message) in [
         (json!({"configMap": "a"}), "configuration: unknown field `configMap`"),
         (

@@ -6,10 +6,10 @@ use std::sync::Mutex;
 use std::time::Instant;
 
 use anyhow::{Context as _, Result, anyhow};
-use pilothouse_cluster::connect::{Target, connect};
+use pilothouse_cluster::connect::{ClusterTarget, connect};
 use pilothouse_core::Limits;
-use pilothouse_runtime::{Handle, Host, HostOptions, Left, Mode, PluginSpec};
-use pilothouse_sandbox::{Compiler, Plugin, Sandbox, SandboxOptions};
+use pilothouse_runtime::{Handle, Host, HostOptions, RunMode, StaticPlugin, UnfinishedWork};
+use pilothouse_sandbox::{Compiler, PluginComponent, Sandbox, SandboxOptions};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tracing_subscriber::EnvFilter;
@@ -24,7 +24,7 @@ pub const LOG: &str = "host.log";
 pub struct Loaded {
     /// One line about each.
     pub about: Vec<String>,
-    components: Vec<Plugin>,
+    components: Vec<PluginComponent>,
     /// Lives as long as its plugins.
     sandbox: Sandbox,
 }
@@ -55,7 +55,7 @@ pub fn load(paths: &[PathBuf], folder: &Path) -> Result<Loaded> {
 pub struct RunningHost {
     handle: Handle,
     stop: oneshot::Sender<()>,
-    ended: JoinHandle<Result<Left>>,
+    ended: JoinHandle<Result<UnfinishedWork>>,
     _sandbox: Sandbox,
 }
 
@@ -68,7 +68,7 @@ impl RunningHost {
             sandbox,
         } = plugins;
         log_to(&folder.join(LOG))?;
-        let target = Target {
+        let target = ClusterTarget {
             kubeconfig: Some(kubeconfig.to_owned()),
             context: None,
         };
@@ -84,13 +84,13 @@ impl RunningHost {
         let (stop, stopped) = oneshot::channel();
         let specs = components
             .into_iter()
-            .map(|component| PluginSpec {
+            .map(|component| StaticPlugin {
                 name: None,
                 component,
                 config: None,
                 limits: Limits::default(),
                 concurrency: None,
-                mode: Mode::Active,
+                mode: RunMode::Active,
                 former_managers: Vec::new(),
             })
             .collect();
@@ -135,7 +135,7 @@ impl RunningHost {
             return Ok(Vec::new());
         }
         let _ = stop.send(());
-        let Left { abandoned, queued: _ } = ended.await.context("stop the host")??;
+        let UnfinishedWork { abandoned, queued: _ } = ended.await.context("stop the host")??;
         Ok(abandoned
             .into_iter()
             .map(|(lane, object)| format!("{object} of {lane}"))

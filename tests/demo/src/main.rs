@@ -220,7 +220,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_line_for_kubectl_can_be_copied_whatever_the_folder_is_called() {
+    fn the_kubectl_line_can_be_copied_whatever_the_folder() {
         let line = kubectl_line(Path::new("/home/me/target/demo/kubeconfig"));
         assert!(
             line.starts_with("export KUBECONFIG=/home/me/target/demo/kubeconfig; kubectl get "),

@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_there_at_the_start_is_no_news_and_what_a_later_list_lacks_has_gone() {
+    fn initial_objects_are_not_news_and_unlisted_ones_are_gone() {
         let mut scene = Scene::default();
         assert!(scene.watches(Kind::Deployment).is_err());
         assert!(told(&mut scene, 0, News::Listed(vec![deployment("a", 2)])).is_empty());

@@ -31,7 +31,7 @@ mod simulated {
     }
 
     #[test]
-    fn the_story_is_told_in_order_and_ends_by_itself() {
+    fn the_demo_runs_in_order_and_ends_by_itself() {
         let folder = tempfile::tempdir().unwrap();
         let Output { status, stdout, stderr } = once(&folder, &plugins());
         let (story, said) = (String::from_utf8(stdout).unwrap(), String::from_utf8(stderr).unwrap());
@@ -129,7 +129,7 @@ mod simulated {
     }
 
     #[test]
-    fn an_interrupt_after_the_story_ends_it_well_and_leaves_nothing() {
+    fn an_interrupt_after_the_demo_leaves_nothing() {
         let folder = tempfile::tempdir().unwrap();
         let mut demo = demo(&folder, &plugins()).stdout(Stdio::piped()).spawn().unwrap();
         let mut story = BufReader::new(demo.stdout.take().unwrap());

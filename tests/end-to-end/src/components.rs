@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-use pilothouse_sandbox::{Compiler, Plugin, Sandbox, SandboxOptions};
+use pilothouse_sandbox::{Compiler, PluginComponent, Sandbox, SandboxOptions};
 
 /// The workspace's root.
 pub fn root() -> PathBuf {
@@ -48,7 +48,7 @@ pub fn sandbox() -> &'static Sandbox {
 }
 
 /// Loads a built plugin by its name.
-pub fn load(name: &str) -> Result<Plugin, String> {
+pub fn load(name: &str) -> Result<PluginComponent, String> {
     let path = folder().join(format!("{name}.wasm"));
     sandbox()
         .load(&path)

@@ -7,7 +7,7 @@ use pilothouse_cluster::webhooks::SecretPlace;
 use pilothouse_core::Limits;
 use pilothouse_core::admission::configuration::Endpoint;
 use pilothouse_runtime::{
-    Handle, Host, HostOptions, Left, Library, Lifetimes, Maker, Mode, PluginSpec, WebhookOptions,
+    Handle, Host, HostOptions, Library, Lifetimes, Maker, RunMode, StaticPlugin, UnfinishedWork, WebhookOptions,
 };
 use pilothouse_testkit::cluster::Cluster;
 use pilothouse_testkit::host::{HostError, SteeredHost, SteeredPlugin, free_address};
@@ -35,7 +35,7 @@ pub struct RuntimeHost {
 struct Running {
     handle: Handle,
     stop: oneshot::Sender<()>,
-    ended: JoinHandle<Result<Left, String>>,
+    ended: JoinHandle<Result<UnfinishedWork, String>>,
 }
 
 /// With limits that a machine under load keeps.
@@ -70,7 +70,7 @@ impl RuntimeHost {
     }
 
     /// Starts with loaded plugins.
-    pub async fn start_with(&mut self, cluster: &Cluster, specs: Vec<PluginSpec>) -> Result<(), HostError> {
+    pub async fn start_with(&mut self, cluster: &Cluster, specs: Vec<StaticPlugin>) -> Result<(), HostError> {
         let host = self.host(cluster).await?;
         let (stop, stopped) = stop();
         let handle = host.handle();
@@ -137,14 +137,14 @@ impl RuntimeHost {
     }
 
     /// How a built plugin runs here.
-    pub fn spec(&self, name: &str) -> Result<PluginSpec, HostError> {
-        Ok(PluginSpec {
+    pub fn spec(&self, name: &str) -> Result<StaticPlugin, HostError> {
+        Ok(StaticPlugin {
             name: None,
             component: components::load(name)?,
             config: None,
             limits: self.limits.clone(),
             concurrency: None,
-            mode: Mode::Active,
+            mode: RunMode::Active,
             former_managers: Vec::new(),
         })
     }
@@ -192,7 +192,7 @@ impl SteeredHost for RuntimeHost {
             } = plugin;
             let spec = self.spec(name)?;
             let limits = limits.clone().map(serde_json::from_value).transpose()?;
-            Ok::<_, HostError>(PluginSpec {
+            Ok::<_, HostError>(StaticPlugin {
                 config: configuration.clone(),
                 limits: limits.unwrap_or(spec.limits),
                 ..spec
@@ -220,7 +220,7 @@ impl SteeredHost for RuntimeHost {
     async fn stop(&mut self) -> Result<Vec<String>, HostError> {
         let Running { handle: _, stop, ended } = self.running.take().ok_or("the host does not run")?;
         let _ = stop.send(());
-        let Left { abandoned, queued: _ } = ended.await??;
+        let UnfinishedWork { abandoned, queued: _ } = ended.await??;
         Ok(abandoned
             .into_iter()
             .map(|(lane, object)| format!("{lane} abandoned {object}"))

@@ -7,7 +7,7 @@ use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
 use kube::core::{ApiResource, GroupVersionKind};
 use kube::{Api, Client};
 use pilothouse_core::Limits;
-use pilothouse_runtime::{HostOptions, PluginSpec};
+use pilothouse_runtime::{HostOptions, StaticPlugin};
 use pilothouse_simulator::Simulator;
 use pilothouse_testkit::cluster::{Cluster, Mark};
 use pilothouse_testkit::host::SteeredHost as _;
@@ -43,13 +43,13 @@ impl Stage {
         }
     }
 
-    pub async fn start(&mut self, specs: Vec<PluginSpec>) {
+    pub async fn start(&mut self, specs: Vec<StaticPlugin>) {
         self.host.start_with(&self.cluster, specs).await.unwrap();
     }
 
     /// A plugin with a configuration.
-    pub fn configured(&self, plugin: &str, config: Value) -> PluginSpec {
-        PluginSpec {
+    pub fn configured(&self, plugin: &str, config: Value) -> StaticPlugin {
+        StaticPlugin {
             config: Some(config),
             ..self.host.spec(plugin).unwrap()
         }

@@ -290,7 +290,7 @@ mod real {
     }
 
     #[tokio::test]
-    async fn no_request_fails_while_certificates_and_their_authority_are_renewed() {
+    async fn no_request_fails_while_certificates_and_the_ca_are_renewed() {
         let cluster = Cluster::real().await.unwrap();
         let _turn = cluster.host_turn().await;
         let client = cluster.client().await.unwrap();

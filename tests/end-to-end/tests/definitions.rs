@@ -61,7 +61,7 @@ mod real {
     }
 
     #[tokio::test]
-    async fn what_a_definition_does_not_take_is_left_out_and_that_it_is_deleted_is_told() {
+    async fn unaccepted_status_fields_and_deleted_crds_are_reported() {
         let cluster = Cluster::real().await.unwrap();
         let fleet = Fleet::start_with(cluster, HostOptions::default()).await;
         fleet.put("wisher", "a.wasm", 0);

@@ -11,7 +11,7 @@ mod isolated {
     use serde_json::Value;
 
     #[test]
-    fn the_policy_of_deploy_is_bound_to_every_kind_that_a_shipped_plugin_owns() {
+    fn the_shipped_policy_covers_every_owned_kind() {
         let text = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/policy.yaml")).unwrap();
         let documents: Vec<Value> = serde_saphyr::from_multiple(&text).unwrap();
         let rules = documents[1]["spec"]["matchResources"]["resourceRules"]
@@ -120,7 +120,7 @@ mod real {
     }
 
     #[tokio::test]
-    async fn a_child_that_a_policy_denies_is_told_in_its_words_and_made_when_it_may_be() {
+    async fn a_child_denied_by_a_policy_is_reported_and_created_later() {
         let cluster = Cluster::real().await.unwrap();
         let _turn = cluster.host_turn().await;
         let client: Client = cluster.client().await.unwrap();
@@ -242,7 +242,7 @@ mod real {
 
     #[tokio::test]
     #[expect(clippy::too_many_lines, reason = "one story on one cluster")]
-    async fn a_user_of_one_namespace_cannot_forge_what_the_host_goes_by_and_rollouts_go_on() {
+    async fn a_tenant_cannot_forge_ownership_and_rollouts_go_on() {
         let cluster = Cluster::real().await.unwrap();
         let _turn = cluster.host_turn().await;
         let client = cluster.client().await.unwrap();

@@ -65,7 +65,7 @@ mod simulated {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn services_without_the_annotation_cost_neither_a_reconcile_nor_a_request() {
+    async fn services_without_the_annotation_cost_nothing() {
         let cluster = Cluster::simulated();
         let kind = ApiResource::from_gvk(&GroupVersionKind::gvk("", "v1", "Service"));
         let client = cluster.client().await.expect("it has a client");

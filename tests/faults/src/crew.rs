@@ -11,7 +11,9 @@ use pilothouse_end_to_end::components;
 use pilothouse_end_to_end::log::Tail;
 use pilothouse_end_to_end::stage::unhurried;
 use pilothouse_runtime::clock::WallClock;
-use pilothouse_runtime::{Blocking, Depth, Handle, Host, HostOptions, Left, Library, Mode, PluginSpec, WebhookOptions};
+use pilothouse_runtime::{
+    Blocking, Depth, Handle, Host, HostOptions, Library, RunMode, StaticPlugin, UnfinishedWork, WebhookOptions,
+};
 use pilothouse_testkit::cluster::Cluster;
 use pilothouse_testkit::host::{HostError, Pause, SteeredHost, SteeredPlugin};
 use tokio::sync::{mpsc, oneshot};
@@ -61,7 +63,7 @@ struct Inner {
     coming: usize,
     webhooks: Option<WebhookOptions>,
     follows_resources: bool,
-    loaded: HashMap<String, pilothouse_sandbox::Plugin>,
+    loaded: HashMap<String, pilothouse_sandbox::PluginComponent>,
 }
 
 /// One host.
@@ -70,7 +72,7 @@ struct Sailor {
     gate: Gate,
     handle: Handle,
     stop: oneshot::Sender<()>,
-    ended: JoinHandle<Result<Left, String>>,
+    ended: JoinHandle<Result<UnfinishedWork, String>>,
 }
 
 impl Crew {
@@ -166,7 +168,7 @@ impl Shared {
             return Ok(());
         };
         let number = self.world.launch();
-        let specs: Vec<PluginSpec> = plugins
+        let specs: Vec<StaticPlugin> = plugins
             .iter()
             .map(|plugin| inner.spec(plugin))
             .collect::<Result<_, _>>()?;
@@ -253,7 +255,7 @@ impl Shared {
 }
 
 impl Inner {
-    fn spec(&mut self, plugin: &SteeredPlugin) -> Result<PluginSpec, HostError> {
+    fn spec(&mut self, plugin: &SteeredPlugin) -> Result<StaticPlugin, HostError> {
         let SteeredPlugin {
             name,
             configuration,
@@ -265,13 +267,13 @@ impl Inner {
         };
         self.loaded.insert(name.clone(), component.clone());
         let limits: Option<Limits> = limits.clone().map(serde_json::from_value).transpose()?;
-        Ok(PluginSpec {
+        Ok(StaticPlugin {
             name: None,
             component,
             config: configuration.clone(),
             limits: limits.unwrap_or_else(unhurried),
             concurrency: None,
-            mode: Mode::Active,
+            mode: RunMode::Active,
             former_managers: Vec::new(),
         })
     }

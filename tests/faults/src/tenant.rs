@@ -140,7 +140,7 @@ impl Tenant {
             if made.original.answer == Answer::Condition && !self.until(|| self.is_named(&made)).await {
                 self.complain(format!("nobody says of {} that it nests too deep", made.place()));
             }
-            self.mend(&made).await;
+            self.repair(&made).await;
             self.remove(&made).await;
         }
         self.done_with(first).await;
@@ -173,7 +173,7 @@ impl Tenant {
         self.probe(number, first.as_ref()).await;
         sleep(lasts).await;
         for made in hot {
-            self.mend(&made).await;
+            self.repair(&made).await;
             self.remove(&made).await;
         }
         self.done_with(first).await;
@@ -336,7 +336,7 @@ impl Tenant {
     }
 
     /// Makes it what it should be: one that traps would trap for ever while its plugin is to let it go.
-    async fn mend(&self, made: &Made<'_>) {
+    async fn repair(&self, made: &Made<'_>) {
         for _ in 0..TRIES {
             if self.live(made).is_none() || self.edit(made, &made.object).await {
                 return;

@@ -117,7 +117,7 @@ mod real {
     }
 
     #[tokio::test]
-    async fn two_control_planes_do_not_disturb_each_other_and_a_stopped_one_is_gone() {
+    async fn two_control_planes_are_independent_and_a_stopped_one_is_gone() {
         if control_plane().await.is_none() {
             return;
         }

@@ -11,9 +11,9 @@ fn component(name: &'static str) -> PathBuf {
     static BUILT: OnceLock<Vec<xtask::plugins::Built>> = OnceLock::new();
     let built = BUILT.get_or_init(|| {
         let only = vec!["app-service".to_owned(), "hostile".to_owned()];
-        let options = xtask::plugins::Options {
+        let options = xtask::plugins::PluginsOptions {
             only,
-            ..xtask::plugins::Options::default()
+            ..xtask::plugins::PluginsOptions::default()
         };
         xtask::plugins::build(&options).expect("the plugins build")
     });

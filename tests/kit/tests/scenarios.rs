@@ -52,11 +52,11 @@ macro_rules! on_both_clusters {
 }
 
 on_both_clusters! {
-    a_story_that_holds_is_told_to_its_end,
+    a_scenario_that_holds_runs_to_its_end,
     a_wait_that_ends_in_vain_shows_the_difference_and_the_hosts_log,
     a_host_that_writes_on_every_look_is_found_out,
     a_host_that_ends_by_itself_is_noticed_at_once,
-    a_host_that_leaves_something_behind_fails_the_story,
+    a_host_that_leaves_something_behind_fails_the_scenario,
     an_expected_refusal_must_come_with_the_expected_words,
     a_mistyped_field_in_a_manifest_is_an_error,
     an_expectation_must_hold_for_its_whole_time,
@@ -68,7 +68,7 @@ fn story(steps: &str) -> String {
     format!("{begin}{steps}")
 }
 
-async fn a_story_that_holds_is_told_to_its_end(cluster: &Cluster) {
+async fn a_scenario_that_holds_runs_to_its_end(cluster: &Cluster) {
     assert_eq!(tell(cluster, STORY, Fault::None).await, None);
 }
 
@@ -115,7 +115,7 @@ async fn a_host_that_ends_by_itself_is_noticed_at_once(cluster: &Cluster) {
     .await;
 }
 
-async fn a_host_that_leaves_something_behind_fails_the_story(cluster: &Cluster) {
+async fn a_host_that_leaves_something_behind_fails_the_scenario(cluster: &Cluster) {
     assert_fails(
         cluster,
         &story(""),

@@ -388,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_types_are_told_with_gos_words_and_unknown_fields_by_path() {
+    fn wrong_types_read_as_in_go_and_unknown_fields_by_path() {
         let fault = decoded("io.k8s.api.apps.v1.Deployment", json!({"spec": {"replicas": "2"}}));
         assert_eq!(
             fault,

@@ -261,7 +261,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn deployments_have_a_schema_a_status_and_a_scale_of_another_group() {
+    fn deployments_have_schema_status_and_a_foreign_scale() {
         let kinds = Kinds::builtin();
         let deployments = kinds.get("apps", "v1", "deployments").expect("deployments are served");
         assert!(deployments.has_status());

@@ -380,7 +380,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn service_ports_are_keyed_by_port_and_protocol_with_tcp_as_default() {
+    fn service_ports_are_keyed_by_port_and_protocol() {
         let spec = definition("io.k8s.api.core.v1.ServiceSpec").expect("services are served");
         let ports = spec.member("ports").expect("a service has ports");
         assert_eq!(

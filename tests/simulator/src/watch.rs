@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_that_leaves_the_selection_is_deleted_for_the_watch_but_shown_as_it_was() {
+    fn leaving_the_selection_is_a_delete_with_the_old_object() {
         let kinds = Kinds::builtin();
         let resource = kinds.get("", "v1", "configmaps").expect("config maps are served");
         let selector = Selector::parse("app=web", "", resource).expect("the selector parses");

@@ -8,7 +8,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
-use super::{review, when};
+use super::{match_condition, review};
 use crate::key::Kind;
 use crate::manifest::{Admission, FailurePolicy, Filter, MatchCondition};
 use crate::selector::Selector;
@@ -86,7 +86,7 @@ pub struct Hook {
     pub kind: Kind,
     /// The kind's resource, such as `deployments`.
     pub plural: String,
-    /// Which primaries it steers: the others are not asked about.
+    /// Which primaries it reconciles: the others are not asked about.
     pub filter: Filter,
     /// The namespaces that the plugin is held to; none means all.
     pub namespaces: Vec<String>,
@@ -96,7 +96,7 @@ pub struct Hook {
 
 /// What all configurations of one plugin have in common.
 #[derive(Clone, Copy, Debug)]
-pub struct Common<'a> {
+pub struct WebhookContext<'a> {
     /// The plugin's name.
     pub plugin: &'a str,
     /// How the API server reaches the host.
@@ -130,7 +130,7 @@ pub fn configuration_name(plugin: &str) -> String {
 }
 
 /// The MutatingWebhookConfiguration for a plugin's defaulter.
-pub fn mutating(common: &Common<'_>, hooks: &[Hook]) -> Value {
+pub fn mutating(common: &WebhookContext<'_>, hooks: &[Hook]) -> Value {
     configuration(common, "MutatingWebhookConfiguration", hooks, |hook| {
         let mut webhook = webhook(common, hook, "default", &default_path(common.plugin, &hook.controller));
         webhook["reinvocationPolicy"] = json!("IfNeeded");
@@ -139,7 +139,7 @@ pub fn mutating(common: &Common<'_>, hooks: &[Hook]) -> Value {
 }
 
 /// The ValidatingWebhookConfiguration for a plugin's validator.
-pub fn validating(common: &Common<'_>, hooks: &[Hook]) -> Value {
+pub fn validating(common: &WebhookContext<'_>, hooks: &[Hook]) -> Value {
     configuration(common, "ValidatingWebhookConfiguration", hooks, |hook| {
         webhook(
             common,
@@ -151,7 +151,7 @@ pub fn validating(common: &Common<'_>, hooks: &[Hook]) -> Value {
 }
 
 /// The part of a CRD that has its objects converted by the host.
-pub fn conversion(common: &Common<'_>, crd: &str) -> Value {
+pub fn conversion(common: &WebhookContext<'_>, crd: &str) -> Value {
     json!({
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
@@ -203,7 +203,7 @@ pub fn without_bundles(object: &Value) -> Value {
     object
 }
 
-fn configuration(common: &Common<'_>, kind: &str, hooks: &[Hook], webhook: impl Fn(&Hook) -> Value) -> Value {
+fn configuration(common: &WebhookContext<'_>, kind: &str, hooks: &[Hook], webhook: impl Fn(&Hook) -> Value) -> Value {
     json!({
         "apiVersion": "admissionregistration.k8s.io/v1",
         "kind": kind,
@@ -212,7 +212,7 @@ fn configuration(common: &Common<'_>, kind: &str, hooks: &[Hook], webhook: impl 
     })
 }
 
-fn webhook(common: &Common<'_>, hook: &Hook, verb: &str, path: &str) -> Value {
+fn webhook(common: &WebhookContext<'_>, hook: &Hook, verb: &str, path: &str) -> Value {
     let Hook {
         controller,
         kind,
@@ -251,7 +251,7 @@ fn webhook(common: &Common<'_>, hook: &Hook, verb: &str, path: &str) -> Value {
 }
 
 /// The namespaces that are never asked about.
-pub fn spared(own: &str) -> Vec<&str> {
+pub fn excluded_namespaces(own: &str) -> Vec<&str> {
     let mut spared = vec![SYSTEM_NAMESPACE];
     if own != SYSTEM_NAMESPACE && !own.is_empty() {
         spared.push(own);
@@ -263,7 +263,7 @@ pub fn spared(own: &str) -> Vec<&str> {
 fn places(own: &str, namespaces: &[String]) -> Vec<Value> {
     let held = json!({"key": NAMESPACE_LABEL, "operator": "In", "values": namespaces});
     let mut places: Vec<Value> = (!namespaces.is_empty()).then_some(held).into_iter().collect();
-    places.push(json!({"key": NAMESPACE_LABEL, "operator": "NotIn", "values": spared(own)}));
+    places.push(json!({"key": NAMESPACE_LABEL, "operator": "NotIn", "values": excluded_namespaces(own)}));
     places
 }
 
@@ -282,7 +282,7 @@ fn selector<const N: usize>(selectors: [Option<&Selector>; N], more: Vec<Value>)
 }
 
 fn conditions(filter: &Filter, more: &[MatchCondition]) -> Vec<Value> {
-    let mut conditions = vec![json!({"name": "pilothouse-may-judge", "expression": when::CONDITION})];
+    let mut conditions = vec![json!({"name": "pilothouse-may-judge", "expression": match_condition::CONDITION})];
     if let Some(annotation) = &filter.annotation {
         // A JSON string is one of CEL as well.
         let key = Value::String(annotation.clone());
@@ -311,8 +311,8 @@ mod tests {
         }
     }
 
-    fn common(endpoint: &Endpoint) -> Common<'_> {
-        Common {
+    fn common(endpoint: &Endpoint) -> WebhookContext<'_> {
+        WebhookContext {
             plugin: "shop",
             endpoint,
             bundle: "PEM",
@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn deletions_the_system_and_the_host_itself_are_never_asked_about() {
+    fn deletions_system_namespaces_and_the_host_are_never_reviewed() {
         let mut hook = hook();
         hook.admission.namespace_selector = Some(Selector::parse("team=blue").unwrap());
         let webhook = rendered(&hook);
@@ -348,11 +348,11 @@ mod tests {
             &json!({"key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": ["kube-system", "harbour"]})
         );
         assert_eq!(expressions.len(), 2);
-        assert_eq!(webhook["matchConditions"][0]["expression"], when::CONDITION);
+        assert_eq!(webhook["matchConditions"][0]["expression"], match_condition::CONDITION);
     }
 
     #[test]
-    fn what_a_controller_does_not_steer_is_not_asked_about() {
+    fn objects_outside_the_filter_are_not_reviewed() {
         let mut hook = hook();
         hook.filter = Filter {
             annotation: Some("a.b/\"c".to_owned()),
@@ -397,7 +397,7 @@ mod tests {
     fn who_vouches_for_the_host_is_a_part_of_its_own() {
         let endpoint = service();
         let common = common(&endpoint);
-        let unknown = Common { bundle: "", ..common };
+        let unknown = WebhookContext { bundle: "", ..common };
         for (with, without) in [
             (validating(&common, &[hook()]), validating(&unknown, &[hook()])),
             (
@@ -416,7 +416,7 @@ mod tests {
     }
 
     #[test]
-    fn the_certificate_carries_the_names_by_which_the_host_is_reached() {
+    fn the_certificate_has_the_names_of_the_endpoint() {
         let names = |url: &str| Endpoint::Url(url.to_owned()).names();
         assert_eq!(names("https://10.0.0.1:9443/base"), ["10.0.0.1"]);
         assert_eq!(names("https://[::1]:9443"), ["::1"]);

@@ -53,7 +53,7 @@ pub enum ConversionError {
 
 /// Parses a question.
 pub fn parse(body: &[u8]) -> Result<ConversionRequest, ConversionError> {
-    let Envelope {
+    let ConversionReviewEnvelope {
         api_version,
         kind,
         request,
@@ -114,7 +114,7 @@ pub fn answer(uid: &str, objects: Result<Vec<Value>, String>) -> Value {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Envelope {
+struct ConversionReviewEnvelope {
     #[serde(default)]
     api_version: String,
     #[serde(default)]
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn only_labels_and_annotations_of_the_metadata_are_the_converters() {
+    fn a_converter_may_change_only_labels_and_annotations() {
         let answer = json!({"apiVersion": "x.dev/v2", "kind": "Thing",
             "metadata": {"name": "stolen", "annotations": {"was": "1"}}, "spec": {"count": 1}});
         let object = converted(&original(), &answer.to_string(), "x.dev/v2").unwrap();

@@ -13,14 +13,11 @@ const DEFAULTED_METADATA: [&str; 2] = ["labels", "annotations"];
 /// The plugin may change the fields that it sees, labels and annotations, and add what is not there.
 pub fn with_defaults(whole: &Value, shown: &Value, answer: &str) -> Result<Value, Failure> {
     let invalid = |problem: String| Failure::guest(reason::INVALID_ANSWER, problem);
-    let answered: Value = serde_json::from_str(answer).map_err(|error| {
-        invalid(format!(
-            "the object with defaults is not JSON: {error}; mend the plugin"
-        ))
-    })?;
+    let answered: Value = serde_json::from_str(answer)
+        .map_err(|error| invalid(format!("the object with defaults is not JSON: {error}; fix the plugin")))?;
     let Value::Object(answered_members) = &answered else {
         return Err(invalid(
-            "the object with defaults is not a JSON object; mend the plugin".to_owned(),
+            "the object with defaults is not a JSON object; fix the plugin".to_owned(),
         ));
     };
     if let Some(fixed) = fixed(shown).find(|(path, value)| at(answered_members, path) != Some(value)) {
@@ -38,7 +35,7 @@ pub fn with_defaults(whole: &Value, shown: &Value, answer: &str) -> Result<Value
         .find(|name| !known(name))
     {
         return Err(invalid(format!(
-            "the defaulter adds metadata.{added}, which is not a default; mend the plugin"
+            "the defaulter adds metadata.{added}, which is not a default; fix the plugin"
         )));
     }
     let mut path = Vec::new();
@@ -235,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_that_reaches_what_was_not_seen_is_refused_by_its_path() {
+    fn a_default_outside_the_visible_part_is_refused_by_path() {
         let list = defaulted(|it| it["spec"]["list"] = json!([]));
         assert!(list.unwrap_err().contains("changes spec.list,"));
         let hidden = defaulted(|it| it["spec"]["hidden"] = json!({"secret": 2}));

@@ -3,12 +3,12 @@
 
 use serde_json::Value;
 
-use super::configuration::{Common, Hook, conversion, mutating, validating};
+use super::configuration::{Hook, WebhookContext, conversion, mutating, validating};
 use crate::manifest::{CheckedManifest, Controller};
 
 /// Which optional interfaces a plugin has.
 #[derive(Clone, Copy, Debug)]
-pub struct Exports {
+pub struct WebhookInterfaces {
     /// It fills in defaults.
     pub defaulter: bool,
     /// It judges.
@@ -33,8 +33,12 @@ pub enum RenderError {
 }
 
 /// The configurations, and the CRDs whose objects the plugin converts, whole.
-pub fn rendered(common: &Common<'_>, exports: Exports, checked: &CheckedManifest) -> Result<Vec<Value>, RenderError> {
-    let Exports {
+pub fn rendered(
+    common: &WebhookContext<'_>,
+    exports: WebhookInterfaces,
+    checked: &CheckedManifest,
+) -> Result<Vec<Value>, RenderError> {
+    let WebhookInterfaces {
         defaulter,
         validator,
         converter,
@@ -67,7 +71,7 @@ pub fn rendered(common: &Common<'_>, exports: Exports, checked: &CheckedManifest
 
 fn hook(controller: &Controller, checked: &CheckedManifest) -> Result<Option<Hook>, RenderError> {
     let kind = &controller.kind;
-    let Some(admission) = controller.judged(checked.brings(kind)) else {
+    let Some(admission) = controller.effective_admission(checked.brings(kind)) else {
         return Ok(None);
     };
     let brought = checked
@@ -97,13 +101,13 @@ mod tests {
     use crate::admission::configuration::Endpoint;
     use crate::manifest;
 
-    const ALL: Exports = Exports {
+    const ALL: WebhookInterfaces = WebhookInterfaces {
         defaulter: true,
         validator: true,
         converter: true,
     };
 
-    fn documents(controller: &Value, exports: Exports) -> Result<Vec<Value>, RenderError> {
+    fn documents(controller: &Value, exports: WebhookInterfaces) -> Result<Vec<Value>, RenderError> {
         let version = |name: &str, storage: bool| json!({"name": name, "served": true, "storage": storage, "schema": {"openAPIV3Schema": {"type": "object"}}});
         let crd = json!({
             "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": {"name": "oxen.x.dev"},
@@ -112,7 +116,7 @@ mod tests {
         let manifest = json!({"name": "farm", "version": "1", "controllers": [controller], "crds": [crd.to_string()]});
         let checked = manifest::parse(&manifest.to_string()).unwrap();
         let endpoint = Endpoint::Url("https://host".to_owned());
-        let common = Common {
+        let common = WebhookContext {
             plugin: "farm",
             endpoint: &endpoint,
             bundle: "",
@@ -145,7 +149,7 @@ mod tests {
         );
         assert_eq!(all[2]["spec"]["names"]["plural"], "oxen");
         assert_eq!(all[2]["spec"]["conversion"]["strategy"], "Webhook");
-        let none = Exports {
+        let none = WebhookInterfaces {
             defaulter: false,
             validator: false,
             converter: false,
@@ -160,7 +164,7 @@ mod tests {
         assert_eq!(
             documents(
                 &foreign,
-                Exports {
+                WebhookInterfaces {
                     converter: false,
                     ..ALL
                 }

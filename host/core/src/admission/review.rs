@@ -8,7 +8,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use super::words::Refusal;
+use super::field_errors::InvalidObject;
 use crate::contract::Operation;
 use crate::key::Kind;
 
@@ -69,7 +69,7 @@ pub enum ReviewError {
 
 /// Parses a question.
 pub fn parse(body: &[u8]) -> Result<AdmissionRequest<'_>, ReviewError> {
-    let Envelope {
+    let AdmissionReviewEnvelope {
         api_version,
         kind,
         request,
@@ -77,11 +77,11 @@ pub fn parse(body: &[u8]) -> Result<AdmissionRequest<'_>, ReviewError> {
     if api_version != API_VERSION || kind != KIND {
         return Err(ReviewError::Version { api_version, kind });
     }
-    let request: Request<'_> = match request {
+    let request: RawRequest<'_> = match request {
         Some(request) => serde_json::from_str(request.get())?,
         None => return Err(ReviewError::Missing("request")),
     };
-    let Request {
+    let RawRequest {
         uid,
         kind,
         name,
@@ -98,7 +98,7 @@ pub fn parse(body: &[u8]) -> Result<AdmissionRequest<'_>, ReviewError> {
         "DELETE" => Operation::Delete,
         _ => return Err(ReviewError::Operation(operation)),
     };
-    let (object, old) = (given(object), given(old_object));
+    let (object, old) = (non_null(object), non_null(old_object));
     match operation {
         Operation::Create | Operation::Update if object.is_none() => {
             return Err(ReviewError::Missing("request.object"));
@@ -122,7 +122,7 @@ pub fn parse(body: &[u8]) -> Result<AdmissionRequest<'_>, ReviewError> {
 }
 
 /// An object that is there; `null` is none.
-fn given(object: Option<&RawValue>) -> Option<&RawValue> {
+fn non_null(object: Option<&RawValue>) -> Option<&RawValue> {
     object.filter(|object| object.get() != "null")
 }
 
@@ -137,7 +137,7 @@ pub fn allowed(uid: &str, warnings: &[String], patch: &[Value]) -> Value {
 }
 
 /// The answer that refuses a request, in the form in which an API server refuses an invalid object itself.
-pub fn refused(uid: &str, refusal: &Refusal) -> Value {
+pub fn refused(uid: &str, refusal: &InvalidObject) -> Value {
     answer(json!({"uid": uid, "allowed": false, "status": refusal.status()}), &[])
 }
 
@@ -150,7 +150,7 @@ fn answer(mut response: Value, warnings: &[String]) -> Value {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Envelope<'a> {
+struct AdmissionReviewEnvelope<'a> {
     #[serde(default)]
     api_version: String,
     #[serde(default)]
@@ -162,7 +162,7 @@ struct Envelope<'a> {
 /// What is looked at; the rest of a request (the resource, options, the kind that was asked for) is not needed.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Request<'a> {
+struct RawRequest<'a> {
     uid: String,
     kind: Kind,
     #[serde(default)]

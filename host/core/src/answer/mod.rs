@@ -40,7 +40,7 @@ pub struct KindFacts {
 
 /// The object that an answer is about.
 #[derive(Clone, Debug)]
-pub struct Primary<'a> {
+pub struct PrimaryName<'a> {
     /// Its kind.
     pub kind: &'a Kind,
     /// Its place.
@@ -69,7 +69,7 @@ impl DesiredObject {
 
 /// An answer that has been checked.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Answer {
+pub struct CheckedAnswer {
     /// The owned objects, in the plugin's order.
     pub owned: Vec<DesiredObject>,
     /// Fields of other people's objects.
@@ -86,17 +86,17 @@ pub struct Answer {
 
 /// An answer that breaks the contract: nobody but the plugin's author can do anything about it.
 fn invalid(problem: impl std::fmt::Display) -> Failure {
-    Failure::guest(reason::INVALID_ANSWER, format!("{problem}; mend the plugin"))
+    Failure::guest(reason::INVALID_ANSWER, format!("{problem}; fix the plugin"))
 }
 
 /// Checks an answer. `facts` knows every declared kind that is served.
 pub fn check(
     outcome: Outcome,
-    primary: &Primary<'_>,
+    primary: &PrimaryName<'_>,
     grants: &Grants,
     limits: &Limits,
     facts: impl Fn(&Kind) -> Option<KindFacts>,
-) -> Result<Answer, Failure> {
+) -> Result<CheckedAnswer, Failure> {
     let Outcome {
         desired,
         status,
@@ -161,7 +161,7 @@ pub fn check(
             "requeue-after is {wait} ms; it must be between 1 and {MAX_REQUEUE_MILLISECONDS} (a year)"
         )));
     }
-    Ok(Answer {
+    Ok(CheckedAnswer {
         owned,
         contributed,
         status,

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use super::{DesiredObject, KindFacts, Primary, invalid};
+use super::{DesiredObject, KindFacts, PrimaryName, invalid};
 use crate::canonical::canonical;
 use crate::contract::{Desired, Ownership};
 use crate::failure::{Failure, reason};
@@ -14,7 +14,7 @@ use crate::manifest::{Access, Touch, is_label};
 pub(super) fn check_object(
     position: usize,
     wanted: &Desired,
-    primary: &Primary<'_>,
+    primary: &PrimaryName<'_>,
     grants: &Grants,
     facts: &impl Fn(&Kind) -> Option<KindFacts>,
 ) -> Result<DesiredObject, Failure> {
@@ -147,7 +147,7 @@ fn place(
     kind: &Kind,
     name: &str,
     namespace: Option<String>,
-    primary: &Primary<'_>,
+    primary: &PrimaryName<'_>,
     facts: KindFacts,
 ) -> Result<Option<String>, Failure> {
     if !facts.namespaced {

@@ -5,7 +5,7 @@ use serde_json::json;
 use super::*;
 use crate::contract::{ConditionStatus, Desired, Severity};
 
-fn check_outcome(outcome: Outcome) -> Result<Answer, Failure> {
+fn check_outcome(outcome: Outcome) -> Result<CheckedAnswer, Failure> {
     let grants = Grants::new(
         &serde_json::from_value(json!({
             "name": "c", "kind": {"group": "x.dev", "version": "v1", "kind": "X"},
@@ -34,7 +34,7 @@ fn check_outcome(outcome: Outcome) -> Result<Answer, Failure> {
     };
     check(
         outcome,
-        &Primary {
+        &PrimaryName {
             kind: &kind,
             name: &name,
         },
@@ -137,7 +137,7 @@ fn fields_go_to_objects_of_any_place_and_to_the_primary_itself() {
 }
 
 #[test]
-fn fields_of_undeclared_objects_and_with_a_lifecycle_are_refused() {
+fn undeclared_fields_and_fields_with_a_lifecycle_are_refused() {
     let message = |outcome: Outcome| check_outcome(outcome).unwrap_err().message;
     assert!(message(contributing(CONFIG_MAP)).contains("without access contributed"));
     let node = r#"{"apiVersion":"v1","kind":"Node","metadata":{"name":"m"}}"#;
@@ -157,7 +157,7 @@ fn an_object_may_be_owned_and_contributed_to_in_one_answer() {
     let namespace = r#"{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"a"}}"#;
     let mut both = desiring(&[namespace, namespace]);
     both.desired[1].ownership = Ownership::Contributed;
-    let Answer { owned, contributed, .. } = check_outcome(both).unwrap();
+    let CheckedAnswer { owned, contributed, .. } = check_outcome(both).unwrap();
     assert_eq!((owned.len(), contributed.len()), (1, 1));
 }
 

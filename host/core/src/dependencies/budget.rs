@@ -21,12 +21,12 @@ const READ_BYTES: usize = 800;
 
 /// The bytes of one group.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Budget {
+pub(super) struct ReadBudget {
     pub(super) most: usize,
     pub(super) used: usize,
 }
 
-impl Default for Budget {
+impl Default for ReadBudget {
     fn default() -> Self {
         Self {
             most: GROUP_BYTES,
@@ -35,7 +35,7 @@ impl Default for Budget {
     }
 }
 
-impl Budget {
+impl ReadBudget {
     /// Remembers one more read of a reader, if there is room for it.
     pub(super) fn take_one(&mut self, read: &Read, is_first: bool) -> bool {
         let bytes = read_bytes(read) + if is_first { READER_BYTES } else { 0 };

@@ -8,7 +8,7 @@
 //! then, and never too seldom.
 
 pub mod budget;
-mod finds;
+mod query_readers;
 #[cfg(test)]
 mod tests;
 
@@ -16,10 +16,10 @@ use std::collections::{BTreeSet, HashMap};
 use std::hash::Hash;
 use std::sync::Arc;
 
-use self::budget::Budget;
 #[cfg(doc)]
 use self::budget::GROUP_BYTES;
-use self::finds::Finds;
+use self::budget::ReadBudget;
+use self::query_readers::QueryReaders;
 use crate::key::{Kind, Name};
 use crate::path::FieldPath;
 use crate::query::CheckedQuery;
@@ -82,7 +82,7 @@ pub trait ChangedObject<R: Grouped> {
 }
 
 /// A path by which objects of a kind are looked up.
-pub type Index = (Arc<Kind>, FieldPath);
+pub type IndexKey = (Arc<Kind>, FieldPath);
 
 /// Whom a change wakes.
 #[derive(Debug, PartialEq, Eq)]
@@ -99,13 +99,13 @@ pub struct Dependencies<R: Grouped> {
     reads: HashMap<R, BTreeSet<Read>>,
     gets: HashMap<(Arc<Kind>, Name), BTreeSet<R>>,
     obstacles: HashMap<(Arc<Kind>, Name), BTreeSet<R>>,
-    finds: HashMap<Arc<Kind>, Finds<R>>,
+    finds: HashMap<Arc<Kind>, QueryReaders<R>>,
     some: HashMap<Arc<Kind>, BTreeSet<R>>,
     some_obstacles: HashMap<Arc<Kind>, BTreeSet<R>>,
     /// Groups in which somebody depends on a kind, and it is not known who.
     everybody: HashMap<Arc<Kind>, BTreeSet<R::Group>>,
     everybodys_obstacles: HashMap<Arc<Kind>, BTreeSet<R::Group>>,
-    budgets: HashMap<R::Group, Budget>,
+    budgets: HashMap<R::Group, ReadBudget>,
 }
 
 impl<R: Grouped> Default for Dependencies<R> {
@@ -141,7 +141,7 @@ impl<R: Grouped + Clone + Eq + Hash + Ord> Dependencies<R> {
     }
 
     /// Replaces what a reader depends on. Says by which paths nobody looks for objects any more.
-    pub fn replace(&mut self, reader: &R, reads: BTreeSet<Read>) -> Vec<Index> {
+    pub fn replace(&mut self, reader: &R, reads: BTreeSet<Read>) -> Vec<IndexKey> {
         let before = self.reads.remove(reader).unwrap_or_default();
         let budget = self.budgets.entry(reader.group()).or_default();
         budget.give_back(&before);
@@ -185,12 +185,12 @@ impl<R: Grouped + Clone + Eq + Hash + Ord> Dependencies<R> {
     }
 
     /// Forgets a reader. Says by which paths nobody looks for objects any more.
-    pub fn remove(&mut self, reader: &R) -> Vec<Index> {
+    pub fn remove(&mut self, reader: &R) -> Vec<IndexKey> {
         self.replace(reader, BTreeSet::new())
     }
 
     /// Forgets a group with all of its readers; says which indexes nobody needs any more.
-    pub fn remove_group(&mut self, group: &R::Group) -> Vec<Index> {
+    pub fn remove_group(&mut self, group: &R::Group) -> Vec<IndexKey> {
         let gone: Vec<R> = self
             .reads
             .keys()
@@ -272,7 +272,7 @@ impl<R: Grouped + Clone + Eq + Hash + Ord> Dependencies<R> {
     }
 
     /// Says by which path nobody looks for objects any more.
-    fn unlink(&mut self, reader: &R, read: &Read) -> Option<Index> {
+    fn unlink(&mut self, reader: &R, read: &Read) -> Option<IndexKey> {
         match read {
             Read::Get(kind, name) => unlink_from(&mut self.gets, (kind.clone(), name.clone()), reader),
             Read::Obstacle(kind, name) => unlink_from(&mut self.obstacles, (kind.clone(), name.clone()), reader),

@@ -67,7 +67,7 @@ fn woken(dependencies: &Dependencies<u32>, object: &str, seen: &Seen) -> Vec<u32
 }
 
 #[test]
-fn a_change_wakes_exactly_those_who_read_the_object_and_see_the_change() {
+fn a_change_wakes_exactly_the_readers_that_see_it() {
     let mut dependencies = Dependencies::default();
     for reader in 0..4 {
         dependencies.replace(&reader, BTreeSet::from([Read::Get(kind(), name("x"))]));
@@ -83,7 +83,7 @@ fn a_change_wakes_exactly_those_who_read_the_object_and_see_the_change() {
 }
 
 #[test]
-fn entering_and_leaving_a_query_wakes_and_changing_within_it_wakes_those_who_see_it() {
+fn entering_leaving_and_changing_within_a_query_wakes_readers() {
     let mut dependencies = Dependencies::default();
     dependencies.replace(&1, BTreeSet::from([query("a=b")]));
     let wakes = |visible, matched, matches| {
@@ -284,7 +284,7 @@ fn woken_primaries(dependencies: &Dependencies<Primary>, change: &Changed, all: 
 }
 
 #[test]
-fn whatever_the_budget_everybody_is_woken_who_would_be_woken_without_one() {
+fn no_budget_keeps_a_reader_asleep_that_has_to_wake() {
     let mut draw = Draw(7);
     let all: Vec<Primary> = (0..24)
         .map(|number| Primary {
@@ -336,7 +336,7 @@ fn whatever_the_budget_everybody_is_woken_who_would_be_woken_without_one() {
 }
 
 #[test]
-fn one_that_reads_very_much_leaves_the_others_exact_and_what_is_given_back_is_of_use() {
+fn one_large_reader_leaves_the_others_exact() {
     let mut dependencies = Dependencies::default();
     dependencies.allow(&0, 1_000_000);
     let many = |count: usize| -> BTreeSet<Read> {

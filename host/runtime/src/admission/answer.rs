@@ -7,21 +7,21 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
-use pilothouse_core::admission::words::Refusal;
-use pilothouse_core::admission::{conversion, patch, review, when};
+use pilothouse_core::admission::field_errors::InvalidObject;
+use pilothouse_core::admission::{conversion, match_condition, patch, review};
 use pilothouse_core::contract::{FieldError, Review};
 use pilothouse_core::failure::reason;
 use pilothouse_core::{Failure, Limits, Name};
-use pilothouse_webhook::seldom::Seldom;
-use pilothouse_webhook::server::{Answer, Handler, Question};
+use pilothouse_webhook::log_throttle::LogThrottle;
+use pilothouse_webhook::server::{WebhookHandler, WebhookRequest, WebhookResponse};
 use serde_json::Value;
 use serde_json::value::RawValue;
 use tokio::sync::Semaphore;
 
 use crate::hub::Hub;
 use crate::lane::Lane;
-use crate::plugins::Roster;
-use crate::plugins::talk::without_object;
+use crate::plugins::PluginRegistry;
+use crate::plugins::log_limit::without_object;
 use crate::view::View;
 
 /// Calls at once; more wait for their turn, and for no reconcile.
@@ -36,29 +36,29 @@ const LONGEST_WAIT: Duration = Duration::from_secs(30);
 const WAY_BACK: Duration = Duration::from_millis(300);
 
 /// Answers for the plugins that run.
-pub(super) struct Answering {
+pub(super) struct AdmissionHandler {
     hub: Arc<Hub>,
-    roster: Arc<Roster>,
+    registry: Arc<PluginRegistry>,
     /// Whether API servers have to show a certificate to have an object judged.
     wants_certificates: bool,
     calls: Arc<Semaphore>,
     calls_of: Mutex<HashMap<Arc<str>, Arc<Semaphore>>>,
     /// Tells of questions that are not answered.
-    unanswered: Seldom,
+    unanswered: LogThrottle,
 }
 
 /// Which of a plugin's interfaces is asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Asked {
+enum AdmissionInterface {
     Defaulter,
     Validator,
 }
 
 /// What a path means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Route<'a> {
+enum WebhookRoute<'a> {
     Judge {
-        asked: Asked,
+        asked: AdmissionInterface,
         plugin: &'a str,
         controller: &'a str,
     },
@@ -67,23 +67,23 @@ enum Route<'a> {
     },
 }
 
-impl<'a> Route<'a> {
+impl<'a> WebhookRoute<'a> {
     /// A URL may have a path of its own before ours.
-    fn of(path: &'a str) -> Result<Self, Answer> {
+    fn of(path: &'a str) -> Result<Self, WebhookResponse> {
         let steps: Vec<&str> = path.trim_start_matches('/').split('/').collect();
         match *steps.as_slice() {
             [.., "default", plugin, controller] => Ok(Self::Judge {
-                asked: Asked::Defaulter,
+                asked: AdmissionInterface::Defaulter,
                 plugin,
                 controller,
             }),
             [.., "validate", plugin, controller] => Ok(Self::Judge {
-                asked: Asked::Validator,
+                asked: AdmissionInterface::Validator,
                 plugin,
                 controller,
             }),
             [.., "convert", plugin] => Ok(Self::Convert { plugin }),
-            _ => Err(Answer::error(
+            _ => Err(WebhookResponse::error(
                 404,
                 format!("{path} is not answered here; /default, /validate and /convert are, each with a plugin"),
             )),
@@ -91,21 +91,21 @@ impl<'a> Route<'a> {
     }
 }
 
-impl Answering {
-    pub(super) fn new(hub: Arc<Hub>, roster: Arc<Roster>, wants_certificates: bool) -> Self {
+impl AdmissionHandler {
+    pub(super) fn new(hub: Arc<Hub>, registry: Arc<PluginRegistry>, wants_certificates: bool) -> Self {
         Self {
             hub,
-            roster,
+            registry,
             wants_certificates,
             calls: Arc::new(Semaphore::new(CALLS)),
             calls_of: Mutex::default(),
-            unanswered: Seldom::default(),
+            unanswered: LogThrottle::default(),
         }
     }
 
-    async fn ask(&self, question: Question) -> Answer {
-        let Question { path, body, .. } = question;
-        let asked = match Route::of(&path).and_then(|route| Ok((route, self.lane(route)?))) {
+    async fn ask(&self, question: WebhookRequest) -> WebhookResponse {
+        let WebhookRequest { path, body, .. } = question;
+        let asked = match WebhookRoute::of(&path).and_then(|route| Ok((route, self.lane(route)?))) {
             Ok((route, lane)) => self.call(route, lane, body).await,
             Err(error) => Err(error),
         };
@@ -116,7 +116,7 @@ impl Answering {
                     code = error.code,
                     problem = error.body,
                     left_out,
-                    "an API server's question is not answered"
+                    "a webhook request was not answered"
                 );
             }
             error
@@ -124,20 +124,20 @@ impl Answering {
     }
 
     /// The lane that answers.
-    fn lane(&self, route: Route<'_>) -> Result<Arc<Lane>, Answer> {
+    fn lane(&self, route: WebhookRoute<'_>) -> Result<Arc<Lane>, WebhookResponse> {
         let (plugin, what) = match route {
-            Route::Judge { plugin, controller, .. } => (plugin, format!(" with a controller {controller}")),
-            Route::Convert { plugin } => (plugin, " that converts".to_owned()),
+            WebhookRoute::Judge { plugin, controller, .. } => (plugin, format!(" with a controller {controller}")),
+            WebhookRoute::Convert { plugin } => (plugin, " that converts".to_owned()),
         };
         let answers = |lane: &&Arc<Lane>| match route {
-            Route::Judge { controller, .. } => lane.controller == controller,
-            Route::Convert { .. } => lane.component.optional().converter,
+            WebhookRoute::Judge { controller, .. } => lane.controller == controller,
+            WebhookRoute::Convert { .. } => lane.component.optional().converter,
         };
         let lanes = self.hub.lanes();
         let mut of_plugin = lanes.iter().filter(|lane| &*lane.plugin == plugin).peekable();
-        if of_plugin.peek().is_none() && self.roster.expects(plugin) == Some(true) {
+        if of_plugin.peek().is_none() && self.registry.expects(plugin) == Some(true) {
             // An API server passes on what a server says for itself with this code, and with no other.
-            return Err(Answer::error(
+            return Err(WebhookResponse::error(
                 500,
                 format!(
                     "plugin {plugin} does not run at the moment: it starts, is suspended or was stopped; try again, or look \
@@ -147,20 +147,25 @@ impl Answering {
         }
         let lane = of_plugin.find(answers);
         lane.cloned()
-            .ok_or_else(|| Answer::error(404, format!("no plugin {plugin}{what} runs here")))
+            .ok_or_else(|| WebhookResponse::error(404, format!("no plugin {plugin}{what} runs here")))
     }
 
     /// Makes a call on a thread of this server that may be blocked. Its turn, and the bytes of the question, are given back
     /// when it has ended, also if nobody waits for it any more.
-    async fn call(&self, route: Route<'_>, lane: Arc<Lane>, body: Bytes) -> Result<Answer, Answer> {
+    async fn call(
+        &self,
+        route: WebhookRoute<'_>,
+        lane: Arc<Lane>,
+        body: Bytes,
+    ) -> Result<WebhookResponse, WebhookResponse> {
         let of_plugin = self.calls_of(&lane.plugin);
         let turn = async |calls: Arc<Semaphore>| calls.acquire_owned().await.expect("the semaphore is never closed");
         let turns = (turn(of_plugin).await, turn(self.calls.clone()).await);
         let (hub, asked) = (
             self.hub.clone(),
             match route {
-                Route::Judge { asked, .. } => Some(asked),
-                Route::Convert { .. } => None,
+                WebhookRoute::Judge { asked, .. } => Some(asked),
+                WebhookRoute::Convert { .. } => None,
             },
         );
         let call = tokio::task::spawn_blocking(move || {
@@ -172,7 +177,7 @@ impl Answering {
             answer
         });
         call.await
-            .unwrap_or_else(|error| Err(Answer::error(500, format!("the call was lost: {error}"))))
+            .unwrap_or_else(|error| Err(WebhookResponse::error(500, format!("the call was lost: {error}"))))
     }
 
     fn calls_of(&self, plugin: &Arc<str>) -> Arc<Semaphore> {
@@ -186,11 +191,11 @@ impl Answering {
     }
 }
 
-impl Handler for Answering {
-    fn admits(&self, path: &str, is_certified: bool) -> Result<(), Answer> {
-        let route = Route::of(path)?;
-        if self.wants_certificates && !is_certified && matches!(route, Route::Judge { .. }) {
-            return Err(Answer::error(
+impl WebhookHandler for AdmissionHandler {
+    fn admits(&self, path: &str, is_certified: bool) -> Result<(), WebhookResponse> {
+        let route = WebhookRoute::of(path)?;
+        if self.wants_certificates && !is_certified && matches!(route, WebhookRoute::Judge { .. }) {
+            return Err(WebhookResponse::error(
                 403,
                 "this host answers API servers only that show a client certificate of --webhook-client-ca; give the API \
                  server one in its admission kubeconfig",
@@ -199,26 +204,31 @@ impl Handler for Answering {
         Ok(())
     }
 
-    async fn answer(&self, question: Question) -> Answer {
+    async fn answer(&self, question: WebhookRequest) -> WebhookResponse {
         let wait = question.timeout.unwrap_or(WAIT).min(LONGEST_WAIT);
         let left = wait.saturating_sub(WAY_BACK + question.received.elapsed());
         let path = question.path.clone();
         tokio::time::timeout(left, self.ask(question))
             .await
-            .unwrap_or_else(|_| Answer::error(504, format!("{path} was not answered within {wait:?}")))
+            .unwrap_or_else(|_| WebhookResponse::error(504, format!("{path} was not answered within {wait:?}")))
     }
 }
 
 /// A plugin's failure is an error of HTTP, so that the failure policy decides.
-fn failed(failure: Failure) -> Answer {
-    Answer::error(500, failure.message)
+fn failed(failure: Failure) -> WebhookResponse {
+    WebhookResponse::error(500, failure.message)
 }
 
-fn bad(error: impl std::fmt::Display) -> Answer {
-    Answer::error(400, error.to_string())
+fn bad(error: impl std::fmt::Display) -> WebhookResponse {
+    WebhookResponse::error(400, error.to_string())
 }
 
-fn judge(hub: &Arc<Hub>, asked: Asked, lane: &Arc<Lane>, body: &[u8]) -> Result<Answer, Answer> {
+fn judge(
+    hub: &Arc<Hub>,
+    asked: AdmissionInterface,
+    lane: &Arc<Lane>,
+    body: &[u8],
+) -> Result<WebhookResponse, WebhookResponse> {
     let request = review::parse(body).map_err(bad)?;
     let primary = lane.grants.primary();
     if request.kind != *primary {
@@ -227,25 +237,27 @@ fn judge(hub: &Arc<Hub>, asked: Asked, lane: &Arc<Lane>, body: &[u8]) -> Result<
             lane.title(),
             request.kind
         );
-        return Err(Answer::error(400, problem));
+        return Err(WebhookResponse::error(400, problem));
     }
     let optional = lane.component.optional();
     let has_it = match asked {
-        Asked::Defaulter => optional.defaulter,
-        Asked::Validator => optional.validator,
+        AdmissionInterface::Defaulter => optional.defaulter,
+        AdmissionInterface::Validator => optional.validator,
     };
     // What makes API servers ask may be of another version of the plugin.
-    if !has_it || !when::is_asked(&request).map_err(bad)? {
-        return Ok(Answer::json(review::allowed(&request.uid, &[], &[]).to_string()));
+    if !has_it || !match_condition::is_asked(&request).map_err(bad)? {
+        return Ok(WebhookResponse::json(
+            review::allowed(&request.uid, &[], &[]).to_string(),
+        ));
     }
     let shown = |object: Option<&RawValue>| {
         object
             .map(|object| lane.grants.primary_projection().project(object, primary))
             .transpose()
-            .map_err(|error| Answer::error(400, format!("the object cannot be read: {error}")))
+            .map_err(|error| WebhookResponse::error(400, format!("the object cannot be read: {error}")))
     };
     let (object, old) = (shown(request.object)?, shown(request.old)?);
-    let subject = Subject {
+    let subject = ReviewedObject {
         lane,
         uid: &request.uid,
         name: &request.name,
@@ -264,17 +276,17 @@ fn judge(hub: &Arc<Hub>, asked: Asked, lane: &Arc<Lane>, body: &[u8]) -> Result<
     let name = Name::new(request.namespace.as_deref(), &request.name);
     let view = View::new(hub.clone(), lane.clone(), name);
     match asked {
-        Asked::Defaulter => subject.default(asking, view),
-        Asked::Validator => subject.validate(&asking, view),
+        AdmissionInterface::Defaulter => subject.default(asking, view),
+        AdmissionInterface::Validator => subject.validate(&asking, view),
     }
     .map_err(failed)
 }
 
-fn convert(lane: &Lane, body: &[u8]) -> Result<Answer, Answer> {
+fn convert(lane: &Lane, body: &[u8]) -> Result<WebhookResponse, WebhookResponse> {
     let request = conversion::parse(body).map_err(bad)?;
     let objects = request.objects.iter().map(|object| {
         let limits: &Limits = &lane.limits;
-        let log = without_object(lane.plugin.clone(), lane.account.clone());
+        let log = without_object(lane.plugin.clone(), lane.health.clone());
         let call = lane
             .component
             .convert_with_log(&conversion::shown(object), &request.desired, limits, log);
@@ -282,11 +294,11 @@ fn convert(lane: &Lane, body: &[u8]) -> Result<Answer, Answer> {
         conversion::converted(object, &converted, &request.desired)
     });
     let answer = conversion::answer(&request.uid, objects.collect());
-    Ok(Answer::json(answer.to_string()))
+    Ok(WebhookResponse::json(answer.to_string()))
 }
 
 /// What is judged, and by whom.
-struct Subject<'a> {
+struct ReviewedObject<'a> {
     lane: &'a Lane,
     uid: &'a str,
     name: &'a str,
@@ -294,8 +306,8 @@ struct Subject<'a> {
     whole: &'a str,
 }
 
-impl Subject<'_> {
-    fn default(&self, mut review: Review, view: View) -> Result<Answer, Failure> {
+impl ReviewedObject<'_> {
+    fn default(&self, mut review: Review, view: View) -> Result<WebhookResponse, Failure> {
         let Self { lane, uid, .. } = *self;
         let call = lane.component.apply_defaults(&review, &lane.limits, view);
         let answer = match call.result? {
@@ -304,32 +316,32 @@ impl Subject<'_> {
         };
         let shown = review.object.take().unwrap_or_else(|| "null".to_owned());
         if shown == answer {
-            return Ok(Answer::json(review::allowed(uid, &[], &[]).to_string()));
+            return Ok(WebhookResponse::json(review::allowed(uid, &[], &[]).to_string()));
         }
         let (whole, shown) = (parsed(self.whole)?, parsed(&shown)?);
         let defaulted = patch::with_defaults(&whole, &shown, &answer)?;
         let patch = patch::difference(&whole, &defaulted);
-        Ok(Answer::json(review::allowed(uid, &[], &patch).to_string()))
+        Ok(WebhookResponse::json(review::allowed(uid, &[], &patch).to_string()))
     }
 
-    fn validate(&self, review: &Review, view: View) -> Result<Answer, Failure> {
+    fn validate(&self, review: &Review, view: View) -> Result<WebhookResponse, Failure> {
         let Self { lane, uid, .. } = *self;
         match lane.component.validate(review, &lane.limits, view).result? {
-            Ok(warnings) => Ok(Answer::json(review::allowed(uid, &warnings, &[]).to_string())),
+            Ok(warnings) => Ok(WebhookResponse::json(review::allowed(uid, &warnings, &[]).to_string())),
             Err(errors) => self.refused(&errors),
         }
     }
 
-    fn refused(&self, errors: &[FieldError]) -> Result<Answer, Failure> {
-        let refusal = Refusal::new(self.lane.grants.primary(), self.name, errors, &parsed(self.whole)?);
-        Ok(Answer::json(review::refused(self.uid, &refusal).to_string()))
+    fn refused(&self, errors: &[FieldError]) -> Result<WebhookResponse, Failure> {
+        let refusal = InvalidObject::new(self.lane.grants.primary(), self.name, errors, &parsed(self.whole)?);
+        Ok(WebhookResponse::json(review::refused(self.uid, &refusal).to_string()))
     }
 }
 
 /// An object that was passed on as it is written may be nested too deeply, or have a number that is too large.
 fn parsed(object: &str) -> Result<Value, Failure> {
     serde_json::from_str(object).map_err(|error| {
-        let problem = format!("the object cannot be read: {error}; make it less deep, or its numbers smaller");
+        let problem = format!("the object cannot be read: {error}; reduce its nesting or the size of its numbers");
         Failure::user(reason::INVALID, problem)
     })
 }
@@ -340,16 +352,19 @@ mod tests {
 
     #[test]
     fn a_path_leads_to_a_plugin_whatever_stands_before_it() {
-        let judge = Route::Judge {
-            asked: Asked::Validator,
+        let judge = WebhookRoute::Judge {
+            asked: AdmissionInterface::Validator,
             plugin: "gate",
             controller: "gates",
         };
-        assert_eq!(Route::of("/validate/gate/gates"), Ok(judge));
-        assert_eq!(Route::of("/base/validate/gate/gates"), Ok(judge));
-        assert_eq!(Route::of("/convert/gate"), Ok(Route::Convert { plugin: "gate" }));
+        assert_eq!(WebhookRoute::of("/validate/gate/gates"), Ok(judge));
+        assert_eq!(WebhookRoute::of("/base/validate/gate/gates"), Ok(judge));
+        assert_eq!(
+            WebhookRoute::of("/convert/gate"),
+            Ok(WebhookRoute::Convert { plugin: "gate" })
+        );
         for path in ["/", "", "/validate/gate", "/healthz"] {
-            assert_eq!(Route::of(path).map_err(|answer| answer.code), Err(404), "{path}");
+            assert_eq!(WebhookRoute::of(path).map_err(|answer| answer.code), Err(404), "{path}");
         }
     }
 }

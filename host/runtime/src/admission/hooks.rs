@@ -3,25 +3,29 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use pilothouse_cluster::webhooks::Asking;
-use pilothouse_core::admission::configuration::{Common, Hook, conversion, mutating, validating};
+use pilothouse_cluster::webhooks::WebhookKind;
+use pilothouse_core::admission::configuration::{Hook, WebhookContext, conversion, mutating, validating};
 use serde_json::Value;
 
 use super::WebhookOptions;
-use crate::lane::{Lane, Mode};
+use crate::lane::{Lane, RunMode};
 use crate::lanes::Lanes;
 
 /// What makes API servers ask one plugin.
 #[derive(Default)]
-pub(super) struct Wanted {
+pub(super) struct PluginWebhooks {
     /// The objects.
-    pub(super) objects: Vec<(Asking, Value)>,
+    pub(super) objects: Vec<(WebhookKind, Value)>,
     /// Whether that is all: each kind is served, and the plugin acts. What else asks it is of another version then.
     pub(super) is_all: bool,
 }
 
 /// What is wanted for every plugin that runs.
-pub(super) fn wanted(lanes: &Lanes, options: &WebhookOptions, bundle: &str) -> BTreeMap<Arc<str>, Wanted> {
+pub(super) fn plugin_webhooks(
+    lanes: &Lanes,
+    options: &WebhookOptions,
+    bundle: &str,
+) -> BTreeMap<Arc<str>, PluginWebhooks> {
     let mut by_plugin: BTreeMap<Arc<str>, Vec<&Arc<Lane>>> = BTreeMap::new();
     for lane in lanes.iter() {
         by_plugin.entry(lane.plugin.clone()).or_default().push(lane);
@@ -30,7 +34,7 @@ pub(super) fn wanted(lanes: &Lanes, options: &WebhookOptions, bundle: &str) -> B
     by_plugin
         .into_iter()
         .map(|(plugin, lanes)| {
-            let common = Common {
+            let common = WebhookContext {
                 plugin: &plugin,
                 endpoint: &options.endpoint,
                 bundle,
@@ -43,31 +47,33 @@ pub(super) fn wanted(lanes: &Lanes, options: &WebhookOptions, bundle: &str) -> B
         .collect()
 }
 
-fn of_plugin(common: &Common<'_>, lanes: &[&Arc<Lane>]) -> Wanted {
-    let mut wanted = Wanted::default();
+fn of_plugin(common: &WebhookContext<'_>, lanes: &[&Arc<Lane>]) -> PluginWebhooks {
+    let mut wanted = PluginWebhooks::default();
     let Some(optional) = lanes.first().map(|lane| lane.component.optional()) else {
         return wanted;
     };
     wanted.is_all = lanes
         .iter()
-        .all(|lane| lane.mode == Mode::Active && lane.served(lane.grants.primary()).is_some());
+        .all(|lane| lane.mode == RunMode::Active && lane.served(lane.grants.primary()).is_some());
     let hooks: Vec<Hook> = lanes.iter().filter_map(|lane| hook(lane)).collect();
     if !hooks.is_empty() {
         if optional.defaulter {
-            wanted.objects.push((Asking::Mutating, mutating(common, &hooks)));
+            wanted.objects.push((WebhookKind::Mutating, mutating(common, &hooks)));
         }
         if optional.validator {
-            wanted.objects.push((Asking::Validating, validating(common, &hooks)));
+            wanted
+                .objects
+                .push((WebhookKind::Validating, validating(common, &hooks)));
         }
     }
-    if optional.converter && lanes.iter().all(|lane| lane.mode == Mode::Active) {
+    if optional.converter && lanes.iter().all(|lane| lane.mode == RunMode::Active) {
         let crds = lanes
             .iter()
             .flat_map(|lane| lane.converted.iter())
             .collect::<BTreeSet<_>>();
         wanted.objects.extend(
             crds.into_iter()
-                .map(|crd| (Asking::Conversion, conversion(common, crd))),
+                .map(|crd| (WebhookKind::Conversion, conversion(common, crd))),
         );
     }
     wanted
@@ -75,7 +81,7 @@ fn of_plugin(common: &Common<'_>, lanes: &[&Arc<Lane>]) -> Wanted {
 
 /// None where the manifest does not ask for it, the kind is not served yet, or the plugin shall change nothing.
 fn hook(lane: &Lane) -> Option<Hook> {
-    if lane.mode == Mode::Preview {
+    if lane.mode == RunMode::Preview {
         return None;
     }
     let kind = lane.grants.primary();

@@ -8,22 +8,22 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use pilothouse_cluster::Client;
 use pilothouse_cluster::error::RequestError;
-use pilothouse_cluster::webhooks::{self, Asking, Configuration, Made, Vouched, Written};
+use pilothouse_cluster::webhooks::{self, CaBundleUpdate, Made, SecretWrite, WebhookConfiguration, WebhookKind};
 use pilothouse_core::admission::configuration::{HOST_LABEL, configuration_name};
 use pilothouse_webhook::certificates::{CertificateError, Certificates};
 use pilothouse_webhook::clients::{ClientAuthorities, ClientAuthoritiesError};
-use pilothouse_webhook::server::Server;
+use pilothouse_webhook::server::WebhookServer;
 use serde_json::Value;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::answer::Answering;
-use super::hooks::{Wanted, wanted};
+use super::answer::AdmissionHandler;
+use super::hooks::{PluginWebhooks, plugin_webhooks};
 use super::secret;
 use super::{Maker, WebhookOptions};
 use crate::hub::Hub;
-use crate::plugins::Roster;
-use crate::plugins::standing::Fact;
+use crate::plugins::PluginRegistry;
+use crate::plugins::state::ConditionState;
 
 /// How often the lanes are compared with those for which everything was made; this makes no request.
 const GLANCE: Duration = Duration::from_secs(1);
@@ -62,8 +62,8 @@ enum KeepError {
     #[error(
         "{asking:?} {name}, which an installer is to make, {problem}; apply what `pilothouse webhooks` prints, or choose --webhook-configurations host"
     )]
-    Given {
-        asking: Asking,
+    InstallerObject {
+        asking: WebhookKind,
         name: String,
         problem: &'static str,
     },
@@ -90,11 +90,11 @@ enum KeepError {
 }
 
 /// Serves webhooks, and keeps all that they need, until it is dropped.
-pub async fn keep(client: Client, hub: Arc<Hub>, roster: Arc<Roster>, options: WebhookOptions) {
+pub async fn keep(client: Client, hub: Arc<Hub>, registry: Arc<PluginRegistry>, options: WebhookOptions) {
     let mut keeper = Keeper {
         client,
         hub,
-        roster,
+        registry,
         options,
         served: None,
         bundle: None,
@@ -105,7 +105,7 @@ pub async fn keep(client: Client, hub: Arc<Hub>, roster: Arc<Roster>, options: W
         match keeper.round().await {
             Ok(due) => {
                 if said.take().is_some() {
-                    tracing::info!("webhooks are as they should be again");
+                    tracing::info!("the webhooks have recovered");
                 }
                 wait = FIRST_WAIT;
                 keeper.idle(&seen, due).await;
@@ -113,7 +113,7 @@ pub async fn keep(client: Client, hub: Arc<Hub>, roster: Arc<Roster>, options: W
             Err(error) => {
                 let problem = error.to_string();
                 if said.as_ref() != Some(&problem) {
-                    tracing::warn!("webhooks are not in place: {problem}; it is tried again");
+                    tracing::warn!("the webhooks are not ready: {problem}; retrying");
                     said = Some(problem);
                 }
                 tokio::time::sleep(wait).await;
@@ -126,26 +126,26 @@ pub async fn keep(client: Client, hub: Arc<Hub>, roster: Arc<Roster>, options: W
 struct Keeper {
     client: Client,
     hub: Arc<Hub>,
-    roster: Arc<Roster>,
+    registry: Arc<PluginRegistry>,
     options: WebhookOptions,
     /// The server, and what it shows.
-    served: Option<Served>,
+    served: Option<ServingWebhooks>,
     /// The bundle that everything has, and since when.
     bundle: Option<(String, Instant)>,
 }
 
 /// What the objects in the cluster are made of.
 #[derive(PartialEq)]
-struct Seen {
+struct WebhookInputs {
     lanes: Vec<String>,
     expected: Option<Arc<BTreeSet<Arc<str>>>>,
 }
 
-struct Served {
+struct ServingWebhooks {
     tls: watch::Sender<Arc<pilothouse_webhook::ServerConfig>>,
     certificates: Certificates,
     clients: Option<ClientAuthorities>,
-    _server: Server,
+    _server: WebhookServer,
 }
 
 impl Keeper {
@@ -154,12 +154,12 @@ impl Keeper {
         let certificates = self.certificates().await?;
         let clients = self.clients().await?;
         self.serve(&certificates, clients)?;
-        let wanted = wanted(&self.hub.lanes(), &self.options, &certificates.bundle);
+        let wanted = plugin_webhooks(&self.hub.lanes(), &self.options, &certificates.bundle);
         let (mut problem, mut anothers) = (None, None);
-        for (plugin, Wanted { objects, .. }) in &wanted {
+        for (plugin, PluginWebhooks { objects, .. }) in &wanted {
             // What is wrong with one plugin keeps nobody from asking the others.
             let made = self.make(plugin, objects).await;
-            self.roster.warn(plugin, made.as_ref().err().and_then(taken));
+            self.registry.warn(plugin, made.as_ref().err().and_then(taken));
             if let Err(error) = made {
                 let is_anothers = matches!(error, KeepError::Taken { .. });
                 let first = if is_anothers { &mut anothers } else { &mut problem };
@@ -170,7 +170,7 @@ impl Keeper {
             return Err(error);
         }
         if self.options.maker == Maker::Host {
-            self.remove_what_is_left(&wanted).await.map_err(KeepError::Remove)?;
+            self.remove_strays(&wanted).await.map_err(KeepError::Remove)?;
         }
         let due = certificates.due();
         if self
@@ -185,7 +185,7 @@ impl Keeper {
     }
 
     /// Has API servers ask one plugin.
-    async fn make(&self, plugin: &Arc<str>, objects: &[(Asking, Value)]) -> Result<(), KeepError> {
+    async fn make(&self, plugin: &Arc<str>, objects: &[(WebhookKind, Value)]) -> Result<(), KeepError> {
         for (asking, object) in objects {
             let done = match self.options.maker {
                 Maker::Host => match webhooks::ensure(&self.client, *asking, object).await {
@@ -199,12 +199,16 @@ impl Keeper {
                     }
                     made => made.map(|made| made == Made::Now),
                 },
-                Maker::Installer => match webhooks::vouch(&self.client, *asking, object).await {
-                    Ok(Vouched::Missing) => return Err(given(*asking, object, "is not there")),
-                    Ok(Vouched::Differs) => {
-                        return Err(given(*asking, object, "asks for something else than the host answers"));
+                Maker::Installer => match webhooks::update_ca_bundle(&self.client, *asking, object).await {
+                    Ok(CaBundleUpdate::Missing) => return Err(installer_error(*asking, object, "is not there")),
+                    Ok(CaBundleUpdate::Differs) => {
+                        return Err(installer_error(
+                            *asking,
+                            object,
+                            "asks for something else than the host answers",
+                        ));
                     }
-                    vouched => vouched.map(|vouched| vouched == Vouched::Now),
+                    vouched => vouched.map(|vouched| vouched == CaBundleUpdate::Now),
                 },
             };
             let wrote = done.map_err(|source| KeepError::Ask {
@@ -212,7 +216,11 @@ impl Keeper {
                 source,
             })?;
             if wrote {
-                tracing::info!(plugin = &**plugin, ?asking, "API servers ask the plugin");
+                tracing::info!(
+                    plugin = &**plugin,
+                    ?asking,
+                    "the webhook configurations of the plugin are applied"
+                );
             }
         }
         Ok(())
@@ -252,11 +260,11 @@ impl Keeper {
             let texts = secret::texts_of(&renewed);
             let written = webhooks::write_secret(&self.client, secret, secret::label(secret), texts, kept.as_ref());
             match written.await.map_err(failed)? {
-                Written::Done(_) => {
+                SecretWrite::Done(_) => {
                     tracing::info!(secret = place(), "the webhook server's certificates are renewed");
                     return Ok(renewed);
                 }
-                Written::Overtaken => {}
+                SecretWrite::Overtaken => {}
             }
         }
         Err(KeepError::Overtaken(place()))
@@ -304,12 +312,12 @@ impl Keeper {
         }
         let address = self.options.listen;
         let (tls, shown) = watch::channel(config()?);
-        let answering = Answering::new(self.hub.clone(), self.roster.clone(), clients.is_some());
+        let answering = AdmissionHandler::new(self.hub.clone(), self.registry.clone(), clients.is_some());
         let answering = Arc::new(answering);
         let server =
-            Server::start(address, shown, answering).map_err(|source| KeepError::Listen { address, source })?;
+            WebhookServer::start(address, shown, answering).map_err(|source| KeepError::Listen { address, source })?;
         tracing::info!(address = %server.address(), "webhooks are served");
-        self.served = Some(Served {
+        self.served = Some(ServingWebhooks {
             tls,
             certificates: certificates.clone(),
             clients,
@@ -321,16 +329,16 @@ impl Keeper {
     /// Removes what asks a plugin that nobody wants any more, and what a plugin that runs does not answer any more. What
     /// asks a plugin that starts, is suspended or was stopped stays: its failure policy decides meanwhile, and no object is
     /// stored unjudged because the plugin was away for a moment.
-    async fn remove_what_is_left(&self, wanted: &BTreeMap<Arc<str>, Wanted>) -> Result<(), RequestError> {
-        let Some(expected) = self.roster.expected() else {
+    async fn remove_strays(&self, wanted: &BTreeMap<Arc<str>, PluginWebhooks>) -> Result<(), RequestError> {
+        let Some(expected) = self.registry.expected() else {
             return Ok(());
         };
         if self.options.has_unknown_plugins {
             return Ok(());
         }
         let selector = format!("{HOST_LABEL}={}", self.options.secret.label());
-        for asking in [Asking::Mutating, Asking::Validating] {
-            for Configuration { name, .. } in webhooks::list(&self.client, asking, &selector).await? {
+        for asking in [WebhookKind::Mutating, WebhookKind::Validating] {
+            for WebhookConfiguration { name, .. } in webhooks::list(&self.client, asking, &selector).await? {
                 let by_name = |plugin: &&Arc<str>| configuration_name(plugin) == name;
                 let stays = match wanted.iter().find(|(plugin, _)| by_name(plugin)) {
                     Some((_, wanted)) => !wanted.is_all || wanted.objects.iter().any(|(it, _)| *it == asking),
@@ -338,7 +346,11 @@ impl Keeper {
                 };
                 if !stays {
                     webhooks::remove(&self.client, asking, &name).await?;
-                    tracing::info!(name, ?asking, "removed what asks a plugin that is gone");
+                    tracing::info!(
+                        name,
+                        ?asking,
+                        "deleted a webhook configuration of a plugin that is gone"
+                    );
                 }
             }
         }
@@ -346,7 +358,7 @@ impl Keeper {
     }
 
     /// Waits until something is due.
-    async fn idle(&self, seen: &Seen, due: SystemTime) {
+    async fn idle(&self, seen: &WebhookInputs, due: SystemTime) {
         let began = Instant::now();
         loop {
             tokio::time::sleep(GLANCE).await;
@@ -364,15 +376,15 @@ impl Keeper {
     }
 
     /// What the objects in the cluster are made of, as far as it can change.
-    fn seen(&self) -> Seen {
+    fn seen(&self) -> WebhookInputs {
         let lanes = self.hub.lanes();
         let known = lanes.iter().map(|lane| {
             let served = lane.served(lane.grants.primary()).is_some();
             format!("{} {} {:?} {served}", lane.title(), lane.component.digest(), lane.mode)
         });
-        Seen {
+        WebhookInputs {
             lanes: known.collect(),
-            expected: self.roster.expected(),
+            expected: self.registry.expected(),
         }
     }
 
@@ -381,8 +393,8 @@ impl Keeper {
     }
 }
 
-fn given(asking: Asking, object: &Value, problem: &'static str) -> KeepError {
-    KeepError::Given {
+fn installer_error(asking: WebhookKind, object: &Value, problem: &'static str) -> KeepError {
+    KeepError::InstallerObject {
         asking,
         name: name_of(object),
         problem,
@@ -394,8 +406,8 @@ fn name_of(object: &Value) -> String {
 }
 
 /// What the status of a plugin says of which another host answers.
-fn taken(error: &KeepError) -> Option<Fact> {
-    matches!(error, KeepError::Taken { .. }).then(|| Fact {
+fn taken(error: &KeepError) -> Option<ConditionState> {
+    matches!(error, KeepError::Taken { .. }).then(|| ConditionState {
         holds: Some(false),
         reason: TAKEN,
         message: error.to_string(),

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use pilothouse_cluster::webhooks::{Kept, SecretPlace};
+use pilothouse_cluster::webhooks::{CertificateSecret, SecretPlace};
 use pilothouse_core::admission::configuration::HOST_LABEL;
 use pilothouse_webhook::certificates::Certificates;
 
@@ -30,14 +30,14 @@ pub(super) fn label(place: &SecretPlace) -> (String, String) {
 }
 
 /// Whether a Secret has that label.
-pub(super) fn is_labelled(place: &SecretPlace, kept: &Kept) -> bool {
+pub(super) fn is_labelled(place: &SecretPlace, kept: &CertificateSecret) -> bool {
     let (name, value) = label(place);
     kept.labels().get(&name) == Some(&value)
 }
 
 /// Refuses a Secret that is neither empty nor the host's own. Its own has no other keys than the host writes, and either
 /// the label, or, as earlier versions made it, an authority that only the host makes.
-pub(super) fn check(place: &SecretPlace, kept: &Kept) -> Result<(), NotOurs> {
+pub(super) fn check(place: &SecretPlace, kept: &CertificateSecret) -> Result<(), NotOurs> {
     let refused = |why: String| {
         Err(NotOurs {
             place: format!("{}/{}", place.namespace, place.name),
@@ -65,7 +65,7 @@ pub(super) fn check(place: &SecretPlace, kept: &Kept) -> Result<(), NotOurs> {
 }
 
 /// The certificates in a Secret; none if they are not all there, as text.
-pub(super) fn certificates_in(kept: &Kept) -> Option<Certificates> {
+pub(super) fn certificates_in(kept: &CertificateSecret) -> Option<Certificates> {
     let text = |key: &str| kept.text(key);
     Some(Certificates {
         bundle: text(BUNDLE)?,
@@ -111,7 +111,7 @@ mod tests {
     }
 
     /// A Secret with texts by their keys.
-    fn secret(labels: &Value, texts: &[(&str, &str)]) -> Kept {
+    fn secret(labels: &Value, texts: &[(&str, &str)]) -> CertificateSecret {
         use base64::Engine as _;
         let data: BTreeMap<&str, String> = texts
             .iter()
@@ -119,10 +119,11 @@ mod tests {
             .collect();
         let metadata =
             json!({"name": "webhooks", "namespace": "harbour", "uid": "1", "resourceVersion": "2", "labels": labels});
-        Kept::read(&json!({"metadata": metadata, "type": "kubernetes.io/tls", "data": data}).to_string()).unwrap()
+        CertificateSecret::read(&json!({"metadata": metadata, "type": "kubernetes.io/tls", "data": data}).to_string())
+            .unwrap()
     }
 
-    fn problem(kept: &Kept) -> String {
+    fn problem(kept: &CertificateSecret) -> String {
         check(&place(), kept).unwrap_err().to_string()
     }
 

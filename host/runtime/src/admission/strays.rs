@@ -8,13 +8,13 @@ use std::time::Duration;
 
 use pilothouse_cluster::Client;
 use pilothouse_cluster::error::RequestError;
-use pilothouse_cluster::webhooks::{self, Asking};
+use pilothouse_cluster::webhooks::{self, WebhookKind};
 use pilothouse_core::admission::configuration::{PLUGIN_LABEL, convert_path};
 use tokio::time::Instant;
 
 use crate::hub::Hub;
-use crate::plugins::Roster;
-use crate::plugins::standing::Fact;
+use crate::plugins::PluginRegistry;
+use crate::plugins::state::ConditionState;
 
 /// How often it is looked whether other plugins are wanted; this makes no request.
 const GLANCE: Duration = Duration::from_secs(5);
@@ -30,17 +30,17 @@ type Strays = BTreeSet<(String, String)>;
 
 /// What decides what is to be looked for.
 #[derive(PartialEq)]
-struct Wanted {
+struct StrayInputs {
     expected: Arc<BTreeSet<Arc<str>>>,
     /// CRDs with several versions, with their plugins.
     converted: BTreeSet<(String, Arc<str>)>,
 }
 
 /// Looks for ever.
-pub async fn look_for_strays(client: Client, hub: Arc<Hub>, roster: Arc<Roster>) {
+pub async fn look_for_strays(client: Client, hub: Arc<Hub>, registry: Arc<PluginRegistry>) {
     let (mut said, mut refused) = (BTreeMap::new(), BTreeSet::new());
     loop {
-        let Some(wanted) = wanted(&hub, &roster) else {
+        let Some(wanted) = stray_inputs(&hub, &registry) else {
             tokio::time::sleep(GLANCE).await;
             continue;
         };
@@ -50,29 +50,29 @@ pub async fn look_for_strays(client: Client, hub: Arc<Hub>, roster: Arc<Roster>)
         } else {
             look(&client, &wanted, &mut refused).await
         };
-        tell(&roster, &wanted, &found, &said);
+        tell(&registry, &wanted, &found, &said);
         said = found;
         let looked = Instant::now();
-        while looked.elapsed() < LOOK && self::wanted(&hub, &roster).as_ref() == Some(&wanted) {
+        while looked.elapsed() < LOOK && stray_inputs(&hub, &registry).as_ref() == Some(&wanted) {
             tokio::time::sleep(GLANCE).await;
         }
     }
 }
 
-fn wanted(hub: &Hub, roster: &Roster) -> Option<Wanted> {
+fn stray_inputs(hub: &Hub, registry: &PluginRegistry) -> Option<StrayInputs> {
     let lanes = hub.lanes();
     let converted = lanes.iter().flat_map(|lane| {
         let crds = lane.converted.iter();
         crds.map(|crd| (crd.clone(), lane.plugin.clone()))
     });
-    Some(Wanted {
-        expected: roster.expected()?,
+    Some(StrayInputs {
+        expected: registry.expected()?,
         converted: converted.collect(),
     })
 }
 
 /// Looks once. What it may not see is said once, and is no reason to stop.
-async fn look(client: &Client, wanted: &Wanted, refused: &mut BTreeSet<String>) -> BTreeMap<Arc<str>, Strays> {
+async fn look(client: &Client, wanted: &StrayInputs, refused: &mut BTreeSet<String>) -> BTreeMap<Arc<str>, Strays> {
     let mut found: BTreeMap<Arc<str>, Strays> = BTreeMap::new();
     let mut unseen = |what: &str, error: &RequestError| {
         if refused.insert(what.to_owned()) {
@@ -83,10 +83,10 @@ async fn look(client: &Client, wanted: &Wanted, refused: &mut BTreeSet<String>) 
             );
         }
     };
-    for asking in [Asking::Mutating, Asking::Validating] {
+    for asking in [WebhookKind::Mutating, WebhookKind::Validating] {
         let resource = match asking {
-            Asking::Mutating => "mutatingwebhookconfigurations",
-            Asking::Validating | Asking::Conversion => "validatingwebhookconfigurations",
+            WebhookKind::Mutating => "mutatingwebhookconfigurations",
+            WebhookKind::Validating | WebhookKind::Conversion => "validatingwebhookconfigurations",
         };
         match webhooks::list(client, asking, PLUGIN_LABEL).await {
             Ok(configurations) => {
@@ -119,10 +119,15 @@ async fn look(client: &Client, wanted: &Wanted, refused: &mut BTreeSet<String>) 
 }
 
 /// Tells what is news, in the log and in the status of each Plugin.
-fn tell(roster: &Roster, wanted: &Wanted, found: &BTreeMap<Arc<str>, Strays>, said: &BTreeMap<Arc<str>, Strays>) {
+fn tell(
+    registry: &PluginRegistry,
+    wanted: &StrayInputs,
+    found: &BTreeMap<Arc<str>, Strays>,
+    said: &BTreeMap<Arc<str>, Strays>,
+) {
     for plugin in wanted.expected.iter() {
         let strays = found.get(plugin);
-        let warning = strays.map(|strays| Fact {
+        let warning = strays.map(|strays| ConditionState {
             holds: None,
             reason: REASON,
             message: message(strays),
@@ -137,7 +142,7 @@ fn tell(roster: &Roster, wanted: &Wanted, found: &BTreeMap<Arc<str>, Strays>, sa
                 );
             }
         }
-        roster.warn(plugin, warning);
+        registry.warn(plugin, warning);
     }
 }
 

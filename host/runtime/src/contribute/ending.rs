@@ -1,12 +1,12 @@
-//! Owns the end of a plugin's contributions: its books are closed, so that nothing is contributed any more, and what it
-//! has contributed is found. Makes no request.
+//! Ends a plugin's contributions: closes its claims, so that nothing more is contributed, and finds the fields that it
+//! has contributed. Makes no request.
 
 use std::sync::Arc;
 
-use pilothouse_cluster::discovery::Served;
-use pilothouse_cluster::object::Stored;
+use pilothouse_cluster::discovery::ServedKind;
+use pilothouse_cluster::object::CachedObject;
 
-use super::answered::contributed_to;
+use super::unclaimed::contributed_to;
 use crate::hub::Hub;
 use crate::lane::Lane;
 
@@ -15,17 +15,17 @@ pub struct Contribution {
     /// A lane of the plugin.
     pub lane: Arc<Lane>,
     /// How the cluster serves the object's kind.
-    pub served: Served,
+    pub served: ServedKind,
     /// The object as the cache has it.
-    pub object: Arc<Stored>,
+    pub object: Arc<CachedObject>,
 }
 
-/// Closes the books of a plugin whose lanes are closed. What no primary claims any more is left as it is. Says whether
+/// Closes the claims of a plugin whose lanes are closed. What no primary claims any more is left as it is. Says whether
 /// nothing of it is being written.
 pub fn close_books(hub: &Hub, plugin: &Arc<str>) -> bool {
     let contributions = &mut hub.state.write().contributions;
     contributions.plugins.remove(plugin);
-    !contributions.agenda.is_busy_with(plugin)
+    !contributions.target_queue.is_busy_with(plugin)
 }
 
 /// All that the plugin of these lanes contributes, as the cache has it; what several lanes may contribute to is named by

@@ -1,39 +1,39 @@
-//! Owns contributions: fields in other people's objects. A reconcile makes its primary's claims in the [`books`] and
-//! waits for what becomes of them; [`flush`] makes the claims of many primaries into few writes, and [`settle`] finds
+//! Owns contributions: fields in other people's objects. A reconcile makes its primary's claims in the [`claims`] and
+//! waits for what becomes of them; [`worker`] makes the claims of many primaries into few writes, and [`settle`] finds
 //! out which claims the server takes.
 //!
 //! A primary that waits occupies no worker, so that all that are queued can make their claims before the first write.
 
-mod agenda;
-mod answered;
-mod books;
+mod claims;
 mod ending;
-mod flush;
-mod look;
-mod seen;
 mod send;
 mod settle;
+mod target_queue;
+mod target_snapshot;
+mod target_state;
+mod unclaimed;
+mod worker;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use pilothouse_cluster::object::Stored;
+use pilothouse_cluster::object::CachedObject;
 use pilothouse_core::answer::DesiredObject;
+use pilothouse_core::contribution::{ClaimAge, Leaves, take_apart};
 use pilothouse_core::failure::reason;
-use pilothouse_core::ledger::{Age, Leaves, take_apart};
 use pilothouse_core::{Failure, Key};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
-pub use answered::{give_up, lane_goes, lane_opens};
-pub use books::{Contributions, TargetId, forget_refusals, withdraw};
+pub use claims::{Contributions, TargetId, forget_refusals, withdraw};
 pub use ending::{Contribution, all_contributed, close_books};
-pub use flush::run;
-pub use seen::{forget_unseen, target_changed, watch_ends};
+pub use target_state::{forget_unseen, target_changed, watch_ends};
+pub use unclaimed::{give_up, lane_goes, lane_opens};
+pub use worker::run;
 
-use self::books::Registered;
-use crate::hub::{Hub, Reader};
+use self::claims::PendingClaims;
+use crate::hub::{Hub, PrimaryRef};
 use crate::lane::{Lane, metadata};
 
 /// Primaries that wait without a worker at most; more than these keep theirs.
@@ -50,19 +50,19 @@ pub struct Contributed {
     /// Whether something was written for it.
     pub wrote: bool,
     /// The primary's turn to go on; given back when this is dropped.
-    pub turn: Option<Turn>,
+    pub turn: Option<ResumeSlot>,
 }
 
 /// Makes the claims of a primary and waits for what becomes of them. `primary` is the object as the plugin saw it.
 pub async fn contribute(
     hub: &Arc<Hub>,
     lane: &Arc<Lane>,
-    reader: &Reader,
-    primary: &Stored,
+    primary_ref: &PrimaryRef,
+    primary: &CachedObject,
     desired: Vec<DesiredObject>,
 ) -> Contributed {
     let mut contributed = Contributed::default();
-    if !answered::contributes(lane) && !hub.state.read().contributions.has_claims(lane, reader) {
+    if !unclaimed::contributes(lane) && !hub.state.read().contributions.has_claims(lane, primary_ref) {
         return contributed;
     }
     let wanted = match take_all_apart(hub, lane, &desired).await {
@@ -72,7 +72,7 @@ pub async fn contribute(
             return contributed;
         }
     };
-    let age = Age {
+    let age = ClaimAge {
         created: metadata(primary)["creationTimestamp"]
             .as_str()
             .unwrap_or_default()
@@ -81,16 +81,16 @@ pub async fn contribute(
     };
     let registered = {
         let mut state = hub.state.write();
-        let registered = books::register(&mut state, lane, reader, &primary.uid, &age, wanted);
-        answered::answered(&mut state, lane, reader);
+        let registered = claims::register(&mut state, lane, primary_ref, &primary.uid, &age, wanted);
+        unclaimed::answered(&mut state, lane, primary_ref);
         registered
     };
     hub.claims.notify_one();
-    let Registered::Known(mut outcomes, coming) = registered else {
+    let PendingClaims::Known(mut outcomes, coming) = registered else {
         return contributed;
     };
     if !coming.is_empty() {
-        let waiting = Waiting::begin(hub, reader);
+        let waiting = Waiting::begin(hub, primary_ref);
         let mut came = Vec::with_capacity(coming.len());
         for outcome in coming {
             came.push(outcome.await);
@@ -101,7 +101,7 @@ pub async fn contribute(
                 Ok(outcome) => outcomes.push(outcome),
                 Err(_) => contributed.failures.push(Failure::host(
                     reason::HOST,
-                    "the host stopped looking at what is contributed; it is tried again",
+                    "the host stopped reconciling the target; retrying",
                 )),
             }
         }
@@ -129,7 +129,7 @@ pub async fn take_all_apart(
         let served = lane.served(&object.kind).ok_or_else(|| not_served(&object.title()))?;
         let leaves = types.get(&object.kind).map(|types| take_apart(&object.body, types));
         let leaves = leaves.ok_or_else(|| not_served(&object.title()))?.map_err(|error| {
-            let problem = format!("cannot contribute to {}: {error}; mend the plugin", object.title());
+            let problem = format!("cannot contribute to {}: {error}; fix the plugin", object.title());
             Failure::guest(reason::INVALID_ANSWER, problem)
         })?;
         wanted.insert(Key::new(served.kind, object.name.clone()), leaves);
@@ -139,8 +139,7 @@ pub async fn take_all_apart(
 
 /// The kind has gone since the answer was checked.
 fn not_served(title: &str) -> Failure {
-    let problem =
-        format!("cannot contribute to {title}: the cluster does not serve its kind any more; it is tried again");
+    let problem = format!("cannot contribute to {title}: the cluster does not serve its kind any more; retrying");
     Failure::cluster(reason::NOT_SYNCED, problem)
 }
 
@@ -163,26 +162,26 @@ impl Default for Waiters {
 struct Waiting(Option<Parked>);
 
 impl Waiting {
-    fn begin(hub: &Arc<Hub>, reader: &Reader) -> Self {
+    fn begin(hub: &Arc<Hub>, primary_ref: &PrimaryRef) -> Self {
         if hub.waiters.count.fetch_add(1, Ordering::Relaxed) >= MOST_WAITING {
             hub.waiters.count.fetch_sub(1, Ordering::Relaxed);
             return Self(None);
         }
-        hub.state.write().queue.park(reader.lane, &reader.name);
+        hub.state.write().queue.park(primary_ref.lane, &primary_ref.name);
         hub.work.notify_one();
         Self(Some(Parked {
             hub: hub.clone(),
-            reader: reader.clone(),
+            primary_ref: primary_ref.clone(),
             since: Instant::now(),
         }))
     }
 
     /// Waits for a turn to go on. Those who kept their worker need none.
-    async fn end(self) -> Option<Turn> {
+    async fn end(self) -> Option<ResumeSlot> {
         let parked = self.0?;
         let turns = parked.hub.waiters.turns.clone();
         let permit = turns.acquire_owned().await.ok();
-        Some(Turn {
+        Some(ResumeSlot {
             _permit: permit,
             _parked: parked,
         })
@@ -190,7 +189,7 @@ impl Waiting {
 }
 
 /// A primary that waited goes on, beside the workers, until this is dropped.
-pub struct Turn {
+pub struct ResumeSlot {
     _permit: Option<OwnedSemaphorePermit>,
     _parked: Parked,
 }
@@ -198,7 +197,7 @@ pub struct Turn {
 /// A primary's place among those that wait.
 struct Parked {
     hub: Arc<Hub>,
-    reader: Reader,
+    primary_ref: PrimaryRef,
     since: Instant,
 }
 
@@ -208,6 +207,6 @@ impl Drop for Parked {
         let mut state = self.hub.state.write();
         state
             .queue
-            .unpark(self.reader.lane, &self.reader.name, self.since.elapsed());
+            .unpark(self.primary_ref.lane, &self.primary_ref.name, self.since.elapsed());
     }
 }

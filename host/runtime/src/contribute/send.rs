@@ -5,15 +5,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use pilothouse_cluster::error::RequestError;
-use pilothouse_cluster::object::Stored;
-use pilothouse_cluster::write::Target;
+use pilothouse_cluster::object::CachedObject;
+use pilothouse_cluster::write::ApplyPrecondition;
+use pilothouse_core::contribution::{Claim, HeldField, Leaves, assemble, conflicting};
 use pilothouse_core::failure::reason;
-use pilothouse_core::ledger::{Claim, HeldField, Leaves, assemble, conflicting};
 use pilothouse_core::{Failure, Retry};
 use serde_json::{Value, json};
 
-use super::settle::Work;
-use crate::hub::Reader;
+use super::settle::TargetReconcile;
+use crate::hub::PrimaryRef;
 
 /// How often a request is tried at once when the cluster has trouble.
 const TRIES: u32 = 3;
@@ -22,11 +22,11 @@ const TRIES: u32 = 3;
 const BETWEEN_TRIES: Duration = Duration::from_millis(200);
 
 /// What a try came to.
-pub enum Sent {
+pub enum SendResult {
     /// It is held.
     Held,
     /// Other managers hold fields of these claims.
-    Conflict(BTreeMap<Reader, Failure>),
+    Conflict(BTreeMap<PrimaryRef, Failure>),
     /// The server refuses something in it.
     Refused(String, Box<Failure>),
     /// The target is not as it was believed to be; what is known of it is new.
@@ -35,12 +35,16 @@ pub enum Sent {
     Trouble(Box<Failure>, Duration),
 }
 
-impl Work {
+impl TargetReconcile {
     /// Sends what is to be tried, unless it is what is held.
-    pub async fn attempt(&mut self, candidates: &BTreeMap<Reader, Claim>, tried: &BTreeSet<Reader>) -> Sent {
+    pub async fn attempt(
+        &mut self,
+        candidates: &BTreeMap<PrimaryRef, Claim>,
+        tried: &BTreeSet<PrimaryRef>,
+    ) -> SendResult {
         let desired = self.desired(candidates, tried);
-        if desired == self.held || self.look.odd == Some(self.odd(&desired)) {
-            return Sent::Held;
+        if desired == self.held || self.look.unpersisted == Some(self.unpersisted(&desired)) {
+            return SendResult::Held;
         }
         let mut tries = 0;
         loop {
@@ -56,14 +60,14 @@ impl Work {
                     );
                     self.wrote = true;
                     self.know(Some(Arc::new(object)));
-                    let odd = self.odd(&desired);
-                    self.look.odd = (desired != self.held).then_some(odd);
-                    return Sent::Held;
+                    let unpersisted = self.unpersisted(&desired);
+                    self.look.unpersisted = (desired != self.held).then_some(unpersisted);
+                    return SendResult::Held;
                 }
                 Err(error) => {
                     let sent = self.judge(error, candidates, tried).await;
                     match sent {
-                        Sent::Trouble(_, wait) if tries < TRIES && wait.is_zero() => {
+                        SendResult::Trouble(_, wait) if tries < TRIES && wait.is_zero() => {
                             tokio::time::sleep(BETWEEN_TRIES).await;
                         }
                         sent => return sent,
@@ -73,7 +77,7 @@ impl Work {
         }
     }
 
-    async fn send(&self, desired: &Leaves) -> Result<Stored, RequestError> {
+    async fn send(&self, desired: &Leaves) -> Result<CachedObject, RequestError> {
         let live = self
             .look
             .live
@@ -96,7 +100,7 @@ impl Work {
         body.insert("kind".to_owned(), json!(self.key_kind().kind));
         let writer = &self.look.lane.contributor;
         let applied = writer
-            .apply(&self.look.served, &live.name, &body, Target::AsInBody)
+            .apply(&self.look.served, &live.name, &body, ApplyPrecondition::AsInBody)
             .await?;
         Ok(applied.object)
     }
@@ -109,42 +113,44 @@ impl Work {
     async fn judge(
         &mut self,
         error: RequestError,
-        candidates: &BTreeMap<Reader, Claim>,
-        tried: &BTreeSet<Reader>,
-    ) -> Sent {
+        candidates: &BTreeMap<PrimaryRef, Claim>,
+        tried: &BTreeSet<PrimaryRef>,
+    ) -> SendResult {
         let theirs = error.held_by_others();
         let wait = error.retry_after().unwrap_or_default();
         let title = self.look.title.clone();
         if error.is_not_found() {
             self.know(None);
-            return Sent::Outdated;
+            return SendResult::Outdated;
         }
         if !theirs.is_empty() {
-            let claims = candidates.iter().filter(|(reader, _)| tried.contains(*reader));
+            let claims = candidates
+                .iter()
+                .filter(|(primary_ref, _)| tried.contains(*primary_ref));
             let conflicts: BTreeMap<_, _> = conflicting(claims, &theirs)
                 .into_iter()
-                .map(|(reader, field)| (reader, held_elsewhere(&title, field)))
+                .map(|(primary_ref, field)| (primary_ref, held_elsewhere(&title, field)))
                 .collect();
             if conflicts.is_empty() {
-                return Sent::Refused(error.to_string(), Box::new(held_elsewhere(&title, &theirs[0])));
+                return SendResult::Refused(error.to_string(), Box::new(held_elsewhere(&title, &theirs[0])));
             }
-            return Sent::Conflict(conflicts);
+            return SendResult::Conflict(conflicts);
         }
         if error.code() == Some(409) {
             let writer = self.look.lane.contributor.clone();
             return match writer.live(&self.look.served, &self.look.key.name).await {
                 Ok(live) => {
                     self.know(live.map(|live| Arc::new(live.object)));
-                    Sent::Outdated
+                    SendResult::Outdated
                 }
-                Err(error) => Sent::Trouble(Box::new(error.into_failure("look at", &title)), wait),
+                Err(error) => SendResult::Trouble(Box::new(error.into_failure("look at", &title)), wait),
             };
         }
         let words = error.to_string();
         let failure = error.into_failure("contribute to", &title);
         match failure.retry {
-            Retry::Change => Sent::Refused(words, Box::new(failure)),
-            Retry::Backoff => Sent::Trouble(Box::new(failure), wait),
+            Retry::Change => SendResult::Refused(words, Box::new(failure)),
+            Retry::Backoff => SendResult::Trouble(Box::new(failure), wait),
         }
     }
 }
@@ -152,7 +158,7 @@ impl Work {
 fn held_elsewhere(title: &str, field: &HeldField) -> Failure {
     let HeldField { manager, path } = field;
     let problem = format!(
-        "{path} of {title} is held by {manager:?} and left to it until it lets go; remove the field there, or ask for another"
+        "{path} of {title} is held by {manager:?} and stays with it; remove the field from that manager, or contribute another field"
     );
     Failure::cluster(reason::FIELD_CONFLICT, problem).retry(Retry::Change)
 }

@@ -6,29 +6,29 @@ use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::Arc;
 use std::time::Duration;
 
-use pilothouse_cluster::object::Stored;
+use pilothouse_cluster::object::CachedObject;
+use pilothouse_core::contribution::{self, Claim, ClaimBisection, Leaves, Path, RefusedClaim, unite};
 use pilothouse_core::failure::reason;
-use pilothouse_core::ledger::{self, Blame, Claim, Leaves, Narrowing, Path, unite};
 use pilothouse_core::{Failure, Retry};
 
-use super::books::Odd;
-use super::look::{Look, standing};
-use super::send::Sent;
-use crate::hub::Reader;
+use super::claims::UnpersistedContribution;
+use super::send::SendResult;
+use super::target_snapshot::{TargetSnapshot, refusal_fingerprint};
+use crate::hub::PrimaryRef;
 
 /// How often a look starts anew because the target was changed meanwhile, before it is left for later.
 const MOST_RESTARTS: u32 = 5;
 
 /// What a look came to.
-pub struct Settled {
+pub struct SettledTarget {
     /// For each primary, whether its claim is held.
-    pub results: BTreeMap<Reader, Result<(), Failure>>,
+    pub results: BTreeMap<PrimaryRef, Result<(), Failure>>,
     /// The claims that the server does not take, and the state of the target that this holds for.
-    pub refused: BTreeMap<Reader, (Failure, u64)>,
+    pub refused: BTreeMap<PrimaryRef, (Failure, u64)>,
     /// The target as our last request showed it.
-    pub newest: Option<Arc<Stored>>,
+    pub newest: Option<Arc<CachedObject>>,
     /// What the server made of what was sent.
-    pub odd: Option<Odd>,
+    pub unpersisted: Option<UnpersistedContribution>,
     /// Whether something was written.
     pub wrote: bool,
     /// The look has to be repeated, after so long at least.
@@ -36,8 +36,8 @@ pub struct Settled {
 }
 
 /// Finds out what can be held, and sees to it that it is.
-pub async fn settle(look: Look) -> Settled {
-    let mut work = Work {
+pub async fn settle(look: TargetSnapshot) -> SettledTarget {
+    let mut work = TargetReconcile {
         newest: None,
         wrote: false,
         stays: false,
@@ -51,19 +51,16 @@ pub async fn settle(look: Look) -> Settled {
             return work.end_for_all(&obstacle, None);
         }
         match work.pass().await {
-            Pass::Done => return work.end(),
-            Pass::Again => {}
-            Pass::Outdated => {
+            PassResult::Done => return work.end(),
+            PassResult::Again => {}
+            PassResult::Outdated => {
                 restarts += 1;
                 if restarts > MOST_RESTARTS {
-                    let problem = format!(
-                        "{} is changed too often to contribute to it; it is tried again",
-                        work.look.title
-                    );
+                    let problem = format!("{} changes too often to contribute to it; retrying", work.look.title);
                     break (Failure::cluster(reason::UNAVAILABLE, problem), Duration::ZERO);
                 }
             }
-            Pass::Trouble(failure, wait) => break (*failure, wait),
+            PassResult::Trouble(failure, wait) => break (*failure, wait),
         }
     };
     let (failure, wait) = failure;
@@ -72,7 +69,7 @@ pub async fn settle(look: Look) -> Settled {
 }
 
 /// What one way through all claims came to.
-enum Pass {
+enum PassResult {
     Done,
     /// What was found out lets other claims have another chance.
     Again,
@@ -81,10 +78,10 @@ enum Pass {
 }
 
 /// A look that is under way.
-pub struct Work {
+pub struct TargetReconcile {
     /// What it began with, and what is known by now.
-    pub look: Look,
-    newest: Option<Arc<Stored>>,
+    pub look: TargetSnapshot,
+    newest: Option<Arc<CachedObject>>,
     /// Whether something was written.
     pub wrote: bool,
     /// The server does not let what is held be given up.
@@ -92,11 +89,11 @@ pub struct Work {
     /// What is held of the target, with the live values.
     pub held: Leaves,
     /// Claims that want something else than the plugin itself says as the target's owner, each with one such field.
-    overruled: BTreeMap<Reader, Path>,
+    overruled: BTreeMap<PrimaryRef, Path>,
 }
 
-impl Work {
-    async fn pass(&mut self) -> Pass {
+impl TargetReconcile {
+    async fn pass(&mut self) -> PassResult {
         self.look_at_live();
         let refused_before = self.look.refused.len();
         let candidates = self.candidates();
@@ -108,138 +105,156 @@ impl Work {
         };
         let (held, mut suspects): (Vec<_>, Vec<_>) = candidates.iter().partition(|(_, claim)| is_held(claim));
         suspects.sort_by_key(|(_, claim)| &claim.age);
-        let held = held.into_iter().map(|(reader, _)| reader.clone()).collect();
-        let suspects = suspects.into_iter().map(|(reader, _)| reader.clone()).collect();
-        let mut narrowing = Narrowing::new(held, suspects);
+        let held = held.into_iter().map(|(primary_ref, _)| primary_ref.clone()).collect();
+        let suspects = suspects
+            .into_iter()
+            .map(|(primary_ref, _)| primary_ref.clone())
+            .collect();
+        let mut narrowing = ClaimBisection::new(held, suspects);
         while let Some(tried) = narrowing.next_try() {
             match self.attempt(&candidates, &tried).await {
-                Sent::Held => narrowing.accepted(),
-                Sent::Conflict(theirs) => {
-                    for (reader, failure) in theirs {
-                        narrowing.leave_out(&reader);
-                        self.look.refused.insert(reader, failure);
+                SendResult::Held => narrowing.accepted(),
+                SendResult::Conflict(theirs) => {
+                    for (primary_ref, failure) in theirs {
+                        narrowing.leave_out(&primary_ref);
+                        self.look.refused.insert(primary_ref, failure);
                     }
                 }
-                Sent::Refused(words, failure) => match narrowing.refused() {
-                    Blame::Unknown => {}
-                    Blame::Claim(reader) => {
-                        self.look.refused.insert(reader, *failure);
+                SendResult::Refused(words, failure) => match narrowing.refused() {
+                    RefusedClaim::Unknown => {}
+                    RefusedClaim::Claim(primary_ref) => {
+                        self.look.refused.insert(primary_ref, *failure);
                     }
-                    Blame::Nobody => return self.keep_all(&words),
+                    RefusedClaim::Nobody => return self.keep_all(&words),
                 },
-                Sent::Outdated => return Pass::Outdated,
-                Sent::Trouble(failure, wait) => return Pass::Trouble(failure, wait),
+                SendResult::Outdated => return PassResult::Outdated,
+                SendResult::Trouble(failure, wait) => return PassResult::Trouble(failure, wait),
             }
         }
         if self.look.refused.len() == refused_before {
-            return Pass::Done;
+            return PassResult::Done;
         }
         // What goes was tried only together with claims that were refused: now by itself.
         match self.attempt(&candidates, &narrowing.into_passed()).await {
-            Sent::Held => {}
-            Sent::Conflict(theirs) => {
+            SendResult::Held => {}
+            SendResult::Conflict(theirs) => {
                 self.look.refused.extend(theirs);
-                return Pass::Again;
+                return PassResult::Again;
             }
-            Sent::Refused(words, _) => return self.keep_all(&words),
-            Sent::Outdated => return Pass::Outdated,
-            Sent::Trouble(failure, wait) => return Pass::Trouble(failure, wait),
+            SendResult::Refused(words, _) => return self.keep_all(&words),
+            SendResult::Outdated => return PassResult::Outdated,
+            SendResult::Trouble(failure, wait) => return PassResult::Trouble(failure, wait),
         }
         // A claim that is refused stands in nobody's way.
-        if self.candidates().keys().any(|reader| !candidates.contains_key(reader)) {
-            Pass::Again
+        if self
+            .candidates()
+            .keys()
+            .any(|primary_ref| !candidates.contains_key(primary_ref))
+        {
+            PassResult::Again
         } else {
-            Pass::Done
+            PassResult::Done
         }
     }
 
     /// The server does not let what is claimed no more be taken away: then all that is held stays, and each claim has
     /// another chance beside it.
-    fn keep_all(&mut self, words: &str) -> Pass {
+    fn keep_all(&mut self, words: &str) -> PassResult {
         let (lane, object) = (self.look.lane.title(), &self.look.title);
         if self.stays {
-            return Pass::Done;
+            return PassResult::Done;
         }
         tracing::warn!(
             lane,
             object,
             problem = words,
-            "what is claimed no more cannot be taken away; it stays until the object changes"
+            "fields that are no longer claimed cannot be removed; they stay until the object changes"
         );
         self.stays = true;
         self.look.refused.clear();
-        Pass::Again
+        PassResult::Again
     }
 
     /// The claims that neither the target's owner overrules nor the server is known to refuse.
-    fn usable(&self) -> impl Iterator<Item = (&Reader, &Claim)> {
+    fn usable(&self) -> impl Iterator<Item = (&PrimaryRef, &Claim)> {
         let claims = self.look.claims.iter();
-        claims.filter(|(reader, _)| !self.overruled.contains_key(*reader) && !self.look.refused.contains_key(*reader))
+        claims.filter(|(primary_ref, _)| {
+            !self.overruled.contains_key(*primary_ref) && !self.look.refused.contains_key(*primary_ref)
+        })
     }
 
     /// Of these, the claims that do not lose to older ones.
-    fn candidates(&self) -> BTreeMap<Reader, Claim> {
+    fn candidates(&self) -> BTreeMap<PrimaryRef, Claim> {
         let lost = unite(self.usable()).lost;
-        let winners = self.usable().filter(|(reader, _)| !lost.contains_key(*reader));
-        winners.map(|(reader, claim)| (reader.clone(), claim.clone())).collect()
+        let winners = self
+            .usable()
+            .filter(|(primary_ref, _)| !lost.contains_key(*primary_ref));
+        winners
+            .map(|(primary_ref, claim)| (primary_ref.clone(), claim.clone()))
+            .collect()
     }
 
     /// Reads out of the target what is held of it, and what cannot be.
     fn look_at_live(&mut self) {
         self.held = self.look.contributed();
-        self.overruled = ledger::overruled(&self.look.claims, &self.look.owned());
+        self.overruled = contribution::overruled(&self.look.claims, &self.look.owned());
     }
 
     /// Everything that is sent when these claims are tried.
     ///
     /// What is held without being tried stays as it is where it may be wanted: by a claim that waits for its try, by one
     /// that is overruled or refused (a failure prunes nothing), or, until all have answered, by somebody.
-    pub fn desired(&self, candidates: &BTreeMap<Reader, Claim>, tried: &BTreeSet<Reader>) -> Leaves {
-        let mut desired = unite(candidates.iter().filter(|(reader, _)| tried.contains(*reader))).leaves;
-        let has = |reader: &Reader, path: &Path| self.look.claims[reader].leaves.contains_key(path);
+    pub fn desired(&self, candidates: &BTreeMap<PrimaryRef, Claim>, tried: &BTreeSet<PrimaryRef>) -> Leaves {
+        let mut desired = unite(
+            candidates
+                .iter()
+                .filter(|(primary_ref, _)| tried.contains(*primary_ref)),
+        )
+        .leaves;
+        let has = |primary_ref: &PrimaryRef, path: &Path| self.look.claims[primary_ref].leaves.contains_key(path);
         let is_kept = |path: &Path| {
             self.stays
                 || candidates
                     .keys()
                     .chain(self.overruled.keys())
                     .chain(self.look.refused.keys())
-                    .any(|reader| has(reader, path))
-                || (!self.look.all_known && !self.look.claims.keys().any(|reader| has(reader, path)))
+                    .any(|primary_ref| has(primary_ref, path))
+                || (!self.look.all_known && !self.look.claims.keys().any(|primary_ref| has(primary_ref, path)))
         };
         let kept: Vec<_> = self
             .held
             .iter()
             .filter(|(path, leaf)| desired.get(*path) != Some(*leaf) && is_kept(path))
             .collect();
-        ledger::keep(&mut desired, kept);
+        contribution::keep(&mut desired, kept);
         desired
     }
 
     /// The target is now known to be like this.
-    pub fn know(&mut self, live: Option<Arc<Stored>>) {
+    pub fn know(&mut self, live: Option<Arc<CachedObject>>) {
         self.newest.clone_from(&live);
         self.look.live = live;
         self.look_at_live();
     }
 
-    pub fn odd(&self, desired: &Leaves) -> Odd {
-        Odd {
+    pub fn unpersisted(&self, desired: &Leaves) -> UnpersistedContribution {
+        UnpersistedContribution {
             sent: fingerprint(desired),
             left: fingerprint(&self.held),
         }
     }
 
-    fn end(self) -> Settled {
+    fn end(self) -> SettledTarget {
         let lost = unite(self.usable()).lost;
         let title = &self.look.title;
-        let result = |reader: &Reader| {
-            if let Some(path) = self.overruled.get(reader) {
-                return Err(self.look.owned_otherwise(reader, path));
+        let result = |primary_ref: &PrimaryRef| {
+            if let Some(path) = self.overruled.get(primary_ref) {
+                return Err(self.look.owned_otherwise(primary_ref, path));
             }
-            if let Some(failure) = self.look.refused.get(reader) {
+            if let Some(failure) = self.look.refused.get(primary_ref) {
                 return Err(failure.clone());
             }
-            match lost.get(reader) {
+            match lost.get(primary_ref) {
                 None => Ok(()),
                 Some(lost) => {
                     let holder = &self.look.titles[&lost.holder];
@@ -255,27 +270,27 @@ impl Work {
             .look
             .claims
             .keys()
-            .map(|reader| (reader.clone(), result(reader)))
+            .map(|primary_ref| (primary_ref.clone(), result(primary_ref)))
             .collect();
-        let standing = self.look.live.as_ref().map_or(0, |live| standing(live));
+        let standing = self.look.live.as_ref().map_or(0, |live| refusal_fingerprint(live));
         let refused = self
             .look
             .refused
             .iter()
-            .map(|(reader, failure)| (reader.clone(), (failure.clone(), standing)))
+            .map(|(primary_ref, failure)| (primary_ref.clone(), (failure.clone(), standing)))
             .collect();
-        Settled {
+        SettledTarget {
             results,
             refused,
             newest: self.newest,
-            odd: self.look.odd,
+            unpersisted: self.look.unpersisted,
             wrote: self.wrote,
             trouble: None,
         }
     }
 
     /// Ends with the same failure for all claims; with `trouble`, for those that are not held anyway.
-    fn end_for_all(self, failure: &Failure, trouble: Option<Duration>) -> Settled {
+    fn end_for_all(self, failure: &Failure, trouble: Option<Duration>) -> SettledTarget {
         let is_held = |claim: &Claim| {
             trouble.is_some()
                 && claim
@@ -283,15 +298,15 @@ impl Work {
                     .iter()
                     .all(|(path, leaf)| self.held.get(path) == Some(leaf))
         };
-        let results = self.look.claims.iter().map(|(reader, claim)| {
+        let results = self.look.claims.iter().map(|(primary_ref, claim)| {
             let result = if is_held(claim) { Ok(()) } else { Err(failure.clone()) };
-            (reader.clone(), result)
+            (primary_ref.clone(), result)
         });
-        Settled {
+        SettledTarget {
             results: results.collect(),
             refused: BTreeMap::new(),
             newest: self.newest,
-            odd: self.look.odd,
+            unpersisted: self.look.unpersisted,
             wrote: self.wrote,
             trouble,
         }

@@ -8,21 +8,21 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use pilothouse_cluster::discovery::Served;
+use pilothouse_cluster::discovery::ServedKind;
 use pilothouse_cluster::error::chain;
-use pilothouse_cluster::object::Stored;
-use pilothouse_cluster::own::{OwnKind, OwnResource};
+use pilothouse_cluster::host_resources::{HostResource, HostResourceApi};
+use pilothouse_cluster::object::CachedObject;
 use pilothouse_core::diff::rank;
 use pilothouse_core::{Key, Retry};
 use pilothouse_crds::plugin::DeletionPolicy;
 use tokio::sync::watch;
 
-use super::bring::Candidates;
-use super::life::{Life, Running};
-use super::prepare::Described;
-use super::wanted::{Order, Wanted};
+use super::desired::{DesiredPlugin, PluginRequest};
+use super::prepare::DescribedPlugin;
+use super::staging::StagedLanes;
+use super::task::{PluginTask, RunningVersion};
 use crate::contribute::{Contribution, all_contributed, close_books};
-use crate::lane::{Lane, Mode};
+use crate::lane::{Lane, RunMode};
 use crate::reconcile::{is_shared, release_all, release_child};
 
 /// The finalizer of Plugin resources.
@@ -35,33 +35,35 @@ const PATIENCE: Duration = Duration::from_mins(1);
 const FINISHING: Duration = Duration::from_mins(2);
 
 /// The Plugin resource of a plugin.
-pub struct Own {
+pub struct PluginResourceHandle {
     /// Where it is written.
-    pub kind: OwnKind,
+    pub kind: HostResourceApi,
     /// As it was seen last.
-    pub live: watch::Receiver<Arc<OwnResource>>,
+    pub live: watch::Receiver<Arc<HostResource>>,
 }
 
-impl Life {
+impl PluginTask {
     /// Sees to it that the Plugin resource has the finalizer, if the plugin may leave something behind, and else not.
-    pub async fn mind_the_end(&self, wanted: &Wanted, described: &Described) {
+    pub async fn sync_plugin_finalizer(&self, wanted: &DesiredPlugin, described: &DescribedPlugin) {
         let needed = wanted.deletion_policy == DeletionPolicy::Delete || described.has_finalizers();
         self.set_finalizer(needed).await;
     }
 
     /// Ends a plugin whose resource is being deleted.
-    pub async fn finish(&self, running: Option<Running>, order: &Order) {
+    pub async fn finish(&self, running: Option<RunningVersion>, request: &PluginRequest) {
         let is_held = self.own.as_ref().is_some_and(|own| has_finalizer(&own.live.borrow()));
         // What ran before the spec was spoilt still knows what it made.
-        let before = running.as_ref().and_then(|running| running.order.wanted.as_ref().ok());
-        let wanted = order.wanted.as_ref().ok().or(before);
+        let before = running
+            .as_ref()
+            .and_then(|running| running.request.wanted.as_ref().ok());
+        let wanted = request.wanted.as_ref().ok().or(before);
         let is_wound_up = match (wanted, &running) {
             _ if !is_held => true,
             (Some(wanted), Some(running)) => {
-                self.wind_up(wanted, &running.lanes).await;
+                self.clean_up(wanted, &running.lanes).await;
                 true
             }
-            (Some(wanted), None) => self.wind_up_unseen(wanted).await,
+            (Some(wanted), None) => self.clean_up_stopped(wanted).await,
             (None, _) => false,
         };
         if !is_wound_up {
@@ -76,20 +78,20 @@ impl Life {
     }
 
     /// Winds up a plugin that does not run; says no if its objects cannot be found.
-    async fn wind_up_unseen(&self, wanted: &Wanted) -> bool {
+    async fn clean_up_stopped(&self, wanted: &DesiredPlugin) -> bool {
         let Ok(Some(candidates)) = tokio::time::timeout(PATIENCE, self.known_lanes(wanted)).await else {
             return false;
         };
-        self.wind_up(wanted, candidates.lanes()).await;
+        self.clean_up(wanted, candidates.lanes()).await;
         for lane in candidates.lanes() {
-            self.fleet.hub.remove_lane(lane.id);
+            self.context.hub.remove_lane(lane.id);
         }
         true
     }
 
     /// Finishes, takes back, deletes and releases, in this order.
-    async fn wind_up(&self, wanted: &Wanted, lanes: &[Arc<Lane>]) {
-        if wanted.mode != Mode::Preview {
+    async fn clean_up(&self, wanted: &DesiredPlugin, lanes: &[Arc<Lane>]) {
+        if wanted.mode != RunMode::Preview {
             self.finish_primaries(lanes).await;
         }
         self.stop(lanes).await;
@@ -100,7 +102,7 @@ impl Life {
         }
         for lane in lanes {
             self.until_done(|| async {
-                release_all(&self.fleet.hub, lane)
+                release_all(&self.context.hub, lane)
                     .await
                     .map_err(|failure| failure.message)
             })
@@ -110,7 +112,7 @@ impl Life {
 
     /// Lets the plugin finish the primaries that are being deleted already, while all others are left as they are.
     async fn finish_primaries(&self, lanes: &[Arc<Lane>]) {
-        let hub = &self.fleet.hub;
+        let hub = &self.context.hub;
         let unfinished = || {
             let of_lane = |lane: &Arc<Lane>| {
                 let kind = &lane.grants.primary().kind;
@@ -130,8 +132,8 @@ impl Life {
             return;
         }
         for lane in lanes {
-            hub.put_lane(&Arc::new(Lane {
-                mode: Mode::Finishing,
+            hub.register_lane(&Arc::new(Lane {
+                mode: RunMode::Finishing,
                 ..(**lane).clone()
             }));
         }
@@ -146,7 +148,7 @@ impl Life {
     }
 
     /// The lanes of a plugin that does not run, with all that they need listed.
-    async fn known_lanes(&self, wanted: &Wanted) -> Option<Candidates> {
+    async fn known_lanes(&self, wanted: &DesiredPlugin) -> Option<StagedLanes> {
         let loaded = self.load(&wanted.source, None).await.ok()?;
         let described = self.describe(&loaded, wanted).await.ok()?;
         let lanes = self.candidates(wanted, &described);
@@ -157,7 +159,7 @@ impl Life {
     /// Gives up what the plugin contributes; what has not been given up yet is the error. An object whose fields have been,
     /// or that the server does not let go of them, is `done`: what is owned by others is not deleted for it.
     async fn take_back(&self, lanes: &[Arc<Lane>], done: &Mutex<HashSet<Key>>) -> Result<(), String> {
-        let hub = &self.fleet.hub;
+        let hub = &self.context.hub;
         if !close_books(hub, &self.identity.name) {
             return Err("what the plugin contributes is being written".to_owned());
         }
@@ -170,7 +172,7 @@ impl Life {
             let title = key.to_string();
             match lane.contributor.withdraw(&served, &object.name, &object.uid).await {
                 Ok(()) => {
-                    tracing::info!(lane = lane.title(), object = title, "took back what was contributed");
+                    tracing::info!(lane = lane.title(), object = title, "withdrew the contributed fields");
                     done.lock().insert(key);
                 }
                 // It went, or another has its name, meanwhile: the next look says which.
@@ -184,7 +186,7 @@ impl Life {
                         lane = lane.title(),
                         object = title,
                         problem = failure.message,
-                        "what is contributed stays"
+                        "cannot withdraw the contributed fields; they stay"
                     );
                     done.lock().insert(key);
                 }
@@ -202,7 +204,7 @@ impl Life {
     /// object that another plugin applies too stays, and is that plugin's.
     async fn delete_children(&self, lanes: &[Arc<Lane>]) -> Result<(), String> {
         let children = |lane: &Arc<Lane>| {
-            let children = self.fleet.hub.children_of(lane).into_iter();
+            let children = self.context.hub.children_of(lane).into_iter();
             children
                 .map(|(served, child)| (lane.clone(), served, child))
                 .collect::<Vec<_>>()
@@ -211,7 +213,7 @@ impl Life {
         let Some(next) = left.iter().map(|(_, served, _)| rank(&served.kind)).max() else {
             return Ok(());
         };
-        let to_delete = |child: &Stored, served: &Served| rank(&served.kind) == next && !child.deleting;
+        let to_delete = |child: &CachedObject, served: &ServedKind| rank(&served.kind) == next && !child.deleting;
         for (lane, served, child) in left.iter().filter(|(_, served, child)| to_delete(child, served)) {
             let ended = if is_shared(lane, child) {
                 release_child(lane, served, child).await.map(drop)
@@ -256,6 +258,6 @@ impl Life {
     }
 }
 
-fn has_finalizer(resource: &OwnResource) -> bool {
+fn has_finalizer(resource: &HostResource) -> bool {
     resource.finalizers.iter().any(|finalizer| finalizer == FINALIZER)
 }

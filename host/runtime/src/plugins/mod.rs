@@ -1,28 +1,28 @@
-//! Owns plugins as they come, change and go: what is wanted of each, its way up, its exchange for another version, its
-//! end, and what is told of all that.
+//! Owns the life cycle of plugins: the desired state of each, its startup, its replacement by another version, its
+//! deletion, and its status.
 //!
-//! `wanted` is what somebody asked for, `resources` and `given` say where from; `life` is what happens to one plugin, by
-//! way of `source`, `looks`, `prepare`, `bring` and `finish`; `claims` keeps two from having the same kind, `memory` knows
-//! what earlier versions owned; `standing`, `account` and `tell` make the status of the Plugin resource; `talk` bounds what
-//! guests log.
+//! `desired` is what somebody asked for, `resources` and `static_plugins` say where from; `task` is what happens to one plugin, by
+//! way of `source`, `directory_reader`, `prepare`, `staging` and `finish`; `exclusive_kinds` keeps two from having the
+//! same kind, `inventory` knows what earlier versions owned; `state`, `health` and `status_writer` make the status of
+//! the Plugin resource; `log_limit` bounds what guests log.
 
-pub mod account;
-mod bring;
-mod claims;
+mod desired;
+mod directory_reader;
+mod exclusive_kinds;
 mod finish;
-pub mod given;
-mod life;
-mod looks;
-mod memory;
+pub mod health;
+mod inventory;
+pub mod log_limit;
+mod permissions;
 mod prepare;
+pub mod reporting;
 pub mod resources;
-mod rights;
-pub mod said;
 mod source;
-pub mod standing;
-pub mod talk;
-mod tell;
-mod wanted;
+mod staging;
+pub mod state;
+pub mod static_plugins;
+mod status_writer;
+mod task;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -33,14 +33,14 @@ use pilothouse_cluster::Client;
 use pilothouse_sandbox::Sandbox;
 use tokio::sync::Semaphore;
 
-pub use self::wanted::check_plugin;
+pub use self::desired::check_plugin;
 
-use self::claims::Claims;
-use self::looks::Looks;
-use self::standing::{Fact, Standing, Step};
+use self::directory_reader::DirectoryReader;
+use self::exclusive_kinds::ExclusiveKinds;
+use self::state::{ConditionState, PluginState, StartupStep};
 use crate::host::HostOptions;
 use crate::hub::Hub;
-use crate::watches::Watches;
+use crate::informers::Informers;
 
 /// Components that are compiled at the same time. The compiler uses two threads, and the others have to go on.
 const COMPILERS: usize = 1;
@@ -62,55 +62,55 @@ pub struct Library {
 }
 
 /// What all plugins of a host have in common.
-pub struct Fleet {
+pub struct PluginContext {
     client: Client,
     options: HostOptions,
     hub: Arc<Hub>,
-    watches: Watches,
+    informers: Informers,
     library: Option<Library>,
-    looks: Looks,
-    claims: Claims,
+    looks: DirectoryReader,
+    claims: ExclusiveKinds,
     compiling: Semaphore,
     describing: Semaphore,
     starting: Semaphore,
-    roster: Arc<Roster>,
+    registry: Arc<PluginRegistry>,
 }
 
-impl Fleet {
-    /// A fleet without plugins; without a library only those can come that are loaded.
+impl PluginContext {
+    /// A context without plugins; without a library only those can come that are loaded.
     pub fn new(
         client: Client,
         options: HostOptions,
         hub: Arc<Hub>,
-        roster: Arc<Roster>,
+        registry: Arc<PluginRegistry>,
         library: Option<Library>,
     ) -> Self {
         Self {
-            watches: Watches::new(client.clone(), hub.clone()),
-            looks: Looks::new(options.blocking.clone()),
+            informers: Informers::new(client.clone(), hub.clone()),
+            looks: DirectoryReader::new(options.blocking.clone()),
             client,
             options,
             hub,
             library,
-            claims: Claims::default(),
+            claims: ExclusiveKinds::default(),
             compiling: Semaphore::new(COMPILERS),
             describing: Semaphore::new(DESCRIBERS),
             starting: Semaphore::new(STARTERS),
-            roster,
+            registry,
         }
     }
 }
 
 /// The plugins that are there, by name, for those who look at the host; and those that are wanted, whether they run or not.
 #[derive(Default)]
-pub struct Roster {
-    standings: Mutex<BTreeMap<Arc<str>, Arc<Standing>>>,
+pub struct PluginRegistry {
+    plugin_states: Mutex<BTreeMap<Arc<str>, Arc<PluginState>>>,
     expected: Mutex<Option<Arc<BTreeSet<Arc<str>>>>>,
 }
 
 /// A look at one plugin.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PluginLook {
+pub struct PluginSummary {
     /// Its name.
     pub name: Arc<str>,
     /// The version that runs.
@@ -123,13 +123,13 @@ pub struct PluginLook {
     pub is_awake: bool,
 }
 
-impl Roster {
-    fn enter(&self, name: Arc<str>, standing: Arc<Standing>) {
-        self.standings.lock().insert(name, standing);
+impl PluginRegistry {
+    fn enter(&self, name: Arc<str>, plugin_state: Arc<PluginState>) {
+        self.plugin_states.lock().insert(name, plugin_state);
     }
 
     fn leave(&self, name: &str) {
-        self.standings.lock().remove(name);
+        self.plugin_states.lock().remove(name);
     }
 
     /// These plugins are wanted, and no others.
@@ -148,28 +148,31 @@ impl Roster {
     }
 
     /// Says something in the status of a plugin's resource, beside what its own life says; none takes it back.
-    pub fn warn(&self, name: &str, warning: Option<Fact>) {
-        if let Some(standing) = self.standings.lock().get(name)
-            && standing.known().warning != warning
+    pub fn warn(&self, name: &str, warning: Option<ConditionState>) {
+        if let Some(plugin_state) = self.plugin_states.lock().get(name)
+            && plugin_state.known().warning != warning
         {
-            standing.set(|known| known.warning = warning);
+            plugin_state.set(|known| known.warning = warning);
         }
     }
 
     /// Whether there is a plugin, or none is wanted, and none is on its way to something else.
     pub fn is_settled(&self) -> bool {
         let none_is_wanted = self.expected().is_some_and(|expected| expected.is_empty());
-        let roster = self.standings.lock();
-        (!roster.is_empty() || none_is_wanted) && roster.values().all(|standing| standing.known().busy.is_none())
+        let registry = self.plugin_states.lock();
+        (!registry.is_empty() || none_is_wanted)
+            && registry
+                .values()
+                .all(|plugin_state| plugin_state.known().busy.is_none())
     }
 
     /// A look at each.
-    pub fn look(&self) -> Vec<PluginLook> {
-        let roster = self.standings.lock();
-        let look = |(name, standing): (&Arc<str>, &Arc<Standing>)| {
-            let known = standing.known();
-            let ready = known.fact(Step::Ready);
-            PluginLook {
+    pub fn look(&self) -> Vec<PluginSummary> {
+        let registry = self.plugin_states.lock();
+        let look = |(name, plugin_state): (&Arc<str>, &Arc<PluginState>)| {
+            let known = plugin_state.known();
+            let ready = known.fact(StartupStep::Ready);
+            PluginSummary {
                 name: name.clone(),
                 ready: (ready.holds == Some(true)).then_some(ready.reason),
                 is_awake: known.lanes.iter().any(|lane| lane.component.is_awake()),
@@ -177,6 +180,6 @@ impl Roster {
                 digest: known.digest,
             }
         };
-        roster.iter().map(look).collect()
+        registry.iter().map(look).collect()
     }
 }

@@ -4,46 +4,46 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use pilothouse_cluster::discovery::Served;
-use pilothouse_cluster::events::Recorder;
-use pilothouse_cluster::write::Writer;
+use pilothouse_cluster::discovery::ServedKind;
+use pilothouse_cluster::events::EventRecorder;
+use pilothouse_cluster::write::FieldManagerClient;
 use pilothouse_core::answer::KindFacts;
 use pilothouse_core::configuration;
-use pilothouse_core::former::{Memory, former_controller};
 use pilothouse_core::grants::Grants;
+use pilothouse_core::inventory::{Inventory, former_controller};
 use pilothouse_core::manifest::{self, BroughtCrd, CheckedManifest, Controller};
 use pilothouse_core::{Failure, Kind, Limits, status};
 use pilothouse_crds::plugin::DeletionPolicy;
-use pilothouse_sandbox::{LogSink, Plugin};
+use pilothouse_sandbox::{LogSink, PluginComponent};
 use serde_json::Value;
 
-use super::account::Account;
-use super::wanted::Wanted;
+use super::desired::DesiredPlugin;
+use super::health::PluginHealth;
+use crate::call_slots::CallSlots;
 use crate::hub::Hub;
 use crate::lane::{Lane, LaneId};
-use crate::turns::Turns;
 
 /// What a plugin has for all its versions.
-pub struct Identity {
+pub struct PluginIdentity {
     /// Its name: field manager, lanes, events and log hang on it.
     pub name: Arc<str>,
     /// Writes under its name.
-    pub writer: Writer,
+    pub writer: FieldManagerClient,
     /// Writes what it contributes.
-    pub contributor: Writer,
+    pub contributor: FieldManagerClient,
     /// Tells events under its name.
-    pub recorder: Arc<Recorder>,
+    pub recorder: Arc<EventRecorder>,
     /// What is remembered of its calls.
-    pub account: Arc<Account>,
+    pub health: Arc<PluginHealth>,
     /// The calls that may be under way at once, over all versions.
-    pub calls: Arc<Turns>,
+    pub calls: Arc<CallSlots>,
 }
 
 /// A component that says what it is, with its configuration.
 #[derive(Clone)]
-pub struct Described {
+pub struct DescribedPlugin {
     /// The component.
-    pub component: Plugin,
+    pub component: PluginComponent,
     /// The version that its manifest names.
     pub version: String,
     /// The name that its manifest names.
@@ -92,22 +92,22 @@ impl DescribeError {
 /// Asks a component what it is. Until it has something to reconcile it sleeps: describing runs more of its code than anything
 /// else does, and all of that would stay mapped. Each call gets a log of its own.
 pub fn describe(
-    component: &Plugin,
+    component: &PluginComponent,
     config: Option<&Value>,
     limits: &Limits,
     log: impl Fn() -> LogSink,
-) -> Result<Described, DescribeError> {
+) -> Result<DescribedPlugin, DescribeError> {
     let described = ask(component, config, limits, log);
     component.sleep();
     described
 }
 
 fn ask(
-    component: &Plugin,
+    component: &PluginComponent,
     config: Option<&Value>,
     limits: &Limits,
     log: impl Fn() -> LogSink,
-) -> Result<Described, DescribeError> {
+) -> Result<DescribedPlugin, DescribeError> {
     limits.check()?;
     let text = config.map(Value::to_string);
     let described = component.describe_with_log(text.as_deref(), limits, log());
@@ -129,7 +129,7 @@ fn ask(
     if let Some(controller) = controllers.find(|it| it.finalizer.is_some() && !component.optional().finalizer) {
         return Err(DescribeError::Finalizer(controller.name.clone()));
     }
-    Ok(Described {
+    Ok(DescribedPlugin {
         component: component.clone(),
         version: manifest.version,
         name: manifest.name,
@@ -139,7 +139,7 @@ fn ask(
     })
 }
 
-impl Described {
+impl DescribedPlugin {
     /// Whether its primaries get finalizers.
     pub fn has_finalizers(&self) -> bool {
         self.controllers.iter().any(|controller| controller.finalizer.is_some())
@@ -167,12 +167,12 @@ impl Described {
     }
 
     /// How a kind will be served once its CRD is installed, if the plugin brings it.
-    pub fn serves(&self, kind: &Kind) -> Option<Served> {
+    pub fn serves(&self, kind: &Kind) -> Option<ServedKind> {
         let crd = self.crd_of_kind(kind)?;
         let spec = &crd.definition["spec"];
         let mut versions = spec["versions"].as_array()?.iter();
         let version = versions.find(|version| version["name"] == *kind.version)?;
-        Some(Served {
+        Some(ServedKind {
             kind: Arc::new(kind.clone()),
             plural: spec["names"]["plural"].as_str()?.to_owned(),
             facts: KindFacts {
@@ -191,7 +191,13 @@ impl Described {
 
     /// The lanes of its controllers, with numbers of their own, and of those that earlier versions had, given what these
     /// may have made.
-    pub fn lanes(&self, identity: &Identity, wanted: &Wanted, known: &Memory, hub: &Hub) -> Vec<Arc<Lane>> {
+    pub fn lanes(
+        &self,
+        identity: &PluginIdentity,
+        wanted: &DesiredPlugin,
+        known: &Inventory,
+        hub: &Hub,
+    ) -> Vec<Arc<Lane>> {
         let converted: Arc<[String]> = self
             .crds
             .iter()
@@ -214,7 +220,7 @@ impl Described {
                 former_managers: wanted.former_managers.clone(),
                 namespaces: wanted.namespaces.clone(),
                 prunes_unselected: wanted.deletion_policy == DeletionPolicy::Delete,
-                admission: controller.judged(brings_crd),
+                admission: controller.effective_admission(brings_crd),
                 converted: converted.clone(),
                 brings_crd,
                 asks_for_schema: self.gaps_of(controller).is_some(),
@@ -225,7 +231,7 @@ impl Described {
                 writer: identity.writer.clone(),
                 contributor: identity.contributor.clone(),
                 recorder: identity.recorder.clone(),
-                account: identity.account.clone(),
+                health: identity.health.clone(),
                 calls: identity.calls.clone(),
                 served: hub.served.clone(),
             })
@@ -237,7 +243,7 @@ impl Described {
 }
 
 /// The lanes of controllers that the plugin of these lanes does not have any more, as far as something of theirs is known.
-pub fn former_lanes(lanes: &[Arc<Lane>], known: &Memory, hub: &Hub) -> Vec<Arc<Lane>> {
+pub fn former_lanes(lanes: &[Arc<Lane>], known: &Inventory, hub: &Hub) -> Vec<Arc<Lane>> {
     let own = lanes.iter().filter(|lane| !lane.is_former);
     let Some(template) = own.clone().next() else {
         return Vec::new();

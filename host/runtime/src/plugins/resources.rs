@@ -5,19 +5,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use pilothouse_cluster::error::chain;
+use pilothouse_cluster::host_resources::{HostResource, HostResourceApi, HostResources};
 use pilothouse_cluster::install::install_crd;
-use pilothouse_cluster::own::{Known, OwnKind, OwnResource};
 use pilothouse_core::Kind;
 use pilothouse_core::manifest::BroughtCrd;
 use pilothouse_crds::plugin::{GROUP, VERSION, plugin_definition};
 use tokio::sync::watch;
 use tokio::task::{AbortHandle, JoinSet};
 
-use super::Fleet;
-use super::finish::Own;
-use super::life::Life;
-use super::tell::Teller;
-use super::wanted::Order;
+use super::PluginContext;
+use super::desired::PluginRequest;
+use super::finish::PluginResourceHandle;
+use super::status_writer::PluginStatusWriter;
+use super::task::PluginTask;
 
 /// The resource's name.
 const PLURAL: &str = "plugins";
@@ -26,24 +26,24 @@ const PLURAL: &str = "plugins";
 const CRD_WAIT: Duration = Duration::from_secs(5);
 
 /// One plugin of which a resource tells.
-struct Followed {
-    orders: watch::Sender<Option<Arc<Order>>>,
-    live: watch::Sender<Arc<OwnResource>>,
-    teller: AbortHandle,
+struct FollowedPlugin {
+    requests: watch::Sender<Option<Arc<PluginRequest>>>,
+    live: watch::Sender<Arc<HostResource>>,
+    status_writer: AbortHandle,
 }
 
 /// Follows the Plugin resources for ever.
-pub async fn follow(fleet: Arc<Fleet>) {
-    if fleet.options.install_crds {
-        install(&fleet).await;
+pub async fn follow(context: Arc<PluginContext>) {
+    if context.options.install_crds {
+        install(&context).await;
     }
-    let kind = OwnKind::new(fleet.client.clone(), Kind::new(GROUP, VERSION, "Plugin"), PLURAL);
-    let (sender, mut known) = watch::channel::<Known>(None);
+    let kind = HostResourceApi::new(context.client.clone(), Kind::new(GROUP, VERSION, "Plugin"), PLURAL);
+    let (sender, mut known) = watch::channel::<HostResources>(None);
     let follow = kind.follow(sender, say_trouble());
     tokio::pin!(follow);
     let mut lives: JoinSet<Arc<str>> = JoinSet::new();
     let mut tellers: JoinSet<()> = JoinSet::new();
-    let mut followed: BTreeMap<Arc<str>, Followed> = BTreeMap::new();
+    let mut followed: BTreeMap<Arc<str>, FollowedPlugin> = BTreeMap::new();
     loop {
         tokio::select! {
             () = &mut follow => unreachable!("a kind is followed for ever"),
@@ -51,7 +51,7 @@ pub async fn follow(fleet: Arc<Fleet>) {
             Some(ended) = lives.join_next(), if !lives.is_empty() => match ended {
                 // Its resource may have come back meanwhile.
                 Ok(name) => if let Some(ended) = followed.remove(&name) {
-                    ended.teller.abort();
+                    ended.status_writer.abort();
                 },
                 Err(error) => tracing::error!(%error, "the life of a plugin ended; restart the host"),
             },
@@ -59,59 +59,59 @@ pub async fn follow(fleet: Arc<Fleet>) {
         let Some(resources) = known.borrow_and_update().clone() else {
             continue;
         };
-        fleet.roster.expect(resources.keys().cloned().collect());
+        context.registry.expect(resources.keys().cloned().collect());
         for (name, plugin) in &followed {
             if !resources.contains_key(name) {
-                plugin.orders.send_if_modified(|order| order.take().is_some());
+                plugin.requests.send_if_modified(|request| request.take().is_some());
             }
         }
         for (name, resource) in resources.iter() {
-            let order = Order::from_resource(resource);
+            let request = PluginRequest::from_resource(resource);
             if let Some(plugin) = followed.get(name) {
                 plugin.live.send_replace(resource.clone());
-                plugin.orders.send_if_modified(|before| {
+                plugin.requests.send_if_modified(|before| {
                     // One that is on its way out comes to its end before it begins anew.
-                    let differs = before.as_ref().is_some_and(|before| !before.is_same(&order));
+                    let differs = before.as_ref().is_some_and(|before| !before.is_same(&request));
                     if differs {
-                        *before = Some(Arc::new(order));
+                        *before = Some(Arc::new(request));
                     }
                     differs
                 });
                 continue;
             }
             let live = watch::Sender::new(resource.clone());
-            let own = Own {
+            let own = PluginResourceHandle {
                 kind: kind.clone(),
                 live: live.subscribe(),
             };
-            let life = Life::new(fleet.clone(), name.clone(), Some(own));
-            let teller = Teller {
+            let plugin_task = PluginTask::new(context.clone(), name.clone(), Some(own));
+            let status_writer = PluginStatusWriter {
                 kind: kind.clone(),
                 live: live.subscribe(),
-                standing: life.standing.clone(),
-                account: life.identity.account.clone(),
-                hub: fleet.hub.clone(),
+                plugin_state: plugin_task.plugin_state.clone(),
+                health: plugin_task.identity.health.clone(),
+                hub: context.hub.clone(),
             };
-            let orders = watch::Sender::new(Some(Arc::new(order)));
-            let (name, receiver) = (name.clone(), orders.subscribe());
-            let plugin = Followed {
-                orders,
+            let requests = watch::Sender::new(Some(Arc::new(request)));
+            let (name, receiver) = (name.clone(), requests.subscribe());
+            let plugin = FollowedPlugin {
+                requests,
                 live,
-                teller: tellers.spawn(teller.run()),
+                status_writer: tellers.spawn(status_writer.run()),
             };
             followed.insert(name.clone(), plugin);
             lives.spawn(async move {
-                life.run(receiver).await;
+                plugin_task.run(receiver).await;
                 name
             });
         }
-        fleet.hub.plugins.are_complete();
+        context.hub.plugins.are_complete();
         while tellers.try_join_next().is_some() {}
     }
 }
 
 /// Brings the CRD of Plugin itself.
-async fn install(fleet: &Fleet) {
+async fn install(context: &PluginContext) {
     let crd = BroughtCrd {
         name: format!("{PLURAL}.{GROUP}"),
         group: GROUP.to_owned(),
@@ -120,7 +120,7 @@ async fn install(fleet: &Fleet) {
     };
     let mut said = None;
     loop {
-        match install_crd(&fleet.client, &crd).await {
+        match install_crd(&context.client, &crd).await {
             Ok(wrote) => {
                 if wrote {
                     tracing::info!(crd = crd.name, "installed the CRD");
@@ -144,7 +144,7 @@ fn say_trouble() -> impl FnMut(Option<&str>) {
     let mut said: Option<String> = None;
     move |trouble| match trouble {
         Some(trouble) if said.as_deref() != Some(trouble) => {
-            tracing::warn!(trouble, "cannot see the Plugin resources; it is tried again");
+            tracing::warn!(trouble, "cannot list and watch the Plugin resources; retrying");
             said = Some(trouble.to_owned());
         }
         None if said.take().is_some() => tracing::info!("the Plugin resources are seen"),

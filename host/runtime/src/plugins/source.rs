@@ -1,5 +1,5 @@
 //! Owns fetching a component from the plugin directory, and noticing that there is another one. Leaves registries to a
-//! house of their own, and to `looks` what becomes of a file system that hangs.
+//! house of their own, and to `directory_reader` what becomes of a file system that hangs.
 
 use std::fs::{self, Metadata};
 use std::io;
@@ -7,22 +7,22 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::looks::{Hung, Looks};
+use super::directory_reader::{DirectoryReader, ReadHung};
 
 /// How often a file is looked at.
 const LOOK_INTERVAL: Duration = Duration::from_secs(2);
 
 /// A component's file as it was.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Found {
+pub struct ComponentFile {
     /// Where it is.
     pub file: PathBuf,
-    stamp: Stamp,
+    stamp: FileStamp,
 }
 
 /// What differs when a file was written or exchanged: its device, inode, length, and the time of its last change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Stamp(u64, u64, u64, i64, i64);
+struct FileStamp(u64, u64, u64, i64, i64);
 
 /// Why there is no component.
 #[derive(Debug, thiserror::Error)]
@@ -41,7 +41,7 @@ pub enum SourceError {
         /// The file.
         path: PathBuf,
         /// What has not come back.
-        hung: Hung,
+        hung: ReadHung,
     },
     /// A link leads out of the plugin directory.
     #[error("{} leads out of the plugin directory {}; put the component itself there", .path.display(), .root.display())]
@@ -62,9 +62,9 @@ pub enum SourceError {
     },
 }
 
-impl Looks {
+impl DirectoryReader {
     /// Looks a component up: a file, or the only `.wasm` file of a directory.
-    pub async fn find(&self, root: &Path, path: &Path) -> Result<Found, SourceError> {
+    pub async fn find(&self, root: &Path, path: &Path) -> Result<ComponentFile, SourceError> {
         let whole = root.join(path);
         let (root, path) = (root.to_owned(), path.to_owned());
         let found = self.at(&whole, move || find_now(&root, &path)).await;
@@ -73,7 +73,13 @@ impl Looks {
 
     /// Waits until there is another component than this one, or one where there was none, or until looks begin or end to
     /// hang: `trouble` is what was found of that before.
-    pub async fn changed(&self, root: &Path, path: &Path, before: Option<&Found>, trouble: Option<&Hung>) -> News {
+    pub async fn changed(
+        &self,
+        root: &Path,
+        path: &Path,
+        before: Option<&ComponentFile>,
+        trouble: Option<&ReadHung>,
+    ) -> SourceChange {
         loop {
             tokio::time::sleep(LOOK_INTERVAL).await;
             let found = self.find(root, path).await;
@@ -82,8 +88,8 @@ impl Looks {
                 _ => None,
             };
             match &found {
-                Ok(found) if Some(found) != before => return News::Component,
-                _ if hung.is_some() != trouble.is_some() => return News::Trouble(hung.copied()),
+                Ok(found) if Some(found) != before => return SourceChange::Component,
+                _ if hung.is_some() != trouble.is_some() => return SourceChange::Trouble(hung.copied()),
                 _ => {}
             }
         }
@@ -92,15 +98,15 @@ impl Looks {
 
 /// What has changed about a component's file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum News {
+pub enum SourceChange {
     /// There is another one.
     Component,
     /// Looks hang, or do not any more.
-    Trouble(Option<Hung>),
+    Trouble(Option<ReadHung>),
 }
 
 /// Looks a component up, on a thread that may block.
-fn find_now(root: &Path, path: &Path) -> Result<Found, SourceError> {
+fn find_now(root: &Path, path: &Path) -> Result<ComponentFile, SourceError> {
     let path = root.join(path);
     let read = |source| SourceError::Read {
         path: path.clone(),
@@ -125,8 +131,8 @@ fn find_now(root: &Path, path: &Path) -> Result<Found, SourceError> {
     } else {
         resolved
     };
-    let stamp = Stamp::of(&fs::metadata(&file).map_err(read)?);
-    Ok(Found { file, stamp })
+    let stamp = FileStamp::of(&fs::metadata(&file).map_err(read)?);
+    Ok(ComponentFile { file, stamp })
 }
 
 fn components(directory: &Path) -> io::Result<Vec<String>> {
@@ -142,7 +148,7 @@ fn components(directory: &Path) -> io::Result<Vec<String>> {
     Ok(names)
 }
 
-impl Stamp {
+impl FileStamp {
     fn of(metadata: &Metadata) -> Self {
         Self(
             metadata.dev(),
@@ -159,7 +165,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_component_is_found_as_a_file_or_as_the_only_one_of_a_directory() {
+    fn a_component_is_a_file_or_the_only_one_in_a_directory() {
         let root = tempfile::tempdir().unwrap();
         fs::create_dir(root.path().join("d")).unwrap();
         fs::write(root.path().join("d/a.wasm"), "a").unwrap();
@@ -191,12 +197,12 @@ mod tests {
         let path = Path::new("a.wasm");
         fs::write(root.path().join(path), "a").unwrap();
         let before = find_now(root.path(), path).unwrap();
-        let looks = Looks::new(crate::Blocking::Threads);
+        let looks = DirectoryReader::new(crate::Blocking::Threads);
         let waits = looks.changed(root.path(), path, Some(&before), None);
         assert!(tokio::time::timeout(Duration::from_mins(1), waits).await.is_err());
         fs::write(root.path().join("new"), "b").unwrap();
         fs::rename(root.path().join("new"), root.path().join(path)).unwrap();
         let news = looks.changed(root.path(), path, Some(&before), None).await;
-        assert_eq!(news, News::Component);
+        assert_eq!(news, SourceChange::Component);
     }
 }

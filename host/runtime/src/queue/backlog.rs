@@ -1,4 +1,5 @@
-//! Owns what one lane has to do, and what holds an object back. In which order the rest comes is the matter of `order`.
+//! Owns what one lane has to do, and what holds an object back. In which order the rest comes is the matter of
+//! `ready_queue`.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
@@ -6,20 +7,20 @@ use std::time::Duration;
 use pilothouse_core::{Name, Tenant, backoff};
 use tokio::time::Instant;
 
-use super::brake::{Brakes, Run, Storm};
-use super::item::{Due, Hold, Item, Queued, Running};
-use super::order::Order;
-use super::{Again, Cause, Depth, Ended, Priority, Verdict};
+use super::hot_loop::{HotLoop, HotLoopLimiter, RunRecord};
+use super::item::{ActiveRun, Due, Hold, QueueItem, Queued};
+use super::ready_queue::ReadyQueue;
+use super::{Cause, Depth, JobResult, Priority, ReconcileResult, RequeueAt};
 
 /// The objects of a lane that are queued, run, wait or have failed; nothing is kept of the others.
 #[derive(Debug, Default)]
 pub struct Backlog {
-    items: HashMap<Name, Item>,
-    order: Order,
+    items: HashMap<Name, QueueItem>,
+    order: ReadyQueue,
     delayed: BTreeMap<Instant, HashSet<Name>>,
     /// How many of those who wait do for a time of day.
     by_clock: usize,
-    brakes: Brakes,
+    hot_loops: HotLoopLimiter,
     running: usize,
     /// The time that its jobs took.
     pub used: Duration,
@@ -84,8 +85,13 @@ impl Backlog {
         }
     }
 
-    /// The next object to run of a tenant that is not held back, how often it has failed, and the storm that it is in.
-    pub fn take(&mut self, now: Instant, is_held_back: impl Fn(&Tenant) -> bool) -> Option<(Name, u32, Option<Storm>)> {
+    /// The next object to run of a tenant that is not held back, how often it has failed, and the hot loop that it is
+    /// in.
+    pub fn take(
+        &mut self,
+        now: Instant,
+        is_held_back: impl Fn(&Tenant) -> bool,
+    ) -> Option<(Name, u32, Option<HotLoop>)> {
         while let Some((name, priority)) = self.order.take(&is_held_back) {
             let Some(item) = self.items.get_mut(&name) else {
                 continue;
@@ -94,7 +100,7 @@ impl Backlog {
             let hold = item
                 .hold
                 .map(|hold| if item.edited { hold.edited_until } else { hold.until });
-            let wait = hold.max(self.brakes.until(&name));
+            let wait = hold.max(self.hot_loops.until(&name));
             if let Some(at) = wait.filter(|at| *at > now) {
                 let due = Due {
                     at,
@@ -107,7 +113,7 @@ impl Backlog {
             }
             item.hold = None;
             item.edited = false;
-            item.running = Some(Running {
+            item.running = Some(ActiveRun {
                 since: now,
                 cause: item.cause.take().unwrap_or(Cause::Others),
             });
@@ -115,34 +121,34 @@ impl Backlog {
             self.undelay(&name);
             self.order.begin(&name, priority);
             self.running += 1;
-            let storm = self.brakes.storm(&name, now);
-            return Some((name, failures, storm));
+            let hot_loop = self.hot_loops.hot_loop(&name, now);
+            return Some((name, failures, hot_loop));
         }
         None
     }
 
     /// A job is over. Says how long it took.
-    pub fn end(&mut self, name: &Name, ended: &Ended, now: Instant) -> Duration {
-        let Ended {
+    pub fn end(&mut self, name: &Name, ended: &JobResult, now: Instant) -> Duration {
+        let JobResult {
             verdict,
             used,
             wrote,
             reported,
             said,
             failure,
-            story,
+            contention,
         } = ended;
         self.running = self.running.saturating_sub(1);
         let running = self.items.get_mut(name).and_then(|item| item.running.take());
-        let run = Run {
+        let run = RunRecord {
             cause: running.map_or(Cause::Others, |running| running.cause),
             wrote: *wrote,
             reported: *reported,
             said: *said,
             crashed: failure.as_ref().is_some_and(pilothouse_core::Failure::is_crash),
-            story: story.as_ref(),
+            contention: contention.as_ref(),
         };
-        let calm = self.brakes.ran(name, &run, now);
+        let calm = self.hot_loops.ran(name, &run, now);
         let took = running.map_or(*used, |running| (now - running.since).max(*used));
         self.used += took;
         self.order.end(name, took);
@@ -151,13 +157,13 @@ impl Backlog {
         };
         let again = item.again.take();
         let is_gone = std::mem::take(&mut item.gone) && again.is_none();
-        let verdict = if is_gone { &Verdict::Gone } else { verdict };
+        let verdict = if is_gone { &ReconcileResult::Gone } else { verdict };
         let due = match *verdict {
-            Verdict::Done { again } => {
+            ReconcileResult::Done { again } => {
                 item.failures = 0;
                 again.map(|again| (again, Priority::Resync))
             }
-            Verdict::Retry { at_least, edited } => {
+            ReconcileResult::Retry { at_least, edited } => {
                 item.failures = item.failures.saturating_add(1);
                 if !at_least.is_zero() {
                     item.hold = Some(Hold {
@@ -166,26 +172,26 @@ impl Backlog {
                     });
                 }
                 let wait = backoff::delay(item.failures, seed(name)).max(at_least);
-                Some((Again::at(now + wait), Priority::Retry))
+                Some((RequeueAt::at(now + wait), Priority::Retry))
             }
-            Verdict::AwaitChange { again } => {
+            ReconcileResult::AwaitChange { again } => {
                 item.failures = item.failures.saturating_add(1);
                 // Time is something that was read; an object that fails whenever it moves on comes back ever more seldom.
                 let least = now + backoff::delay(item.failures, seed(name));
-                let later = |again: Again| Again {
+                let later = |again: RequeueAt| RequeueAt {
                     at: again.at.max(least),
                     ..again
                 };
                 again.map(|again| (later(again), Priority::Retry))
             }
-            Verdict::Gone => {
+            ReconcileResult::Gone => {
                 item.failures = 0;
                 None
             }
         };
         let calm = calm
-            .filter(|_| *verdict != Verdict::Gone)
-            .map(|at| (Again::at(at), Priority::Resync));
+            .filter(|_| *verdict != ReconcileResult::Gone)
+            .map(|at| (RequeueAt::at(at), Priority::Resync));
         let by_clock = due.is_some_and(|(again, _)| again.by_clock);
         if let Some((again, priority)) = [due, calm].into_iter().flatten().min_by_key(|(again, _)| again.at) {
             let due = Due {
@@ -275,15 +281,15 @@ impl Backlog {
     /// The wall clock has jumped: whoever waits for a time that was reckoned from it asks again. Says whether that made
     /// anything ready.
     pub fn clock_jumped(&mut self, now: Instant) -> bool {
-        let waits = |(name, item): (&Name, &Item)| item.due.filter(|due| due.by_clock).map(|_| name.clone());
+        let waits = |(name, item): (&Name, &QueueItem)| item.due.filter(|due| due.by_clock).map(|_| name.clone());
         let names: Vec<_> = self.items.iter().filter_map(waits).collect();
-        let mut stirred = false;
+        let mut ready_signal = false;
         for name in names {
             if let Some(due) = self.undelay(&name) {
-                stirred |= self.come_due(&name, &due, now);
+                ready_signal |= self.come_due(&name, &due, now);
             }
         }
-        stirred
+        ready_signal
     }
 
     /// Whether anybody waits for a time of day.
@@ -367,7 +373,7 @@ impl Backlog {
     }
 
     fn tidy(&mut self, name: &Name) {
-        if self.items.get(name).is_some_and(Item::is_idle) {
+        if self.items.get(name).is_some_and(QueueItem::is_idle) {
             self.items.remove(name);
         }
     }

@@ -2,16 +2,16 @@
 
 use tokio::time::Instant;
 
-use super::order::Place;
+use super::ready_queue::ReadyPlace;
 use super::{Cause, Priority};
 
 /// One object.
 #[derive(Debug, Default)]
-pub struct Item {
+pub struct QueueItem {
     /// Where it is queued, if it is.
     pub queued: Option<Queued>,
     /// Its run, if it runs.
-    pub running: Option<Running>,
+    pub running: Option<ActiveRun>,
     /// Asked for while it was running.
     pub again: Option<Priority>,
     /// Whether the object went while it was running, so that nothing of the run's end is worth remembering.
@@ -38,12 +38,12 @@ pub struct Queued {
     /// Since when.
     pub since: Instant,
     /// Its place in the order; none while it waits for the cache to see its writes.
-    pub place: Option<Place>,
+    pub place: Option<ReadyPlace>,
 }
 
 /// A run that is not over.
 #[derive(Clone, Copy, Debug)]
-pub struct Running {
+pub struct ActiveRun {
     /// Since when, the time apart that it waited for others.
     pub since: Instant,
     /// What it was asked for.
@@ -72,7 +72,7 @@ pub struct Due {
     pub cause: Option<Cause>,
 }
 
-impl Item {
+impl QueueItem {
     /// Whether there is nothing to remember of it.
     pub fn is_idle(&self) -> bool {
         let Self {

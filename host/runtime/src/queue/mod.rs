@@ -1,13 +1,14 @@
 //! Owns what is to be reconciled when: a lane for each controller, fair over plugins and over tenants by time used, and
 //! one object at a time.
 //!
-//! `backlog` is what one lane has to do, `order` in which order it comes, `share` what each plugin has used of the
-//! workers, `brake` how objects are slowed that would go on for ever, `types` what goes in and what comes out. Nothing here waits or does I/O.
+//! `backlog` is what one lane has to do, `ready_queue` in which order it comes, `share` what each plugin has used of the
+//! workers, `hot_loop` how objects are slowed that would go on for ever, `types` what goes in and what comes out.
+//! Nothing here waits or does I/O.
 
 mod backlog;
-mod brake;
+mod hot_loop;
 mod item;
-mod order;
+mod ready_queue;
 mod share;
 #[cfg(test)]
 mod tests;
@@ -21,9 +22,9 @@ use pilothouse_core::{Name, Tenant};
 use tokio::time::Instant;
 
 use self::backlog::Backlog;
-pub use self::brake::Storm;
-use self::share::Share;
-pub use self::types::{Again, Capacity, Cause, Depth, Ended, Job, Priority, Verdict};
+pub use self::hot_loop::HotLoop;
+use self::share::PluginShare;
+pub use self::types::{Capacity, Cause, Depth, Job, JobResult, Priority, ReconcileResult, RequeueAt};
 use crate::lane::LaneId;
 
 /// Of this many workers one is kept for plugins of which none is at work, so that however many others are busy, a plugin
@@ -32,20 +33,20 @@ const KEPT_FREE: usize = 4;
 
 /// The queue of all lanes.
 #[derive(Debug)]
-pub struct Queue {
-    lanes: HashMap<LaneId, Lane>,
+pub struct WorkQueue {
+    lanes: HashMap<LaneId, QueueLane>,
     /// In the order in which plugins came. A plugin that goes and comes back finds its own again.
-    shares: Vec<Share>,
+    shares: Vec<PluginShare>,
     capacity: Capacity,
     running: usize,
     /// What the plugin that was served last had used by then: who comes back from having nothing to do begins here.
     level: Duration,
-    /// Whether something has become ready since [`Queue::take_stirred`] said so last.
-    stirred: bool,
+    /// Whether something has become ready since [`WorkQueue::take_ready_signal`] said so last.
+    ready_signal: bool,
 }
 
 #[derive(Debug, Default)]
-struct Lane {
+struct QueueLane {
     backlog: Backlog,
     open: bool,
     /// The index of its plugin's share, from the first time that it is open.
@@ -54,7 +55,7 @@ struct Lane {
     parked: usize,
 }
 
-impl Queue {
+impl WorkQueue {
     /// An empty queue.
     pub fn new(capacity: Capacity) -> Self {
         Self {
@@ -63,7 +64,7 @@ impl Queue {
             capacity,
             running: 0,
             level: Duration::ZERO,
-            stirred: false,
+            ready_signal: false,
         }
     }
 
@@ -72,7 +73,7 @@ impl Queue {
         let at_most = concurrency.unwrap_or(self.capacity.per_plugin);
         let known = self.shares.iter().position(|share| share.plugin == *plugin);
         let share = known.unwrap_or_else(|| {
-            self.shares.push(Share::new(plugin.clone()));
+            self.shares.push(PluginShare::new(plugin.clone()));
             self.shares.len() - 1
         });
         self.shares[share].at_most = at_most;
@@ -84,7 +85,7 @@ impl Queue {
         lane.backlog.used = lane.backlog.used.max(level);
     }
 
-    /// Hands out nothing of a lane any more until it opens again. What runs, runs to its end.
+    /// Stops starting jobs of a lane until it opens again. Running jobs continue.
     pub fn close(&mut self, lane: LaneId) {
         if let Some(lane) = self.lanes.get_mut(&lane) {
             lane.open = false;
@@ -102,7 +103,7 @@ impl Queue {
     pub fn resume(&mut self, plugin: &str) {
         if let Some(share) = self.shares.iter_mut().find(|share| *share.plugin == *plugin) {
             share.resume();
-            self.stirred = true;
+            self.ready_signal = true;
         }
     }
 
@@ -116,7 +117,7 @@ impl Queue {
         self.lanes.get(&lane).is_some_and(|lane| lane.open)
     }
 
-    /// Asks for a reconcile. What is queued already moves up if this is more urgent.
+    /// Enqueues an object. An object that is queued already moves up if the new priority is higher.
     pub fn push(&mut self, lane: LaneId, name: &Name, priority: Priority) {
         let cause = match priority {
             Priority::Change | Priority::New | Priority::Wake => Cause::Others,
@@ -128,13 +129,13 @@ impl Queue {
     /// The same where it is known whose doing it is.
     pub fn push_for(&mut self, lane: LaneId, name: &Name, priority: Priority, cause: Cause) {
         let backlog = &mut self.lanes.entry(lane).or_default().backlog;
-        self.stirred |= backlog.push(name, priority, cause, Instant::now());
+        self.ready_signal |= backlog.push(name, priority, cause, Instant::now());
     }
 
     /// The wall clock has jumped: whoever waits for a time of day is asked again.
     pub fn clock_jumped(&mut self, now: Instant) {
         for lane in self.lanes.values_mut() {
-            self.stirred |= lane.backlog.clock_jumped(now);
+            self.ready_signal |= lane.backlog.clock_jumped(now);
         }
     }
 
@@ -157,7 +158,7 @@ impl Queue {
             let share = &mut self.shares[share];
             // Nothing comes where all that was ready is slowed, or of tenants that are held back.
             let next = lane.backlog.take(now, |tenant| share.holds_back(tenant));
-            let Some((name, failures, storm)) = next else {
+            let Some((name, failures, hot_loop)) = next else {
                 continue;
             };
             self.level = self.level.max(share.claim());
@@ -167,15 +168,15 @@ impl Queue {
                 lane: id,
                 name,
                 failures,
-                storm,
+                hot_loop,
             });
         }
         None
     }
 
     /// Whether something has become ready since this was asked last, so that it is worth looking what is next.
-    pub fn take_stirred(&mut self) -> bool {
-        std::mem::take(&mut self.stirred)
+    pub fn take_ready_signal(&mut self) -> bool {
+        std::mem::take(&mut self.ready_signal)
     }
 
     /// When something is due that only waits for its time.
@@ -192,7 +193,7 @@ impl Queue {
     }
 
     /// A job is over.
-    pub fn done(&mut self, job: &Job, ended: &Ended, now: Instant) {
+    pub fn done(&mut self, job: &Job, ended: &JobResult, now: Instant) {
         self.running = self.running.saturating_sub(1);
         let Some(lane) = self.lanes.get_mut(&job.lane) else {
             return;
@@ -239,7 +240,7 @@ impl Queue {
     /// The cache has seen one of the object's writes.
     pub fn release(&mut self, lane: LaneId, name: &Name) {
         if let Some(lane) = self.lanes.get_mut(&lane) {
-            self.stirred |= lane.backlog.release(name);
+            self.ready_signal |= lane.backlog.release(name);
         }
     }
 
@@ -283,7 +284,7 @@ impl Queue {
             capacity,
             running,
             level,
-            stirred: _,
+            ready_signal: _,
         } = self;
         if *running >= capacity.workers {
             return Vec::new();

@@ -22,14 +22,14 @@ const SMOOTHING: u32 = 8;
 
 /// Nothing of some tenants is begun before a time.
 #[derive(Debug)]
-struct Pause {
+struct TenantPause {
     until: Instant,
     tenants: HashSet<Tenant>,
 }
 
 /// What a plugin uses.
 #[derive(Debug)]
-pub struct Share {
+pub struct PluginShare {
     /// Its identity.
     pub plugin: Arc<str>,
     /// How many of its objects run at once.
@@ -37,7 +37,7 @@ pub struct Share {
     /// How many run.
     pub running: usize,
     /// For whom nothing is begun before this time.
-    paused: Option<Pause>,
+    paused: Option<TenantPause>,
     /// How many run of each tenant.
     running_of: HashMap<Tenant, usize>,
     /// Whether one of its lanes has something to run.
@@ -49,7 +49,7 @@ pub struct Share {
     usual: Duration,
 }
 
-impl Share {
+impl PluginShare {
     /// Nothing used yet.
     pub fn new(plugin: Arc<str>) -> Self {
         Self {
@@ -85,7 +85,7 @@ impl Share {
 
     /// Begins nothing of these tenants before a time.
     pub fn pause(&mut self, tenants: HashSet<Tenant>, until: Instant) {
-        self.paused = Some(Pause { until, tenants });
+        self.paused = Some(TenantPause { until, tenants });
     }
 
     /// Goes on, if the time has come.

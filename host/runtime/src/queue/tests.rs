@@ -1,36 +1,36 @@
 //! What the queue promises, on a clock that the tests move.
 
 use super::backlog::Backlog;
-use super::brake::{CALM, FREE_RUNS, LONGEST};
+use super::hot_loop::{CALM, FREE_RUNS, LONGEST};
 use super::*;
 
 const A: LaneId = LaneId(0);
 const B: LaneId = LaneId(1);
 const C: LaneId = LaneId(2);
 
-const DONE: Verdict = Verdict::Done { again: None };
+const DONE: ReconcileResult = ReconcileResult::Done { again: None };
 
 fn name(name: &str) -> Name {
     Name::new(Some("n"), name)
 }
 
-fn with(workers: usize, per_plugin: usize) -> Queue {
-    Queue::new(Capacity { workers, per_plugin })
+fn with(workers: usize, per_plugin: usize) -> WorkQueue {
+    WorkQueue::new(Capacity { workers, per_plugin })
 }
 
-fn open(queue: &mut Queue, lane: LaneId, plugin: &str) {
+fn open(queue: &mut WorkQueue, lane: LaneId, plugin: &str) {
     queue.open(lane, &Arc::from(plugin), None);
 }
 
 /// Two plugins of one lane each.
-fn queue() -> Queue {
+fn queue() -> WorkQueue {
     let mut queue = with(100, 10);
     open(&mut queue, A, "a");
     open(&mut queue, B, "b");
     queue
 }
 
-fn change(queue: &mut Queue, lane: LaneId, object: &str) {
+fn change(queue: &mut WorkQueue, lane: LaneId, object: &str) {
     queue.push(lane, &name(object), Priority::Change);
 }
 
@@ -38,12 +38,12 @@ fn tenant(namespace: &str) -> Tenant {
     Tenant::Namespace(namespace.into())
 }
 
-fn push_of(queue: &mut Queue, lane: LaneId, namespace: &str, object: &str, priority: Priority) {
+fn push_of(queue: &mut WorkQueue, lane: LaneId, namespace: &str, object: &str, priority: Priority) {
     queue.push(lane, &Name::new(Some(namespace), object), priority);
 }
 
 /// In how many runs, each of which takes so long, an object is reached.
-fn reached_after(queue: &mut Queue, object: &str, takes: impl Fn(&Job) -> Duration) -> usize {
+fn reached_after(queue: &mut WorkQueue, object: &str, takes: impl Fn(&Job) -> Duration) -> usize {
     for run in 0.. {
         let job = queue.pop(Instant::now()).expect("it has not run yet");
         if &*job.name.name == object {
@@ -55,34 +55,34 @@ fn reached_after(queue: &mut Queue, object: &str, takes: impl Fn(&Job) -> Durati
     unreachable!("it was found or not")
 }
 
-fn pop(queue: &mut Queue) -> Option<String> {
+fn pop(queue: &mut WorkQueue) -> Option<String> {
     queue.pop(Instant::now()).map(|job| job.name.name.to_string())
 }
 
-fn done(queue: &mut Queue, lane: LaneId, object: &str, verdict: Verdict) {
+fn done(queue: &mut WorkQueue, lane: LaneId, object: &str, verdict: ReconcileResult) {
     let job = Job {
         lane,
         name: name(object),
         failures: 0,
-        storm: None,
+        hot_loop: None,
     };
     end(queue, &job, verdict, Duration::from_millis(1));
 }
 
-fn end(queue: &mut Queue, job: &Job, verdict: Verdict, used: Duration) {
-    let ended = Ended {
+fn end(queue: &mut WorkQueue, job: &Job, verdict: ReconcileResult, used: Duration) {
+    let ended = JobResult {
         used,
-        ..Ended::idly(verdict)
+        ..JobResult::unchanged(verdict)
     };
     queue.done(job, &ended, Instant::now());
 }
 
-fn backlog(queue: &Queue, lane: LaneId) -> &Backlog {
+fn backlog(queue: &WorkQueue, lane: LaneId) -> &Backlog {
     &queue.lanes[&lane].backlog
 }
 
 /// Runs what comes for so many jobs, each of which takes as long as its lane says: how many jobs each lane had.
-fn run(queue: &mut Queue, jobs: u32, takes: impl Fn(LaneId) -> Duration) -> HashMap<LaneId, u32> {
+fn run(queue: &mut WorkQueue, jobs: u32, takes: impl Fn(LaneId) -> Duration) -> HashMap<LaneId, u32> {
     let mut ran = HashMap::new();
     for _ in 0..jobs {
         let job = queue.pop(Instant::now()).expect("there is enough to do");
@@ -237,7 +237,7 @@ async fn what_runs_counts_before_it_is_over() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_worker_is_free_for_a_plugin_with_little_to_do_however_many_are_busy() {
+async fn a_worker_is_kept_free_for_a_plugin_with_little_to_do() {
     let mut queue = with(8, 4);
     for (lane, plugin) in [(A, "a"), (B, "b")] {
         open(&mut queue, lane, plugin);
@@ -255,7 +255,7 @@ async fn a_worker_is_free_for_a_plugin_with_little_to_do_however_many_are_busy()
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lane_waits_until_it_is_open_and_its_plugin_runs_no_more_than_its_limit() {
+async fn a_lane_waits_until_open_and_respects_its_plugins_limit() {
     let mut queue = with(100, 2);
     for object in ["x", "y", "z"] {
         change(&mut queue, A, object);
@@ -290,20 +290,25 @@ async fn a_lane_that_closes_keeps_what_it_has_and_ends_what_runs() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_failure_comes_back_after_its_back_off_and_a_change_comes_first() {
+async fn a_failure_returns_after_its_backoff_and_a_change_precedes_it() {
     let mut queue = queue();
     change(&mut queue, A, "x");
     pop(&mut queue);
     let at_least = Duration::ZERO;
     let edited = Duration::ZERO;
-    done(&mut queue, A, "x", Verdict::Retry { at_least, edited });
+    done(&mut queue, A, "x", ReconcileResult::Retry { at_least, edited });
     assert_eq!(pop(&mut queue), None);
     assert_eq!(queue.depth(A, Instant::now()).failing, 1);
     let due = queue.next_due().unwrap();
     tokio::time::advance(due - Instant::now()).await;
     let job = queue.pop(Instant::now()).unwrap();
     assert_eq!(job.failures, 1);
-    end(&mut queue, &job, Verdict::Retry { at_least, edited }, Duration::ZERO);
+    end(
+        &mut queue,
+        &job,
+        ReconcileResult::Retry { at_least, edited },
+        Duration::ZERO,
+    );
     change(&mut queue, A, "x");
     let job = queue.pop(Instant::now()).unwrap();
     assert_eq!(job.failures, 2);
@@ -317,13 +322,13 @@ async fn a_failure_comes_back_after_its_back_off_and_a_change_comes_first() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_the_cluster_asks_to_wait_is_waited_even_if_something_changes() {
+async fn retry_after_is_honoured_even_if_something_changes() {
     let mut queue = queue();
     change(&mut queue, A, "x");
     pop(&mut queue);
     let at_least = Duration::from_mins(1);
     let edited = Duration::ZERO;
-    done(&mut queue, A, "x", Verdict::Retry { at_least, edited });
+    done(&mut queue, A, "x", ReconcileResult::Retry { at_least, edited });
     change(&mut queue, A, "x");
     assert_eq!(pop(&mut queue), None);
     assert!(queue.next_due().unwrap() >= Instant::now() + at_least);
@@ -343,12 +348,12 @@ async fn an_edit_runs_before_the_time_that_was_asked_for() {
             let mut queue = queue();
             change(&mut queue, A, "x");
             pop(&mut queue);
-            let edit = |queue: &mut Queue| queue.push_for(A, &name("x"), Priority::Change, Cause::Edit);
+            let edit = |queue: &mut WorkQueue| queue.push_for(A, &name("x"), Priority::Change, Cause::Edit);
             if while_it_runs {
                 edit(&mut queue);
             }
             let at_least = Duration::from_mins(5);
-            done(&mut queue, A, "x", Verdict::Retry { at_least, edited });
+            done(&mut queue, A, "x", ReconcileResult::Retry { at_least, edited });
             if !while_it_runs {
                 change(&mut queue, A, "x");
                 assert_eq!(pop(&mut queue), None, "it was no edit");
@@ -359,7 +364,7 @@ async fn an_edit_runs_before_the_time_that_was_asked_for() {
                 tokio::time::advance(edited).await;
             }
             assert_eq!(pop(&mut queue).as_deref(), Some("x"), "{edited:?} {while_it_runs}");
-            done(&mut queue, A, "x", Verdict::Retry { at_least, edited });
+            done(&mut queue, A, "x", ReconcileResult::Retry { at_least, edited });
             change(&mut queue, A, "x");
             assert_eq!(pop(&mut queue), None, "the edit has had its run");
         }
@@ -382,7 +387,7 @@ async fn no_class_waits_behind_a_busy_one_for_more_than_a_few_runs() {
         waiting.retain(|name| **name != *job.name.name);
         end(&mut queue, &job, DONE, Duration::from_millis(5));
         if waiting.is_empty() {
-            let most = (order::PASSED_OVER as usize + 1) * 2;
+            let most = (ready_queue::PASSED_OVER as usize + 1) * 2;
             assert!(run <= most, "{run}");
             return;
         }
@@ -391,7 +396,7 @@ async fn no_class_waits_behind_a_busy_one_for_more_than_a_few_runs() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn ten_thousand_objects_or_endless_changes_of_a_tenant_do_not_delay_anothers_single_object() {
+async fn no_tenants_load_delays_another_tenants_single_object() {
     for priority in [Priority::Change, Priority::Wake, Priority::Resync, Priority::Retry] {
         let mut queue = with(1, 1);
         open(&mut queue, A, "a");
@@ -434,7 +439,7 @@ async fn tenants_share_by_time_used_whatever_each_run_takes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_tenant_whose_runs_take_long_leaves_a_worker_of_the_plugin_to_others() {
+async fn a_tenant_with_long_runs_leaves_a_worker_to_others() {
     let mut queue = with(100, 8);
     open(&mut queue, A, "a");
     for number in 0..100 {
@@ -465,12 +470,12 @@ async fn nothing_is_kept_of_tenants_that_have_nothing_to_do() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_waits_for_a_time_of_day_is_asked_again_when_the_clock_jumps() {
+async fn waits_for_a_time_of_day_are_requeued_when_the_clock_jumps() {
     let mut queue = queue();
     let again = |by_clock| {
         let at = Instant::now() + Duration::from_hours(1);
-        let again = Some(Again { at, by_clock });
-        Verdict::Done { again }
+        let again = Some(RequeueAt { at, by_clock });
+        ReconcileResult::Done { again }
     };
     for (object, by_clock) in [("by-clock", true), ("by-timer", false)] {
         change(&mut queue, A, object);
@@ -486,8 +491,8 @@ async fn who_waits_for_a_time_of_day_is_asked_again_when_the_clock_jumps() {
         &mut queue,
         A,
         "by-clock",
-        Verdict::AwaitChange {
-            again: Some(Again {
+        ReconcileResult::AwaitChange {
+            again: Some(RequeueAt {
                 at: Instant::now(),
                 by_clock: true,
             }),
@@ -507,8 +512,8 @@ async fn a_requeue_comes_at_its_time() {
     let mut queue = queue();
     change(&mut queue, A, "x");
     pop(&mut queue);
-    let again = Some(Again::at(Instant::now() + Duration::from_secs(7)));
-    done(&mut queue, A, "x", Verdict::Done { again });
+    let again = Some(RequeueAt::at(Instant::now() + Duration::from_secs(7)));
+    done(&mut queue, A, "x", ReconcileResult::Done { again });
     tokio::time::advance(Duration::from_secs(6)).await;
     assert_eq!(pop(&mut queue), None);
     tokio::time::advance(Duration::from_secs(1)).await;
@@ -520,7 +525,7 @@ async fn what_awaits_a_change_has_no_time() {
     let mut queue = queue();
     change(&mut queue, A, "x");
     pop(&mut queue);
-    done(&mut queue, A, "x", Verdict::AwaitChange { again: None });
+    done(&mut queue, A, "x", ReconcileResult::AwaitChange { again: None });
     assert_eq!(queue.next_due(), None);
     change(&mut queue, A, "x");
     assert_eq!(queue.pop(Instant::now()).unwrap().failures, 1);
@@ -546,20 +551,20 @@ async fn an_object_does_not_run_before_the_cache_has_seen_its_writes() {
 async fn only_what_becomes_ready_is_worth_a_look() {
     let mut queue = queue();
     change(&mut queue, A, "x");
-    assert!(queue.take_stirred() && !queue.take_stirred());
+    assert!(queue.take_ready_signal() && !queue.take_ready_signal());
     change(&mut queue, A, "x");
     pop(&mut queue);
     queue.hold(A, &name("x"));
     change(&mut queue, A, "x");
     done(&mut queue, A, "x", DONE);
-    assert!(!queue.take_stirred(), "it was queued, it ran, and now it is held");
+    assert!(!queue.take_ready_signal(), "it was queued, it ran, and now it is held");
     queue.release(A, &name("x"));
-    assert!(queue.take_stirred());
+    assert!(queue.take_ready_signal());
     assert_eq!(pop(&mut queue).as_deref(), Some("x"));
     done(&mut queue, A, "x", DONE);
     queue.hold(A, &name("x"));
     queue.release(A, &name("x"));
-    assert!(!queue.take_stirred(), "nothing was to be done after its write");
+    assert!(!queue.take_ready_signal(), "nothing was to be done after its write");
 }
 
 #[tokio::test(start_paused = true)]
@@ -568,8 +573,8 @@ async fn a_time_that_comes_while_it_is_held_is_not_lost() {
     change(&mut queue, A, "x");
     pop(&mut queue);
     queue.hold(A, &name("x"));
-    let again = Some(Again::at(Instant::now() + Duration::from_secs(1)));
-    done(&mut queue, A, "x", Verdict::Done { again });
+    let again = Some(RequeueAt::at(Instant::now() + Duration::from_secs(1)));
+    done(&mut queue, A, "x", ReconcileResult::Done { again });
     tokio::time::advance(Duration::from_secs(2)).await;
     assert_eq!(pop(&mut queue), None);
     queue.release(A, &name("x"));
@@ -585,7 +590,7 @@ async fn what_is_forgotten_is_not_due_any_more() {
     assert!(backlog(&queue, A).is_empty());
     queue.push(A, &name("x"), Priority::Resync);
     assert_eq!(pop(&mut queue).as_deref(), Some("x"));
-    done(&mut queue, A, "x", Verdict::Gone);
+    done(&mut queue, A, "x", ReconcileResult::Gone);
     assert!(queue.is_idle());
 }
 
@@ -595,7 +600,7 @@ async fn what_is_forgotten_while_it_runs_is_not_remembered_as_failing() {
     change(&mut queue, A, "x");
     assert_eq!(pop(&mut queue).as_deref(), Some("x"));
     queue.forget(A, &name("x"));
-    done(&mut queue, A, "x", Verdict::AwaitChange { again: None });
+    done(&mut queue, A, "x", ReconcileResult::AwaitChange { again: None });
     assert_eq!(queue.depth(A, Instant::now()).failing, 0);
     assert!(backlog(&queue, A).is_empty());
 }
@@ -614,27 +619,27 @@ async fn depth_and_age_can_be_seen() {
     assert_eq!((depth.ready, depth.running, depth.oldest), (1, 1, Duration::ZERO));
 }
 
-mod storms {
+mod hot_loops {
     use pilothouse_core::Failure;
     use pilothouse_core::failure::reason;
 
     use super::*;
 
-    fn wrote(story: Option<&Arc<Failure>>) -> Ended {
-        Ended {
+    fn wrote(contention: Option<&Arc<Failure>>) -> JobResult {
+        JobResult {
             wrote: true,
-            story: story.cloned(),
-            ..Ended::idly(DONE)
+            contention: contention.cloned(),
+            ..JobResult::unchanged(DONE)
         }
     }
 
     /// Runs `x` as often as the queue lets it within a time; each run writes and is asked for again.
-    async fn rage(queue: &mut Queue, time: Duration) -> u32 {
+    async fn rage(queue: &mut WorkQueue, time: Duration) -> u32 {
         rage_by(queue, time, Cause::Others, &wrote(None)).await
     }
 
     /// The same for runs that end so, asked for by whom.
-    async fn rage_by(queue: &mut Queue, time: Duration, cause: Cause, ended: &Ended) -> u32 {
+    async fn rage_by(queue: &mut WorkQueue, time: Duration, cause: Cause, ended: &JobResult) -> u32 {
         let mut runs = 0;
         let begun = Instant::now();
         while begun.elapsed() < time {
@@ -652,10 +657,10 @@ mod storms {
         runs
     }
 
-    fn reported() -> Ended {
-        Ended {
+    fn reported() -> JobResult {
+        JobResult {
             reported: true,
-            ..Ended::idly(DONE)
+            ..JobResult::unchanged(DONE)
         }
     }
 
@@ -666,11 +671,14 @@ mod storms {
         assert!((FREE_RUNS..60).contains(&runs), "{runs} runs in ten minutes");
         tokio::time::sleep_until(queue.next_due().unwrap()).await;
         let job = queue.pop(Instant::now()).unwrap();
-        assert!(job.storm.is_some_and(|storm| storm.of_status), "it is known what it is");
+        assert!(
+            job.hot_loop.is_some_and(|hot_loop| hot_loop.of_status),
+            "it is known what it is"
+        );
     }
 
     #[tokio::test(start_paused = true)]
-    async fn objects_that_wake_each_other_are_slowed_even_if_not_every_run_writes() {
+    async fn objects_that_wake_each_other_are_slowed_without_each_writing() {
         let mut queue = queue();
         let mut runs = 0;
         let begun = Instant::now();
@@ -679,7 +687,11 @@ mod storms {
             match queue.pop(Instant::now()) {
                 Some(job) => {
                     runs += 1;
-                    let ended = if runs % 2 == 0 { reported() } else { Ended::idly(DONE) };
+                    let ended = if runs % 2 == 0 {
+                        reported()
+                    } else {
+                        JobResult::unchanged(DONE)
+                    };
                     queue.done(&job, &ended, Instant::now());
                 }
                 None => tokio::time::sleep_until(queue.next_due().unwrap()).await,
@@ -689,7 +701,7 @@ mod storms {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_status_that_follows_what_others_do_may_be_written_more_often() {
+    async fn a_status_that_follows_a_rollout_may_be_written_more_often() {
         let mut queue = queue();
         let runs = rage_by(&mut queue, Duration::from_millis(500), Cause::Others, &reported()).await;
         assert_eq!(runs, 50, "a rollout of fifty steps is not slowed");
@@ -701,9 +713,9 @@ mod storms {
     async fn a_status_that_somebody_takes_back_each_time_is_slowed() {
         for others_between in [0, 1, 2] {
             let mut queue = queue();
-            let said = Ended {
+            let said = JobResult {
                 said: Some(7),
-                ..Ended::idly(DONE)
+                ..JobResult::unchanged(DONE)
             };
             let (mut runs, mut writes) = (0, 0);
             let begun = Instant::now();
@@ -714,7 +726,11 @@ mod storms {
                         runs += 1;
                         let writes_now = runs % (others_between + 1) == 0;
                         writes += u32::from(writes_now);
-                        let ended = if writes_now { said.clone() } else { Ended::idly(DONE) };
+                        let ended = if writes_now {
+                            said.clone()
+                        } else {
+                            JobResult::unchanged(DONE)
+                        };
                         queue.done(&job, &ended, Instant::now());
                         tokio::time::advance(Duration::from_millis(10)).await;
                     }
@@ -729,37 +745,37 @@ mod storms {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_story_is_not_told_again_where_somebody_takes_the_status_back() {
+    async fn a_contention_is_reported_once_where_the_status_is_reverted() {
         let mut queue = queue();
-        let story = Arc::new(Failure::cluster(reason::CONTESTED, "they fight"));
-        let said = Ended {
+        let contention = Arc::new(Failure::cluster(reason::CONTESTED, "they fight"));
+        let said = JobResult {
             said: Some(7),
-            story: Some(story.clone()),
-            ..Ended::idly(DONE)
+            contention: Some(contention.clone()),
+            ..JobResult::unchanged(DONE)
         };
         rage_by(&mut queue, Duration::from_secs(3), Cause::Others, &said).await;
         tokio::time::sleep_until(queue.next_due().unwrap()).await;
-        let storm = queue.pop(Instant::now()).unwrap().storm.expect("it is slowed");
-        assert!(storm.repeats, "{storm:?}");
-        assert_eq!(storm.lasting_story(), None);
-        let told = Storm {
-            story: Some(story.clone()),
-            ..Storm::default()
+        let hot_loop = queue.pop(Instant::now()).unwrap().hot_loop.expect("it is slowed");
+        assert!(hot_loop.repeats, "{hot_loop:?}");
+        assert_eq!(hot_loop.lasting_contention(), None);
+        let told = HotLoop {
+            contention: Some(contention.clone()),
+            ..HotLoop::default()
         };
-        assert_eq!(told.lasting_story(), Some(story));
+        assert_eq!(told.lasting_contention(), Some(contention));
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_edits_an_object_again_and_again_does_not_slow_it_but_by_crashes() {
+    async fn edits_do_not_slow_an_object_but_crashes_do() {
         let mut queue = queue();
         for ended in [wrote(None), reported()] {
             let runs = rage_by(&mut queue, Duration::from_secs(5), Cause::Edit, &ended).await;
             assert_eq!(runs, 500);
         }
         let failure = Some(Failure::guest(reason::TRAP, "it trapped"));
-        let crashed = Ended {
+        let crashed = JobResult {
             failure,
-            ..Ended::idly(Verdict::AwaitChange { again: None })
+            ..JobResult::unchanged(ReconcileResult::AwaitChange { again: None })
         };
         let runs = rage_by(&mut queue, Duration::from_mins(10), Cause::Edit, &crashed).await;
         assert!((FREE_RUNS..60).contains(&runs), "{runs} runs in ten minutes");
@@ -769,7 +785,7 @@ mod storms {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_object_that_writes_again_and_again_is_slowed_until_it_is_calm() {
+    async fn an_object_in_a_hot_loop_is_slowed_until_it_is_calm() {
         let mut queue = queue();
         let runs = rage(&mut queue, Duration::from_mins(10)).await;
         assert!((FREE_RUNS..60).contains(&runs), "{runs} runs in ten minutes");
@@ -777,14 +793,14 @@ mod storms {
         tokio::time::advance(2 * (LONGEST + CALM)).await;
         change(&mut queue, A, "x");
         let job = queue.pop(Instant::now()).expect("it is calm again");
-        assert_eq!(job.storm, None);
+        assert_eq!(job.hot_loop, None);
         queue.done(&job, &wrote(None), Instant::now());
         change(&mut queue, A, "x");
         assert!(queue.pop(Instant::now()).is_some(), "and may write again at once");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_run_with_nothing_to_write_ends_the_story_while_runs_are_free() {
+    async fn a_run_without_writes_ends_a_hot_loop_that_is_not_slowed_yet() {
         let mut queue = queue();
         for _ in 0..10 * FREE_RUNS {
             change(&mut queue, A, "x");
@@ -792,48 +808,48 @@ mod storms {
             queue.done(&job, &wrote(None), Instant::now());
             change(&mut queue, A, "x");
             let job = queue.pop(Instant::now()).expect("it is not slowed");
-            assert_eq!(job.storm, None);
+            assert_eq!(job.hot_loop, None);
             end(&mut queue, &job, DONE, Duration::ZERO);
         }
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_story_is_kept_through_runs_without_a_write_and_ends_with_the_storm() {
+    async fn the_contention_is_kept_until_the_hot_loop_ends() {
         let mut queue = queue();
         rage(&mut queue, Duration::from_secs(3)).await;
-        let story = Arc::new(Failure::cluster(reason::CONTESTED, "they fight"));
+        let contention = Arc::new(Failure::cluster(reason::CONTESTED, "they fight"));
         tokio::time::sleep_until(queue.next_due().unwrap()).await;
         let job = queue.pop(Instant::now()).unwrap();
-        assert_eq!(job.storm, Some(Storm::default()), "nobody has found out yet");
-        queue.done(&job, &wrote(Some(&story)), Instant::now());
+        assert_eq!(job.hot_loop, Some(HotLoop::default()), "nobody has found out yet");
+        queue.done(&job, &wrote(Some(&contention)), Instant::now());
 
         tokio::time::sleep_until(queue.lanes[&A].backlog.next_due().unwrap() - CALM).await;
         change(&mut queue, A, "x");
         let job = queue.pop(Instant::now()).unwrap();
         let told = |over| {
-            let story = Some(story.clone());
+            let contention = Some(contention.clone());
             let of_status = false;
-            Some(Storm {
-                story,
+            Some(HotLoop {
+                contention,
                 over,
                 of_status,
-                ..Storm::default()
+                ..HotLoop::default()
             })
         };
-        assert_eq!(job.storm, told(false));
+        assert_eq!(job.hot_loop, told(false));
         end(&mut queue, &job, DONE, Duration::ZERO);
 
-        let calm = queue.next_due().expect("it runs again when the storm may be over");
+        let calm = queue.next_due().expect("it runs again when the hot loop may be over");
         tokio::time::sleep_until(calm).await;
         let job = queue.pop(Instant::now()).unwrap();
-        assert_eq!(job.storm, told(true));
+        assert_eq!(job.hot_loop, told(true));
         end(&mut queue, &job, DONE, Duration::ZERO);
         assert_eq!(queue.next_due(), None);
         assert!(backlog(&queue, A).is_empty());
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_writes_again_when_it_was_calm_is_still_in_the_storm() {
+    async fn a_write_after_a_calm_is_still_in_the_hot_loop() {
         let mut queue = queue();
         let mut runs = 0;
         change(&mut queue, A, "x");

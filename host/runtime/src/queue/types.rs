@@ -7,7 +7,7 @@ use std::time::Duration;
 use pilothouse_core::{Failure, Name};
 use tokio::time::Instant;
 
-use super::Storm;
+use super::HotLoop;
 use crate::lane::LaneId;
 
 /// How urgent an object in the queue is; the first has precedence, and none waits behind the others for ever.
@@ -26,7 +26,7 @@ pub enum Priority {
     Retry,
 }
 
-/// Whose doing it is that an object is asked for. Of several, the last counts.
+/// What caused an object to be enqueued. Of several causes, the last one counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Cause {
     /// Somebody else than the host made or edited it.
@@ -39,14 +39,14 @@ pub enum Cause {
 
 /// A time at which an object runs again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Again {
+pub struct RequeueAt {
     /// The time.
     pub at: Instant,
     /// Whether it was reckoned from the wall clock, so that it is another when that jumps.
     pub by_clock: bool,
 }
 
-impl Again {
+impl RequeueAt {
     /// At this time, whatever the wall clock says.
     pub fn at(at: Instant) -> Self {
         Self { at, by_clock: false }
@@ -55,40 +55,40 @@ impl Again {
 
 /// What became of a reconcile, as far as the queue is concerned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum ReconcileResult {
     /// It succeeded; run again at this time at the latest.
-    Done { again: Option<Again> },
+    Done { again: Option<RequeueAt> },
     /// It failed; time may help. The cluster may have asked for a longer wait than the back-off's: before that is over, a
     /// change does not make it run either, and an edit not before a shorter one.
     Retry { at_least: Duration, edited: Duration },
     /// It failed; only a change can help. Time may be one of the things that change.
-    AwaitChange { again: Option<Again> },
+    AwaitChange { again: Option<RequeueAt> },
     /// There is nothing to reconcile any more.
     Gone,
 }
 
 /// How a job ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Ended {
+pub struct JobResult {
     /// What became of it.
-    pub verdict: Verdict,
+    pub verdict: ReconcileResult,
     /// The guest's time. Where clocks are paused, nothing else shows what a job has cost.
     pub used: Duration,
     /// Whether an object was written; the primary's own status apart.
     pub wrote: bool,
-    /// Whether the primary's status was written, for a reason that is not the storm itself.
+    /// Whether the primary's status was written, for a reason that is not the hot loop itself.
     pub reported: bool,
     /// The digest of the status that was written, for whatever reason.
     pub said: Option<u64>,
-    /// Why it failed, for the plugin's account; the queue goes by the verdict.
+    /// Why it failed, for the plugin's health; the queue goes by the verdict.
     pub failure: Option<Failure>,
-    /// Who fights over what, if the object is in a storm and that was found out.
-    pub story: Option<Arc<Failure>>,
+    /// Who fights over what, if the object is in a hot loop and that was found out.
+    pub contention: Option<Arc<Failure>>,
 }
 
-impl Ended {
+impl JobResult {
     /// Nothing was done, and there is nothing to tell.
-    pub fn idly(verdict: Verdict) -> Self {
+    pub fn unchanged(verdict: ReconcileResult) -> Self {
         Self {
             verdict,
             used: Duration::ZERO,
@@ -96,7 +96,7 @@ impl Ended {
             reported: false,
             said: None,
             failure: None,
-            story: None,
+            contention: None,
         }
     }
 }
@@ -111,10 +111,10 @@ pub struct Job {
     /// Failures in a row before this one.
     pub failures: u32,
     /// Whether it has written so often that it is slowed.
-    pub storm: Option<Storm>,
+    pub hot_loop: Option<HotLoop>,
 }
 
-/// What a lane holds, for status and metrics.
+/// The depth of a lane's queue, for status and metrics.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Depth {
     /// Ready to run.

@@ -5,8 +5,8 @@
 use std::time::Duration;
 
 use pilothouse_core::Failure;
+use pilothouse_core::admission::field_errors::InvalidObject;
 use pilothouse_core::admission::patch::with_defaults;
-use pilothouse_core::admission::words::Refusal;
 use pilothouse_core::contract::{FieldError, Operation, Request, Review};
 use pilothouse_core::failure::reason;
 use serde_json::Value;
@@ -107,14 +107,14 @@ fn refused(lane: &Lane, name: &str, errors: &[FieldError], object: &str) -> Fail
         Ok(object) => object,
         Err(failure) => return failure,
     };
-    let refusal = Refusal::new(lane.grants.primary(), name, errors, &object);
+    let refusal = InvalidObject::new(lane.grants.primary(), name, errors, &object);
     Failure::user(reason::INVALID, format!("{}; correct the object", refusal.message()))
 }
 
 /// What a plugin is shown is copied as it is written, and may be nested too deeply, or have a number that is too large.
 fn parsed(object: &str) -> Result<Value, Failure> {
     serde_json::from_str(object).map_err(|error| {
-        let problem = format!("the object cannot be read: {error}; make it less deep, or its numbers smaller");
+        let problem = format!("the object cannot be read: {error}; reduce its nesting or the size of its numbers");
         Failure::user(reason::INVALID, problem)
     })
 }

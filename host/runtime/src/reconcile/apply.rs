@@ -1,45 +1,45 @@
-//! Owns the fifth stage: the plan is carried out. Makes requests. A failure of one object does not keep the others from
-//! being applied, but nothing is pruned then.
+//! Owns the fifth stage: carries out the plan. Makes requests. If one object fails, the others are still applied, but
+//! nothing is pruned.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use pilothouse_cluster::discovery::Served;
+use pilothouse_cluster::discovery::ServedKind;
 use pilothouse_cluster::error::RequestError;
-use pilothouse_cluster::object::Stored;
-use pilothouse_cluster::write::Live;
-use pilothouse_core::answer::Answer;
+use pilothouse_cluster::object::CachedObject;
+use pilothouse_cluster::write::LiveObject;
+use pilothouse_core::answer::CheckedAnswer;
 use pilothouse_core::dependencies::Read;
 use pilothouse_core::diff::{Action, Difference};
 use pilothouse_core::failure::reason;
-use pilothouse_core::fields::{FieldSet, Reading};
-use pilothouse_core::ownership::{self, Bond, Owner};
+use pilothouse_core::fields::{FieldSet, LeafSemantics};
+use pilothouse_core::ownership::{self, Owner, OwnerLink};
 use pilothouse_core::{Failure, Name, Retry};
 use tokio::time::Instant;
 
-use super::diff::{Planned, Step, decide};
+use super::diff::{Planned, PlannedObject, decide};
 use super::requests::{Deleted, Requests, key, version};
 use super::takeover;
-use crate::contribute::{Contributed, Turn, contribute};
-use crate::hub::{Hub, Odd, Reader};
+use crate::contribute::{Contributed, ResumeSlot, contribute};
+use crate::hub::{Hub, PrimaryRef, UnpersistedApply};
 use crate::lane::Lane;
-use crate::queue::{Again, Priority};
-use crate::refusals::Part;
+use crate::queue::{Priority, RequeueAt};
+use crate::refusals::RefusedPart;
 
 /// What was done, and what can be reported of it.
 pub struct Applied {
     /// The plugin's answer; none when there was none to carry out.
-    pub answer: Option<Answer>,
+    pub answer: Option<CheckedAnswer>,
     /// The failure that decides when the object is tried again.
     pub failure: Option<Failure>,
     /// Requests that changed something.
     pub writes: u32,
     /// What the server does not keep of what is desired, for the author.
-    pub not_kept: Vec<String>,
+    pub unpersisted_fields: Vec<String>,
     /// When time alone would change the answer, in milliseconds since the epoch.
     pub wake_at: Option<u64>,
     /// The turn to go on, where the object had to wait for others.
-    pub turn: Option<Turn>,
+    pub turn: Option<ResumeSlot>,
 }
 
 impl Applied {
@@ -49,18 +49,18 @@ impl Applied {
             answer: None,
             failure: Some(failure),
             writes: 0,
-            not_kept: Vec::new(),
+            unpersisted_fields: Vec::new(),
             wake_at: None,
             turn: None,
         }
     }
 
     /// When the object has to run again if nothing changes.
-    pub fn again(&self, hub: &Hub) -> Option<Again> {
+    pub fn again(&self, hub: &Hub) -> Option<RequeueAt> {
         let asked = self.answer.as_ref().and_then(|answer| answer.requeue_after);
         let moment = self.wake_at.map(|moment| moment.saturating_sub(hub.clock.now()).max(1));
         let wait = [asked, moment].into_iter().flatten().min()?;
-        Some(Again {
+        Some(RequeueAt {
             at: Instant::now() + Duration::from_millis(wait),
             by_clock: moment.is_some(),
         })
@@ -81,8 +81,8 @@ impl Applied {
 pub async fn apply(
     hub: &Arc<Hub>,
     lane: &Arc<Lane>,
-    reader: &Reader,
-    primary: Option<&Stored>,
+    primary_ref: &PrimaryRef,
+    primary: Option<&CachedObject>,
     planned: Planned,
 ) -> Applied {
     let Planned {
@@ -93,17 +93,17 @@ pub async fn apply(
         wake_at,
     } = planned;
     let contributed = std::mem::take(&mut answer.contributed);
-    let mut work = Work {
+    let mut work = PlanExecution {
         hub,
         lane,
-        reader,
-        requests: Requests::new(hub, lane, reader),
+        primary_ref,
+        requests: Requests::new(hub, lane, primary_ref),
         owner,
         applied: Applied {
             answer: Some(answer),
             failure: None,
             writes: 0,
-            not_kept: Vec::new(),
+            unpersisted_fields: Vec::new(),
             wake_at,
             turn: None,
         },
@@ -114,7 +114,7 @@ pub async fn apply(
         }
     }
     if let Some(primary) = primary {
-        let Contributed { failures, wrote, turn } = contribute(hub, lane, reader, primary, contributed).await;
+        let Contributed { failures, wrote, turn } = contribute(hub, lane, primary_ref, primary, contributed).await;
         work.applied.turn = turn;
         work.applied.writes += u32::from(wrote);
         for failure in failures {
@@ -135,7 +135,7 @@ pub async fn apply(
 const LOOKS: u32 = 3;
 
 /// What became of a step.
-pub enum Acted {
+pub enum StepResult {
     /// It was carried out.
     Done,
     /// The object is another than the step was decided for; nothing was changed.
@@ -144,15 +144,21 @@ pub enum Acted {
 
 /// Depends on an object that stands in the way. If it has changed since it was seen so, the reader runs again at once:
 /// meanwhile nobody watched on its behalf. That a cache does not have it which shows only some of the kind says nothing.
-pub fn mind(hub: &Hub, reader: &Reader, served: &Served, object: &Name, seen: Option<&Stored>) {
+pub fn depend_on_obstacle(
+    hub: &Hub,
+    primary_ref: &PrimaryRef,
+    served: &ServedKind,
+    object: &Name,
+    seen: Option<&CachedObject>,
+) {
     let read = Read::Obstacle(served.kind.clone(), object.clone());
-    let version = |object: &Stored| (object.uid.clone(), object.resource_version.clone());
+    let version = |object: &CachedObject| (object.uid.clone(), object.resource_version.clone());
     let mut state = hub.state.write();
     let now = state.store.get(&served.kind, object).map(|object| version(object));
-    state.dependencies.add(reader, read);
+    state.dependencies.add(primary_ref, read);
     let is_comparable = now.is_some() || state.store.would_know(&served.kind, object);
     if is_comparable && now != seen.map(version) {
-        state.queue.push(reader.lane, &reader.name, Priority::Change);
+        state.queue.push(primary_ref.lane, &primary_ref.name, Priority::Change);
     }
 }
 
@@ -162,23 +168,23 @@ pub fn waiting(message: String) -> Failure {
 }
 
 /// A plan that is being carried out.
-pub struct Work<'a> {
+pub struct PlanExecution<'a> {
     pub(super) hub: &'a Hub,
     pub(super) lane: &'a Lane,
-    pub(super) reader: &'a Reader,
+    pub(super) primary_ref: &'a PrimaryRef,
     pub(super) requests: Requests<'a>,
     pub(super) owner: Owner,
     pub(super) applied: Applied,
 }
 
-impl Work<'_> {
+impl PlanExecution<'_> {
     /// Carries a step out. Where the object is not what the step was decided for, one look at it decides anew.
-    async fn carry_out(&mut self, step: &mut Step) -> Result<(), Failure> {
+    async fn carry_out(&mut self, step: &mut PlannedObject) -> Result<(), Failure> {
         let mut looks = 0;
         loop {
             let error = match self.act(step).await? {
-                Acted::Done => return Ok(()),
-                Acted::Outdated(error) => error,
+                StepResult::Done => return Ok(()),
+                StepResult::Outdated(error) => error,
             };
             if looks == LOOKS {
                 return Err(error.into_failure("apply", &step.desired.title()));
@@ -188,11 +194,11 @@ impl Work<'_> {
         }
     }
 
-    async fn act(&mut self, step: &Step) -> Result<Acted, Failure> {
+    async fn act(&mut self, step: &PlannedObject) -> Result<StepResult, Failure> {
         match &step.action {
             Action::Nothing => {
-                self.recall_what_is_not_kept(step);
-                Ok(Acted::Done)
+                self.recall_unpersisted(step);
+                Ok(StepResult::Done)
             }
             Action::Create => {
                 self.refused_before(step)?;
@@ -203,24 +209,26 @@ impl Work<'_> {
                 self.update(step, difference).await
             }
             Action::Foreign => {
-                self.mind(step);
+                self.depend_on_obstacle(step);
                 self.refused_before(step)?;
                 if self.take_over(step, &self.lane.former_managers).await? {
                     return self.update(step, &Difference::Desired).await;
                 }
                 Err(self.foreign(step))
             }
-            Action::Rival(manager) => {
-                self.mind(step);
+            Action::CompetingPlugin(manager) => {
+                self.depend_on_obstacle(step);
                 let mut state = self.hub.state.write();
                 if decide(self.hub, &state, self.lane, &self.owner, step) == step.action {
-                    state.rivalries.wait_for(manager, self.reader);
+                    state.competing_waits.wait_for(manager, self.primary_ref);
                 } else {
                     // It has let go meanwhile, and told nobody who did not wait yet.
-                    state.queue.push(self.reader.lane, &self.reader.name, Priority::Change);
+                    state
+                        .queue
+                        .push(self.primary_ref.lane, &self.primary_ref.name, Priority::Change);
                 }
                 drop(state);
-                Err(rival(step, manager))
+                Err(held_by_plugin(step, manager))
             }
             Action::Adopt(manager) => {
                 let mut former = self.lane.former_managers.clone();
@@ -233,14 +241,14 @@ impl Work<'_> {
             }
             Action::Rebind => self.rebind(step).await,
             Action::Wait => {
-                self.mind(step);
+                self.depend_on_obstacle(step);
                 Err(waiting(format!(
-                    "{} is being deleted; it is made again once it is gone",
+                    "{} is being deleted; the host recreates it once it is gone",
                     step.desired.title()
                 )))
             }
             Action::Inherited => {
-                self.mind(step);
+                self.depend_on_obstacle(step);
                 Err(waiting(format!(
                     "{} belongs to a predecessor of this object and will be collected; it is made again once it is gone",
                     step.desired.title()
@@ -250,7 +258,7 @@ impl Work<'_> {
     }
 
     /// Decides a step anew, from the object as it is now. The primary runs again only once the cache has seen that.
-    async fn look_again(&self, step: &mut Step) -> Result<(), Failure> {
+    async fn look_again(&self, step: &mut PlannedObject) -> Result<(), Failure> {
         let live = self.requests.live(&step.served, &step.desired.name).await;
         let live = live.map_err(|error| error.into_failure("look at", &step.desired.title()))?;
         step.live = live.map(|live| Arc::new(live.object));
@@ -258,28 +266,28 @@ impl Work<'_> {
         if let Some(live) = &step.live
             && state.store.would_know(&step.served.kind, &step.desired.name)
         {
-            state.await_echo(key(&step.served, &step.desired.name), version(live), self.reader);
+            state.await_echo(key(&step.served, &step.desired.name), version(live), self.primary_ref);
         }
         step.action = decide(self.hub, &state, self.lane, &self.owner, step);
         Ok(())
     }
 
-    fn mind(&self, step: &Step) {
-        mind(
+    fn depend_on_obstacle(&self, step: &PlannedObject) {
+        depend_on_obstacle(
             self.hub,
-            self.reader,
+            self.primary_ref,
             &step.served,
             &step.desired.name,
             step.live.as_deref(),
         );
     }
 
-    pub(super) fn foreign(&self, step: &Step) -> Failure {
-        self.mind(step);
+    pub(super) fn foreign(&self, step: &PlannedObject) -> Failure {
+        self.depend_on_obstacle(step);
         let failure = Failure::cluster(
             reason::FOREIGN_OBJECT,
             format!(
-                "{} exists and belongs to somebody else; it is left alone: delete or rename it, or rename this object",
+                "{} exists and belongs to somebody else, so the host does not change it; delete or rename it, or rename this object",
                 step.desired.title()
             ),
         )
@@ -289,17 +297,21 @@ impl Work<'_> {
     }
 
     /// The failure with which the server refused the same before, if nothing has changed since.
-    fn refused_before(&self, step: &Step) -> Result<(), Failure> {
+    fn refused_before(&self, step: &PlannedObject) -> Result<(), Failure> {
         let key = key(&step.served, &step.desired.name);
         let state = self.hub.state.read();
-        let known = state
-            .refusals
-            .recall(&key, Part::Main, &step.digest, step.live.as_deref(), Instant::now());
+        let known = state.refusals.recall(
+            &key,
+            RefusedPart::Main,
+            &step.digest,
+            step.live.as_deref(),
+            Instant::now(),
+        );
         known.map_or(Ok(()), Err)
     }
 
     /// What the refusal of a request means; one that is for good is remembered.
-    pub(super) fn refused(&self, step: &Step, verb: &str, error: RequestError) -> Failure {
+    pub(super) fn refused(&self, step: &PlannedObject, verb: &str, error: RequestError) -> Failure {
         let failure = match self.in_terminating_namespace(step, &error) {
             Some(failure) => failure,
             None => error.into_failure(verb, &step.desired.title()),
@@ -310,8 +322,8 @@ impl Work<'_> {
         failure
     }
 
-    fn remember_refusal(&self, step: &Step, failure: &Failure) {
-        let refused = (key(&step.served, &step.desired.name), Part::Main);
+    fn remember_refusal(&self, step: &PlannedObject, failure: &Failure) {
+        let refused = (key(&step.served, &step.desired.name), RefusedPart::Main);
         let mut state = self.hub.state.write();
         let refusals = &mut state.refusals;
         refusals.note(
@@ -323,7 +335,7 @@ impl Work<'_> {
         );
     }
 
-    async fn update(&mut self, step: &Step, difference: &Difference) -> Result<Acted, Failure> {
+    async fn update(&mut self, step: &PlannedObject, difference: &Difference) -> Result<StepResult, Failure> {
         let Some(live) = &step.live else {
             return Err(unknown_object(step));
         };
@@ -333,7 +345,7 @@ impl Work<'_> {
         }
         let object = match self.requests.apply(step, &live.uid).await {
             Ok(sent) => sent.object,
-            Err(error) if error.is_about_another_object() => return Ok(Acted::Outdated(Box::new(error))),
+            Err(error) if error.is_about_another_object() => return Ok(StepResult::Outdated(Box::new(error))),
             Err(error) if error.is_immutable() && step.desired.lifecycle.replace => {
                 return Err(self.replace(step, &error).await);
             }
@@ -342,18 +354,18 @@ impl Work<'_> {
         self.applied.writes += 1;
         match difference {
             Difference::Drift(fields) => {
-                tracing::info!(lane = self.lane.title(), owner = %self.reader.name, object = step.desired.title(), ?fields, "reverted drift");
+                tracing::info!(lane = self.lane.title(), owner = %self.primary_ref.name, object = step.desired.title(), ?fields, "reverted drift");
             }
             Difference::Desired | Difference::ApiVersion | Difference::Unclear => {
-                tracing::debug!(lane = self.lane.title(), owner = %self.reader.name, object = step.desired.title(), "updated");
+                tracing::debug!(lane = self.lane.title(), owner = %self.primary_ref.name, object = step.desired.title(), "updated");
             }
         }
-        self.note_what_was_applied(step, &object);
-        Ok(Acted::Done)
+        self.remember_unpersisted(step, &object);
+        Ok(StepResult::Done)
     }
 
     /// Takes over what former managers wrote. Says whether the object is ours now.
-    async fn take_over(&self, step: &Step, former: &[String]) -> Result<bool, Failure> {
+    async fn take_over(&self, step: &PlannedObject, former: &[String]) -> Result<bool, Failure> {
         if former.is_empty() {
             return Ok(false);
         }
@@ -367,30 +379,30 @@ impl Work<'_> {
 
     /// Has an object that must not be changed say whose it is, and what becomes of it with its owner; its other fields
     /// stay as they are.
-    async fn rebind(&mut self, step: &Step) -> Result<Acted, Failure> {
+    async fn rebind(&mut self, step: &PlannedObject) -> Result<StepResult, Failure> {
         let (Some(known), title) = (&step.live, step.desired.title()) else {
             return Err(unknown_object(step));
         };
         let live = self.requests.live(&step.served, &step.desired.name).await;
         let live = live.map_err(|error| error.into_failure("look at", &title))?;
-        let Some(Live { object, .. }) = live.filter(|live| live.object.uid == known.uid) else {
+        let Some(LiveObject { object, .. }) = live.filter(|live| live.object.uid == known.uid) else {
             return Err(changed_meanwhile(&title));
         };
-        let bond = Bond::of(&step.desired, &self.owner);
+        let bond = OwnerLink::of(&step.desired, &self.owner);
         let members = ownership::rebind(&object.value()["metadata"], &self.owner, bond);
         if members.is_empty() {
-            return Ok(Acted::Done);
+            return Ok(StepResult::Done);
         }
         let key = key(&step.served, &step.desired.name);
         let writer = &self.lane.writer;
         let sent = self
             .requests
-            .told(key, writer.set_metadata(&step.served, &object, &members), version);
+            .tracked(key, writer.set_metadata(&step.served, &object, &members), version);
         match sent.await {
             Ok(_) => {
                 self.applied.writes += 1;
-                tracing::info!(lane = self.lane.title(), owner = %self.reader.name, object = title, ?bond, "changed whose the object is");
-                Ok(Acted::Done)
+                tracing::info!(lane = self.lane.title(), owner = %self.primary_ref.name, object = title, ?bond, "changed the owner of the object");
+                Ok(StepResult::Done)
             }
             Err(error) if matches!(error.code(), Some(404 | 409 | 422)) => Err(changed_meanwhile(&title)),
             Err(error) => Err(error.into_failure("change the owner of", &title)),
@@ -398,33 +410,33 @@ impl Work<'_> {
     }
 
     /// Deletes an object of which a field cannot be changed; it is made anew once it has been seen to be gone.
-    async fn replace(&mut self, step: &Step, refused: &RequestError) -> Failure {
+    async fn replace(&mut self, step: &PlannedObject, refused: &RequestError) -> Failure {
         let title = step.desired.title();
         let Some(live) = &step.live else {
             return unknown_object(step);
         };
-        self.mind(step);
+        self.depend_on_obstacle(step);
         match self.requests.delete(&step.served, live).await {
             Ok(_) => {
                 self.applied.writes += 1;
                 tracing::info!(
-                    lane = self.lane.title(), owner = %self.reader.name, object = title, cause = %refused,
-                    "deleted, to be made anew"
+                    lane = self.lane.title(), owner = %self.primary_ref.name, object = title, cause = %refused,
+                    "deleted the object to recreate it, because a field is immutable"
                 );
                 waiting(format!(
-                    "{title} is deleted, because a field cannot be changed in place; it is made again once it is gone"
+                    "{title} is deleted, because a field is immutable; the host recreates it once it is gone"
                 ))
             }
             Err(error) => error.into_failure("delete", &title),
         }
     }
 
-    async fn prune(&mut self, served: &Served, child: &Stored) -> Result<(), Failure> {
+    async fn prune(&mut self, served: &ServedKind, child: &CachedObject) -> Result<(), Failure> {
         let title = format!("{} {}", served.kind.kind, child.name);
         match self.requests.delete(served, child).await {
             Ok(Deleted::Now) => {
                 self.applied.writes += 1;
-                tracing::info!(lane = self.lane.title(), owner = %self.reader.name, object = title, "pruned");
+                tracing::info!(lane = self.lane.title(), owner = %self.primary_ref.name, object = title, "pruned");
                 Ok(())
             }
             Ok(Deleted::Released) => {
@@ -439,11 +451,11 @@ impl Work<'_> {
 
     /// What the walk misses right after our own apply, the server does not keep: it is remembered, so that it costs one
     /// request and not one for each reconcile.
-    pub(super) fn note_what_was_applied(&mut self, step: &Step, object: &Stored) {
+    pub(super) fn remember_unpersisted(&mut self, step: &PlannedObject, object: &CachedObject) {
         let key = key(&step.served, &step.desired.name);
         let entry = object.entry(self.lane.writer.manager(), false);
         let missing = entry
-            .map(|entry| entry.field_set().missing(&step.body, Reading::AsApplied).paths)
+            .map(|entry| entry.field_set().missing(&step.body, LeafSemantics::AsApplied).paths)
             .unwrap_or_default();
         // What our own apply leaves as it was had not been taken: the kind is merged in another way than was known.
         let was_whole = matches!(step.action, Action::Apply(Difference::Drift(_)))
@@ -455,40 +467,40 @@ impl Work<'_> {
         // An entry that cannot be read by the types of its kind is whole as our own apply has left it.
         let is_remembered = was_whole || step.action == Action::Apply(Difference::Unclear);
         let mut state = self.hub.state.write();
-        state.refusals.forget(key.clone(), Part::Main);
+        state.refusals.forget(key.clone(), RefusedPart::Main);
         if missing.is_empty() && !is_remembered {
-            state.odd.remove(&key);
+            state.unpersisted.remove(&key);
             return;
         }
-        let odd = Odd {
+        let unpersisted = UnpersistedApply {
             digest: step.digest.as_str().into(),
             left: entry.map(|entry| entry.fields().into()).unwrap_or_default(),
         };
-        state.odd.insert(key, odd);
+        state.unpersisted.insert(key, unpersisted);
         drop(state);
-        self.name_what_is_not_kept(step, &missing);
+        self.report_unpersisted(step, &missing);
     }
 
     /// The same for an object that was left alone because of that memory.
-    fn recall_what_is_not_kept(&mut self, step: &Step) {
+    fn recall_unpersisted(&mut self, step: &PlannedObject) {
         let state = self.hub.state.read();
-        let Some(odd) = state.odd.get(&key(&step.served, &step.desired.name)) else {
+        let Some(unpersisted) = state.unpersisted.get(&key(&step.served, &step.desired.name)) else {
             return;
         };
-        let set: FieldSet = serde_json::from_str(&odd.left).unwrap_or_default();
+        let set: FieldSet = serde_json::from_str(&unpersisted.left).unwrap_or_default();
         drop(state);
-        let missing = set.missing(&step.body, Reading::AsApplied);
-        self.name_what_is_not_kept(step, &missing.paths);
+        let missing = set.missing(&step.body, LeafSemantics::AsApplied);
+        self.report_unpersisted(step, &missing.paths);
     }
 
-    fn name_what_is_not_kept(&mut self, step: &Step, missing: &[String]) {
+    fn report_unpersisted(&mut self, step: &PlannedObject, missing: &[String]) {
         let named = missing.iter().map(|path| format!("{path} of {}", step.desired.title()));
-        self.applied.not_kept.extend(named);
+        self.applied.unpersisted_fields.extend(named);
     }
 }
 
 /// Another plugin has the object.
-fn rival(step: &Step, manager: &str) -> Failure {
+fn held_by_plugin(step: &PlannedObject, manager: &str) -> Failure {
     Failure::cluster(
         reason::FOREIGN_OBJECT,
         format!(
@@ -507,7 +519,7 @@ fn changed_meanwhile(title: &str) -> Failure {
     )
 }
 
-fn unknown_object(step: &Step) -> Failure {
+fn unknown_object(step: &PlannedObject) -> Failure {
     Failure::host(
         reason::HOST,
         format!(

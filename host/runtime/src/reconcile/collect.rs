@@ -3,31 +3,31 @@
 
 use std::sync::Arc;
 
-use pilothouse_cluster::discovery::Served;
-use pilothouse_cluster::object::Stored;
+use pilothouse_cluster::discovery::ServedKind;
+use pilothouse_cluster::object::CachedObject;
 use pilothouse_core::diff::rank;
-use pilothouse_core::ownership::{Bond, Owner};
+use pilothouse_core::ownership::{Owner, OwnerLink};
 use pilothouse_core::{Failure, Name};
 
 use super::diff::is_named;
 use super::requests::{Deleted, Requests};
-use crate::hub::{Hub, Reader};
+use crate::hub::{Hub, PrimaryRef};
 use crate::lane::Lane;
 
 /// Collects what primaries of this name have left behind.
-pub async fn collect(hub: &Hub, lane: &Lane, reader: &Reader) -> Result<(), Failure> {
-    let uids = hub.state.read().orphaned.get(reader).cloned().unwrap_or_default();
+pub async fn collect(hub: &Hub, lane: &Lane, primary_ref: &PrimaryRef) -> Result<(), Failure> {
+    let uids = hub.state.read().orphaned.get(primary_ref).cloned().unwrap_or_default();
     if uids.is_empty() {
         return Ok(());
     }
-    let requests = Requests::new(hub, lane, reader);
+    let requests = Requests::new(hub, lane, primary_ref);
     for uid in uids {
-        collect_one(hub, lane, reader, &requests, &uid).await?;
+        collect_one(hub, lane, primary_ref, &requests, &uid).await?;
         let mut state = hub.state.write();
-        if let Some(left) = state.orphaned.get_mut(reader) {
+        if let Some(left) = state.orphaned.get_mut(primary_ref) {
             left.remove(&uid);
             if left.is_empty() {
-                state.orphaned.remove(reader);
+                state.orphaned.remove(primary_ref);
             }
         }
     }
@@ -37,16 +37,16 @@ pub async fn collect(hub: &Hub, lane: &Lane, reader: &Reader) -> Result<(), Fail
 async fn collect_one(
     hub: &Hub,
     lane: &Lane,
-    reader: &Reader,
+    primary_ref: &PrimaryRef,
     requests: &Requests<'_>,
     uid: &str,
 ) -> Result<(), Failure> {
-    let mut children = children(hub, lane, &reader.name, uid);
+    let mut children = children(hub, lane, &primary_ref.name, uid);
     let Some(primary) = lane.served(lane.grants.primary()).filter(|_| !children.is_empty()) else {
         return Ok(());
     };
-    let owner = format!("{} {}", primary.kind.kind, reader.name);
-    let live = requests.live(&primary, &reader.name).await;
+    let owner = format!("{} {}", primary.kind.kind, primary_ref.name);
+    let live = requests.live(&primary, &primary_ref.name).await;
     let live = live.map_err(|error| error.into_failure("ask whether there still is", &owner))?;
     if live.is_some() {
         // It lives, or another has its name: that one adopts what it desires, and the rest stays.
@@ -71,14 +71,14 @@ async fn collect_one(
 
 /// The children that name this owner, by its place and by its uid, and that are the host's to collect. What else has the
 /// uid in its label says nothing about them: anybody may have written it.
-fn children(hub: &Hub, lane: &Lane, owner: &Name, uid: &str) -> Vec<(Served, Arc<Stored>)> {
+fn children(hub: &Hub, lane: &Lane, owner: &Name, uid: &str) -> Vec<(ServedKind, Arc<CachedObject>)> {
     let owner = Owner {
         kind: lane.grants.primary().clone(),
         name: owner.clone(),
         uid: uid.to_owned(),
     };
     let state = hub.state.read();
-    let labelled = |child: &Stored| child.controller.as_ref().is_some_and(|it| it.bond == Bond::Label);
+    let labelled = |child: &CachedObject| child.controller.as_ref().is_some_and(|it| it.bond == OwnerLink::Label);
     state
         .children_of(lane, uid)
         .filter(|(_, child)| labelled(child) && is_named(child, &owner) && !child.deleting)

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use pilothouse_cluster::object::Stored;
+use pilothouse_cluster::object::CachedObject;
 use pilothouse_core::contest::{self, Fight};
 use pilothouse_core::diff::Action;
 use pilothouse_core::{Failure, Retry};
@@ -14,8 +14,8 @@ use crate::lane::Lane;
 use crate::queue::Job;
 
 /// Why the object of a job does not come to rest; none when it does, or when that cannot be found out just now.
-pub async fn look(lane: &Lane, job: &Job, object: &Stored, planned: &Planned) -> Option<Arc<Failure>> {
-    let storm = job.storm.as_ref()?;
+pub async fn look(lane: &Lane, job: &Job, object: &CachedObject, planned: &Planned) -> Option<Arc<Failure>> {
+    let hot_loop = job.hot_loop.as_ref()?;
     for step in &planned.steps {
         let title = step.desired.title();
         let failure = match &step.action {
@@ -34,18 +34,18 @@ pub async fn look(lane: &Lane, job: &Job, object: &Stored, planned: &Planned) ->
             }
             Action::Nothing
             | Action::Foreign
-            | Action::Rival(_)
+            | Action::CompetingPlugin(_)
             | Action::Adopt(_)
             | Action::Rebind
             | Action::Wait
             | Action::Inherited => continue,
         };
-        // Time does not help; the queue runs the object again when the storm may be over.
+        // Time does not help; the queue runs the object again when the hot loop may be over.
         return Some(Arc::new(failure.retry(Retry::Change)));
     }
-    if storm.of_status && report::has_news(object, &planned.answer) {
+    if hot_loop.of_status && report::has_news(object, &planned.answer) {
         let title = format!("{} {}", lane.grants.primary().kind, job.name);
         return Some(Arc::new(contest::status_never_rests(&title).retry(Retry::Change)));
     }
-    storm.lasting_story()
+    hot_loop.lasting_contention()
 }

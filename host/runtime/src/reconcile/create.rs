@@ -1,23 +1,23 @@
 //! Owns the making of an object that is not there as far as the host knows. The server itself refuses a create where an
 //! object exists: whose that is, is decided from a look at it, and nothing of it was changed. Makes requests.
 
-use pilothouse_cluster::write::Target;
+use pilothouse_cluster::write::ApplyPrecondition;
 use pilothouse_core::Failure;
 use pilothouse_core::failure::reason;
 
-use super::apply::{Acted, Work};
-use super::diff::Step;
+use super::apply::{PlanExecution, StepResult};
+use super::diff::PlannedObject;
 use super::requests::Tries;
 
-impl Work<'_> {
+impl PlanExecution<'_> {
     /// Creates an object. If one exists, made by somebody else, by another host or by an earlier create whose response was
     /// lost, the step is outdated.
-    pub async fn create(&mut self, step: &Step) -> Result<Acted, Failure> {
+    pub async fn create(&mut self, step: &PlannedObject) -> Result<StepResult, Failure> {
         let mut tries = Tries::default();
         let sent = loop {
-            match self.requests.apply_once(step, Target::Absent).await {
+            match self.requests.apply_once(step, ApplyPrecondition::Absent).await {
                 Ok(sent) => break sent,
-                Err(error) if error.code() == Some(409) => return Ok(Acted::Outdated(Box::new(error))),
+                Err(error) if error.code() == Some(409) => return Ok(StepResult::Outdated(Box::new(error))),
                 // A create that took effect unheard of meets itself: the next try is refused.
                 Err(error) if self.requests.may_go_on(&mut tries, &error).await => {}
                 Err(error) => return Err(self.refused(step, "create", error)),
@@ -27,17 +27,17 @@ impl Work<'_> {
         if !sent.created {
             return Err(self.created_over_another(step));
         }
-        tracing::debug!(lane = self.lane.title(), owner = %self.reader.name, object = step.desired.title(), "created");
-        self.note_what_was_applied(step, &sent.object);
-        Ok(Acted::Done)
+        tracing::debug!(lane = self.lane.title(), owner = %self.primary_ref.name, object = step.desired.title(), "created");
+        self.remember_unpersisted(step, &sent.object);
+        Ok(StepResult::Done)
     }
 
     /// The server has changed an object where it was to make one. What the object was before is not known, so nothing is
     /// taken back.
-    fn created_over_another(&self, step: &Step) -> Failure {
+    fn created_over_another(&self, step: &PlannedObject) -> Failure {
         let title = step.desired.title();
         tracing::error!(
-            lane = self.lane.title(), owner = %self.reader.name, object = title,
+            lane = self.lane.title(), owner = %self.primary_ref.name, object = title,
             "the API server that serves this kind ignores resourceVersion as a precondition: it changed an object that it \
              was asked to create; check the fields of the object"
         );

@@ -5,28 +5,28 @@ use std::cmp::Reverse;
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 
-use pilothouse_cluster::discovery::Served;
-use pilothouse_cluster::object::{Controller, Held, Stored};
-use pilothouse_core::answer::{Answer, DesiredObject};
-use pilothouse_core::diff::{self, Action, Difference, Live, LiveEntry};
-use pilothouse_core::ownership::{Bond, Holder, Owner};
+use pilothouse_cluster::discovery::ServedKind;
+use pilothouse_cluster::object::{AppliedFields, CachedObject, ControllerRef};
+use pilothouse_core::answer::{CheckedAnswer, DesiredObject};
+use pilothouse_core::diff::{self, Action, Difference, LiveEntry, LiveOwnership};
+use pilothouse_core::ownership::{CurrentOwner, Owner, OwnerLink};
 use pilothouse_core::{Kind, Name};
 use serde_json::{Map, Value};
 
 use super::requests::key;
 use super::validate::Validated;
-use crate::hub::{Hub, Odd, State};
+use crate::competing_plugins::competing_plugin;
+use crate::hub::{HostState, Hub, UnpersistedApply};
 use crate::lane::Lane;
-use crate::rivals::rival;
 
 /// What has to be done, in this order.
 pub struct Planned {
     /// The desired objects, each with what it needs.
-    pub steps: Vec<Step>,
+    pub steps: Vec<PlannedObject>,
     /// Objects of ours that are not desired any more.
-    pub prune: Vec<(Served, Arc<Stored>)>,
+    pub prune: Vec<(ServedKind, Arc<CachedObject>)>,
     /// The rest of the answer.
-    pub answer: Answer,
+    pub answer: CheckedAnswer,
     /// The owner of the children.
     pub owner: Owner,
     /// When time alone would change the answer.
@@ -34,9 +34,9 @@ pub struct Planned {
 }
 
 /// One desired object.
-pub struct Step {
+pub struct PlannedObject {
     /// How the cluster serves its kind.
-    pub served: Served,
+    pub served: ServedKind,
     /// The object.
     pub desired: DesiredObject,
     /// What is sent if anything is.
@@ -44,14 +44,14 @@ pub struct Step {
     /// The digest that the body carries.
     pub digest: String,
     /// The object as the cache has it.
-    pub live: Option<Arc<Stored>>,
+    pub live: Option<Arc<CachedObject>>,
     /// What has to be done.
     pub action: Action,
 }
 
-impl Step {
+impl PlannedObject {
     /// Our entry in the object as the cache has it.
-    pub fn entry(&self, lane: &Lane) -> Option<Held<'_>> {
+    pub fn entry(&self, lane: &Lane) -> Option<AppliedFields<'_>> {
         self.live.as_ref()?.entry(lane.writer.manager(), false)
     }
 
@@ -93,7 +93,7 @@ fn compare(hub: &Hub, lane: &Lane, owner: &Owner, validated: Validated) -> Plann
         wanted.insert((served.kind.clone(), desired.name.clone()));
         let (body, digest) = diff::body(&desired, owner);
         let live = state.store.get(&served.kind, &desired.name).cloned();
-        let mut step = Step {
+        let mut step = PlannedObject {
             served,
             desired,
             body,
@@ -116,8 +116,8 @@ fn compare(hub: &Hub, lane: &Lane, owner: &Owner, validated: Validated) -> Plann
 }
 
 /// Decides a step, from the object that it has.
-pub fn decide(hub: &Hub, state: &State, lane: &Lane, owner: &Owner, step: &Step) -> Action {
-    let Step {
+pub fn decide(hub: &Hub, state: &HostState, lane: &Lane, owner: &Owner, step: &PlannedObject) -> Action {
+    let PlannedObject {
         served,
         desired,
         body,
@@ -129,10 +129,10 @@ pub fn decide(hub: &Hub, state: &State, lane: &Lane, owner: &Owner, step: &Step)
         return diff::decide(desired, body, digest, owner, None);
     };
     let entry = object.entry(lane.writer.manager(), false);
-    let odd = state.odd.get(&key(served, &desired.name));
+    let unpersisted = state.unpersisted.get(&key(served, &desired.name));
     let fields = entry.map(|entry| entry.field_set());
     let types = hub.schemas.known_types(&served.kind);
-    let live = Live {
+    let live = LiveOwnership {
         holder: object.controller.as_ref().map(|it| holder(it, object, owner)),
         deleting: object.deleting,
         digest: object.digest.as_deref(),
@@ -140,17 +140,18 @@ pub fn decide(hub: &Hub, state: &State, lane: &Lane, owner: &Owner, step: &Step)
             api_version: entry.api_version,
             fields,
             types: types.as_deref(),
-            as_we_left_it: odd
-                .is_some_and(|Odd { digest: applied, left }| **applied == **digest && **left == *entry.fields()),
+            as_we_left_it: unpersisted.is_some_and(|UnpersistedApply { digest: applied, left }| {
+                **applied == **digest && **left == *entry.fields()
+            }),
         }),
-        rival: rival(state, &hub.plugins, lane, owner, object),
+        rival: competing_plugin(state, &hub.plugins, lane, owner, object),
     };
     diff::decide(desired, body, digest, owner, Some(&live))
 }
 
 /// Who holds an object, seen from an owner.
-pub fn holder<'a>(controller: &'a Controller, object: &Stored, owner: &Owner) -> Holder<'a> {
-    let Controller {
+pub fn holder<'a>(controller: &'a ControllerRef, object: &CachedObject, owner: &Owner) -> CurrentOwner<'a> {
+    let ControllerRef {
         bond,
         group,
         kind,
@@ -160,10 +161,10 @@ pub fn holder<'a>(controller: &'a Controller, object: &Stored, owner: &Owner) ->
     } = controller;
     let place = &owner.name.namespace;
     let is_near = match bond {
-        Bond::Reference => place.is_none() || *place == object.name.namespace,
-        Bond::Label | Bond::Kept => place == namespace,
+        OwnerLink::Reference => place.is_none() || *place == object.name.namespace,
+        OwnerLink::Label | OwnerLink::Kept => place == namespace,
     };
-    Holder {
+    CurrentOwner {
         uid,
         is_namesake: is_near && **group == *owner.kind.group && **kind == *owner.kind.kind && *name == owner.name.name,
         bond: *bond,
@@ -171,7 +172,7 @@ pub fn holder<'a>(controller: &'a Controller, object: &Stored, owner: &Owner) ->
 }
 
 /// Whether a child names the owner as it is, not only its uid.
-pub fn is_named(child: &Stored, owner: &Owner) -> bool {
+pub fn is_named(child: &CachedObject, owner: &Owner) -> bool {
     let controller = child.controller.as_deref();
     controller.is_some_and(|controller| {
         let holder = holder(controller, child, owner);
@@ -182,11 +183,11 @@ pub fn is_named(child: &Stored, owner: &Owner) -> bool {
 /// The living children that this plugin applied for the owner and that are not wanted any more, in the reverse of the
 /// order in which they are made. What was to be kept is not among them.
 fn undesired(
-    state: &State,
+    state: &HostState,
     lane: &Lane,
     owner: &Owner,
     wanted: &HashSet<(Arc<Kind>, Name)>,
-) -> Vec<(Served, Arc<Stored>)> {
+) -> Vec<(ServedKind, Arc<CachedObject>)> {
     let mut undesired: Vec<_> = state
         .children_of(lane, &owner.uid)
         .filter(|(_, child)| !child.deleting && is_named(child, owner))

@@ -4,18 +4,18 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use pilothouse_cluster::discovery::Served;
+use pilothouse_cluster::discovery::ServedKind;
 use pilothouse_cluster::error::RequestError;
-use pilothouse_cluster::object::Stored;
+use pilothouse_cluster::object::CachedObject;
 use pilothouse_core::failure::reason;
 use pilothouse_core::{Failure, Retry};
 
-use super::apply::{mind, waiting};
+use super::apply::{depend_on_obstacle, waiting};
 use super::requests::{Requests, Tries, key, version};
-use crate::echo::Awaited;
-use crate::hub::{Hub, Reader};
+use crate::competing_plugins::is_reconciled_by_another;
+use crate::echo::AwaitedEcho;
+use crate::hub::{Hub, PrimaryRef};
 use crate::lane::{Lane, finalizers};
-use crate::rivals::another_steers;
 
 /// The most objects that a message names.
 const NAMED_OBJECTS: usize = 5;
@@ -25,17 +25,17 @@ const LOOKS: u32 = 3;
 
 /// Whether the finalizer is to be there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Wanted {
+enum FinalizerChange {
     There,
     Gone,
 }
 
 /// Sets the finalizer, if the lane has one and the object has not. Says whether it did: then the object runs again when
 /// the cache shows it.
-pub async fn set(hub: &Hub, lane: &Lane, reader: &Reader, object: &Stored) -> Result<bool, Failure> {
+pub async fn set(hub: &Hub, lane: &Lane, primary_ref: &PrimaryRef, object: &CachedObject) -> Result<bool, Failure> {
     match &lane.finalizer {
         Some(finalizer) if !finalizers(object).contains(finalizer) => {
-            rewrite(hub, lane, reader, object, Wanted::There).await?;
+            rewrite(hub, lane, primary_ref, object, FinalizerChange::There).await?;
             Ok(true)
         }
         _ => Ok(false),
@@ -43,26 +43,26 @@ pub async fn set(hub: &Hub, lane: &Lane, reader: &Reader, object: &Stored) -> Re
 }
 
 /// Takes the finalizer off, once all that was owned is gone. What is still there is waited for.
-pub async fn release(hub: &Hub, lane: &Lane, reader: &Reader, object: &Stored) -> Result<(), Failure> {
+pub async fn release(hub: &Hub, lane: &Lane, primary_ref: &PrimaryRef, object: &CachedObject) -> Result<(), Failure> {
     if !lane.has_finalized(object) {
         return Ok(());
     }
-    wait_for_children(hub, lane, reader, object)?;
-    rewrite(hub, lane, reader, object, Wanted::Gone).await?;
+    wait_for_children(hub, lane, primary_ref, object)?;
+    rewrite(hub, lane, primary_ref, object, FinalizerChange::Gone).await?;
     tracing::info!(lane = lane.title(), object = %object.name, finalizer = lane.finalizer, "released");
     Ok(())
 }
 
 /// Takes the finalizer off an object that the Plugin does not select any more, if the Plugin has put it there: another one
 /// with the same component, in another host, may have done so.
-pub async fn unselect(hub: &Hub, lane: &Lane, reader: &Reader, object: &Stored) -> Result<(), Failure> {
+pub async fn unselect(hub: &Hub, lane: &Lane, primary_ref: &PrimaryRef, object: &CachedObject) -> Result<(), Failure> {
     let Some(served) = lane
         .served(lane.grants.primary())
         .filter(|_| lane.has_finalized(object))
     else {
         return Ok(());
     };
-    let live = Requests::new(hub, lane, reader).live(&served, &object.name).await;
+    let live = Requests::new(hub, lane, primary_ref).live(&served, &object.name).await;
     let live = live.map_err(|error| error.into_failure("look at", &title(lane, object)))?;
     let Some(live) = live.filter(|live| live.object.uid == object.uid) else {
         return Ok(());
@@ -73,7 +73,7 @@ pub async fn unselect(hub: &Hub, lane: &Lane, reader: &Reader, object: &Stored) 
     if !finalizers.any(serde_json::Value::is_object) {
         return Ok(());
     }
-    rewrite(hub, lane, reader, &live.object, Wanted::Gone).await?;
+    rewrite(hub, lane, primary_ref, &live.object, FinalizerChange::Gone).await?;
     tracing::info!(
         lane = lane.title(), object = %object.name, finalizer = lane.finalizer,
         "took the finalizer off an object outside of spec.namespaces"
@@ -87,35 +87,41 @@ pub async fn release_all(hub: &Hub, lane: &Lane) -> Result<usize, Failure> {
     let held: Vec<_> = {
         let state = hub.state.read();
         let primaries = state.store.iter(lane.grants.primary(), None);
-        let is_ours = |object: &&Arc<Stored>| {
-            lane.selects(&object.name) && lane.has_finalized(object) && !another_steers(&state, lane, object)
+        let is_ours = |object: &&Arc<CachedObject>| {
+            lane.selects(&object.name) && lane.has_finalized(object) && !is_reconciled_by_another(&state, lane, object)
         };
         primaries.filter(is_ours).cloned().collect()
     };
     for object in &held {
-        let reader = Reader {
+        let primary_ref = PrimaryRef {
             lane: lane.id,
             name: object.name.clone(),
         };
-        rewrite(hub, lane, &reader, object, Wanted::Gone).await?;
+        rewrite(hub, lane, &primary_ref, object, FinalizerChange::Gone).await?;
     }
     Ok(held.len())
 }
 
 /// Writes the list of finalizers, with or without ours. An object that has changed meanwhile is looked at anew.
-async fn rewrite(hub: &Hub, lane: &Lane, reader: &Reader, cached: &Stored, wanted: Wanted) -> Result<(), Failure> {
+async fn rewrite(
+    hub: &Hub,
+    lane: &Lane,
+    primary_ref: &PrimaryRef,
+    cached: &CachedObject,
+    wanted: FinalizerChange,
+) -> Result<(), Failure> {
     let Some((finalizer, served)) = lane.finalizer.as_deref().zip(lane.served(lane.grants.primary())) else {
         return Ok(());
     };
     let title = title(lane, cached);
-    let requests = Requests::new(hub, lane, reader);
+    let requests = Requests::new(hub, lane, primary_ref);
     let mut object = Cow::Borrowed(cached);
     let (mut looks, mut tries) = (0, Tries::default());
     loop {
         let present = finalizers(&object);
         let is_there = present.iter().any(|it| it == finalizer);
         // None can be added to an object that is being deleted.
-        if is_there == (wanted == Wanted::There) || (wanted == Wanted::There && object.deleting) {
+        if is_there == (wanted == FinalizerChange::There) || (wanted == FinalizerChange::There && object.deleting) {
             return Ok(());
         }
         match write(&requests, lane, &served, &object, &present, wanted).await {
@@ -132,7 +138,7 @@ async fn rewrite(hub: &Hub, lane: &Lane, reader: &Reader, cached: &Stored, wante
             Err(error) if has_changed(&error) => {
                 return Err(Failure::cluster(
                     reason::UNAVAILABLE,
-                    format!("cannot write the finalizers of {title}: it changes all the time; it is tried again"),
+                    format!("cannot write the finalizers of {title}: it changes all the time; retrying"),
                 ));
             }
             Err(error) if requests.may_go_on(&mut tries, &error).await => {}
@@ -147,28 +153,28 @@ async fn rewrite(hub: &Hub, lane: &Lane, reader: &Reader, cached: &Stored, wante
 async fn write(
     requests: &Requests<'_>,
     lane: &Lane,
-    served: &Served,
-    object: &Stored,
+    served: &ServedKind,
+    object: &CachedObject,
     present: &[String],
-    wanted: Wanted,
+    wanted: FinalizerChange,
 ) -> Result<(), RequestError> {
     let finalizer = lane.finalizer.as_deref().unwrap_or_default();
     let request = async {
         match wanted {
-            Wanted::There => lane.writer.add_finalizer(served, object, present, finalizer).await,
-            Wanted::Gone => lane.writer.remove_finalizer(served, object, present, finalizer).await,
+            FinalizerChange::There => lane.writer.add_finalizer(served, object, present, finalizer).await,
+            FinalizerChange::Gone => lane.writer.remove_finalizer(served, object, present, finalizer).await,
         }
     };
     // The last finalizer of an object that is being deleted goes with the object: there is no version to wait for.
-    let awaited = |left: &Stored| {
+    let awaited = |left: &CachedObject| {
         if left.deleting {
-            Awaited::Deletion(left.uid.clone())
+            AwaitedEcho::Deletion(left.uid.clone())
         } else {
             version(left)
         }
     };
     requests
-        .told(key(served, &object.name), request, awaited)
+        .tracked(key(served, &object.name), request, awaited)
         .await
         .map(drop)
 }
@@ -178,7 +184,7 @@ fn has_changed(error: &RequestError) -> bool {
     matches!(error.code(), Some(409 | 422))
 }
 
-fn wait_for_children(hub: &Hub, lane: &Lane, reader: &Reader, object: &Stored) -> Result<(), Failure> {
+fn wait_for_children(hub: &Hub, lane: &Lane, primary_ref: &PrimaryRef, object: &CachedObject) -> Result<(), Failure> {
     let left: Vec<_> = {
         let state = hub.state.read();
         let children = state.children_of(lane, &object.uid);
@@ -188,7 +194,7 @@ fn wait_for_children(hub: &Hub, lane: &Lane, reader: &Reader, object: &Stored) -
         return Ok(());
     }
     for (served, child) in &left {
-        mind(hub, reader, served, &child.name, Some(child));
+        depend_on_obstacle(hub, primary_ref, served, &child.name, Some(child));
     }
     let named: Vec<_> = left
         .iter()
@@ -206,6 +212,6 @@ fn wait_for_children(hub: &Hub, lane: &Lane, reader: &Reader, object: &Stored) -
     )))
 }
 
-fn title(lane: &Lane, object: &Stored) -> String {
+fn title(lane: &Lane, object: &CachedObject) -> String {
     format!("{} {}", lane.grants.primary().kind, object.name)
 }

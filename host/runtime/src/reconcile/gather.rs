@@ -1,8 +1,9 @@
-//! Owns the first stage: what is known of the object before the plugin is asked. Reads the cache, makes no request.
+//! Owns the first stage: collects the object, its owner data and the configuration before the plugin is called. Reads
+//! the cache, makes no request.
 
 use std::sync::Arc;
 
-use pilothouse_cluster::object::Stored;
+use pilothouse_cluster::object::CachedObject;
 use pilothouse_core::contract::Request;
 use pilothouse_core::depth::MAX_DEPTH;
 use pilothouse_core::failure::reason;
@@ -10,27 +11,27 @@ use pilothouse_core::ownership::Owner;
 use pilothouse_core::{Failure, Kind};
 
 use crate::hub::Hub;
-use crate::lane::{Lane, Mode};
+use crate::lane::{Lane, RunMode};
 use crate::queue::Job;
 
 /// What the queue's job is about.
-pub enum Found {
-    /// An object that the lane steers; one that is being deleted waits for the plugin's finalizer.
-    Steered(Gathered),
-    /// An object that is there and not steered (any more).
-    Left(Left),
+pub enum GatherResult {
+    /// An object that the lane reconciles; one that is being deleted waits for the plugin's finalizer.
+    Selected(Gathered),
+    /// An object that is there and not reconciled (any more).
+    Filtered(ExcludedPrimary),
     /// An object in a namespace that the Plugin does not select (any more).
-    Unselected(Left),
+    Unselected(ExcludedPrimary),
     /// Nothing, or an object that is being deleted without our finalizer: its children are collected once it is gone.
     Gone,
     /// An object whose plugin ends; it stays as it is.
-    Spared,
+    Kept,
 }
 
 /// An object to reconcile, or to finalize.
 pub struct Gathered {
     /// The object as the cache has it.
-    pub object: Arc<Stored>,
+    pub object: Arc<CachedObject>,
     /// The owner of its children.
     pub owner: Owner,
     /// What the plugin is asked.
@@ -40,18 +41,18 @@ pub struct Gathered {
 }
 
 /// An object outside the lane's filter or selection.
-pub struct Left {
+pub struct ExcludedPrimary {
     /// The object as the cache has it.
-    pub object: Arc<Stored>,
+    pub object: Arc<CachedObject>,
     /// The owner of the children that it may still have.
     pub owner: Owner,
 }
 
 /// Looks the object up.
-pub fn gather(hub: &Hub, lane: &Lane, job: &Job) -> Found {
+pub fn gather(hub: &Hub, lane: &Lane, job: &Job) -> GatherResult {
     let primary = lane.grants.primary();
     let Some(object) = hub.state.read().store.get(primary, &job.name).cloned() else {
-        return Found::Gone;
+        return GatherResult::Gone;
     };
     let owner = Owner {
         kind: primary.clone(),
@@ -59,16 +60,16 @@ pub fn gather(hub: &Hub, lane: &Lane, job: &Job) -> Found {
         uid: object.uid.to_string(),
     };
     if !lane.selects(&object.name) {
-        return Found::Unselected(Left { object, owner });
+        return GatherResult::Unselected(ExcludedPrimary { object, owner });
     }
     if object.deleting && !lane.has_finalized(&object) {
-        return Found::Gone;
+        return GatherResult::Gone;
     }
-    if lane.mode == Mode::Finishing && !object.deleting {
-        return Found::Spared;
+    if lane.mode == RunMode::Finishing && !object.deleting {
+        return GatherResult::Kept;
     }
-    if !lane.steers(&object) {
-        return Found::Left(Left { object, owner });
+    if !lane.reconciles(&object) {
+        return GatherResult::Filtered(ExcludedPrimary { object, owner });
     }
     let shown = lane.show_primary(&object);
     let unreadable = shown.is_none().then(|| too_deep(primary, &object));
@@ -77,7 +78,7 @@ pub fn gather(hub: &Hub, lane: &Lane, job: &Job) -> Found {
         config: lane.config.clone(),
         attempt: job.failures,
     };
-    Found::Steered(Gathered {
+    GatherResult::Selected(Gathered {
         object,
         owner,
         request,
@@ -85,9 +86,9 @@ pub fn gather(hub: &Hub, lane: &Lane, job: &Job) -> Found {
     })
 }
 
-fn too_deep(kind: &Kind, object: &Stored) -> Failure {
+fn too_deep(kind: &Kind, object: &CachedObject) -> Failure {
     let problem = format!(
-        "{} {} nests deeper than {MAX_DEPTH} levels in a field that the plugin reads, and the plugin is not called for it: make the object shallower",
+        "{} {} nests deeper than {MAX_DEPTH} levels in a field that the plugin reads, so the plugin is not called for it; reduce the nesting of the object",
         kind.kind, object.name
     );
     Failure::user(reason::TOO_DEEP, problem)

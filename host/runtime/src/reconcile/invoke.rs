@@ -1,6 +1,5 @@
-//! Owns the second stage: the plugin is asked, on a fresh instance, on a thread that may be blocked. Reads the cache
-//! through the plugin's view. [`admit()`] has the object validated first; an object that is being deleted is never
-//! validated.
+//! Owns the second stage: calls the plugin in a fresh instance on a blocking thread. Reads the cache through the
+//! plugin's view. [`admit()`] has the object validated first; an object that is being deleted is never validated.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,7 +7,7 @@ use std::time::Duration;
 use pilothouse_core::contract::{Finalization, Outcome};
 use pilothouse_core::failure::reason;
 use pilothouse_core::{Failure, Tenant};
-use pilothouse_sandbox::Call;
+use pilothouse_sandbox::CallResult;
 
 use super::admit::{Admitted, admit};
 use super::gather::Gathered;
@@ -48,10 +47,10 @@ pub async fn invoke(hub: &Arc<Hub>, lane: &Arc<Lane>, gathered: &Gathered) -> In
         };
         let (component, limits) = (&asked.component, &asked.limits);
         if object.deleting {
-            let Call { result, imports, usage } = component.finalize(&request, limits, view);
+            let CallResult { result, imports, usage } = component.finalize(&request, limits, view);
             return (result, imports, used + usage.time);
         }
-        let Call { result, imports, usage } = component.reconcile(&request, limits, view);
+        let CallResult { result, imports, usage } = component.reconcile(&request, limits, view);
         (result.map(Finalization::Pending), imports, used + usage.time)
     });
     match call.await {

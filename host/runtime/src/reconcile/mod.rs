@@ -17,7 +17,7 @@ mod invoke;
 mod preview;
 mod report;
 mod requests;
-mod taken;
+mod status_schema;
 mod takeover;
 mod terminating;
 mod validate;
@@ -25,47 +25,49 @@ mod validate;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::competing_plugins::is_reconciled_by_another;
 use crate::contribute;
-use crate::hub::{Hub, Reader};
-use crate::lane::{Lane, Mode};
-use crate::queue::{Again, Ended, Job, Verdict};
-use crate::rivals::another_steers;
-use pilothouse_cluster::object::Stored;
+use crate::hub::{Hub, PrimaryRef};
+use crate::lane::{Lane, RunMode};
+use crate::queue::{Job, JobResult, ReconcileResult, RequeueAt};
+use pilothouse_cluster::object::CachedObject;
 use pilothouse_core::failure::reason;
 use pilothouse_core::{Failure, Name, Retry};
 
 pub use finalize::release_all;
-use report::Written;
+use report::StatusWrite;
 pub use requests::{is_shared, release_child};
 
 /// Reconciles one object once.
-pub async fn reconcile(hub: &Arc<Hub>, lane: &Arc<Lane>, job: &Job) -> Ended {
-    let reader = Reader {
+pub async fn reconcile(hub: &Arc<Hub>, lane: &Arc<Lane>, job: &Job) -> JobResult {
+    let primary_ref = PrimaryRef {
         lane: job.lane,
         name: job.name.clone(),
     };
     let collected = match lane.mode {
-        Mode::Active | Mode::Finishing => collect::collect(hub, lane, &reader).await,
-        Mode::Preview => Ok(()),
+        RunMode::Active | RunMode::Finishing => collect::collect(hub, lane, &primary_ref).await,
+        RunMode::Preview => Ok(()),
     };
     let mut ended = match gather::gather(hub, lane, job) {
-        gather::Found::Steered(gathered) if has_gone_with_a_child(hub, lane, &reader, &gathered.object).await => {
+        gather::GatherResult::Selected(gathered)
+            if has_gone_with_a_child(hub, lane, &primary_ref, &gathered.object).await =>
+        {
             // Its watch is behind, and will say so.
-            Ended::idly(Verdict::Done { again: None })
+            JobResult::unchanged(ReconcileResult::Done { again: None })
         }
-        gather::Found::Steered(gathered) => steer(hub, lane, &reader, job, gathered).await,
-        gather::Found::Left(left) => leave(hub, lane, &reader, left).await,
-        gather::Found::Unselected(left) => unselect(hub, lane, &reader, left).await,
-        gather::Found::Gone => {
-            hub.state.write().forget_primary(lane, &reader);
+        gather::GatherResult::Selected(gathered) => reconcile_selected(hub, lane, &primary_ref, job, gathered).await,
+        gather::GatherResult::Filtered(left) => leave(hub, lane, &primary_ref, left).await,
+        gather::GatherResult::Unselected(left) => unselect(hub, lane, &primary_ref, left).await,
+        gather::GatherResult::Gone => {
+            hub.state.write().forget_primary(lane, &primary_ref);
             hub.claims.notify_one();
-            Ended::idly(Verdict::Gone)
+            JobResult::unchanged(ReconcileResult::Gone)
         }
-        gather::Found::Spared => Ended::idly(Verdict::Done { again: None }),
+        gather::GatherResult::Kept => JobResult::unchanged(ReconcileResult::Done { again: None }),
     };
     if let Err(failure) = collected {
-        tracing::warn!(lane = lane.title(), object = %reader.name, %failure, "cannot collect what an object left");
-        if matches!(ended.verdict, Verdict::Done { .. } | Verdict::Gone) {
+        tracing::warn!(lane = lane.title(), object = %primary_ref.name, %failure, "cannot collect what an object left");
+        if matches!(ended.verdict, ReconcileResult::Done { .. } | ReconcileResult::Gone) {
             ended.verdict = verdict(Some(&failure), None);
             ended.failure = Some(failure);
         }
@@ -76,45 +78,51 @@ pub async fn reconcile(hub: &Arc<Hub>, lane: &Arc<Lane>, job: &Job) -> Ended {
 /// Whether a primary is gone or going that has lost a child to somebody else. Where its own watch is behind that of the
 /// child, as when it is listed anew, the cache does not know: the child would be made again and collected again, over and
 /// over. An API server that does not answer is no reason to wait.
-async fn has_gone_with_a_child(hub: &Hub, lane: &Lane, reader: &Reader, object: &Stored) -> bool {
-    if !hub.state.write().bereaved.remove(reader) || object.deleting {
+async fn has_gone_with_a_child(hub: &Hub, lane: &Lane, primary_ref: &PrimaryRef, object: &CachedObject) -> bool {
+    if !hub.state.write().lost_child.remove(primary_ref) || object.deleting {
         return false;
     }
     let Some(served) = lane.served(lane.grants.primary()) else {
         return false;
     };
-    match lane.writer.live(&served, &reader.name).await {
+    match lane.writer.live(&served, &primary_ref.name).await {
         Ok(live) => live.is_none_or(|live| live.object.uid != object.uid || live.object.deleting),
         Err(_) => false,
     }
 }
 
-async fn steer(hub: &Arc<Hub>, lane: &Arc<Lane>, reader: &Reader, job: &Job, gathered: gather::Gathered) -> Ended {
+async fn reconcile_selected(
+    hub: &Arc<Hub>,
+    lane: &Arc<Lane>,
+    primary_ref: &PrimaryRef,
+    job: &Job,
+    gathered: gather::Gathered,
+) -> JobResult {
     let object = &gathered.object;
     if let Some(failure) = &gathered.unreadable {
-        if lane.mode == Mode::Preview {
-            return previewed(hub, lane, reader, Err(failure.clone())).await;
+        if lane.mode == RunMode::Preview {
+            return previewed(hub, lane, primary_ref, Err(failure.clone())).await;
         }
         let applied = apply::Applied::nothing(failure.clone());
-        let reported = report::report(hub, lane, reader, &gathered, applied).await;
-        return Ended {
+        let reported = report::report(hub, lane, primary_ref, &gathered, applied).await;
+        return JobResult {
             said: reported.said(),
             ..without_writes(reported.failure)
         };
     }
-    if lane.mode == Mode::Active && !object.deleting {
-        match finalize::set(hub, lane, reader, object).await {
+    if lane.mode == RunMode::Active && !object.deleting {
+        match finalize::set(hub, lane, primary_ref, object).await {
             Ok(false) => {}
             Ok(true) => {
-                return Ended {
+                return JobResult {
                     wrote: true,
                     ..without_writes(None)
                 };
             }
             Err(failure) => {
                 let applied = apply::Applied::nothing(failure);
-                let reported = report::report(hub, lane, reader, &gathered, applied).await;
-                return Ended {
+                let reported = report::report(hub, lane, primary_ref, &gathered, applied).await;
+                return JobResult {
                     said: reported.said(),
                     ..without_writes(reported.failure)
                 };
@@ -124,7 +132,7 @@ async fn steer(hub: &Arc<Hub>, lane: &Arc<Lane>, reader: &Reader, job: &Job, gat
     let invoked = invoke::invoke(hub, lane, &gathered).await;
     let (used, is_done) = (invoked.used, invoked.is_done);
     let wake_at = invoked.view.as_ref().and_then(|view| view.wake_at);
-    let validated = validate::validate(hub, lane, &gathered, reader, invoked).await;
+    let validated = validate::validate(hub, lane, &gathered, primary_ref, invoked).await;
     let planned = match validated {
         Ok(answer) => Ok(diff::diff(hub, lane, &gathered.owner, answer).await),
         Err(failure) => Err(failure),
@@ -137,18 +145,18 @@ async fn steer(hub: &Arc<Hub>, lane: &Arc<Lane>, reader: &Reader, job: &Job, gat
         // to say that the lane's closing did not.
         return without_writes(Some(failure.clone()));
     }
-    if lane.mode == Mode::Preview {
-        return Ended {
+    if lane.mode == RunMode::Preview {
+        return JobResult {
             used,
-            ..previewed(hub, lane, reader, planned).await
+            ..previewed(hub, lane, primary_ref, planned).await
         };
     }
-    let story = match &planned {
+    let contention = match &planned {
         Ok(planned) => contest::look(lane, job, object, planned).await,
         Err(_) => None,
     };
     let mut applied = match planned {
-        Ok(planned) => apply::apply(hub, lane, reader, Some(object), planned).await,
+        Ok(planned) => apply::apply(hub, lane, primary_ref, Some(object), planned).await,
         Err(failure) => apply::Applied {
             wake_at,
             ..apply::Applied::nothing(failure)
@@ -159,16 +167,16 @@ async fn steer(hub: &Arc<Hub>, lane: &Arc<Lane>, reader: &Reader, job: &Job, gat
         // The plugin has nothing more to say; what it said last stays.
         applied.answer = None;
         if applied.failure.is_none() {
-            match finalize::release(hub, lane, reader, object).await {
+            match finalize::release(hub, lane, primary_ref, object).await {
                 Ok(()) => return without_writes(None),
                 Err(failure) => applied.fail(failure),
             }
         }
     }
-    applied.failure = applied.failure.or_else(|| story.as_deref().cloned());
-    let reported = report::report(hub, lane, reader, &gathered, applied).await;
+    applied.failure = applied.failure.or_else(|| contention.as_deref().cloned());
+    let reported = report::report(hub, lane, primary_ref, &gathered, applied).await;
     let said = reported.said();
-    if said.is_some() && job.storm.as_ref().is_some_and(|storm| storm.repeats) {
+    if said.is_some() && job.hot_loop.as_ref().is_some_and(|hot_loop| hot_loop.repeats) {
         tracing::warn!(
             lane = lane.title(), object = %job.name,
             "the status is written again and again, because somebody takes it back; does another host run the same plugin?"
@@ -176,19 +184,19 @@ async fn steer(hub: &Arc<Hub>, lane: &Arc<Lane>, reader: &Reader, job: &Job, gat
     }
     let report::Reported { failure, written } = reported;
     let reported = match written {
-        Written::Nothing => false,
-        // In a storm it is the host that says so, and says otherwise when the storm is over.
-        Written::OfHost(_) => job.storm.is_none(),
-        Written::OfPlugin(_) => true,
+        StatusWrite::Nothing => false,
+        // In a hot loop it is the host that says so, and says otherwise when the hot loop is over.
+        StatusWrite::OfHost(_) => job.hot_loop.is_none(),
+        StatusWrite::OfPlugin(_) => true,
     };
-    Ended {
+    JobResult {
         verdict: verdict(failure.as_ref(), again),
         used,
         wrote,
         reported,
         said,
         failure,
-        story,
+        contention,
     }
 }
 
@@ -198,9 +206,9 @@ pub async fn try_out(hub: &Arc<Hub>, lane: &Arc<Lane>, name: &Name) -> Option<Fa
         lane: lane.id,
         name: name.clone(),
         failures: 0,
-        storm: None,
+        hot_loop: None,
     };
-    let gather::Found::Steered(gathered) = gather::gather(hub, lane, &job) else {
+    let gather::GatherResult::Selected(gathered) = gather::gather(hub, lane, &job) else {
         return None;
     };
     if gathered.unreadable.is_some() {
@@ -211,29 +219,29 @@ pub async fn try_out(hub: &Arc<Hub>, lane: &Arc<Lane>, name: &Name) -> Option<Fa
 }
 
 /// An object that has left the filter: nothing is desired of it any more.
-async fn leave(hub: &Arc<Hub>, lane: &Arc<Lane>, reader: &Reader, left: gather::Left) -> Ended {
-    let gather::Left { object, owner } = left;
+async fn leave(hub: &Arc<Hub>, lane: &Arc<Lane>, primary_ref: &PrimaryRef, left: gather::ExcludedPrimary) -> JobResult {
+    let gather::ExcludedPrimary { object, owner } = left;
     {
         let mut state = hub.state.write();
-        state.forget_reader(reader);
-        contribute::withdraw(&mut state, lane, reader);
+        state.forget_reader(primary_ref);
+        contribute::withdraw(&mut state, lane, primary_ref);
     }
     hub.claims.notify_one();
     let planned = diff::diff(hub, lane, &owner, validate::Validated::nothing()).await;
-    if lane.mode == Mode::Preview {
-        return previewed(hub, lane, reader, Ok(planned)).await;
+    if lane.mode == RunMode::Preview {
+        return previewed(hub, lane, primary_ref, Ok(planned)).await;
     }
-    let mut applied = apply::apply(hub, lane, reader, None, planned).await;
+    let mut applied = apply::apply(hub, lane, primary_ref, None, planned).await;
     let is_held = lane.has_finalized(&object);
     if applied.failure.is_none()
-        && let Err(failure) = finalize::release(hub, lane, reader, &object).await
+        && let Err(failure) = finalize::release(hub, lane, primary_ref, &object).await
     {
         applied.fail(failure);
     }
     if let Some(failure) = &applied.failure {
-        tracing::warn!(lane = lane.title(), object = %reader.name, %failure, "cannot clean up after an object");
+        tracing::warn!(lane = lane.title(), object = %primary_ref.name, %failure, "cannot clean up after an object");
     }
-    Ended {
+    JobResult {
         wrote: applied.writes > 0 || is_held,
         ..without_writes(applied.failure)
     }
@@ -242,28 +250,33 @@ async fn leave(hub: &Arc<Hub>, lane: &Arc<Lane>, reader: &Reader, left: gather::
 /// An object in a namespace that the Plugin does not select any more. The Plugin has nothing to do with it: what it made
 /// for the object stays as it is, unless the Plugin deletes what it does not select. Where another Plugin selects the
 /// object, everything is that Plugin's.
-async fn unselect(hub: &Arc<Hub>, lane: &Arc<Lane>, reader: &Reader, left: gather::Left) -> Ended {
-    let gather::Left { object, owner } = left;
+async fn unselect(
+    hub: &Arc<Hub>,
+    lane: &Arc<Lane>,
+    primary_ref: &PrimaryRef,
+    left: gather::ExcludedPrimary,
+) -> JobResult {
+    let gather::ExcludedPrimary { object, owner } = left;
     let is_handed_over = {
         let mut state = hub.state.write();
-        state.forget_primary(lane, reader);
-        another_steers(&state, lane, &object)
+        state.forget_primary(lane, primary_ref);
+        is_reconciled_by_another(&state, lane, &object)
     };
     hub.claims.notify_one();
-    if lane.mode != Mode::Active || is_handed_over {
-        return Ended::idly(Verdict::Done { again: None });
+    if lane.mode != RunMode::Active || is_handed_over {
+        return JobResult::unchanged(ReconcileResult::Done { again: None });
     }
     let mut failure = None;
     if lane.prunes_unselected {
         let planned = diff::diff(hub, lane, &owner, validate::Validated::nothing()).await;
-        failure = apply::apply(hub, lane, reader, None, planned).await.failure;
+        failure = apply::apply(hub, lane, primary_ref, None, planned).await.failure;
     }
     if failure.is_none() {
-        failure = finalize::unselect(hub, lane, reader, &object).await.err();
+        failure = finalize::unselect(hub, lane, primary_ref, &object).await.err();
     }
     if let Some(failure) = &failure {
         tracing::warn!(
-            lane = lane.title(), object = %reader.name, %failure,
+            lane = lane.title(), object = %primary_ref.name, %failure,
             "cannot let go of an object outside of spec.namespaces; retrying"
         );
     }
@@ -271,39 +284,44 @@ async fn unselect(hub: &Arc<Hub>, lane: &Arc<Lane>, reader: &Reader, left: gathe
 }
 
 /// The end of a reconcile of a plugin that is in preview; a failure is told in the log alone.
-async fn previewed(hub: &Hub, lane: &Lane, reader: &Reader, planned: Result<diff::Planned, Failure>) -> Ended {
+async fn previewed(
+    hub: &Hub,
+    lane: &Lane,
+    primary_ref: &PrimaryRef,
+    planned: Result<diff::Planned, Failure>,
+) -> JobResult {
     let failure = match planned {
-        Ok(planned) => preview::preview(hub, lane, reader, &planned).await.err(),
+        Ok(planned) => preview::preview(hub, lane, primary_ref, &planned).await.err(),
         Err(failure) => Some(failure),
     };
     if let Some(failure) = &failure {
-        tracing::warn!(lane = lane.title(), object = %reader.name, %failure, "cannot preview");
+        tracing::warn!(lane = lane.title(), object = %primary_ref.name, %failure, "cannot preview");
     }
     without_writes(failure)
 }
 
 /// The end of a reconcile that did nothing that the queue has to know of.
-fn without_writes(failure: Option<Failure>) -> Ended {
-    Ended {
+fn without_writes(failure: Option<Failure>) -> JobResult {
+    JobResult {
         verdict: verdict(failure.as_ref(), None),
         used: Duration::ZERO,
         wrote: false,
         reported: false,
         said: None,
         failure,
-        story: None,
+        contention: None,
     }
 }
 
-fn verdict(failure: Option<&Failure>, again: Option<Again>) -> Verdict {
+fn verdict(failure: Option<&Failure>, again: Option<RequeueAt>) -> ReconcileResult {
     match failure {
-        None => Verdict::Done { again },
-        Some(failure) if failure.retry == Retry::Backoff => Verdict::Retry {
+        None => ReconcileResult::Done { again },
+        Some(failure) if failure.retry == Retry::Backoff => ReconcileResult::Retry {
             at_least: failure.at_least,
             edited: failure.wait_after_edit(),
         },
         // The time is something that was read; to be run again was part of an answer that did not come to anything.
-        Some(_) => Verdict::AwaitChange {
+        Some(_) => ReconcileResult::AwaitChange {
             again: again.filter(|again| again.by_clock),
         },
     }

@@ -3,44 +3,44 @@
 
 use std::sync::Arc;
 
-use pilothouse_cluster::object::Stored;
+use pilothouse_cluster::object::CachedObject;
 use pilothouse_core::answer::DesiredObject;
 use pilothouse_core::canonical::digest;
 use pilothouse_core::diff::{Action, Difference};
 use pilothouse_core::fields::FieldSet;
-use pilothouse_core::preview::{Act, Change, Preview};
+use pilothouse_core::preview::{Preview, PreviewAction, PreviewedChange};
 use pilothouse_core::{Failure, Key};
 use serde_json::{Value, json};
 
-use super::apply::mind;
-use super::diff::{Planned, Step};
+use super::apply::depend_on_obstacle;
+use super::diff::{Planned, PlannedObject};
 use super::requests::{Requests, key};
 use crate::contribute;
-use crate::hub::{Hub, Reader};
+use crate::hub::{Hub, PrimaryRef};
 use crate::lane::Lane;
 
 /// Notes and logs what carrying out the plan would change.
-pub async fn preview(hub: &Hub, lane: &Lane, reader: &Reader, planned: &Planned) -> Result<(), Failure> {
+pub async fn preview(hub: &Hub, lane: &Lane, primary_ref: &PrimaryRef, planned: &Planned) -> Result<(), Failure> {
     let contributed = &planned.answer.contributed;
-    let targets = targets(hub, lane, reader, contributed);
+    let targets = targets(hub, lane, primary_ref, contributed);
     let basis = basis(planned, &targets);
     if hub
         .state
         .read()
         .previews
-        .get(reader)
+        .get(primary_ref)
         .is_some_and(|known| known.basis == basis)
     {
         return Ok(());
     }
-    let requests = Requests::new(hub, lane, reader);
+    let requests = Requests::new(hub, lane, primary_ref);
     let mut changes = Vec::new();
     for step in &planned.steps {
         changes.extend(change_of(lane, &requests, step).await?);
     }
     for (served, child) in &planned.prune {
-        changes.push(Change::whole(
-            Act::Delete,
+        changes.push(PreviewedChange::whole(
+            PreviewAction::Delete,
             format!("{} {}", served.kind.kind, child.name),
         ));
     }
@@ -48,7 +48,7 @@ pub async fn preview(hub: &Hub, lane: &Lane, reader: &Reader, planned: &Planned)
     for (desired, (key, live)) in contributed.iter().zip(&targets) {
         // Nothing is made only to contribute to it, nor to what goes.
         if let (Some(live), Some(claim)) = (live.as_ref().filter(|live| !live.deleting), claims.get(key)) {
-            changes.extend(Change::contribution(
+            changes.extend(PreviewedChange::contribution(
                 desired.title(),
                 &desired.kind,
                 &live.value(),
@@ -57,8 +57,8 @@ pub async fn preview(hub: &Hub, lane: &Lane, reader: &Reader, planned: &Planned)
         }
     }
     let preview = Preview::new(basis, changes);
-    let (lane, owner, more) = (lane.title(), &reader.name, preview.more);
-    for Change {
+    let (lane, owner, more) = (lane.title(), &primary_ref.name, preview.more);
+    for PreviewedChange {
         act,
         object,
         fields,
@@ -69,20 +69,24 @@ pub async fn preview(hub: &Hub, lane: &Lane, reader: &Reader, planned: &Planned)
         tracing::info!(lane, %owner, ?act, object, fields, more_fields, "would change");
     }
     tracing::info!(lane, %owner, changes = preview.changes.len() + more, "previewed");
-    hub.state.write().previews.put(reader.clone(), preview);
+    hub.state.write().previews.put(primary_ref.clone(), preview);
     Ok(())
 }
 
 /// What is done to one object, if anything is.
-async fn change_of(lane: &Lane, requests: &Requests<'_>, step: &Step) -> Result<Option<Change>, Failure> {
+async fn change_of(
+    lane: &Lane,
+    requests: &Requests<'_>,
+    step: &PlannedObject,
+) -> Result<Option<PreviewedChange>, Failure> {
     let object = step.desired.title();
     match &step.action {
-        Action::Create => Ok(Some(Change::whole(Act::Create, object))),
+        Action::Create => Ok(Some(PreviewedChange::whole(PreviewAction::Create, object))),
         Action::Apply(_) | Action::Adopt(_) => {
             let live = requests.live(&step.served, &step.desired.name).await;
             let live = live.map_err(|error| error.into_failure("look at", &object))?;
             let Some(live) = live else {
-                return Ok(Some(Change::whole(Act::Create, object)));
+                return Ok(Some(PreviewedChange::whole(PreviewAction::Create, object)));
             };
             // What nobody took is ours; what was taken will not be missed.
             let applied = match &step.action {
@@ -91,27 +95,32 @@ async fn change_of(lane: &Lane, requests: &Requests<'_>, step: &Step) -> Result<
             };
             let applied: Option<FieldSet> = applied.map(|entry| entry.field_set());
             let shown = live.object.value();
-            let change = Change::update(object, &step.desired.kind, &shown, &step.body, applied.as_ref());
+            let change = PreviewedChange::update(object, &step.desired.kind, &shown, &step.body, applied.as_ref());
             Ok(Some(change))
         }
-        Action::Rebind => Ok(Some(Change::whole(Act::Update, object))),
-        Action::Nothing | Action::Foreign | Action::Rival(_) | Action::Wait | Action::Inherited => Ok(None),
+        Action::Rebind => Ok(Some(PreviewedChange::whole(PreviewAction::Update, object))),
+        Action::Nothing | Action::Foreign | Action::CompetingPlugin(_) | Action::Wait | Action::Inherited => Ok(None),
     }
 }
 
 /// What is contributed to, as the cache has it: all of each object. The primary is asked again when one changes.
-fn targets(hub: &Hub, lane: &Lane, reader: &Reader, contributed: &[DesiredObject]) -> Vec<(Key, Option<Arc<Stored>>)> {
+fn targets(
+    hub: &Hub,
+    lane: &Lane,
+    primary_ref: &PrimaryRef,
+    contributed: &[DesiredObject],
+) -> Vec<(Key, Option<Arc<CachedObject>>)> {
     let target = |desired: &DesiredObject| {
         let served = lane.served(&desired.kind).expect("validate let only served kinds pass");
         let live = hub.state.read().store.get(&served.kind, &desired.name).cloned();
-        mind(hub, reader, &served, &desired.name, live.as_deref());
+        depend_on_obstacle(hub, primary_ref, &served, &desired.name, live.as_deref());
         (key(&served, &desired.name), live)
     };
     contributed.iter().map(target).collect()
 }
 
 /// What decides about the changes: what is desired, what has to be done, and to which versions of what is there.
-fn basis(planned: &Planned, targets: &[(Key, Option<Arc<Stored>>)]) -> String {
+fn basis(planned: &Planned, targets: &[(Key, Option<Arc<CachedObject>>)]) -> String {
     let steps = planned.steps.iter().map(|step| {
         let live = step.live.as_ref().map(|live| (&*live.uid, &*live.resource_version));
         let live = live.filter(|_| step.action != Action::Nothing);

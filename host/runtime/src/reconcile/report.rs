@@ -1,12 +1,12 @@
-//! Owns the sixth stage: the status, its conditions and the events say what was done. Makes requests, each only when
-//! there is something new to say.
+//! Owns the sixth stage: writes the status with its conditions, and emits events. Makes a request only if something has
+//! changed.
 
 use std::hash::{Hash as _, Hasher as _};
 
-use pilothouse_cluster::discovery::Served;
+use pilothouse_cluster::discovery::ServedKind;
 use pilothouse_cluster::events::Regarding;
-use pilothouse_cluster::object::Stored;
-use pilothouse_core::answer::Answer;
+use pilothouse_cluster::object::CachedObject;
+use pilothouse_core::answer::CheckedAnswer;
 use pilothouse_core::canonical::digest;
 use pilothouse_core::contract::{Condition, Event, Severity};
 use pilothouse_core::failure::reason;
@@ -18,11 +18,11 @@ use tokio::time::Instant;
 use super::apply::Applied;
 use super::gather::Gathered;
 use super::requests::{Requests, version};
-use super::taken;
-use crate::hub::{Hub, Odd, Reader};
+use super::status_schema;
+use crate::hub::{Hub, PrimaryRef, UnpersistedApply};
 use crate::lane::Lane;
-use crate::refusals::Part;
-use crate::seen;
+use crate::refusals::RefusedPart;
+use crate::visibility;
 
 /// The reason of the Warning event that tells of a failed reconcile.
 const RECONCILE_FAILED: &str = "ReconcileFailed";
@@ -35,22 +35,22 @@ pub struct Reported {
     /// The failure of an earlier stage, or one of this.
     pub failure: Option<Failure>,
     /// What of the status was written.
-    pub written: Written,
+    pub written: StatusWrite,
 }
 
 impl Reported {
     /// The digest of the status that was written, by which the queue knows whether it is the one that was written before.
     pub fn said(&self) -> Option<u64> {
         match self.written {
-            Written::Nothing => None,
-            Written::OfHost(said) | Written::OfPlugin(said) => Some(said),
+            StatusWrite::Nothing => None,
+            StatusWrite::OfHost(said) | StatusWrite::OfPlugin(said) => Some(said),
         }
     }
 }
 
 /// What of a status was written, with the digest of the whole status without its times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Written {
+pub enum StatusWrite {
     /// It is as it was.
     Nothing,
     /// What the host itself says: its condition.
@@ -60,25 +60,40 @@ pub enum Written {
 }
 
 /// Reports, and says how the reconcile ended.
-pub async fn report(hub: &Hub, lane: &Lane, reader: &Reader, gathered: &Gathered, applied: Applied) -> Reported {
+pub async fn report(
+    hub: &Hub,
+    lane: &Lane,
+    primary_ref: &PrimaryRef,
+    gathered: &Gathered,
+    applied: Applied,
+) -> Reported {
     let Applied {
         answer,
         failure,
         writes,
-        not_kept,
+        unpersisted_fields,
         wake_at: _,
         // Kept to the end: so many report at once, and no more.
         turn: _turn,
     } = applied;
-    let whole = Extent::Whole(answer.as_ref());
-    let mut stated = state(hub, lane, reader, gathered, whole, failure.as_ref(), &not_kept).await;
+    let whole = StatusExtent::Whole(answer.as_ref());
+    let mut stated = state(
+        hub,
+        lane,
+        primary_ref,
+        gathered,
+        whole,
+        failure.as_ref(),
+        &unpersisted_fields,
+    )
+    .await;
     let mut failure = failure;
     // The API server refuses what the plugin says of the status: that has to be said without it, and if need be without
     // all that was said before.
-    for less in [Extent::WithoutAnswer, Extent::Bare] {
+    for less in [StatusExtent::WithoutAnswer, StatusExtent::Bare] {
         match stated {
             Err(refused) if refused.retry == Retry::Change => {
-                stated = state(hub, lane, reader, gathered, less, Some(&refused), &[]).await;
+                stated = state(hub, lane, primary_ref, gathered, less, Some(&refused), &[]).await;
                 failure.get_or_insert(refused);
             }
             _ => break,
@@ -87,14 +102,14 @@ pub async fn report(hub: &Hub, lane: &Lane, reader: &Reader, gathered: &Gathered
     if let Err(refused) = &stated
         && refused.retry == Retry::Change
     {
-        taken::say(hub, lane, gathered, &refused.message).await;
+        status_schema::say(hub, lane, gathered, &refused.message).await;
     }
     let events = answer
         .as_ref()
         .map(|answer| answer.events.as_slice())
         .unwrap_or_default();
     let told = tell(hub, lane, gathered, events, failure.as_ref()).await;
-    let object = &reader.name;
+    let object = &primary_ref.name;
     if let Some(failure) = &failure {
         let Failure {
             blame,
@@ -109,14 +124,14 @@ pub async fn report(hub: &Hub, lane: &Lane, reader: &Reader, gathered: &Gathered
     }
     // What could not be said is said at the next try, even if nothing else is worth one.
     Reported {
-        written: *stated.as_ref().unwrap_or(&Written::Nothing),
+        written: *stated.as_ref().unwrap_or(&StatusWrite::Nothing),
         failure: stated.and(told).err().or(failure),
     }
 }
 
 /// Whether an answer has anything to report that the status does not say yet.
-pub fn has_news(object: &Stored, answer: &Answer) -> bool {
-    let live = seen::status(object);
+pub fn has_news(object: &CachedObject, answer: &CheckedAnswer) -> bool {
+    let live = visibility::status(object);
     let desired = status::desired_status(&StatusInput {
         plugin: answer.status.as_ref(),
         conditions: &answer.conditions,
@@ -150,7 +165,7 @@ async fn tell(
     };
     let now = hub.clock.microseconds();
     for event in events.iter().chain(&failed) {
-        let told = lane.recorder.tell(&regarding, event, &now).await;
+        let told = lane.recorder.record(&regarding, event, &now).await;
         told.map_err(|error| error.into_failure("tell an event about", &title(lane, gathered)))?;
     }
     Ok(())
@@ -158,21 +173,21 @@ async fn tell(
 
 /// How much is said of an object.
 #[derive(Clone, Copy)]
-enum Extent<'a> {
+enum StatusExtent<'a> {
     /// What the plugin says, and the host.
-    Whole(Option<&'a Answer>),
+    Whole(Option<&'a CheckedAnswer>),
     /// What the host says, beside what the plugin said last.
     WithoutAnswer,
     /// What the host says.
     Bare,
 }
 
-impl Extent<'_> {
-    fn part(self) -> Part {
+impl StatusExtent<'_> {
+    fn part(self) -> RefusedPart {
         match self {
-            Self::Whole(_) => Part::Status,
-            Self::WithoutAnswer => Part::StatusWithoutAnswer,
-            Self::Bare => Part::BareStatus,
+            Self::Whole(_) => RefusedPart::Status,
+            Self::WithoutAnswer => RefusedPart::StatusWithoutAnswer,
+            Self::Bare => RefusedPart::BareStatus,
         }
     }
 }
@@ -181,39 +196,39 @@ impl Extent<'_> {
 async fn state(
     hub: &Hub,
     lane: &Lane,
-    reader: &Reader,
+    primary_ref: &PrimaryRef,
     gathered: &Gathered,
-    extent: Extent<'_>,
+    extent: StatusExtent<'_>,
     failure: Option<&Failure>,
-    not_kept: &[String],
-) -> Result<Written, Failure> {
+    unpersisted_fields: &[String],
+) -> Result<StatusWrite, Failure> {
     let Some(served) = lane.served(lane.grants.primary()) else {
-        return Ok(Written::Nothing);
+        return Ok(StatusWrite::Nothing);
     };
     if !lane.brings_crd {
-        return Ok(Written::Nothing);
+        return Ok(StatusWrite::Nothing);
     }
     if !served.facts.has_status {
         let problem = status::without_subresource(&lane.grants.primary().kind);
-        taken::say(hub, lane, gathered, &problem).await;
-        return Ok(Written::Nothing);
+        status_schema::say(hub, lane, gathered, &problem).await;
+        return Ok(StatusWrite::Nothing);
     }
     let object = &gathered.object;
-    let live = seen::status(object);
+    let live = visibility::status(object);
     let key = Key::new(served.kind.clone(), object.name.clone());
     let answer = match extent {
-        Extent::Whole(answer) => answer,
-        Extent::WithoutAnswer | Extent::Bare => None,
+        StatusExtent::Whole(answer) => answer,
+        StatusExtent::WithoutAnswer | StatusExtent::Bare => None,
     };
     // A call that failed says nothing about the plugin's part of the status: what was there stays.
     let kept = match extent {
-        Extent::Whole(None) | Extent::WithoutAnswer => own_part(object, lane, live.as_ref()),
-        Extent::Whole(Some(_)) | Extent::Bare => None,
+        StatusExtent::Whole(None) | StatusExtent::WithoutAnswer => own_part(object, lane, live.as_ref()),
+        StatusExtent::Whole(Some(_)) | StatusExtent::Bare => None,
     };
     let whole = status::desired_status(&StatusInput {
         plugin: answer.map_or(kept.as_ref(), |answer| answer.status.as_ref()),
         conditions: answer.map(|answer| answer.conditions.as_slice()).unwrap_or_default(),
-        reconciled: &condition(failure, not_kept),
+        reconciled: &condition(failure, unpersisted_fields),
         live: live.as_ref(),
         generation: object.generation,
         now: &hub.clock.seconds(),
@@ -221,9 +236,9 @@ async fn state(
     let own = answer.and_then(|answer| answer.status.as_ref());
     let mut is_asked = lane.asks_for_schema;
     loop {
-        let (desired, is_fitted) = taken::fitted(hub, lane, gathered, whole.clone(), own, is_asked).await;
+        let (desired, is_fitted) = status_schema::fitted(hub, lane, gathered, whole.clone(), own, is_asked).await;
         if is_as_desired(hub, lane, &key, object, live.as_ref(), &desired) {
-            return Ok(Written::Nothing);
+            return Ok(StatusWrite::Nothing);
         }
         let asked = digest(&Value::Object(without_times(&desired)));
         let refused = hub
@@ -233,23 +248,23 @@ async fn state(
             .recall(&key, extent.part(), &asked, Some(object), Instant::now());
         let failure = match refused {
             Some(failure) => failure,
-            None => match send(hub, lane, reader, gathered, &served, &desired).await {
+            None => match send(hub, lane, primary_ref, gathered, &served, &desired).await {
                 Ok(Some(object)) => {
                     if answer.is_some() {
                         hub.state.write().refusals.forget(key.clone(), extent.part());
                     }
                     if !remember(hub, lane, key, &object, &desired) && !is_fitted {
                         // It was taken and dropped: what the schema says about that is told.
-                        taken::fitted(hub, lane, gathered, whole, None, true).await;
+                        status_schema::fitted(hub, lane, gathered, whole, None, true).await;
                     }
                     return Ok(if status::says_more_than_the_host(&desired, live.as_ref()) {
-                        Written::OfPlugin(said(&asked))
+                        StatusWrite::OfPlugin(said(&asked))
                     } else {
-                        Written::OfHost(said(&asked))
+                        StatusWrite::OfHost(said(&asked))
                     });
                 }
                 // It went meanwhile: there is nothing left to report to.
-                Ok(None) => return Ok(Written::Nothing),
+                Ok(None) => return Ok(StatusWrite::Nothing),
                 Err(failure) => failure,
             },
         };
@@ -274,17 +289,17 @@ async fn state(
 async fn send(
     hub: &Hub,
     lane: &Lane,
-    reader: &Reader,
+    primary_ref: &PrimaryRef,
     gathered: &Gathered,
-    served: &Served,
+    served: &ServedKind,
     desired: &Map<String, Value>,
-) -> Result<Option<Stored>, Failure> {
+) -> Result<Option<CachedObject>, Failure> {
     let object = &gathered.object;
     let key = Key::new(served.kind.clone(), object.name.clone());
-    let requests = Requests::new(hub, lane, reader);
-    let sent = requests.insistently(|| {
+    let requests = Requests::new(hub, lane, primary_ref);
+    let sent = requests.with_conflict_retries(|| {
         let request = lane.writer.apply_status(served, &object.name, &object.uid, desired);
-        requests.told(key.clone(), request, version)
+        requests.tracked(key.clone(), request, version)
     });
     match sent.await {
         Ok(object) => Ok(Some(object)),
@@ -296,7 +311,7 @@ async fn send(
 }
 
 /// Whether another object has taken the name of one, so that nothing can be said of that one any more.
-async fn has_successor(requests: &Requests<'_>, served: &Served, object: &Stored) -> bool {
+async fn has_successor(requests: &Requests<'_>, served: &ServedKind, object: &CachedObject) -> bool {
     match requests.live(served, &object.name).await {
         Ok(live) => live.is_none_or(|live| live.object.uid != object.uid),
         Err(_) => false,
@@ -307,18 +322,18 @@ fn title(lane: &Lane, gathered: &Gathered) -> String {
     format!("{} {}", lane.grants.primary().kind, gathered.object.name)
 }
 
-fn condition(failure: Option<&Failure>, not_kept: &[String]) -> Condition {
+fn condition(failure: Option<&Failure>, unpersisted_fields: &[String]) -> Condition {
     match failure {
         Some(failure) => status::not_reconciled(failure),
-        None if not_kept.is_empty() => status::reconciled("all is as desired"),
+        None if unpersisted_fields.is_empty() => status::reconciled("all is as desired"),
         None => {
-            let named = not_kept
+            let named = unpersisted_fields
                 .iter()
                 .take(NAMED_FIELDS)
                 .map(String::as_str)
                 .collect::<Vec<_>>()
                 .join(", ");
-            let more = not_kept.len().saturating_sub(NAMED_FIELDS);
+            let more = unpersisted_fields.len().saturating_sub(NAMED_FIELDS);
             let more = if more > 0 {
                 format!(" and {more} more")
             } else {
@@ -332,7 +347,7 @@ fn condition(failure: Option<&Failure>, not_kept: &[String]) -> Condition {
 }
 
 /// The fields of the live status that this plugin applied, conditions apart: they are merged by type anyway.
-fn own_part(object: &Stored, lane: &Lane, live: Option<&Value>) -> Option<Map<String, Value>> {
+fn own_part(object: &CachedObject, lane: &Lane, live: Option<&Value>) -> Option<Map<String, Value>> {
     let fields = object.entry(lane.writer.manager(), true)?.field_set();
     let own = fields.below("status")?;
     let mut part = live?.as_object()?.clone();
@@ -349,7 +364,7 @@ fn is_as_desired(
     hub: &Hub,
     lane: &Lane,
     key: &Key,
-    object: &Stored,
+    object: &CachedObject,
     live: Option<&Value>,
     desired: &Map<String, Value>,
 ) -> bool {
@@ -358,20 +373,25 @@ fn is_as_desired(
         return true;
     }
     let state = hub.state.read();
-    state.odd.get(key).is_some_and(|odd| *odd == odd_status(desired, live))
+    state
+        .unpersisted
+        .get(key)
+        .is_some_and(|unpersisted| *unpersisted == unpersisted_status(desired, live))
 }
 
 /// What the server made of a status that it did not keep as it was sent is remembered, so that it is sent once. Says whether
 /// it is as desired.
-fn remember(hub: &Hub, lane: &Lane, key: Key, object: &Stored, desired: &Map<String, Value>) -> bool {
-    let live = seen::status(object);
+fn remember(hub: &Hub, lane: &Lane, key: Key, object: &CachedObject, desired: &Map<String, Value>) -> bool {
+    let live = visibility::status(object);
     let fields = object.entry(lane.writer.manager(), true).map(|entry| entry.field_set());
     let mut state = hub.state.write();
     if status::status_is_as_desired(desired, live.as_ref(), fields.as_ref()) {
-        state.odd.remove(&key);
+        state.unpersisted.remove(&key);
         true
     } else {
-        state.odd.insert(key, odd_status(desired, live.as_ref()));
+        state
+            .unpersisted
+            .insert(key, unpersisted_status(desired, live.as_ref()));
         false
     }
 }
@@ -383,8 +403,8 @@ fn said(digest: &str) -> u64 {
     hasher.finish()
 }
 
-fn odd_status(desired: &Map<String, Value>, live: Option<&Value>) -> Odd {
-    Odd {
+fn unpersisted_status(desired: &Map<String, Value>, live: Option<&Value>) -> UnpersistedApply {
+    UnpersistedApply {
         digest: digest(&Value::Object(without_times(desired))).into(),
         left: digest(live.unwrap_or(&Value::Null)).into(),
     }

@@ -1,19 +1,19 @@
-//! Owns how a reconcile makes a request that changes an object: the hub hears of it before and after, and what may pass
-//! is tried again within the reconcile's patience.
+//! Owns the write requests of a reconcile: each is recorded in the hub before and after, and transient errors are
+//! retried within the reconcile's time budget.
 
 use std::time::Duration;
 
-use pilothouse_cluster::discovery::Served;
+use pilothouse_cluster::discovery::ServedKind;
 use pilothouse_cluster::error::RequestError;
-use pilothouse_cluster::object::Stored;
-use pilothouse_cluster::write::{Applied, Live, Target};
+use pilothouse_cluster::object::CachedObject;
+use pilothouse_cluster::write::{ApplyPrecondition, ApplyResponse, LiveObject};
 use pilothouse_core::takeover;
 use pilothouse_core::{Key, Name};
 use tokio::time::Instant;
 
-use super::diff::Step;
-use crate::echo::Awaited;
-use crate::hub::{Hub, Reader};
+use super::diff::PlannedObject;
+use crate::echo::AwaitedEcho;
+use crate::hub::{Hub, PrimaryRef};
 use crate::lane::Lane;
 
 /// How often one request is made at most.
@@ -30,7 +30,7 @@ const FIRST_PAUSE: Duration = Duration::from_millis(250);
 pub struct Requests<'a> {
     hub: &'a Hub,
     lane: &'a Lane,
-    reader: &'a Reader,
+    primary_ref: &'a PrimaryRef,
     deadline: Instant,
 }
 
@@ -40,11 +40,11 @@ pub struct Tries(u32);
 
 impl<'a> Requests<'a> {
     /// For a reconcile that begins to make requests now.
-    pub fn new(hub: &'a Hub, lane: &'a Lane, reader: &'a Reader) -> Self {
+    pub fn new(hub: &'a Hub, lane: &'a Lane, primary_ref: &'a PrimaryRef) -> Self {
         Self {
             hub,
             lane,
-            reader,
+            primary_ref,
             deadline: Instant::now() + PATIENCE,
         }
     }
@@ -68,28 +68,33 @@ impl<'a> Requests<'a> {
     }
 
     /// Looks at an object as it is now.
-    pub async fn live(&self, served: &Served, name: &Name) -> Result<Option<Live>, RequestError> {
-        self.patiently(|| self.lane.writer.live(served, name)).await
+    pub async fn live(&self, served: &ServedKind, name: &Name) -> Result<Option<LiveObject>, RequestError> {
+        self.with_retries(|| self.lane.writer.live(served, name)).await
     }
 
     /// Applies a desired object to the one of this uid, which is ours. The same apply twice is the same as once.
-    pub async fn apply(&self, step: &Step, uid: &str) -> Result<Applied, RequestError> {
-        self.insistently(|| self.apply_once(step, Target::Uid(uid))).await
+    pub async fn apply(&self, step: &PlannedObject, uid: &str) -> Result<ApplyResponse, RequestError> {
+        self.with_conflict_retries(|| self.apply_once(step, ApplyPrecondition::Uid(uid)))
+            .await
     }
 
     /// Applies a desired object, and leaves it to the caller what a failure means.
-    pub async fn apply_once(&self, step: &Step, target: Target<'_>) -> Result<Applied, RequestError> {
+    pub async fn apply_once(
+        &self,
+        step: &PlannedObject,
+        target: ApplyPrecondition<'_>,
+    ) -> Result<ApplyResponse, RequestError> {
         let key = key(&step.served, &step.desired.name);
         let request = self
             .lane
             .writer
             .apply(&step.served, &step.desired.name, &step.body, target);
-        self.told(key, request, |applied| version(&applied.object)).await
+        self.tracked(key, request, |applied| version(&applied.object)).await
     }
 
     /// Deletes a child. One that has changed since the cache saw it is looked at again: it has to be the same, and still
     /// held by our entry. One that another plugin applies too stays, and is that plugin's.
-    pub async fn delete(&self, served: &Served, child: &Stored) -> Result<Deleted, RequestError> {
+    pub async fn delete(&self, served: &ServedKind, child: &CachedObject) -> Result<Deleted, RequestError> {
         if is_shared(self.lane, child) {
             let released = release_child(self.lane, served, child).await?;
             return Ok(if released { Deleted::Released } else { Deleted::Before });
@@ -100,7 +105,7 @@ impl<'a> Requests<'a> {
             Err(error) if error.code() == Some(409) => {}
             Err(error) => return Err(error),
         }
-        let Some(Live { object, .. }) = self.live(served, &child.name).await? else {
+        let Some(LiveObject { object, .. }) = self.live(served, &child.name).await? else {
             return Ok(Deleted::Before);
         };
         let same = object.uid == child.uid && object.controller == child.controller;
@@ -118,48 +123,48 @@ impl<'a> Requests<'a> {
         }
     }
 
-    async fn delete_once(&self, served: &Served, child: &Stored) -> Result<(), RequestError> {
-        self.patiently(|| {
+    async fn delete_once(&self, served: &ServedKind, child: &CachedObject) -> Result<(), RequestError> {
+        self.with_retries(|| {
             let request = self.lane.writer.delete(served, child);
-            let awaited = Awaited::Deletion(child.uid.clone());
-            self.told(key(served, &child.name), request, |()| awaited)
+            let awaited = AwaitedEcho::Deletion(child.uid.clone());
+            self.tracked(key(served, &child.name), request, |()| awaited)
         })
         .await
     }
 
     /// Makes a request that changes an object; what the cache has to see before the primary runs again is taken from
     /// the answer.
-    pub async fn told<T>(
+    pub async fn tracked<T>(
         &self,
         key: Key,
         request: impl Future<Output = Result<T, RequestError>>,
-        awaited: impl FnOnce(&T) -> Awaited,
+        awaited: impl FnOnce(&T) -> AwaitedEcho,
     ) -> Result<T, RequestError> {
-        self.hub.state.write().writing.begin(key.clone(), self.reader);
+        self.hub.state.write().writing.begin(key.clone(), self.primary_ref);
         let sent = request.await;
         let awaited = sent.as_ref().ok().map(awaited);
-        self.hub.state.write().end_write(key, awaited, self.reader);
+        self.hub.state.write().end_write(key, awaited, self.primary_ref);
         sent
     }
 
     /// Makes a request that can be made again, and does so while that is worth it.
-    pub async fn patiently<T, F: Future<Output = Result<T, RequestError>>>(
+    pub async fn with_retries<T, F: Future<Output = Result<T, RequestError>>>(
         &self,
         request: impl FnMut() -> F,
     ) -> Result<T, RequestError> {
-        self.again_while(RequestError::may_pass, request).await
+        self.retry_while(RequestError::may_pass, request).await
     }
 
     /// The same for a request that names no version and gives way to nobody: a conflict is the server's own, which met
     /// other writes of the object too often.
-    pub async fn insistently<T, F: Future<Output = Result<T, RequestError>>>(
+    pub async fn with_conflict_retries<T, F: Future<Output = Result<T, RequestError>>>(
         &self,
         request: impl FnMut() -> F,
     ) -> Result<T, RequestError> {
-        self.again_while(is_worth_insisting, request).await
+        self.retry_while(is_worth_insisting, request).await
     }
 
-    async fn again_while<T, F: Future<Output = Result<T, RequestError>>>(
+    async fn retry_while<T, F: Future<Output = Result<T, RequestError>>>(
         &self,
         is_worth_it: impl Fn(&RequestError) -> bool,
         mut request: impl FnMut() -> F,
@@ -179,15 +184,15 @@ fn is_worth_insisting(error: &RequestError) -> bool {
 }
 
 /// Whether another plugin applies a child, too.
-pub fn is_shared(lane: &Lane, child: &Stored) -> bool {
+pub fn is_shared(lane: &Lane, child: &CachedObject) -> bool {
     child.appliers().any(|manager| manager != lane.writer.manager())
 }
 
 /// Gives up what a plugin applied of a child that another one applies too: no field changes, and the child is the other's
 /// alone. Says no where there is nothing to give up.
-pub async fn release_child(lane: &Lane, served: &Served, child: &Stored) -> Result<bool, RequestError> {
+pub async fn release_child(lane: &Lane, served: &ServedKind, child: &CachedObject) -> Result<bool, RequestError> {
     let live = lane.writer.live(served, &child.name).await?;
-    let Some(Live { object, managers }) = live.filter(|live| live.object.uid == child.uid) else {
+    let Some(LiveObject { object, managers }) = live.filter(|live| live.object.uid == child.uid) else {
         return Ok(false);
     };
     let Some(left) = takeover::give_up(&managers, lane.writer.manager()) else {
@@ -216,11 +221,11 @@ pub enum Deleted {
 }
 
 /// Where a child stands.
-pub fn key(served: &Served, name: &Name) -> Key {
+pub fn key(served: &ServedKind, name: &Name) -> Key {
     Key::new(served.kind.clone(), name.clone())
 }
 
 /// The version that the cache has to see.
-pub fn version(object: &Stored) -> Awaited {
-    Awaited::Version(object.resource_version.clone())
+pub fn version(object: &CachedObject) -> AwaitedEcho {
+    AwaitedEcho::Version(object.resource_version.clone())
 }

@@ -1,12 +1,12 @@
 //! Owns what becomes of objects that an earlier operator made: its fields are taken over before the first apply, where
 //! the plugin's installation names its field managers.
 
-use pilothouse_cluster::object::Controller;
-use pilothouse_cluster::write::Live;
+use pilothouse_cluster::object::ControllerRef;
+use pilothouse_cluster::write::LiveObject;
 use pilothouse_core::ownership::Owner;
 use pilothouse_core::{Failure, Retry, takeover};
 
-use super::diff::{Step, holder};
+use super::diff::{PlannedObject, holder};
 use super::requests::{Requests, key, version};
 use crate::lane::Lane;
 
@@ -16,17 +16,17 @@ pub async fn take_over(
     requests: &Requests<'_>,
     lane: &Lane,
     owner: &Owner,
-    step: &Step,
-    live: Live,
+    step: &PlannedObject,
+    live: LiveObject,
     former: &[String],
 ) -> Result<bool, Failure> {
-    let Live { object, managers } = live;
+    let LiveObject { object, managers } = live;
     let (manager, api_version) = (lane.writer.manager(), step.desired.kind.api_version());
     let Some(managers) = takeover::take_over(&managers, former, manager, &api_version) else {
         return Ok(false);
     };
     let title = step.desired.title();
-    let is_others = |controller: &Controller| {
+    let is_others = |controller: &ControllerRef| {
         let holder = holder(controller, &object, owner);
         *holder.uid != *owner.uid && !holder.is_namesake
     };
@@ -34,7 +34,7 @@ pub async fn take_over(
         return Ok(false);
     }
     let taken = requests
-        .told(
+        .tracked(
             key(&step.served, &step.desired.name),
             lane.writer.set_managers(&step.served, &object, managers),
             version,

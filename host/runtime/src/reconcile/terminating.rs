@@ -1,18 +1,18 @@
-//! Owns what it means that a child's namespace is being deleted: the API server takes nothing new into it, and it never
-//! comes back. Makes no request.
+//! Decides what to do when a child's namespace is terminating: the API server creates nothing in it, and it does not
+//! come back. Makes no request.
 
 use pilothouse_cluster::error::RequestError;
 use pilothouse_core::failure::reason;
 use pilothouse_core::{Failure, Retry};
 
-use super::apply::Work;
-use super::diff::Step;
+use super::apply::PlanExecution;
+use super::diff::PlannedObject;
 
-impl Work<'_> {
+impl PlanExecution<'_> {
     /// Why a child is not made, if that is because its namespace is being deleted. A primary that is in the same namespace
     /// goes with it: nothing that it could wait for will happen, so the same is not asked for again. One that is elsewhere
     /// waits for a namespace of the same name.
-    pub(super) fn in_terminating_namespace(&self, step: &Step, error: &RequestError) -> Option<Failure> {
+    pub(super) fn in_terminating_namespace(&self, step: &PlannedObject, error: &RequestError) -> Option<Failure> {
         if !error.is_in_terminating_namespace() {
             return None;
         }

@@ -5,21 +5,21 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use pilothouse_core::Failure;
-use pilothouse_core::answer::{self, Answer, Primary};
+use pilothouse_core::answer::{self, CheckedAnswer, PrimaryName};
 use pilothouse_core::contract::Outcome;
 use pilothouse_core::dependencies::Read;
 
 use super::gather::Gathered;
 use super::invoke::Invoked;
-use crate::hub::{Hub, Reader};
+use crate::hub::{Hub, PrimaryRef};
 use crate::lane::Lane;
 use crate::queue::{Cause, Priority};
-use crate::view::{Answered, Recheck};
+use crate::view::{ReadFingerprint, Recheck};
 
 /// An answer that may be carried out.
 pub struct Validated {
     /// What is desired.
-    pub answer: Answer,
+    pub answer: CheckedAnswer,
     /// When time alone would change the answer, in milliseconds since the epoch.
     pub wake_at: Option<u64>,
 }
@@ -28,7 +28,7 @@ impl Validated {
     /// The answer for an object of which nothing is desired.
     pub fn nothing() -> Self {
         Self {
-            answer: Answer::default(),
+            answer: CheckedAnswer::default(),
             wake_at: None,
         }
     }
@@ -39,7 +39,7 @@ pub async fn validate(
     hub: &Hub,
     lane: &Arc<Lane>,
     gathered: &Gathered,
-    reader: &Reader,
+    primary_ref: &PrimaryRef,
     invoked: Invoked,
 ) -> Result<Validated, Failure> {
     let Invoked {
@@ -49,7 +49,7 @@ pub async fn validate(
         used: _,
     } = invoked;
     let wake_at = view.as_ref().and_then(|view| view.wake_at);
-    depend(hub, lane, reader, view.map(|view| view.reads).unwrap_or_default()).await;
+    depend(hub, lane, primary_ref, view.map(|view| view.reads).unwrap_or_default()).await;
     Ok(Validated {
         answer: check(lane, gathered, result)?,
         wake_at,
@@ -57,8 +57,8 @@ pub async fn validate(
 }
 
 /// Checks the answer.
-pub fn check(lane: &Lane, gathered: &Gathered, result: Result<Outcome, Failure>) -> Result<Answer, Failure> {
-    let primary = Primary {
+pub fn check(lane: &Lane, gathered: &Gathered, result: Result<Outcome, Failure>) -> Result<CheckedAnswer, Failure> {
+    let primary = PrimaryName {
         kind: lane.grants.primary(),
         name: &gathered.object.name,
     };
@@ -70,14 +70,14 @@ pub fn check(lane: &Lane, gathered: &Gathered, result: Result<Outcome, Failure>)
 /// this moment nobody watched on its behalf.
 ///
 /// What is compared is taken from the cache in the same step, and compared without its lock.
-async fn depend(hub: &Hub, lane: &Arc<Lane>, reader: &Reader, reads: BTreeMap<Read, Answered>) {
+async fn depend(hub: &Hub, lane: &Arc<Lane>, primary_ref: &PrimaryRef, reads: BTreeMap<Read, ReadFingerprint>) {
     let rechecks: Vec<Recheck> = {
         let mut state = hub.state.write();
         let rechecks = reads
             .iter()
             .filter_map(|(read, answered)| answered.recheck(&state.store, read));
         let rechecks = rechecks.collect();
-        state.depend(reader, reads.into_keys().collect());
+        state.depend(primary_ref, reads.into_keys().collect());
         rechecks
     };
     let (quick, slow): (Vec<_>, Vec<_>) = rechecks.into_iter().partition(Recheck::is_quick);
@@ -95,6 +95,6 @@ async fn depend(hub: &Hub, lane: &Arc<Lane>, reader: &Reader, reads: BTreeMap<Re
         // It may have been the host itself, on behalf of another object.
         state
             .queue
-            .push_for(reader.lane, &reader.name, Priority::Change, Cause::Ours);
+            .push_for(primary_ref.lane, &primary_ref.name, Priority::Change, Cause::Ours);
     }
 }

@@ -8,7 +8,7 @@ use pilothouse_core::grants::Grants;
 use pilothouse_core::{Limits, manifest};
 use pilothouse_plugin::testing::{Answer, FakeCluster};
 use pilothouse_plugin::{Controller, Failure, Outcome};
-use pilothouse_sandbox::{Call, Plugin};
+use pilothouse_sandbox::{CallResult, PluginComponent};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
@@ -80,7 +80,7 @@ pub struct Case {
     /// Its name.
     pub name: &'static str,
     /// The plugin that has it.
-    pub plugin: Plugin,
+    pub plugin: PluginComponent,
     /// What both sides are given.
     pub request: Request,
     native: fn(&Request, &FakeCluster) -> Result<Outcome, Failure>,
@@ -89,7 +89,7 @@ pub struct Case {
 
 impl Case {
     /// The sample as the controller sees it. Panics where the plugin has no controller of its kind.
-    pub fn new(definition: &Definition, plugin: Plugin) -> Self {
+    pub fn new(definition: &Definition, plugin: PluginComponent) -> Self {
         let Definition {
             name,
             component: _,
@@ -127,7 +127,7 @@ impl Case {
     }
 
     /// A call in the sandbox, on a fresh instance.
-    pub fn sandboxed(&self) -> Call<View> {
+    pub fn sandboxed(&self) -> CallResult<View> {
         self.plugin
             .reconcile(&self.request, &Limits::default(), self.cache.view())
     }

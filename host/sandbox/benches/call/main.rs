@@ -20,7 +20,7 @@ use std::fmt::Display;
 use std::path::Path;
 use std::process::ExitCode;
 
-use pilothouse_sandbox::{Compiler, Plugin, Sandbox, SandboxOptions};
+use pilothouse_sandbox::{Compiler, PluginComponent, Sandbox, SandboxOptions};
 
 use crate::controllers::{CONTROLLERS, Case, Definition};
 use crate::times::{TURN, WARM_UP, print};
@@ -67,7 +67,7 @@ fn measure(calls: usize, repetitions: usize, only: &[&str]) -> ExitCode {
     };
     let sandbox = Sandbox::new(SandboxOptions::new(cache.path(), compiler)).unwrap();
     memory.push(("with a sandbox", Memory::now()));
-    let mut plugins = BTreeMap::<&str, Plugin>::new();
+    let mut plugins = BTreeMap::<&str, PluginComponent>::new();
     for Definition { component, .. } in CONTROLLERS.iter().filter(is_wanted) {
         if plugins.contains_key(component) {
             continue;
@@ -96,7 +96,7 @@ fn measure(calls: usize, repetitions: usize, only: &[&str]) -> ExitCode {
         print(case, calls, repetitions);
     }
     memory.push(("after all measurements", Memory::now()));
-    plugins.values().for_each(Plugin::sleep);
+    plugins.values().for_each(PluginComponent::sleep);
     memory.push(("with the plugins asleep", Memory::now()));
 
     println!("\nmemory, KiB: proportional set size, and what of it is private and dirty");

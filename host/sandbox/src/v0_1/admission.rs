@@ -68,7 +68,7 @@ pub(super) fn refusal(errors: Vec<guest::FieldError>) -> Result<Vec<FieldError>,
     if errors.is_empty() {
         return Err(Failure::guest(
             reason::INVALID_ANSWER,
-            "the plugin refuses the object with an empty list of errors; mend the plugin: say which field and why",
+            "the plugin refuses the object with an empty list of errors; fix the plugin: say which field and why",
         ));
     }
     let over = errors.len().saturating_sub(MAX_TOLD);

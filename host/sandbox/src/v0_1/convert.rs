@@ -77,7 +77,7 @@ pub(super) fn outcome(outcome: guest::Outcome, limits: &Limits) -> Result<Outcom
         return Err(Failure::guest(
             reason::INVALID_ANSWER,
             format!(
-                "the plugin answers with extensions that contract {} does not have: {}; leave them away",
+                "the plugin answers with extensions that contract {} does not have: {}; remove them",
                 super::VERSION,
                 shorten(&extensions, MAX_GUEST_WORDS)
             ),

@@ -1,12 +1,12 @@
 //! Owns the optional interface `converter`: whether a component exports it, with the right types, and its call.
 
 use pilothouse_core::Failure;
-use pilothouse_core::contract::Converted;
+use pilothouse_core::contract::ConverterResult;
 use wasmtime::Store;
 use wasmtime::component::InstancePre;
 
 use super::{Adapter, Exports, absent};
-use crate::state::State;
+use crate::state::CallState;
 use crate::stop::{Limit, MAX_GUEST_WORDS, shorten};
 
 mod bindings {
@@ -30,7 +30,7 @@ mod bindings {
 pub(super) type Indices = bindings::exports::pilothouse::plugin::converter::GuestIndices;
 
 /// None if the component does not export the interface, an error if it does with other types.
-pub(super) fn find(exports: &Exports, instance: &InstancePre<State>) -> wasmtime::Result<Option<Indices>> {
+pub(super) fn find(exports: &Exports, instance: &InstancePre<CallState>) -> wasmtime::Result<Option<Indices>> {
     if !exports.has("converter") {
         return Ok(None);
     }
@@ -42,10 +42,10 @@ impl Adapter {
     /// One object in another version, on a fresh instance.
     pub(crate) fn convert(
         &self,
-        store: &mut Store<State>,
+        store: &mut Store<CallState>,
         object: &str,
         api_version: &str,
-    ) -> wasmtime::Result<Result<Converted, Failure>> {
+    ) -> wasmtime::Result<Result<ConverterResult, Failure>> {
         let Some(indices) = &self.converter else {
             return Ok(Err(absent("converter")));
         };

@@ -1,13 +1,13 @@
 //! Owns the optional interface `defaulter`: whether a component exports it, with the right types, and its call.
 
 use pilothouse_core::Failure;
-use pilothouse_core::contract::{self, Defaulted};
+use pilothouse_core::contract::{self, DefaulterResult};
 use wasmtime::Store;
 use wasmtime::component::InstancePre;
 
 use super::admission::{self, bindings};
 use super::{Adapter, Exports, absent};
-use crate::state::State;
+use crate::state::CallState;
 use crate::stop::Limit;
 use bindings::exports::pilothouse::plugin::defaulter::{FieldError, Review};
 
@@ -15,7 +15,7 @@ use bindings::exports::pilothouse::plugin::defaulter::{FieldError, Review};
 pub(super) type Indices = bindings::exports::pilothouse::plugin::defaulter::GuestIndices;
 
 /// None if the component does not export the interface, an error if it does with other types.
-pub(super) fn find(exports: &Exports, instance: &InstancePre<State>) -> wasmtime::Result<Option<Indices>> {
+pub(super) fn find(exports: &Exports, instance: &InstancePre<CallState>) -> wasmtime::Result<Option<Indices>> {
     if !exports.has("defaulter") {
         return Ok(None);
     }
@@ -27,9 +27,9 @@ impl Adapter {
     /// Fills in defaults, on a fresh instance.
     pub(crate) fn apply_defaults(
         &self,
-        store: &mut Store<State>,
+        store: &mut Store<CallState>,
         review: &contract::Review,
-    ) -> wasmtime::Result<Result<Defaulted, Failure>> {
+    ) -> wasmtime::Result<Result<DefaulterResult, Failure>> {
         let Some(indices) = &self.defaulter else {
             return Ok(Err(absent("defaulter")));
         };

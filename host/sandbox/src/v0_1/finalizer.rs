@@ -6,7 +6,7 @@ use wasmtime::component::InstancePre;
 
 use super::bindings::pilothouse::plugin::types as guest;
 use super::{Adapter, Exports, absent, convert};
-use crate::state::State;
+use crate::state::CallState;
 use bindings::exports::pilothouse::plugin::finalizer::Finalization;
 
 mod bindings {
@@ -30,7 +30,7 @@ mod bindings {
 pub(super) type Indices = bindings::exports::pilothouse::plugin::finalizer::GuestIndices;
 
 /// None if the component does not export the interface, an error if it does with other types.
-pub(super) fn find(exports: &Exports, instance: &InstancePre<State>) -> wasmtime::Result<Option<Indices>> {
+pub(super) fn find(exports: &Exports, instance: &InstancePre<CallState>) -> wasmtime::Result<Option<Indices>> {
     if !exports.has("finalizer") {
         return Ok(None);
     }
@@ -42,7 +42,7 @@ impl Adapter {
     /// One finalize on a fresh instance.
     pub(crate) fn finalize(
         &self,
-        store: &mut Store<State>,
+        store: &mut Store<CallState>,
         request: &contract::Request,
     ) -> wasmtime::Result<Result<contract::Finalization, pilothouse_core::Failure>> {
         let Some(indices) = &self.finalizer else {

@@ -6,12 +6,12 @@ use pilothouse_core::Kind;
 use pilothouse_core::contract::{self, LogLevel};
 
 use super::bindings::pilothouse::plugin::{clock, cluster, log, types};
-use crate::state::State;
+use crate::state::CallState;
 use crate::stop::Stop;
 
-impl types::Host for State {}
+impl types::Host for CallState {}
 
-impl cluster::Host for State {
+impl cluster::Host for CallState {
     fn get(&mut self, kind: types::Kind, namespace: Option<String>, name: String) -> wasmtime::Result<Option<String>> {
         self.begin_read()?;
         let kind = Kind::from(kind);
@@ -32,14 +32,14 @@ impl cluster::Host for State {
     }
 }
 
-impl log::Host for State {
+impl log::Host for CallState {
     fn log(&mut self, level: log::Level, message: String, fields: Vec<(String, String)>) -> wasmtime::Result<()> {
-        State::log(self, level.into(), &message, &fields);
+        CallState::log(self, level.into(), &message, &fields);
         Ok(())
     }
 }
 
-impl clock::Host for State {
+impl clock::Host for CallState {
     fn now(&mut self, granularity: u64) -> wasmtime::Result<u64> {
         self.begin_read()?;
         Ok(self.imports("clock.now")?.now(granularity.max(LEAST_GRANULARITY)))

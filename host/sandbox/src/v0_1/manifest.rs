@@ -3,7 +3,7 @@
 use wasmtime::Store;
 
 use super::{Adapter, Exports};
-use crate::state::State;
+use crate::state::CallState;
 
 /// Whether the component's function has the type that is called below.
 pub(super) fn check(exports: &Exports) -> wasmtime::Result<()> {
@@ -14,7 +14,7 @@ impl Adapter {
     /// The manifest, or why this configuration can't be used.
     pub(crate) fn describe(
         &self,
-        store: &mut Store<State>,
+        store: &mut Store<CallState>,
         config: Option<&str>,
     ) -> wasmtime::Result<Result<String, String>> {
         let plugin = self.pre.instantiate(&mut *store)?;

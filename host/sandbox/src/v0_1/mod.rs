@@ -21,7 +21,7 @@ use pilothouse_core::failure::reason;
 use pilothouse_core::{Failure, Retry};
 
 use crate::plugin::Optional;
-use crate::state::State;
+use crate::state::CallState;
 
 /// The version that this adapter speaks.
 pub(crate) const VERSION: &str = "0.1.0";
@@ -46,7 +46,7 @@ pub(crate) mod bindings {
 
 /// A component that was found to speak this version, ready to be instantiated.
 pub(crate) struct Adapter {
-    pre: bindings::PluginPre<State>,
+    pre: bindings::PluginPre<CallState>,
     finalizer: Option<finalizer::Indices>,
     defaulter: Option<defaulter::Indices>,
     validator: Option<validator::Indices>,
@@ -54,13 +54,13 @@ pub(crate) struct Adapter {
 }
 
 /// Makes this version's imports known.
-pub(crate) fn link(linker: &mut Linker<State>) -> wasmtime::Result<()> {
+pub(crate) fn link(linker: &mut Linker<CallState>) -> wasmtime::Result<()> {
     bindings::Plugin::add_to_linker::<_, HasSelf<_>>(linker, |state| state)
 }
 
 impl Adapter {
     /// Checks the types of all exports, the optional ones too.
-    pub(crate) fn new(instance: InstancePre<State>) -> wasmtime::Result<Self> {
+    pub(crate) fn new(instance: InstancePre<CallState>) -> wasmtime::Result<Self> {
         let exports = Exports::of(&instance);
         manifest::check(&exports)?;
         reconciler::check(&exports)?;
@@ -100,7 +100,7 @@ struct Exports {
 }
 
 impl Exports {
-    fn of(instance: &InstancePre<State>) -> Self {
+    fn of(instance: &InstancePre<CallState>) -> Self {
         Self {
             engine: instance.engine().clone(),
             component: instance.component().component_type(),

@@ -6,7 +6,7 @@ use wasmtime::Store;
 
 use super::bindings::pilothouse::plugin::types as guest;
 use super::{Adapter, Exports, convert};
-use crate::state::State;
+use crate::state::CallState;
 
 /// Whether the component's function has the type that is called below.
 pub(super) fn check(exports: &Exports) -> wasmtime::Result<()> {
@@ -17,7 +17,7 @@ impl Adapter {
     /// One reconcile on a fresh instance.
     pub(crate) fn reconcile(
         &self,
-        store: &mut Store<State>,
+        store: &mut Store<CallState>,
         request: &Request,
     ) -> wasmtime::Result<Result<Outcome, Failure>> {
         let plugin = self.pre.instantiate(&mut *store)?;

@@ -1,20 +1,20 @@
 //! Owns the optional interface `validator`: whether a component exports it, with the right types, and its call.
 
 use pilothouse_core::Failure;
-use pilothouse_core::contract::{self, Validated};
+use pilothouse_core::contract::{self, ValidatorResult};
 use wasmtime::Store;
 use wasmtime::component::InstancePre;
 
 use super::admission::{self, bindings};
 use super::{Adapter, Exports, absent};
-use crate::state::State;
+use crate::state::CallState;
 use bindings::exports::pilothouse::plugin::validator::{FieldError, Review};
 
 /// Where the functions of the interface are in a component.
 pub(super) type Indices = bindings::exports::pilothouse::plugin::validator::GuestIndices;
 
 /// None if the component does not export the interface, an error if it does with other types.
-pub(super) fn find(exports: &Exports, instance: &InstancePre<State>) -> wasmtime::Result<Option<Indices>> {
+pub(super) fn find(exports: &Exports, instance: &InstancePre<CallState>) -> wasmtime::Result<Option<Indices>> {
     if !exports.has("validator") {
         return Ok(None);
     }
@@ -26,9 +26,9 @@ impl Adapter {
     /// Validates, on a fresh instance.
     pub(crate) fn validate(
         &self,
-        store: &mut Store<State>,
+        store: &mut Store<CallState>,
         review: &contract::Review,
-    ) -> wasmtime::Result<Result<Validated, Failure>> {
+    ) -> wasmtime::Result<Result<ValidatorResult, Failure>> {
         let Some(indices) = &self.validator else {
             return Ok(Err(absent("validator")));
         };

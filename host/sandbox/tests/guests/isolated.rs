@@ -6,10 +6,10 @@ use crate::support::{Own, Recorder, request, sandbox};
 use pilothouse_core::contract::Outcome;
 use pilothouse_core::failure::reason;
 use pilothouse_core::{Blame, Failure, Limits};
-use pilothouse_sandbox::{Call, Plugin};
+use pilothouse_sandbox::{CallResult, PluginComponent};
 use serde_json::{Value, json};
 
-fn hostile(sandbox: &Own) -> Plugin {
+fn hostile(sandbox: &Own) -> PluginComponent {
     sandbox.built("hostile")
 }
 
@@ -21,7 +21,7 @@ fn patient() -> Limits {
     }
 }
 
-fn behave(plugin: &Plugin, spec: &Value, limits: &Limits) -> Call<Recorder> {
+fn behave(plugin: &PluginComponent, spec: &Value, limits: &Limits) -> CallResult<Recorder> {
     let object = json!({
         "apiVersion": "hostile.test.dev/v1",
         "kind": "Hostile",
@@ -191,7 +191,7 @@ fn one_that_misbehaves_disturbs_no_other_call() {
     });
 }
 
-fn app_service(plugin: &Plugin) -> Outcome {
+fn app_service(plugin: &PluginComponent) -> Outcome {
     let object = json!({
         "apiVersion": "kosmos.io/v1",
         "kind": "AppService",

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 use pilothouse_core::contract::{Imports, LogLevel, Query, Request};
 use pilothouse_core::{Failure, Kind};
-use pilothouse_sandbox::{Compiler, Plugin, Sandbox, SandboxOptions};
+use pilothouse_sandbox::{Compiler, PluginComponent, Sandbox, SandboxOptions};
 use wit_component::{ComponentEncoder, StringEncoding, embed_component_metadata};
 use wit_parser::Resolve;
 
@@ -38,12 +38,12 @@ pub fn sandbox() -> Own {
 
 impl Own {
     /// A plugin from WebAssembly text.
-    pub fn guest(&self, text: &str) -> Plugin {
+    pub fn guest(&self, text: &str) -> PluginComponent {
         self.load_bytes("guest.wat", &component(text)).unwrap()
     }
 
     /// A plugin that `cargo xtask plugins` has built.
-    pub fn built(&self, name: &str) -> Plugin {
+    pub fn built(&self, name: &str) -> PluginComponent {
         let path = PathBuf::from(env!("CARGO_MANIFEST_DIR"))
             .join("../../target/plugins")
             .join(name)

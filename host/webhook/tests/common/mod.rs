@@ -8,8 +8,8 @@ use std::time::{Duration, Instant, SystemTime};
 
 use pilothouse_webhook::ServerConfig;
 use pilothouse_webhook::certificates::{Certificates, Lifetimes};
-use pilothouse_webhook::connections::Patience;
-use pilothouse_webhook::server::{Handler, Server};
+use pilothouse_webhook::connections::ConnectionTimeouts;
+use pilothouse_webhook::server::{WebhookHandler, WebhookServer};
 use rustls::crypto::ring;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
@@ -23,7 +23,7 @@ pub const WITHIN: Duration = Duration::from_mins(1);
 const PACE: Duration = Duration::from_millis(20);
 
 /// Less than anybody needs: what is to be cut off is cut off soon.
-pub const IMPATIENT: Patience = Patience {
+pub const IMPATIENT: ConnectionTimeouts = ConnectionTimeouts {
     handshake: Duration::from_millis(400),
     head: Duration::from_millis(400),
     body: Duration::from_millis(400),
@@ -32,7 +32,7 @@ pub const IMPATIENT: Patience = Patience {
 
 /// A server with a handler, and who vouches for it.
 pub struct Served {
-    pub server: Server,
+    pub server: WebhookServer,
     pub tls: watch::Sender<Arc<ServerConfig>>,
     pub certificates: Certificates,
 }
@@ -41,10 +41,10 @@ pub fn made() -> Certificates {
     Certificates::make(&["127.0.0.1".to_owned()], SystemTime::now(), &Lifetimes::default()).unwrap()
 }
 
-pub fn serve<H: Handler>(handler: Arc<H>, patience: Patience) -> Served {
+pub fn serve<H: WebhookHandler>(handler: Arc<H>, patience: ConnectionTimeouts) -> Served {
     let certificates = made();
     let (tls, shown) = watch::channel(certificates.server_config().unwrap());
-    let server = Server::start_with("127.0.0.1:0".parse().unwrap(), shown, handler, patience).unwrap();
+    let server = WebhookServer::start_with("127.0.0.1:0".parse().unwrap(), shown, handler, patience).unwrap();
     Served {
         server,
         tls,

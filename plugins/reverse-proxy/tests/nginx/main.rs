@@ -42,7 +42,7 @@ fn no_accepted_resource_adds_or_removes_a_directive() {
 }
 
 #[test]
-fn what_is_accepted_for_storing_is_accepted_for_reconciling_and_the_other_way_round() {
+fn admission_and_reconcile_accept_the_same_resources() {
     for seed in 0..TRIES / 10 {
         let mut random = Random::new(seed);
         for object in [generate::hostile_http(&mut random), generate::hostile_tcp(&mut random)] {
@@ -75,7 +75,7 @@ fn bad_resources_are_refused_by_the_name_of_the_field() {
 }
 
 #[test]
-fn the_same_resource_gives_the_same_bytes_whatever_the_order_of_its_members() {
+fn the_output_does_not_depend_on_the_order_of_members() {
     let one = json!({"x-b": "2", "x-a": "1", "X-C": "3"});
     let other = json!({"X-C": "3", "x-a": "1", "x-b": "2"});
     let text = |headers| {

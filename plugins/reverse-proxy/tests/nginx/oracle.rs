@@ -142,7 +142,7 @@ fn shape_of(tree: &[conf::Directive]) -> Shape {
 }
 
 #[test]
-fn a_request_is_passed_on_with_the_headers_the_rewrites_and_without_the_hidden_headers_that_are_asked_for() {
+fn a_request_is_proxied_with_its_headers_and_rewrites() {
     let (backend, requests) = http_backend();
     let spec = json!({
         "proxyPass": format!("http://{backend}"),

@@ -128,7 +128,7 @@ fn a_plugin_sees_the_fields_that_it_declared_and_metadata() {
 }
 
 #[test]
-fn a_query_finds_what_all_its_conditions_match_within_what_is_declared() {
+fn a_query_finds_what_matches_within_the_declaration() {
     let names = |does| {
         let status = cluster().reconcile::<Sample>(sample(does)).unwrap().status.unwrap();
         status
@@ -193,7 +193,7 @@ fn an_answer_can_be_looked_at() {
 }
 
 #[test]
-fn an_object_that_has_not_the_form_of_the_type_is_a_permanent_failure_that_names_object_and_field() {
+fn a_malformed_object_is_a_permanent_failure_naming_the_field() {
     let mut object = sample("get");
     object["spec"]["does"] = json!(7);
     let failed = cluster().reconcile::<Sample>(object).unwrap_err();
@@ -212,7 +212,7 @@ fn a_configuration_that_nothing_reads_is_refused_by_name() {
 }
 
 #[test]
-fn a_controller_that_is_called_directly_sees_everything_and_the_clock_stands_where_it_was_set() {
+fn a_controller_called_directly_sees_everything_at_a_set_time() {
     let fake = cluster().at(Moment::from_millis(12_345));
     let cluster = fake.cluster();
     let one = cluster.get_json(&CONFIG_MAP, "a", "one").unwrap().unwrap();

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
-use pilothouse_cluster::press::Press;
+use pilothouse_cluster::codec::ObjectCodec;
 use pilothouse_cluster::store::Store;
 use pilothouse_core::Kind;
 use pilothouse_core::path::Projection;
@@ -56,7 +56,10 @@ pub fn alone(kept: &str) -> Outcome<()> {
         "whole" => Projection::whole(),
         _ => Projection::default(),
     };
-    let press = Arc::new(Press::new(Arc::new(Kind::new("apps", "v1", "Deployment")), projection));
+    let press = Arc::new(ObjectCodec::new(
+        Arc::new(Kind::new("apps", "v1", "Deployment")),
+        projection,
+    ));
     let mut store = Store::default();
     let source = store
         .open(press.clone(), Reach::all(), true)

@@ -12,7 +12,7 @@ use kube::runtime::watcher;
 use kube::{Api, Client};
 use pilothouse_core::Limits;
 use pilothouse_end_to_end::{components, variants};
-use pilothouse_sandbox::{Compiler, Plugin, Sandbox, SandboxOptions};
+use pilothouse_sandbox::{Compiler, PluginComponent, Sandbox, SandboxOptions};
 use pilothouse_testkit::cluster::Cluster;
 use pilothouse_testkit::controlplane::Options;
 use pilothouse_testkit::host::{ProcessHost, SteeredHost as _};
@@ -102,7 +102,7 @@ fn in_a_sandbox(files: &[PathBuf]) -> Outcome<()> {
         call_milliseconds: 10_000,
         ..Limits::default()
     };
-    let call = |plugin: &Plugin| plugin.describe(None, &limits).map_err(|failure| failure.to_string());
+    let call = |plugin: &PluginComponent| plugin.describe(None, &limits).map_err(|failure| failure.to_string());
     call(&first)?;
     let before = memory(std::process::id())?;
     let others = files[1..].iter().map(load).collect::<Result<Vec<_>, _>>()?;
@@ -120,9 +120,9 @@ fn in_a_sandbox(files: &[PathBuf]) -> Outcome<()> {
         call(plugin)?;
     }
     told("called once", "")?;
-    others.iter().for_each(Plugin::sleep);
+    others.iter().for_each(PluginComponent::sleep);
     told("asleep", "aim 4")?;
-    let timed = |plugin: &Plugin| -> Outcome<f64> {
+    let timed = |plugin: &PluginComponent| -> Outcome<f64> {
         let begun = Instant::now();
         call(plugin)?;
         Ok(begun.elapsed().as_secs_f64() * 1000.0)

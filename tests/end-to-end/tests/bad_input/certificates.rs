@@ -154,7 +154,7 @@ pub(crate) mod simulated {
         let specs = vec![stage.host.spec("gate").unwrap()];
         stage.start(specs).await;
         let said = stage
-            .until(|stage| stage.lines(&["webhooks are not in place"]).pop())
+            .until(|stage| stage.lines(&["the webhooks are not ready"]).pop())
             .await
             .unwrap_or_else(|| panic!("{}", stage.host.log_tail()));
         for words in [
@@ -211,7 +211,7 @@ pub(crate) mod simulated {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn hosts_that_share_a_secret_agree_on_one_authority_from_the_first_to_the_last() {
+    async fn hosts_that_share_a_secret_agree_on_one_authority() {
         const MINUTE: Duration = Duration::from_mins(1);
         let mut stage = harbour().await;
         let start = SystemTime::now();
@@ -277,7 +277,7 @@ pub(crate) mod simulated {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_asks_another_host_is_left_alone_and_told_until_that_host_is_gone() {
+    async fn another_hosts_webhooks_are_kept_and_reported_until_it_is_gone() {
         let mut stage = harbour().await;
         stage.host.serve_webhooks(HARBOUR).unwrap();
         let specs = vec![stage.host.spec("gate").unwrap()];

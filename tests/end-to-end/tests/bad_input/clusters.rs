@@ -65,7 +65,12 @@ mod simulated {
         /// A host with app-service whose lanes are open.
         async fn host(&self, more: &[&str]) -> Process {
             let mut process = start_host(&self.kubeconfig, more);
-            process.says(&["INFO", "lane opens"]).await;
+            process
+                .says(&[
+                    "INFO",
+                    "plugin ready: all kinds of the controller are served and listed",
+                ])
+                .await;
             process
         }
     }
@@ -94,7 +99,7 @@ mod simulated {
     }
 
     #[tokio::test(flavor = "multi_thread")]
-    async fn a_server_that_comes_late_is_waited_for_with_a_message_for_each_cause() {
+    async fn a_late_server_is_waited_for_with_one_message_per_cause() {
         let (folder, address) = (Folder::new(), free_address());
         let kubeconfig = folder.kubeconfig(&format!("http://{address}"), "there");
         let mut process = start_host(&kubeconfig, &[]);
@@ -134,7 +139,12 @@ mod simulated {
             .await;
 
         simulator.faults().remove(broken);
-        process.says(&["INFO", "lane opens"]).await;
+        process
+            .says(&[
+                "INFO",
+                "plugin ready: all kinds of the controller are served and listed",
+            ])
+            .await;
         is_steered(&mut process, &simulator).await;
         assert_eq!(
             process.lines(&refused).len(),
@@ -144,7 +154,7 @@ mod simulated {
         );
         assert_eq!(process.lines(&["WARN", "waiting: "]).len(), 2, "{}", process.log());
         assert_eq!(
-            process.lines(&["INFO", "what was missing is there"]).len(),
+            process.lines(&["INFO", "the missing kind is served now"]).len(),
             1,
             "{}",
             process.log()
@@ -153,7 +163,7 @@ mod simulated {
     }
 
     #[tokio::test(flavor = "multi_thread")]
-    async fn a_server_that_goes_away_and_comes_back_is_found_again_with_a_message_for_each() {
+    async fn a_lost_and_regained_server_is_reported_once_each() {
         let Served {
             simulator,
             serving,
@@ -161,22 +171,27 @@ mod simulated {
             folder: _folder,
         } = Served::start().await;
         let mut process = start_host(&kubeconfig, &[]);
-        process.says(&["INFO", "lane opens"]).await;
+        process
+            .says(&[
+                "INFO",
+                "plugin ready: all kinds of the controller are served and listed",
+            ])
+            .await;
         let address = serving.address();
         drop(serving);
         for kind in ["AppService", "Deployment", "Service"] {
             process
-                .says(&["WARN", "the watch has trouble", kind, "Connection refused"])
+                .says(&["WARN", "the watch failed", kind, "Connection refused"])
                 .await;
         }
         let _serving = simulator.serve(address).await.unwrap();
         is_steered(&mut process, &simulator).await;
-        let said = process.lines(&["the watch has trouble", "AppService", "Connection refused"]);
+        let said = process.lines(&["the watch failed", "AppService", "Connection refused"]);
         assert_eq!(said.len(), 1, "{}", process.log());
     }
 
     #[tokio::test(flavor = "multi_thread")]
-    async fn nothing_is_installed_that_was_not_told_to_and_what_is_missing_is_named() {
+    async fn nothing_is_installed_unasked_and_what_is_missing_is_named() {
         let Served {
             simulator,
             serving: _serving,
@@ -224,14 +239,27 @@ mod simulated {
             &serde_saphyr::from_str(&crd.unwrap()).unwrap(),
         )
         .await;
-        process.says(&["INFO", "lane opens", "app-service/app-service"]).await;
+        process
+            .says(&[
+                "INFO",
+                "plugin ready: all kinds of the controller are served and listed",
+                "app-service/app-service",
+            ])
+            .await;
         is_steered(&mut process, &simulator).await;
-        assert!(process.lines(&["lane opens", "hostile"]).is_empty());
+        assert!(
+            process
+                .lines(&[
+                    "plugin ready: all kinds of the controller are served and listed",
+                    "hostile"
+                ])
+                .is_empty()
+        );
         assert_eq!(process.lines(&[words]).len(), 1, "{}", process.log());
     }
 
     #[tokio::test(flavor = "multi_thread")]
-    async fn a_host_without_the_crd_of_plugin_or_a_plugin_directory_says_what_to_do() {
+    async fn without_plugin_crd_or_directory_the_host_says_what_to_do() {
         let Served {
             simulator,
             serving: _serving,
@@ -245,7 +273,9 @@ mod simulated {
             .await;
         let words =
             "the cluster does not serve pilothouse.dev/v1alpha1 Plugin; install its CRD (--install-crds does so)";
-        process.says(&["WARN", "cannot see the Plugin resources", words]).await;
+        process
+            .says(&["WARN", "cannot list and watch the Plugin resources", words])
+            .await;
         create(
             kube::Client::new(simulator.service(), "default"),
             &pilothouse_crds::plugin_definition(),
@@ -297,7 +327,7 @@ mod simulated {
         process.signal(Signal::TERM);
         let status = process.ended().await;
         assert_eq!(status.code(), Some(0), "{}", process.log());
-        let left = process.lines(&["WARN", "abandoned in the middle; the next start takes it up again"]);
+        let left = process.lines(&["WARN", "abandoned a running reconcile; the next start repeats it"]);
         assert!(
             left.len() == 1 && left[0].contains("default/web") && left[0].contains("app-service/app-service"),
             "{left:?}"

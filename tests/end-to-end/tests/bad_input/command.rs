@@ -83,7 +83,7 @@ fn inspect_says_what_is_wrong_with_a_file() {
 }
 
 #[test]
-fn run_names_each_file_that_is_no_plugin_and_ends_when_none_is_left() {
+fn run_names_each_file_that_is_no_plugin_and_ends_without_any() {
     let folder = Folder::new();
     let kubeconfig = folder.kubeconfig("http://127.0.0.1:1", "there");
     let files = bad_files();
@@ -225,7 +225,7 @@ mod simulated {
     use crate::program::{Folder, component, printed, refused};
 
     #[test]
-    fn limits_and_configurations_that_cannot_be_are_refused_with_what_can() {
+    fn invalid_limits_and_configurations_are_refused_with_the_range() {
         let folder = Folder::new();
         let kubeconfig = folder.kubeconfig("http://127.0.0.1:1", "there");
         let hostile = component("hostile");
@@ -290,7 +290,7 @@ mod simulated {
     }
 
     #[test]
-    fn inspect_reports_beforehand_what_a_definition_does_not_take_of_the_status() {
+    fn inspect_reports_status_fields_that_a_crd_does_not_accept() {
         let folder = Folder::new();
         let wisher = component("wisher");
         let text = json!({"type": "string"});

@@ -7,14 +7,14 @@
 
 /// Desired objects that the host refuses.
 const OBJECTS: &str = "
-broken-json             | once  | InvalidAnswer: desired object 0 is not a JSON object: EOF…; mend the plugin
-not-an-object           | once  | InvalidAnswer: desired object 0 is not a JSON object: …; mend the plugin
-nameless                | once  | InvalidAnswer: desired object 0, a ConfigMap, has no metadata.name…; mend the plugin
-kindless                | once  | InvalidAnswer: desired object 0 lacks apiVersion or kind; mend the plugin
+broken-json             | once  | InvalidAnswer: desired object 0 is not a JSON object: EOF…; fix the plugin
+not-an-object           | once  | InvalidAnswer: desired object 0 is not a JSON object: …; fix the plugin
+nameless                | once  | InvalidAnswer: desired object 0, a ConfigMap, has no metadata.name…; fix the plugin
+kindless                | once  | InvalidAnswer: desired object 0 lacks apiVersion or kind; fix the plugin
 undeclared-kind         | once  | Undeclared: …Secret victim…; declare it under touches with access owned
-same-name-twice         | once  | InvalidAnswer: desired objects 0 and 1 are both ConfigMap default/victim; mend the plugin
+same-name-twice         | once  | InvalidAnswer: desired objects 0 and 1 are both ConfigMap default/victim; fix the plugin
 undeclared-contribution | once  | Undeclared: …ConfigMap victim…; declare it under touches with access contributed
-many-objects            | once  | GuestLimit: …limit outputObjects is 10000; mend the plugin, or raise its limit
+many-objects            | once  | GuestLimit: …limit outputObjects is 10000; fix the plugin, or raise its limit
 ";
 
 /// Reads that are not declared, or make no sense.
@@ -22,30 +22,30 @@ const READS: &str = "
 undeclared-read  | once  | Undeclared: …reads v1 Secret, which the manifest does not declare; declare it under touches
 undeclared-field | once  | Undeclared: …ConfigMap by .immutable…; declare it under touches
 broken-selector  | once  | InvalidAnswer: …a in (b…; write it like
-many-reads       | once  | GuestLimit: …limit reads is 10000; mend the plugin, or raise its limit
-many-finds       | reads | GuestLimit: the plugin reads too …; mend the plugin, or raise its limit
+many-reads       | once  | GuestLimit: …limit reads is 10000; fix the plugin, or raise its limit
+many-finds       | reads | GuestLimit: the plugin reads too …; fix the plugin, or raise its limit
 ";
 
 /// What the API server refuses, with its own words.
 const REFUSED: &str = "
 wrong-type        | once  | Refused: cannot create ConfigMap default/victim: …failed to create typed patch object \
-    (default/victim; /v1, Kind=ConfigMap): .data.text: expected string…; mend the plugin
+    (default/victim; /v1, Kind=ConfigMap): .data.text: expected string…; fix the plugin
 unknown-field     | once  | Refused: cannot create Deployment default/victim: …failed to create typed patch object \
-    (default/victim; apps/v1, Kind=Deployment): .spec.nonsense: field not declared in schema; mend the plugin
+    (default/victim; apps/v1, Kind=Deployment): .spec.nonsense: field not declared in schema; fix the plugin
 invalid-value     | once  | Refused: cannot create Deployment default/victim: …spec.replicas: Invalid value: -1: must be \
-    greater than or equal to 0…; correct the object that asks for it, or mend the plugin
+    greater than or equal to 0…; correct the object that asks for it, or fix the plugin
 invalid-name      | once  | Refused: cannot create ConfigMap default/Not_A_Name!: …a lowercase RFC 1123 subdomain…; correct
-status-wrong-type | child | Refused: cannot report the status of Hostile default/victim: …status.text…; mend the plugin
+status-wrong-type | child | Refused: cannot report the status of Hostile default/victim: …status.text…; fix the plugin
 ";
 
 /// Calls that end badly, or would not end.
 const CALLS: &str = "
-trap              | once  | GuestTrap: …unreachable…; mend the plugin
-panic             | once  | GuestTrap: …; mend the plugin…panicked at…elsewhere
-recursion         | once  | GuestTrap: …; mend the plugin
-loop              | again | GuestLimit: the plugin took too long: limit callMilliseconds is 100; mend the plugin, or raise
-memory-bomb       | once  | GuestLimit: …limit memoryBytes is 33554432; mend the plugin, or raise its limit
-huge-output       | once  | GuestLimit: …limit memoryBytes is 33554432; mend the plugin, or raise its limit
+trap              | once  | GuestTrap: …unreachable…; fix the plugin
+panic             | once  | GuestTrap: …; fix the plugin…panicked at…elsewhere
+recursion         | once  | GuestTrap: …; fix the plugin
+loop              | again | GuestLimit: the plugin took too long: limit callMilliseconds is 100; fix the plugin, or raise
+memory-bomb       | once  | GuestLimit: …limit memoryBytes is 33554432; fix the plugin, or raise its limit
+huge-output       | once  | GuestLimit: …limit memoryBytes is 33554432; fix the plugin, or raise its limit
 transient-failure | again | elsewhere
 permanent-failure | once  | elsewhere
 be-nice           | once  | the Hostile cannot be read: unknown variant `be-nice`…; correct the field
@@ -53,16 +53,16 @@ be-nice           | once  | the Hostile cannot be read: unknown variant `be-nice
 
 /// What is said beside the objects.
 const WORDS: &str = "
-status-not-an-object | once  | InvalidAnswer: the status is not a JSON object: …; mend the plugin
-status-broken        | once  | InvalidAnswer: the status is not a JSON object: EOF…; mend the plugin
-bad-condition-name   | once  | InvalidAnswer: …condition of type \"not a name!\"…; mend the plugin
-same-condition-twice | once  | InvalidAnswer: the answer has condition Behaved twice; mend the plugin
-host-condition       | once  | InvalidAnswer: the answer has the condition Reconciled, which is the host's own; mend the plugin
-empty-event-reason   | once  | InvalidAnswer: an event has the reason \"\"…; mend the plugin
+status-not-an-object | once  | InvalidAnswer: the status is not a JSON object: …; fix the plugin
+status-broken        | once  | InvalidAnswer: the status is not a JSON object: EOF…; fix the plugin
+bad-condition-name   | once  | InvalidAnswer: …condition of type \"not a name!\"…; fix the plugin
+same-condition-twice | once  | InvalidAnswer: the answer has condition Behaved twice; fix the plugin
+host-condition       | once  | InvalidAnswer: the answer has the condition Reconciled, which is the host's own; fix the plugin
+empty-event-reason   | once  | InvalidAnswer: an event has the reason \"\"…; fix the plugin
 many-events          | once  | InvalidAnswer: …1000 events; there can be at most 64
-requeue-at-once      | once  | InvalidAnswer: requeue-after is 0 ms; it must be between 1 and…; mend the plugin
-requeue-never        | once  | InvalidAnswer: requeue-after is 18446744073709551615 ms…; mend the plugin
-broken-extensions    | once  | InvalidAnswer: …extensions…nonsense; leave them away
+requeue-at-once      | once  | InvalidAnswer: requeue-after is 0 ms; it must be between 1 and…; fix the plugin
+requeue-never        | once  | InvalidAnswer: requeue-after is 18446744073709551615 ms…; fix the plugin
+broken-extensions    | once  | InvalidAnswer: …extensions…nonsense; remove them
 ";
 
 /// A line of a table.
@@ -241,22 +241,22 @@ mod simulated {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_the_api_server_refuses_is_told_in_its_words_and_not_tried_again() {
+    async fn a_refusal_is_reported_in_the_servers_words_and_not_retried() {
         hold(REFUSED).await;
     }
 
     #[tokio::test(start_paused = true)]
-    async fn calls_that_end_badly_or_not_at_all_are_told_with_the_limit_or_the_trap() {
+    async fn failed_calls_are_reported_with_the_limit_or_the_trap() {
         hold(CALLS).await;
     }
 
     #[tokio::test(start_paused = true)]
-    async fn status_conditions_events_and_times_that_cannot_be_are_refused() {
+    async fn invalid_status_conditions_events_and_times_are_refused() {
         hold(WORDS).await;
     }
 
     #[tokio::test(start_paused = true)]
-    async fn all_at_once_they_do_not_keep_the_others_from_being_reconciled() {
+    async fn hostile_plugins_together_do_not_block_the_others() {
         let stage = Stage::with(&["hostile", "app-service"], Limits::default()).await;
         let cases = cases(&[OBJECTS, READS, REFUSED, CALLS, WORDS]);
         for Case { behaviour, .. } in &cases {

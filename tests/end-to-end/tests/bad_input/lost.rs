@@ -22,7 +22,7 @@ mod simulated {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_write_that_no_watch_ever_shows_is_looked_at_and_its_object_goes_on() {
+    async fn a_write_that_no_watch_shows_is_resolved_by_the_watchdog() {
         let stage = Stage::with(&["hostile"], unhurried()).await;
         stage.create(&hostile("it", &says("one"))).await;
         let made = stage.until(|stage| stage.is_reconciled("Hostile", "it").then_some(()));

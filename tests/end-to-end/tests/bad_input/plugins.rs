@@ -1,7 +1,7 @@
 //! Plugins that cannot be described, or that need what is not there: they are named, and the others go on.
 
 mod simulated {
-    use pilothouse_runtime::PluginSpec;
+    use pilothouse_runtime::StaticPlugin;
     use serde_json::{Value, json};
 
     use crate::stage::{Stage, app_service, hostile, unhurried};
@@ -55,7 +55,7 @@ mod simulated {
         ] {
             let mut stage = Stage::empty(pilothouse_core::Limits::default());
             let bad = stage.configured("hostile", json!({"describe": describe}));
-            let good = PluginSpec {
+            let good = StaticPlugin {
                 limits: unhurried(),
                 ..stage.host.spec("app-service").unwrap()
             };
@@ -83,7 +83,7 @@ mod simulated {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn one_whose_kind_is_not_served_waits_says_so_once_and_starts_when_it_is() {
+    async fn a_plugin_whose_kind_is_not_served_waits_and_then_starts() {
         let mut stage = Stage::empty(unhurried());
         let waiting = stage.configured("hostile", json!({"describe": "unserved-kind"}));
         let good = stage.host.spec("app-service").unwrap();
@@ -110,13 +110,18 @@ mod simulated {
             .until(|stage| stage.is_reconciled("Hostile", "early").then_some(()))
             .await;
         assert!(steered.is_some(), "{}", stage.lines(&["hostile"]).join("\n"));
-        assert_eq!(stage.lines(&["INFO", "what was missing is there", "hostile"]).len(), 1);
+        assert_eq!(
+            stage
+                .lines(&["INFO", "the missing kind is served now", "hostile"])
+                .len(),
+            1
+        );
         stage.stop().await;
     }
 
     #[tokio::test(start_paused = true)]
     async fn of_two_that_claim_one_name_or_one_crd_the_first_has_it() {
-        let named = |stage: &Stage, name: Option<&str>| PluginSpec {
+        let named = |stage: &Stage, name: Option<&str>| StaticPlugin {
             name: name.map(str::to_owned),
             ..stage.host.spec("app-service").unwrap()
         };

@@ -7,7 +7,7 @@ mod simulated {
     use kube::Api;
     use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams};
     use kube::core::{ApiResource, GroupVersionKind};
-    use pilothouse_runtime::{Mode, PluginSpec};
+    use pilothouse_runtime::{RunMode, StaticPlugin};
     use pilothouse_simulator::{Fault, Rule};
     use pilothouse_testkit::cluster::Mark;
     use pilothouse_testkit::host::SteeredHost as _;
@@ -85,7 +85,7 @@ mod simulated {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_child_that_somebody_takes_out_of_our_hands_before_it_is_pruned_stays() {
+    async fn a_child_taken_over_before_it_is_pruned_stays() {
         let stage = Stage::with(&["wisher"], unhurried()).await;
         stage.create(&wish("it", &[config_map("default", "child")])).await;
         until_reconciled(&stage, "Wish", "it").await;
@@ -101,7 +101,7 @@ mod simulated {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn namespaces_are_made_before_what_stands_in_them_and_go_after_it() {
+    async fn namespaces_are_created_first_and_deleted_last() {
         let stage = Stage::with(&["wisher"], unhurried()).await;
         let owns = [config_map("room", "chair"), namespace("room")];
         let (made, gone) = (
@@ -134,7 +134,7 @@ mod simulated {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_object_with_the_same_field_that_somebody_makes_before_our_create_is_left_as_it_is() {
+    async fn a_foreign_object_created_before_our_create_is_untouched() {
         let stage = Stage::with(&["wisher"], unhurried()).await;
         let mut theirs = config_map("default", "child");
         theirs["data"] = json!({"text": "theirs"});
@@ -147,7 +147,7 @@ mod simulated {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_stood_in_the_way_and_went_while_something_else_was_written_is_not_waited_for() {
+    async fn an_obstacle_gone_during_another_write_is_not_waited_for() {
         let stage = Stage::with(&["wisher"], unhurried()).await;
         stage.create(&config_map("default", "second")).await;
         let owns = ["first", "second"].map(|name| config_map("default", name));
@@ -192,9 +192,9 @@ mod simulated {
     }
 
     /// Starts the host in a mode, and gives it time.
-    async fn comes_back(stage: &mut Stage, mode: Mode) -> Mark {
+    async fn comes_back(stage: &mut Stage, mode: RunMode) -> Mark {
         let mark = stage.mark();
-        let spec = PluginSpec {
+        let spec = StaticPlugin {
             mode,
             ..stage.host.spec("wisher").unwrap()
         };
@@ -204,7 +204,7 @@ mod simulated {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn children_elsewhere_stay_while_the_server_says_that_their_owner_lives_or_the_plugin_is_in_preview() {
+    async fn remote_children_stay_while_the_owner_lives_or_in_preview() {
         let mut stage = Stage::with(&["wisher"], unhurried()).await;
         stage.create(&namespace("elsewhere")).await;
         stage.create(&wish("it", &[config_map("elsewhere", "far")])).await;
@@ -215,7 +215,7 @@ mod simulated {
             stage.simulator().faults().add(lags);
         }
         stage.host.stop().await.unwrap();
-        let mark = comes_back(&mut stage, Mode::Active).await;
+        let mark = comes_back(&mut stage, RunMode::Active).await;
         assert_eq!(stage.simulator().faults().injected(), 2);
         assert_eq!(written(&stage, mark), Vec::<String>::new());
 
@@ -225,16 +225,16 @@ mod simulated {
             .delete("it", &DeleteParams::default())
             .await
             .unwrap();
-        let mark = comes_back(&mut stage, Mode::Preview).await;
+        let mark = comes_back(&mut stage, RunMode::Preview).await;
         assert_eq!(written(&stage, mark), Vec::<String>::new());
         stage.host.stop().await.unwrap();
-        let mark = comes_back(&mut stage, Mode::Active).await;
+        let mark = comes_back(&mut stage, RunMode::Active).await;
         assert_eq!(written(&stage, mark), ["delete configmaps 200"]);
         stage.stop().await;
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_body_that_was_refused_is_not_sent_again_by_a_resync_nor_a_preview_made_twice() {
+    async fn a_resync_repeats_no_refused_body_and_no_preview() {
         let mut stage = Stage::with(&["hostile"], unhurried()).await;
         stage
             .create(&hostile("bad", &json!({"behaviour": "invalid-value"})))
@@ -252,8 +252,8 @@ mod simulated {
         );
 
         stage.host.stop().await.unwrap();
-        let spec = PluginSpec {
-            mode: Mode::Preview,
+        let spec = StaticPlugin {
+            mode: RunMode::Preview,
             ..stage.host.spec("hostile").unwrap()
         };
         stage.start(vec![spec]).await;
@@ -266,7 +266,7 @@ mod simulated {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_failed_call_leaves_the_plugins_status_and_others_conditions_as_they_are() {
+    async fn a_failed_call_keeps_the_plugins_status_and_conditions() {
         let stage = Stage::with(&["hostile"], unhurried()).await;
         let behaves = json!({"behaviour": "config-map", "text": "as it should be"});
         stage.create(&hostile("it", &behaves)).await;

@@ -9,8 +9,8 @@ pub(crate) mod simulated {
     use k8s_openapi::api::core::v1::ConfigMap;
     use kube::Api;
     use kube::api::DeleteParams;
-    use pilothouse_core::admission::configuration::{Common, without_bundles};
-    use pilothouse_core::admission::render::{Exports, rendered};
+    use pilothouse_core::admission::configuration::{WebhookContext, without_bundles};
+    use pilothouse_core::admission::render::{WebhookInterfaces, rendered};
     use pilothouse_core::manifest;
     use pilothouse_end_to_end::host::webhooks;
     use pilothouse_end_to_end::log::Guests;
@@ -120,7 +120,7 @@ pub(crate) mod simulated {
     }
 
     #[tokio::test]
-    async fn what_a_plugin_logs_while_it_converts_counts_against_its_limit() {
+    async fn log_lines_of_convert_count_against_the_limit() {
         const OBJECTS: u64 = 40;
         // The guest logs sixty lines of a kilobyte for each object.
         const LINES: u64 = OBJECTS * 60;
@@ -202,13 +202,13 @@ pub(crate) mod simulated {
     }
 
     #[tokio::test]
-    async fn what_an_installer_has_not_made_is_missed_and_then_only_vouched_for() {
+    async fn missing_installer_objects_are_reported_then_get_their_ca() {
         let mut stage = Stage::empty(unhurried());
         let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "harbour"}});
         stage.create(&namespace).await;
         let mut options = webhooks("harbour", "webhooks").unwrap();
         options.maker = Maker::Installer;
-        let common = Common {
+        let common = WebhookContext {
             plugin: "gate",
             endpoint: &options.endpoint.clone(),
             bundle: "",
@@ -219,7 +219,7 @@ pub(crate) mod simulated {
         let specs = vec![stage.host.spec("gate").unwrap()];
         let described = specs[0].component.describe(None, &unhurried()).unwrap();
         let checked = manifest::parse(&described).unwrap();
-        let exports = Exports {
+        let exports = WebhookInterfaces {
             defaulter: true,
             validator: true,
             converter: false,
@@ -279,7 +279,7 @@ pub(crate) mod simulated {
     }
 
     #[tokio::test]
-    async fn what_was_stored_unjudged_is_judged_before_it_is_reconciled_though_webhooks_are_in_place() {
+    async fn an_object_stored_without_review_is_validated_at_reconcile() {
         let (mut stage, _, _) = served().await;
         // Somebody has the API server not ask for a while: as where a policy is Ignore, or a selector leaves it out.
         let client = stage.cluster.client().await.unwrap();
@@ -313,7 +313,7 @@ pub(crate) mod simulated {
     }
 
     #[tokio::test]
-    async fn what_was_judged_at_admission_is_not_judged_again_until_the_host_forgets() {
+    async fn an_object_reviewed_at_admission_is_not_reviewed_twice() {
         let (mut stage, _, _) = served().await;
         let leave =
             json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "leave", "namespace": "default"}});
@@ -356,7 +356,7 @@ pub(crate) mod simulated {
     }
 
     #[tokio::test]
-    async fn calls_that_nobody_waits_for_any_more_keep_their_turns_until_they_end() {
+    async fn abandoned_calls_keep_their_slots_until_they_end() {
         let (stage, address, asker) = served().await;
         let bundle = bundle(&stage);
         // As many as a plugin may have; each loops for ten seconds, and is given up after one.
@@ -389,7 +389,7 @@ pub(crate) mod simulated {
     }
 
     #[tokio::test]
-    async fn an_object_that_is_nested_too_deeply_is_refused_and_stops_nobody() {
+    async fn an_object_that_is_nested_too_deeply_is_refused() {
         let (stage, _, asker) = served().await;
         let deep = "[".repeat(5000) + &"]".repeat(5000);
         for spec in [json!({"size": 1}), json!({"size": -1})] {

@@ -7,7 +7,7 @@ mod simulated {
     use kube::Api;
     use kube::api::{DeleteParams, DynamicObject, PostParams};
     use kube::core::{ApiResource, GroupVersionKind};
-    use pilothouse_runtime::{Mode, PluginSpec};
+    use pilothouse_runtime::{RunMode, StaticPlugin};
     use pilothouse_simulator::{Fault, Rule};
     use pilothouse_testkit::cluster::Mark;
     use serde_json::{Value, json};
@@ -40,7 +40,7 @@ mod simulated {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_was_made_without_our_hearing_of_it_is_not_made_twice_and_not_taken_for_foreign() {
+    async fn an_unacknowledged_create_is_neither_repeated_nor_foreign() {
         let stage = Stage::with(&["hostile"], unhurried()).await;
         let mark = stage.mark();
         disturb(&stage, Fault::LoseResponse);
@@ -67,7 +67,7 @@ mod simulated {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_may_pass_in_a_moment_is_tried_again_within_the_reconcile() {
+    async fn transient_errors_are_retried_within_the_reconcile() {
         let stage = Stage::with(&["hostile"], unhurried()).await;
         for code in [409, 429, 500, 503] {
             let name = format!("victim-{code}");
@@ -143,17 +143,17 @@ mod simulated {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_object_made_between_the_look_and_the_create_is_not_touched() {
+    async fn an_object_created_between_read_and_create_is_untouched() {
         is_left_alone([Fault::Delay(Duration::from_secs(5))]).await;
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_object_made_before_a_create_whose_response_is_lost_is_not_touched() {
+    async fn an_object_created_before_a_lost_create_is_untouched() {
         is_left_alone([Fault::Delay(Duration::from_secs(5)), Fault::LoseResponse]).await;
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_is_made_elsewhere_for_a_primary_that_goes_meanwhile_is_collected() {
+    async fn remote_children_of_a_primary_deleted_meanwhile_are_collected() {
         let stage = Stage::with(&["wisher"], unhurried()).await;
         let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "elsewhere"}});
         stage.create(&namespace).await;
@@ -185,7 +185,7 @@ mod simulated {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_an_earlier_operator_made_is_taken_over_with_all_that_it_wrote() {
+    async fn a_former_operators_objects_are_taken_over_completely() {
         let mut stage = Stage::empty(unhurried());
         let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("", "v1", "ConfigMap"));
         let client = stage.cluster.client().await.unwrap();
@@ -210,7 +210,7 @@ mod simulated {
             ..PostParams::default()
         };
         api.create(&by, &serde_json::from_value(owned).unwrap()).await.unwrap();
-        let spec = PluginSpec {
+        let spec = StaticPlugin {
             former_managers: vec!["earlier-operator".to_owned()],
             ..stage.host.spec("hostile").unwrap()
         };
@@ -247,8 +247,8 @@ mod simulated {
     #[tokio::test(start_paused = true)]
     async fn a_plugin_in_preview_says_what_it_would_do_and_writes_nothing() {
         let mut stage = Stage::empty(unhurried());
-        let spec = PluginSpec {
-            mode: Mode::Preview,
+        let spec = StaticPlugin {
+            mode: RunMode::Preview,
             ..stage.host.spec("hostile").unwrap()
         };
         stage.start(vec![spec]).await;

@@ -30,7 +30,7 @@ mod simulated {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn lists_that_expire_between_their_pages_tell_what_was_missed_and_nothing_else() {
+    async fn lists_that_expire_between_pages_tell_only_what_was_missed() {
         let stage = Stage::with(&["hostile"], unhurried()).await;
         let many: Vec<_> = (0..MANY).map(|index| format!("o{index:02}")).collect();
         let says = |text: &str| json!({"behaviour": "config-map", "text": text});

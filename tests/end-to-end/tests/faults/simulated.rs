@@ -38,7 +38,7 @@ fn status(code: u16, retry_after: Option<u32>) -> Fault {
 /// Between two writes the cluster is the same, and what a dead process knew is lost in any case: there are no more
 /// moments than these.
 #[tokio::test(start_paused = true)]
-async fn killed_before_any_of_its_writes_the_host_goes_on_as_if_nothing_had_been() {
+async fn a_host_killed_before_any_write_goes_on_as_if_nothing_happened() {
     let quiet = quiet().await;
     let mut write = 0;
     while let Some(outcome) = play_killed(write).await {
@@ -58,7 +58,7 @@ async fn writes_whose_answers_are_lost_are_not_made_twice() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_is_busy_or_overtaken_gets_every_write_in_the_end() {
+async fn every_write_gets_through_to_a_busy_or_overtaken_server() {
     hold(vec![
         ("429 with Retry-After", vec![half(status(429, Some(7)))]),
         ("500", vec![half(status(500, None))]),
@@ -73,7 +73,7 @@ async fn a_server_that_is_busy_or_overtaken_gets_every_write_in_the_end() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn watches_that_end_expire_lag_behind_or_fall_silent_miss_nothing() {
+async fn broken_lagging_and_silent_watches_miss_nothing() {
     hold(vec![
         ("watches expire", vec![half(Fault::GoneOnWatch)]),
         ("watches are cut", vec![half(Fault::CutWatch { after: 1 })]),
@@ -92,7 +92,7 @@ async fn watches_that_end_expire_lag_behind_or_fall_silent_miss_nothing() {
 /// With one object in a page, each list of two is told so half the time, and begins anew. Who took what is not listed yet for
 /// gone would make it once more, and be told that it is there.
 #[tokio::test(start_paused = true)]
-async fn lists_that_expire_between_their_pages_miss_nothing_and_cost_no_write() {
+async fn lists_that_expire_between_pages_miss_nothing_without_a_write() {
     let outcome = play(vec![
         half(Fault::GoneInList),
         Rule::new(Fault::ShortPages { objects: 1 }),

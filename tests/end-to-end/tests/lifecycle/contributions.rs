@@ -187,7 +187,7 @@ mod simulated {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn with_the_policy_delete_what_the_plugin_contributes_is_taken_back_and_nothing_else() {
+    async fn with_policy_delete_only_contributions_are_taken_back() {
         let fleet = contributing("Delete").await;
         let theirs = fleet.stage.find("ConfigMap", "target").unwrap()["metadata"]["uid"].clone();
         let begun = fleet.stage.mark();
@@ -238,9 +238,11 @@ mod simulated {
             (data(&fleet, "target"), ports(&fleet)),
             (json!({"theirs": "1"}), vec![80])
         );
-        let said = fleet
-            .stage
-            .lines(&["what is contributed stays", "Service default/target", "spec.ports"]);
+        let said = fleet.stage.lines(&[
+            "cannot withdraw the contributed fields; they stay",
+            "Service default/target",
+            "spec.ports",
+        ]);
         assert_eq!(said.len(), 1, "{}", fleet.log());
         fleet.stage.stop().await;
     }

@@ -10,7 +10,7 @@ mod simulated {
     use crate::fleet::{Fleet, condition};
 
     #[tokio::test(start_paused = true)]
-    async fn a_plugin_that_traps_on_every_object_is_stopped_tried_again_and_forgiven() {
+    async fn a_plugin_that_traps_on_every_object_is_stopped_and_retried() {
         let fleet = Fleet::start().await;
         fleet.put("hostile", "a.wasm", 0);
         fleet.put("app-service", "b.wasm", 0);
@@ -71,7 +71,7 @@ mod simulated {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_plugin_that_traps_call_after_call_is_slowed_and_says_so_before_it_is_stopped() {
+    async fn a_plugin_that_keeps_trapping_is_slowed_before_it_is_stopped() {
         let fleet = Fleet::start().await;
         fleet.put("hostile", "a.wasm", 0);
         fleet

@@ -130,7 +130,7 @@ mod simulated {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_a_new_version_does_not_contribute_to_any_more_is_given_up() {
+    async fn undeclared_contributions_are_given_up_by_a_new_version() {
         let fleet = sharing().await;
         fleet.put("sharer", "a.wasm", 1);
         fleet.change("it", contributing(&["ConfigMap"])).await;
@@ -139,7 +139,7 @@ mod simulated {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_was_contributed_is_given_up_by_a_host_that_starts_with_the_new_version() {
+    async fn a_start_with_a_new_version_gives_up_old_contributions() {
         let mut fleet = sharing().await;
         // Who does not answer keeps what it may claim; no version claims this any more.
         let fails = Patch::Merge(json!({"spec": {"fails": "not now"}}));
@@ -157,7 +157,7 @@ mod simulated {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_the_server_does_not_let_go_is_asked_for_once_and_remembered() {
+    async fn a_release_that_the_server_ignores_is_tried_once() {
         let fleet = sharing().await;
         let only = Patch::Merge(json!({"spec": {"ports": [{"name": "ours", "port": 80, "protocol": "TCP"}]}}));
         let services = api(&fleet, "Service", "default").await;
@@ -263,7 +263,7 @@ mod simulated {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_a_controller_left_that_the_new_version_does_not_have_goes() {
+    async fn leftovers_of_a_removed_controller_go() {
         let fleet = steering_both().await;
         fleet.put("wisher", "a.wasm", 1);
         fleet.change("it", steering(&["Wish"])).await;
@@ -272,7 +272,7 @@ mod simulated {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_a_controller_left_goes_when_a_host_starts_with_the_new_version() {
+    async fn leftovers_of_a_removed_controller_go_at_the_next_start() {
         let mut fleet = steering_both().await;
         fleet.stage.host.stop().await.unwrap();
         fleet.put("wisher", "a.wasm", 1);
@@ -327,7 +327,7 @@ mod simulated {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_controller_whose_kind_is_gone_is_forgotten_and_holds_nothing_up() {
+    async fn a_controller_whose_kind_is_gone_is_forgotten() {
         let mut fleet = steering_both().await;
         fleet.stage.host.stop().await.unwrap();
         let released = Patch::Merge(json!({"metadata": {"finalizers": null}}));
@@ -368,7 +368,7 @@ mod simulated {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn while_another_host_runs_the_version_before_the_new_one_forgets_nothing_for_good() {
+    async fn nothing_is_forgotten_while_another_host_runs_the_old_version() {
         let fleet = Fleet::start().await;
         fleet.put("wisher", "a.wasm", 0);
         fleet.plugin("it", json!({"source": {"file": "a.wasm"}})).await;

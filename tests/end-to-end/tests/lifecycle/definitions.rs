@@ -62,7 +62,7 @@ mod simulated {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_a_definition_refused_is_sent_again_once_it_has_changed_and_not_before() {
+    async fn what_a_crd_refused_is_sent_again_only_after_it_changed() {
         let fleet = owning_trinkets("integer").await;
         fleet
             .until("it is refused", |stage| {
@@ -106,7 +106,7 @@ mod simulated {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_definition_that_is_deleted_while_the_host_runs_is_told_and_so_is_that_it_is_back() {
+    async fn a_crd_that_is_deleted_and_restored_is_reported_both_times() {
         let fleet = owning_trinkets("string").await;
         fleet
             .until("it is made", |stage| stage.is_reconciled("Wish", "it"))
@@ -130,7 +130,7 @@ mod simulated {
         assert_eq!(
             fleet
                 .stage
-                .lines(&["INFO", "what was missing is there", "Trinket"])
+                .lines(&["INFO", "the missing kind is served now", "Trinket"])
                 .len(),
             1
         );

@@ -88,7 +88,7 @@ mod simulated {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_member_of_a_map_that_was_emptied_is_filled_again_with_one_write() {
+    async fn an_emptied_map_member_is_restored_with_one_write() {
         let mut fleet = owning_a_trinket().await;
         for member in ["merged", "whole"] {
             let mark = fleet.stage.mark();
@@ -114,7 +114,7 @@ mod simulated {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn where_the_types_cannot_be_had_what_is_unclear_is_applied_once() {
+    async fn without_openapi_an_unclear_object_is_applied_once() {
         let mut fleet = owning_a_trinket().await;
         fleet.stage.host.stop().await.unwrap();
         empty(&fleet, "merged").await;

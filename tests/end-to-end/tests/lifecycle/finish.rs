@@ -74,7 +74,7 @@ mod simulated {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_is_being_deleted_is_finished_by_the_plugin_before_it_goes_and_the_rest_is_released() {
+    async fn deleted_primaries_are_finalized_and_the_rest_is_released() {
         let fleet = one_of_two_is_held("Orphan").await;
         fleet.delete("it").await;
         let said = fleet.says("it", "Ready", "False", "Finishing").await;
@@ -111,7 +111,7 @@ mod simulated {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn with_the_policy_delete_the_next_start_finishes_deletes_and_releases() {
+    async fn with_policy_delete_the_next_start_finishes_and_deletes() {
         let mut fleet = one_of_two_is_held("Delete").await;
         fleet.stage.host.stop().await.unwrap();
         fleet.delete("it").await;
@@ -181,7 +181,7 @@ mod simulated {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn with_the_policy_delete_its_objects_go_before_the_plugin_does_and_primaries_stay() {
+    async fn with_policy_delete_objects_go_first_and_primaries_stay() {
         let fleet = two_are_reconciled("Delete").await;
         let foreign = json!({"apiVersion": "v1", "kind": "ConfigMap",
             "metadata": {"name": "foreign", "namespace": "default"}});
@@ -194,7 +194,7 @@ mod simulated {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_plugin_that_is_deleted_while_the_host_is_down_is_ended_at_the_next_start() {
+    async fn a_plugin_deleted_while_the_host_is_down_ends_at_the_next_start() {
         let mut fleet = two_are_reconciled("Delete").await;
         fleet.stage.host.stop().await.unwrap();
         fleet.delete("it").await;
@@ -217,7 +217,7 @@ mod simulated {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_plugin_in_preview_says_what_it_would_write_and_writes_it_when_it_is_let() {
+    async fn a_previewed_plugin_reports_its_writes_and_makes_them_later() {
         let fleet = Fleet::start().await;
         fleet.put("hostile", "a.wasm", 0);
         fleet

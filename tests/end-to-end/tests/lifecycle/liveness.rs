@@ -83,7 +83,7 @@ mod simulated {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn in_a_namespace_that_is_being_deleted_nothing_is_made_again_and_what_is_stuck_is_told() {
+    async fn in_a_terminating_namespace_nothing_is_recreated() {
         let fleet = Fleet::start().await;
         fleet.put("wisher", "a.wasm", 0);
         fleet.plugin("it", json!({"source": {"file": "a.wasm"}})).await;
@@ -134,7 +134,7 @@ mod simulated {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_version_that_is_refused_is_told_by_an_event_about_the_plugin_and_once() {
+    async fn a_refused_version_is_one_event_on_the_plugin() {
         let mut fleet = Fleet::start().await;
         fleet.put("hostile", "a.wasm", 0);
         fleet.plugin("it", json!({"source": {"file": "a.wasm"}})).await;
@@ -168,7 +168,7 @@ mod simulated {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_a_plugin_logs_while_it_describes_itself_counts_against_its_limit() {
+    async fn log_lines_of_describe_count_against_the_limit() {
         let guests = Guests::listen();
         let fleet = Fleet::start().await;
         fleet.put("hostile", "a.wasm", 0);

@@ -4,20 +4,20 @@
 #![allow(clippy::unwrap_used, reason = "all of it is for tests")]
 
 mod admission;
-mod claims;
 mod contributions;
-mod course;
 mod crash;
 mod declared;
 mod definitions;
 mod drift;
+mod exclusive_kinds;
 mod finish;
 mod fleet;
-mod former;
+mod leftovers;
 mod liveness;
 mod ownership;
+mod permissions;
+mod plugin_life_cycle;
 mod refused;
-mod rights;
 mod selection;
 mod statuses;
 mod swap;

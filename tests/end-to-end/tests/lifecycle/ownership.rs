@@ -219,7 +219,7 @@ mod simulated {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_child_made_anew_by_somebody_else_while_its_watch_is_silent_is_not_taken() {
+    async fn a_child_recreated_by_others_during_silence_is_not_taken() {
         let mut stage = Stage::empty(unhurried());
         let silent = Rule::new(Fault::SilentWatch).verbs(&["watch"]).resource("configmaps");
         let specs = vec![stage.host.spec("wisher").unwrap()];
@@ -276,7 +276,7 @@ mod simulated {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_child_that_went_with_its_primary_is_not_made_again_by_a_host_that_is_behind() {
+    async fn a_child_gone_with_its_primary_is_not_recreated() {
         let stage = Stage::with(&["wisher"], unhurried()).await;
         stage
             .create(&wish("it", &[owned(&config_map("default", "child"))]))

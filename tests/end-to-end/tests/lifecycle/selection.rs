@@ -82,7 +82,7 @@ mod simulated {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_end_of_a_plugin_leaves_the_finalizers_of_another_in_other_namespaces() {
+    async fn the_end_of_a_plugin_keeps_finalizers_in_other_namespaces() {
         let fleet = fleet().await;
         fleet.plugin("here", spec(&["default"], "Orphan")).await;
         fleet.is_ready("here").await;
@@ -177,7 +177,7 @@ mod simulated {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn children_outside_of_namespaces_narrowed_while_no_host_ran_stay() {
+    async fn children_outside_namespaces_narrowed_while_down_stay() {
         narrowed_leaves_what_is_outside(true).await;
     }
 
@@ -208,7 +208,7 @@ mod simulated {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn with_deletion_policy_delete_children_outside_go_at_the_next_start() {
+    async fn with_policy_delete_unselected_children_go_at_the_next_start() {
         narrowed_prunes_what_is_outside(true).await;
     }
 
@@ -252,7 +252,7 @@ mod simulated {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn of_two_plugins_that_own_the_same_object_the_second_names_the_first() {
+    async fn of_two_owners_of_one_object_the_second_names_the_first() {
         let fleet = Fleet::start().await;
         fleet.put("service-ingress", "a.wasm", 0);
         let spec = json!({"source": {"file": "a.wasm"}, "deletionPolicy": "Delete"});

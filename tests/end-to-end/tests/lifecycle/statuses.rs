@@ -125,7 +125,7 @@ mod simulated {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_definition_without_observed_generations_has_the_conditions_without_them() {
+    async fn without_observed_generation_conditions_are_written_anyway() {
         let schema = json!({"type": "object", "properties": {
             "conditions": conditions(FIELDS, &["type", "status"]), "text": {"type": "string"}}});
         let mut fleet = with(&definition(&schema, true), &json!({"text": "so"})).await;
@@ -140,7 +140,7 @@ mod simulated {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_definition_that_drops_the_whole_status_is_told_and_written_to_no_more() {
+    async fn a_crd_that_drops_the_status_is_reported_and_not_written_to() {
         let mut fleet = with(&definition(&json!({"type": "object"}), true), &json!({"text": "so"})).await;
         fleet
             .until("it is told beforehand", |stage| {
@@ -166,7 +166,7 @@ mod simulated {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn conditions_that_cannot_be_complete_are_left_out_and_the_rest_is_written() {
+    async fn incomplete_conditions_are_left_out_and_the_rest_is_written() {
         let schema = json!({"type": "object", "properties": {
             "observedGeneration": {"type": "integer"}, "text": {"type": "string"},
             "conditions": conditions(FIELDS, &["type", "status", "lastUpdateTime"])}});
@@ -178,7 +178,7 @@ mod simulated {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_definition_in_the_cluster_that_takes_less_than_the_one_that_the_plugin_brings_is_noticed() {
+    async fn a_crd_narrower_than_the_plugins_own_is_noticed() {
         let whole = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
         let fleet = with(&definition(&whole, true), &json!({"text": "so"})).await;
         assert!(!warns(&fleet.stage, "does not take"));
@@ -218,7 +218,7 @@ mod simulated {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_status_of_a_plugin_is_not_written_again_and_again_while_its_watch_says_nothing() {
+    async fn a_plugin_status_is_not_rewritten_while_its_watch_is_silent() {
         let fleet = Fleet::start().await;
         fleet.put("wisher", "a.wasm", 0);
         fleet

@@ -42,7 +42,7 @@ mod simulated {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn in_the_middle_of_a_thousand_reconciles_broken_versions_change_nothing_and_a_good_one_takes_over() {
+    async fn broken_versions_change_nothing_and_a_good_one_takes_over() {
         let fleet = Fleet::start().await;
         fleet.put("hostile", "a.wasm", 0);
         fleet
@@ -93,7 +93,7 @@ mod simulated {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_version_with_another_filter_steers_what_is_new_to_it_and_clears_away_what_it_leaves() {
+    async fn a_version_with_another_filter_takes_new_and_prunes_old() {
         let fleet = Fleet::start().await;
         fleet.put("reader", "a.wasm", 0);
         let objects = |selector: &str| json!({"configuration": {"objects": selector, "touches": []}});
@@ -122,7 +122,7 @@ mod simulated {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_version_that_fails_its_first_calls_or_its_describe_does_not_take_over() {
+    async fn a_version_that_fails_its_first_calls_does_not_take_over() {
         let fleet = Fleet::start().await;
         fleet.put("hostile", "a.wasm", 0);
         fleet.plugin("it", json!({"source": {"file": "a.wasm"}})).await;

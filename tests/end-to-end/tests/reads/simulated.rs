@@ -65,7 +65,7 @@ fn thing(namespace: Option<&str>, name: &str) -> Value {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_plugin_sees_what_it_declared_and_is_woken_by_nothing_else_whatever_its_neighbours_declare() {
+async fn a_plugin_sees_and_is_woken_by_what_it_declared_only() {
     let stage = Stage::with(&[
         ("narrow", json!([secrets(&json!({"fields": [".data.a"]}))])),
         ("wide", json!([secrets(&json!({"fields": [".data"]}))])),
@@ -98,7 +98,7 @@ async fn a_plugin_sees_what_it_declared_and_is_woken_by_nothing_else_whatever_it
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_asked_for_something_absent_is_woken_once_when_it_comes_and_once_when_it_goes() {
+async fn a_read_of_something_absent_wakes_when_it_comes_and_goes() {
     let stage = Stage::with(&[("r", json!([secrets(&json!({"fields": [".data"]}))]))]).await;
     stage.object("r", "waits", &get("late")).await;
     stage.object("r", "other", &get("later")).await;
@@ -114,7 +114,7 @@ async fn who_asked_for_something_absent_is_woken_once_when_it_comes_and_once_whe
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_enters_leaves_or_changes_within_a_query_wakes_who_asked_it_and_nobody_else() {
+async fn a_change_within_a_query_wakes_who_asked_it_only() {
     let stage = Stage::with(&[("r", json!([secrets(&json!({"fields": [".data"]}))]))]).await;
     let one = secret("default", "one", &json!({"tier": "red"}), &json!({"key": "x"}));
     stage.create(&one).await;
@@ -167,7 +167,7 @@ async fn what_enters_leaves_or_changes_within_a_query_wakes_who_asked_it_and_nob
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_object_that_asks_for_something_else_is_not_woken_by_what_it_asked_before() {
+async fn earlier_reads_do_not_wake_after_they_are_replaced() {
     let stage = Stage::with(&[("r", json!([secrets(&json!({"fields": [".data"]}))]))]).await;
     let before = secret("default", "before", &json!({}), &json!({"a": "1"}));
     stage.create(&before).await;
@@ -208,7 +208,7 @@ async fn what_changes_during_a_call_after_it_was_read_is_not_missed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn only_what_all_declarations_reach_is_watched_and_only_what_one_reaches_is_seen() {
+async fn watches_cover_all_declarations_and_each_plugin_sees_its_own() {
     let red = |namespaces: Value| secrets(&json!({"labels": "tier=red", "namespaces": namespaces}));
     let stage = Stage::with(&[
         ("one", json!([red(json!(["default"]))])),
@@ -249,7 +249,7 @@ async fn only_what_all_declarations_reach_is_watched_and_only_what_one_reaches_i
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_object_beyond_the_labels_that_are_watched_is_looked_for_before_one_of_its_name_is_made() {
+async fn an_object_outside_the_watched_labels_is_read_before_a_create() {
     let kind = json!({"group": "", "version": "v1", "kind": "ConfigMap"});
     let own = json!([{"kind": kind, "access": ["owned"], "labels": "reader=r"}]);
     let stage = Stage::with(&[("r", own)]).await;
@@ -274,7 +274,7 @@ async fn an_object_beyond_the_labels_that_are_watched_is_looked_for_before_one_o
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_watched_for_a_neighbour_is_not_seen_where_ones_own_labels_do_not_reach() {
+async fn a_neighbours_wider_watch_is_not_visible() {
     let stage = Stage::with(&[
         ("red", json!([secrets(&json!({"labels": "tier=red"}))])),
         ("all", json!([secrets(&json!({}))])),
@@ -298,7 +298,7 @@ async fn what_is_watched_for_a_neighbour_is_not_seen_where_ones_own_labels_do_no
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_moment_that_was_asked_about_wakes_who_asked_and_so_does_a_time_to_run_again() {
+async fn a_requested_moment_and_a_requeue_time_wake() {
     const MINUTE: Duration = Duration::from_mins(1);
     let stage = Stage::with(&[("r", json!([]))]).await;
     stage
@@ -322,7 +322,7 @@ async fn a_moment_that_was_asked_about_wakes_who_asked_and_so_does_a_time_to_run
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_moment_is_noticed_though_the_clock_jumps_to_it_or_back_before_it_and_nobody_is_asked() {
+async fn a_moment_is_noticed_though_the_clock_jumps() {
     const HOUR: i64 = 3_600_000;
     let stage = Stage::with(&[("r", json!([]))]).await;
     let moment = BEGINNING + 7_200_000;
@@ -345,7 +345,7 @@ async fn a_moment_is_noticed_though_the_clock_jumps_to_it_or_back_before_it_and_
 }
 
 #[tokio::test(start_paused = true)]
-async fn after_an_hour_every_object_is_looked_at_again_and_nothing_is_asked() {
+async fn a_resync_reconciles_every_object_without_a_request() {
     let stage = Stage::with(&[("r", json!([]))]).await;
     stage.object("r", "rests", &json!([])).await;
     stage.sees("rests", |seen| *seen == json!([])).await;
@@ -365,13 +365,18 @@ async fn after_an_hour_every_object_is_looked_at_again_and_nothing_is_asked() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_kind_that_is_deleted_and_made_again_with_another_scope_is_followed() {
+async fn a_kind_recreated_with_another_scope_is_watched_again() {
     let touch = json!([{"kind": thing_kind(), "access": ["read"]}]);
     let stage = Stage::with(&[("r", touch), ("other", json!([secrets(&json!({}))]))]).await;
     stage.object("other", "busy", &get("some")).await;
     stage.sees("busy", |seen| *seen == json!([null])).await;
     assert!(
-        stage.lines(&["lane opens", "\"r/reader\""]).is_empty(),
+        stage
+            .lines(&[
+                "plugin ready: all kinds of the controller are served and listed",
+                "\"r/reader\""
+            ])
+            .is_empty(),
         "a kind that is not served delays its plugin alone"
     );
 
@@ -383,7 +388,7 @@ async fn a_kind_that_is_deleted_and_made_again_with_another_scope_is_followed() 
 
     stage.delete(&things("Namespaced")).await;
     let closed = stage
-        .until(|stage| stage.lines(&["lane closes", "\"r/reader\""]).pop())
+        .until(|stage| stage.lines(&["the controller stops", "\"r/reader\""]).pop())
         .await;
     assert!(closed.is_some_and(|line| line.contains("test.dev/v1 Thing")));
     // What is asked of it meanwhile waits: without the kind it could only fail.
@@ -408,7 +413,7 @@ async fn a_kind_that_is_deleted_and_made_again_with_another_scope_is_followed() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_can_do_without_a_kind_is_woken_when_it_comes_and_when_it_goes() {
+async fn an_optional_kind_wakes_when_it_comes_and_when_it_goes() {
     let touch = json!([{"kind": thing_kind(), "access": ["read"], "optional": true}]);
     let stage = Stage::with(&[("r", touch)]).await;
     stage
@@ -420,11 +425,11 @@ async fn who_can_do_without_a_kind_is_woken_when_it_comes_and_when_it_goes() {
     stage.sees("patient", |seen| names(seen) == ["x"]).await;
     stage.delete(&things("Namespaced")).await;
     stage.sees("patient", |seen| names(seen).is_empty()).await;
-    assert!(stage.lines(&["lane closes"]).is_empty());
+    assert!(stage.lines(&["the controller stops"]).is_empty());
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_find_with_a_limit_is_woken_by_what_lies_within_what_was_shown_and_by_nothing_beyond() {
+async fn a_limited_find_wakes_only_for_what_was_shown() {
     let stage = Stage::with(&[("first", json!([secrets(&json!({"fields": [".data"]}))]))]).await;
     let numbered = |name: &str, value: &str| secret("default", name, &json!({"kept": "yes"}), &json!({"a": value}));
     for name in ["b", "d", "e"] {
@@ -463,7 +468,7 @@ fn deep(name: &str, key: &str) -> String {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_object_that_nests_too_deep_is_left_out_by_name_and_all_else_goes_on() {
+async fn an_object_that_nests_too_deep_is_left_out_and_named() {
     const THINGS: &str = "/apis/test.dev/v1/namespaces/default/things";
     let whole = json!([{"kind": thing_kind(), "access": ["read"], "fields": [".spec"]}]);
     let key = json!([{"kind": thing_kind(), "access": ["read"], "fields": [".spec.key"]}]);
@@ -495,14 +500,14 @@ async fn an_object_that_nests_too_deep_is_left_out_by_name_and_all_else_goes_on(
     );
     let said = stage.lines(&[
         "WARN",
-        "an object is left out",
+        "an object is hidden from the plugin",
         "test.dev/v1 Thing",
         "default/deep",
         "plugin whole",
     ]);
     assert_eq!(said.len(), 1, "{:?}", stage.lines(&["WARN"]));
     assert!(
-        stage.lines(&["left out", "plugin key"]).is_empty(),
+        stage.lines(&["hidden from the plugin", "plugin key"]).is_empty(),
         "it can read what it looks at"
     );
     assert_eq!(stage.seen("gets"), Some(json!([null])));
@@ -530,7 +535,7 @@ async fn an_object_that_nests_too_deep_is_left_out_by_name_and_all_else_goes_on(
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_query_that_finds_more_than_a_call_may_read_is_stopped_and_the_object_says_so() {
+async fn a_query_over_the_read_limit_is_stopped_and_reported() {
     let stage = Stage::with(&[("r", json!([secrets(&json!({"fields": [".data"]}))]))]).await;
     let large = "x".repeat(900_000);
     for index in 0..20 {

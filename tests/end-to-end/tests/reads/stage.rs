@@ -10,7 +10,7 @@ use kube::{Api, Client};
 use pilothouse_core::Limits;
 use pilothouse_end_to_end::host::RuntimeHost;
 use pilothouse_runtime::clock::WallClock;
-use pilothouse_runtime::{HostOptions, PluginSpec};
+use pilothouse_runtime::{HostOptions, StaticPlugin};
 use pilothouse_testkit::cluster::{Cluster, Mark};
 use pilothouse_testkit::host::SteeredHost as _;
 use serde_json::{Value, json};
@@ -50,7 +50,7 @@ impl Stage {
         );
         let specs = readers
             .iter()
-            .map(|(name, touches)| PluginSpec {
+            .map(|(name, touches)| StaticPlugin {
                 name: Some((*name).to_owned()),
                 config: Some(json!({"objects": format!("reader={name}"), "touches": touches})),
                 ..host.spec("reader").unwrap()

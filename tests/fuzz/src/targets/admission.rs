@@ -1,8 +1,8 @@
 //! Owns the target `admission`: what API servers ask webhooks, on its way from the body to the answer, beside the call of
 //! the plugin. The input is the body, and after a line `---` what the plugin answers.
 
-use pilothouse_core::admission::words::Refusal;
-use pilothouse_core::admission::{conversion, patch, review, when};
+use pilothouse_core::admission::field_errors::InvalidObject;
+use pilothouse_core::admission::{conversion, match_condition, patch, review};
 use pilothouse_core::contract::FieldError;
 use pilothouse_core::path::{FieldPath, Projection};
 use serde_json::Value;
@@ -21,7 +21,7 @@ fn reviewed(body: &str, answer: &str) {
         Ok(request) => request,
         Err(error) => return refused(&error, ""),
     };
-    if let Err(error) = when::is_asked(&request) {
+    if let Err(error) = match_condition::is_asked(&request) {
         return refused(&error, "");
     }
     let Some(object) = &request.object else { return };
@@ -50,7 +50,7 @@ fn reviewed(body: &str, answer: &str) {
         path: answer.lines().next().unwrap_or_default().to_owned(),
         message: answer.to_owned(),
     };
-    let refusal = Refusal::new(&request.kind, &request.name, &[error], &whole);
+    let refusal = InvalidObject::new(&request.kind, &request.name, &[error], &whole);
     let answer = review::refused(&request.uid, &refusal);
     assert_eq!(answer["response"]["allowed"], false);
 }

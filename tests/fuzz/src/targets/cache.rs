@@ -8,7 +8,7 @@ use std::sync::LazyLock;
 
 use arbitrary::{Arbitrary as _, Unstructured};
 use pilothouse_core::Limits;
-use pilothouse_sandbox::{Compiler, Plugin, Sandbox, SandboxOptions};
+use pilothouse_sandbox::{Compiler, PluginComponent, Sandbox, SandboxOptions};
 use tempfile::TempDir;
 
 use crate::plugin::smallest;
@@ -71,7 +71,7 @@ pub(super) fn run(data: &[u8]) {
 }
 
 /// What a plugin says of itself, or why it does not.
-fn answer(plugin: &Plugin) -> Result<String, String> {
+fn answer(plugin: &PluginComponent) -> Result<String, String> {
     let limits = Limits {
         // The machine may be busy, and what is asked for is the same answer each time.
         call_milliseconds: 10_000,

@@ -3,7 +3,7 @@
 
 use std::io::Write as _;
 
-use pilothouse_cluster::connect::{Target, connect};
+use pilothouse_cluster::connect::{ClusterTarget, connect};
 
 use crate::cluster::runtime;
 use crate::refused;
@@ -25,7 +25,7 @@ pub(super) fn run(data: &[u8]) {
     file.write_all(data).expect("it can be written");
     let path = file.path().to_owned();
     runtime().block_on(async {
-        let target = Target {
+        let target = ClusterTarget {
             kubeconfig: Some(path.clone()),
             context: None,
         };

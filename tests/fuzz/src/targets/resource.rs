@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
-use pilothouse_cluster::own::OwnKind;
+use pilothouse_cluster::host_resources::HostResourceApi;
 use pilothouse_core::Kind;
 use pilothouse_runtime::check_plugin;
 
@@ -25,7 +25,7 @@ pub(super) fn run(data: &[u8]) {
         let next = answers.lock().pop_front();
         next.map_or_else(|| (500, Bytes::new()), |next| (200, next))
     });
-    let kind = OwnKind::new(client, Kind::new("pilothouse.dev", "v1alpha1", "Plugin"), "plugins");
+    let kind = HostResourceApi::new(client, Kind::new("pilothouse.dev", "v1alpha1", "Plugin"), "plugins");
     let (sender, mut receiver) = tokio::sync::watch::channel(None);
     runtime.block_on(async {
         let follow = kind.follow(sender, |trouble| {

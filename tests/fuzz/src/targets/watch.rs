@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
-use pilothouse_cluster::discovery::{Discovery, Served};
-use pilothouse_cluster::object::Stored;
-use pilothouse_cluster::press::Press;
-use pilothouse_cluster::store::{Source, Store};
-use pilothouse_cluster::watch::{Detail, Sink, Watch};
+use pilothouse_cluster::codec::ObjectCodec;
+use pilothouse_cluster::discovery::{Discovery, ServedKind};
+use pilothouse_cluster::object::CachedObject;
+use pilothouse_cluster::reflector::{Detail, Reflector, Sink};
+use pilothouse_cluster::store::{Store, WatchSource};
 use pilothouse_core::answer::KindFacts;
 use pilothouse_core::path::{FieldPath, Projection};
 use pilothouse_core::reach::Reach;
@@ -30,20 +30,20 @@ const RESOURCES: &str = r#"{"kind":"APIResourceList","apiVersion":"v1","groupVer
 struct Seen(Mutex<Store>);
 
 impl Sink for Seen {
-    fn list_begins(&self, source: &Source) {
+    fn list_begins(&self, source: &WatchSource) {
         self.0.lock().begin_list(source);
     }
 
-    fn observed(&self, source: &Source, object: Stored) {
+    fn observed(&self, source: &WatchSource, object: CachedObject) {
         read(&object);
         self.0.lock().upsert(source, object);
     }
 
-    fn deleted(&self, source: &Source, name: &Name) {
+    fn deleted(&self, source: &WatchSource, name: &Name) {
         self.0.lock().remove(source, name);
     }
 
-    fn list_ends(&self, source: &Source, _: &str) {
+    fn list_ends(&self, source: &WatchSource, _: &str) {
         self.0.lock().end_list(source);
     }
 
@@ -53,7 +53,7 @@ impl Sink for Seen {
         refused(&trouble, "");
     }
 
-    fn unreadable(&self, source: &Source, name: Option<&Name>, problem: &str) {
+    fn unreadable(&self, source: &WatchSource, name: Option<&Name>, problem: &str) {
         refused(&problem, "Thing");
         if let Some(name) = name {
             self.0.lock().keep(source, name);
@@ -66,7 +66,7 @@ impl Sink for Seen {
 }
 
 /// All that the host reads of an object.
-fn read(object: &Stored) {
+fn read(object: &CachedObject) {
     let value = object.value();
     assert!(value.is_object(), "an object that is kept is an object");
     for of_status in [false, true] {
@@ -76,8 +76,8 @@ fn read(object: &Stored) {
             let _ = fields.surplus(&desired);
             let _ = fields.is_within(&value);
             for reading in [
-                pilothouse_core::fields::Reading::AsApplied,
-                pilothouse_core::fields::Reading::By(&pilothouse_core::types::Types::default()),
+                pilothouse_core::fields::LeafSemantics::AsApplied,
+                pilothouse_core::fields::LeafSemantics::By(&pilothouse_core::types::Types::default()),
             ] {
                 let _ = fields.missing(&desired, reading);
             }
@@ -105,14 +105,14 @@ pub(super) fn run(data: &[u8]) {
         (200, Bytes::from_static(RESOURCES.as_bytes()))
     });
     let kind = Arc::new(Kind::new("x.dev", "v1", "Thing"));
-    let press = Arc::new(Press::new(kind.clone(), projection));
+    let codec = Arc::new(ObjectCodec::new(kind.clone(), projection));
     let sink = Arc::new(Seen(Mutex::default()));
-    let sources = sink.0.lock().open(press.clone(), Reach::all(), true);
+    let sources = sink.0.lock().open(codec.clone(), Reach::all(), true);
     let source = sources.into_iter().next().expect("all objects are one source");
-    let watch = Watch {
+    let watch = Reflector {
         discovery: Arc::new(Discovery::new(client.clone())),
         client,
-        served: Served {
+        served: ServedKind {
             kind: kind.clone(),
             plural: "things".to_owned(),
             facts: KindFacts {
@@ -122,7 +122,7 @@ pub(super) fn run(data: &[u8]) {
         },
         source,
         detail: Detail::Whole,
-        press: press.clone(),
+        codec: codec.clone(),
         sink: sink.clone(),
     };
     runtime.block_on(async {
@@ -131,6 +131,6 @@ pub(super) fn run(data: &[u8]) {
     let store = sink.0.lock();
     for object in store.iter(&kind, None) {
         read(object);
-        read(&press.again(object));
+        read(&codec.again(object));
     }
 }

@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_with_two_events_is_one_and_a_half_written_line_is_none() {
+    fn two_audit_events_are_one_request_and_a_partial_line_is_none() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("audit.log");
         fs::write(&path, format!("{APPLY}\n{WATCH}\n{WATCH}\n{}", &APPLY[..40])).unwrap();

@@ -3,7 +3,7 @@
 
 use pilothouse_core::{
     Failure,
-    contract::{FieldError, Operation, Review, Validated},
+    contract::{FieldError, Operation, Review, ValidatorResult},
     failure::reason,
 };
 use serde_json::Value;
@@ -39,7 +39,7 @@ impl Isolated {
 
     /// Has the plugin validate an object that is made, or changed from `old`; twice as well. The plugin must export
     /// `validator`.
-    pub fn validate(&self, object: &Value, old: Option<&Value>) -> Result<Answered<Validated>, Box<Failed>> {
+    pub fn validate(&self, object: &Value, old: Option<&Value>) -> Result<Answered<ValidatorResult>, Box<Failed>> {
         let about = self.about(object)?;
         let review = self.review(&about, old)?;
         self.twice(&about, |cache| self.plugin.validate(&review, &self.limits, cache))

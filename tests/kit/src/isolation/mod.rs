@@ -29,13 +29,13 @@ use std::{
 
 use pilothouse_core::{
     Failure, Kind, Limits, Name,
-    answer::{self, KindFacts, Primary},
+    answer::{self, KindFacts, PrimaryName},
     contract::{Finalization, Outcome, Request},
     failure::reason,
     grants::Grants,
     manifest::{self, CheckedManifest, ManifestError},
 };
-use pilothouse_sandbox::{Call, Compiler, LoadError, Plugin, Sandbox, SandboxOptions};
+use pilothouse_sandbox::{CallResult, Compiler, LoadError, PluginComponent, Sandbox, SandboxOptions};
 use serde_json::Value;
 use thiserror::Error;
 
@@ -110,7 +110,7 @@ pub enum IsolationError {
 #[derive(Clone)]
 pub struct Isolated {
     component: PathBuf,
-    plugin: Plugin,
+    plugin: PluginComponent,
     manifest: Arc<CheckedManifest>,
     configuration: Option<Value>,
     objects: Arc<Objects>,
@@ -267,7 +267,7 @@ impl Isolated {
     fn twice<A: PartialEq>(
         &self,
         about: &About,
-        call: impl Fn(Cache) -> Call<Cache, A>,
+        call: impl Fn(Cache) -> CallResult<Cache, A>,
     ) -> Result<Answered<A>, Box<Failed>> {
         let once = || {
             let cache = Cache {
@@ -299,7 +299,7 @@ impl Isolated {
 
     /// Holds an answer against what the host accepts.
     fn check(&self, about: &About, answered: Answered<Outcome>) -> Result<Reconciled, Box<Failed>> {
-        let primary = Primary {
+        let primary = PrimaryName {
             kind: &about.kind,
             name: &about.name,
         };
@@ -364,7 +364,7 @@ fn sandbox() -> Result<&'static Sandbox, IsolationError> {
 
 fn describe(
     component: &Path,
-    plugin: &Plugin,
+    plugin: &PluginComponent,
     configuration: Option<&Value>,
     limits: &Limits,
 ) -> Result<CheckedManifest, IsolationError> {

@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, fmt};
 
 use pilothouse_core::{
     Failure,
-    answer::{Answer, DesiredObject},
+    answer::{CheckedAnswer, DesiredObject},
     contract::{Condition, Severity},
     dependencies::Read,
 };
@@ -17,7 +17,7 @@ use super::LogLine;
 #[derive(Debug, Clone)]
 pub struct Reconciled {
     /// The answer as the host takes it: objects in canonical form and with their places filled in.
-    pub answer: Answer,
+    pub answer: CheckedAnswer,
     /// What the plugin has read, and therefore depends on.
     pub reads: BTreeSet<Read>,
     /// What it has logged.
@@ -136,7 +136,7 @@ impl Reconciled {
 
     /// The whole answer as YAML, the same for the same answer: to be kept in a file and compared.
     pub fn snapshot(&self) -> String {
-        let Answer {
+        let CheckedAnswer {
             owned,
             contributed,
             status,

@@ -58,7 +58,7 @@ fn applied(live: &Value, manager: &str, data: &Value) -> Result<Value, Failure> 
 }
 
 #[test]
-fn what_a_manager_applies_no_longer_goes_unless_another_one_applies_it_too() {
+fn an_unapplied_field_goes_unless_another_manager_applies_it() {
     let live = applied(&nothing(), "one", &json!({"a": "1", "b": "2"})).expect("the first apply creates");
     let live = applied(&live, "two", &json!({"b": "2", "c": "3"})).expect("equal values do not conflict");
     let live = applied(&live, "one", &json!({})).expect("removing does not conflict");
@@ -85,7 +85,7 @@ fn another_value_for_a_field_of_another_manager_is_a_conflict() {
 }
 
 #[test]
-fn an_update_takes_the_field_out_of_the_appliers_entry_even_under_its_own_name() {
+fn an_update_takes_fields_from_the_appliers_entry() {
     let live = applied(&nothing(), "one", &json!({"a": "1", "b": "2"})).expect("the first apply creates");
     let mut new = live.clone();
     new["data"]["a"] = json!("9");

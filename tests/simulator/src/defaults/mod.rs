@@ -56,7 +56,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn a_deployment_gets_its_strategy_and_its_containers_their_policies() {
+    fn deployments_get_strategy_and_containers_get_policies() {
         let mut object = json!({"spec": {"template": {"spec": {"containers": [
             {"name": "a", "image": "nginx:1.27", "ports": [{"containerPort": 80}]}, {"name": "b", "image": "nginx"},
         ]}}}});

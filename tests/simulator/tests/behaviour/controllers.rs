@@ -60,7 +60,7 @@ async fn one_living_owner_keeps_an_object_and_the_dead_reference_goes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn foreground_deletion_waits_for_children_and_orphaning_lets_them_go() {
+async fn foreground_deletion_waits_and_orphaning_releases_children() {
     let client = Client::quiet();
     let parent = client.config_map("parent", json!({})).await;
     let blocking = owner(&parent, &json!({"blockOwnerDeletion": true}));
@@ -108,7 +108,7 @@ async fn foreground_deletion_waits_for_children_and_orphaning_lets_them_go() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_terminating_namespace_refuses_creates_and_goes_when_it_is_empty() {
+async fn a_terminating_namespace_refuses_creates_and_goes_when_empty() {
     let client = Client::new();
     client
         .send("POST", "/api/v1/namespaces", json!({"metadata": {"name": "ns"}}))
@@ -144,7 +144,7 @@ pub fn deployment(image: &str, replicas: u32) -> Value {
 pub const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/default/deployments";
 
 #[tokio::test(start_paused = true)]
-async fn a_deployment_becomes_available_and_rolls_over_to_another_template() {
+async fn a_deployment_becomes_available_and_rolls_over() {
     let client = Client::new();
     client.send("POST", DEPLOYMENTS, deployment("one", 2)).await;
     let (_, first) = client.get(&format!("{DEPLOYMENTS}/web")).await;
@@ -187,7 +187,7 @@ fn definition() -> Value {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_definition_is_served_at_once_and_takes_its_objects_and_watches_along() {
+async fn a_crd_is_served_at_once_and_takes_its_objects_along() {
     let client = Client::quiet();
     let definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
     let things = "/apis/example.com/v1/namespaces/default/things";

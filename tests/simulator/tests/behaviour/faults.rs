@@ -81,7 +81,7 @@ async fn watches_are_cut_silenced_and_told_gone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lagging_server_lists_the_past_and_a_slow_one_takes_its_time() {
+async fn a_lagging_server_lists_the_past_and_a_slow_one_is_slow() {
     let client = Client::quiet();
     client.config_map("a", json!({})).await;
     client.config_map("b", json!({})).await;

@@ -26,7 +26,7 @@ async fn a_watch_gets_a_bookmark_each_minute_and_ends_in_time() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_watch_resumes_from_a_resource_version_until_that_is_compacted() {
+async fn a_watch_resumes_until_its_version_is_compacted() {
     let client = Client::quiet();
     let first = client.config_map("a", json!({})).await;
     client
@@ -70,7 +70,7 @@ async fn a_watch_with_a_label_selector_says_deleted_of_what_leaves_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_streaming_list_ends_its_first_objects_with_an_annotated_bookmark() {
+async fn a_streaming_list_ends_with_an_annotated_bookmark() {
     let client = Client::quiet();
     client.config_map("a", json!({})).await;
     let path = format!(

@@ -1,7 +1,7 @@
 //! Compares which kinds the host reads without their types with the definitions of a real server.
 
 use pilothouse_core::Kind;
-use pilothouse_core::fields::Reading;
+use pilothouse_core::fields::LeafSemantics;
 use serde_json::{Map, Value};
 
 const DEFINITIONS: &str = include_str!("../../schemas/definitions.json");
@@ -58,5 +58,8 @@ fn a_kind_that_is_read_without_its_types_has_no_map_of_parts() {
         version: "v1".to_owned(),
         kind: "CustomResourceDefinition".to_owned(),
     };
-    assert!(matches!(Reading::of(&kind, None), Reading::Alone { flat_maps: false }));
+    assert!(matches!(
+        LeafSemantics::of(&kind, None),
+        LeafSemantics::Alone { flat_maps: false }
+    ));
 }

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use edits::{Edit, edits};
 use pilothouse_core::Kind;
-use pilothouse_core::fields::{FieldSet, Reading};
+use pilothouse_core::fields::{FieldSet, LeafSemantics};
 use pilothouse_core::types::Types;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -167,15 +167,15 @@ fn what_is_missing_is_what_was_lost() -> Result<()> {
     for Structure { name, desired, .. } in structures()? {
         let recorded = &golden.structures[&name];
         let body = json!({"spec": {name.as_str(): desired}});
-        let as_applied = missing(&name, &recorded.applied, &body, Reading::By(&types))?;
+        let as_applied = missing(&name, &recorded.applied, &body, LeafSemantics::By(&types))?;
         if !as_applied.0.is_empty() {
             wrong.push(format!("{name}, as applied: {:?} is not missing", as_applied.0));
         }
         for case in &recorded.cases {
             let Some(after) = &case.after else { continue };
             let was_lost = after.fields != recorded.applied.fields || is_reordered(&recorded.applied, after);
-            let (found, _) = missing(&name, after, &body, Reading::By(&types))?;
-            let (alone, unclear) = missing(&name, after, &body, Reading::of(&kind, None))?;
+            let (found, _) = missing(&name, after, &body, LeafSemantics::By(&types))?;
+            let (alone, unclear) = missing(&name, after, &body, LeafSemantics::of(&kind, None))?;
             let is_right = was_lost != found.is_empty()
                 // Without the types the host must not say that nothing is missing where something is.
                 && (was_lost || alone.is_empty()) && (!was_lost || !alone.is_empty() || unclear);
@@ -211,7 +211,7 @@ fn what_is_missing_is_what_was_lost() -> Result<()> {
 }
 
 /// What the host misses of its body, with the lists of its entry in the order of the live object as the cache keeps them.
-fn missing(name: &str, moment: &Moment, body: &Value, reading: Reading<'_>) -> Result<(Vec<String>, bool)> {
+fn missing(name: &str, moment: &Moment, body: &Value, reading: LeafSemantics<'_>) -> Result<(Vec<String>, bool)> {
     let mut set: FieldSet = serde_json::from_value(moment.fields.clone())?;
     set.order_as(&json!({"spec": {name: moment.live}}));
     let body = body.as_object().context("a body is an object")?;

@@ -9,7 +9,7 @@ use super::{
 };
 
 #[tokio::test(start_paused = true)]
-async fn what_a_primary_had_that_went_while_the_host_was_down_goes_after_all_have_answered() {
+async fn claims_of_primaries_deleted_while_down_go_after_all_answered() {
     let mut stage = stage().await;
     stage.create(&config_map(&json!({"mine": "1"}))).await;
     stage.create(&service(&json!([{"name": "mine", "port": 22}]))).await;
@@ -79,7 +79,7 @@ async fn a_primary_that_fails_keeps_what_it_has() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_leaves_the_filter_or_is_being_deleted_has_nothing_any_more() {
+async fn primaries_that_leave_the_filter_or_are_deleted_lose_claims() {
     let mut stage = stage().await;
     stage.create(&config_map(&json!({}))).await;
     for (name, key) in [("off", "a"), ("held", "b"), ("later", "c"), ("stays", "d")] {
@@ -130,7 +130,7 @@ async fn who_leaves_the_filter_or_is_being_deleted_has_nothing_any_more() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_start_that_finds_everything_as_it_was_asks_for_lists_and_types_and_nothing_else() {
+async fn a_start_without_changes_only_lists_and_reads_types() {
     let mut stage = stage().await;
     stage.create(&config_map(&json!({"mine": "1"}))).await;
     stage.create(&service(&json!([{"name": "mine", "port": 22}]))).await;

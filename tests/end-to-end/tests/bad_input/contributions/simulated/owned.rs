@@ -7,7 +7,7 @@ use super::{data, edit, entry, names, owner, share, stage, until_data, until_rec
 use crate::stage::Stage;
 
 #[tokio::test(start_paused = true)]
-async fn who_contributes_to_what_it_makes_needs_one_write_for_each_and_is_told_once() {
+async fn contributing_to_an_owned_object_takes_one_write_for_each() {
     let stage = stage().await;
     let begun = stage.mark();
     let both = owner(&json!({"own": "1"}), &[entry("given", "1")]);

@@ -12,7 +12,7 @@ use super::{
 use crate::stage::Stage;
 
 #[tokio::test(start_paused = true)]
-async fn one_bad_claim_among_a_hundred_keeps_nobody_else_from_what_it_wants() {
+async fn one_bad_claim_among_a_hundred_blocks_no_other() {
     let mut stage = stage().await;
     stage.create(&service(&json!([{"name": "mine", "port": 22}]))).await;
     stage.host.stop().await.unwrap();
@@ -115,7 +115,7 @@ async fn who_is_refused_loses_the_field_to_the_next_in_the_same_look() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_cannot_be_taken_away_does_not_keep_others_from_what_they_want() {
+async fn a_field_that_cannot_be_removed_blocks_no_other_claim() {
     let stage = stage().await;
     stage.create(&service(&json!([{"name": "mine", "port": 22}]))).await;
     for (name, number) in [("goes", 80), ("stays", 81)] {
@@ -136,7 +136,7 @@ async fn what_cannot_be_taken_away_does_not_keep_others_from_what_they_want() {
     let one = stage.until(|stage| (ports(stage) == [80]).then_some(())).await;
     assert!(one.is_some(), "{:?}", ports(&stage));
     delete(&stage, "Share", "goes").await;
-    let said = stage.until(|stage| stage.lines(&["cannot be taken away"]).pop()).await;
+    let said = stage.until(|stage| stage.lines(&["cannot be removed"]).pop()).await;
     assert!(said.is_some());
     let calm = stage.mark();
     stage.minute().await;
@@ -182,7 +182,7 @@ async fn who_asks_for_what_is_refused_keeps_what_it_has() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_target_that_is_being_deleted_is_left_alone_and_its_successor_gets_what_is_wanted() {
+async fn a_deleted_target_is_left_alone_and_its_successor_served() {
     let stage = stage().await;
     stage.create(&config_map(&json!({"mine": "1"}))).await;
     let held = json!({"metadata": {"finalizers": ["test.dev/held"]}});

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use pilothouse_runtime::PluginSpec;
+use pilothouse_runtime::StaticPlugin;
 use serde_json::{Value, json};
 
 use super::{
@@ -49,7 +49,7 @@ async fn two_hundred_primaries_at_once_are_few_writes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_target_that_is_missing_is_not_made_and_is_contributed_to_whenever_it_is_there() {
+async fn a_missing_target_is_not_created_but_served_once_it_exists() {
     let stage = stage().await;
     stage.create(&share("one", &[entry("a", "1")])).await;
     until_told(
@@ -74,7 +74,7 @@ async fn a_target_that_is_missing_is_not_made_and_is_contributed_to_whenever_it_
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_older_of_two_holds_the_field_and_the_other_takes_over_when_it_goes() {
+async fn the_older_claim_holds_the_field_and_the_younger_succeeds_it() {
     let stage = stage().await;
     stage.create(&config_map(&json!({}))).await;
     stage
@@ -148,7 +148,7 @@ async fn an_entry_that_somebody_edited_is_theirs_until_they_let_go() {
 async fn two_plugins_that_want_one_field_do_not_fight() {
     let mut stage = Stage::empty(unhurried());
     let first = stage.host.spec("sharer").unwrap();
-    let second = PluginSpec {
+    let second = StaticPlugin {
         name: Some("lender".to_owned()),
         ..stage.configured("sharer", json!({"kind": "Loan"}))
     };

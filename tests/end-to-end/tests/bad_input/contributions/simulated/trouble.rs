@@ -52,7 +52,7 @@ fn status(code: u16) -> Fault {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_target_that_was_changed_while_a_write_was_on_its_way_is_looked_at_again_first() {
+async fn a_target_changed_during_a_write_is_read_again_first() {
     let stage = stage().await;
     stage.create(&config_map(&json!({}))).await;
     stage.host.settled().await.unwrap();
@@ -72,7 +72,7 @@ async fn a_target_that_was_changed_while_a_write_was_on_its_way_is_looked_at_aga
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_target_that_others_write_to_all_the_time_gets_what_is_contributed() {
+async fn a_target_that_others_write_constantly_gets_contributions() {
     let stage = stage().await;
     stage.create(&config_map(&json!({}))).await;
     for round in 0..20 {
@@ -112,7 +112,7 @@ async fn who_waits_for_a_slow_write_keeps_no_worker_from_the_others() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_takes_an_entry_away_again_and_again_is_not_answered_at_once_for_ever() {
+async fn repeated_removal_of_our_entry_is_answered_more_slowly() {
     let stage = stage().await;
     stage.create(&config_map(&json!({}))).await;
     stage.create(&share("one", &[entry("a", "1")])).await;
@@ -177,7 +177,7 @@ async fn a_target_that_went_unseen_is_not_made_anew() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nobody_runs_again_before_the_cache_shows_what_was_written_for_it() {
+async fn no_primary_runs_again_before_the_cache_shows_its_write() {
     let stage = stage().await;
     stage.create(&config_map(&json!({}))).await;
     stage.create(&share("other", &[])).await;
@@ -217,7 +217,7 @@ async fn nobody_runs_again_before_the_cache_shows_what_was_written_for_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_the_plugin_has_just_made_is_contributed_to_once_the_cache_shows_it() {
+async fn a_new_object_of_the_plugin_gets_contributions_once_cached() {
     let stage = stage().await;
     let rule = deafen(&stage).await;
     let begun = stage.mark();

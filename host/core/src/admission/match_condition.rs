@@ -1,0 +1,140 @@
+//! Owns when a plugin is asked about an object: never where its answer could keep the object from being deleted, and
+//! never where nothing that it could judge has changed. An object that is invalid from before the plugin came can thus
+//! always be deleted, and its finalizers always be removed.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+use serde_json::value::RawValue;
+use serde_json::{Map, Value};
+
+use super::review::AdmissionRequest;
+use crate::contract::Operation;
+
+/// The same in CEL, as a match condition: the API server then does not ask at all, not even a host that is down.
+///
+/// All but metadata and status counts as the spec, because some kinds have none.
+pub const CONDITION: &str = "request.operation == 'CREATE' || (request.operation == 'UPDATE' \
+&& !has(object.metadata.deletionTimestamp) && !(\
+object.all(k, k in ['metadata', 'status'] || (k in oldObject && object[k] == oldObject[k])) \
+&& oldObject.all(k, k in ['metadata', 'status'] || k in object) \
+&& (has(object.metadata.labels) ? object.metadata.labels : {}) == (has(oldObject.metadata.labels) ? oldObject.metadata.labels : {}) \
+&& (has(object.metadata.annotations) ? object.metadata.annotations : {}) == (has(oldObject.metadata.annotations) ? oldObject.metadata.annotations : {})))";
+
+/// Whether the plugin is asked.
+///
+/// Nothing is parsed that need not be: both objects may be large, and are made by whoever asks. An API server writes both
+/// in the same way, so what is written otherwise is another value.
+pub fn is_asked(request: &AdmissionRequest<'_>) -> Result<bool, serde_json::Error> {
+    let object = request.object.map(ReviewedParts::read).transpose()?;
+    let old = request.old.map(ReviewedParts::read).transpose()?;
+    Ok(match (request.operation, object, old) {
+        (Operation::Create, Some(_), _) => true,
+        (Operation::Update, Some(object), Some(old)) => !object.is_deleting && !object.is_as_before(&old),
+        _ => false,
+    })
+}
+
+/// What of an object decides whether a plugin is asked about it.
+struct ReviewedParts<'a> {
+    is_deleting: bool,
+    labels: Map<String, Value>,
+    annotations: Map<String, Value>,
+    /// All other members but metadata and status, as they are written.
+    rest: BTreeMap<String, &'a str>,
+}
+
+impl<'a> ReviewedParts<'a> {
+    fn read(object: &'a RawValue) -> Result<Self, serde_json::Error> {
+        let mut rest: BTreeMap<String, &'a RawValue> = serde_json::from_str(object.get())?;
+        rest.remove("status");
+        let metadata = rest.remove("metadata").map_or("{}", RawValue::get);
+        let ReviewedMetadata {
+            deletion_timestamp,
+            labels,
+            annotations,
+        } = serde_json::from_str::<Option<ReviewedMetadata>>(metadata)?.unwrap_or_default();
+        Ok(Self {
+            is_deleting: deletion_timestamp.is_some(),
+            labels: labels.unwrap_or_default(),
+            annotations: annotations.unwrap_or_default(),
+            rest: rest.into_iter().map(|(name, value)| (name, value.get())).collect(),
+        })
+    }
+
+    fn is_as_before(&self, old: &Self) -> bool {
+        (&self.rest, &self.labels, &self.annotations) == (&old.rest, &old.labels, &old.annotations)
+    }
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct ReviewedMetadata {
+    deletion_timestamp: Option<IgnoredAny>,
+    labels: Option<Map<String, Value>>,
+    annotations: Option<Map<String, Value>>,
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::admission::review;
+
+    fn asked(operation: &str, object: &Value, old: &Value) -> bool {
+        let body = json!({
+            "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
+            "request": {
+                "uid": "7", "kind": {"group": "x.dev", "version": "v1", "kind": "Thing"},
+                "operation": operation, "object": object, "oldObject": old,
+            }
+        });
+        is_asked(&review::parse(body.to_string().as_bytes()).unwrap()).unwrap()
+    }
+
+    fn changed(change: impl FnOnce(&mut Value)) -> bool {
+        let old = json!({
+            "metadata": {"name": "a", "labels": {"l": "1"}, "finalizers": ["f"], "resourceVersion": "1"},
+            "spec": {"bad": true}, "status": {"x": 1}
+        });
+        let mut object = old.clone();
+        object["metadata"]["resourceVersion"] = json!("2");
+        change(&mut object);
+        asked("UPDATE", &object, &old)
+    }
+
+    #[test]
+    fn what_is_made_is_judged() {
+        assert!(asked("CREATE", &json!({}), &Value::Null));
+    }
+
+    #[test]
+    fn a_deletion_is_never_judged() {
+        assert!(!asked("DELETE", &Value::Null, &json!({})));
+        assert!(!changed(|it| {
+            it["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+            it["spec"]["bad"] = json!("worse");
+        }));
+    }
+
+    #[test]
+    fn a_change_that_could_not_be_judged_is_not() {
+        assert!(!changed(|_| {}));
+        assert!(!changed(|it| it["metadata"]["finalizers"] = json!([])));
+        assert!(!changed(|it| it["metadata"]["annotations"] = json!({})));
+        assert!(!changed(|it| it["status"] = json!({"x": 2})));
+    }
+
+    #[test]
+    fn a_change_of_the_spec_the_labels_or_the_annotations_is_judged() {
+        assert!(changed(|it| it["spec"]["bad"] = json!(false)));
+        assert!(changed(|it| it["metadata"]["labels"]["l"] = json!("2")));
+        assert!(changed(|it| it["metadata"]["annotations"] = json!({"a": "b"})));
+        assert!(changed(|it| it["data"] = json!({"a": "b"})));
+        assert!(changed(|it| {
+            it.as_object_mut().unwrap().remove("spec");
+        }));
+    }
+}

@@ -1,0 +1,23 @@
+//! Owns the decisions about contributions: what many primaries want of one object beside what its owner says, made into
+//! the one configuration that their plugin applies.
+//!
+//! What a plugin contributes has one field manager, and a manager has one configuration per object: what it does not send
+//! again is gone. So all claims are sent together, and what is held without a claim is sent again with its live value for
+//! as long as somebody may still claim it. Sending, and who is waited for, are host/runtime's matter.
+//!
+//! What a plugin owns has a manager of its own, also where its primaries contribute to it. There the owner's word counts.
+
+mod bisect;
+mod conflict;
+mod leaves;
+mod path;
+mod union;
+
+pub use bisect::{ClaimBisection, RefusedClaim};
+pub use conflict::{HeldField, conflicting};
+pub use leaves::{Leaf, Leaves, LeavesError, assemble, held, take_apart};
+pub use path::{Path, PathElement};
+pub use union::{Claim, ClaimAge, LostClaim, Union, keep, overruled, unite};
+
+#[cfg(test)]
+mod tests;

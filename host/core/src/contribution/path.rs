@@ -1,0 +1,143 @@
+//! Owns the address of one field of an object, in the words of server-side apply.
+
+use std::borrow::Borrow;
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde_json::{Map, Value};
+
+/// One step from an object to one of its fields.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum PathElement {
+    /// A member of an object.
+    Field(String),
+    /// An item of a keyed list: its key members, each value as JSON text.
+    Key(BTreeMap<String, String>),
+    /// An item of a set, as JSON text.
+    Item(String),
+}
+
+impl PathElement {
+    /// The step to the item with these key members.
+    pub fn key<'a>(members: impl IntoIterator<Item = (&'a String, &'a Value)>) -> Self {
+        let members = members.into_iter();
+        Self::Key(members.map(|(name, value)| (name.clone(), value.to_string())).collect())
+    }
+
+    /// The step to this item of a set.
+    pub fn item(value: &Value) -> Self {
+        Self::Item(value.to_string())
+    }
+
+    /// The key members of an item, as they stand in the object.
+    pub(super) fn key_members(key: &BTreeMap<String, String>) -> Map<String, Value> {
+        key.iter().map(|(name, text)| (name.clone(), parsed(text))).collect()
+    }
+}
+
+/// The value that a step's text was made from.
+pub(super) fn parsed(text: &str) -> Value {
+    serde_json::from_str(text).expect("the text of a step was made from a value")
+}
+
+/// The way from an object to one of its fields. Orders as the list of its steps.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Path(Vec<PathElement>);
+
+impl Path {
+    /// The path with one more step.
+    #[must_use]
+    pub fn to(&self, step: PathElement) -> Self {
+        let mut steps = self.0.clone();
+        steps.push(step);
+        Self(steps)
+    }
+
+    /// The path with one more step, to a member.
+    #[must_use]
+    pub fn to_field(&self, name: &str) -> Self {
+        self.to(PathElement::Field(name.to_owned()))
+    }
+
+    /// The steps.
+    pub fn steps(&self) -> &[PathElement] {
+        &self.0
+    }
+
+    /// What an object has there.
+    pub fn value<'a>(&self, object: &'a Value) -> Option<&'a Value> {
+        self.0.iter().try_fold(object, |place, step| match step {
+            PathElement::Field(name) => place.get(name),
+            PathElement::Key(key) => {
+                let members = PathElement::key_members(key);
+                let has_key = |item: &&Value| members.iter().all(|(name, value)| item.get(name) == Some(value));
+                place.as_array()?.iter().find(has_key)
+            }
+            PathElement::Item(text) => {
+                let wanted = parsed(text);
+                place.as_array()?.iter().find(|item| **item == wanted)
+            }
+        })
+    }
+
+    /// Whether the field is this one, or within it, or around it; `written` is a path as the server writes one.
+    pub fn touches(&self, written: &str) -> bool {
+        let own = self.to_string();
+        let (short, long) = if own.len() <= written.len() {
+            (own.as_str(), written)
+        } else {
+            (written, own.as_str())
+        };
+        let rest = long.strip_prefix(short);
+        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
+    }
+}
+
+impl Borrow<[PathElement]> for Path {
+    fn borrow(&self) -> &[PathElement] {
+        &self.0
+    }
+}
+
+/// As server-side apply writes paths: `.spec.ports[port=80,protocol="TCP"].name`.
+impl fmt::Display for Path {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for step in &self.0 {
+            match step {
+                PathElement::Field(name) => write!(formatter, ".{name}")?,
+                PathElement::Item(value) => write!(formatter, "[={value}]")?,
+                PathElement::Key(key) => {
+                    let members: Vec<_> = key.iter().map(|(name, value)| format!("{name}={value}")).collect();
+                    write!(formatter, "[{}]", members.join(","))?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_path_is_written_as_the_server_writes_it() {
+        let key = json!({"protocol": "TCP", "port": 80});
+        let ports = Path::default().to_field("spec").to_field("ports");
+        let name = ports.to(PathElement::key(key.as_object().unwrap())).to_field("name");
+        assert_eq!(name.to_string(), r#".spec.ports[port=80,protocol="TCP"].name"#);
+        let finalizer = Path::default()
+            .to_field("finalizers")
+            .to(PathElement::item(&json!("a/b")));
+        assert_eq!(finalizer.to_string(), r#".finalizers[="a/b"]"#);
+    }
+
+    #[test]
+    fn a_field_touches_itself_its_parents_and_its_children() {
+        let data = Path::default().to_field("data").to_field("80");
+        assert!(data.touches(".data.80") && data.touches(".data") && data.touches(".data.80.x"));
+        assert!(!data.touches(".data.8") && !data.touches(".data.801") && !data.touches(".dat"));
+    }
+}

@@ -1,0 +1,147 @@
+//! Merges the claims of many primaries on one object; of two conflicting claims the older wins.
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+use std::sync::Arc;
+
+use super::leaves::{Leaf, Leaves};
+use super::path::{Path, PathElement};
+
+/// Who came first: by creationTimestamp, then by uid.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ClaimAge {
+    /// `metadata.creationTimestamp`, which orders as text.
+    pub created: String,
+    /// The uid.
+    pub uid: Arc<str>,
+}
+
+/// What one primary wants of one object: all of it or nothing.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Claim {
+    /// The primary's.
+    pub age: ClaimAge,
+    /// The fields.
+    pub leaves: Arc<Leaves>,
+}
+
+/// A claim that an older one stands against.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LostClaim<K> {
+    /// The field that both want.
+    pub path: Path,
+    /// Whose it is.
+    pub holder: K,
+}
+
+/// Claims made into one.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Union<K> {
+    /// All fields of those who have what they want.
+    pub leaves: Leaves,
+    /// Those who do not.
+    pub lost: BTreeMap<K, LostClaim<K>>,
+}
+
+/// Makes claims into one. The same value may be claimed by many.
+pub fn unite<'a, K: Clone + Ord + 'a>(claims: impl IntoIterator<Item = (&'a K, &'a Claim)>) -> Union<K> {
+    let mut claims: Vec<_> = claims.into_iter().collect();
+    claims.sort_by_key(|(name, claim)| (&claim.age, *name));
+    let mut taken: BTreeMap<&[PathElement], (&Path, &Leaf, &K)> = BTreeMap::new();
+    let mut lost = BTreeMap::new();
+    for (name, claim) in claims {
+        let against = claim
+            .leaves
+            .iter()
+            .find_map(|(path, leaf)| Some((path, rival(&taken, path, leaf)?)));
+        if let Some((path, holder)) = against {
+            lost.insert(
+                name.clone(),
+                LostClaim {
+                    path: path.clone(),
+                    holder: holder.clone(),
+                },
+            );
+            continue;
+        }
+        for (path, leaf) in claim.leaves.iter() {
+            taken.entry(path.steps()).or_insert((path, leaf, name));
+        }
+    }
+    let mut leaves: Leaves = taken
+        .values()
+        .map(|(path, leaf, _)| ((*path).clone(), (*leaf).clone()))
+        .collect();
+    drop_filled(&mut leaves);
+    Union { leaves, lost }
+}
+
+/// The claims that want another value of a field than the object's owner gives it, each with one such field. `owned` are
+/// the owner's fields as they are; the same value may be claimed beside it.
+///
+/// An empty object asks for nothing within it, so what the owner has there is not otherwise.
+pub fn overruled<'a, K: Clone + Ord + 'a>(
+    claims: impl IntoIterator<Item = (&'a K, &'a Claim)>,
+    owned: &Leaves,
+) -> BTreeMap<K, Path> {
+    let against = |claim: &Claim| {
+        let is_otherwise = |path: &Path, leaf: &Leaf| {
+            let owned = owned.get(path);
+            !leaf.is_container() && owned.is_some_and(|owned| owned != leaf)
+        };
+        let mut leaves = claim.leaves.iter();
+        leaves.find_map(|(path, leaf)| is_otherwise(path, leaf).then(|| path.clone()))
+    };
+    let claims = claims.into_iter();
+    claims
+        .filter_map(|(name, claim)| Some((name.clone(), against(claim)?)))
+        .collect()
+}
+
+/// Who has a field that cannot be had together with this one.
+fn rival<'a, K>(taken: &BTreeMap<&[PathElement], (&Path, &Leaf, &'a K)>, path: &Path, leaf: &Leaf) -> Option<&'a K> {
+    let steps = path.steps();
+    if let Some((_, other, holder)) = taken.get(steps) {
+        return (*other != leaf).then_some(*holder);
+    }
+    let around = (1..steps.len()).find_map(|end| {
+        let (_, other, holder) = taken.get(&steps[..end])?;
+        (!other.is_container()).then_some(*holder)
+    });
+    let within = || {
+        let after = (Bound::Excluded(steps), Bound::Unbounded);
+        let (other, (_, _, holder)) = taken.range::<[PathElement], _>(after).next()?;
+        (!leaf.is_container() && other.starts_with(steps)).then_some(*holder)
+    };
+    around.or_else(within)
+}
+
+/// An empty object that has something in it is not empty: nobody holds it.
+fn drop_filled(leaves: &mut Leaves) {
+    let filled: Vec<Path> = leaves
+        .iter()
+        .zip(leaves.keys().skip(1))
+        .filter(|((path, leaf), next)| matches!(leaf, Leaf::Value(_)) && next.steps().starts_with(path.steps()))
+        .map(|((path, _), _)| path.clone())
+        .collect();
+    for path in filled {
+        leaves.remove(&path);
+    }
+}
+
+/// Adds fields that are to stay as they are, but for those that stand in the way of what is wanted.
+pub fn keep<'a>(wanted: &mut Leaves, kept: impl IntoIterator<Item = (&'a Path, &'a Leaf)>) {
+    for (path, leaf) in kept {
+        let (around, within) = {
+            let steps = path.steps();
+            let around =
+                (1..=steps.len()).any(|end| wanted.get(&steps[..end]).is_some_and(|other| !other.is_container()));
+            let after = (Bound::Excluded(steps), Bound::Unbounded);
+            let next = wanted.range::<[PathElement], _>(after).next();
+            (around, next.is_some_and(|(other, _)| other.steps().starts_with(steps)))
+        };
+        if !around && (leaf == &Leaf::Present || !within) {
+            wanted.entry(path.clone()).or_insert_with(|| leaf.clone());
+        }
+    }
+}

@@ -1,0 +1,197 @@
+//! Owns pruning a value to the schema of a custom resource, because the API server refuses or drops undeclared fields.
+//! Known are the members of a structural schema, as a CRD has it and as the server publishes it in OpenAPI v3.
+//! Expressions and patterns are not evaluated: what they refuse, the server says.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Map, Value};
+
+/// Takes out of a value what a schema does not take, and says what that was, as paths like `.status.conditions[].reason`.
+/// A schema that is null takes nothing; `path` is where the value stands.
+pub fn prune_to_schema(schema: &Value, value: &mut Value, path: &str) -> BTreeSet<String> {
+    let mut omitted = BTreeSet::new();
+    if !fits(schema, value, path, &mut omitted) {
+        omitted.insert(path.to_owned());
+        *value = Value::Null;
+    }
+    omitted
+}
+
+/// Whether a schema of an object declares nothing and keeps nothing: what is sent is dropped without a word, where an
+/// undeclared member beside declared ones is refused.
+pub fn drops_all(schema: &Value) -> bool {
+    schema.as_object().is_some_and(|schema| {
+        schema.get("properties").is_none() && schema.get("additionalProperties").is_none() && !is_open(schema)
+    })
+}
+
+/// Whether a value is taken, after what is not taken within it went.
+fn fits(schema: &Value, value: &mut Value, path: &str, omitted: &mut BTreeSet<String>) -> bool {
+    let Some(schema) = schema.as_object() else { return false };
+    if !has_type(schema, value) || !has_value(schema, value) {
+        return false;
+    }
+    match value {
+        Value::Object(members) => fits_object(schema, members, path, omitted),
+        Value::Array(items) => {
+            let path = format!("{path}[]");
+            let none = Value::Null;
+            let item = schema.get("items").unwrap_or(&none);
+            if item.is_null() && is_open(schema) {
+                return true;
+            }
+            items.retain_mut(|value| {
+                let fits = fits(item, value, &path, omitted);
+                if !fits {
+                    omitted.insert(path.clone());
+                }
+                fits
+            });
+            true
+        }
+        _ => true,
+    }
+}
+
+fn fits_object(
+    schema: &Map<String, Value>,
+    members: &mut Map<String, Value>,
+    path: &str,
+    omitted: &mut BTreeSet<String>,
+) -> bool {
+    let declared = schema.get("properties").and_then(Value::as_object);
+    let others = schema
+        .get("additionalProperties")
+        .filter(|others| **others != Value::Bool(false));
+    members.retain(|name, value| {
+        let path = format!("{path}.{name}");
+        let fits = match (declared.and_then(|declared| declared.get(name)), others) {
+            (None, None) => is_open(schema),
+            (None, Some(Value::Bool(_))) => true,
+            (Some(schema), _) | (None, Some(schema)) => fits(schema, value, &path, omitted),
+        };
+        if !fits {
+            omitted.insert(path);
+        }
+        fits
+    });
+    let required = schema.get("required").and_then(Value::as_array).into_iter().flatten();
+    required
+        .filter_map(Value::as_str)
+        .all(|name| members.contains_key(name))
+}
+
+/// Whether members that are not declared are kept as they are.
+fn is_open(schema: &Map<String, Value>) -> bool {
+    schema.get("x-kubernetes-preserve-unknown-fields") == Some(&Value::Bool(true))
+}
+
+fn has_type(schema: &Map<String, Value>, value: &Value) -> bool {
+    if schema.get("x-kubernetes-int-or-string") == Some(&Value::Bool(true)) {
+        return value.is_string() || value.is_i64() || value.is_u64();
+    }
+    let Some(kind) = schema.get("type").and_then(Value::as_str) else {
+        return true;
+    };
+    match (kind, value) {
+        ("object", Value::Object(_))
+        | ("array", Value::Array(_))
+        | ("string", Value::String(_))
+        | ("boolean", Value::Bool(_))
+        | ("number", Value::Number(_)) => true,
+        ("integer", Value::Number(number)) => number.is_i64() || number.is_u64(),
+        (_, Value::Null) => schema.get("nullable") == Some(&Value::Bool(true)),
+        _ => false,
+    }
+}
+
+fn has_value(schema: &Map<String, Value>, value: &Value) -> bool {
+    let allowed = schema.get("enum").and_then(Value::as_array);
+    let length = value.as_str().map(|text| text.chars().count() as u64);
+    let limit = |name: &str| schema.get(name).and_then(Value::as_u64);
+    let within = |length: u64| {
+        limit("maxLength").is_none_or(|most| length <= most) && limit("minLength").is_none_or(|least| length >= least)
+    };
+    allowed.is_none_or(|allowed| allowed.contains(value)) && length.is_none_or(within)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn fitted(schema: &Value, mut value: Value) -> (Value, Vec<String>) {
+        let omitted = prune_to_schema(schema, &mut value, ".status");
+        (value, omitted.into_iter().collect())
+    }
+
+    #[test]
+    fn what_is_not_declared_goes_and_the_rest_stays() {
+        let schema = json!({"type": "object", "properties": {
+            "ready": {"type": "boolean"},
+            "labels": {"type": "object", "additionalProperties": {"type": "string"}},
+            "any": {"type": "object", "x-kubernetes-preserve-unknown-fields": true, "properties": {"a": {"type": "string"}}},
+        }});
+        let value =
+            json!({"ready": true, "labels": {"a": "b"}, "any": {"a": "1", "b": {"c": 1}}, "observedGeneration": 3});
+        let (left, omitted) = fitted(&schema, value);
+        assert_eq!(omitted, [".status.observedGeneration"]);
+        assert_eq!(
+            left,
+            json!({"ready": true, "labels": {"a": "b"}, "any": {"a": "1", "b": {"c": 1}}})
+        );
+    }
+
+    #[test]
+    fn an_object_of_which_nothing_is_declared_takes_nothing() {
+        let (left, omitted) = fitted(&json!({"type": "object"}), json!({"ready": true}));
+        assert_eq!((left, omitted), (json!({}), vec![".status.ready".to_owned()]));
+        assert!(drops_all(&json!({"type": "object"})) && !drops_all(&json!({"properties": {}})));
+        assert_eq!(fitted(&Value::Null, json!({"ready": true})).1, [".status"]);
+    }
+
+    #[test]
+    fn undeclared_members_are_pruned_from_items_or_the_item_is() {
+        let item = |required: Value| {
+            json!({"type": "object", "properties": {"conditions": {"type": "array", "items": {
+            "type": "object", "required": required, "properties": {
+                "type": {"type": "string"}, "status": {"type": "string", "enum": ["True", "False"]},
+                "message": {"type": "string", "maxLength": 5},
+            }}}}})
+        };
+        let conditions = json!({"conditions": [
+            {"type": "A", "status": "True", "observedGeneration": 1},
+            {"type": "B", "status": "Unknown", "message": "short"},
+            {"type": "C", "status": "False", "message": "much too long"}]});
+        let (left, omitted) = fitted(&item(json!(["type", "status"])), conditions.clone());
+        assert_eq!(
+            left["conditions"],
+            json!([{"type": "A", "status": "True"}, {"type": "C", "status": "False"}])
+        );
+        assert_eq!(
+            omitted,
+            [
+                ".status.conditions[]",
+                ".status.conditions[].message",
+                ".status.conditions[].observedGeneration",
+                ".status.conditions[].status",
+            ]
+        );
+        let (left, _) = fitted(&item(json!(["type", "lastUpdateTime"])), conditions);
+        assert_eq!(left, json!({"conditions": []}));
+    }
+
+    #[test]
+    fn a_value_of_another_type_goes() {
+        let schema = json!({"type": "object", "properties": {
+            "observedGeneration": {"type": "string"}, "port": {"x-kubernetes-int-or-string": true},
+            "list": {"type": "array", "items": {"type": "integer"}}}});
+        let (left, omitted) = fitted(
+            &schema,
+            json!({"observedGeneration": 3, "port": "http", "list": [1, "2"]}),
+        );
+        assert_eq!(left, json!({"port": "http", "list": [1]}));
+        assert_eq!(omitted, [".status.list[]", ".status.observedGeneration"]);
+    }
+}

@@ -1,0 +1,127 @@
+//! Owns whether another plugin, which has applied an object, still has to do with its owner. An object belongs to one
+//! plugin; it passes to another only when the first is gone, or does not select the owner any more.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use pilothouse_cluster::object::{CachedObject, MANAGER_PREFIX};
+use pilothouse_core::diff::CompetingPlugin;
+use pilothouse_core::ownership::Owner;
+
+use crate::hub::{HostState, Hub, PrimaryRef};
+use crate::lane::Lane;
+use crate::queue::Priority;
+
+/// The plugins that there are.
+#[derive(Default)]
+pub struct KnownPlugins(Mutex<Plugins>);
+
+#[derive(Default)]
+struct Plugins {
+    names: BTreeSet<Arc<str>>,
+    /// Whether these are all plugins of the cluster: the host follows the Plugin resources and has listed them.
+    is_complete: bool,
+}
+
+impl KnownPlugins {
+    /// There is a plugin of this name.
+    pub fn enter(&self, name: &Arc<str>) {
+        self.0.lock().names.insert(name.clone());
+    }
+
+    /// There is no plugin of this name any more.
+    pub fn leave(&self, name: &str) {
+        self.0.lock().names.remove(name);
+    }
+
+    /// The plugins that have entered are all plugins of the cluster.
+    pub fn are_complete(&self) {
+        self.0.lock().is_complete = true;
+    }
+
+    /// Whether there may be a plugin of this name.
+    fn may_have(&self, name: &str) -> bool {
+        let plugins = self.0.lock();
+        plugins.names.contains(name) || !plugins.is_complete
+    }
+}
+
+/// The primaries that wait because another plugin applies what they desire, by that plugin's name.
+#[derive(Default)]
+pub struct CompetingPluginWaits(HashMap<String, BTreeSet<PrimaryRef>>);
+
+impl CompetingPluginWaits {
+    /// A primary waits for the plugin with this field manager.
+    pub fn wait_for(&mut self, manager: &str, primary_ref: &PrimaryRef) {
+        self.0
+            .entry(plugin_of(manager).to_owned())
+            .or_default()
+            .insert(primary_ref.clone());
+    }
+
+    /// A primary is gone.
+    pub fn forget(&mut self, primary_ref: &PrimaryRef) {
+        self.0.retain(|_, waiting| {
+            waiting.remove(primary_ref);
+            !waiting.is_empty()
+        });
+    }
+}
+
+impl Hub {
+    /// A plugin is gone, or selects other primaries: whoever waits for what it applied is reconciled again.
+    pub fn competing_plugin_left(&self, plugin: &str) {
+        let mut state = self.state.write();
+        let waiting = state.competing_waits.0.remove(plugin).unwrap_or_default();
+        for primary_ref in waiting {
+            state.queue.push(primary_ref.lane, &primary_ref.name, Priority::Change);
+        }
+        drop(state);
+        self.work.notify_one();
+    }
+}
+
+fn plugin_of(manager: &str) -> &str {
+    manager.strip_prefix(MANAGER_PREFIX).unwrap_or(manager)
+}
+
+/// Another plugin that applies a child of a lane's primary, if there is one.
+pub fn competing_plugin<'a>(
+    state: &HostState,
+    known: &KnownPlugins,
+    lane: &Lane,
+    owner: &Owner,
+    child: &'a CachedObject,
+) -> Option<CompetingPlugin<'a>> {
+    let managers = child.appliers().filter(|manager| *manager != lane.writer.manager());
+    let rivals = managers.map(|manager| CompetingPlugin {
+        manager,
+        claims: claims(state, known, manager, owner),
+    });
+    // One that claims the object counts before one that does not.
+    rivals.max_by_key(|rival| rival.claims)
+}
+
+/// Whether the plugin with this field manager selects the owner, or may do so.
+fn claims(state: &HostState, known: &KnownPlugins, manager: &str, owner: &Owner) -> bool {
+    let plugin = plugin_of(manager);
+    let primary = state.store.get(&owner.kind, &owner.name);
+    let mut lanes = state.lanes.iter().filter(|lane| *lane.plugin == *plugin).peekable();
+    if lanes.peek().is_none() {
+        return known.may_have(plugin);
+    }
+    lanes.any(|lane| {
+        let steers = || primary.is_none_or(|primary| lane.reconciles(primary));
+        lane.grants.primary().same_kind(&owner.kind) && lane.selects(&owner.name) && steers()
+    })
+}
+
+/// Whether another plugin's lane reconciles an object of a lane's primary kind.
+pub fn is_reconciled_by_another(state: &HostState, lane: &Lane, object: &CachedObject) -> bool {
+    state.lanes.iter().any(|other| {
+        other.plugin != lane.plugin
+            && other.grants.primary().same_kind(lane.grants.primary())
+            && other.reconciles(object)
+    })
+}

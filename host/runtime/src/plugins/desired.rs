@@ -1,0 +1,265 @@
+//! Owns what is wanted of one plugin: from the command line or from a Plugin resource, checked once, in the same form.
+
+use std::path::{Component, Path, PathBuf};
+use std::sync::Arc;
+
+use pilothouse_cluster::host_resources::HostResource;
+use pilothouse_core::exclusive_kinds::PluginAge;
+use pilothouse_core::limits::{LimitError, Limits};
+use pilothouse_core::manifest::is_label;
+use pilothouse_crds::plugin::{self as resource, DeletionPolicy};
+use pilothouse_sandbox::PluginComponent;
+use serde_json::Value;
+
+use crate::lane::RunMode;
+
+/// The longest name: with it, field managers stay under the 128 bytes that Kubernetes allows.
+const LONGEST_NAME: usize = 63;
+
+/// The most namespaces that one Plugin may name.
+const MOST_NAMESPACES: usize = 1000;
+
+/// What somebody asked for, as far as it can be understood.
+#[derive(Clone, Debug)]
+pub struct PluginRequest {
+    /// The Plugin resource that says so; none for a plugin of the command line.
+    pub resource: Option<PluginResource>,
+    /// What is wanted, or why that cannot be.
+    pub wanted: Result<DesiredPlugin, PluginRequestError>,
+}
+
+/// Which Plugin resource, and in which state.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PluginResource {
+    /// Its uid.
+    pub uid: Arc<str>,
+    /// The generation of the spec.
+    pub generation: Option<i64>,
+    /// Whether it is being deleted.
+    pub deleting: bool,
+}
+
+/// A plugin that is wanted.
+#[derive(Clone, Debug)]
+pub struct DesiredPlugin {
+    /// Who goes first where two want the same kind.
+    pub age: PluginAge,
+    /// Where the component comes from.
+    pub source: ComponentSource,
+    /// The configuration; none means the plugin's defaults.
+    pub config: Option<Value>,
+    /// What one call may use.
+    pub limits: Limits,
+    /// Reconciles at once; none means the host's own limit.
+    pub concurrency: Option<usize>,
+    /// Only primaries in these namespaces; none means all.
+    pub namespaces: Vec<String>,
+    /// Whether it acts, if it runs.
+    pub mode: RunMode,
+    /// Whether it is not to run for now.
+    pub is_suspended: bool,
+    /// Field managers of an earlier operator whose fields are taken over.
+    pub former_managers: Vec<String>,
+    /// What becomes of its objects when it goes.
+    pub deletion_policy: DeletionPolicy,
+}
+
+/// Where a component comes from.
+#[derive(Clone, Debug)]
+pub enum ComponentSource {
+    /// It is loaded.
+    Loaded(PluginComponent),
+    /// A file, or a directory with one component, below the plugin directory.
+    File {
+        /// Relative to the plugin directory, without `..`.
+        path: PathBuf,
+        /// The SHA-256 that it must have, in hexadecimal digits.
+        digest: Option<String>,
+    },
+}
+
+/// Why an order cannot be carried out.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PluginRequestError {
+    /// The name is nobody's identity.
+    #[error("the name {0:?} cannot be used; it must be a DNS label of at most {LONGEST_NAME} characters")]
+    Name(String),
+    /// The spec has not the form that this host knows.
+    #[error("spec: {0}; correct it")]
+    Shape(String),
+    /// The path leads out of the plugin directory.
+    #[error("spec.source.file is {0:?}; it must be a path below the host's plugin directory, without ..")]
+    Path(String),
+    /// Registries are not there yet.
+    #[error("spec.source.oci is not supported by this version; give the component as spec.source.file")]
+    Oci,
+    /// A limit is out of its range.
+    #[error("spec.limits: {0}")]
+    Limit(#[from] LimitError),
+    /// A number is out of its range.
+    #[error("spec.concurrency is {0}; it must be between 1 and 1000")]
+    Concurrency(u32),
+    /// A list is too long.
+    #[error("spec.namespaces names {0} namespaces; the most are {MOST_NAMESPACES}")]
+    Namespaces(usize),
+}
+
+impl PluginRequest {
+    /// Reads a Plugin resource.
+    pub fn from_resource(resource: &HostResource) -> Self {
+        Self {
+            resource: Some(PluginResource {
+                uid: resource.uid.clone(),
+                generation: resource.generation,
+                deleting: resource.deleting,
+            }),
+            wanted: read(resource),
+        }
+    }
+
+    /// Whether two orders are the same one. A resource's generation stands for its spec: the server counts it up with
+    /// every change.
+    pub fn is_same(&self, other: &Self) -> bool {
+        self.resource == other.resource
+    }
+
+    /// The generation of the Plugin resource's spec.
+    pub fn generation(&self) -> Option<i64> {
+        self.resource.as_ref().and_then(|resource| resource.generation)
+    }
+}
+
+/// Whether a Plugin resource is one that this host can carry out, as far as the resource itself tells.
+pub fn check_plugin(resource: &HostResource) -> Result<(), PluginRequestError> {
+    read(resource).map(drop)
+}
+
+fn read(resource: &HostResource) -> Result<DesiredPlugin, PluginRequestError> {
+    if !is_label(&resource.name) {
+        return Err(PluginRequestError::Name(resource.name.to_string()));
+    }
+    let spec: resource::PluginSpec =
+        serde_json::from_value(resource.spec.clone()).map_err(|error| PluginRequestError::Shape(error.to_string()))?;
+    let resource::PluginSpec {
+        source,
+        configuration,
+        limits,
+        concurrency,
+        namespaces,
+        mode,
+        deletion_policy,
+        former_managers,
+    } = spec;
+    limits.check()?;
+    if !(1..=1000).contains(&concurrency) {
+        return Err(PluginRequestError::Concurrency(concurrency));
+    }
+    if namespaces.len() > MOST_NAMESPACES {
+        return Err(PluginRequestError::Namespaces(namespaces.len()));
+    }
+    Ok(DesiredPlugin {
+        age: (resource.created.as_str().into(), resource.uid.clone()),
+        source: read_source(source)?,
+        config: configuration.map(|members| Value::Object(members.into_iter().collect())),
+        limits,
+        concurrency: usize::try_from(concurrency).ok(),
+        namespaces,
+        mode: match mode {
+            resource::Mode::Active | resource::Mode::Suspended => RunMode::Active,
+            resource::Mode::Preview => RunMode::Preview,
+        },
+        is_suspended: mode == resource::Mode::Suspended,
+        former_managers,
+        deletion_policy,
+    })
+}
+
+fn read_source(source: resource::PluginSource) -> Result<ComponentSource, PluginRequestError> {
+    let resource::PluginSource { file, oci, digest } = source;
+    let Some(file) = file else {
+        return Err(match oci {
+            Some(_) => PluginRequestError::Oci,
+            None => PluginRequestError::Shape("source has neither file nor oci".to_owned()),
+        });
+    };
+    let path = Path::new(&file);
+    let is_below = path
+        .components()
+        .all(|part| matches!(part, Component::Normal(_) | Component::CurDir));
+    if file.is_empty() || !is_below {
+        return Err(PluginRequestError::Path(file));
+    }
+    let digest = digest.map(|digest| digest.trim_start_matches("sha256:").to_owned());
+    Ok(ComponentSource::File {
+        path: path.to_owned(),
+        digest,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn request(name: &str, spec: Value) -> Result<DesiredPlugin, String> {
+        let request = PluginRequest::from_resource(&HostResource {
+            name: name.into(),
+            uid: "u".into(),
+            resource_version: "1".to_owned(),
+            generation: Some(3),
+            created: "2026-01-02T03:04:05Z".to_owned(),
+            deleting: false,
+            finalizers: Vec::new(),
+            spec,
+            status: Value::Null,
+        });
+        assert_eq!(request.generation(), Some(3));
+        request.wanted.map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn a_resource_is_read_with_the_defaults() {
+        let wanted = request("p", json!({"source": {"file": "a/b.wasm"}, "configuration": {"x": 1}})).unwrap();
+        assert!(
+            matches!(&wanted.source, ComponentSource::File { path, digest: None } if path == Path::new("a/b.wasm"))
+        );
+        assert_eq!(wanted.config, Some(json!({"x": 1})));
+        assert_eq!((wanted.concurrency, wanted.mode), (Some(16), RunMode::Active));
+        assert_eq!(&*wanted.age.0, "2026-01-02T03:04:05Z");
+    }
+
+    #[test]
+    fn what_cannot_be_is_refused_by_the_name_of_the_field() {
+        let good = json!({"file": "a.wasm"});
+        for (name, spec, words) in [
+            ("a.b", json!({"source": good}), "the name \"a.b\" cannot be used"),
+            ("p", json!({"source": {}}), "source has neither file nor oci"),
+            (
+                "p",
+                json!({"source": {"oci": "example.com/a"}}),
+                "spec.source.oci is not supported",
+            ),
+            (
+                "p",
+                json!({"source": {"file": "../a.wasm"}}),
+                "spec.source.file is \"../a.wasm\"",
+            ),
+            (
+                "p",
+                json!({"source": {"file": "/etc/a.wasm"}}),
+                "below the host's plugin directory",
+            ),
+            ("p", json!({"source": good, "limts": {}}), "unknown field `limts`"),
+            (
+                "p",
+                json!({"source": good, "limits": {"memoryBytes": 1}}),
+                "limit memoryBytes is 1; it must be between",
+            ),
+            ("p", json!({"source": good, "concurrency": 0}), "spec.concurrency is 0"),
+        ] {
+            let error = request(name, spec).unwrap_err();
+            assert!(error.contains(words), "{words}: {error}");
+        }
+    }
+}

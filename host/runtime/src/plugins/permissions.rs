@@ -1,0 +1,223 @@
+//! Owns which rights a plugin needs, and telling all that are missing together as soon as one is found to be. Nobody asks as
+//! long as nothing is refused.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
+
+use pilothouse_cluster::discovery::ServedKind;
+use pilothouse_cluster::error::chain;
+use pilothouse_cluster::permissions::{Permission, has, listed, user};
+use pilothouse_core::Kind;
+use pilothouse_core::manifest::Access;
+use tokio::time::Instant;
+
+use super::desired::DesiredPlugin;
+use super::prepare::DescribedPlugin;
+use super::task::{PluginTask, RunningVersion};
+use crate::lane::{Lane, RunMode};
+
+/// The most rights that are asked about at once: a plugin that names many namespaces has very many.
+const MOST_ASKED: usize = 500;
+
+/// How long after one look the next is made at the soonest.
+const LEAST_WAIT: Duration = Duration::from_secs(30);
+
+/// How often it is looked again while some are missing.
+pub const RECHECK: Duration = Duration::from_mins(5);
+
+/// What the warning is about.
+const RIGHTS: &str = "rights";
+
+impl PluginTask {
+    /// Looks after the rights of a version that runs, for ever.
+    pub async fn watch_permissions(&self, running: &RunningVersion) {
+        let (hub, health, recorder) = (&self.context.hub, &self.identity.health, &self.identity.recorder);
+        let mut looked: Option<Instant> = None;
+        let mut is_asked = false;
+        // Another version may have run before.
+        let mut are_missing = health.has_warning(RIGHTS);
+        loop {
+            let settled = hub.settled.notified();
+            is_asked |= hub.is_forbidden(&running.lanes);
+            let next = match looked {
+                None => Instant::now(),
+                Some(looked) => looked + if is_asked { LEAST_WAIT } else { RECHECK },
+            };
+            tokio::select! {
+                () = settled => {}
+                () = recorder.denied.notified() => is_asked = true,
+                () = health.forbidden.notified() => is_asked = true,
+                () = tokio::time::sleep_until(next), if is_asked || are_missing => {
+                    looked = Some(Instant::now());
+                    is_asked = false;
+                    // In a box of its own: every plugin that runs has room for this, and few ever come here.
+                    are_missing = Box::pin(self.report_missing_permissions(&running.lanes)).await;
+                }
+            }
+        }
+    }
+
+    /// Tells all rights that a version needs whose CRDs the host may not install: those on the CRDs, and those on all kinds.
+    pub async fn tell_missing_rights_to_begin(&self, wanted: &DesiredPlugin, described: &DescribedPlugin) {
+        let lanes = self.lanes(wanted, described);
+        let mut served = HashMap::new();
+        for kind in lanes.iter().flat_map(|lane| lane.kinds()).map(|(kind, _)| kind) {
+            if served.contains_key(&kind) {
+                continue;
+            }
+            let found = match described.serves(&kind) {
+                None => self.context.informers.find(&kind).await.ok().flatten(),
+                brought => brought,
+            };
+            served.insert(kind, found);
+        }
+        let served = |_: &Lane, kind: &Kind| served.get(kind).cloned().flatten();
+        self.tell_missing(&self.needed(&lanes, served)).await;
+    }
+
+    async fn report_missing_permissions(&self, lanes: &[Arc<Lane>]) -> bool {
+        self.tell_missing(&self.needed(lanes, Lane::served)).await
+    }
+
+    async fn tell_missing(&self, needed: &BTreeSet<Permission>) -> bool {
+        let health = &self.identity.health;
+        let name = &*self.identity.name;
+        if let Some(missing) = self.missing(needed).await {
+            if health.warn(RIGHTS, &missing) {
+                tracing::warn!(plugin = name, "{missing}");
+            }
+            return true;
+        }
+        if health.clear(RIGHTS) {
+            tracing::info!(plugin = name, "the host has all permissions that the plugin needs");
+        }
+        false
+    }
+
+    /// All rights that lanes need and the host has not, for people; none if it has them all, or cannot ask.
+    pub async fn missing_permissions(&self, lanes: &[Arc<Lane>]) -> Option<String> {
+        self.missing(&self.needed(lanes, Lane::served)).await
+    }
+
+    /// The rights that lanes need, given how their kinds are served.
+    fn needed(&self, lanes: &[Arc<Lane>], served: impl Fn(&Lane, &Kind) -> Option<ServedKind>) -> BTreeSet<Permission> {
+        let mut rights = needed(lanes, served);
+        if self.context.options.install_crds && lanes.iter().any(|lane| lane.brings_crd) {
+            rights.extend(["get", "patch"].map(|verb| Permission {
+                group: "apiextensions.k8s.io".to_owned(),
+                resource: "customresourcedefinitions".to_owned(),
+                namespace: None,
+                verb,
+            }));
+        }
+        rights
+    }
+
+    async fn missing(&self, needed: &BTreeSet<Permission>) -> Option<String> {
+        let client = &self.context.client;
+        let mut missing = Vec::new();
+        let _turn = self.context.starting.acquire().await;
+        for right in needed.iter().take(MOST_ASKED) {
+            match has(client, right).await {
+                Ok(true) => {}
+                Ok(false) => missing.push(right.clone()),
+                Err(error) => {
+                    let problem = chain(&error);
+                    tracing::debug!(
+                        plugin = &*self.identity.name,
+                        problem,
+                        "cannot ask for the host's rights"
+                    );
+                    return None;
+                }
+            }
+        }
+        if missing.is_empty() {
+            return None;
+        }
+        let who = user(client)
+            .await
+            .map_or_else(|| "the host".to_owned(), |user| format!("user {user:?}"));
+        let more = match needed.len().saturating_sub(MOST_ASKED) {
+            0 => String::new(),
+            more => format!(" ({more} more were not asked about)"),
+        };
+        Some(format!("{who} may not {}{more}; grant these rights", listed(&missing)))
+    }
+}
+
+/// The rights that lanes need on the kinds that are served, and on events.
+fn needed(lanes: &[Arc<Lane>], served: impl Fn(&Lane, &Kind) -> Option<ServedKind>) -> BTreeSet<Permission> {
+    let mut rights = BTreeSet::new();
+    for lane in lanes {
+        for kind in lane.kinds().map(|(kind, _)| kind) {
+            if let Some(served) = served(lane, &kind) {
+                of_kind(lane, &served, &mut rights);
+            }
+        }
+    }
+    let mut events = |group: &str, verb| {
+        rights.insert(Permission {
+            group: group.to_owned(),
+            resource: "events".to_owned(),
+            namespace: None,
+            verb,
+        });
+    };
+    events("", "list");
+    if lanes.iter().any(|lane| lane.mode != RunMode::Preview) {
+        events("events.k8s.io", "create");
+    }
+    rights
+}
+
+/// The rights that a lane needs on one kind.
+fn of_kind(lane: &Lane, served: &ServedKind, rights: &mut BTreeSet<Permission>) {
+    let kind = &*served.kind;
+    let is_primary = kind == lane.grants.primary();
+    let grant = lane.grants.get(kind);
+    let declared = grant.map(|grant| grant.touch.namespaces.clone()).unwrap_or_default();
+    let places = |namespaces: &[String]| -> Vec<Option<String>> {
+        if namespaces.is_empty() || !served.facts.namespaced {
+            return vec![None];
+        }
+        namespaces.iter().cloned().map(Some).collect()
+    };
+    let mut add = |subresource: &str, places: Vec<Option<String>>, verbs: &[&'static str]| {
+        for namespace in places {
+            for verb in verbs {
+                rights.insert(Permission {
+                    group: kind.group.clone(),
+                    resource: format!("{}{subresource}", served.plural),
+                    namespace: namespace.clone(),
+                    verb,
+                });
+            }
+        }
+    };
+    // A primary is watched everywhere.
+    let watched = if is_primary { Vec::new() } else { declared.clone() };
+    add("", places(&watched), &["get", "list", "watch"]);
+    if lane.mode == RunMode::Preview {
+        return;
+    }
+    let written = if declared.is_empty() {
+        &lane.namespaces
+    } else {
+        &declared
+    };
+    let allows = |access| grant.is_some_and(|grant| grant.allows(access));
+    if allows(Access::Owned) {
+        add("", places(written), &["create", "patch", "delete"]);
+    }
+    if allows(Access::Contributed) || lane.gives_up(kind) || (is_primary && lane.finalizer.is_some()) {
+        add("", places(written), &["patch"]);
+    }
+    if lane.is_only_former(kind) && !is_primary {
+        add("", places(written), &["delete"]);
+    }
+    if is_primary && lane.brings_crd && served.facts.has_status {
+        add("/status", places(&lane.namespaces), &["patch"]);
+    }
+}

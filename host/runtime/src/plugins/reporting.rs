@@ -1,0 +1,168 @@
+//! Reports the progress of a plugin: in the log, in the state from which its status is made, and in events on its
+//! Plugin resource.
+
+use std::time::Duration;
+
+use pilothouse_cluster::error::chain;
+use pilothouse_cluster::events::Regarding;
+use pilothouse_core::answer::shorten;
+use pilothouse_core::contract::{Event, Severity};
+use pilothouse_core::{Kind, Name};
+use pilothouse_crds::plugin::{GROUP, VERSION};
+
+use super::prepare::DescribedPlugin;
+use super::staging::StartupProblem;
+use super::state::{ConditionState, StartupStep};
+use super::task::{PluginTask, RunningVersion};
+use crate::lane::RunMode;
+
+/// The longest message of an event, in bytes: what the API server takes.
+const LONGEST_NOTE: usize = 1024;
+
+/// What a warning is about that says what of a kind's status is not written.
+pub fn about_status(primary: &Kind) -> String {
+    format!("status of {primary}")
+}
+
+impl PluginTask {
+    /// Says whether all that the version that runs needs is there.
+    pub fn report_ready(&self, running: Option<&RunningVersion>) {
+        let Some(running) = running else { return };
+        if self.identity.health.is_stopped() {
+            return;
+        }
+        let missing = self.context.hub.missing(&running.lanes);
+        let preview = running
+            .request
+            .wanted
+            .as_ref()
+            .is_ok_and(|wanted| wanted.mode == RunMode::Preview);
+        self.plugin_state.set(|known| {
+            if missing.is_empty() {
+                known.set(
+                    StartupStep::Established,
+                    ConditionState::yes("Established", "all its kinds are served and listed"),
+                );
+                let ready = if preview {
+                    ConditionState::yes("Preview", "nothing is written; status.previews tells what would be")
+                } else {
+                    ConditionState::yes("Reconciling", "it reconciles")
+                };
+                known.set(StartupStep::Ready, ready);
+                known.busy = None;
+            } else {
+                let why = format!("waiting until {missing} is served and listed");
+                known.set(StartupStep::Established, ConditionState::no("Waiting", why.clone()));
+                known.set(StartupStep::Ready, ConditionState::no("Waiting", why));
+            }
+        });
+    }
+
+    /// What is wanted waits for something outside.
+    pub fn waits(&self, why: &str) {
+        let ends = self.own.as_ref().is_some_and(|own| own.live.borrow().deleting);
+        self.plugin_state.set(|known| {
+            if ends {
+                known.set(StartupStep::Ready, ConditionState::no("Finishing", why));
+            } else if known.lanes.is_empty() {
+                known.set(StartupStep::Established, ConditionState::no("Waiting", why));
+                known.set(StartupStep::Ready, ConditionState::no("Waiting", why));
+            } else {
+                known.set(
+                    StartupStep::Ready,
+                    ConditionState::yes("PreviousVersion", format!("the version before goes on: {why}")),
+                );
+            }
+        });
+    }
+
+    /// The request cannot be fulfilled; the running version continues. The log, the Plugin's status and an event on it
+    /// say so.
+    pub async fn refuse(&self, running: Option<&RunningVersion>, problem: &StartupProblem) {
+        let StartupProblem { step, reason, message } = problem;
+        let goes_on = format!("the version before goes on: {message}");
+        let said = self.plugin_state.known().fact(*step).message.clone();
+        let is_news = said != *message && said != goes_on;
+        let what = match running {
+            Some(_) => "the plugin cannot be used as it is wanted; the version before goes on",
+            None => "the plugin cannot be used",
+        };
+        if is_news {
+            tracing::error!(plugin = &*self.identity.name, reason, problem = message, "{what}");
+        }
+        self.plugin_state.set(|known| {
+            known.set(*step, ConditionState::no(reason, message.clone()));
+            let ready = if running.is_some() {
+                ConditionState::yes("PreviousVersion", goes_on)
+            } else {
+                ConditionState::no(reason, message.clone())
+            };
+            known.set(StartupStep::Ready, ready);
+            known.busy = None;
+        });
+        if is_news {
+            self.tell(reason, format!("{what}: {message}")).await;
+        }
+    }
+
+    /// Says beforehand what of a status the CRDs do not take that a version brings.
+    pub fn report_status_gaps(&self, described: &DescribedPlugin) {
+        let health = &self.identity.health;
+        for lane in self.plugin_state.known().lanes {
+            health.clear(&about_status(lane.grants.primary()));
+        }
+        for (kind, gaps) in described.gaps() {
+            health.note(&about_status(kind), &gaps);
+        }
+    }
+
+    /// Tells a Warning event about the Plugin. One that cannot be told is no reason for anything: the status says it too.
+    pub async fn tell(&self, reason: &str, message: String) {
+        let Some(own) = &self.own else { return };
+        let live = own.live.borrow().clone();
+        let (kind, name) = (Kind::new(GROUP, VERSION, "Plugin"), Name::new(None, &live.name));
+        let regarding = Regarding {
+            kind: &kind,
+            name: &name,
+            uid: &live.uid,
+        };
+        let event = Event {
+            severity: Severity::Warning,
+            reason: reason.to_owned(),
+            message: shorten(message, LONGEST_NOTE),
+        };
+        let recorder = &self.identity.recorder;
+        // What was told before this process began is not told again, and not asked for again either.
+        let told = async {
+            recorder.recall().await?;
+            recorder
+                .record(&regarding, &event, &self.context.hub.clock.microseconds())
+                .await
+        };
+        if let Err(error) = told.await {
+            tracing::warn!(
+                plugin = &*live.name,
+                problem = chain(&error),
+                "cannot emit an event on the Plugin"
+            );
+        }
+    }
+
+    /// It is stopped for its traps.
+    pub fn report_crash(&self, wait: Duration, why: &str) {
+        let message = format!(
+            "its calls trap or break a limit again and again for most of those whom it serves; it is tried again in {} s: \
+             {why}",
+            wait.as_secs()
+        );
+        tracing::error!(
+            plugin = &*self.identity.name,
+            problem = message,
+            "the plugin is stopped"
+        );
+        self.plugin_state.set(|known| {
+            known.set(StartupStep::Ready, ConditionState::no("CrashLoop", message));
+            known.busy = None;
+        });
+    }
+}

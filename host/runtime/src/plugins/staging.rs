@@ -1,0 +1,426 @@
+//! Stages a version of a plugin: loads and describes it, checks that it may have its kinds, waits for its CRDs and, if
+//! another version runs, lists its kinds and tries its first calls. An abandoned version leaves nothing behind.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use pilothouse_cluster::error::chain;
+use pilothouse_cluster::install::install_crd;
+use pilothouse_core::Blame;
+use pilothouse_core::exclusive_kinds::ExclusiveKindRequest;
+use pilothouse_sandbox::{LoadError, PluginComponent};
+use tokio::time::Instant;
+
+use super::PluginContext;
+use super::desired::{ComponentSource, DesiredPlugin, PluginRequest};
+use super::log_limit::without_object;
+use super::permissions::RECHECK;
+use super::prepare::{DescribedPlugin, describe};
+use super::source::{ComponentFile, SourceError};
+use super::state::{ConditionState, StartupStep};
+use super::task::{KIND_TAKEN, PluginTask, RunningVersion};
+use crate::lane::Lane;
+use crate::reconcile::try_out;
+
+/// The waits between two looks for what is missing.
+const FIRST_WAIT: Duration = Duration::from_millis(500);
+const LONGEST_WAIT: Duration = Duration::from_secs(15);
+
+/// Primaries of each controller on which a new version is tried before it takes over.
+const TRIED: usize = 10;
+
+/// A component that is loaded, and the file that it came from.
+#[derive(Clone)]
+pub struct LoadedComponent {
+    /// The component.
+    pub component: PluginComponent,
+    /// Its file; none if it was loaded before.
+    pub found: Option<ComponentFile>,
+}
+
+/// A version that can take over.
+pub struct StagedVersion {
+    /// What it was brought for.
+    pub request: Arc<PluginRequest>,
+    /// Where it came from.
+    pub loaded: LoadedComponent,
+    /// What it says of itself.
+    pub described: DescribedPlugin,
+    /// Its lanes, watched for already if another version runs.
+    pub lanes: StagedLanes,
+}
+
+/// Why a plugin does not run as it is wanted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StartupProblem {
+    /// The step that failed.
+    pub step: StartupStep,
+    /// The reason of the condition.
+    pub reason: &'static str,
+    /// What failed, why, and what to do.
+    pub message: String,
+}
+
+impl StartupProblem {
+    fn new(step: StartupStep, reason: &'static str, message: impl Into<String>) -> Self {
+        Self {
+            step,
+            reason,
+            message: message.into(),
+        }
+    }
+}
+
+/// Lanes for which the cache is widened before they take over. What is not taken is not watched for any more.
+pub struct StagedLanes {
+    context: Arc<PluginContext>,
+    lanes: Vec<Arc<Lane>>,
+    watched: bool,
+}
+
+impl StagedLanes {
+    /// The lanes, and whether they are watched for already, under their own numbers.
+    pub fn take(mut self) -> (Vec<Arc<Lane>>, bool) {
+        (std::mem::take(&mut self.lanes), self.watched)
+    }
+
+    /// The lanes.
+    pub fn lanes(&self) -> &[Arc<Lane>] {
+        &self.lanes
+    }
+}
+
+impl Drop for StagedLanes {
+    fn drop(&mut self) {
+        if self.watched {
+            for lane in &self.lanes {
+                self.context.informers.remove(lane);
+            }
+        }
+    }
+}
+
+impl PluginTask {
+    /// Brings what is wanted as far as it can come without taking over; none if it runs already.
+    pub async fn stage(
+        &self,
+        running: Option<&RunningVersion>,
+        request: &Arc<PluginRequest>,
+        wanted: &DesiredPlugin,
+    ) -> Result<Option<StagedVersion>, StartupProblem> {
+        let loaded = self
+            .load(&wanted.source, running.map(|running| &running.loaded))
+            .await?;
+        let is_same = |running: &RunningVersion| {
+            running.request.is_same(request) && running.loaded.component.digest() == loaded.component.digest()
+        };
+        if running.is_some_and(is_same) {
+            return Ok(None);
+        }
+        let described = self.describe(&loaded, wanted).await?;
+        self.claim(running, wanted, &described)?;
+        self.install(wanted, &described).await;
+        self.sync_plugin_finalizer(wanted, &described).await;
+        let lanes = if let Some(running) = running {
+            let lanes = self.candidates(wanted, &described);
+            self.listed(lanes.lanes()).await;
+            self.try_out(running, lanes.lanes()).await?;
+            lanes
+        } else {
+            StagedLanes {
+                context: self.context.clone(),
+                lanes: self.lanes(wanted, &described),
+                watched: false,
+            }
+        };
+        self.remember(lanes.lanes()).await;
+        Ok(Some(StagedVersion {
+            request: request.clone(),
+            loaded,
+            described,
+            lanes,
+        }))
+    }
+
+    /// Lanes that are not in the hub, for which the cache is widened.
+    pub fn candidates(&self, wanted: &DesiredPlugin, described: &DescribedPlugin) -> StagedLanes {
+        let lanes = self.lanes(wanted, described);
+        for lane in &lanes {
+            self.context.informers.add(lane);
+        }
+        StagedLanes {
+            context: self.context.clone(),
+            lanes,
+            watched: true,
+        }
+    }
+
+    pub fn lanes(&self, wanted: &DesiredPlugin, described: &DescribedPlugin) -> Vec<Arc<Lane>> {
+        described.lanes(&self.identity, wanted, &self.known(), &self.context.hub)
+    }
+
+    /// Asks a component what it is.
+    pub async fn describe(
+        &self,
+        loaded: &LoadedComponent,
+        wanted: &DesiredPlugin,
+    ) -> Result<DescribedPlugin, StartupProblem> {
+        let (component, config, limits) = (loaded.component.clone(), wanted.config.clone(), wanted.limits.clone());
+        let (name, health) = (self.identity.name.clone(), self.identity.health.clone());
+        let log = move || without_object(name.clone(), health.clone());
+        let _turn = self.context.describing.acquire().await;
+        let blocking = &self.context.options.blocking;
+        blocking
+            .run(move || describe(&component, config.as_ref(), &limits, log))
+            .await
+            .map_err(|error| {
+                StartupProblem::new(
+                    StartupStep::Ready,
+                    "HostFault",
+                    format!("its describe call was lost: {error}"),
+                )
+            })?
+            .map_err(|error| StartupProblem::new(StartupStep::Ready, error.reason(), error.to_string()))
+    }
+
+    /// Loads a component, unless it is the one that is known.
+    pub async fn load(
+        &self,
+        source: &ComponentSource,
+        known: Option<&LoadedComponent>,
+    ) -> Result<LoadedComponent, StartupProblem> {
+        let (path, digest) = match source {
+            ComponentSource::Loaded(component) => {
+                return Ok(LoadedComponent {
+                    component: component.clone(),
+                    found: None,
+                });
+            }
+            ComponentSource::File { path, digest } => (path, digest.clone()),
+        };
+        let Some(library) = &self.context.library else {
+            return Err(StartupProblem::new(
+                StartupStep::Fetched,
+                "FetchFailed",
+                "this host has no plugin directory",
+            ));
+        };
+        let failed = |error: SourceError| StartupProblem::new(StartupStep::Fetched, "FetchFailed", error.to_string());
+        let looks = &self.context.looks;
+        let found = looks.find(&library.directory, path).await.map_err(failed)?;
+        let is_known = |known: &&LoadedComponent| {
+            known.found.as_ref() == Some(&found)
+                && digest
+                    .as_deref()
+                    .is_none_or(|digest| digest == known.component.digest())
+        };
+        if let Some(known) = known.filter(is_known) {
+            return Ok(known.clone());
+        }
+        let file = &found.file;
+        let hung = |hung| {
+            failed(SourceError::Hung {
+                path: file.clone(),
+                hung,
+            })
+        };
+        let (sandbox, path, expected) = (library.sandbox.clone(), file.clone(), digest.clone());
+        let compiled_before = looks.at(file, move || sandbox.load_known(&path, expected.as_deref()));
+        let known = compiled_before.await.map_err(hung)?;
+        let component = if let Some(component) = known.map_err(|error| load_problem(&error))? {
+            component
+        } else {
+            let _turn = self.context.compiling.acquire().await;
+            let (sandbox, path) = (library.sandbox.clone(), file.clone());
+            let read = looks.at(file, move || sandbox.read(&path, digest.as_deref()));
+            let read = read.await.map_err(hung)?.map_err(|error| load_problem(&error))?;
+            let sandbox = library.sandbox.clone();
+            self.context
+                .options
+                .blocking
+                .run(move || sandbox.load_read(&read))
+                .await
+                .map_err(|error| {
+                    StartupProblem::new(
+                        StartupStep::Compiled,
+                        "HostFault",
+                        format!("loading it was lost: {error}"),
+                    )
+                })?
+                .map_err(|error| load_problem(&error))?
+        };
+        let digest = component.digest();
+        self.plugin_state.set(|known| {
+            known.set(
+                StartupStep::Fetched,
+                ConditionState::yes("Fetched", format!("{} has sha256:{digest}", found.file.display())),
+            );
+            known.set(
+                StartupStep::Compiled,
+                ConditionState::yes("Compiled", compiled(&component)),
+            );
+        });
+        Ok(LoadedComponent {
+            component,
+            found: Some(found),
+        })
+    }
+
+    /// Asks for the kinds whose CRDs the plugin brings. If somebody older has one, a version that runs keeps what it has.
+    fn claim(
+        &self,
+        running: Option<&RunningVersion>,
+        wanted: &DesiredPlugin,
+        described: &DescribedPlugin,
+    ) -> Result<(), StartupProblem> {
+        let claim = |crds, wanted: &DesiredPlugin| ExclusiveKindRequest {
+            age: wanted.age.clone(),
+            crds,
+            namespaces: wanted.namespaces.clone(),
+        };
+        let name = &self.identity.name;
+        let Err(taken) = self.context.claims.want(name, &claim(described.exclusive(), wanted)) else {
+            return Ok(());
+        };
+        if let Some((running, wanted)) = running.and_then(|it| Some((it, it.request.wanted.as_ref().ok()?))) {
+            let _ = self.context.claims.want(name, &claim(running.crds.clone(), wanted));
+        }
+        Err(StartupProblem::new(
+            StartupStep::Ready,
+            KIND_TAKEN,
+            format!(
+                "it brings the CRD of {}, which plugin {} brings already; run one of them",
+                taken.kind, taken.holder
+            ),
+        ))
+    }
+
+    async fn install(&self, wanted: &DesiredPlugin, described: &DescribedPlugin) {
+        let (client, name) = (&self.context.client, &self.identity.name);
+        if self.context.options.install_crds {
+            let told: Mutex<Option<Instant>> = Mutex::default();
+            for crd in &described.crds {
+                let installed = self.until_done(|| async {
+                    let turn = self.context.starting.acquire().await;
+                    let error = match install_crd(client, crd).await {
+                        Ok(wrote) => return Ok(wrote),
+                        Err(error) => error,
+                    };
+                    drop(turn);
+                    let is_due = |told: Option<Instant>| told.is_none_or(|told| told.elapsed() >= RECHECK);
+                    if error.is_forbidden() && is_due(*told.lock()) {
+                        *told.lock() = Some(Instant::now());
+                        // In a box of its own: every plugin that begins has room for this, and few ever come here.
+                        Box::pin(self.tell_missing_rights_to_begin(wanted, described)).await;
+                    }
+                    Err(chain(&error))
+                });
+                if installed.await {
+                    tracing::info!(plugin = &**name, crd = crd.name, "installed the CRD");
+                }
+            }
+        }
+        self.until_done(|| async {
+            let _turn = self.context.starting.acquire().await;
+            self.identity.recorder.recall().await.map_err(|error| error.to_string())
+        })
+        .await;
+    }
+
+    /// Waits until the cache has all that lanes need which are not in the hub.
+    pub async fn listed(&self, lanes: &[Arc<Lane>]) {
+        loop {
+            let settled = self.context.hub.settled.notified();
+            let missing = self.context.hub.missing(lanes);
+            if missing.is_empty() {
+                return;
+            }
+            let mut why = format!("the new version waits until {missing} is served and listed");
+            if self.context.hub.is_forbidden(lanes)
+                && let Some(rights) = Box::pin(self.missing_permissions(lanes)).await
+            {
+                why = format!("{why}; {rights}");
+            }
+            self.waits(&why);
+            settled.await;
+        }
+    }
+
+    /// Lets the new version answer for primaries that the old one can answer for. Plugins are pure: a call changes
+    /// nothing.
+    async fn try_out(&self, running: &RunningVersion, lanes: &[Arc<Lane>]) -> Result<(), StartupProblem> {
+        let hub = &self.context.hub;
+        for lane in lanes {
+            let Some(old) = running.lane_for(lane) else { continue };
+            for name in hub.sample_primaries(lane, TRIED) {
+                let Some(failure) = try_out(hub, lane, &name)
+                    .await
+                    .filter(|failure| failure.blame == Blame::Guest)
+                else {
+                    continue;
+                };
+                let is_new = try_out(hub, old, &name)
+                    .await
+                    .is_none_or(|failure| failure.blame != Blame::Guest);
+                if is_new {
+                    return Err(StartupProblem::new(
+                        StartupStep::Ready,
+                        "TrialFailed",
+                        format!(
+                            "the new version fails for {} {name}: {}",
+                            lane.grants.primary().kind,
+                            failure.message
+                        ),
+                    ));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Tries until it is done, with back-off; a message comes whenever the cause changes, not at each try.
+    pub async fn until_done<T, F: Future<Output = Result<T, String>>>(&self, mut attempt: impl FnMut() -> F) -> T {
+        let mut wait = FIRST_WAIT;
+        let mut said = None;
+        loop {
+            match attempt().await {
+                Ok(done) => {
+                    if said.is_some() {
+                        tracing::info!(plugin = &*self.identity.name, "the missing kind is served now");
+                    }
+                    return done;
+                }
+                Err(problem) => {
+                    if said.as_ref() != Some(&problem) {
+                        tracing::warn!(plugin = &*self.identity.name, "waiting: {problem}");
+                        self.waits(&problem);
+                        said = Some(problem);
+                    }
+                }
+            }
+            tokio::time::sleep(wait).await;
+            wait = (wait * 2).min(LONGEST_WAIT);
+        }
+    }
+}
+
+/// What is said of compiled code.
+fn compiled(component: &PluginComponent) -> String {
+    let bytes = component.code_bytes();
+    match component.kept_in_memory_because() {
+        None => format!("{bytes} bytes of machine code"),
+        Some(why) => format!("{bytes} bytes of machine code, in memory until the host ends: {why}"),
+    }
+}
+
+fn load_problem(error: &LoadError) -> StartupProblem {
+    let (step, reason) = match error {
+        LoadError::Read { .. } | LoadError::TooLarge { .. } => (StartupStep::Fetched, "FetchFailed"),
+        LoadError::Digest { .. } => (StartupStep::Fetched, "DigestMismatch"),
+        LoadError::Refused { .. } => (StartupStep::Compiled, "Refused"),
+        LoadError::Compile { .. } => (StartupStep::Compiled, "CompileFailed"),
+        _ => (StartupStep::Compiled, "HostFault"),
+    };
+    StartupProblem::new(step, reason, chain(error))
+}

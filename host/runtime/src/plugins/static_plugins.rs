@@ -1,0 +1,108 @@
+//! Owns plugins that the command line gives: they are there from the start, in the order in which they are given, and for
+//! good.
+
+use std::sync::Arc;
+
+use pilothouse_core::manifest::is_label;
+use pilothouse_crds::plugin::DeletionPolicy;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+use super::PluginContext;
+use super::desired::{ComponentSource, DesiredPlugin, PluginRequest};
+use super::health::PluginHealth;
+use super::log_limit::without_object;
+use super::prepare::{DescribeError, describe};
+use super::task::PluginTask;
+use crate::lane::StaticPlugin;
+
+/// Why a plugin of the command line cannot be used.
+#[derive(Debug, thiserror::Error)]
+enum StaticPluginError {
+    #[error(transparent)]
+    Describe(#[from] DescribeError),
+    #[error("it is called {0}, as another plugin is; give it a name with --plugin NAME=FILE")]
+    NameTaken(String),
+    #[error("the name {0:?} cannot be used; it must be a DNS label")]
+    Name(String),
+}
+
+/// Starts every plugin that can be used; the others are named in the log. What is returned ends for each plugin that
+/// turns out to be of no use.
+pub fn start(context: &Arc<PluginContext>, specs: Vec<StaticPlugin>) -> JoinSet<()> {
+    let mut lives = JoinSet::new();
+    let mut names: Vec<String> = Vec::with_capacity(specs.len());
+    let mut are_all_known = true;
+    for (index, spec) in specs.into_iter().enumerate() {
+        let component = spec.component.name().to_owned();
+        match name_of(&spec, &names) {
+            Ok(name) => {
+                let request = request(index, spec);
+                let plugin_task = PluginTask::new(context.clone(), name.as_str().into(), None);
+                names.push(name);
+                lives.spawn(async move {
+                    // The sender stays: nobody will ever want something else.
+                    let (_sender, requests) = watch::channel(Some(Arc::new(request)));
+                    plugin_task.run(requests).await;
+                });
+            }
+            Err(error) => {
+                are_all_known = false;
+                tracing::error!(component, %error, "the plugin cannot be used");
+            }
+        }
+    }
+    // What a plugin is called that cannot even be asked is not known, so none can be told to be gone.
+    if are_all_known {
+        context
+            .registry
+            .expect(names.iter().map(|name| name.as_str().into()).collect());
+    }
+    lives
+}
+
+fn name_of(spec: &StaticPlugin, others: &[String]) -> Result<String, StaticPluginError> {
+    let name = if let Some(name) = &spec.name {
+        name.clone()
+    } else {
+        // Until it has said its name, its log lines carry its digest.
+        let (digest, health): (Arc<str>, _) = (spec.component.digest().into(), Arc::<PluginHealth>::default());
+        let log = || without_object(digest.clone(), health.clone());
+        describe(&spec.component, spec.config.as_ref(), &spec.limits, log)?.name
+    };
+    if !is_label(&name) {
+        return Err(StaticPluginError::Name(name));
+    }
+    if others.contains(&name) {
+        return Err(StaticPluginError::NameTaken(name));
+    }
+    Ok(name)
+}
+
+fn request(index: usize, spec: StaticPlugin) -> PluginRequest {
+    let StaticPlugin {
+        name: _,
+        component,
+        config,
+        limits,
+        concurrency,
+        mode,
+        former_managers,
+    } = spec;
+    PluginRequest {
+        resource: None,
+        wanted: Ok(DesiredPlugin {
+            // Those that are given first are the oldest.
+            age: (format!("{index:010}").into(), "".into()),
+            source: ComponentSource::Loaded(component),
+            config,
+            limits,
+            concurrency,
+            namespaces: Vec::new(),
+            mode,
+            is_suspended: false,
+            former_managers,
+            deletion_policy: DeletionPolicy::Orphan,
+        }),
+    }
+}

@@ -1,0 +1,83 @@
+//! Owns what of a status the cluster's definition of a kind takes: the rest is left out, and that is told once for the kind,
+//! in the log, in an event about the object that met it first, and in the Plugin's status. Makes requests.
+
+use pilothouse_cluster::events::Regarding;
+use pilothouse_core::contract::{Event, Severity};
+use pilothouse_core::schema_pruning;
+use pilothouse_core::status::{self, STATUS};
+use serde_json::{Map, Value};
+
+use super::gather::Gathered;
+use crate::hub::Hub;
+use crate::lane::Lane;
+use crate::plugins::reporting::about_status;
+
+/// The reason of the Warning event.
+const STATUS_INCOMPLETE: &str = "StatusIncomplete";
+
+/// The longest message of an event, in bytes.
+const LONGEST_NOTE: usize = 1024;
+
+/// A status as far as the cluster takes it, and whether that is known. The cluster is asked if it was before, or if it is to
+/// be now; where it does not tell, the status is left as it is. What the plugin says now stays in it where it would be
+/// refused, because that is the plugin's failure; `own` are the members that it gives.
+pub async fn fitted(
+    hub: &Hub,
+    lane: &Lane,
+    gathered: &Gathered,
+    mut desired: Map<String, Value>,
+    own: Option<&Map<String, Value>>,
+    ask: bool,
+) -> (Map<String, Value>, bool) {
+    let kind = lane.grants.primary();
+    let mut schema = hub.schemas.known_status(kind);
+    if schema.is_none() && (ask || hub.schemas.has_other_status(kind)) {
+        schema = match hub.schemas.status(kind).await {
+            Ok(schema) => Some(schema),
+            Err(error) => {
+                tracing::debug!(lane = lane.title(), %kind, %error, "cannot ask what the status may have");
+                None
+            }
+        };
+    }
+    let Some(schema) = schema else { return (desired, false) };
+    let mut kept = Map::new();
+    if !schema_pruning::drops_all(&schema) {
+        let own = own.into_iter().flat_map(Map::keys).filter(|name| *name != "conditions");
+        kept.extend(own.filter_map(|name| desired.remove_entry(name)));
+    }
+    let mut value = Value::Object(desired);
+    let omitted = schema_pruning::prune_to_schema(&schema, &mut value, STATUS);
+    if !omitted.is_empty() {
+        say(hub, lane, gathered, &status::left_out(&kind.kind, &omitted)).await;
+    }
+    if let Value::Object(fitted) = value {
+        kept.extend(fitted);
+    }
+    (kept, true)
+}
+
+/// Tells what keeps a status from being written, or a part of it.
+pub async fn say(hub: &Hub, lane: &Lane, gathered: &Gathered, problem: &str) {
+    let kind = lane.grants.primary();
+    if !lane.health.warn(&about_status(kind), problem) {
+        return;
+    }
+    let name = &gathered.object.name;
+    tracing::warn!(lane = lane.title(), object = %name, problem, "the status is not written as a whole");
+    let regarding = Regarding {
+        kind,
+        name,
+        uid: &gathered.object.uid,
+    };
+    let event = Event {
+        severity: Severity::Warning,
+        reason: STATUS_INCOMPLETE.to_owned(),
+        message: pilothouse_core::answer::shorten(problem.to_owned(), LONGEST_NOTE),
+    };
+    // The log and the Plugin's status say it, too.
+    let now = hub.clock.microseconds();
+    if let Err(error) = lane.recorder.record_for_kind(&regarding, &event, &now).await {
+        tracing::debug!(lane = lane.title(), object = %name, %error, "cannot tell an event");
+    }
+}
