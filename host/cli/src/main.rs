@@ -13,6 +13,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use pilothouse_cluster::error::chain;
 
 /// Run many Kubernetes operators in one host process, each as a sandboxed WebAssembly component.
 #[derive(Parser)]
@@ -56,7 +57,7 @@ fn main() -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("error: {error:#}");
+            eprintln!("error: {}", chain(&*error));
             ExitCode::FAILURE
         }
     }

@@ -139,13 +139,14 @@ impl RunCommand {
             webhooks,
         } = self;
         let sandbox = cache.sandbox()?;
-        let client = connect(&cluster.target(), USER_AGENT).await?;
         let workers = usize::from(workers);
         let mut webhooks = webhooks.options()?;
         let specs = plugins::load(&sandbox, &plugins, &configs, &limits)?;
         if let Some(webhooks) = &mut webhooks {
             webhooks.has_unknown_plugins = specs.len() < plugins.len();
         }
+        // All files and options are checked by now.
+        let client = connect(&cluster.target(), USER_AGENT).await?;
         let options = HostOptions {
             install_crds,
             resync: Duration::from_secs(resync),

@@ -1,15 +1,22 @@
 //! Owns how the host reaches a cluster: which kubeconfig, which time-outs, under which name.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
-use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::client::ClientBuilder;
+use kube::config::{KubeConfigOptions, Kubeconfig, NamedContext};
 use kube::{Client, Config};
+use tower::util::MapResultLayer;
 
+use crate::connection_log::ConnectionLog;
 use crate::error::chain;
 
 /// How long a connection may take to be made.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Who asks where there is no kubeconfig.
+const POD_USER: &str = "the pod's service account";
 
 /// What is wrong with a file that [`is_cut_utf16`] finds.
 const CUT: &str = "it is UTF-16 and ends within a character";
@@ -58,14 +65,9 @@ pub async fn connect(target: &ClusterTarget, user_agent: &str) -> Result<Client,
     if target.kubeconfig.is_none() {
         refuse_cut_files(&default_files())?;
     }
-    let mut config = match &target.kubeconfig {
+    let (mut config, user) = match &target.kubeconfig {
         Some(path) => from_file(path, &options).await?,
-        None if target.context.is_some() => Config::from_kubeconfig(&options)
-            .await
-            .map_err(|error| ConnectError::NoCluster(chain(&error)))?,
-        None => Config::infer()
-            .await
-            .map_err(|error| ConnectError::NoCluster(chain(&error)))?,
+        None => from_environment(&options).await?,
     };
     // kube's own retry repeats every method 15 times, creates included; the host retries by object, with back-off.
     config.default_retry = false;
@@ -76,22 +78,92 @@ pub async fn connect(target: &ClusterTarget, user_agent: &str) -> Result<Client,
         http::HeaderValue::from_str(user_agent).expect("the user agent is made of the crate's name and version");
     config.headers.push((http::header::USER_AGENT, agent));
     let server = config.cluster_url.to_string();
-    tracing::info!(server, "this is the cluster's address");
-    Client::try_from(config).map_err(|error| ConnectError::Client {
-        server,
+    let builder = ClientBuilder::try_from(config).map_err(|error| ConnectError::Client {
+        server: server.clone(),
         problem: chain(&error),
-    })
+    })?;
+    tracing::info!(server, user, "using the cluster");
+    let log = Arc::new(ConnectionLog::new(server, user));
+    let observe = MapResultLayer::new(move |result| {
+        log.observe(&result);
+        result
+    });
+    Ok(builder.with_layer(&observe).build())
 }
 
-async fn from_file(path: &Path, options: &KubeConfigOptions) -> Result<Config, ConnectError> {
+/// From the files of `KUBECONFIG`, `~/.kube/config`, or the service account of the pod, in this order.
+async fn from_environment(options: &KubeConfigOptions) -> Result<(Config, String), ConnectError> {
+    let kubeconfig = match Kubeconfig::read() {
+        Ok(kubeconfig) => kubeconfig,
+        // A pod has no kubeconfig; a context can only be one of a kubeconfig.
+        Err(missing) if options.context.is_none() => {
+            return match Config::incluster() {
+                Ok(config) => Ok((config, POD_USER.to_owned())),
+                Err(_) => Err(ConnectError::NoCluster(format!(
+                    "{}, and this is no pod with a service account",
+                    chain(&missing)
+                ))),
+            };
+        }
+        Err(missing) => return Err(ConnectError::NoCluster(chain(&missing))),
+    };
+    let user = check_context(&kubeconfig, options).map_err(ConnectError::NoCluster)?;
+    let config = Config::from_custom_kubeconfig(kubeconfig, options).await;
+    config
+        .map(|config| (config, user))
+        .map_err(|error| ConnectError::NoCluster(chain(&error)))
+}
+
+/// Checks that the context, its cluster and its user are there, and says who the user is.
+fn check_context(kubeconfig: &Kubeconfig, options: &KubeConfigOptions) -> Result<String, String> {
+    let contexts: Vec<&str> = kubeconfig.contexts.iter().map(|it| &*it.name).collect();
+    let chosen = options.context.as_ref().or(kubeconfig.current_context.as_ref());
+    let Some(chosen) = chosen.filter(|chosen| !chosen.is_empty()) else {
+        return Err(format!("it has no current-context; {}", known(&contexts)));
+    };
+    let named = kubeconfig.contexts.iter().find(|it| it.name == *chosen);
+    let Some(NamedContext {
+        context: Some(context), ..
+    }) = named
+    else {
+        return Err(format!("it has no context {chosen:?}; {}", known(&contexts)));
+    };
+    let clusters: Vec<&str> = kubeconfig.clusters.iter().map(|it| &*it.name).collect();
+    if !clusters.contains(&&*context.cluster) {
+        let cluster = &context.cluster;
+        return Err(format!(
+            "its context {chosen:?} names cluster {cluster:?}; {}",
+            known(&clusters)
+        ));
+    }
+    let users: Vec<&str> = kubeconfig.auth_infos.iter().map(|it| &*it.name).collect();
+    match context.user.as_deref() {
+        Some(user) if !user.is_empty() && !users.contains(&user) => {
+            Err(format!("its context {chosen:?} names user {user:?}; {}", known(&users)))
+        }
+        user => Ok(user.unwrap_or("anonymous").to_owned()),
+    }
+}
+
+/// What can be chosen from.
+fn known(names: &[&str]) -> String {
+    if names.is_empty() {
+        return "it has none".to_owned();
+    }
+    format!("it has {}", names.join(", "))
+}
+
+async fn from_file(path: &Path, options: &KubeConfigOptions) -> Result<(Config, String), ConnectError> {
     let refuse = |problem: String| refused(path, problem);
     let bytes = std::fs::read(path).map_err(|error| refuse(error.to_string()))?;
     if is_cut_utf16(&bytes) {
         return Err(refuse(CUT.to_owned()));
     }
     let kubeconfig = Kubeconfig::read_from(path).map_err(|error| refuse(chain(&error)))?;
-    Config::from_custom_kubeconfig(kubeconfig, options)
-        .await
+    let user = check_context(&kubeconfig, options).map_err(refuse)?;
+    let config = Config::from_custom_kubeconfig(kubeconfig, options).await;
+    config
+        .map(|config| (config, user))
         .map_err(|error| refuse(chain(&error)))
 }
 
@@ -130,6 +202,46 @@ fn is_cut_utf16(bytes: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn context_of(kubeconfig: &serde_json::Value, context: Option<&str>) -> Result<String, String> {
+        let options = KubeConfigOptions {
+            context: context.map(str::to_owned),
+            ..KubeConfigOptions::default()
+        };
+        check_context(&serde_json::from_value(kubeconfig.clone()).unwrap(), &options)
+    }
+
+    #[test]
+    fn a_context_that_is_missing_or_incomplete_is_refused_with_what_there_is() {
+        let kubeconfig = serde_json::json!({
+            "clusters": [{"name": "here", "cluster": {"server": "https://127.0.0.1:1"}}],
+            "users": [{"name": "me", "user": {"token": "t"}}],
+            "contexts": [
+                {"name": "dev", "context": {"cluster": "here", "user": "me"}},
+                {"name": "prod", "context": {"cluster": "there", "user": "me"}},
+                {"name": "odd", "context": {"cluster": "here", "user": "you"}},
+                {"name": "open", "context": {"cluster": "here"}},
+            ],
+            "current-context": "dev",
+        });
+        let refused = |context| context_of(&kubeconfig, Some(context)).unwrap_err();
+        assert_eq!(context_of(&kubeconfig, None).unwrap(), "me");
+        assert_eq!(context_of(&kubeconfig, Some("open")).unwrap(), "anonymous");
+        assert_eq!(
+            refused("nope"),
+            "it has no context \"nope\"; it has dev, prod, odd, open"
+        );
+        assert_eq!(
+            refused("prod"),
+            "its context \"prod\" names cluster \"there\"; it has here"
+        );
+        assert_eq!(refused("odd"), "its context \"odd\" names user \"you\"; it has me");
+        let empty = serde_json::json!({});
+        assert_eq!(
+            context_of(&empty, None).unwrap_err(),
+            "it has no current-context; it has none"
+        );
+    }
 
     #[tokio::test]
     async fn a_kubeconfig_cut_within_a_character_is_refused_by_name() {

@@ -1,5 +1,6 @@
 //! Owns the translation of what an API server (or the way to it) says into failures with blame.
 
+use std::io::ErrorKind;
 use std::time::Duration;
 
 use kube::core::Status;
@@ -17,11 +18,19 @@ pub enum RequestError {
     #[error("the API server gave no answer within {} s", .0.as_secs())]
     Silent(Duration),
     /// The way to the API server is broken.
-    #[error("the API server cannot be reached: {0}")]
+    #[error("{UNREACHABLE}: {0}")]
     Unreachable(String),
     /// An answer that is not what the API promises.
     #[error("the API server's response cannot be parsed: {0}")]
     Garbled(String),
+}
+
+/// How every message begins that says that no response came.
+const UNREACHABLE: &str = "the API server cannot be reached";
+
+/// Whether a message is about the connection as a whole, which the client's own log reports once for all requests.
+pub fn is_about_connection(message: &str) -> bool {
+    message.contains(UNREACHABLE) || message == "Unauthorized"
 }
 
 /// The server's own words, or the code where it has none.
@@ -74,8 +83,54 @@ impl From<kube::Error> for RequestError {
         match error {
             kube::Error::Api(status) => Self::Answered(status),
             kube::Error::SerdeError(error) => Self::Garbled(error.to_string()),
-            error => Self::Unreachable(chain(&error)),
+            error => Self::Unreachable(transport_problem(&error)),
         }
+    }
+}
+
+/// What rustls says of a server's certificate, and what that means for who reads the log.
+const CERTIFICATE_PROBLEMS: [(&str, &str); 4] = [
+    (
+        "UnknownIssuer",
+        "its certificate is not signed by the kubeconfig's certificate-authority",
+    ),
+    (
+        "NotValidForName",
+        "its certificate is for another name than the one in the kubeconfig's server",
+    ),
+    ("Expired", "its certificate has expired"),
+    ("NotValidYet", "its certificate is not valid yet; compare the clocks"),
+];
+
+/// Why a request did not reach its server, without the names of the libraries' types on the way.
+pub fn transport_problem(error: &(dyn std::error::Error + 'static)) -> String {
+    let text = chain(error);
+    if let Some((_, certificate)) = text.split_once("invalid peer certificate: ") {
+        let known = CERTIFICATE_PROBLEMS
+            .iter()
+            .find(|(name, _)| certificate.starts_with(name));
+        return known.map_or_else(
+            || format!("its certificate is not accepted: {certificate}"),
+            |(_, meaning)| (*meaning).to_owned(),
+        );
+    }
+    let mut root = error;
+    while let Some(source) = root.source() {
+        root = source;
+    }
+    let Some(io) = root.downcast_ref::<std::io::Error>() else {
+        return ["ServiceError: ", "HyperError: ", "client error (Connect): "]
+            .iter()
+            .fold(text, |text, layer| text.replace(layer, ""));
+    };
+    match io.kind() {
+        ErrorKind::ConnectionRefused => "connection refused: nothing listens at this address".to_owned(),
+        ErrorKind::ConnectionReset | ErrorKind::BrokenPipe | ErrorKind::UnexpectedEof => {
+            "the connection was closed before the response".to_owned()
+        }
+        ErrorKind::TimedOut => "the connection timed out".to_owned(),
+        _ if text.contains("dns error") => format!("its name cannot be resolved: {io}"),
+        _ => io.to_string(),
     }
 }
 
@@ -345,7 +400,7 @@ mod tests {
         ] {
             let failure = error.into_failure("create", "Deployment a/web");
             assert_eq!((failure.blame, failure.retry), (Blame::Cluster, Retry::Backoff));
-            assert!(failure.message.contains("no; ask for what is let pass"), "{failure}");
+            assert!(failure.message.contains("no; change the object so that"), "{failure}");
         }
     }
 

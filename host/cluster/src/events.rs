@@ -72,6 +72,16 @@ struct RecorderState {
     dropped: u64,
     /// How many of the dropped ones the log has told.
     said: u64,
+    /// Failures of objects whose status does not say since when, by uid.
+    episodes: HashMap<String, Episodes>,
+}
+
+/// How often an object has failed for a while.
+#[derive(Clone, Copy, Default)]
+struct Episodes {
+    /// Those that are over.
+    ended: u32,
+    is_failing: bool,
 }
 
 /// Tokens that are spent, and come back with time.
@@ -175,6 +185,48 @@ impl EventRecorder {
         self.tell_as(name, regarding, event, now).await
     }
 
+    /// Tells an event about a failure, once for as long as the object fails: an object that recovered and fails in the same
+    /// way again gets a new event. `since` is the time at which the object began to fail, as its status has it, so that all
+    /// hosts and a host after a restart give the event the same name. Where no status says it, [`Self::recovered`] tells
+    /// the failures apart, for as long as this process runs.
+    pub async fn record_failure(
+        &self,
+        regarding: &Regarding<'_>,
+        event: &Event,
+        since: Option<&str>,
+        now: &str,
+    ) -> Result<bool, RequestError> {
+        let Some(episode) = since
+            .map(str::to_owned)
+            .or_else(|| match self.lock().fails(regarding.uid) {
+                0 => None,
+                ended => Some(ended.to_string()),
+            })
+        else {
+            return self.record(regarding, event, now).await;
+        };
+        let said = json!([
+            self.plugin,
+            regarding.uid,
+            words(event.severity),
+            event.reason,
+            event.message,
+            episode
+        ]);
+        let name = format!("{}.{}", shorten_name(&regarding.name.name), digest(&said));
+        self.tell_as(name, regarding, event, now).await
+    }
+
+    /// An object is as it should be: its next failure is a new one.
+    pub fn recovered(&self, uid: &str) {
+        let mut state = self.lock();
+        if let Some(episodes) = state.episodes.get_mut(uid)
+            && std::mem::take(&mut episodes.is_failing)
+        {
+            episodes.ended += 1;
+        }
+    }
+
     /// Tells an event about the first object of a kind that gives reason to, and about no other.
     pub async fn record_for_kind(
         &self,
@@ -228,7 +280,7 @@ impl EventRecorder {
             "action": "Reconcile",
             "type": words(*severity),
             "reason": reason,
-            "note": message,
+            "note": one_line(message),
             "regarding": object,
         });
         let request = Request::builder()
@@ -314,7 +366,27 @@ impl EventRecorder {
     }
 }
 
+/// A message on one line: kubectl shows no more of an event.
+fn one_line(message: &str) -> String {
+    let lines = message.lines().map(str::trim).filter(|line| !line.is_empty());
+    lines.collect::<Vec<_>>().join(" ")
+}
+
 impl RecorderState {
+    /// An object fails. Says how many of its failures are over.
+    fn fails(&mut self, uid: &str) -> u32 {
+        if self.episodes.len() >= REMEMBERED && !self.episodes.contains_key(uid) {
+            // Those that have recovered; if none has, an event more or less does not matter any more.
+            self.episodes.retain(|_, episodes| episodes.is_failing);
+            if self.episodes.len() >= REMEMBERED {
+                self.episodes.clear();
+            }
+        }
+        let episodes = self.episodes.entry(uid.to_owned()).or_default();
+        episodes.is_failing = true;
+        episodes.ended
+    }
+
     /// Spends one event of the plugin's and one of the object's, if both have one left.
     fn spend(&mut self, object: &str, now: Instant) -> bool {
         if !self.plugin.has_one(BURST, REFILL, now) {
@@ -394,6 +466,35 @@ mod tests {
         assert!(!recorder.may_tell("a", "u"));
         tokio::time::advance(KEPT).await;
         assert!(recorder.may_tell("a", "u"));
+    }
+
+    #[tokio::test]
+    async fn a_failure_that_comes_back_is_another_one() {
+        let recorder = recorder();
+        let fails = || recorder.lock().fails("u");
+        assert_eq!((fails(), fails()), (0, 0), "it goes on");
+        recorder.recovered("u");
+        recorder.recovered("u");
+        recorder.recovered("never failed");
+        assert_eq!((fails(), fails()), (1, 1));
+        assert_eq!(recorder.lock().episodes.len(), 1);
+    }
+
+    #[test]
+    fn objects_that_failed_are_remembered_up_to_a_bound() {
+        let mut state = RecorderState::default();
+        for number in 0..=REMEMBERED {
+            state.fails(&number.to_string());
+        }
+        assert!(state.episodes.len() <= REMEMBERED);
+    }
+
+    #[test]
+    fn a_message_of_an_event_is_one_line() {
+        assert_eq!(
+            one_line("panicked at src/lib.rs:1:2:\n  no size\n\nnote: x\r\n"),
+            "panicked at src/lib.rs:1:2: no size note: x"
+        );
     }
 
     #[tokio::test(start_paused = true)]

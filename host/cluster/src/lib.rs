@@ -8,6 +8,7 @@
 
 pub mod codec;
 pub mod connect;
+mod connection_log;
 pub mod definitions;
 pub mod discovery;
 pub mod error;

@@ -9,6 +9,7 @@ use parking_lot::{Mutex, RwLock};
 use pilothouse_cluster::Client;
 use pilothouse_cluster::codec::ObjectCodec;
 use pilothouse_cluster::discovery::ServedKind;
+use pilothouse_cluster::error::is_about_connection;
 use pilothouse_cluster::object::CachedObject;
 use pilothouse_cluster::openapi::Schemas;
 use pilothouse_cluster::reflector::Sink;
@@ -671,15 +672,24 @@ impl Sink for Hub {
     }
 
     fn works(&self, kind: &Arc<Kind>) {
-        if self.trouble.lock().remove(kind).is_some() {
-            tracing::info!(%kind, "the watch has recovered");
+        if let Some(trouble) = self.trouble.lock().remove(kind) {
+            if is_about_connection(&trouble) {
+                tracing::debug!(%kind, "the watch has recovered");
+            } else {
+                tracing::info!(%kind, "the watch has recovered");
+            }
         }
     }
 
     fn trouble(&self, kind: &Arc<Kind>, trouble: &str) {
         let before = self.trouble.lock().insert(kind.clone(), trouble.to_owned());
         if before.as_deref() != Some(trouble) {
-            tracing::warn!(%kind, trouble, "the watch failed; retrying with back-off");
+            if is_about_connection(trouble) {
+                // The client's log has a line for all watches.
+                tracing::debug!(%kind, trouble, "the watch failed; retrying with back-off");
+            } else {
+                tracing::warn!(%kind, trouble, "the watch failed; retrying with back-off");
+            }
             self.open_synced_lanes_of(kind);
         }
     }

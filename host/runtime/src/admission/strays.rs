@@ -71,11 +71,14 @@ fn stray_inputs(hub: &Hub, registry: &PluginRegistry) -> Option<StrayInputs> {
     })
 }
 
-/// Looks once. What it may not see is said once, and is no reason to stop.
+/// Looks once. What it may not see is said once, and is no reason to stop. Everything else that fails is looked at again
+/// at the next round.
 async fn look(client: &Client, wanted: &StrayInputs, refused: &mut BTreeSet<String>) -> BTreeMap<Arc<str>, Strays> {
     let mut found: BTreeMap<Arc<str>, Strays> = BTreeMap::new();
     let mut unseen = |what: &str, error: &RequestError| {
-        if refused.insert(what.to_owned()) {
+        if error.code() != Some(403) {
+            tracing::debug!(problem = %error, "cannot look for {what} that ask about this host's plugins; retrying");
+        } else if refused.insert(what.to_owned()) {
             tracing::info!(
                 problem = %error,
                 "cannot look for {what} that ask about this host's plugins, which serves no webhooks; grant get and list \

@@ -357,7 +357,7 @@ impl PlanExecution<'_> {
                 tracing::info!(lane = self.lane.title(), owner = %self.primary_ref.name, object = step.desired.title(), ?fields, "reverted drift");
             }
             Difference::Desired | Difference::ApiVersion | Difference::Unclear => {
-                tracing::debug!(lane = self.lane.title(), owner = %self.primary_ref.name, object = step.desired.title(), "updated");
+                tracing::info!(lane = self.lane.title(), owner = %self.primary_ref.name, object = step.desired.title(), "updated");
             }
         }
         self.remember_unpersisted(step, &object);

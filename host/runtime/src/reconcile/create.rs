@@ -27,7 +27,7 @@ impl PlanExecution<'_> {
         if !sent.created {
             return Err(self.created_over_another(step));
         }
-        tracing::debug!(lane = self.lane.title(), owner = %self.primary_ref.name, object = step.desired.title(), "created");
+        tracing::info!(lane = self.lane.title(), owner = %self.primary_ref.name, object = step.desired.title(), "created");
         self.remember_unpersisted(step, &sent.object);
         Ok(StepResult::Done)
     }

@@ -4,6 +4,7 @@
 use std::hash::{Hash as _, Hasher as _};
 
 use pilothouse_cluster::discovery::ServedKind;
+use pilothouse_cluster::error::RequestError;
 use pilothouse_cluster::events::Regarding;
 use pilothouse_cluster::object::CachedObject;
 use pilothouse_core::answer::CheckedAnswer;
@@ -59,6 +60,31 @@ pub enum StatusWrite {
     OfPlugin(u64),
 }
 
+/// What became of a status.
+struct Stated {
+    written: StatusWrite,
+    /// Since when the object fails, as its status in the cluster says.
+    failing_since: Option<String>,
+}
+
+impl Stated {
+    fn new(written: StatusWrite, status: Option<&Value>) -> Self {
+        Self {
+            written,
+            failing_since: status.and_then(failing_since).map(str::to_owned),
+        }
+    }
+}
+
+/// Since when an object fails, if its status says that it does.
+fn failing_since(status: &Value) -> Option<&str> {
+    let conditions = status["conditions"].as_array()?;
+    let failed = conditions
+        .iter()
+        .find(|it| it["type"] == status::RECONCILED && it["status"] == "False");
+    failed?["lastTransitionTime"].as_str()
+}
+
 /// Reports, and says how the reconcile ended.
 pub async fn report(
     hub: &Hub,
@@ -108,7 +134,15 @@ pub async fn report(
         .as_ref()
         .map(|answer| answer.events.as_slice())
         .unwrap_or_default();
-    let told = tell(hub, lane, gathered, events, failure.as_ref()).await;
+    let since = stated.as_ref().ok().and_then(|stated| stated.failing_since.as_deref());
+    let told = tell(
+        hub,
+        lane,
+        gathered,
+        events,
+        failure.as_ref().map(|failure| (failure, since)),
+    )
+    .await;
     let object = &primary_ref.name;
     if let Some(failure) = &failure {
         let Failure {
@@ -124,7 +158,7 @@ pub async fn report(
     }
     // What could not be said is said at the next try, even if nothing else is worth one.
     Reported {
-        written: *stated.as_ref().unwrap_or(&StatusWrite::Nothing),
+        written: stated.as_ref().map_or(StatusWrite::Nothing, |stated| stated.written),
         failure: stated.and(told).err().or(failure),
     }
 }
@@ -148,25 +182,31 @@ async fn tell(
     lane: &Lane,
     gathered: &Gathered,
     events: &[Event],
-    failure: Option<&Failure>,
+    failure: Option<(&Failure, Option<&str>)>,
 ) -> Result<(), Failure> {
-    // That a child goes before its successor comes is the course of things; the condition says it.
-    let failed = failure
-        .filter(|failure| failure.reason != reason::WAITING)
-        .map(|failure| Event {
-            severity: Severity::Warning,
-            reason: RECONCILE_FAILED.to_owned(),
-            message: pilothouse_core::answer::shorten(failure.message.clone(), 1024),
-        });
     let regarding = Regarding {
         kind: lane.grants.primary(),
         name: &gathered.object.name,
         uid: &gathered.object.uid,
     };
     let now = hub.clock.microseconds();
-    for event in events.iter().chain(&failed) {
-        let told = lane.recorder.record(&regarding, event, &now).await;
-        told.map_err(|error| error.into_failure("tell an event about", &title(lane, gathered)))?;
+    let refused = |error: RequestError| error.into_failure("emit an event on", &title(lane, gathered));
+    for event in events {
+        lane.recorder.record(&regarding, event, &now).await.map_err(refused)?;
+    }
+    let Some((failure, since)) = failure else {
+        lane.recorder.recovered(regarding.uid);
+        return Ok(());
+    };
+    // A child always goes before its successor comes; the condition says so.
+    if failure.reason != reason::WAITING {
+        let event = Event {
+            severity: Severity::Warning,
+            reason: RECONCILE_FAILED.to_owned(),
+            message: pilothouse_core::answer::shorten(failure.message.clone(), 1024),
+        };
+        let told = lane.recorder.record_failure(&regarding, &event, since, &now).await;
+        told.map_err(refused)?;
     }
     Ok(())
 }
@@ -201,17 +241,17 @@ async fn state(
     extent: StatusExtent<'_>,
     failure: Option<&Failure>,
     unpersisted_fields: &[String],
-) -> Result<StatusWrite, Failure> {
+) -> Result<Stated, Failure> {
     let Some(served) = lane.served(lane.grants.primary()) else {
-        return Ok(StatusWrite::Nothing);
+        return Ok(Stated::new(StatusWrite::Nothing, None));
     };
     if !lane.brings_crd {
-        return Ok(StatusWrite::Nothing);
+        return Ok(Stated::new(StatusWrite::Nothing, None));
     }
     if !served.facts.has_status {
         let problem = status::without_subresource(&lane.grants.primary().kind);
         status_schema::say(hub, lane, gathered, &problem).await;
-        return Ok(StatusWrite::Nothing);
+        return Ok(Stated::new(StatusWrite::Nothing, None));
     }
     let object = &gathered.object;
     let live = visibility::status(object);
@@ -238,7 +278,7 @@ async fn state(
     loop {
         let (desired, is_fitted) = status_schema::fitted(hub, lane, gathered, whole.clone(), own, is_asked).await;
         if is_as_desired(hub, lane, &key, object, live.as_ref(), &desired) {
-            return Ok(StatusWrite::Nothing);
+            return Ok(Stated::new(StatusWrite::Nothing, live.as_ref()));
         }
         let asked = digest(&Value::Object(without_times(&desired)));
         let refused = hub
@@ -257,14 +297,16 @@ async fn state(
                         // It was taken and dropped: what the schema says about that is told.
                         status_schema::fitted(hub, lane, gathered, whole, None, true).await;
                     }
-                    return Ok(if status::says_more_than_the_host(&desired, live.as_ref()) {
+                    let written = if status::says_more_than_the_host(&desired, live.as_ref()) {
                         StatusWrite::OfPlugin(said(&asked))
                     } else {
                         StatusWrite::OfHost(said(&asked))
-                    });
+                    };
+                    let sent = failure.and_then(|_| visibility::status(&object));
+                    return Ok(Stated::new(written, sent.as_ref()));
                 }
                 // It went meanwhile: there is nothing left to report to.
-                Ok(None) => return Ok(StatusWrite::Nothing),
+                Ok(None) => return Ok(Stated::new(StatusWrite::Nothing, None)),
                 Err(failure) => failure,
             },
         };

@@ -152,13 +152,17 @@ fn a_kubeconfig_that_cannot_be_used_is_named_with_the_cause() {
             vec![&*other],
             &[
                 "kubeconfig.yaml cannot be used",
-                "context: elsewhere",
+                "it has no context \"elsewhere\"; it has ",
                 "another context with --context",
             ],
         ),
         (
             vec![&*other, "--context", "nowhere"],
-            &["kubeconfig.yaml cannot be used", "context: nowhere", "--context"],
+            &[
+                "kubeconfig.yaml cannot be used",
+                "it has no context \"nowhere\"",
+                "--context",
+            ],
         ),
         (
             vec![&*garbled],
@@ -167,7 +171,7 @@ fn a_kubeconfig_that_cannot_be_used_is_named_with_the_cause() {
     ] {
         let (code, said) = refused(&[&["run", "--plugin", "unused.wasm", "--kubeconfig"], &*arguments].concat());
         assert_eq!(code, 1, "{said}");
-        assert!(said.starts_with("error: kubeconfig "), "{said}");
+        assert!(said.contains("error: kubeconfig "), "{said}");
         for words in words {
             assert!(said.contains(words), "it does not say {words:?}: {said}");
         }

@@ -116,6 +116,10 @@ fn words_are_looked_for_in_their_order() {
 
 mod simulated {
     use pilothouse_core::Limits;
+    use pilothouse_end_to_end::host::RuntimeHost;
+    use pilothouse_runtime::HostOptions;
+    use pilothouse_runtime::clock::WallClock;
+    use pilothouse_testkit::host::SteeredHost as _;
     use serde_json::{Value, json};
 
     use super::{CALLS, Case, OBJECTS, READS, REFUSED, WORDS, cases, says};
@@ -205,7 +209,7 @@ mod simulated {
         );
         let note = events[0]["message"].as_str().unwrap_or_default();
         check(
-            message.ends_with(note) || note.ends_with('…'),
+            message.lines().collect::<Vec<_>>().join(" ").ends_with(note) || note.ends_with('…'),
             format!("the event says something else: {note}"),
         );
         let made = ["ConfigMap", "Deployment", "Secret"]
@@ -253,6 +257,50 @@ mod simulated {
     #[tokio::test(start_paused = true)]
     async fn invalid_status_conditions_events_and_times_are_refused() {
         hold(WORDS).await;
+    }
+
+    /// The status says since when an object fails: the next failure is another event, in another host, too.
+    #[tokio::test(start_paused = true)]
+    async fn a_failure_that_was_fixed_and_comes_back_is_a_new_event() {
+        let mut stage = Stage::empty(unhurried());
+        let options = HostOptions {
+            clock: WallClock::starting_at(1_800_000_000_000),
+            ..HostOptions::default()
+        };
+        stage.host = RuntimeHost::new(options.clone(), unhurried());
+        let specs = vec![stage.host.spec("hostile").unwrap()];
+        stage.start(specs).await;
+        stage.host.settled().await.unwrap();
+        stage.create(&misbehaving("victim", "trap")).await;
+        let events = |stage: &Stage| stage.events("victim", "ReconcileFailed").len();
+        for expected in 1..=3 {
+            let told = stage.until(|stage| (events(stage) == expected).then_some(())).await;
+            assert!(told.is_some(), "{} events, not {expected}", events(&stage));
+            stage.minute().await;
+            stage.minute().await;
+            assert_eq!(events(&stage), expected, "it fails all the time, in the same way");
+            if expected == 2 {
+                // Another process looks at an object that goes on failing.
+                stage.host.stop().await.unwrap();
+                stage.host = RuntimeHost::new(options.clone(), unhurried());
+                let specs = vec![stage.host.spec("hostile").unwrap()];
+                stage.start(specs).await;
+                stage.minute().await;
+                assert_eq!(events(&stage), expected);
+            }
+            stage
+                .patch_hostile("victim", &json!({"spec": {"behaviour": "config-map"}}))
+                .await;
+            let fixed = stage
+                .until(|stage| stage.is_reconciled("Hostile", "victim").then_some(()))
+                .await;
+            assert!(fixed.is_some());
+            stage.minute().await;
+            stage
+                .patch_hostile("victim", &json!({"spec": {"behaviour": "trap"}}))
+                .await;
+        }
+        stage.stop().await;
     }
 
     #[tokio::test(start_paused = true)]
