@@ -84,7 +84,7 @@ impl Story {
             Kind::EARLY.into_iter().try_for_each(|kind| scene.watches(kind))
         })
         .await?;
-        self.terminal.plain(&[String::new(), "       ms".to_owned()]);
+        self.terminal.legend();
         self.deed("start the host");
         Ok(())
     }

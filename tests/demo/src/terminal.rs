@@ -30,6 +30,18 @@ impl Terminal {
         self.show(&format!("{name:<FIRST_COLUMN$} {text}"));
     }
 
+    /// What the lines below mean.
+    pub fn legend(self) {
+        self.show("");
+        self.show("Lines with > say what the demo does, the others what a watch of the cluster shows.");
+        self.show("TIME is in milliseconds since the demo began; STATE says who wrote an object, and how it is.");
+        self.show("");
+        self.show(&format!(
+            "{:>FIRST_COLUMN$}   {:<7} {:<15} {:<24} STATE",
+            "TIME (ms)", "CHANGE", "KIND", "NAME"
+        ));
+    }
+
     /// What the demo itself does now.
     pub fn deed(self, at: Duration, text: &str) {
         self.show(&self.deed_line(at, text));
