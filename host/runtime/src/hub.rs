@@ -81,6 +81,8 @@ pub struct HostState {
     pub lanes: Lanes,
     /// Lanes that will not open again.
     leaving: HashSet<LaneId>,
+    /// How many primaries each open lane reconciles: counted when it opens, and kept by `route`.
+    pub selected: HashMap<LaneId, usize>,
     /// Writes that the cache has not seen yet.
     pub awaited: HashMap<Key, (AwaitedEcho, PrimaryRef)>,
     /// Writes of ours that are under way.
@@ -147,6 +149,7 @@ impl Hub {
                 queue: WorkQueue::new(capacity),
                 lanes: Lanes::default(),
                 leaving: HashSet::new(),
+                selected: HashMap::new(),
                 awaited: HashMap::new(),
                 writing: WritesInFlight::default(),
                 unpersisted: HashMap::new(),
@@ -231,6 +234,7 @@ impl Hub {
             contribute::lane_goes(&mut state, lane);
         }
         state.leaving.remove(&id);
+        state.selected.remove(&id);
         state.forget_previews_of(id);
         state.forget_readers_of(id);
         state.awaited.retain(|_, (_, primary_ref)| primary_ref.lane != id);
@@ -277,8 +281,18 @@ impl Hub {
         if !lane.is_filtered() {
             return (state.store.len(lane.grants.primary()), depth);
         }
-        let primaries = state.store.iter(lane.grants.primary(), None);
-        (primaries.filter(|object| lane.reconciles(object)).count(), depth)
+        let counted = || {
+            let primaries = state.store.iter(lane.grants.primary(), None);
+            primaries.filter(|object| lane.reconciles(object)).count()
+        };
+        // A lane that is closed is not routed to, and one that was replaced may have another filter.
+        let is_current = state.lanes.get(lane.id).is_some_and(|it| std::ptr::eq(&**it, lane));
+        let is_counted = is_current && state.queue.is_open(lane.id);
+        let Some(&selected) = state.selected.get(&lane.id).filter(|_| is_counted) else {
+            return (counted(), depth);
+        };
+        debug_assert_eq!(selected, counted(), "the primaries of {}", lane.title());
+        (selected, depth)
     }
 
     /// At most so many primaries that a lane reconciles and that are not on their way out.

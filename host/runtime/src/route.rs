@@ -18,18 +18,26 @@ use crate::queue::{Cause, Priority};
 use crate::refusals::RefusedPart;
 use crate::visibility::ChangeVisibility;
 
-/// Asks for a reconcile of every primary of a lane.
+/// Asks for a reconcile of every primary of a lane, and counts those that it reconciles.
 pub fn enqueue_all(state: &mut HostState, lane: &Lane) {
     let HostState {
-        store, queue, orphaned, ..
+        store,
+        queue,
+        orphaned,
+        selected,
+        ..
     } = state;
     let has_filter = lane.has_filter();
+    let mut count = 0;
     for object in store.iter(lane.grants.primary(), None) {
+        let is_selected = lane.reconciles(object);
+        count += usize::from(is_selected);
         // Objects that left the filter while nobody watched may still have our finalizer.
-        if lane.reconciles(object) || ((has_filter || !lane.selects(&object.name)) && lane.has_finalized(object)) {
+        if is_selected || ((has_filter || !lane.selects(&object.name)) && lane.has_finalized(object)) {
             queue.push(lane.id, &object.name, urgency(lane, object));
         }
     }
+    selected.insert(lane.id, count);
     for kind in lane.owned_kinds() {
         for child in store.iter(kind, None).filter(|child| is_ours(lane, child)) {
             match custody(store, lane, child) {
@@ -195,6 +203,11 @@ fn route_child(lane: &Lane, state: &mut HostState, change: &ObjectChange, by_us:
 
 fn route_primary(lane: &Lane, state: &mut HostState, change: &ObjectChange, seen: &ChangeVisibility<'_>, by_us: bool) {
     let name = change.name();
+    let [was_selected, is_selected] =
+        [&change.old, &change.new].map(|object| object.as_ref().is_some_and(|object| lane.reconciles(object)));
+    if let Some(count) = state.selected.get_mut(&lane.id) {
+        *count = *count + usize::from(is_selected) - usize::from(was_selected);
+    }
     let Some(new) = &change.new else {
         let primary_ref = PrimaryRef {
             lane: lane.id,
@@ -218,8 +231,7 @@ fn route_primary(lane: &Lane, state: &mut HostState, change: &ObjectChange, seen
         }
         return;
     }
-    let steered_before = change.old.as_ref().is_some_and(|old| lane.reconciles(old));
-    if !lane.reconciles(new) && !steered_before {
+    if !is_selected && !was_selected {
         return;
     }
     let status_drifts = || lane.brings_crd && !by_us && seen.status_differs();
