@@ -2,7 +2,7 @@
 //!
 //! An event's name is made of what it says, so a host that forgot (after a restart) finds it by the same name.
 //!
-//! Nothing depends on events: without the right to make them, or where a namespace takes nothing new, none are told.
+//! Nothing depends on events: without the right to make them, or where a namespace takes nothing new, none are emitted.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard};
@@ -21,13 +21,13 @@ use tokio::time::Instant;
 use crate::error::RequestError;
 use crate::write::send;
 
-/// The API server keeps events for an hour by default; after that the same news may be told again.
+/// The API server keeps events for an hour by default; after that the same event may be emitted again.
 const KEPT: Duration = Duration::from_hours(1);
 
 /// How long no event is tried in a namespace in which the host may not make any.
 const DENIED: Duration = Duration::from_mins(10);
 
-/// Events that one plugin may tell at once, and how long it takes until it may tell one more.
+/// Events that one plugin may emit at once, and how long it takes until it may emit one more.
 const BURST: u32 = 50;
 const REFILL: Duration = Duration::from_secs(2);
 
@@ -65,12 +65,12 @@ struct RecorderState {
     recalled: bool,
     /// The namespaces in which no event may be made, and since when.
     denied: HashMap<String, Instant>,
-    told: HashMap<String, Instant>,
+    emitted: HashMap<String, Instant>,
     plugin: TokenBucket,
     /// By uid; those that are empty again are forgotten.
     objects: HashMap<String, TokenBucket>,
     dropped: u64,
-    /// How many of the dropped ones the log has told.
+    /// How many of the dropped ones the log has named.
     said: u64,
     /// Failures of objects whose status does not say since when, by uid.
     episodes: HashMap<String, Episodes>,
@@ -116,8 +116,8 @@ impl EventRecorder {
         }
     }
 
-    /// Reads once which events this plugin told before this process began, so that none is told twice. Without the right to
-    /// list events, what is told twice is one request more: it has the same name.
+    /// Reads once which events this plugin emitted before this process began, so that none is emitted twice. Without the right to
+    /// list events, what is emitted twice is one request more: it has the same name.
     pub async fn recall(&self) -> Result<(), RequestError> {
         if self.lock().recalled {
             return Ok(());
@@ -154,7 +154,7 @@ impl EventRecorder {
             let mut state = self.lock();
             for item in list["items"].as_array().into_iter().flatten() {
                 if let Some(name) = item["metadata"]["name"].as_str() {
-                    state.told.insert(name.to_owned(), Instant::now());
+                    state.emitted.insert(name.to_owned(), Instant::now());
                 }
             }
             match list["metadata"]["continue"].as_str() {
@@ -172,7 +172,7 @@ impl EventRecorder {
         self.controller().replace('/', "%2F")
     }
 
-    /// Tells an event, unless it was told before or the plugin tells too many. Says whether a request was made.
+    /// Emits an event, unless it was emitted before or the plugin emits too many. Says whether a request was made.
     pub async fn record(&self, regarding: &Regarding<'_>, event: &Event, now: &str) -> Result<bool, RequestError> {
         let said = json!([
             self.plugin,
@@ -182,10 +182,10 @@ impl EventRecorder {
             event.message
         ]);
         let name = format!("{}.{}", shorten_name(&regarding.name.name), digest(&said));
-        self.tell_as(name, regarding, event, now).await
+        self.emit_as(name, regarding, event, now).await
     }
 
-    /// Tells an event about a failure, once for as long as the object fails: an object that recovered and fails in the same
+    /// Emits an event about a failure, once for as long as the object fails: an object that recovered and fails in the same
     /// way again gets a new event. `since` is the time at which the object began to fail, as its status has it, so that all
     /// hosts and a host after a restart give the event the same name. Where no status says it, [`Self::recovered`] tells
     /// the failures apart, for as long as this process runs.
@@ -214,7 +214,7 @@ impl EventRecorder {
             episode
         ]);
         let name = format!("{}.{}", shorten_name(&regarding.name.name), digest(&said));
-        self.tell_as(name, regarding, event, now).await
+        self.emit_as(name, regarding, event, now).await
     }
 
     /// An object is as it should be: its next failure is a new one.
@@ -227,7 +227,7 @@ impl EventRecorder {
         }
     }
 
-    /// Tells an event about the first object of a kind that gives reason to, and about no other.
+    /// Emits an event about the first object of a kind that gives reason to, and about no other.
     pub async fn record_for_kind(
         &self,
         regarding: &Regarding<'_>,
@@ -242,10 +242,10 @@ impl EventRecorder {
             event.message
         ]);
         let name = format!("{}.{}", shorten_name(&self.plugin), digest(&said));
-        self.tell_as(name, regarding, event, now).await
+        self.emit_as(name, regarding, event, now).await
     }
 
-    async fn tell_as(
+    async fn emit_as(
         &self,
         name: String,
         regarding: &Regarding<'_>,
@@ -258,7 +258,7 @@ impl EventRecorder {
             message,
         } = event;
         let namespace = regarding.name.namespace.as_deref().unwrap_or("default");
-        if self.is_denied(namespace) || !self.may_tell(&name, regarding.uid) {
+        if self.is_denied(namespace) || !self.may_emit(&name, regarding.uid) {
             return Ok(false);
         }
         let mut object = json!({
@@ -290,24 +290,24 @@ impl EventRecorder {
             .body(Body::from(body.to_string().into_bytes()))
             .map_err(|error| RequestError::Garbled(error.to_string()))?;
         match send(&self.client, request).await {
-            // Told before this process began.
+            // Emitted before this process began.
             Ok(_) => Ok(true),
             Err(error) if error.code() == Some(409) => Ok(true),
             // The object goes, too.
             Err(error) if error.is_in_terminating_namespace() || error.is_not_found() => Ok(false),
             Err(error) if error.code() == Some(403) => {
                 let mut state = self.lock();
-                state.told.remove(&name);
+                state.emitted.remove(&name);
                 state.denied.retain(|_, since| since.elapsed() < DENIED);
                 state.denied.insert(namespace.to_owned(), Instant::now());
                 drop(state);
-                tracing::debug!(plugin = self.plugin, namespace, %error, "events cannot be told");
+                tracing::debug!(plugin = self.plugin, namespace, %error, "cannot emit events");
                 self.denied.notify_one();
                 Ok(false)
             }
             Err(error) => {
                 let mut state = self.lock();
-                state.told.remove(&name);
+                state.emitted.remove(&name);
                 Err(error)
             }
         }
@@ -326,11 +326,11 @@ impl EventRecorder {
             .is_some_and(|since| since.elapsed() < DENIED)
     }
 
-    fn may_tell(&self, name: &str, object: &str) -> bool {
+    fn may_emit(&self, name: &str, object: &str) -> bool {
         let now = Instant::now();
         let mut state = self.lock();
         if state
-            .told
+            .emitted
             .get(name)
             .is_some_and(|told| now.duration_since(*told) < KEPT)
         {
@@ -349,19 +349,19 @@ impl EventRecorder {
                 "too many events; some were dropped"
             );
         }
-        if state.told.len() >= REMEMBERED {
-            state.told.retain(|_, told| now.duration_since(*told) < KEPT);
+        if state.emitted.len() >= REMEMBERED {
+            state.emitted.retain(|_, told| now.duration_since(*told) < KEPT);
         }
-        if state.told.len() >= REMEMBERED
+        if state.emitted.len() >= REMEMBERED
             && let Some(oldest) = state
-                .told
+                .emitted
                 .iter()
                 .min_by_key(|(_, told)| **told)
                 .map(|(name, _)| name.clone())
         {
-            state.told.remove(&oldest);
+            state.emitted.remove(&oldest);
         }
-        state.told.insert(name.to_owned(), now);
+        state.emitted.insert(name.to_owned(), now);
         true
     }
 }
@@ -460,12 +460,12 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_same_event_is_told_once_an_hour() {
+    async fn the_same_event_is_emitted_once_an_hour() {
         let recorder = recorder();
-        assert!(recorder.may_tell("a", "u"));
-        assert!(!recorder.may_tell("a", "u"));
+        assert!(recorder.may_emit("a", "u"));
+        assert!(!recorder.may_emit("a", "u"));
         tokio::time::advance(KEPT).await;
-        assert!(recorder.may_tell("a", "u"));
+        assert!(recorder.may_emit("a", "u"));
     }
 
     #[tokio::test]
@@ -498,29 +498,29 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_plugin_that_tells_too_many_is_held_back_and_let_on_again() {
+    async fn a_plugin_that_emits_too_many_is_held_back_and_let_on_again() {
         let recorder = recorder();
         let told = (0..200)
-            .filter(|number| recorder.may_tell(&format!("{number}"), &format!("u{number}")))
+            .filter(|number| recorder.may_emit(&format!("{number}"), &format!("u{number}")))
             .count();
         assert_eq!(told, BURST as usize);
         assert_eq!(recorder.dropped(), 200 - u64::from(BURST));
         tokio::time::advance(REFILL).await;
-        assert!(recorder.may_tell("one more", "u") && !recorder.may_tell("but no two", "u"));
+        assert!(recorder.may_emit("one more", "u") && !recorder.may_emit("but no two", "u"));
     }
 
     #[tokio::test(start_paused = true)]
     async fn one_object_leaves_room_for_the_others() {
         let recorder = recorder();
         let told = (0..200)
-            .filter(|number| recorder.may_tell(&format!("{number}"), "loud"))
+            .filter(|number| recorder.may_emit(&format!("{number}"), "loud"))
             .count();
         assert_eq!(told, OBJECT_BURST as usize);
-        assert!(recorder.may_tell("a", "quiet"));
+        assert!(recorder.may_emit("a", "quiet"));
         tokio::time::advance(OBJECT_REFILL).await;
-        assert!(recorder.may_tell("one more", "loud") && !recorder.may_tell("but no two", "loud"));
+        assert!(recorder.may_emit("one more", "loud") && !recorder.may_emit("but no two", "loud"));
         tokio::time::advance(OBJECT_REFILL * OBJECT_BURST).await;
-        assert!(recorder.may_tell("b", "quiet"));
+        assert!(recorder.may_emit("b", "quiet"));
         let objects = recorder.state.lock().unwrap().objects.len();
         assert!(objects <= 2, "{objects} objects are remembered");
     }

@@ -187,7 +187,7 @@ impl Host {
         let all_end = async move {
             while let Some(ended) = plugin_tasks.join_next().await {
                 if let Err(error) = ended {
-                    tracing::error!(%error, "the life of a plugin ended; restart the host");
+                    tracing::error!(%error, "the task of a plugin ended; restart the host");
                 }
             }
         };

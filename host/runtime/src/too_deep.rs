@@ -130,6 +130,6 @@ async fn tell(hub: &Hub, hidden: &Hidden, is_named: bool) {
         .record(&regarding, &event, &hub.clock.microseconds())
         .await;
     if let Err(error) = told {
-        tracing::debug!(%kind, object = %object.name, error = chain(&error), "cannot tell an event about an object that nests too deep");
+        tracing::debug!(%kind, object = %object.name, error = chain(&error), "cannot emit an event about an object that nests too deep");
     }
 }

@@ -46,7 +46,7 @@ pub async fn run(hub: Arc<Hub>) {
         tokio::select! {
             () = hub.claims.notified() => {}
             Some(ended) = looks.join_next(), if !looks.is_empty() => if let Err(error) = ended {
-                tracing::error!(%error, "a look at a contributed object panicked; this is a bug of the host");
+                tracing::error!(%error, "reconciling a contribution target panicked; this is a bug of the host");
             },
             () = sleep_until(due), if due.is_some() => {}
         }

@@ -53,7 +53,7 @@ pub async fn follow(context: Arc<PluginContext>) {
                 Ok(name) => if let Some(ended) = followed.remove(&name) {
                     ended.status_writer.abort();
                 },
-                Err(error) => tracing::error!(%error, "the life of a plugin ended; restart the host"),
+                Err(error) => tracing::error!(%error, "the task of a plugin ended; restart the host"),
             },
         }
         let Some(resources) = known.borrow_and_update().clone() else {

@@ -369,7 +369,7 @@ impl PluginTask {
             self.identity.health.log_limiter.tell(&self.identity.name);
             if component.is_awake() && component.idle() >= after {
                 component.sleep();
-                tracing::debug!(plugin = &*self.identity.name, "the plugin sleeps");
+                tracing::debug!(plugin = &*self.identity.name, "unloaded the code of the idle plugin");
             }
         }
     }

@@ -78,6 +78,6 @@ pub async fn say(hub: &Hub, lane: &Lane, gathered: &Gathered, problem: &str) {
     // The log and the Plugin's status say it, too.
     let now = hub.clock.microseconds();
     if let Err(error) = lane.recorder.record_for_kind(&regarding, &event, &now).await {
-        tracing::debug!(lane = lane.title(), object = %name, %error, "cannot tell an event");
+        tracing::debug!(lane = lane.title(), object = %name, %error, "cannot emit an event");
     }
 }
