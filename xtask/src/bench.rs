@@ -8,60 +8,61 @@ use anyhow::{Context, Result, ensure};
 
 use crate::plugins;
 
-/// What to measure.
+/// Which benchmark to run.
 #[derive(Clone, Debug, clap::Subcommand)]
 pub enum BenchOptions {
-    /// One reconcile of each controller in the sandbox, on a fresh instance each, beside the same logic native.
+    /// Compare reconciles in the sandbox, each on a fresh instance, with the same logic compiled natively.
     Call(CallOptions),
-    /// The host at work, on real control planes, beside a client that does nothing but the same writes.
+    /// Compare the host, on real control planes, with a client that makes the same writes and nothing else.
     Host(HostBenchOptions),
-    /// A new ReverseProxy on a real API server with the host's webhooks and without, and with a long queue of reconciles.
+    /// Time the creation of a ReverseProxy on a real API server: with and without the host's webhooks, and with a long
+    /// work queue.
     Admission(AdmissionOptions),
-    /// The host with nothing to do, on a real control plane: memory, and the requests of a resync and of a restart.
+    /// Measure an idle host on a real control plane: its memory, and the requests of a resync and of a restart.
     Idle,
 }
 
-/// How often.
+/// Options of `bench call`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct CallOptions {
-    /// Measure only this controller, by the name of its sample in deploy/samples; may be given several times.
+    /// Measure only this controller, named like its sample in deploy/samples; may be repeated.
     #[arg(long, value_name = "NAME")]
     pub only: Vec<String>,
-    /// Calls of each side in one repetition.
+    /// Number of sandboxed calls, and of native calls, in one repetition.
     #[arg(long, value_name = "NUMBER", default_value = "20000")]
     pub calls: NonZeroUsize,
-    /// Repetitions, of which the least, the middle and the largest are shown.
+    /// Number of repetitions; the output shows the minimum, the median and the maximum.
     #[arg(long, value_name = "NUMBER", default_value = "5")]
     pub repetitions: NonZeroUsize,
 }
 
-/// How long the queue, and how often.
+/// Options of `bench admission`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct AdmissionOptions {
-    /// Reconciles that are queued in the second half.
+    /// Number of reconciles that are queued during the second half.
     #[arg(long, value_name = "NUMBER", default_value = "10000")]
     pub queued: NonZeroUsize,
-    /// Repetitions, of which the least, the middle and the largest are shown.
+    /// Number of repetitions; the output shows the minimum, the median and the maximum.
     #[arg(long, value_name = "NUMBER", default_value = "5")]
     pub repetitions: NonZeroUsize,
 }
 
-/// How much of the host, and which part.
+/// Options of `bench host`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct HostBenchOptions {
-    /// Measure only this part; may be given several times.
+    /// Measure only this part; may be repeated.
     #[arg(long, value_enum, value_name = "PART")]
     pub only: Vec<HostPart>,
-    /// Bundles that are made and converge.
+    /// Number of Bundle objects to create and reconcile.
     #[arg(long, value_name = "NUMBER", default_value = "2000")]
     pub objects: NonZeroUsize,
-    /// Distinct plugins with nothing to do.
+    /// Number of distinct idle plugins.
     #[arg(long, value_name = "NUMBER", default_value = "100")]
     pub plugins: NonZeroUsize,
-    /// Runs of what is compared, of which the least, the middle and the largest are shown.
+    /// Number of runs of each comparison; the output shows the minimum, the median and the maximum.
     #[arg(long, value_name = "NUMBER", default_value = "3")]
     pub repetitions: NonZeroUsize,
-    /// Measure the host as it is shipped, with link-time optimisation, which takes long to build.
+    /// Measure the host as released, with link-time optimisation; the build takes long.
     #[arg(long)]
     pub dist: bool,
 }
@@ -69,17 +70,17 @@ pub struct HostBenchOptions {
 /// A part of the host's benchmark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum HostPart {
-    /// Memory of distinct plugins with nothing to do.
+    /// Memory of distinct idle plugins.
     Plugins,
     /// Memory of cached objects.
     Cache,
-    /// New objects.
+    /// The cost of reconciling new objects.
     Lifetime,
-    /// Resyncs and restarts of what has converged, simulated and real.
+    /// Resyncs and restarts of a converged cluster, simulated and real.
     Restart,
-    /// A change of one object that all others have read, simulated and real.
+    /// A change of one object that all other objects depend on, simulated and real.
     Dependents,
-    /// A plugin beside one that misbehaves.
+    /// A plugin that shares the host with a misbehaving plugin.
     Neighbours,
 }
 

@@ -15,10 +15,10 @@ use crate::{cargo, faults, fuzz, minutes, root, test};
 /// The cargo-deny that checks the dependencies; another version may judge otherwise.
 const CARGO_DENY: &str = "0.20.2";
 
-/// What is checked.
+/// Options of `cargo xtask ci`.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct CiOptions {
-    /// Leave out the tests on a real control plane where there is none.
+    /// Skip the tests on a real control plane if none is available.
     #[arg(long)]
     without_real: bool,
 }

@@ -8,13 +8,13 @@ use anyhow::{Context as _, Result, ensure};
 
 use crate::{cargo, root};
 
-/// What to do with the control plane.
+/// Options of `cargo xtask controlplane`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct ControlPlaneOptions {
-    /// Only build its programs, where they are missing.
+    /// Only build the control plane's programs that are missing.
     #[arg(long, conflicts_with = "check")]
     build: bool,
-    /// Only say whether it can be had.
+    /// Only report whether a control plane is available.
     #[arg(long)]
     check: bool,
 }

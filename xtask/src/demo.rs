@@ -27,10 +27,10 @@ const SAMPLES: &str = "deploy/samples";
 /// The crate of the demo, whose program has the same name.
 const PROGRAM: &str = "pilothouse-demo";
 
-/// How to show it.
+/// Options of `cargo xtask demo`.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct DemoOptions {
-    /// End after the story, with exit code 1 where anything went otherwise than it should.
+    /// Exit after the last step, with exit code 1 if a step did not behave as expected.
     #[arg(long)]
     once: bool,
 }

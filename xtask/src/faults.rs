@@ -12,11 +12,11 @@ use crate::{cargo, plugins, root};
 /// The crate of the suite, whose program has the same name.
 const PROGRAM: &str = "pilothouse-faults";
 
-/// What is passed on to the suite.
+/// Options that are passed to the fault suite.
 #[derive(Clone, Debug, Default, clap::Args)]
 #[command(disable_help_flag = true)]
 pub struct FaultsOptions {
-    /// The suite's own options; `--help` lists them
+    /// Options of the fault suite; `--help` lists them
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     arguments: Vec<String>,
 }

@@ -46,19 +46,19 @@ const LONGEST_RUN: u32 = 25;
 /// What is fuzzed, and for how long.
 #[derive(Clone, Debug, clap::Args)]
 pub struct FuzzOptions {
-    /// Only these targets; all of them otherwise.
+    /// Fuzz only these targets (default: all).
     #[arg(value_name = "TARGET")]
     targets: Vec<String>,
-    /// How long each target is fuzzed.
+    /// Number of seconds to fuzz each target.
     #[arg(long, default_value_t = 20, value_name = "NUMBER")]
     seconds: u32,
-    /// Play one input that failed instead; exactly one target is given.
+    /// Instead of fuzzing, run exactly one TARGET on the failing input in this file.
     #[arg(long, value_name = "FILE")]
     repeat: Option<PathBuf>,
     /// List the targets.
     #[arg(long, conflicts_with_all = ["repeat", "targets"])]
     list: bool,
-    /// Keep what was found in the repository's corpora, made as small as covers the same.
+    /// Add a minimal set of the new inputs that increase coverage to the repository's corpora.
     #[arg(long, conflicts_with = "repeat")]
     keep: bool,
 }

@@ -8,10 +8,10 @@ use crate::cargo;
 /// The tests that compare a generated file with what the code gives, by parts of their names; all stand in libraries.
 const GENERATED: [&str; 4] = ["crd::", "generated::", "schema::", "crd_file"];
 
-/// What to do about generated files.
+/// Options of `cargo xtask generate`.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct GenerateOptions {
-    /// Change nothing, and fail where a file is stale.
+    /// Write no file; fail if a generated file is out of date.
     #[arg(long)]
     check: bool,
 }

@@ -6,28 +6,28 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
-/// The project's chores.
+/// Development tasks of the project.
 #[derive(Debug, Parser)]
 #[command(name = "cargo xtask", bin_name = "cargo xtask")]
 enum Command {
-    /// Measures.
+    /// Run the benchmarks.
     #[command(subcommand)]
     Bench(xtask::bench::BenchOptions),
-    /// Checks everything that must hold before a change goes in.
+    /// Run all checks that a change must pass before it is merged.
     Ci(xtask::ci::CiOptions),
-    /// Runs the control plane of the tests until it is interrupted.
+    /// Run the control plane of the tests until it is interrupted.
     Controlplane(xtask::controlplane::ControlPlaneOptions),
-    /// Shows the host at work on a simulated cluster.
+    /// Demonstrate the host on a simulated cluster.
     Demo(xtask::demo::DemoOptions),
-    /// Gives those who read what comes from outside whatever a fuzzer can think of.
+    /// Fuzz the code that reads untrusted input.
     Fuzz(xtask::fuzz::FuzzOptions),
-    /// Plays every scenario under faults.
+    /// Play every scenario under injected faults.
     Faults(xtask::faults::FaultsOptions),
-    /// Makes generated files anew.
+    /// Regenerate the generated files.
     Generate(xtask::generate::GenerateOptions),
-    /// Builds the plugins and the guests of the tests as components.
+    /// Build the plugins and the test guests as components.
     Plugins(xtask::plugins::PluginsOptions),
-    /// Runs the tests, part by part.
+    /// Run the tests, part by part.
     Test(xtask::test::TestOptions),
 }
 

@@ -31,13 +31,13 @@ const HOUSES: [&str; 2] = ["plugins", "tests/guests"];
 /// The folder that is none: what plugins are written with.
 const SDK: &str = "plugins/sdk";
 
-/// What to build, and with what.
+/// Which plugins to build, and with which compiler.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct PluginsOptions {
-    /// Build only this plugin; may be given several times.
+    /// Build only this plugin; may be repeated.
     #[arg(long, value_name = "NAME")]
     pub only: Vec<String>,
-    /// Which compiler to use.
+    /// The compiler that builds the plugins.
     #[arg(long, value_enum, default_value_t)]
     pub toolchain: ToolchainChoice,
 }

@@ -17,10 +17,10 @@ use crate::{cargo, controlplane, minutes, nginx, plugins};
 /// Which tests to run.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct TestOptions {
-    /// Run only this part; may be given several times.
+    /// Run only this part; may be repeated.
     #[arg(long, value_enum, value_name = "PART")]
     pub only: Vec<TestPart>,
-    /// Fail where there is no real control plane or no nginx, instead of leaving their tests out.
+    /// Fail if no real control plane or no nginx is available, instead of skipping their tests.
     #[arg(long)]
     pub require_real: bool,
 }
@@ -28,15 +28,15 @@ pub struct TestOptions {
 /// A part of the tests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum TestPart {
-    /// What needs neither a plugin nor a cluster.
+    /// Tests that need neither a plugin nor a cluster.
     Unit,
-    /// Plugins by themselves, under the host's sandbox.
+    /// Tests of single plugins in the host's sandbox.
     Isolated,
-    /// The host on the simulated cluster.
+    /// Tests of the host on the simulated cluster.
     Simulated,
-    /// What plugins take for good, against the real nginx.
+    /// Tests that compare the plugins' validation with the real nginx.
     Oracle,
-    /// The host on a real control plane.
+    /// Tests of the host on a real control plane.
     Real,
 }
 

@@ -20,11 +20,11 @@ pub struct InspectCommand {
     /// The plugin's component
     file: PathBuf,
 
-    /// A configuration to describe the plugin with, YAML or JSON
+    /// The plugin's configuration, YAML or JSON
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
 
-    /// Output format: text for people, json for programs
+    /// Output format: text for humans, json for programs
     #[arg(long, short, value_enum, default_value_t = Format::Text)]
     output: Format,
 

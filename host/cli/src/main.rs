@@ -25,7 +25,7 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Run the host: reconcile a cluster with plugins.
+    /// Run the host, which reconciles a cluster with plugins.
     Run(run::RunCommand),
     /// Print a plugin's metadata and the kinds that it touches.
     Inspect(inspect::InspectCommand),
@@ -33,12 +33,12 @@ enum Command {
     Webhooks(render::WebhooksCommand),
     /// Remove the finalizer of a plugin that no longer exists from the objects that wait for it.
     Release(release::ReleaseCommand),
-    /// Compile a component; the host runs itself with this command, so that the compiler's memory goes with the child.
+    /// Compile a component. The host runs this command as a child process, so that the compiler's memory is released.
     #[command(hide = true)]
     CompileComponent {
-        /// The component.
+        /// The component to compile.
         input: PathBuf,
-        /// Where the machine code goes.
+        /// The file to write the machine code to.
         output: PathBuf,
     },
 }

@@ -43,7 +43,8 @@ impl FromStr for NamedFile {
 /// Where compiled plugins are kept.
 #[derive(clap::Args, Debug)]
 pub struct CacheArguments {
-    /// Where compiled plugins are kept; only this user may be able to write there
+    /// The directory for compiled plugins (default: $XDG_CACHE_HOME/pilothouse/plugins or ~/.cache/pilothouse/plugins).
+    /// No other user may have write access to it
     #[arg(long, value_name = "DIRECTORY")]
     cache_dir: Option<PathBuf>,
 }

@@ -15,11 +15,10 @@ const GUARDED: [&str; 2] = ["kubernetes.io", "k8s.io"];
 /// `pilothouse release`
 #[derive(Args)]
 pub struct ReleaseCommand {
-    /// The finalizer, such as `example.com/finalizer`; the objects that wait for it show it in metadata.finalizers
+    /// The finalizer to remove, as listed in metadata.finalizers, such as `example.com/finalizer`
     finalizer: String,
 
-    /// Only objects of this kind, `KIND` or `KIND.GROUP`; without it, every kind that the cluster serves. May be given
-    /// again
+    /// Only objects of this kind, `KIND` or `KIND.GROUP` (default: all kinds that the cluster serves). May be repeated
     #[arg(long = "kind", value_name = "KIND")]
     kinds: Vec<String>,
 

@@ -19,7 +19,7 @@ pub struct WebhooksCommand {
     #[arg(value_name = "[NAME=]FILE")]
     plugin: NamedFile,
 
-    /// A configuration to describe the plugin with, YAML or JSON
+    /// The plugin's configuration, YAML or JSON
     #[arg(long, value_name = "FILE")]
     config: Option<std::path::PathBuf>,
 

@@ -23,12 +23,12 @@ const REST: Duration = Duration::from_secs(5);
 /// `pilothouse run`
 #[derive(Args)]
 pub struct RunCommand {
-    /// A plugin's component. NAME=FILE overrides the name in its manifest. May be repeated. Without this option the
+    /// A plugin's component. NAME=FILE overrides the name in its manifest. May be repeated. Without this option, the
     /// host runs the plugins of the cluster's Plugin resources
     #[arg(long = "plugin", value_name = "[NAME=]FILE")]
     plugins: Vec<NamedFile>,
 
-    /// Where the components of Plugin resources are: spec.source.file is below it
+    /// The directory of the Plugin resources' components; spec.source.file is relative to it
     #[arg(
         long,
         value_name = "DIRECTORY",
@@ -45,7 +45,7 @@ pub struct RunCommand {
     #[arg(long, value_name = "PLUGIN=FILE", requires = "plugins")]
     limits: Vec<NamedFile>,
 
-    /// Install the CRDs that the plugins bring and, without --plugin, the CRD of Plugin
+    /// Install the CRDs that the plugins include and, without --plugin, the CRD of Plugin
     #[arg(long)]
     install_crds: bool,
 
@@ -57,11 +57,11 @@ pub struct RunCommand {
     #[arg(long, value_name = "NUMBER", default_value_t = 32, value_parser = clap::value_parser!(u16).range(1..=1000))]
     workers: u16,
 
-    /// Seconds that running reconciles may take to finish after SIGTERM
+    /// Number of seconds that running reconciles have to finish after SIGTERM
     #[arg(long, value_name = "SECONDS", default_value_t = 10)]
     grace: u64,
 
-    /// Format of log lines; PILOTHOUSE_LOG filters them, as in `info,pilothouse_runtime=debug`
+    /// Format of log lines; the environment variable PILOTHOUSE_LOG filters them, as in `info,pilothouse_runtime=debug`
     #[arg(long, value_enum, default_value_t = LogFormat::Text)]
     log_format: LogFormat,
 
@@ -75,14 +75,14 @@ pub struct RunCommand {
     webhooks: WebhookArguments,
 }
 
-/// Which cluster.
+/// Which cluster to connect to.
 #[derive(Args)]
 pub struct ClusterArguments {
     /// The kubeconfig file (default: KUBECONFIG, ~/.kube/config, or the service account of the pod)
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
 
-    /// The kubeconfig's context (default: its current context)
+    /// The context of the kubeconfig (default: its current context)
     #[arg(long, value_name = "NAME")]
     context: Option<String>,
 }

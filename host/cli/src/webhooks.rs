@@ -23,7 +23,7 @@ const SECRET_NAMESPACE: &str = "pilothouse-system";
 /// How API servers reach the host.
 #[derive(Args)]
 pub struct EndpointArguments {
-    /// Serve webhooks, and have API servers call them at this URL: https://HOST:PORT. Without this option and
+    /// Serve webhooks, which API servers call at this URL: https://HOST:PORT. Without this option and
     /// --webhook-service, plugins default and validate objects only before each reconcile
     #[arg(
         id = "webhook-url",
@@ -33,7 +33,7 @@ pub struct EndpointArguments {
     )]
     url: Option<String>,
 
-    /// Serve webhooks, through this Service for API servers
+    /// Serve webhooks, which API servers call through this Service
     #[arg(
         id = "webhook-service",
         long = "webhook-service",
@@ -41,19 +41,19 @@ pub struct EndpointArguments {
     )]
     service: Option<String>,
 
-    /// The Secret for the webhooks' certificates; without it pilothouse-webhooks, in the Service's namespace or in
-    /// pilothouse-system
+    /// The Secret that stores the webhooks' certificates (default: pilothouse-webhooks in the namespace of
+    /// --webhook-service, or in pilothouse-system)
     #[arg(id = "webhook-secret", long = "webhook-secret", value_name = "NAMESPACE/NAME")]
     secret: Option<String>,
 }
 
-/// Whether and how webhooks are served.
+/// Whether and how the host serves webhooks.
 #[derive(Args)]
 pub struct WebhookArguments {
     #[command(flatten)]
     endpoint: EndpointArguments,
 
-    /// The address on which webhooks listen
+    /// The address on which the webhook server listens
     #[arg(
         id = "webhook-listen",
         long,
@@ -62,13 +62,13 @@ pub struct WebhookArguments {
     )]
     listen: SocketAddr,
 
-    /// A PEM file with the CA of the client certificates that API servers must present (default: every client may call
+    /// A PEM file with the CA of the client certificates that API servers must present (default: any client may call
     /// the webhooks)
     #[arg(id = "webhook-client-ca", long = "webhook-client-ca", value_name = "FILE")]
     client_ca: Option<PathBuf>,
 
     /// Who creates the webhook configurations: the host, or an installer that applies the output of `pilothouse
-    /// webhooks`; then the host only writes its caBundle into them
+    /// webhooks`. With an installer, the host writes only the caBundle
     #[arg(id = "webhook-configurations", long, value_enum, value_name = "WHO", default_value_t = ConfigurationOwner::Host)]
     configurations: ConfigurationOwner,
 }

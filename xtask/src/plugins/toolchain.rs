@@ -42,13 +42,13 @@ const HARMLESS: [&str; 8] = [
     "CARGO_BUILD_JOBS",
 ];
 
-/// Which compiler builds guests.
+/// The choice of the compiler that builds guests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum ToolchainChoice {
-    /// The one that builds the host, given the target by rustup; else Debian's.
+    /// The compiler that builds the host, with the target installed by rustup; otherwise Debian's compiler.
     #[default]
     Auto,
-    /// Debian's packages, which build the standard library from source.
+    /// Debian's compiler, with the standard library built from source.
     Debian,
 }
 

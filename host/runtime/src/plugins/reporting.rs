@@ -32,6 +32,12 @@ impl PluginTask {
             return;
         }
         let missing = self.context.hub.missing(&running.lanes);
+        if missing.is_empty()
+            && let Some(own) = &self.own
+        {
+            // A refusal after this is a new one.
+            self.identity.recorder.recovered(&own.live.borrow().uid);
+        }
         let preview = running
             .request
             .wanted
@@ -101,7 +107,7 @@ impl PluginTask {
             known.busy = None;
         });
         if is_news {
-            self.tell(reason, format!("{what}: {message}")).await;
+            self.emit_warning(reason, format!("{what}: {message}")).await;
         }
     }
 
@@ -116,8 +122,8 @@ impl PluginTask {
         }
     }
 
-    /// Tells a Warning event about the Plugin. One that cannot be told is no reason for anything: the status says it too.
-    pub async fn tell(&self, reason: &str, message: String) {
+    /// Emits a Warning event on the Plugin. If that fails, nothing is lost: the status says it too.
+    async fn emit_warning(&self, reason: &str, message: String) {
         let Some(own) = &self.own else { return };
         let live = own.live.borrow().clone();
         let (kind, name) = (Kind::new(GROUP, VERSION, "Plugin"), Name::new(None, &live.name));
@@ -135,9 +141,8 @@ impl PluginTask {
         // What was told before this process began is not told again, and not asked for again either.
         let told = async {
             recorder.recall().await?;
-            recorder
-                .record(&regarding, &event, &self.context.hub.clock.microseconds())
-                .await
+            let now = self.context.hub.clock.microseconds();
+            recorder.record_failure(&regarding, &event, None, &now).await
         };
         if let Err(error) = told.await {
             tracing::warn!(

@@ -164,6 +164,17 @@ mod simulated {
         let mut writes = fleet.stage.host_writes_since(mark);
         writes.retain(|write| write.resource == "events");
         assert!(writes.len() <= 1, "{writes:?}");
+
+        // Somebody corrects the file, and spoils it again in the same way.
+        let before = fleet.stage.events("it", "Refused").len();
+        fleet.put("hostile", "a.wasm", 0);
+        fleet.is_ready("it").await;
+        fleet.put_bytes("a.wasm", b"remember the milk");
+        fleet
+            .until("another event says so", |stage| {
+                stage.events("it", "Refused").len() == before + 1
+            })
+            .await;
         fleet.stage.stop().await;
     }
 
