@@ -16,6 +16,9 @@ use serde_json::{Value, json};
 
 use crate::outcome::{Births, Outcome};
 
+/// The longest back-off of an object, and a little more.
+const LONGEST_BACKOFF: Duration = Duration::from_mins(6);
+
 /// How long what has to come may take, by the clock of the test: back-off reaches five minutes, and a watch that says
 /// nothing is given up after three.
 const WITHIN: Duration = Duration::from_hours(1);
@@ -106,6 +109,8 @@ impl Course {
         self.is_changed().await;
         self.goes().await;
         self.stage.simulator().faults().clear();
+        // Whoever failed last, while there were faults, is tried again after a back-off of up to five minutes.
+        tokio::time::sleep(LONGEST_BACKOFF).await;
         self.until("it is calm", |stage| stage.host.handle().unwrap().is_idle())
             .await;
         let mark = self.stage.mark();
