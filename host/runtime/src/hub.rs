@@ -286,7 +286,10 @@ impl Hub {
             primaries.filter(|object| lane.reconciles(object)).count()
         };
         // A lane that is closed is not routed to, and one that was replaced may have another filter.
-        let is_current = state.lanes.get(lane.id).is_some_and(|it| std::ptr::eq(&**it, lane));
+        let is_current = state
+            .lanes
+            .get(lane.id)
+            .is_some_and(|it| std::ptr::eq(Arc::as_ptr(it), lane));
         let is_counted = is_current && state.queue.is_open(lane.id);
         let Some(&selected) = state.selected.get(&lane.id).filter(|_| is_counted) else {
             return (counted(), depth);
