@@ -107,11 +107,16 @@ async fn from_environment(options: &KubeConfigOptions) -> Result<(Config, String
         }
         Err(missing) => return Err(ConnectError::NoCluster(chain(&missing))),
     };
-    let user = check_context(&kubeconfig, options).map_err(ConnectError::NoCluster)?;
+    from_kubeconfig(kubeconfig, options)
+        .await
+        .map_err(ConnectError::NoCluster)
+}
+
+/// The chosen context's cluster and the name of its user, or what is wrong with the kubeconfig.
+async fn from_kubeconfig(kubeconfig: Kubeconfig, options: &KubeConfigOptions) -> Result<(Config, String), String> {
+    let user = check_context(&kubeconfig, options)?;
     let config = Config::from_custom_kubeconfig(kubeconfig, options).await;
-    config
-        .map(|config| (config, user))
-        .map_err(|error| ConnectError::NoCluster(chain(&error)))
+    config.map(|config| (config, user)).map_err(|error| chain(&error))
 }
 
 /// Checks that the context, its cluster and its user are there, and says who the user is.
@@ -160,11 +165,7 @@ async fn from_file(path: &Path, options: &KubeConfigOptions) -> Result<(Config, 
         return Err(refuse(CUT.to_owned()));
     }
     let kubeconfig = Kubeconfig::read_from(path).map_err(|error| refuse(chain(&error)))?;
-    let user = check_context(&kubeconfig, options).map_err(refuse)?;
-    let config = Config::from_custom_kubeconfig(kubeconfig, options).await;
-    config
-        .map(|config| (config, user))
-        .map_err(|error| refuse(chain(&error)))
+    from_kubeconfig(kubeconfig, options).await.map_err(refuse)
 }
 
 /// The kubeconfigs that are read where none is given, as kubectl has it: those of `KUBECONFIG`, or the one at home.

@@ -174,15 +174,21 @@ impl EventRecorder {
 
     /// Emits an event, unless it was emitted before or the plugin emits too many. Says whether a request was made.
     pub async fn record(&self, regarding: &Regarding<'_>, event: &Event, now: &str) -> Result<bool, RequestError> {
-        let said = json!([
-            self.plugin,
-            regarding.uid,
-            words(event.severity),
-            event.reason,
-            event.message
-        ]);
-        let name = format!("{}.{}", shorten_name(&regarding.name.name), digest(&said));
+        let name = self.name_of(&regarding.name.name, regarding.uid, event, None);
         self.emit_as(name, regarding, event, now).await
+    }
+
+    /// The name of an event, made of what it says and whom it is `about`. `episode` tells events apart that say the same.
+    fn name_of(&self, prefix: &str, about: &str, event: &Event, episode: Option<&str>) -> String {
+        let mut said = vec![
+            &*self.plugin,
+            about,
+            words(event.severity),
+            &event.reason,
+            &event.message,
+        ];
+        said.extend(episode);
+        format!("{}.{}", shorten_name(prefix), digest(&json!(said)))
     }
 
     /// Emits an event about a failure, once for as long as the object fails: an object that recovered and fails in the same
@@ -196,24 +202,12 @@ impl EventRecorder {
         since: Option<&str>,
         now: &str,
     ) -> Result<bool, RequestError> {
-        let Some(episode) = since
-            .map(str::to_owned)
-            .or_else(|| match self.lock().fails(regarding.uid) {
-                0 => None,
-                ended => Some(ended.to_string()),
-            })
-        else {
-            return self.record(regarding, event, now).await;
+        let ended = match since {
+            Some(_) => 0,
+            None => self.lock().fails(regarding.uid),
         };
-        let said = json!([
-            self.plugin,
-            regarding.uid,
-            words(event.severity),
-            event.reason,
-            event.message,
-            episode
-        ]);
-        let name = format!("{}.{}", shorten_name(&regarding.name.name), digest(&said));
+        let ended = (ended > 0).then(|| ended.to_string());
+        let name = self.name_of(&regarding.name.name, regarding.uid, event, since.or(ended.as_deref()));
         self.emit_as(name, regarding, event, now).await
     }
 
@@ -234,14 +228,7 @@ impl EventRecorder {
         event: &Event,
         now: &str,
     ) -> Result<bool, RequestError> {
-        let said = json!([
-            self.plugin,
-            regarding.kind.to_string(),
-            words(event.severity),
-            event.reason,
-            event.message
-        ]);
-        let name = format!("{}.{}", shorten_name(&self.plugin), digest(&said));
+        let name = self.name_of(&self.plugin, &regarding.kind.to_string(), event, None);
         self.emit_as(name, regarding, event, now).await
     }
 

@@ -50,9 +50,14 @@ pub fn check(schema: Option<&Value>, config: Option<&Value>) -> Result<(), Confi
 
 fn wrong(field: &str, problem: impl Into<String>) -> ConfigurationError {
     ConfigurationError {
-        field: if field.is_empty() { "." } else { field }.to_owned(),
+        field: or_whole(field).to_owned(),
         problem: problem.into(),
     }
+}
+
+/// The field, or `.` where it is the whole document.
+fn or_whole(field: &str) -> &str {
+    if field.is_empty() { "." } else { field }
 }
 
 struct Checker<'a> {
@@ -181,7 +186,7 @@ impl Checker<'_> {
         if let Some(most) = bound("maxItems").filter(|most| items.len() > *most) {
             return Err(wrong(field, format!("has {} items; the most are {most}", items.len())));
         }
-        let list = if field.is_empty() { "." } else { field };
+        let list = or_whole(field);
         let mut checked = items.iter().enumerate();
         checked.try_for_each(|(index, item)| self.check(&schema["items"], item, &format!("{list}[{index}]"), depth))
     }

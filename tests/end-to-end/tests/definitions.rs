@@ -12,8 +12,6 @@
 mod fleet;
 
 mod real {
-    use std::time::{Duration, Instant};
-
     use kube::Api;
     use kube::api::{DeleteParams, DynamicObject, ListParams};
     use kube::core::{ApiResource, GroupVersionKind};
@@ -21,18 +19,7 @@ mod real {
     use pilothouse_testkit::cluster::Cluster;
     use serde_json::{Value, json};
 
-    use crate::fleet::Fleet;
-
-    /// How long one step may take, on a machine that is busy.
-    const WITHIN: Duration = Duration::from_mins(2);
-
-    async fn until(what: &str, fleet: &Fleet, mut holds: impl AsyncFnMut() -> bool) {
-        let begun = Instant::now();
-        while !holds().await {
-            assert!(begun.elapsed() < WITHIN, "in vain: {what}\n{}", fleet.log());
-            tokio::time::sleep(Duration::from_millis(100)).await;
-        }
-    }
+    use crate::fleet::{Fleet, until_real};
 
     /// A definition of a kind of its own with this schema of the status.
     fn definition(kind: &str, status: &Value) -> Value {
@@ -86,7 +73,7 @@ mod real {
             Api::namespaced_with(client.clone(), "default", &kind)
         };
         for kind in ["Wish", "Promise"] {
-            until("the kind is served", &fleet, async || {
+            until_real("the kind is served", &fleet, async || {
                 api(kind).list(&ListParams::default()).await.is_ok()
             })
             .await;
@@ -101,7 +88,7 @@ mod real {
                 }))
                 .await;
         }
-        until("the condition is written without the generation", &fleet, async || {
+        until_real("the condition is written without the generation", &fleet, async || {
             let wish = api("Wish").get("wish").await.unwrap();
             wish.data["status"]["conditions"][0]["status"] == "True"
         })
@@ -110,7 +97,7 @@ mod real {
             "the CRD of Wish does not take .status.conditions[].observedGeneration, .status.observedGeneration",
             "the CRD of Promise does not take .status.conditions, .status.observedGeneration",
         ] {
-            until(words, &fleet, async || warns(&fleet, words).await).await;
+            until_real(words, &fleet, async || warns(&fleet, words).await).await;
             assert!(
                 !fleet
                     .stage
@@ -130,7 +117,7 @@ mod real {
             .await;
         assert!(gone.is_ok());
         let words = "does not serve wishes.test.dev/v1 Wish any more";
-        until(words, &fleet, async || warns(&fleet, words).await).await;
+        until_real(words, &fleet, async || warns(&fleet, words).await).await;
         assert!(!fleet.stage.lines(&["WARN", words]).is_empty(), "{}", fleet.log());
         fleet.stage.stop().await;
     }

@@ -2,7 +2,7 @@
 //! looks at the resources' status.
 
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams};
 use kube::core::{ApiResource, GroupVersionKind};
@@ -151,6 +151,18 @@ impl Fleet {
 
     pub fn log(&self) -> String {
         self.stage.lines(&[]).join("\n")
+    }
+}
+
+/// How long one step may take on a real cluster, on a machine that is busy.
+const WITHIN: Duration = Duration::from_mins(2);
+
+/// Waits until something holds on a real cluster.
+pub async fn until_real(what: &str, fleet: &Fleet, mut holds: impl AsyncFnMut() -> bool) {
+    let begun = Instant::now();
+    while !holds().await {
+        assert!(begun.elapsed() < WITHIN, "in vain: {what}\n{}", fleet.log());
+        tokio::time::sleep(Duration::from_millis(100)).await;
     }
 }
 

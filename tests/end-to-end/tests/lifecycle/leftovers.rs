@@ -448,8 +448,6 @@ mod simulated {
 /// The same on a real API server, whose own ways are the point here: the status that two managers write, the metadata that
 /// is listed alone, and the rights of what is deleted.
 mod real {
-    use std::time::{Duration, Instant};
-
     use kube::Api;
     use kube::api::DynamicObject;
     use kube::core::{ApiResource, GroupVersionKind};
@@ -458,25 +456,14 @@ mod real {
     use pilothouse_testkit::host::SteeredHost as _;
     use serde_json::{Value, json};
 
-    use crate::fleet::{Fleet, condition};
-
-    /// How long one step may take, on a machine that is busy.
-    const WITHIN: Duration = Duration::from_mins(2);
-
-    async fn until(what: &str, fleet: &Fleet, mut holds: impl AsyncFnMut() -> bool) {
-        let begun = Instant::now();
-        while !holds().await {
-            assert!(begun.elapsed() < WITHIN, "in vain: {what}\n{}", fleet.log());
-            tokio::time::sleep(Duration::from_millis(100)).await;
-        }
-    }
+    use crate::fleet::{Fleet, condition, until_real};
 
     async fn plugin_status(fleet: &Fleet) -> Value {
         fleet.plugins().await.get("it").await.unwrap().data["status"].clone()
     }
 
     async fn is_ready(fleet: &Fleet) {
-        until("the Plugin is ready", fleet, async || {
+        until_real("the Plugin is ready", fleet, async || {
             condition(&plugin_status(fleet).await, "Ready")["status"] == "True"
         })
         .await;
@@ -512,7 +499,7 @@ mod real {
         };
         let (services, config_maps) = (api("Service"), api("ConfigMap"));
         let is_there = async |api: &Api<DynamicObject>| api.get_opt("web").await.unwrap().is_some();
-        until("both are made", &fleet, async || {
+        until_real("both are made", &fleet, async || {
             is_there(&services).await && is_there(&config_maps).await
         })
         .await;
@@ -524,8 +511,8 @@ mod real {
             .change("it", json!({"configuration": {"owns": ["ConfigMap"]}}))
             .await;
         fleet.start_host().await;
-        until("the Service goes", &fleet, async || !is_there(&services).await).await;
-        until("the kind is forgotten", &fleet, async || {
+        until_real("the Service goes", &fleet, async || !is_there(&services).await).await;
+        until_real("the kind is forgotten", &fleet, async || {
             remembered(&fleet).await == ["ConfigMap"]
         })
         .await;
