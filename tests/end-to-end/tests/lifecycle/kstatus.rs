@@ -2,6 +2,9 @@
 //! for good are in the scenario files.
 
 mod simulated {
+    use kube::Api;
+    use kube::api::{DynamicObject, PostParams};
+    use kube::core::{ApiResource, GroupVersionKind};
     use pilothouse_core::Limits;
     use pilothouse_end_to_end::host::RuntimeHost;
     use pilothouse_end_to_end::stage::{Stage, app_service};
@@ -36,7 +39,7 @@ mod simulated {
             in_default(object.clone())
         };
         stage.simulator().faults().add(failing);
-        stage.create(&object).await;
+        create(&stage, &object).await;
         let status = |stage: &Stage| {
             let object = stage.find(kind, name)?;
             object.get("status")?;
@@ -76,6 +79,18 @@ mod simulated {
         stage.stop().await;
     }
 
+    /// Creates an object, also an `EcsBinding`, whose plural is its singular.
+    async fn create(stage: &Stage, object: &Value) {
+        if object["kind"] != "EcsBinding" {
+            return stage.create(object).await;
+        }
+        let kind = GroupVersionKind::gvk("hopegi.com", "v1", "EcsBinding");
+        let resource = ApiResource::from_gvk_with_plural(&kind, "ecsbinding");
+        let bindings: Api<DynamicObject> = Api::all_with(stage.cluster.client().await.unwrap(), &resource);
+        let object = serde_json::from_value(object.clone()).unwrap();
+        bindings.create(&PostParams::default(), &object).await.unwrap();
+    }
+
     fn unavailable() -> Rule {
         Rule::new(Fault::Status {
             code: 503,
@@ -106,7 +121,7 @@ mod simulated {
         // A patch: the object itself is created by the test.
         let label = unavailable()
             .verbs(&["patch"])
-            .when(|asked| asked.resource.starts_with("ecsbinding") && asked.subresource.is_empty());
+            .when(|asked| asked.resource == "ecsbinding" && asked.subresource.is_empty());
         while_unavailable("ecs-binding", "ecs-binding", &[], REASON, label).await;
     }
 
@@ -126,7 +141,7 @@ mod simulated {
             object("Service", "ingress-nginx", "ingress-nginx-controller"),
             object("Service", "default", "postgres"),
         ];
-        around[2]["spec"]["ports"] = json!([{"port": 80}]);
+        around[2]["spec"]["ports"] = json!([{"name": "http", "port": 80}]);
         while_unavailable(
             "stream-ingress",
             "stream-ingress",
