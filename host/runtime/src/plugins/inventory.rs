@@ -24,7 +24,8 @@ use tokio::time::Instant;
 use super::PluginContext;
 use super::finish::PluginResourceHandle;
 use super::prepare::former_lanes;
-use super::task::{PluginTask, RunningVersion};
+use super::running::RunningVersion;
+use super::task::PluginTask;
 use crate::lane::{Lane, RunMode};
 use crate::leftovers::GivenUp;
 
