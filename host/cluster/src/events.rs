@@ -12,7 +12,7 @@ use http::{Method, Request};
 use kube::Client;
 use kube::client::Body;
 use pilothouse_core::canonical::digest;
-use pilothouse_core::contract::{Event, Severity};
+use pilothouse_core::contract::{Event, EventType};
 use pilothouse_core::{Kind, Name};
 use serde_json::{Value, json};
 use tokio::sync::Notify;
@@ -183,7 +183,7 @@ impl EventRecorder {
         let mut said = vec![
             &*self.plugin,
             about,
-            words(event.severity),
+            words(event.type_),
             &event.reason,
             &event.message,
         ];
@@ -240,7 +240,7 @@ impl EventRecorder {
         now: &str,
     ) -> Result<bool, RequestError> {
         let Event {
-            severity,
+            type_,
             reason,
             message,
         } = event;
@@ -265,7 +265,7 @@ impl EventRecorder {
             "reportingController": self.controller(),
             "reportingInstance": self.instance,
             "action": "Reconcile",
-            "type": words(*severity),
+            "type": words(*type_),
             "reason": reason,
             "note": one_line(message),
             "regarding": object,
@@ -395,10 +395,10 @@ impl RecorderState {
     }
 }
 
-fn words(severity: Severity) -> &'static str {
-    match severity {
-        Severity::Normal => "Normal",
-        Severity::Warning => "Warning",
+fn words(type_: EventType) -> &'static str {
+    match type_ {
+        EventType::Normal => "Normal",
+        EventType::Warning => "Warning",
     }
 }
 

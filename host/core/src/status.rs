@@ -59,9 +59,9 @@ pub fn desired_status(input: &StatusInput<'_>) -> Map<String, Value> {
         let before = live_conditions
             .into_iter()
             .flatten()
-            .find(|item| item.get("type").and_then(Value::as_str) == Some(&condition.name));
+            .find(|item| item.get("type").and_then(Value::as_str) == Some(&condition.type_));
         let made = condition_value(condition, before, generation, now);
-        match list.iter_mut().find(|item| item["type"] == condition.name.as_str()) {
+        match list.iter_mut().find(|item| item["type"] == condition.type_.as_str()) {
             Some(item) => *item = made,
             None => list.push(made),
         }
@@ -80,7 +80,7 @@ fn condition_value(condition: &Condition, before: Option<&Value>, generation: Op
         .and_then(|before| before["lastTransitionTime"].as_str())
         .unwrap_or(now);
     let mut value = json!({
-        "type": condition.name,
+        "type": condition.type_,
         "status": status,
         "reason": condition.reason,
         "message": condition.message,
@@ -194,8 +194,8 @@ fn shows(live: &Value, desired: &Value) -> bool {
 /// The host's condition for a reconcile that succeeded.
 pub fn reconciled(message: impl Into<String>) -> Condition {
     Condition {
-        name: RECONCILED.to_owned(),
-        status: ConditionStatus::Yes,
+        type_: RECONCILED.to_owned(),
+        status: ConditionStatus::True,
         reason: reason::SUCCESS.to_owned(),
         message: message.into(),
     }
@@ -209,8 +209,8 @@ pub fn not_reconciled(failure: &Failure) -> Condition {
         kind => format!("{kind}: {}", failure.message),
     };
     Condition {
-        name: RECONCILED.to_owned(),
-        status: ConditionStatus::No,
+        type_: RECONCILED.to_owned(),
+        status: ConditionStatus::False,
         reason: reason::FAILURE.to_owned(),
         message: shorten(message, MAX_CONDITION_MESSAGE),
     }

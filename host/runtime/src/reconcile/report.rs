@@ -9,7 +9,7 @@ use pilothouse_cluster::events::Regarding;
 use pilothouse_cluster::object::CachedObject;
 use pilothouse_core::answer::CheckedAnswer;
 use pilothouse_core::canonical::digest;
-use pilothouse_core::contract::{Condition, Event, Severity};
+use pilothouse_core::contract::{Condition, Event, EventType};
 use pilothouse_core::failure::reason;
 use pilothouse_core::status::{self, StatusInput};
 use pilothouse_core::{Failure, Key, Retry};
@@ -201,7 +201,7 @@ async fn tell(
     // A child always goes before its successor comes; the condition says so.
     if failure.reason != reason::WAITING {
         let event = Event {
-            severity: Severity::Warning,
+            type_: EventType::Warning,
             reason: RECONCILE_FAILED.to_owned(),
             message: pilothouse_core::answer::shorten(failure.message.clone(), 1024),
         };
