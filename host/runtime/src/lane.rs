@@ -268,7 +268,7 @@ impl Lane {
         let grant = self.grants.get(kind)?;
         let within = grant
             .touch
-            .labels
+            .label_selector
             .as_ref()
             .is_none_or(|labels| has_labels(object, labels));
         if within {
@@ -327,14 +327,17 @@ impl Lane {
 
     /// Whether an object of the primary kind is reconciled.
     pub fn reconciles(&self, object: &CachedObject) -> bool {
-        let Filter { annotation, labels } = &self.filter;
+        let Filter {
+            annotation,
+            label_selector,
+        } = &self.filter;
         !self.is_former
             && self.selects(&object.name)
             && annotation.as_ref().is_none_or(|annotation| {
                 let metadata: Value = metadata(object);
                 metadata["annotations"].get(annotation).is_some()
             })
-            && labels.as_ref().is_none_or(|labels| has_labels(object, labels))
+            && label_selector.as_ref().is_none_or(|labels| has_labels(object, labels))
     }
 }
 

@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use pilothouse_cluster::error::chain;
 use pilothouse_cluster::events::Regarding;
 use pilothouse_cluster::object::CachedObject;
-use pilothouse_core::contract::{Event, Severity};
+use pilothouse_core::contract::{Event, EventType};
 use pilothouse_core::depth::MAX_DEPTH;
 use pilothouse_core::manifest::Access;
 use pilothouse_core::reason::Reason;
@@ -121,7 +121,7 @@ async fn tell(hub: &Hub, hidden: &Hidden, is_named: bool) {
         uid: &object.uid,
     };
     let event = Event {
-        severity: Severity::Warning,
+        type_: EventType::Warning,
         reason: Reason::TooDeep.to_string(),
         message: problem,
     };

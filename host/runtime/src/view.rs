@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use pilothouse_cluster::object::CachedObject;
 use pilothouse_cluster::store::{QueryCandidates, Store};
-use pilothouse_core::contract::{Imports, LogLevel, Query};
+use pilothouse_core::contract::{Imports, ListOptions, LogLevel};
 use pilothouse_core::dependencies::Read;
 use pilothouse_core::grants::Grant;
 use pilothouse_core::query::CheckedQuery;
@@ -184,7 +184,7 @@ impl View {
 
 impl Imports for View {
     fn get(&mut self, kind: &Kind, namespace: Option<&str>, name: &str) -> Result<Option<String>, Failure> {
-        let grant = self.lane.grants.check_get(kind, namespace, name)?;
+        let grant = self.lane.grants.check_get(&self.primary, kind, namespace, name)?;
         let kind = self.known(kind, grant)?;
         let name = Name::new(namespace, name);
         let (object, changes) = {
@@ -196,8 +196,8 @@ impl Imports for View {
         Ok(text)
     }
 
-    fn find(&mut self, kind: &Kind, query: &Query, most_bytes: u64) -> Result<Vec<String>, Failure> {
-        let (grant, query) = self.lane.grants.check_find(kind, query)?;
+    fn list(&mut self, kind: &Kind, options: &ListOptions, most_bytes: u64) -> Result<Vec<String>, Failure> {
+        let (grant, query) = self.lane.grants.check_list(&self.primary, kind, options)?;
         let kind = self.known(kind, grant)?;
         let draft = self.hub.state.read().store.draft_index(&kind, &query);
         if let Some(draft) = draft {
@@ -212,7 +212,7 @@ impl Imports for View {
         });
         if texts.len() > MOST_FOUND {
             let problem = format!(
-                "the plugin was stopped: its query for {kind} finds more than {MOST_FOUND} objects; narrow the query, or give it a limit"
+                "the plugin was stopped: its list of {kind} has more than {MOST_FOUND} objects; narrow it with a selector, or give it a limit"
             );
             return Err(Failure::guest(Reason::GuestLimit, problem));
         }

@@ -264,13 +264,12 @@ fn judge(
         whole: request.object.map_or("null", RawValue::get),
     };
     let asking = Review {
-        operation: request.operation,
+        phase: request.operation.into(),
         kind: request.kind,
         object,
-        old,
-        config: lane.config.clone(),
-        username: request.username,
-        groups: request.groups,
+        old_object: old,
+        configuration: lane.config.clone(),
+        user_info: Some(request.user_info),
         dry_run: request.dry_run,
     };
     let name = Name::new(request.namespace.as_deref(), &request.name);

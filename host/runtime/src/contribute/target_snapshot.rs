@@ -127,7 +127,7 @@ impl TargetSnapshot {
                 format!("{title} is being deleted; what is contributed to it waits for its successor")
             }
             Some(live) => {
-                let labels = self.lane.grants.get(&self.key.kind)?.touch.labels.as_ref()?;
+                let labels = self.lane.grants.get(&self.key.kind)?.touch.label_selector.as_ref()?;
                 if has_labels(live, labels) {
                     return None;
                 }

@@ -117,14 +117,14 @@ fn ask(
             if let Ok(bare) = component.describe_with_log(None, limits, log())
                 && let Ok(checked) = manifest::parse(&bare)
             {
-                configuration::check(checked.manifest.configuration.as_ref(), config)?;
+                configuration::check(checked.manifest.configuration_schema.as_ref(), config)?;
             }
             Err(failure)
         }
         described => described,
     };
     let CheckedManifest { manifest, crds } = manifest::parse(&described.map_err(DescribeError::Describe)?)?;
-    configuration::check(manifest.configuration.as_ref(), config)?;
+    configuration::check(manifest.configuration_schema.as_ref(), config)?;
     let mut controllers = manifest.controllers.iter();
     if let Some(controller) = controllers.find(|it| it.finalizer.is_some() && !component.optional().finalizer) {
         return Err(DescribeError::Finalizer(controller.name.clone()));

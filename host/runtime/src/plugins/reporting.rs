@@ -6,7 +6,7 @@ use std::time::Duration;
 use pilothouse_cluster::error::chain;
 use pilothouse_cluster::events::Regarding;
 use pilothouse_core::answer::shorten;
-use pilothouse_core::contract::{Event, Severity};
+use pilothouse_core::contract::{Event, EventType};
 use pilothouse_core::{Kind, Name};
 use pilothouse_crds::plugin::{GROUP, VERSION};
 
@@ -144,7 +144,7 @@ impl PluginTask {
             uid: &live.uid,
         };
         let event = Event {
-            severity: Severity::Warning,
+            type_: EventType::Warning,
             reason: reason.to_owned(),
             message: shorten(message, LONGEST_NOTE),
         };

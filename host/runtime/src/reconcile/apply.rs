@@ -346,7 +346,7 @@ impl PlanExecution<'_> {
         let object = match self.requests.apply(step, &live.uid).await {
             Ok(sent) => sent.object,
             Err(error) if error.is_about_another_object() => return Ok(StepResult::Outdated(Box::new(error))),
-            Err(error) if error.is_immutable() && step.desired.lifecycle.replace => {
+            Err(error) if error.is_immutable() && step.desired.lifecycle.recreate => {
                 return Err(self.replace(step, &error).await);
             }
             Err(error) => return Err(self.refused(step, "apply", error)),

@@ -75,7 +75,7 @@ pub fn gather(hub: &Hub, lane: &Lane, job: &Job) -> GatherResult {
     let unreadable = shown.is_none().then(|| too_deep(primary, &object));
     let request = Request {
         object: shown.unwrap_or_default(),
-        config: lane.config.clone(),
+        configuration: lane.config.clone(),
         attempt: job.failures,
     };
     GatherResult::Selected(Gathered {

@@ -9,7 +9,7 @@ use pilothouse_cluster::events::Regarding;
 use pilothouse_cluster::object::CachedObject;
 use pilothouse_core::answer::CheckedAnswer;
 use pilothouse_core::canonical::digest;
-use pilothouse_core::contract::{Event, Severity};
+use pilothouse_core::contract::{Event, EventType};
 use pilothouse_core::host_conditions::{HostConditions, RECONCILED};
 use pilothouse_core::reason::Reason;
 use pilothouse_core::status::{self, PluginPart, StatusInput};
@@ -201,7 +201,7 @@ async fn tell(
     // A child always goes before its successor comes; the condition says so.
     if failure.reason != Reason::Waiting {
         let event = Event {
-            severity: Severity::Warning,
+            type_: EventType::Warning,
             reason: RECONCILE_FAILED.to_owned(),
             message: pilothouse_core::answer::shorten(failure.message.clone(), 1024),
         };

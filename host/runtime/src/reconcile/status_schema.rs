@@ -2,7 +2,7 @@
 //! in the log, in an event about the object that met it first, and in the Plugin's status. Makes requests.
 
 use pilothouse_cluster::events::Regarding;
-use pilothouse_core::contract::{Event, Severity};
+use pilothouse_core::contract::{Event, EventType};
 use pilothouse_core::schema_pruning;
 use pilothouse_core::status::{self, OBSERVED_GENERATION, STATUS};
 use serde_json::{Map, Value};
@@ -72,7 +72,7 @@ pub async fn say(hub: &Hub, lane: &Lane, gathered: &Gathered, problem: &str) {
         uid: &gathered.object.uid,
     };
     let event = Event {
-        severity: Severity::Warning,
+        type_: EventType::Warning,
         reason: STATUS_INCOMPLETE.to_owned(),
         message: pilothouse_core::answer::shorten(problem.to_owned(), LONGEST_NOTE),
     };
