@@ -1,7 +1,6 @@
 //! Runs the task of one plugin: follows its desired state, replaces versions, supervises the running version, and ends.
 //! How a version comes up to where it can take over is `staging`'s matter.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,50 +13,16 @@ use tokio::time::Instant;
 use super::PluginContext;
 use super::desired::{ComponentSource, DesiredPlugin, PluginRequest};
 use super::directory_reader::ReadHung;
-use super::finish::PluginResourceHandle;
-use super::inventory::InventoryWrite;
+use super::inventory_write::InventoryWrite;
+use super::plugin::{KIND_TAKEN, PluginResourceHandle, PluginTask, RunningVersion, StartupProblem};
 use super::prepare::{PluginIdentity, in_place_of};
 use super::source::{ComponentFile, SourceChange};
-use super::staging::{LoadedComponent, StagedVersion, StartupProblem};
+use super::staging::StagedVersion;
 use super::state::{ConditionState, PluginState, StartupStep};
 use crate::lane::{Lane, calls_of_a_plugin};
 
 /// How often it is looked whether the plugin is idle.
 const SLEEP_LOOK: Duration = Duration::from_secs(10);
-
-/// One plugin.
-pub struct PluginTask {
-    /// What it shares with the others.
-    pub context: Arc<PluginContext>,
-    /// What it has for all its versions.
-    pub identity: PluginIdentity,
-    /// What is known of it.
-    pub plugin_state: Arc<PluginState>,
-    /// Its resource, if it has one.
-    pub own: Option<PluginResourceHandle>,
-    /// What was written to it to be remembered.
-    pub written: InventoryWrite,
-}
-
-/// The version that runs.
-pub struct RunningVersion {
-    /// What it was brought for.
-    pub request: Arc<PluginRequest>,
-    /// Where it came from.
-    pub loaded: LoadedComponent,
-    /// The CRDs that it has to itself: their names, and the kinds for people. What else it said of itself is in its lanes.
-    pub crds: BTreeMap<Arc<str>, Arc<str>>,
-    /// Its lanes, which are in the hub.
-    pub lanes: Vec<Arc<Lane>>,
-}
-
-impl RunningVersion {
-    /// The lane of the same primaries as another version's.
-    pub fn lane_for(&self, other: &Lane) -> Option<&Arc<Lane>> {
-        let same = |lane: &&Arc<Lane>| lane.grants.primary().same_kind(other.grants.primary());
-        self.lanes.iter().find(same)
-    }
-}
 
 /// What is to be done next.
 enum NextStep {
@@ -151,7 +116,7 @@ impl PluginTask {
                     penalty = None;
                     self.go_on();
                     for lane in running.iter().flat_map(|running| &running.lanes) {
-                        self.context.hub.push_all(lane);
+                        self.context.hub.state.push_all(lane);
                     }
                 }
                 NextStep::Finish => {
@@ -166,7 +131,7 @@ impl PluginTask {
         }
         Box::pin(self.leave(running.take())).await;
         self.context.hub.plugins.leave(&name);
-        self.context.hub.competing_plugin_left(&name);
+        self.context.hub.state.competing_plugin_left(&name);
         self.context.claims.give_up(&name);
         self.context.registry.leave(&name);
     }
@@ -185,8 +150,11 @@ impl PluginTask {
         let wanted = match &request.wanted {
             Ok(wanted) => wanted,
             Err(error) => {
-                self.refuse(running, &problem(StartupStep::Ready, "InvalidSpec", &error.to_string()))
-                    .await;
+                self.refuse(
+                    running,
+                    &StartupProblem::new(StartupStep::Ready, "InvalidSpec", error.to_string()),
+                )
+                .await;
                 return std::future::pending().await;
             }
         };
@@ -318,7 +286,7 @@ impl PluginTask {
     /// Nobody waits any more because calls crashed.
     fn go_on(&self) {
         self.identity.health.resume();
-        self.context.hub.resume(&self.identity.name);
+        self.context.hub.state.resume(&self.identity.name);
     }
 
     /// The version that runs goes; its objects stay.
@@ -345,17 +313,17 @@ impl PluginTask {
     pub async fn stop(&self, lanes: &[Arc<Lane>]) {
         let hub = &self.context.hub;
         for lane in lanes {
-            hub.close_lane(lane.id);
+            hub.state.close_lane(lane.id);
         }
         for lane in lanes {
-            hub.nothing_runs_in(lane.id).await;
+            hub.state.nothing_runs_in(lane.id).await;
         }
     }
 
     /// Says whether all kinds are served and listed, as long as it is watched over.
     async fn follow_kinds(&self, running: &RunningVersion) {
         loop {
-            let settled = self.context.hub.settled.notified();
+            let settled = self.context.hub.kinds.settled();
             self.report_ready(Some(running));
             settled.await;
         }
@@ -425,16 +393,5 @@ impl PluginTask {
                 }
             }
         }
-    }
-}
-
-/// The reason of a problem that goes when somebody else goes.
-pub const KIND_TAKEN: &str = "KindTaken";
-
-fn problem(step: StartupStep, reason: &'static str, message: &str) -> StartupProblem {
-    StartupProblem {
-        step,
-        reason,
-        message: message.to_owned(),
     }
 }

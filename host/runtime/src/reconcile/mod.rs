@@ -26,9 +26,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::competing_plugins::is_reconciled_by_another;
-use crate::contribute;
-use crate::hub::{Hub, PrimaryRef};
+use crate::context::HostContext;
 use crate::lane::{Lane, RunMode};
+use crate::primary::PrimaryRef;
 use crate::queue::{Job, JobResult, ReconcileResult, RequeueAt};
 use pilothouse_cluster::object::CachedObject;
 use pilothouse_core::failure::reason;
@@ -39,7 +39,7 @@ use report::StatusWrite;
 pub use requests::{is_shared, release_child};
 
 /// Reconciles one object once.
-pub async fn reconcile(hub: &Arc<Hub>, lane: &Arc<Lane>, job: &Job) -> JobResult {
+pub async fn reconcile(hub: &Arc<HostContext>, lane: &Arc<Lane>, job: &Job) -> JobResult {
     let primary_ref = PrimaryRef {
         lane: job.lane,
         name: job.name.clone(),
@@ -59,8 +59,7 @@ pub async fn reconcile(hub: &Arc<Hub>, lane: &Arc<Lane>, job: &Job) -> JobResult
         gather::GatherResult::Filtered(left) => leave(hub, lane, &primary_ref, left).await,
         gather::GatherResult::Unselected(left) => unselect(hub, lane, &primary_ref, left).await,
         gather::GatherResult::Gone => {
-            hub.state.write().forget_primary(lane, &primary_ref);
-            hub.claims.notify_one();
+            hub.state.forget_primary(lane, &primary_ref);
             JobResult::unchanged(ReconcileResult::Gone)
         }
         gather::GatherResult::Kept => JobResult::unchanged(ReconcileResult::Done { again: None }),
@@ -78,8 +77,13 @@ pub async fn reconcile(hub: &Arc<Hub>, lane: &Arc<Lane>, job: &Job) -> JobResult
 /// Whether a primary is gone or going that has lost a child to somebody else. Where its own watch is behind that of the
 /// child, as when it is listed anew, the cache does not know: the child would be made again and collected again, over and
 /// over. An API server that does not answer is no reason to wait.
-async fn has_gone_with_a_child(hub: &Hub, lane: &Lane, primary_ref: &PrimaryRef, object: &CachedObject) -> bool {
-    if !hub.state.write().lost_child.remove(primary_ref) || object.deleting {
+async fn has_gone_with_a_child(
+    hub: &HostContext,
+    lane: &Lane,
+    primary_ref: &PrimaryRef,
+    object: &CachedObject,
+) -> bool {
+    if !hub.state.take_lost_child(primary_ref) || object.deleting {
         return false;
     }
     let Some(served) = lane.served(lane.grants.primary()) else {
@@ -92,7 +96,7 @@ async fn has_gone_with_a_child(hub: &Hub, lane: &Lane, primary_ref: &PrimaryRef,
 }
 
 async fn reconcile_selected(
-    hub: &Arc<Hub>,
+    hub: &Arc<HostContext>,
     lane: &Arc<Lane>,
     primary_ref: &PrimaryRef,
     job: &Job,
@@ -139,7 +143,7 @@ async fn reconcile_selected(
     };
     if let Err(failure) = &planned
         && failure.reason == reason::NOT_SYNCED
-        && !hub.state.read().queue.is_open(lane.id)
+        && !hub.state.is_open(lane.id)
     {
         // A kind went during the call. Everything is reconciled again when the lane opens, and until then there is nothing
         // to say that the lane's closing did not.
@@ -201,7 +205,7 @@ async fn reconcile_selected(
 }
 
 /// Lets a lane's plugin answer for an object, and says why it cannot. Nothing comes of the answer: plugins are pure.
-pub async fn try_out(hub: &Arc<Hub>, lane: &Arc<Lane>, name: &Name) -> Option<Failure> {
+pub async fn try_out(hub: &Arc<HostContext>, lane: &Arc<Lane>, name: &Name) -> Option<Failure> {
     let job = Job {
         lane: lane.id,
         name: name.clone(),
@@ -219,14 +223,14 @@ pub async fn try_out(hub: &Arc<Hub>, lane: &Arc<Lane>, name: &Name) -> Option<Fa
 }
 
 /// An object that has left the filter: nothing is desired of it any more.
-async fn leave(hub: &Arc<Hub>, lane: &Arc<Lane>, primary_ref: &PrimaryRef, left: gather::ExcludedPrimary) -> JobResult {
+async fn leave(
+    hub: &Arc<HostContext>,
+    lane: &Arc<Lane>,
+    primary_ref: &PrimaryRef,
+    left: gather::ExcludedPrimary,
+) -> JobResult {
     let gather::ExcludedPrimary { object, owner } = left;
-    {
-        let mut state = hub.state.write();
-        state.forget_reader(primary_ref);
-        contribute::withdraw(&mut state, lane, primary_ref);
-    }
-    hub.claims.notify_one();
+    hub.state.leave_filter(lane, primary_ref);
     let planned = diff::diff(hub, lane, &owner, validate::Validated::nothing()).await;
     if lane.mode == RunMode::Preview {
         return previewed(hub, lane, primary_ref, Ok(planned)).await;
@@ -251,18 +255,14 @@ async fn leave(hub: &Arc<Hub>, lane: &Arc<Lane>, primary_ref: &PrimaryRef, left:
 /// for the object stays as it is, unless the Plugin deletes what it does not select. Where another Plugin selects the
 /// object, everything is that Plugin's.
 async fn unselect(
-    hub: &Arc<Hub>,
+    hub: &Arc<HostContext>,
     lane: &Arc<Lane>,
     primary_ref: &PrimaryRef,
     left: gather::ExcludedPrimary,
 ) -> JobResult {
     let gather::ExcludedPrimary { object, owner } = left;
-    let is_handed_over = {
-        let mut state = hub.state.write();
-        state.forget_primary(lane, primary_ref);
-        is_reconciled_by_another(&state, lane, &object)
-    };
-    hub.claims.notify_one();
+    hub.state.forget_primary(lane, primary_ref);
+    let is_handed_over = is_reconciled_by_another(&hub.state.lanes(), lane, &object);
     if lane.mode != RunMode::Active || is_handed_over {
         return JobResult::unchanged(ReconcileResult::Done { again: None });
     }
@@ -285,7 +285,7 @@ async fn unselect(
 
 /// The end of a reconcile of a plugin that is in preview; a failure is told in the log alone.
 async fn previewed(
-    hub: &Hub,
+    hub: &HostContext,
     lane: &Lane,
     primary_ref: &PrimaryRef,
     planned: Result<diff::Planned, Failure>,
