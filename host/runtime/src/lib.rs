@@ -35,6 +35,8 @@ mod refusals;
 mod resume_slots;
 mod served_kinds;
 mod state;
+#[cfg(test)]
+mod test_support;
 mod too_deep;
 mod unpersisted;
 mod view;

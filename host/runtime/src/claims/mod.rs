@@ -14,6 +14,8 @@ mod revert_limiter;
 mod target;
 mod target_queue;
 mod target_snapshot;
+#[cfg(test)]
+mod tests;
 
 mod unclaimed;
 

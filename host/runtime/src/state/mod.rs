@@ -20,6 +20,8 @@ mod observe;
 mod reads;
 mod route;
 mod snapshot;
+#[cfg(test)]
+mod tests;
 mod waits;
 mod writes;
 
