@@ -157,6 +157,7 @@ fn lane(client: &Client, served: &Arc<ServedKinds>, id: LaneId, plugin: &str, co
         admission: None,
         converted: Arc::new([]),
         brings_crd: true,
+        failure_reason: None,
         asks_for_schema: false,
         component: PluginComponent::without_code(plugin),
         config: "{}".to_owned(),

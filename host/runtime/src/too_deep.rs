@@ -11,7 +11,7 @@ use pilothouse_cluster::object::CachedObject;
 use pilothouse_core::Kind;
 use pilothouse_core::contract::{Event, Severity};
 use pilothouse_core::depth::MAX_DEPTH;
-use pilothouse_core::failure::reason;
+use pilothouse_core::reason::Reason;
 use tokio::sync::Notify;
 
 use crate::clock::WallClock;
@@ -114,7 +114,7 @@ async fn tell(clock: &WallClock, hidden: &Hidden, is_named: bool) {
     };
     let event = Event {
         severity: Severity::Warning,
-        reason: reason::TOO_DEEP.to_owned(),
+        reason: Reason::TooDeep.to_string(),
         message: problem,
     };
     let told = lane.recorder.record(&regarding, &event, &clock.microseconds()).await;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use pilothouse_cluster::store::WatchSource;
 use pilothouse_core::contribution::{ClaimAge, Leaf, Leaves, Path};
-use pilothouse_core::failure::reason;
+use pilothouse_core::reason::Reason;
 use pilothouse_core::{Failure, Key};
 use serde_json::{Value, json};
 use tokio::sync::oneshot::Receiver;
@@ -109,7 +109,7 @@ fn coming(pending: PendingClaims) -> Receiver<target::ClaimOutcome> {
 }
 
 fn refused() -> Failure {
-    Failure::user(reason::FIELD_CONFLICT, "no")
+    Failure::user(Reason::FieldConflict, "no")
 }
 
 #[tokio::test(start_paused = true)]

@@ -6,7 +6,7 @@ use std::borrow::Cow;
 use pilothouse_cluster::discovery::ServedKind;
 use pilothouse_cluster::error::RequestError;
 use pilothouse_cluster::object::CachedObject;
-use pilothouse_core::failure::reason;
+use pilothouse_core::reason::Reason;
 use pilothouse_core::{Failure, Retry};
 
 use super::apply::waiting;
@@ -148,7 +148,7 @@ async fn rewrite(
             }
             Err(error) if has_changed(&error) => {
                 return Err(Failure::cluster(
-                    reason::UNAVAILABLE,
+                    Reason::ClusterUnavailable,
                     format!("cannot write the finalizers of {title}: it changes all the time; retrying"),
                 ));
             }
