@@ -89,11 +89,11 @@ pub async fn apply(
     let Planned {
         steps,
         prune,
-        mut answer,
+        contributed,
+        answer,
         owner,
         wake_at,
     } = planned;
-    let contributed = std::mem::take(&mut answer.contributed);
     let mut work = PlanExecution {
         hub,
         lane,

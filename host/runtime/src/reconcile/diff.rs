@@ -26,6 +26,8 @@ pub struct Planned {
     pub steps: Vec<PlannedObject>,
     /// Objects of ours that are not desired any more.
     pub prune: Vec<(ServedKind, Arc<CachedObject>)>,
+    /// What is desired of others' objects.
+    pub contributed: Vec<DesiredObject>,
     /// The rest of the answer.
     pub answer: CheckedAnswer,
     /// The owner of the children.
@@ -98,6 +100,7 @@ pub async fn diff(hub: &HostContext, lane: &Lane, owner: &Owner, validated: Vali
 fn compare(hub: &HostContext, lane: &Lane, owner: &Owner, validated: Validated) -> Planned {
     let Validated { mut answer, wake_at } = validated;
     let mut owned = std::mem::take(&mut answer.owned);
+    let contributed = std::mem::take(&mut answer.contributed);
     owned.sort_by_key(|desired| diff::rank(&desired.kind));
     let served = |desired: DesiredObject| {
         let served = lane.served(&desired.kind).expect("validate let only served kinds pass");
@@ -127,6 +130,7 @@ fn compare(hub: &HostContext, lane: &Lane, owner: &Owner, validated: Validated) 
     Planned {
         steps,
         prune: undesired(children, owner, &keys.into_iter().collect()),
+        contributed,
         answer,
         owner: owner.clone(),
         wake_at,

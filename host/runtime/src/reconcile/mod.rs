@@ -159,7 +159,7 @@ async fn reconcile_selected(
         Ok(planned) => contest::look(lane, job, object, planned).await,
         Err(_) => None,
     };
-    let mut applied = match planned {
+    let applied = match planned {
         Ok(planned) => apply::apply(hub, lane, primary_ref, Some(object), planned).await,
         Err(failure) => apply::Applied {
             wake_at,
@@ -167,18 +167,23 @@ async fn reconcile_selected(
         },
     };
     let (again, wrote) = (applied.again(hub), applied.writes > 0);
-    if is_done {
-        // The plugin has nothing more to say; what it said last stays.
-        applied.answer = None;
-        if applied.failure.is_none() {
-            match finalize::release(hub, lane, primary_ref, object).await {
-                Ok(()) => return without_writes(None),
-                Err(failure) => applied.fail(failure),
-            }
+    let mut unreleased = None;
+    if is_done && applied.failure.is_none() {
+        match finalize::release(hub, lane, primary_ref, object).await {
+            Ok(()) => return without_writes(None),
+            Err(failure) => unreleased = Some(failure),
         }
     }
-    applied.failure = applied.failure.or_else(|| contention.as_deref().cloned());
-    let reported = report::report(hub, lane, primary_ref, &gathered, applied).await;
+    let to_report = apply::Applied {
+        // A plugin that is done has nothing more to say; what it said last stays.
+        answer: applied.answer.filter(|_| !is_done),
+        failure: applied
+            .failure
+            .or(unreleased)
+            .or_else(|| contention.as_deref().cloned()),
+        ..applied
+    };
+    let reported = report::report(hub, lane, primary_ref, &gathered, to_report).await;
     let said = reported.said();
     if said.is_some() && job.hot_loop.as_ref().is_some_and(|hot_loop| hot_loop.repeats) {
         tracing::warn!(
@@ -235,19 +240,18 @@ async fn leave(
     if lane.mode == RunMode::Preview {
         return previewed(hub, lane, primary_ref, Ok(planned)).await;
     }
-    let mut applied = apply::apply(hub, lane, primary_ref, None, planned).await;
+    let applied = apply::apply(hub, lane, primary_ref, None, planned).await;
     let is_held = lane.has_finalized(&object);
-    if applied.failure.is_none()
-        && let Err(failure) = finalize::release(hub, lane, primary_ref, &object).await
-    {
-        applied.fail(failure);
-    }
-    if let Some(failure) = &applied.failure {
+    let failure = match applied.failure {
+        None => finalize::release(hub, lane, primary_ref, &object).await.err(),
+        failure => failure,
+    };
+    if let Some(failure) = &failure {
         tracing::warn!(lane = lane.title(), object = %primary_ref.name, %failure, "cannot clean up after an object");
     }
     JobResult {
         wrote: applied.writes > 0 || is_held,
-        ..without_writes(applied.failure)
+        ..without_writes(failure)
     }
 }
 

@@ -26,7 +26,7 @@ pub async fn preview(
     primary_ref: &PrimaryRef,
     planned: &Planned,
 ) -> Result<(), Failure> {
-    let contributed = &planned.answer.contributed;
+    let contributed = &planned.contributed;
     let targets = targets(hub, lane, primary_ref, contributed);
     let basis = basis(planned, &targets);
     if hub.state.has_preview(primary_ref, &basis) {
@@ -130,14 +130,9 @@ fn basis(planned: &Planned, targets: &[(Key, Option<Arc<CachedObject>>)]) -> Str
         .prune
         .iter()
         .map(|(served, child)| json!([served.kind.kind, child.name.to_string(), &*child.uid]));
-    let contributed = planned
-        .answer
-        .contributed
-        .iter()
-        .zip(targets)
-        .map(|(desired, (_, live))| {
-            let live = live.as_ref().map(|live| (&*live.uid, &*live.resource_version));
-            json!([desired.title(), desired.body, live])
-        });
+    let contributed = planned.contributed.iter().zip(targets).map(|(desired, (_, live))| {
+        let live = live.as_ref().map(|live| (&*live.uid, &*live.resource_version));
+        json!([desired.title(), desired.body, live])
+    });
     digest(&Value::Array(steps.chain(prune).chain(contributed).collect()))
 }

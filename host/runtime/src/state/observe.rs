@@ -93,9 +93,14 @@ impl SharedState {
         self.work.notify_one();
     }
 
-    /// Trims what is cached of a kind, after its codec was told to show less.
+    /// Trims what is cached of a kind, after its codec was told to show less. The objects are read without the lock, and
+    /// swapped in.
     pub fn trim(&self, kind: &Kind) {
-        self.tables.write().store.trim(kind);
+        let draft = self.tables.read().store.draft_trim(kind);
+        if let Some(draft) = draft {
+            let trimmed = draft.build();
+            self.tables.write().store.add_trimmed(kind, trimmed);
+        }
     }
 
     /// Takes in what a look past the cache has shown; none: the object is gone. Says nothing where the cache is as new.
