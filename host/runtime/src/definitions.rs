@@ -22,7 +22,7 @@ const SETTLED: Duration = Duration::from_secs(10);
 pub async fn follow(client: Client, hub: Arc<HostContext>) {
     let (sender, mut news) = mpsc::unbounded_channel();
     let mut told = false;
-    let follow = definitions::follow(client, |news| {
+    let follow = definitions::follow(client, move |news| {
         // Whoever has gone needs no news.
         let _ = sender.send(news);
     });

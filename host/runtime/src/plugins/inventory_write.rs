@@ -126,6 +126,7 @@ mod tests {
             finalizers: Vec::new(),
             spec: Value::Null,
             status: json!({"ownedKinds": kinds}),
+            is_too_deep: false,
         }
     }
 

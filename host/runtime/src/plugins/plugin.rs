@@ -13,11 +13,8 @@ use super::desired::PluginRequest;
 use super::inventory_write::InventoryWrite;
 use super::prepare::PluginIdentity;
 use super::source::ComponentFile;
-use super::state::{PluginState, StartupStep};
+use super::state::PluginState;
 use crate::lane::Lane;
-
-/// The reason of a problem that goes when somebody else goes.
-pub const KIND_TAKEN: &str = "KindTaken";
 
 /// One plugin.
 pub struct PluginTask {
@@ -68,26 +65,4 @@ pub struct PluginResourceHandle {
     pub kind: HostResourceApi,
     /// As it was seen last.
     pub live: watch::Receiver<Arc<HostResource>>,
-}
-
-/// Why a plugin does not run as it is wanted.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct StartupProblem {
-    /// The step that failed.
-    pub step: StartupStep,
-    /// The reason of the condition.
-    pub reason: &'static str,
-    /// What failed, why, and what to do.
-    pub message: String,
-}
-
-impl StartupProblem {
-    /// What failed, why, and what to do.
-    pub fn new(step: StartupStep, reason: &'static str, message: impl Into<String>) -> Self {
-        Self {
-            step,
-            reason,
-            message: message.into(),
-        }
-    }
 }

@@ -10,9 +10,9 @@ use pilothouse_core::contract::{Event, Severity};
 use pilothouse_core::{Kind, Name};
 use pilothouse_crds::plugin::{GROUP, VERSION};
 
-use super::plugin::{PluginTask, RunningVersion, StartupProblem};
+use super::plugin::{PluginTask, RunningVersion};
 use super::prepare::DescribedPlugin;
-use super::state::{ConditionState, StartupStep};
+use super::state::{ConditionState, StartupProblem, StartupStep};
 use crate::health::about_status;
 use crate::lane::RunMode;
 
@@ -74,6 +74,17 @@ impl PluginTask {
                     ConditionState::yes("PreviousVersion", format!("the version before goes on: {why}")),
                 );
             }
+        });
+    }
+
+    /// Nothing runs, as the spec wants it.
+    pub fn report_suspension(&self) {
+        self.plugin_state.set(|known| {
+            known.set(
+                StartupStep::Ready,
+                ConditionState::no("Suspended", "spec.mode is Suspended; its objects stay as they are"),
+            );
+            known.busy = None;
         });
     }
 

@@ -14,11 +14,12 @@ use tokio::time::Instant;
 
 use super::PluginContext;
 use super::desired::{ComponentSource, DesiredPlugin, PluginRequest};
+use super::life_cycle::{LifeEvent, LifeState};
 use super::permissions::RECHECK;
-use super::plugin::{KIND_TAKEN, LoadedComponent, PluginTask, RunningVersion, StartupProblem};
+use super::plugin::{LoadedComponent, PluginTask, RunningVersion};
 use super::prepare::{DescribedPlugin, describe};
 use super::source::SourceError;
-use super::state::{ConditionState, StartupStep};
+use super::state::{ConditionState, KIND_TAKEN, StartupProblem, StartupStep};
 use crate::health::without_object;
 use crate::lane::Lane;
 use crate::reconcile::try_out;
@@ -72,9 +73,11 @@ impl Drop for StagedLanes {
 }
 
 impl PluginTask {
-    /// Brings what is wanted as far as it can come without taking over; none if it runs already.
+    /// Brings what is wanted as far as it can come without taking over, and `life` through the stages of a startup; none if
+    /// it runs already.
     pub async fn stage(
         &self,
+        life: &mut LifeState,
         running: Option<&RunningVersion>,
         request: &Arc<PluginRequest>,
         wanted: &DesiredPlugin,
@@ -88,14 +91,21 @@ impl PluginTask {
         if running.is_some_and(is_same) {
             return Ok(None);
         }
+        self.enter(life, LifeEvent::Loaded);
         let described = self.describe(&loaded, wanted).await?;
+        self.enter(life, LifeEvent::Described);
         self.claim(running, wanted, &described)?;
+        self.enter(life, LifeEvent::KindsClaimed);
         self.install(wanted, &described).await;
+        self.enter(life, LifeEvent::CrdsInstalled);
         self.sync_plugin_finalizer(wanted, &described).await;
+        self.enter(life, LifeEvent::FinalizerUpdated);
         let lanes = if let Some(running) = running {
             let lanes = self.candidates(wanted, &described);
             self.listed(lanes.lanes()).await;
+            self.enter(life, LifeEvent::KindsListed);
             self.try_out(running, lanes.lanes()).await?;
+            self.enter(life, LifeEvent::TrialPassed);
             lanes
         } else {
             StagedLanes {

@@ -192,20 +192,24 @@ async fn reconcile_selected(
         );
     }
     let report::Reported { failure, written } = reported;
-    let reported = match written {
-        StatusWrite::Nothing => false,
-        // In a hot loop it is the host that says so, and says otherwise when the hot loop is over.
-        StatusWrite::OfHost(_) => job.hot_loop.is_none(),
-        StatusWrite::OfPlugin(_) => true,
-    };
     JobResult {
         verdict: verdict(failure.as_ref(), again),
         used,
         wrote,
-        reported,
+        reported: counts(&written, job),
         said,
         failure,
         contention,
+    }
+}
+
+/// Whether the write of a status counts for the hot-loop limiter.
+fn counts(written: &StatusWrite, job: &Job) -> bool {
+    match written {
+        StatusWrite::Nothing => false,
+        // In a hot loop it is the host that says so, and says otherwise when the hot loop is over.
+        StatusWrite::OfHost(_) => job.hot_loop.is_none(),
+        StatusWrite::OfPlugin(_) => true,
     }
 }
 
