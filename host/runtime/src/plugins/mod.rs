@@ -10,11 +10,11 @@ mod desired;
 mod directory_reader;
 mod exclusive_kinds;
 mod finish;
-pub mod health;
 mod inventory;
+mod inventory_write;
 mod life_cycle;
-pub mod log_limit;
 mod permissions;
+mod plugin;
 mod prepare;
 pub mod reporting;
 pub mod resources;
@@ -40,9 +40,9 @@ pub use self::desired::check_plugin;
 use self::directory_reader::DirectoryReader;
 use self::exclusive_kinds::ExclusiveKinds;
 use self::state::{ConditionState, PluginState, StartupStep};
-use crate::host::HostOptions;
-use crate::hub::Hub;
+use crate::context::HostContext;
 use crate::informers::Informers;
+use crate::options::HostOptions;
 
 /// Components that are compiled at the same time. The compiler uses two threads, and the others have to go on.
 const COMPILERS: usize = 1;
@@ -67,7 +67,7 @@ pub struct Library {
 pub struct PluginContext {
     client: Client,
     options: HostOptions,
-    hub: Arc<Hub>,
+    hub: Arc<HostContext>,
     informers: Informers,
     library: Option<Library>,
     looks: DirectoryReader,
@@ -83,7 +83,7 @@ impl PluginContext {
     pub fn new(
         client: Client,
         options: HostOptions,
-        hub: Arc<Hub>,
+        hub: Arc<HostContext>,
         registry: Arc<PluginRegistry>,
         library: Option<Library>,
     ) -> Self {

@@ -10,19 +10,14 @@ use pilothouse_core::contract::{Event, EventType};
 use pilothouse_core::{Kind, Name};
 use pilothouse_crds::plugin::{GROUP, VERSION};
 
+use super::plugin::{PluginTask, RunningVersion};
 use super::prepare::DescribedPlugin;
-use super::running::RunningVersion;
 use super::state::{ConditionState, StartupProblem, StartupStep};
-use super::task::PluginTask;
+use crate::health::about_status;
 use crate::lane::RunMode;
 
 /// The longest message of an event, in bytes: what the API server takes.
 const LONGEST_NOTE: usize = 1024;
-
-/// What a warning is about that says what of a kind's status is not written.
-pub fn about_status(primary: &Kind) -> String {
-    format!("status of {primary}")
-}
 
 impl PluginTask {
     /// Says whether all that the version that runs needs is there.

@@ -1,38 +1,16 @@
 //! Owns the version of a plugin that is loaded: how it takes over, what is looked after while it runs, and how it goes.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::desired::PluginRequest;
 use super::life_cycle::LifeEvent;
+use super::plugin::{PluginTask, RunningVersion};
 use super::prepare::in_place_of;
-use super::staging::{LoadedComponent, StagedVersion};
-use super::task::PluginTask;
+use super::staging::StagedVersion;
 use crate::lane::Lane;
 
 /// How often it is looked whether the plugin is idle.
 const SLEEP_LOOK: Duration = Duration::from_secs(10);
-
-/// The version that runs.
-pub struct RunningVersion {
-    /// What it was brought for.
-    pub request: Arc<PluginRequest>,
-    /// Where it came from.
-    pub loaded: LoadedComponent,
-    /// The CRDs that it has to itself: their names, and the kinds for people. What else it said of itself is in its lanes.
-    pub crds: BTreeMap<Arc<str>, Arc<str>>,
-    /// Its lanes, which are in the hub.
-    pub lanes: Vec<Arc<Lane>>,
-}
-
-impl RunningVersion {
-    /// The lane of the same primaries as another version's.
-    pub fn lane_for(&self, other: &Lane) -> Option<&Arc<Lane>> {
-        let same = |lane: &&Arc<Lane>| lane.grants.primary().same_kind(other.grants.primary());
-        self.lanes.iter().find(same)
-    }
-}
 
 impl PluginTask {
     /// Looks after the version that is loaded: whether it has what it needs, whether it is allowed and sound, and whether it
@@ -111,7 +89,7 @@ impl PluginTask {
     /// Nobody waits any more because calls crashed.
     pub fn go_on(&self) {
         self.identity.health.resume();
-        self.context.hub.resume(&self.identity.name);
+        self.context.hub.state.resume(&self.identity.name);
     }
 
     /// The version that runs goes; its objects stay.
@@ -138,17 +116,17 @@ impl PluginTask {
     pub async fn stop(&self, lanes: &[Arc<Lane>]) {
         let hub = &self.context.hub;
         for lane in lanes {
-            hub.close_lane(lane.id);
+            hub.state.close_lane(lane.id);
         }
         for lane in lanes {
-            hub.nothing_runs_in(lane.id).await;
+            hub.state.nothing_runs_in(lane.id).await;
         }
     }
 
     /// Says whether all kinds are served and listed, as long as it is watched over.
     async fn follow_kinds(&self, running: &RunningVersion) {
         loop {
-            let settled = self.context.hub.settled.notified();
+            let settled = self.context.hub.kinds.settled();
             self.report_ready(Some(running));
             settled.await;
         }

@@ -15,13 +15,12 @@ use tokio::time::Instant;
 use super::PluginContext;
 use super::desired::{ComponentSource, DesiredPlugin, PluginRequest};
 use super::life_cycle::{LifeEvent, LifeState};
-use super::log_limit::without_object;
 use super::permissions::RECHECK;
+use super::plugin::{LoadedComponent, PluginTask, RunningVersion};
 use super::prepare::{DescribedPlugin, describe};
-use super::running::RunningVersion;
-use super::source::{ComponentFile, SourceError};
+use super::source::SourceError;
 use super::state::{ConditionState, KIND_TAKEN, StartupProblem, StartupStep};
-use super::task::PluginTask;
+use crate::health::without_object;
 use crate::lane::Lane;
 use crate::reconcile::try_out;
 
@@ -31,15 +30,6 @@ const LONGEST_WAIT: Duration = Duration::from_secs(15);
 
 /// Primaries of each controller on which a new version is tried before it takes over.
 const TRIED: usize = 10;
-
-/// A component that is loaded, and the file that it came from.
-#[derive(Clone)]
-pub struct LoadedComponent {
-    /// The component.
-    pub component: PluginComponent,
-    /// Its file; none if it was loaded before.
-    pub found: Option<ComponentFile>,
-}
 
 /// A version that can take over.
 pub struct StagedVersion {
@@ -321,13 +311,13 @@ impl PluginTask {
     /// Waits until the cache has all that lanes need which are not in the hub.
     pub async fn listed(&self, lanes: &[Arc<Lane>]) {
         loop {
-            let settled = self.context.hub.settled.notified();
+            let settled = self.context.hub.kinds.settled();
             let missing = self.context.hub.missing(lanes);
             if missing.is_empty() {
                 return;
             }
             let mut why = format!("the new version waits until {missing} is served and listed");
-            if self.context.hub.is_forbidden(lanes)
+            if self.context.hub.kinds.is_forbidden(lanes)
                 && let Some(rights) = Box::pin(self.missing_permissions(lanes)).await
             {
                 why = format!("{why}; {rights}");
@@ -343,7 +333,7 @@ impl PluginTask {
         let hub = &self.context.hub;
         for lane in lanes {
             let Some(old) = running.lane_for(lane) else { continue };
-            for name in hub.sample_primaries(lane, TRIED) {
+            for name in hub.state.sample_primaries(lane, TRIED) {
                 let Some(failure) = try_out(hub, lane, &name)
                     .await
                     .filter(|failure| failure.blame == Blame::Guest)

@@ -12,29 +12,14 @@ use tokio::time::Instant;
 use super::PluginContext;
 use super::desired::{ComponentSource, DesiredPlugin, PluginRequest};
 use super::directory_reader::ReadHung;
-use super::finish::PluginResourceHandle;
-use super::inventory::InventoryWrite;
+use super::inventory_write::InventoryWrite;
 use super::life_cycle::{LifeAction, LifeEvent, LifeState, RefusedUntil, Transition};
+use super::plugin::{PluginResourceHandle, PluginTask, RunningVersion};
 use super::prepare::PluginIdentity;
-use super::running::RunningVersion;
 use super::source::{ComponentFile, SourceChange};
 use super::staging::StagedVersion;
 use super::state::{ConditionState, PluginState, StartupProblem, StartupStep};
 use crate::lane::{Lane, calls_of_a_plugin};
-
-/// One plugin.
-pub struct PluginTask {
-    /// What it shares with the others.
-    pub context: Arc<PluginContext>,
-    /// What it has for all its versions.
-    pub identity: PluginIdentity,
-    /// What is known of it.
-    pub plugin_state: Arc<PluginState>,
-    /// Its resource, if it has one.
-    pub own: Option<PluginResourceHandle>,
-    /// What was written to it to be remembered.
-    pub written: InventoryWrite,
-}
 
 /// The versions of a plugin, as its task holds them.
 #[derive(Default)]
@@ -115,7 +100,7 @@ impl PluginTask {
         }
         let name = &*self.identity.name;
         self.context.hub.plugins.leave(name);
-        self.context.hub.competing_plugin_left(name);
+        self.context.hub.state.competing_plugin_left(name);
         self.context.claims.give_up(name);
         self.context.registry.leave(name);
     }
@@ -283,7 +268,7 @@ impl PluginTask {
             }
             LifeAction::Requeue => {
                 for lane in running.iter().flat_map(|running| &running.lanes) {
-                    self.context.hub.push_all(lane);
+                    self.context.hub.state.push_all(lane);
                 }
             }
             LifeAction::Finish => {

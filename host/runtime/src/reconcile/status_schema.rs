@@ -8,9 +8,9 @@ use pilothouse_core::status::{self, OBSERVED_GENERATION, STATUS};
 use serde_json::{Map, Value};
 
 use super::gather::Gathered;
-use crate::hub::Hub;
+use crate::context::HostContext;
+use crate::health::about_status;
 use crate::lane::Lane;
-use crate::plugins::reporting::about_status;
 
 /// The reason of the Warning event.
 const STATUS_INCOMPLETE: &str = "StatusIncomplete";
@@ -22,7 +22,7 @@ const LONGEST_NOTE: usize = 1024;
 /// be now; where it does not tell, the status is left as it is. What the plugin says now stays in it where it would be
 /// refused, because that is the plugin's failure; `own` are the members that it gives.
 pub async fn fitted(
-    hub: &Hub,
+    hub: &HostContext,
     lane: &Lane,
     gathered: &Gathered,
     mut desired: Map<String, Value>,
@@ -59,7 +59,7 @@ pub async fn fitted(
 }
 
 /// Tells what keeps a status from being written, or a part of it.
-pub async fn say(hub: &Hub, lane: &Lane, gathered: &Gathered, problem: &str) {
+pub async fn say(hub: &HostContext, lane: &Lane, gathered: &Gathered, problem: &str) {
     let kind = lane.grants.primary();
     if !lane.health.warn(&about_status(kind), problem) {
         return;
