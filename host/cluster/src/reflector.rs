@@ -24,7 +24,7 @@ use tokio::time::{Instant, timeout};
 
 use crate::codec::ObjectCodec;
 use crate::discovery::{Discovery, ServedKind};
-use crate::error::{RequestError, chain};
+use crate::error::{RequestError, WatchError, chain};
 use crate::object::{CachedObject, ObjectError};
 use crate::pages::{PageSize, read_page, refusal};
 use crate::raw_object::RawObject;
@@ -66,7 +66,7 @@ pub trait Sink: Send + Sync + 'static {
     /// The watch is open: what trouble it had is over.
     fn works(&self, kind: &Arc<Kind>);
     /// The watch has trouble and goes on trying; called at each try.
-    fn trouble(&self, kind: &Arc<Kind>, trouble: &str);
+    fn trouble(&self, kind: &Arc<Kind>, trouble: WatchError);
     /// An object cannot be read, and is left out. What the cache had of it stays. Its place is given where that can be read.
     fn unreadable(&self, source: &WatchSource, name: Option<&Name>, problem: &str);
     /// The host made a mistake while it took in what the watch saw, and panicked. The kind is listed again after a wait.
@@ -155,13 +155,13 @@ impl Reflector {
                 Ok(None) => {
                     state.stale += 1;
                     let trouble = "a list is older than what was seen already; the API server that gave it lags behind";
-                    self.trouble(&mut state.failures, trouble).await;
+                    self.trouble(&mut state.failures, WatchError::other(trouble)).await;
                 }
                 // The list took longer than the server remembers: from the beginning, while somebody else's is fresh.
                 Err(error) if error.code() == Some(410) && state.failures == 0 => {
                     self.pause(&mut state.failures).await;
                 }
-                Err(error) => self.trouble(&mut state.failures, &chain(&error)).await,
+                Err(error) => self.trouble(&mut state.failures, WatchError::from(&error)).await,
             }
             if !self.is_served_as_before(&mut state.failures).await {
                 return;
@@ -169,7 +169,7 @@ impl Reflector {
         }
     }
 
-    async fn trouble(&self, failures: &mut u32, trouble: &str) {
+    async fn trouble(&self, failures: &mut u32, trouble: WatchError) {
         self.sink.trouble(&self.source.kind, trouble);
         self.pause(failures).await;
     }
@@ -189,7 +189,7 @@ impl Reflector {
         loop {
             match self.discovery.find(&self.source.kind, Instant::now()).await {
                 Ok(served) => return served.as_ref() == Some(&self.served),
-                Err(error) => self.trouble(failures, &chain(&error)).await,
+                Err(error) => self.trouble(failures, WatchError::from(&error)).await,
             }
         }
     }
@@ -249,7 +249,7 @@ impl Reflector {
                     if version != before {
                         failures = 0;
                     }
-                    self.trouble(&mut failures, &chain(&error)).await;
+                    self.trouble(&mut failures, WatchError::from(&error)).await;
                     if error.is_not_found() && !self.is_served_as_before(&mut failures).await {
                         return (WatchEnd::Unserved, version);
                     }

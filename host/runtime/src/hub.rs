@@ -9,7 +9,7 @@ use parking_lot::{Mutex, RwLock};
 use pilothouse_cluster::Client;
 use pilothouse_cluster::codec::ObjectCodec;
 use pilothouse_cluster::discovery::ServedKind;
-use pilothouse_cluster::error::is_about_connection;
+use pilothouse_cluster::error::{WatchError, WatchErrorKind};
 use pilothouse_cluster::object::CachedObject;
 use pilothouse_cluster::openapi::Schemas;
 use pilothouse_cluster::reflector::Sink;
@@ -38,10 +38,6 @@ use crate::refusals::Refusals;
 use crate::route::{enqueue_all, is_unselected_child, route};
 use crate::too_deep::TooDeepReporter;
 use crate::visibility::ChangeVisibility;
-
-/// What a server's message has where the host lacks a right:
-/// <https://github.com/kubernetes/apiserver/blob/v0.36.0/pkg/endpoints/handlers/responsewriters/errors.go>.
-const FORBIDDEN: &str = " is forbidden: User ";
 
 /// A primary of a lane.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -130,7 +126,7 @@ pub struct Hub {
     /// The primaries that wait for what becomes of their claims.
     pub waiters: Waiters,
     /// The last trouble of each kind's watch, so that a message comes when the cause changes and not at each try.
-    trouble: Mutex<HashMap<Arc<Kind>, String>>,
+    trouble: Mutex<HashMap<Arc<Kind>, WatchError>>,
     /// Who was told that a kind is not served: the plugins' names by kind.
     waiting: Mutex<HashMap<Arc<Kind>, BTreeSet<Arc<str>>>>,
     /// Mistakes of the host that it has noticed and got over: waits that nothing would have ended, panics of watches.
@@ -389,7 +385,7 @@ impl Hub {
         let trouble = self.trouble.lock();
         let kinds = lanes.iter().flat_map(|lane| lane.kinds());
         let troubles = kinds.into_iter().filter_map(|(kind, _)| trouble.get(&kind));
-        troubles.into_iter().any(|trouble| trouble.contains(FORBIDDEN))
+        troubles.into_iter().any(|trouble| trouble.kind == WatchErrorKind::Forbidden)
     }
 
     /// Asks for a reconcile of every primary of a lane.
@@ -690,7 +686,7 @@ impl Sink for Hub {
 
     fn works(&self, kind: &Arc<Kind>) {
         if let Some(trouble) = self.trouble.lock().remove(kind) {
-            if is_about_connection(&trouble) {
+            if trouble.is_about_connection() {
                 tracing::debug!(%kind, "the watch has recovered");
             } else {
                 tracing::info!(%kind, "the watch has recovered");
@@ -698,14 +694,15 @@ impl Sink for Hub {
         }
     }
 
-    fn trouble(&self, kind: &Arc<Kind>, trouble: &str) {
-        let before = self.trouble.lock().insert(kind.clone(), trouble.to_owned());
-        if before.as_deref() != Some(trouble) {
-            if is_about_connection(trouble) {
+    fn trouble(&self, kind: &Arc<Kind>, trouble: WatchError) {
+        let before = self.trouble.lock().insert(kind.clone(), trouble.clone());
+        if before.as_ref() != Some(&trouble) {
+            let message = &trouble.message;
+            if trouble.is_about_connection() {
                 // The client's log has a line for all watches.
-                tracing::debug!(%kind, trouble, "the watch failed; retrying with back-off");
+                tracing::debug!(%kind, trouble = message, "the watch failed; retrying with back-off");
             } else {
-                tracing::warn!(%kind, trouble, "the watch failed; retrying with back-off");
+                tracing::warn!(%kind, trouble = message, "the watch failed; retrying with back-off");
             }
             self.open_synced_lanes_of(kind);
         }

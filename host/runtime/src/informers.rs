@@ -13,7 +13,7 @@ use parking_lot::{Mutex, RwLock};
 use pilothouse_cluster::Client;
 use pilothouse_cluster::codec::ObjectCodec;
 use pilothouse_cluster::discovery::{Discovery, ServedKind};
-use pilothouse_cluster::error::{RequestError, chain};
+use pilothouse_cluster::error::{RequestError, WatchError};
 use pilothouse_cluster::reflector::{Detail, Reflector, Sink as _};
 use pilothouse_core::path::Projection;
 use pilothouse_core::reach::Reach;
@@ -316,7 +316,7 @@ impl InformerTask {
             match self.discovery.find(kind, since).await {
                 Ok(Some(served)) => return served,
                 Ok(None) => self.hub.kind_is_missing(kind),
-                Err(error) => self.hub.trouble(kind, &chain(&error)),
+                Err(error) => self.hub.trouble(kind, WatchError::from(&error)),
             }
             tokio::select! {
                 () = tokio::time::sleep(wait) => wait = (wait * 2).min(LONGEST_WAIT),
