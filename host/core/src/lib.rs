@@ -32,6 +32,7 @@ pub mod reach;
 mod schema;
 pub mod schema_pruning;
 pub mod selector;
+pub mod served;
 pub mod status;
 pub mod takeover;
 pub mod types;

@@ -34,7 +34,7 @@ pub use worker::run;
 
 use self::claims::PendingClaims;
 use crate::hub::{Hub, PrimaryRef};
-use crate::lane::{Lane, metadata};
+use crate::lane::Lane;
 
 /// Primaries that wait without a worker at most; more than these keep theirs.
 const MOST_WAITING: usize = 2048;
@@ -73,7 +73,7 @@ pub async fn contribute(
         }
     };
     let age = ClaimAge {
-        created: metadata(primary)["creationTimestamp"]
+        created: primary.value()["metadata"]["creationTimestamp"]
             .as_str()
             .unwrap_or_default()
             .to_owned(),
@@ -119,20 +119,22 @@ pub async fn take_all_apart(
     lane: &Lane,
     desired: &[DesiredObject],
 ) -> Result<BTreeMap<Key, Leaves>, Failure> {
-    let types = hub.schemas.types(desired.iter().map(|object| &object.kind)).await;
+    let types = hub.schemas.types(desired.iter().map(DesiredObject::kind)).await;
     let types = types.map_err(|error| {
         let problem = format!("cannot contribute anything before the lists of the kinds are known: {error}");
         Failure::cluster(reason::UNAVAILABLE, problem)
     })?;
     let mut wanted = BTreeMap::new();
     for object in desired {
-        let served = lane.served(&object.kind).ok_or_else(|| not_served(&object.title()))?;
-        let leaves = types.get(&object.kind).map(|types| take_apart(&object.body, types));
+        if lane.served(object.kind()).is_none() {
+            return Err(not_served(&object.title()));
+        }
+        let leaves = types.get(object.kind()).map(|types| take_apart(&object.body, types));
         let leaves = leaves.ok_or_else(|| not_served(&object.title()))?.map_err(|error| {
             let problem = format!("cannot contribute to {}: {error}; fix the plugin", object.title());
             Failure::guest(reason::INVALID_ANSWER, problem)
         })?;
-        wanted.insert(Key::new(served.kind, object.name.clone()), leaves);
+        wanted.insert(Key::new(object.served.kind.clone(), object.name.clone()), leaves);
     }
     Ok(wanted)
 }

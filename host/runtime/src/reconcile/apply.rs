@@ -259,14 +259,14 @@ impl PlanExecution<'_> {
 
     /// Decides a step anew, from the object as it is now. The primary runs again only once the cache has seen that.
     async fn look_again(&self, step: &mut PlannedObject) -> Result<(), Failure> {
-        let live = self.requests.live(&step.served, &step.desired.name).await;
+        let live = self.requests.live(&step.desired.served, &step.desired.name).await;
         let live = live.map_err(|error| error.into_failure("look at", &step.desired.title()))?;
         step.live = live.map(|live| Arc::new(live.object));
         let mut state = self.hub.state.write();
         if let Some(live) = &step.live
-            && state.store.would_know(&step.served.kind, &step.desired.name)
+            && state.store.would_know(step.desired.kind(), &step.desired.name)
         {
-            state.await_echo(key(&step.served, &step.desired.name), version(live), self.primary_ref);
+            state.await_echo(key(&step.desired.served, &step.desired.name), version(live), self.primary_ref);
         }
         step.action = decide(self.hub, &state, self.lane, &self.owner, step);
         Ok(())
@@ -276,7 +276,7 @@ impl PlanExecution<'_> {
         depend_on_obstacle(
             self.hub,
             self.primary_ref,
-            &step.served,
+            &step.desired.served,
             &step.desired.name,
             step.live.as_deref(),
         );
@@ -298,7 +298,7 @@ impl PlanExecution<'_> {
 
     /// The failure with which the server refused the same before, if nothing has changed since.
     fn refused_before(&self, step: &PlannedObject) -> Result<(), Failure> {
-        let key = key(&step.served, &step.desired.name);
+        let key = key(&step.desired.served, &step.desired.name);
         let state = self.hub.state.read();
         let known = state.refusals.recall(
             &key,
@@ -323,7 +323,7 @@ impl PlanExecution<'_> {
     }
 
     fn remember_refusal(&self, step: &PlannedObject, failure: &Failure) {
-        let refused = (key(&step.served, &step.desired.name), RefusedPart::Main);
+        let refused = (key(&step.desired.served, &step.desired.name), RefusedPart::Main);
         let mut state = self.hub.state.write();
         let refusals = &mut state.refusals;
         refusals.note(
@@ -369,7 +369,7 @@ impl PlanExecution<'_> {
         if former.is_empty() {
             return Ok(false);
         }
-        let live = self.requests.live(&step.served, &step.desired.name).await;
+        let live = self.requests.live(&step.desired.served, &step.desired.name).await;
         let live = live.map_err(|error| error.into_failure("look at", &step.desired.title()))?;
         match live {
             Some(live) => takeover::take_over(&self.requests, self.lane, &self.owner, step, live, former).await,
@@ -383,7 +383,7 @@ impl PlanExecution<'_> {
         let (Some(known), title) = (&step.live, step.desired.title()) else {
             return Err(unknown_object(step));
         };
-        let live = self.requests.live(&step.served, &step.desired.name).await;
+        let live = self.requests.live(&step.desired.served, &step.desired.name).await;
         let live = live.map_err(|error| error.into_failure("look at", &title))?;
         let Some(LiveObject { object, .. }) = live.filter(|live| live.object.uid == known.uid) else {
             return Err(changed_meanwhile(&title));
@@ -393,11 +393,11 @@ impl PlanExecution<'_> {
         if members.is_empty() {
             return Ok(StepResult::Done);
         }
-        let key = key(&step.served, &step.desired.name);
+        let key = key(&step.desired.served, &step.desired.name);
         let writer = &self.lane.writer;
         let sent = self
             .requests
-            .tracked(key, writer.set_metadata(&step.served, &object, &members), version);
+            .tracked(key, writer.set_metadata(&step.desired.served, &object, &members), version);
         match sent.await {
             Ok(_) => {
                 self.applied.writes += 1;
@@ -416,7 +416,7 @@ impl PlanExecution<'_> {
             return unknown_object(step);
         };
         self.depend_on_obstacle(step);
-        match self.requests.delete(&step.served, live).await {
+        match self.requests.delete(&step.desired.served, live).await {
             Ok(_) => {
                 self.applied.writes += 1;
                 tracing::info!(
@@ -452,7 +452,7 @@ impl PlanExecution<'_> {
     /// What the walk misses right after our own apply, the server does not keep: it is remembered, so that it costs one
     /// request and not one for each reconcile.
     pub(super) fn remember_unpersisted(&mut self, step: &PlannedObject, object: &CachedObject) {
-        let key = key(&step.served, &step.desired.name);
+        let key = key(&step.desired.served, &step.desired.name);
         let entry = object.entry(self.lane.writer.manager(), false);
         let missing = entry
             .map(|entry| entry.field_set().missing(&step.body, LeafSemantics::AsApplied).paths)
@@ -462,7 +462,7 @@ impl PlanExecution<'_> {
             && missing.is_empty()
             && entry.map(|entry| entry.fields()) == step.entry(self.lane).map(|entry| entry.fields());
         if was_whole {
-            self.hub.schemas.forget(&step.served.kind);
+            self.hub.schemas.forget(step.desired.kind());
         }
         // An entry that cannot be read by the types of its kind is whole as our own apply has left it.
         let is_remembered = was_whole || step.action == Action::Apply(Difference::Unclear);
@@ -484,7 +484,7 @@ impl PlanExecution<'_> {
     /// The same for an object that was left alone because of that memory.
     fn recall_unpersisted(&mut self, step: &PlannedObject) {
         let state = self.hub.state.read();
-        let Some(unpersisted) = state.unpersisted.get(&key(&step.served, &step.desired.name)) else {
+        let Some(unpersisted) = state.unpersisted.get(&key(&step.desired.served, &step.desired.name)) else {
             return;
         };
         let set: FieldSet = serde_json::from_str(&unpersisted.left).unwrap_or_default();

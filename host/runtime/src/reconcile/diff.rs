@@ -35,8 +35,6 @@ pub struct Planned {
 
 /// One desired object.
 pub struct PlannedObject {
-    /// How the cluster serves its kind.
-    pub served: ServedKind,
     /// The object.
     pub desired: DesiredObject,
     /// What is sent if anything is.
@@ -64,7 +62,7 @@ impl PlannedObject {
 pub async fn diff(hub: &Hub, lane: &Lane, owner: &Owner, validated: Validated) -> Planned {
     let mut planned = compare(hub, lane, owner, validated);
     let unclear = planned.steps.iter().filter(|step| step.is_unclear());
-    let kinds: BTreeSet<Kind> = unclear.map(|step| (*step.served.kind).clone()).collect();
+    let kinds: BTreeSet<Kind> = unclear.map(|step| step.desired.kind().clone()).collect();
     for kind in &kinds {
         if let Err(error) = hub.schemas.types_or_free(kind).await {
             tracing::warn!(
@@ -87,14 +85,12 @@ fn compare(hub: &Hub, lane: &Lane, owner: &Owner, validated: Validated) -> Plann
     let state = hub.state.read();
     let mut wanted: HashSet<(Arc<Kind>, Name)> = HashSet::with_capacity(answer.owned.len());
     let mut steps = Vec::with_capacity(answer.owned.len());
-    answer.owned.sort_by_key(|desired| diff::rank(&desired.kind));
+    answer.owned.sort_by_key(|desired| diff::rank(desired.kind()));
     for desired in std::mem::take(&mut answer.owned) {
-        let served = lane.served(&desired.kind).expect("validate let only served kinds pass");
-        wanted.insert((served.kind.clone(), desired.name.clone()));
+        wanted.insert((desired.served.kind.clone(), desired.name.clone()));
         let (body, digest) = diff::body(&desired, owner);
-        let live = state.store.get(&served.kind, &desired.name).cloned();
+        let live = state.store.get(desired.kind(), &desired.name).cloned();
         let mut step = PlannedObject {
-            served,
             desired,
             body,
             digest,
@@ -118,7 +114,6 @@ fn compare(hub: &Hub, lane: &Lane, owner: &Owner, validated: Validated) -> Plann
 /// Decides a step, from the object that it has.
 pub fn decide(hub: &Hub, state: &HostState, lane: &Lane, owner: &Owner, step: &PlannedObject) -> Action {
     let PlannedObject {
-        served,
         desired,
         body,
         digest,
@@ -129,9 +124,9 @@ pub fn decide(hub: &Hub, state: &HostState, lane: &Lane, owner: &Owner, step: &P
         return diff::decide(desired, body, digest, owner, None);
     };
     let entry = object.entry(lane.writer.manager(), false);
-    let unpersisted = state.unpersisted.get(&key(served, &desired.name));
+    let unpersisted = state.unpersisted.get(&key(&desired.served, &desired.name));
     let fields = entry.map(|entry| entry.field_set());
-    let types = hub.schemas.known_types(&served.kind);
+    let types = hub.schemas.known_types(desired.kind());
     let live = LiveOwnership {
         holder: object.controller.as_ref().map(|it| holder(it, object, owner)),
         deleting: object.deleting,

@@ -22,7 +22,7 @@ use crate::lane::Lane;
 /// Notes and logs what carrying out the plan would change.
 pub async fn preview(hub: &Hub, lane: &Lane, primary_ref: &PrimaryRef, planned: &Planned) -> Result<(), Failure> {
     let contributed = &planned.answer.contributed;
-    let targets = targets(hub, lane, primary_ref, contributed);
+    let targets = targets(hub, primary_ref, contributed);
     let basis = basis(planned, &targets);
     if hub
         .state
@@ -50,7 +50,7 @@ pub async fn preview(hub: &Hub, lane: &Lane, primary_ref: &PrimaryRef, planned: 
         if let (Some(live), Some(claim)) = (live.as_ref().filter(|live| !live.deleting), claims.get(key)) {
             changes.extend(PreviewedChange::contribution(
                 desired.title(),
-                &desired.kind,
+                desired.kind(),
                 &live.value(),
                 claim,
             ));
@@ -83,7 +83,7 @@ async fn change_of(
     match &step.action {
         Action::Create => Ok(Some(PreviewedChange::whole(PreviewAction::Create, object))),
         Action::Apply(_) | Action::Adopt(_) => {
-            let live = requests.live(&step.served, &step.desired.name).await;
+            let live = requests.live(&step.desired.served, &step.desired.name).await;
             let live = live.map_err(|error| error.into_failure("look at", &object))?;
             let Some(live) = live else {
                 return Ok(Some(PreviewedChange::whole(PreviewAction::Create, object)));
@@ -95,7 +95,7 @@ async fn change_of(
             };
             let applied: Option<FieldSet> = applied.map(|entry| entry.field_set());
             let shown = live.object.value();
-            let change = PreviewedChange::update(object, &step.desired.kind, &shown, &step.body, applied.as_ref());
+            let change = PreviewedChange::update(object, step.desired.kind(), &shown, &step.body, applied.as_ref());
             Ok(Some(change))
         }
         Action::Rebind => Ok(Some(PreviewedChange::whole(PreviewAction::Update, object))),
@@ -106,15 +106,14 @@ async fn change_of(
 /// What is contributed to, as the cache has it: all of each object. The primary is asked again when one changes.
 fn targets(
     hub: &Hub,
-    lane: &Lane,
     primary_ref: &PrimaryRef,
     contributed: &[DesiredObject],
 ) -> Vec<(Key, Option<Arc<CachedObject>>)> {
     let target = |desired: &DesiredObject| {
-        let served = lane.served(&desired.kind).expect("validate let only served kinds pass");
-        let live = hub.state.read().store.get(&served.kind, &desired.name).cloned();
-        depend_on_obstacle(hub, primary_ref, &served, &desired.name, live.as_deref());
-        (key(&served, &desired.name), live)
+        let DesiredObject { served, name, .. } = desired;
+        let live = hub.state.read().store.get(&served.kind, name).cloned();
+        depend_on_obstacle(hub, primary_ref, served, name, live.as_deref());
+        (key(served, name), live)
     };
     contributed.iter().map(target).collect()
 }
