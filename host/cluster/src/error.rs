@@ -472,11 +472,17 @@ mod tests {
     fn a_failed_watch_is_told_by_code_not_by_words() {
         for (error, kind) in [
             (answered(401, "no token, no list"), WatchErrorKind::Unauthorized),
-            (answered(403, "pods is forbidden: User \"x\" cannot list"), WatchErrorKind::Forbidden),
+            (
+                answered(403, "pods is forbidden: User \"x\" cannot list"),
+                WatchErrorKind::Forbidden,
+            ),
             (answered(500, "Unauthorized"), WatchErrorKind::Other),
             (answered(500, "this is forbidden: User x"), WatchErrorKind::Other),
             (RequestError::Silent(Duration::from_secs(30)), WatchErrorKind::Other),
-            (RequestError::Unreachable("refused".to_owned()), WatchErrorKind::Connection),
+            (
+                RequestError::Unreachable("refused".to_owned()),
+                WatchErrorKind::Connection,
+            ),
         ] {
             let told = WatchError::from(&error);
             assert_eq!((told.kind, &told.message), (kind, &error.to_string()));

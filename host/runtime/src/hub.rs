@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use parking_lot::{Mutex, RwLock};
+use parking_lot::Mutex;
 use pilothouse_cluster::Client;
 use pilothouse_cluster::codec::ObjectCodec;
 use pilothouse_cluster::discovery::ServedKind;
@@ -35,7 +35,9 @@ use crate::lanes::Lanes;
 use crate::plugins::health::{FinishedCall, PluginPause};
 use crate::queue::{Capacity, Cause, Depth, Job, JobResult, Priority, WorkQueue};
 use crate::refusals::Refusals;
+use crate::reread;
 use crate::route::{enqueue_all, is_unselected_child, route};
+use crate::state_lock::StateLock;
 use crate::too_deep::TooDeepReporter;
 use crate::visibility::ChangeVisibility;
 
@@ -102,7 +104,7 @@ pub struct HostState {
 /// The shared state, and what never changes beside it.
 pub struct Hub {
     /// The cache, the lanes, the dependencies and the queue.
-    pub state: RwLock<HostState>,
+    pub state: StateLock<HostState>,
     /// How the cluster serves the kinds that are watched.
     pub served: Arc<ServedKinds>,
     /// The time of day.
@@ -139,7 +141,7 @@ impl Hub {
     /// An empty hub.
     pub fn new(client: Client, clock: WallClock, capacity: Capacity) -> Self {
         Self {
-            state: RwLock::new(HostState {
+            state: StateLock::new(HostState {
                 store: Store::default(),
                 dependencies: Dependencies::default(),
                 queue: WorkQueue::new(capacity),
@@ -182,6 +184,7 @@ impl Hub {
     /// Puts a lane in its place. One that is new is closed until all its kinds are listed; one that replaces another goes
     /// on where that one was, and has every primary of both reconciled, each after what of it is under way.
     pub fn register_lane(&self, lane: &Arc<Lane>) {
+        reread::learn_facts(self, lane);
         let mut state = self.state.write();
         let replaced = state.lanes.put(lane.clone());
         state.share_reads(&lane.plugin);
@@ -385,7 +388,9 @@ impl Hub {
         let trouble = self.trouble.lock();
         let kinds = lanes.iter().flat_map(|lane| lane.kinds());
         let troubles = kinds.into_iter().filter_map(|(kind, _)| trouble.get(&kind));
-        troubles.into_iter().any(|trouble| trouble.kind == WatchErrorKind::Forbidden)
+        troubles
+            .into_iter()
+            .any(|trouble| trouble.kind == WatchErrorKind::Forbidden)
     }
 
     /// Asks for a reconcile of every primary of a lane.

@@ -24,6 +24,7 @@ use tokio::time::Instant;
 use crate::definitions;
 use crate::hub::Hub;
 use crate::lane::Lane;
+use crate::reread;
 
 /// The waits between two looks for a kind that is not served.
 const FIRST_WAIT: Duration = Duration::from_millis(500);
@@ -147,6 +148,7 @@ impl Informers {
         for (kind, need) in needs(lane) {
             let Some(watched) = kinds.get_mut(&kind) else {
                 let codec = Arc::new(ObjectCodec::new(Arc::new(kind.clone()), need.projection.clone()));
+                codec.ask(&lane.fact_keys(&kind));
                 let watched = Informer {
                     task: self.start(&codec, &need, asked),
                     lanes: vec![(lane.clone(), need.clone())],
@@ -157,6 +159,7 @@ impl Informers {
                 continue;
             };
             watched.lanes.push((lane.clone(), need.clone()));
+            reread::learn_facts_of(&self.hub, lane, &watched.codec);
             if !watched.need.covers(&need) {
                 let union = watched.need.clone().union(&need);
                 watched.codec.trim_to(union.projection.clone());
@@ -183,7 +186,7 @@ impl Informers {
             };
             if need.projection != watched.need.projection {
                 watched.codec.trim_to(need.projection.clone());
-                self.hub.state.write().store.trim(&kind);
+                reread::trim(&self.hub, &watched.codec);
             }
             if need.reach != watched.need.reach || need.detail() != watched.need.detail() {
                 self.restart(watched, need);

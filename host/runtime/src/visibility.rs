@@ -5,6 +5,7 @@ use std::cell::{OnceCell, RefCell};
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
+use pilothouse_cluster::decoding;
 use pilothouse_cluster::object::CachedObject;
 use pilothouse_cluster::store::ObjectChange;
 use pilothouse_core::dependencies::ChangedObject;
@@ -14,11 +15,14 @@ use pilothouse_core::query::{CheckedQuery, values_at};
 use serde_json::Value;
 
 use crate::hub::PrimaryRef;
-use crate::lane::{Lane, LaneId, metadata};
+use crate::lane::{Lane, LaneId};
 use crate::lanes::Lanes;
 use crate::queue::Cause;
 
 /// A change as readers see it; what is compared is computed once for all readers of a lane.
+///
+/// The two states of the one object are decoded here under the host's lock, and only if somebody may see a difference:
+/// what a lane sees depends on its grants, and is in no fact of an object.
 pub struct ChangeVisibility<'a> {
     lanes: &'a Lanes,
     change: &'a ObjectChange,
@@ -53,7 +57,8 @@ impl<'a> ChangeVisibility<'a> {
     pub fn primary_differs(&self, lane: &Lane) -> bool {
         match (&self.change.old, &self.change.new) {
             (Some(old), Some(new)) => {
-                old.deleting != new.deleting || (self.differs() && lane.show_primary(old) != lane.show_primary(new))
+                let shown = || lane.show_primary(old) != lane.show_primary(new);
+                old.deleting != new.deleting || (self.differs() && decoding::allowed(shown))
             }
             _ => true,
         }
@@ -62,7 +67,7 @@ impl<'a> ChangeVisibility<'a> {
     /// Whether the status differs.
     pub fn status_differs(&self) -> bool {
         *self.status.get_or_init(|| match (&self.change.old, &self.change.new) {
-            (Some(old), Some(new)) => self.differs() && status(old) != status(new),
+            (Some(old), Some(new)) => !old.has_status_of(new),
             _ => true,
         })
     }
@@ -78,8 +83,7 @@ impl<'a> ChangeVisibility<'a> {
             (Some(old), Some(new)) if !old.is_held_like(new, |_| true) => Cause::Ours,
             (Some(old), Some(new)) if old.generation != new.generation => Cause::Edit,
             (Some(old), Some(new)) if self.differs() => {
-                let [old, new] = [old, new].map(|object| metadata(object));
-                let is_relabelled = old["labels"] != new["labels"] || old["annotations"] != new["annotations"];
+                let is_relabelled = !old.is_marked_like(new);
                 // Kinds without a generation have no status either: what differs is what somebody wrote.
                 let has_no_generation = self.change.new.as_ref().is_some_and(|new| new.generation.is_none());
                 if is_relabelled || (has_no_generation && !by_us) {
@@ -97,7 +101,7 @@ impl<'a> ChangeVisibility<'a> {
     fn values(&self) -> &[Option<Value>; 2] {
         let ObjectChange { kind: _, old, new } = self.change;
         self.values
-            .get_or_init(|| [old, new].map(|object| object.as_ref().map(|object| object.value())))
+            .get_or_init(|| decoding::allowed(|| [old, new].map(|object| object.as_ref().map(|object| object.value()))))
     }
 
     fn is_found(&self, object: Option<&Value>, query: &CheckedQuery) -> bool {
@@ -126,7 +130,7 @@ impl ChangedObject<PrimaryRef> for ChangeVisibility<'_> {
                     .as_ref()
                     .and_then(|object| lane.show_read(&self.change.kind, object))
             };
-            self.differs() && show(&self.change.old) != show(&self.change.new)
+            self.differs() && decoding::allowed(|| show(&self.change.old) != show(&self.change.new))
         })
     }
 

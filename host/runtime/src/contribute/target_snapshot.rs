@@ -14,7 +14,7 @@ use pilothouse_core::{Failure, Key, Retry};
 use super::claims::{TargetId, UnpersistedContribution};
 use super::{target_state, unclaimed};
 use crate::hub::{HostState, PrimaryRef};
-use crate::lane::{Lane, has_labels};
+use crate::lane::Lane;
 
 /// What there is to look at, taken under the lock.
 pub struct TargetSnapshot {
@@ -128,7 +128,7 @@ impl TargetSnapshot {
             }
             Some(live) => {
                 let labels = self.lane.grants.get(&self.key.kind)?.touch.labels.as_ref()?;
-                if has_labels(live, labels) {
+                if live.has_labels(labels) {
                     return None;
                 }
                 format!("{title} does not match {labels}, to which the manifest restricts the plugin")

@@ -266,7 +266,11 @@ impl PlanExecution<'_> {
         if let Some(live) = &step.live
             && state.store.would_know(step.desired.kind(), &step.desired.name)
         {
-            state.await_echo(key(&step.desired.served, &step.desired.name), version(live), self.primary_ref);
+            state.await_echo(
+                key(&step.desired.served, &step.desired.name),
+                version(live),
+                self.primary_ref,
+            );
         }
         step.action = decide(self.hub, &state, self.lane, &self.owner, step);
         Ok(())
@@ -395,9 +399,11 @@ impl PlanExecution<'_> {
         }
         let key = key(&step.desired.served, &step.desired.name);
         let writer = &self.lane.writer;
-        let sent = self
-            .requests
-            .tracked(key, writer.set_metadata(&step.desired.served, &object, &members), version);
+        let sent = self.requests.tracked(
+            key,
+            writer.set_metadata(&step.desired.served, &object, &members),
+            version,
+        );
         match sent.await {
             Ok(_) => {
                 self.applied.writes += 1;

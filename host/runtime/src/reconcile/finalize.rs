@@ -15,7 +15,7 @@ use super::requests::{Requests, Tries, key, version};
 use crate::competing_plugins::is_reconciled_by_another;
 use crate::echo::AwaitedEcho;
 use crate::hub::{Hub, PrimaryRef};
-use crate::lane::{Lane, finalizers};
+use crate::lane::Lane;
 
 /// The most objects that a message names.
 const NAMED_OBJECTS: usize = 5;
@@ -34,7 +34,7 @@ enum FinalizerChange {
 /// the cache shows it.
 pub async fn set(hub: &Hub, lane: &Lane, primary_ref: &PrimaryRef, object: &CachedObject) -> Result<bool, Failure> {
     match &lane.finalizer {
-        Some(finalizer) if !finalizers(object).contains(finalizer) => {
+        Some(finalizer) if !object.finalizers().iter().any(|it| **it == **finalizer) => {
             rewrite(hub, lane, primary_ref, object, FinalizerChange::There).await?;
             Ok(true)
         }
@@ -118,7 +118,7 @@ async fn rewrite(
     let mut object = Cow::Borrowed(cached);
     let (mut looks, mut tries) = (0, Tries::default());
     loop {
-        let present = finalizers(&object);
+        let present: Vec<String> = object.finalizers().iter().map(ToString::to_string).collect();
         let is_there = present.iter().any(|it| it == finalizer);
         // None can be added to an object that is being deleted.
         if is_there == (wanted == FinalizerChange::There) || (wanted == FinalizerChange::There && object.deleting) {
