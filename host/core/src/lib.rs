@@ -7,7 +7,6 @@ pub mod admission;
 pub mod answer;
 pub mod backoff;
 pub mod canonical;
-pub mod configuration;
 pub mod contest;
 pub mod contract;
 pub mod contribution;
