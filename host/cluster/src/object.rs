@@ -520,6 +520,35 @@ mod tests {
     }
 
     #[test]
+    fn finalizers_labels_and_status_are_known_without_decoding() {
+        let selector = Selector::parse("app=web").unwrap();
+        let codec = ObjectCodec::new(Arc::new(Kind::new("x.dev", "v1", "C")), Projection::default());
+        codec.ask(&FactKeys::default().with_labels(&selector));
+        let read = |metadata: &str, status: &str| {
+            let text =
+                format!(r#"{{"metadata":{{"name":"c","uid":"u","resourceVersion":"1"{metadata}}},"status":{status}}}"#);
+            codec.read(&RawValue::from_string(text).unwrap()).unwrap()
+        };
+        let before = read(r#","labels":{"app":"web"},"finalizers":["x.dev/a"]"#, r#"{"ready":1}"#);
+        let relabelled = read(
+            r#","labels":{"app":"db"},"finalizers":["x.dev/a","x.dev/b"]"#,
+            r#"{"ready":1}"#,
+        );
+        let reported = read(r#","labels":{"app":"web"},"finalizers":["x.dev/a"]"#, r#"{"ready":2}"#);
+        let released = read(r#","labels":{"app":"web"}"#, r#"{"ready":1}"#);
+
+        let _guard = decoding::NoDecoding::begin();
+        let finalizers = |object: &CachedObject| object.finalizers().join(" ");
+        assert_eq!(
+            [&before, &relabelled, &released].map(finalizers),
+            ["x.dev/a", "x.dev/a x.dev/b", ""]
+        );
+        assert!(before.has_labels(&selector) && !relabelled.has_labels(&selector));
+        assert!(!before.is_marked_like(&relabelled) && before.is_marked_like(&reported));
+        assert!(before.has_status_of(&relabelled) && !before.has_status_of(&reported));
+    }
+
+    #[test]
     fn what_the_host_needs_is_read_beside_the_visible_part() {
         let stored = stored();
         assert_eq!(stored.name, Name::new(Some("a"), "c"));

@@ -291,7 +291,8 @@ impl Store {
     }
 
     /// An object was listed, added or modified. Nothing is returned for one that is known in this version.
-    pub fn upsert(&mut self, source: &WatchSource, object: CachedObject) -> Vec<ObjectChange> {
+    pub fn upsert(&mut self, source: &WatchSource, object: impl Into<Arc<CachedObject>>) -> Vec<ObjectChange> {
+        let object = object.into();
         let Some((kind_cache, listing)) = self.listing(source) else {
             return Vec::new();
         };
@@ -301,9 +302,8 @@ impl Store {
             object
         } else {
             // More was asked for while the object was on its way here.
-            decoding::allowed(|| kind_cache.codec.with_facts(&object))
+            Arc::new(decoding::allowed(|| kind_cache.codec.with_facts(&object)))
         };
-        let object = Arc::new(object);
         if let Some(old) = &old
             && old.resource_version == object.resource_version
             && old.uid == object.uid

@@ -498,7 +498,7 @@ impl Hub {
         let mut state = self.state.write();
         let changes = state.store.empty(kind);
         state.forget_unfollowed(kind);
-        self.changed(changes, &mut state);
+        self.changed(changes, None, &mut state);
     }
 
     /// Nobody needs a kind any more.
@@ -560,16 +560,36 @@ impl Hub {
     pub fn correct(&self, key: &Key, before: Option<&CachedObject>, live: Option<&CachedObject>) {
         let mut state = self.state.write();
         let changes = state.store.correct(key, before, live);
-        self.changed(changes, &mut state);
+        self.changed(changes, None, &mut state);
     }
 
-    fn changed(&self, changes: Vec<ObjectChange>, state: &mut HostState) {
+    /// A change that is about to be taken in, with what is seen of it decoded. None where there is none.
+    fn foresee(&self, kind: &Arc<Kind>, name: &Name, new: Option<&Arc<CachedObject>>) -> Option<ChangeVisibility> {
+        let state = self.state.read();
+        let old = state.store.get(kind, name).cloned();
+        let lanes = state.lanes.clone();
+        let interest = state.dependencies.interest(kind, name);
+        drop(state);
+        let version = |object: &Arc<CachedObject>| (object.uid.clone(), object.resource_version.clone());
+        if old.as_ref().map(version) == new.map(version) {
+            return None;
+        }
+        let (kind, new) = (kind.clone(), new.cloned());
+        let foreseen = ChangeVisibility::new(&lanes, &ObjectChange { kind, old, new });
+        foreseen.decode(interest);
+        Some(foreseen)
+    }
+
+    fn changed(&self, changes: Vec<ObjectChange>, foreseen: Option<ChangeVisibility>, state: &mut HostState) {
         if changes.is_empty() {
             return;
         }
         let lanes = state.lanes.clone();
+        let mut foreseen = foreseen;
         for change in changes {
-            route(&lanes, state, &change);
+            let seen = foreseen.take().filter(|seen| seen.is_of(&lanes, &change));
+            let seen = seen.unwrap_or_else(|| ChangeVisibility::new(&lanes, &change));
+            route(&lanes, state, &change, &seen);
         }
         // Most changes are echoes of our own writes and give nobody anything to do: whoever slept is left asleep.
         if state.queue.take_ready_signal() {
@@ -599,7 +619,7 @@ impl HostState {
     }
 
     /// Takes a change to everybody who has read what changed.
-    pub fn wake_readers(&mut self, change: &ObjectChange, seen: &ChangeVisibility<'_>, cause: Cause) {
+    pub fn wake_readers(&mut self, change: &ObjectChange, seen: &ChangeVisibility, cause: Cause) {
         let Woken { readers, groups } = self.dependencies.woken(&change.kind, change.name(), seen);
         for primary_ref in readers {
             self.queue
@@ -663,27 +683,30 @@ impl Sink for Hub {
     }
 
     fn observed(&self, source: &WatchSource, object: CachedObject) {
+        let object = Arc::new(object);
+        let foreseen = self.foresee(&source.kind, &object.name, Some(&object));
         let mut state = self.state.write();
         let is_known = |old: &Arc<CachedObject>| old.uid == object.uid && old.is_too_deep();
         let known = |store: &Store| store.get(&source.kind, &object.name).is_some_and(is_known);
         let hidden = (object.is_too_deep() && !known(&state.store)).then(|| object.name.clone());
         let changes = state.store.upsert(source, object);
-        self.changed(changes, &mut state);
+        self.changed(changes, foreseen, &mut state);
         if let Some(name) = hidden {
             self.too_deep.seen(&state, &source.kind, &name);
         }
     }
 
     fn deleted(&self, source: &WatchSource, name: &Name) {
+        let foreseen = self.foresee(&source.kind, name, None);
         let mut state = self.state.write();
         let change = state.store.remove(source, name);
-        self.changed(change.into_iter().collect(), &mut state);
+        self.changed(change.into_iter().collect(), foreseen, &mut state);
     }
 
     fn list_ends(&self, source: &WatchSource, version: &str) {
         let mut state = self.state.write();
         let changes = state.store.end_list(source);
-        self.changed(changes, &mut state);
+        self.changed(changes, None, &mut state);
         state.forget_awaited(source, version);
         drop(state);
         self.open_synced_lanes_of(&source.kind);

@@ -144,17 +144,16 @@ fn custody(store: &Store, lane: &Lane, child: &CachedObject) -> Option<Custody> 
 }
 
 /// Enqueues every primary that a change concerns.
-pub fn route(lanes: &Lanes, state: &mut HostState, change: &ObjectChange) {
+pub fn route(lanes: &Lanes, state: &mut HostState, change: &ObjectChange, seen: &ChangeVisibility) {
     let name = change.name().clone();
     let echo = state.take_echo(change);
     let by_us = echo.is_some() || state.writing.note(change);
-    let seen = ChangeVisibility::new(lanes, change);
     for lane in lanes.of_kind(&change.kind) {
         if !state.queue.is_open(lane.id) {
             continue;
         }
         if *lane.grants.primary() == *change.kind {
-            route_primary(lane, state, change, &seen, by_us);
+            route_primary(lane, state, change, seen, by_us);
         }
         if is_touched(lane, change) && !is_held_alike(lane, change) {
             route_child(lane, state, change, by_us);
@@ -162,7 +161,7 @@ pub fn route(lanes: &Lanes, state: &mut HostState, change: &ObjectChange) {
     }
     contribute::target_changed(state, change);
     let cause = if by_us { Cause::Ours } else { Cause::Others };
-    state.wake_readers(change, &seen, cause);
+    state.wake_readers(change, seen, cause);
     if change.new.is_none() {
         let key = Key::new(change.kind.clone(), name);
         for part in RefusedPart::OF_STATUS {
@@ -201,7 +200,7 @@ fn route_child(lane: &Lane, state: &mut HostState, change: &ObjectChange, by_us:
     }
 }
 
-fn route_primary(lane: &Lane, state: &mut HostState, change: &ObjectChange, seen: &ChangeVisibility<'_>, by_us: bool) {
+fn route_primary(lane: &Lane, state: &mut HostState, change: &ObjectChange, seen: &ChangeVisibility, by_us: bool) {
     let name = change.name();
     let [was_selected, is_selected] =
         [&change.old, &change.new].map(|object| object.as_ref().is_some_and(|object| lane.reconciles(object)));
