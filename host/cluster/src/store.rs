@@ -47,6 +47,17 @@ pub struct WatchSource {
     run: u64,
 }
 
+impl WatchSource {
+    /// Every object of a kind that no [`Store`] keeps.
+    pub(crate) fn all(kind: Arc<Kind>) -> Self {
+        Self {
+            kind,
+            scope: Scope::default(),
+            run: 0,
+        }
+    }
+}
+
 /// The objects of all watched kinds.
 #[derive(Debug, Default)]
 pub struct Store {

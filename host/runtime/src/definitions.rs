@@ -27,7 +27,7 @@ pub type Changes = watch::Sender<Arc<HashMap<String, u64>>>;
 pub async fn follow(client: Client, hub: Arc<Hub>) {
     let (sender, mut news) = mpsc::unbounded_channel();
     let mut told = false;
-    let follow = definitions::follow(client, |news| {
+    let follow = definitions::follow(client, move |news| {
         // Whoever has gone needs no news.
         let _ = sender.send(news);
     });

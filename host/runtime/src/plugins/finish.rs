@@ -19,8 +19,9 @@ use tokio::sync::watch;
 
 use super::desired::{DesiredPlugin, PluginRequest};
 use super::prepare::DescribedPlugin;
+use super::running::RunningVersion;
 use super::staging::StagedLanes;
-use super::task::{PluginTask, RunningVersion};
+use super::task::PluginTask;
 use crate::contribute::{Contribution, all_contributed, close_books};
 use crate::lane::{Lane, RunMode};
 use crate::reconcile::{is_shared, release_all, release_child};

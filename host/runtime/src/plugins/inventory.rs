@@ -24,7 +24,8 @@ use tokio::time::Instant;
 use super::PluginContext;
 use super::finish::PluginResourceHandle;
 use super::prepare::former_lanes;
-use super::task::{PluginTask, RunningVersion};
+use super::running::RunningVersion;
+use super::task::PluginTask;
 use crate::lane::{Lane, RunMode};
 use crate::leftovers::GivenUp;
 
@@ -461,6 +462,7 @@ mod tests {
             finalizers: Vec::new(),
             spec: Value::Null,
             status: json!({"ownedKinds": kinds}),
+            is_too_deep: false,
         }
     }
 

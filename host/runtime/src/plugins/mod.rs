@@ -1,10 +1,10 @@
 //! Owns the life cycle of plugins: the desired state of each, its startup, its replacement by another version, its
 //! deletion, and its status.
 //!
-//! `desired` is what somebody asked for, `resources` and `static_plugins` say where from; `task` is what happens to one plugin, by
-//! way of `source`, `directory_reader`, `prepare`, `staging` and `finish`; `exclusive_kinds` keeps two from having the
-//! same kind, `inventory` knows what earlier versions owned; `state`, `health` and `status_writer` make the status of
-//! the Plugin resource; `log_limit` bounds what guests log.
+//! `desired` is what somebody asked for, `resources` and `static_plugins` say where from; `life_cycle` is the state machine
+//! of one plugin, and `task` drives it, by way of `source`, `directory_reader`, `prepare`, `staging`, `running` and `finish`;
+//! `exclusive_kinds` keeps two from having the same kind, `inventory` knows what earlier versions owned; `state`, `health`
+//! and `status_writer` make the status of the Plugin resource; `log_limit` bounds what guests log.
 
 mod desired;
 mod directory_reader;
@@ -12,11 +12,13 @@ mod exclusive_kinds;
 mod finish;
 pub mod health;
 mod inventory;
+mod life_cycle;
 pub mod log_limit;
 mod permissions;
 mod prepare;
 pub mod reporting;
 pub mod resources;
+mod running;
 mod source;
 mod staging;
 pub mod state;

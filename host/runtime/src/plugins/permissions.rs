@@ -14,7 +14,8 @@ use tokio::time::Instant;
 
 use super::desired::DesiredPlugin;
 use super::prepare::DescribedPlugin;
-use super::task::{PluginTask, RunningVersion};
+use super::running::RunningVersion;
+use super::task::PluginTask;
 use crate::lane::{Lane, RunMode};
 
 /// The most rights that are asked about at once: a plugin that names many namespaces has very many.

@@ -11,9 +11,9 @@ use pilothouse_core::{Kind, Name};
 use pilothouse_crds::plugin::{GROUP, VERSION};
 
 use super::prepare::DescribedPlugin;
-use super::staging::StartupProblem;
-use super::state::{ConditionState, StartupStep};
-use super::task::{PluginTask, RunningVersion};
+use super::running::RunningVersion;
+use super::state::{ConditionState, StartupProblem, StartupStep};
+use super::task::PluginTask;
 use crate::lane::RunMode;
 
 /// The longest message of an event, in bytes: what the API server takes.
@@ -79,6 +79,17 @@ impl PluginTask {
                     ConditionState::yes("PreviousVersion", format!("the version before goes on: {why}")),
                 );
             }
+        });
+    }
+
+    /// Nothing runs, as the spec wants it.
+    pub fn report_suspension(&self) {
+        self.plugin_state.set(|known| {
+            known.set(
+                StartupStep::Ready,
+                ConditionState::no("Suspended", "spec.mode is Suspended; its objects stay as they are"),
+            );
+            known.busy = None;
         });
     }
 

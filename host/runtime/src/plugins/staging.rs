@@ -14,12 +14,14 @@ use tokio::time::Instant;
 
 use super::PluginContext;
 use super::desired::{ComponentSource, DesiredPlugin, PluginRequest};
+use super::life_cycle::{LifeEvent, LifeState};
 use super::log_limit::without_object;
 use super::permissions::RECHECK;
 use super::prepare::{DescribedPlugin, describe};
+use super::running::RunningVersion;
 use super::source::{ComponentFile, SourceError};
-use super::state::{ConditionState, StartupStep};
-use super::task::{KIND_TAKEN, PluginTask, RunningVersion};
+use super::state::{ConditionState, KIND_TAKEN, StartupProblem, StartupStep};
+use super::task::PluginTask;
 use crate::lane::Lane;
 use crate::reconcile::try_out;
 
@@ -49,27 +51,6 @@ pub struct StagedVersion {
     pub described: DescribedPlugin,
     /// Its lanes, watched for already if another version runs.
     pub lanes: StagedLanes,
-}
-
-/// Why a plugin does not run as it is wanted.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct StartupProblem {
-    /// The step that failed.
-    pub step: StartupStep,
-    /// The reason of the condition.
-    pub reason: &'static str,
-    /// What failed, why, and what to do.
-    pub message: String,
-}
-
-impl StartupProblem {
-    fn new(step: StartupStep, reason: &'static str, message: impl Into<String>) -> Self {
-        Self {
-            step,
-            reason,
-            message: message.into(),
-        }
-    }
 }
 
 /// Lanes for which the cache is widened before they take over. What is not taken is not watched for any more.
@@ -102,9 +83,11 @@ impl Drop for StagedLanes {
 }
 
 impl PluginTask {
-    /// Brings what is wanted as far as it can come without taking over; none if it runs already.
+    /// Brings what is wanted as far as it can come without taking over, and `life` through the stages of a startup; none if
+    /// it runs already.
     pub async fn stage(
         &self,
+        life: &mut LifeState,
         running: Option<&RunningVersion>,
         request: &Arc<PluginRequest>,
         wanted: &DesiredPlugin,
@@ -118,14 +101,21 @@ impl PluginTask {
         if running.is_some_and(is_same) {
             return Ok(None);
         }
+        self.enter(life, LifeEvent::Loaded);
         let described = self.describe(&loaded, wanted).await?;
+        self.enter(life, LifeEvent::Described);
         self.claim(running, wanted, &described)?;
+        self.enter(life, LifeEvent::KindsClaimed);
         self.install(wanted, &described).await;
+        self.enter(life, LifeEvent::CrdsInstalled);
         self.sync_plugin_finalizer(wanted, &described).await;
+        self.enter(life, LifeEvent::FinalizerUpdated);
         let lanes = if let Some(running) = running {
             let lanes = self.candidates(wanted, &described);
             self.listed(lanes.lanes()).await;
+            self.enter(life, LifeEvent::KindsListed);
             self.try_out(running, lanes.lanes()).await?;
+            self.enter(life, LifeEvent::TrialPassed);
             lanes
         } else {
             StagedLanes {
