@@ -14,6 +14,7 @@ use pilothouse_core::Kind;
 use pilothouse_core::path::Projection;
 use serde_json::value::RawValue;
 
+use crate::facts::{FactKeys, MetadataFacts};
 use crate::object::{ApplyEntry, CachedObject, ObjectError};
 use crate::raw_object::RawObject;
 
@@ -39,6 +40,8 @@ pub struct ObjectCodec {
     layout: RwLock<Arc<ObjectLayout>>,
     texts: Interner<str>,
     entries: Interner<[ApplyEntry]>,
+    keys: RwLock<Arc<FactKeys>>,
+    facts: Interner<MetadataFacts>,
 }
 
 /// How an object was trimmed and compressed; all that is needed to read it again.
@@ -66,6 +69,8 @@ impl ObjectCodec {
             })),
             texts: Interner::default(),
             entries: Interner::default(),
+            keys: RwLock::default(),
+            facts: Interner::default(),
         }
     }
 
@@ -84,6 +89,30 @@ impl ObjectCodec {
         let mut layout = self.layout.write();
         let sample = layout.sample.clone();
         *layout = Arc::new(ObjectLayout { projection, sample });
+    }
+
+    /// Keeps the facts of each object that these keys name, too, from now on. What was read before is brought up to date
+    /// by [`ObjectCodec::with_facts`].
+    pub fn ask(&self, keys: &FactKeys) {
+        let mut known = self.keys.write();
+        if !known.covers(keys) {
+            *known = Arc::new(known.union(keys));
+        }
+    }
+
+    /// What is looked for in each object.
+    pub(crate) fn keys(&self) -> Arc<FactKeys> {
+        self.keys.read().clone()
+    }
+
+    /// Whether an object that was read before has all the facts that are asked for now.
+    pub(crate) fn has_facts_of(&self, object: &CachedObject) -> bool {
+        object.fact_keys().covers(&self.keys.read())
+    }
+
+    /// An object that was read before, with the facts that are asked for now.
+    pub fn with_facts(&self, object: &CachedObject) -> CachedObject {
+        object.with_facts(self)
     }
 
     /// Takes a sample of these objects to compress others against, if there is none yet.
@@ -134,6 +163,11 @@ impl ObjectCodec {
     /// A text that many objects have, kept once.
     pub(crate) fn text(&self, text: &str) -> Arc<str> {
         self.texts.keep(text, || Arc::from(text))
+    }
+
+    /// Facts that many objects have, kept once.
+    pub(crate) fn facts(&self, facts: MetadataFacts) -> Arc<MetadataFacts> {
+        self.facts.keep(&facts, || Arc::new(facts.clone()))
     }
 
     /// Entries that many objects have, kept once.

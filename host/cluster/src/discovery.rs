@@ -4,48 +4,15 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use kube::Client;
-use pilothouse_core::answer::KindFacts;
-use pilothouse_core::{Kind, Name};
+use pilothouse_core::Kind;
+use pilothouse_core::served::KindFacts;
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
 use crate::error::RequestError;
 use crate::write::REQUEST_TIMEOUT;
 
-/// A kind that the cluster serves.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ServedKind {
-    /// The kind.
-    pub kind: Arc<Kind>,
-    /// The resource's name, such as `deployments`.
-    pub plural: String,
-    /// Scope and subresources.
-    pub facts: KindFacts,
-}
-
-impl ServedKind {
-    /// The path of one object, or of the collection that it stands in.
-    pub fn path(&self, namespace: Option<&str>, name: Option<&str>) -> String {
-        let root = if self.kind.group.is_empty() { "/api" } else { "/apis" };
-        let mut path = format!("{root}/{}", self.kind.api_version());
-        if let Some(namespace) = namespace {
-            path.push_str("/namespaces/");
-            path.push_str(namespace);
-        }
-        path.push('/');
-        path.push_str(&self.plural);
-        if let Some(name) = name {
-            path.push('/');
-            path.push_str(name);
-        }
-        path
-    }
-
-    /// The path of one object.
-    pub fn object_path(&self, name: &Name) -> String {
-        self.path(name.namespace.as_deref(), Some(&name.name))
-    }
-}
+pub use pilothouse_core::served::ServedKind;
 
 /// Asks the cluster which kinds it serves, one request for each group and version. Whoever asks at the same time shares
 /// the answer.

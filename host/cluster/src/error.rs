@@ -19,19 +19,63 @@ pub enum RequestError {
     #[error("the API server gave no answer within {} s", .0.as_secs())]
     Silent(Duration),
     /// The way to the API server is broken.
-    #[error("{UNREACHABLE}: {0}")]
+    #[error("the API server cannot be reached: {0}")]
     Unreachable(String),
     /// An answer that is not what the API promises.
     #[error("the API server's response cannot be parsed: {0}")]
     Garbled(String),
 }
 
-/// How every message begins that says that no response came.
-const UNREACHABLE: &str = "the API server cannot be reached";
+/// Why a list or a watch failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WatchError {
+    /// What it is about.
+    pub kind: WatchErrorKind,
+    /// For the log.
+    pub message: String,
+}
 
-/// Whether a message is about the connection as a whole, which the client's own log reports once for all requests.
-pub fn is_about_connection(message: &str) -> bool {
-    message.contains(UNREACHABLE) || message == "Unauthorized"
+/// What the failure of a list or a watch is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WatchErrorKind {
+    /// The API server cannot be reached.
+    Connection,
+    /// The API server does not accept the host's credentials (401).
+    Unauthorized,
+    /// The host lacks a right (403).
+    Forbidden,
+    /// Anything else.
+    Other,
+}
+
+impl WatchError {
+    /// A failure that is not the answer to a request.
+    pub(crate) fn other(message: impl Into<String>) -> Self {
+        Self {
+            kind: WatchErrorKind::Other,
+            message: message.into(),
+        }
+    }
+
+    /// Whether it concerns every request of the host, so that [`crate::connection_log`] reports it once for all.
+    pub fn is_about_connection(&self) -> bool {
+        matches!(self.kind, WatchErrorKind::Connection | WatchErrorKind::Unauthorized)
+    }
+}
+
+impl From<&RequestError> for WatchError {
+    fn from(error: &RequestError) -> Self {
+        let kind = match error {
+            RequestError::Unreachable(_) => WatchErrorKind::Connection,
+            RequestError::Answered(status) if status.code == 401 => WatchErrorKind::Unauthorized,
+            RequestError::Answered(status) if status.code == 403 => WatchErrorKind::Forbidden,
+            RequestError::Answered(_) | RequestError::Silent(_) | RequestError::Garbled(_) => WatchErrorKind::Other,
+        };
+        Self {
+            kind,
+            message: chain(error),
+        }
+    }
 }
 
 /// The server's own words, or the code where it has none.
@@ -423,6 +467,29 @@ mod tests {
         }
         let failure = asking(429, "too many requests").into_failure("create", "Deployment a/web");
         assert_eq!(failure.wait_after_edit(), LONGEST_EDIT_WAIT);
+    }
+
+    #[test]
+    fn a_failed_watch_is_told_by_code_not_by_words() {
+        for (error, kind) in [
+            (answered(401, "no token, no list"), WatchErrorKind::Unauthorized),
+            (
+                answered(403, "pods is forbidden: User \"x\" cannot list"),
+                WatchErrorKind::Forbidden,
+            ),
+            (answered(500, "Unauthorized"), WatchErrorKind::Other),
+            (answered(500, "this is forbidden: User x"), WatchErrorKind::Other),
+            (RequestError::Silent(Duration::from_secs(30)), WatchErrorKind::Other),
+            (
+                RequestError::Unreachable("refused".to_owned()),
+                WatchErrorKind::Connection,
+            ),
+        ] {
+            let told = WatchError::from(&error);
+            assert_eq!((told.kind, &told.message), (kind, &error.to_string()));
+            let of_all = matches!(kind, WatchErrorKind::Connection | WatchErrorKind::Unauthorized);
+            assert_eq!(told.is_about_connection(), of_all, "{error}");
+        }
     }
 
     #[test]

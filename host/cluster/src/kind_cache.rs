@@ -12,6 +12,7 @@ use pilothouse_core::query::{Anchor, CheckedQuery, values_at};
 use pilothouse_core::reach::{Reach, Scope};
 
 use crate::codec::ObjectCodec;
+use crate::decoding;
 use crate::object::CachedObject;
 
 /// The most indexes of one kind; a query that would need another goes through all objects. A plugin chooses by which
@@ -150,25 +151,29 @@ impl KindCache {
         if self.indexes.contains_key(&path) || self.indexes.len() >= MAX_INDEXES {
             return;
         }
-        // Both are in the order of names.
+        // What has changed while the index was built is little. Both are in the order of names.
+        decoding::allowed(|| self.catch_up(&path, &mut names, &objects));
+        self.indexes.insert(path, names);
+    }
+
+    fn catch_up(&self, path: &FieldPath, names: &mut Values, objects: &[Arc<CachedObject>]) {
         let mut now = self.objects.keys().map(|ByName(object)| object).peekable();
-        for old in &objects {
+        for old in objects {
             while let Some(new) = now.next_if(|new| new.name < old.name) {
-                enter(&mut names, &path, new);
+                enter(names, path, new);
             }
             let new = now.next_if(|new| new.name == old.name);
             if new.is_some_and(|new| Arc::ptr_eq(new, old)) {
                 continue;
             }
-            leave(&mut names, &path, old);
+            leave(names, path, old);
             if let Some(new) = new {
-                enter(&mut names, &path, new);
+                enter(names, path, new);
             }
         }
         for new in now {
-            enter(&mut names, &path, new);
+            enter(names, path, new);
         }
-        self.indexes.insert(path, names);
     }
 
     /// Drops an index that nobody uses any more.
@@ -204,7 +209,8 @@ impl KindCache {
         if self.indexes.is_empty() {
             return;
         }
-        let (before, after) = (old.map(CachedObject::value), new.map(CachedObject::value));
+        // One object, and only while somebody depends on a query that needs the index.
+        let (before, after) = decoding::allowed(|| (old.map(CachedObject::value), new.map(CachedObject::value)));
         for (path, index) in &mut self.indexes {
             if let (Some(old), Some(value)) = (old, &before) {
                 for value in values_at(path, value) {

@@ -10,10 +10,12 @@
 pub mod codec;
 pub mod connect;
 mod connection_log;
+pub mod decoding;
 pub mod definitions;
 pub mod discovery;
 pub mod error;
 pub mod events;
+pub mod facts;
 pub mod host_resources;
 pub mod install;
 mod kind_cache;

@@ -3,6 +3,7 @@
 
 use std::borrow::Cow;
 use std::fmt;
+use std::sync::Arc;
 
 use pilothouse_core::Name;
 use pilothouse_core::depth::Bounded;
@@ -11,6 +12,8 @@ use serde::Deserialize;
 use serde::de::{Deserializer, Error as _, MapAccess, Visitor};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
+
+use crate::facts::{FactKeys, MetadataFacts};
 
 /// An object, taken apart.
 #[derive(Debug)]
@@ -50,7 +53,13 @@ pub(crate) struct ManagedFieldsEntry<'a> {
 #[serde(transparent)]
 pub(crate) struct BorrowedText<'a>(#[serde(borrow)] pub(crate) Cow<'a, str>);
 
-impl RawObject<'_> {
+impl<'a> RawObject<'a> {
+    /// The text of a member beside the metadata; none where it is not there, or null.
+    pub(crate) fn get(&self, name: &str) -> Option<&'a RawValue> {
+        let (_, text) = self.others.iter().find(|(known, _)| known == name)?;
+        Some(*text).filter(|text| text.get() != "null")
+    }
+
     /// The object's place, if it says so.
     pub(crate) fn name(&self) -> Option<Name> {
         let text = |name| self.metadata.parse::<BorrowedText<'_>>(name).ok().flatten();
@@ -79,6 +88,12 @@ impl<'a> RawMetadata<'a> {
     pub(crate) fn get(&self, name: &str) -> Option<&'a RawValue> {
         let (_, text) = self.others.iter().find(|(known, _)| known == name)?;
         Some(*text).filter(|text| text.get() != "null")
+    }
+
+    /// What lanes ask of it.
+    pub(crate) fn facts(&self, keys: Arc<FactKeys>) -> MetadataFacts {
+        let [finalizers, labels, annotations] = ["finalizers", "labels", "annotations"].map(|name| self.get(name));
+        MetadataFacts::read(keys, finalizers, labels, annotations)
     }
 
     /// A member, parsed; none where it is not there, or null.

@@ -24,7 +24,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 use crate::codec::ObjectCodec;
 use crate::discovery::{Discovery, ServedKind};
-use crate::error::{RequestError, chain};
+use crate::error::{RequestError, WatchError, chain};
 use crate::object::{CachedObject, ObjectError};
 use crate::pages::{PageSize, read_page, refusal};
 use crate::raw_object::RawObject;
@@ -68,10 +68,10 @@ pub trait Sink: Send + Sync + 'static {
     /// The watch is open: what trouble it had is over.
     fn works(&self, kind: &Arc<Kind>);
     /// The watch has trouble and goes on trying; called at each try.
-    fn trouble(&self, kind: &Arc<Kind>, trouble: &str);
+    fn trouble(&self, kind: &Arc<Kind>, trouble: WatchError);
     /// The server does not let the host see the kind. A sink that can do without returns how long to wait before the next
     /// try. If it returns nothing, this counts as any other trouble.
-    fn forbidden(&self, _kind: &Arc<Kind>, _problem: &str) -> Option<Duration> {
+    fn forbidden(&self, _kind: &Arc<Kind>, _problem: &WatchError) -> Option<Duration> {
         None
     }
     /// An object cannot be read, and is left out. What the cache had of it stays. Its place is given where that can be read.
@@ -162,7 +162,7 @@ impl Reflector {
                 Ok(None) => {
                     state.stale += 1;
                     let trouble = "a list is older than what was seen already; the API server that gave it lags behind";
-                    self.trouble(&mut state.failures, trouble).await;
+                    self.trouble(&mut state.failures, WatchError::other(trouble)).await;
                 }
                 // The list took longer than the server remembers: from the beginning, while somebody else's is fresh.
                 Err(error) if error.code() == Some(410) && state.failures == 0 => {
@@ -172,7 +172,7 @@ impl Reflector {
                     sleep(wait).await;
                     continue;
                 }
-                Err(error) => self.trouble(&mut state.failures, &chain(&error)).await,
+                Err(error) => self.trouble(&mut state.failures, WatchError::from(&error)).await,
             }
             if !self.is_served_as_before(&mut state.failures).await {
                 return;
@@ -185,10 +185,10 @@ impl Reflector {
         if error.code() != Some(403) {
             return None;
         }
-        self.sink.forbidden(&self.source.kind, &chain(error))
+        self.sink.forbidden(&self.source.kind, &WatchError::from(error))
     }
 
-    async fn trouble(&self, failures: &mut u32, trouble: &str) {
+    async fn trouble(&self, failures: &mut u32, trouble: WatchError) {
         self.sink.trouble(&self.source.kind, trouble);
         self.pause(failures).await;
     }
@@ -208,7 +208,7 @@ impl Reflector {
         loop {
             match self.discovery.find(&self.source.kind, Instant::now()).await {
                 Ok(served) => return served.as_ref() == Some(&self.served),
-                Err(error) => self.trouble(failures, &chain(&error)).await,
+                Err(error) => self.trouble(failures, WatchError::from(&error)).await,
             }
         }
     }
@@ -269,7 +269,7 @@ impl Reflector {
                     if version != before {
                         failures = 0;
                     }
-                    self.trouble(&mut failures, &chain(&error)).await;
+                    self.trouble(&mut failures, WatchError::from(&error)).await;
                     if error.is_not_found() && !self.is_served_as_before(&mut failures).await {
                         return (WatchEnd::Unserved, version);
                     }

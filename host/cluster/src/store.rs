@@ -13,6 +13,7 @@ use pilothouse_core::reach::{Reach, Scope};
 use pilothouse_core::{Key, Kind, Name};
 
 use crate::codec::ObjectCodec;
+use crate::decoding;
 use crate::kind_cache::{ByName, KindCache, Listing, Synced};
 pub use crate::kind_cache::{Index, IndexDraft};
 use crate::object::CachedObject;
@@ -64,35 +65,6 @@ pub struct Store {
     changes: u64,
 }
 
-/// The objects of a kind at one moment, to be trimmed again.
-#[derive(Debug)]
-pub struct TrimDraft {
-    codec: Arc<ObjectCodec>,
-    objects: Vec<Arc<CachedObject>>,
-}
-
-/// Objects before and after they were trimmed again.
-#[derive(Debug)]
-pub struct TrimmedObjects {
-    projection: Projection,
-    objects: Vec<(Arc<CachedObject>, Arc<CachedObject>)>,
-}
-
-impl TrimDraft {
-    /// Reads every object, which may take a while.
-    pub fn build(self) -> TrimmedObjects {
-        let Self { codec, objects } = self;
-        let again = |object: Arc<CachedObject>| {
-            let trimmed = Arc::new(codec.again(&object));
-            (object, trimmed)
-        };
-        TrimmedObjects {
-            projection: codec.layout().projection().clone(),
-            objects: objects.into_iter().map(again).collect(),
-        }
-    }
-}
-
 impl Store {
     /// The watches of a kind begin, for the first time or in another form. What is known stays, and counts as synced for
     /// those whom it was enough for; the rest waits for the lists.
@@ -138,32 +110,46 @@ impl Store {
         names.iter().filter_map(|name| self.take(kind, name)).collect()
     }
 
-    /// What is known of a kind, to be trimmed again after its codec was told to show less.
-    pub fn draft_trim(&self, kind: &Kind) -> Option<TrimDraft> {
-        let kind_cache = self.kind_caches.get(kind)?;
-        let objects = kind_cache.objects.keys().map(|ByName(object)| object.clone());
-        Some(TrimDraft {
-            codec: kind_cache.codec.clone(),
-            objects: objects.collect(),
-        })
+    /// The objects of a kind that were read before its codec was told to show less. They are to be [`Store::replace`]d, read
+    /// [again](ObjectCodec::again); from now on nothing relies on what they show beyond that.
+    pub fn untrimmed(&mut self, kind: &Kind) -> Vec<Arc<CachedObject>> {
+        let Some(kind_cache) = self.kind_caches.get_mut(kind) else {
+            return Vec::new();
+        };
+        let layout = kind_cache.codec.layout();
+        if let Some(synced) = &mut kind_cache.synced {
+            synced.projection = layout.projection().clone();
+        }
+        let objects = kind_cache.objects.keys().map(|ByName(object)| object);
+        let untrimmed = objects.filter(|object| object.projection() != layout.projection());
+        untrimmed.cloned().collect()
     }
 
-    /// Takes trimmed objects in. What has changed since their draft was read by the codec as it is now.
-    pub fn add_trimmed(&mut self, kind: &Kind, trimmed: TrimmedObjects) {
+    /// The codec of a kind.
+    pub fn codec(&self, kind: &Kind) -> Option<Arc<ObjectCodec>> {
+        Some(self.kind_caches.get(kind)?.codec.clone())
+    }
+
+    /// The objects of a kind that were read before its codec was asked for more facts.
+    pub fn without_facts(&self, kind: &Kind) -> Vec<Arc<CachedObject>> {
+        let kind_cache = self.kind_caches.get(kind).into_iter();
+        let objects = kind_cache.flat_map(|kind_cache| {
+            let objects = kind_cache.objects.keys().map(|ByName(object)| object);
+            objects.filter(|object| !kind_cache.codec.has_facts_of(object))
+        });
+        objects.cloned().collect()
+    }
+
+    /// Puts objects in the place of the same ones, read again, unless they have changed meanwhile. That is no change of them.
+    pub fn replace(&mut self, kind: &Kind, objects: Vec<(Arc<CachedObject>, CachedObject)>) {
         let Some(kind_cache) = self.kind_caches.get_mut(kind) else {
             return;
         };
-        let TrimmedObjects { projection, objects } = trimmed;
-        if let Some(synced) = &mut kind_cache.synced {
-            synced.projection = projection;
-        }
-        for (before, trimmed) in objects {
-            let known = kind_cache.objects.get_key_value(&before.name);
-            let epoch = known
-                .filter(|(now, _)| Arc::ptr_eq(&now.0, &before))
-                .map(|(_, epoch)| *epoch);
-            if let Some(epoch) = epoch {
-                kind_cache.place(trimmed, epoch);
+        for (old, new) in objects {
+            let known = kind_cache.objects.get_key_value::<Name>(&old.name);
+            if let Some((_, epoch)) = known.filter(|(ByName(known), _)| Arc::ptr_eq(known, &old)) {
+                let epoch = *epoch;
+                kind_cache.place(Arc::new(new), epoch);
             }
         }
     }
@@ -316,19 +302,25 @@ impl Store {
     }
 
     /// An object was listed, added or modified. Nothing is returned for one that is known in this version.
-    pub fn upsert(&mut self, source: &WatchSource, object: CachedObject) -> Vec<ObjectChange> {
+    pub fn upsert(&mut self, source: &WatchSource, object: impl Into<Arc<CachedObject>>) -> Vec<ObjectChange> {
+        let object = object.into();
         let Some((kind_cache, listing)) = self.listing(source) else {
             return Vec::new();
         };
         let epoch = kind_cache.sources[listing].epoch;
         let old = kind_cache.get(&object.name).cloned();
-        let object = Arc::new(object);
+        let object = if kind_cache.codec.has_facts_of(&object) {
+            object
+        } else {
+            // More was asked for while the object was on its way here.
+            Arc::new(decoding::allowed(|| kind_cache.codec.with_facts(&object)))
+        };
         if let Some(old) = &old
             && old.resource_version == object.resource_version
             && old.uid == object.uid
         {
             // The same object. What was trimmed in another way is replaced, and that is no change of it.
-            let kept = if old.projection() == object.projection() {
+            let kept = if old.projection() == object.projection() && old.fact_keys() == object.fact_keys() {
                 old.clone()
             } else {
                 kind_cache.reindex(Some(old), Some(&object));
@@ -381,7 +373,8 @@ impl Store {
             scope: listing.scope.clone(),
             run: kind_cache.run,
         };
-        let object = kind_cache.codec.again(live);
+        // A look past the watches is rare, and mends what is known.
+        let object = decoding::allowed(|| kind_cache.codec.again(live));
         self.upsert(&source, object)
     }
 
@@ -502,6 +495,8 @@ mod tests {
     use serde_json::value::RawValue;
 
     use super::*;
+    use crate::decoding::NoDecoding;
+    use crate::facts::FactKeys;
     use crate::kind_cache::MAX_INDEXES;
 
     fn kind() -> Arc<Kind> {
@@ -561,6 +556,43 @@ mod tests {
         assert_eq!(names(store.children(&kind(), "o")), ["ab/z"]);
         store.remove(&source, &Name::new(Some("ab"), "z"));
         assert_eq!(names(store.children(&kind(), "o")), Vec::<String>::new());
+    }
+
+    #[test]
+    fn facts_of_cached_objects_are_learned_later_and_then_decode_nothing() {
+        let mut store = Store::default();
+        let source = opened(&mut store);
+        let labelled = |name: &str, version: &str, label: &str| {
+            let labels = format!(r#","labels":{{"app":"{label}"}},"annotations":{{"on":""}}}}"#);
+            codec(&[]).read(&raw("a", name, name, version, &labels)).unwrap()
+        };
+        store.upsert(&source, labelled("kept", "1", "web"));
+        store.upsert(&source, labelled("changed", "1", "web"));
+        let selector = Selector::parse("app=web").unwrap();
+        let codec = store.codec(&kind()).unwrap();
+        codec.ask(&FactKeys::default().with_labels(&selector).with_annotation("on"));
+        let objects = store.without_facts(&kind());
+        assert_eq!(objects.len(), 2);
+        let known = objects.into_iter().map(|old| {
+            let new = codec.with_facts(&old);
+            (old, new)
+        });
+        let known = known.collect();
+        let _guard = NoDecoding::begin();
+        let changes = store.upsert(&source, labelled("changed", "2", "other"));
+        assert_eq!(changes.len(), 1);
+        store.replace(&kind(), known);
+        let matching = |name: &str| {
+            let object = store.get(&kind(), &Name::new(Some("a"), name)).unwrap();
+            (
+                object.has_labels(&selector),
+                object.has_annotation("on"),
+                &*object.resource_version,
+            )
+        };
+        assert_eq!(matching("kept"), (true, true, "1"));
+        assert_eq!(matching("changed"), (false, true, "2"), "what came meanwhile stays");
+        assert!(store.without_facts(&kind()).is_empty());
     }
 
     #[test]

@@ -13,7 +13,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::codec::ObjectCodec;
 use crate::discovery::{Discovery, ServedKind};
-use crate::error::chain;
+use crate::error::{WatchError, chain};
 use crate::object::CachedObject;
 use crate::reflector::{Detail, LONGEST_PAUSE, Reflector, Sink, WELL_AFTER, seed};
 use crate::store::WatchSource;
@@ -164,12 +164,12 @@ impl<S: TypedSink> Sink for TypedObjectSink<S> {
         self.0.lock().sink.works();
     }
 
-    fn trouble(&self, _: &Arc<Kind>, trouble: &str) {
-        self.0.lock().sink.trouble(trouble);
+    fn trouble(&self, _: &Arc<Kind>, trouble: WatchError) {
+        self.0.lock().sink.trouble(&trouble.message);
     }
 
-    fn forbidden(&self, _: &Arc<Kind>, problem: &str) -> Option<Duration> {
-        self.0.lock().sink.forbidden(problem)
+    fn forbidden(&self, _: &Arc<Kind>, problem: &WatchError) -> Option<Duration> {
+        self.0.lock().sink.forbidden(&problem.message)
     }
 
     fn unreadable(&self, source: &WatchSource, name: Option<&Name>, problem: &str) {

@@ -16,6 +16,7 @@ use kube::client::Body;
 use parking_lot::Mutex;
 use pilothouse_cluster::codec::ObjectCodec;
 use pilothouse_cluster::discovery::{Discovery, ServedKind};
+use pilothouse_cluster::error::WatchError;
 use pilothouse_cluster::object::CachedObject;
 use pilothouse_cluster::reflector::{Detail, Reflector, Sink};
 use pilothouse_cluster::store::{Store, WatchSource};
@@ -63,8 +64,8 @@ impl Sink for Cache {
 
     fn works(&self, _: &Arc<Kind>) {}
 
-    fn trouble(&self, _: &Arc<Kind>, trouble: &str) {
-        panic!("{trouble}");
+    fn trouble(&self, _: &Arc<Kind>, trouble: WatchError) {
+        panic!("{}", trouble.message);
     }
 
     fn unreadable(&self, _: &WatchSource, _: Option<&Name>, problem: &str) {

@@ -10,6 +10,7 @@ use kube::client::Body;
 use parking_lot::Mutex;
 use pilothouse_cluster::codec::ObjectCodec;
 use pilothouse_cluster::discovery::Discovery;
+use pilothouse_cluster::error::WatchError;
 use pilothouse_cluster::object::CachedObject;
 use pilothouse_cluster::reflector::{Detail, Reflector, Sink};
 use pilothouse_cluster::store::{ObjectChange, Store, WatchSource};
@@ -74,8 +75,8 @@ impl Sink for Cache {
 
     fn works(&self, _: &Arc<Kind>) {}
 
-    fn trouble(&self, _: &Arc<Kind>, trouble: &str) {
-        self.trouble.lock().push(trouble.to_owned());
+    fn trouble(&self, _: &Arc<Kind>, trouble: WatchError) {
+        self.trouble.lock().push(trouble.message);
     }
 
     fn unreadable(&self, source: &WatchSource, name: Option<&Name>, problem: &str) {

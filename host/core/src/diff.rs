@@ -153,12 +153,12 @@ pub fn decide(
     if entry.as_we_left_it {
         return Action::Nothing;
     }
-    if entry.api_version != desired.kind.api_version() {
+    if entry.api_version != desired.kind().api_version() {
         return Action::Apply(Difference::ApiVersion);
     }
     match entry
         .fields
-        .missing(body, LeafSemantics::of(&desired.kind, entry.types))
+        .missing(body, LeafSemantics::of(desired.kind(), entry.types))
     {
         Missing { paths, .. } if !paths.is_empty() => Action::Apply(Difference::Drift(paths)),
         Missing { unclear: true, .. } => Action::Apply(Difference::Unclear),
@@ -168,11 +168,14 @@ pub fn decide(
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use serde_json::json;
 
     use super::*;
     use crate::contract::Lifecycle;
     use crate::key::Name;
+    use crate::served::{KindFacts, ServedKind};
 
     const OURS: CurrentOwner<'static> = CurrentOwner {
         uid: "u1",
@@ -188,11 +191,22 @@ mod tests {
         }
     }
 
+    fn served(group: &str, kind: &str) -> ServedKind {
+        ServedKind {
+            kind: Arc::new(Kind::new(group, "v1", kind)),
+            plural: format!("{}s", kind.to_lowercase()),
+            facts: KindFacts {
+                namespaced: true,
+                has_status: false,
+            },
+        }
+    }
+
     fn desired() -> DesiredObject {
         let body = json!({"apiVersion": "v1", "kind": "ConfigMap",
                           "metadata": {"name": "c", "namespace": "a"}, "data": {"k": "v"}});
         DesiredObject {
-            kind: Kind::new("", "v1", "ConfigMap"),
+            served: served("", "ConfigMap"),
             name: Name::new(Some("a"), "c"),
             body: body.as_object().unwrap().clone(),
             lifecycle: Lifecycle::default(),
@@ -346,7 +360,7 @@ mod tests {
     #[test]
     fn whether_a_member_of_a_map_was_emptied_hangs_on_the_types() {
         let mut desired = desired();
-        desired.kind = Kind::new("x.dev", "v1", "Map");
+        desired.served = served("x.dev", "Map");
         desired.body["data"] = json!({"k": {"weight": 1}});
         let (body, digest) = body(&desired, &owner());
         let fields = entry();

@@ -151,8 +151,11 @@ pub(crate) fn set(metadata: &mut Value, map: &str, name: &str, value: String) {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
     use crate::contract::Lifecycle;
+    use crate::served::{KindFacts, ServedKind};
 
     fn owner(namespace: Option<&str>) -> Owner {
         Owner {
@@ -164,7 +167,14 @@ mod tests {
 
     fn desired(namespace: Option<&str>, keep: bool) -> DesiredObject {
         DesiredObject {
-            kind: Kind::new("", "v1", "ConfigMap"),
+            served: ServedKind {
+                kind: Arc::new(Kind::new("", "v1", "ConfigMap")),
+                plural: "configmaps".to_owned(),
+                facts: KindFacts {
+                    namespaced: true,
+                    has_status: false,
+                },
+            },
             name: Name::new(namespace, "c"),
             body: json!({"metadata": {"name": "c", "labels": {"a": "b"}}})
                 .as_object()

@@ -80,6 +80,11 @@ impl Selector {
         self.requirements.is_empty()
     }
 
+    /// The labels that are looked at.
+    pub fn keys(&self) -> impl Iterator<Item = &str> {
+        self.requirements.iter().map(|requirement| requirement.key.as_str())
+    }
+
     /// The requirements that a label has one of some values: its key and the values.
     pub fn equalities(&self) -> impl Iterator<Item = (&str, &[String])> {
         self.requirements

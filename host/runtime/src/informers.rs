@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 use pilothouse_cluster::Client;
 use pilothouse_cluster::codec::ObjectCodec;
 use pilothouse_cluster::discovery::{Discovery, ServedKind};
-use pilothouse_cluster::error::{RequestError, chain};
+use pilothouse_cluster::error::{RequestError, WatchError};
 use pilothouse_cluster::reflector::{Detail, Reflector, Sink as _};
 use pilothouse_core::reach::Reach;
 use pilothouse_core::{Kind, backoff};
@@ -75,6 +75,7 @@ impl Informers {
         for (kind, need) in needs(lane) {
             let Some(watched) = kinds.get_mut(&kind) else {
                 let codec = Arc::new(ObjectCodec::new(Arc::new(kind.clone()), need.projection.clone()));
+                codec.ask(&lane.fact_keys(&kind));
                 let watched = Informer {
                     task: self.start(&codec, &need, asked),
                     lanes: vec![(lane.clone(), need.clone())],
@@ -85,6 +86,7 @@ impl Informers {
                 continue;
             };
             watched.lanes.push((lane.clone(), need.clone()));
+            self.hub.state.learn_facts_of(lane, &watched.codec);
             if !watched.need.covers(&need) {
                 let union = watched.need.clone().union(&need);
                 watched.codec.trim_to(union.projection.clone());
@@ -111,7 +113,7 @@ impl Informers {
             };
             if need.projection != watched.need.projection {
                 watched.codec.trim_to(need.projection.clone());
-                self.hub.state.trim(&kind);
+                self.hub.state.trim(&watched.codec);
             }
             if need.reach != watched.need.reach || need.detail() != watched.need.detail() {
                 self.restart(watched, need);
@@ -244,7 +246,7 @@ impl InformerTask {
             match self.discovery.find(kind, since).await {
                 Ok(Some(served)) => return served,
                 Ok(None) => self.hub.kind_is_missing(kind),
-                Err(error) => self.hub.trouble(kind, &chain(&error)),
+                Err(error) => self.hub.trouble(kind, WatchError::from(&error)),
             }
             tokio::select! {
                 () = tokio::time::sleep(wait) => wait = (wait * 2).min(LONGEST_WAIT),

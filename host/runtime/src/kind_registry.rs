@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use pilothouse_cluster::discovery::ServedKind;
-use pilothouse_cluster::error::is_about_connection;
+use pilothouse_cluster::error::{WatchError, WatchErrorKind};
 use pilothouse_cluster::store::Store;
 use pilothouse_core::Kind;
 use tokio::sync::Notify;
@@ -17,16 +17,12 @@ use crate::lane::Lane;
 use crate::served_kinds::ServedKinds;
 use crate::state::KindsOfLane;
 
-/// What a server's message has where the host lacks a right:
-/// <https://github.com/kubernetes/apiserver/blob/v0.36.0/pkg/endpoints/handlers/responsewriters/errors.go>.
-const FORBIDDEN: &str = " is forbidden: User ";
-
 /// The kinds that lanes need.
 #[derive(Default)]
 pub struct KindRegistry {
     served: Arc<ServedKinds>,
     /// The last trouble of each kind's watch, so that a message comes when the cause changes and not at each try.
-    trouble: Mutex<HashMap<Arc<Kind>, String>>,
+    trouble: Mutex<HashMap<Arc<Kind>, WatchError>>,
     /// Who was told that a kind is not served: the plugins' names by kind.
     waiting: Mutex<HashMap<Arc<Kind>, BTreeSet<Arc<str>>>>,
     /// Told whenever more is known of a kind, or less.
@@ -79,14 +75,14 @@ impl KindRegistry {
     }
 
     /// The watch of a kind has trouble, which the log tells of once. Says whether that is news.
-    pub fn has_new_trouble(&self, kind: &Arc<Kind>, trouble: &str) -> bool {
-        let before = self.trouble.lock().insert(kind.clone(), trouble.to_owned());
-        let is_news = before.as_deref() != Some(trouble);
-        if is_news && is_about_connection(trouble) {
+    pub fn has_new_trouble(&self, kind: &Arc<Kind>, trouble: WatchError) -> bool {
+        let before = self.trouble.lock().insert(kind.clone(), trouble.clone());
+        let is_news = before.as_ref() != Some(&trouble);
+        if is_news && trouble.is_about_connection() {
             // The client's log has a line for all watches.
-            tracing::debug!(%kind, trouble, "the watch failed; retrying with back-off");
+            tracing::debug!(%kind, trouble = &trouble.message, "the watch failed; retrying with back-off");
         } else if is_news {
-            tracing::warn!(%kind, trouble, "the watch failed; retrying with back-off");
+            tracing::warn!(%kind, trouble = &trouble.message, "the watch failed; retrying with back-off");
         }
         is_news
     }
@@ -94,7 +90,7 @@ impl KindRegistry {
     /// The watch of a kind is open: what trouble it had is over.
     pub fn trouble_ends(&self, kind: &Arc<Kind>) {
         if let Some(trouble) = self.trouble.lock().remove(kind) {
-            if is_about_connection(&trouble) {
+            if trouble.is_about_connection() {
                 tracing::debug!(%kind, "the watch has recovered");
             } else {
                 tracing::info!(%kind, "the watch has recovered");
@@ -112,7 +108,9 @@ impl KindRegistry {
         let trouble = self.trouble.lock();
         let kinds = lanes.iter().flat_map(|lane| lane.kinds());
         let troubles = kinds.into_iter().filter_map(|(kind, _)| trouble.get(&kind));
-        troubles.into_iter().any(|trouble| trouble.contains(FORBIDDEN))
+        troubles
+            .into_iter()
+            .any(|trouble| trouble.kind == WatchErrorKind::Forbidden)
     }
 
     /// Ends when more is known of a kind, or less, than when this was called.

@@ -2,17 +2,18 @@
 
 use std::sync::Arc;
 
+use pilothouse_cluster::decoding;
 use pilothouse_cluster::discovery::ServedKind;
 use pilothouse_cluster::events::EventRecorder;
+use pilothouse_cluster::facts::FactKeys;
 use pilothouse_cluster::object::{CachedObject, MANAGER_PREFIX};
 use pilothouse_cluster::write::FieldManagerClient;
-use pilothouse_core::depth::{Bounded, is_too_deep};
+use pilothouse_core::depth::is_too_deep;
 use pilothouse_core::grants::Grants;
 use pilothouse_core::inventory::{FormerKind, Made, former_controller};
 use pilothouse_core::manifest::{Access, Admission, Filter};
 use pilothouse_core::path::Projection;
 use pilothouse_core::reach::Reach;
-use pilothouse_core::selector::Selector;
 use pilothouse_core::{Kind, Limits, Name};
 use pilothouse_sandbox::PluginComponent;
 use serde_json::Value;
@@ -255,6 +256,25 @@ impl Lane {
         }
     }
 
+    /// What the cache has to know of each object of a kind beside its text, so that this lane decides about it without
+    /// reading it.
+    pub fn fact_keys(&self, kind: &Kind) -> FactKeys {
+        let mut keys = FactKeys::default();
+        if kind == self.grants.primary() {
+            let Filter {
+                annotation,
+                label_selector,
+            } = &self.filter;
+            keys = label_selector.iter().fold(keys, FactKeys::with_labels);
+            keys = annotation.iter().fold(keys, |keys, it| keys.with_annotation(it));
+        }
+        let labels = self
+            .grants
+            .get(kind)
+            .and_then(|grant| grant.touch.label_selector.as_ref());
+        labels.into_iter().fold(keys, FactKeys::with_labels)
+    }
+
     /// What the plugin sees of an object that its reconcile is about; none if that nests deeper than it could read.
     pub fn show_primary(&self, object: &CachedObject) -> Option<String> {
         Self::show(object, self.grants.primary(), self.grants.primary_projection())
@@ -268,7 +288,7 @@ impl Lane {
             .touch
             .label_selector
             .as_ref()
-            .is_none_or(|labels| has_labels(object, labels));
+            .is_none_or(|labels| object.has_labels(labels));
         if within {
             Self::show(object, kind, &grant.projection)
         } else {
@@ -279,7 +299,8 @@ impl Lane {
     /// Whether an object that the lane's plugin reads is kept from it, because it could not read it.
     pub fn hides(&self, kind: &Kind, object: &CachedObject) -> bool {
         let reads = self.grants.get(kind).is_some_and(|grant| grant.allows(Access::Read));
-        object.is_too_deep() && reads && self.show_read(kind, object).is_none()
+        // Such objects are few.
+        object.is_too_deep() && reads && decoding::allowed(|| self.show_read(kind, object)).is_none()
     }
 
     fn show(object: &CachedObject, kind: &Kind, projection: &Projection) -> Option<String> {
@@ -297,8 +318,9 @@ impl Lane {
 
     /// Whether an object of the primary kind has this lane's finalizer.
     pub fn has_finalized(&self, object: &CachedObject) -> bool {
-        let has = |finalizer: &String| finalizers(object).contains(finalizer);
-        self.finalizer.as_ref().is_some_and(has)
+        let mut present = object.finalizers().iter();
+        let finalizer = self.finalizer.as_deref();
+        finalizer.is_some_and(|finalizer| present.any(|it| **it == *finalizer))
     }
 
     /// Whether an object of the primary kind is being deleted and waits for this lane's finalizer to go.
@@ -331,35 +353,9 @@ impl Lane {
         } = &self.filter;
         !self.is_former
             && self.selects(&object.name)
-            && annotation.as_ref().is_none_or(|annotation| {
-                let metadata: Value = metadata(object);
-                metadata["annotations"].get(annotation).is_some()
-            })
-            && label_selector.as_ref().is_none_or(|labels| has_labels(object, labels))
+            && annotation
+                .as_ref()
+                .is_none_or(|annotation| object.has_annotation(annotation))
+            && label_selector.as_ref().is_none_or(|labels| object.has_labels(labels))
     }
-}
-
-/// An object's finalizers.
-pub fn finalizers(object: &CachedObject) -> Vec<String> {
-    let metadata = metadata(object);
-    let names = metadata["finalizers"].as_array().into_iter().flatten();
-    names.filter_map(Value::as_str).map(str::to_owned).collect()
-}
-
-/// An object's metadata.
-pub fn metadata(object: &CachedObject) -> Value {
-    #[derive(serde::Deserialize)]
-    struct Head {
-        metadata: Bounded,
-    }
-    let Head {
-        metadata: Bounded(metadata),
-    } = serde_json::from_str(&object.text()).expect("an object has metadata, and was read through when it came");
-    metadata
-}
-
-/// Whether a selector matches an object's labels.
-pub fn has_labels(object: &CachedObject, labels: &Selector) -> bool {
-    let metadata = metadata(object);
-    labels.matches(|key| metadata["labels"].get(key).and_then(Value::as_str))
 }

@@ -16,6 +16,7 @@ impl HostContext {
     /// Puts a lane in its place. One that is new is closed until all its kinds are listed; one that replaces another goes
     /// on where that one was, and has every primary of both reconciled, each after what of it is under way.
     pub fn register_lane(&self, lane: &Arc<Lane>) {
+        self.state.learn_facts(lane);
         let (replaced, opened) = self.state.put_lane(lane);
         if let Some(opened) = &opened {
             self.too_deep.lane_opens(&opened.lane, &opened.too_deep);

@@ -68,6 +68,11 @@ impl Lanes {
         self.set.lanes.values()
     }
 
+    /// Whether this look at the set and another show the same, because no lane came or went between them.
+    pub fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.set, &other.set)
+    }
+
     /// The lanes that reconcile or touch a kind, in the order in which they came.
     pub fn of_kind(&self, kind: &Kind) -> impl Iterator<Item = &Arc<Lane>> {
         self.set.by_kind.get(kind).into_iter().flat_map(BTreeMap::values)

@@ -35,6 +35,7 @@ mod refusals;
 mod resume_slots;
 mod served_kinds;
 mod state;
+mod state_lock;
 #[cfg(test)]
 mod test_support;
 mod too_deep;

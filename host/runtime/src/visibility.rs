@@ -5,40 +5,76 @@ use std::cell::{OnceCell, RefCell};
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
+use pilothouse_cluster::decoding;
 use pilothouse_cluster::object::CachedObject;
 use pilothouse_cluster::store::ObjectChange;
-use pilothouse_core::dependencies::ChangedObject;
+use pilothouse_core::dependencies::{ChangedObject, Interest};
 use pilothouse_core::depth::Bounded;
+use pilothouse_core::manifest::Access;
 use pilothouse_core::path::FieldPath;
 use pilothouse_core::query::{CheckedQuery, values_at};
 use serde_json::Value;
 
-use crate::lane::{Lane, metadata};
+use crate::lane::Lane;
 use crate::lanes::Lanes;
 use crate::primary::{LaneId, PrimaryRef};
 use crate::queue::Cause;
 
 /// A change as readers see it; what is compared is computed once for all readers of a lane.
-pub struct ChangeVisibility<'a> {
-    lanes: &'a Lanes,
-    change: &'a ObjectChange,
+///
+/// What a lane sees depends on its grants, and is in no fact of an object. A watch compares it with
+/// [`ChangeVisibility::decode`] before it takes the host's lock. What that could not know of is decoded under the lock: it is
+/// one object, which somebody began to read at that moment, which changed twice at once, or which a relist did not find.
+pub struct ChangeVisibility {
+    lanes: Lanes,
+    change: ObjectChange,
     differs: OnceCell<bool>,
+    primary: RefCell<HashMap<LaneId, bool>>,
     visible: RefCell<HashMap<LaneId, bool>>,
     status: OnceCell<bool>,
     values: OnceCell<[Option<Value>; 2]>,
 }
 
-impl<'a> ChangeVisibility<'a> {
+impl ChangeVisibility {
     /// A change, before anybody has looked at it.
-    pub fn new(lanes: &'a Lanes, change: &'a ObjectChange) -> Self {
+    pub fn new(lanes: &Lanes, change: &ObjectChange) -> Self {
         Self {
-            lanes,
-            change,
+            lanes: lanes.clone(),
+            change: change.clone(),
             differs: OnceCell::new(),
+            primary: RefCell::default(),
             visible: RefCell::default(),
             status: OnceCell::new(),
             values: OnceCell::new(),
         }
+    }
+
+    /// Compares what the lanes see of the object, and parses it if there are queries for it, before the lock is taken.
+    pub fn decode(&self, interest: Interest) {
+        let ObjectChange { kind, old, new } = &self.change;
+        for lane in self.lanes.of_kind(kind) {
+            let mut objects = [old, new].into_iter().flatten();
+            if lane.grants.primary() == &**kind && objects.any(|object| lane.reconciles(object)) {
+                self.primary_differs(lane);
+            }
+            let reads = || lane.grants.get(kind).is_some_and(|grant| grant.allows(Access::Read));
+            if interest.is_read && reads() {
+                self.is_visible_to(&lane.id);
+            }
+        }
+        if interest.is_queried {
+            self.parsed();
+        }
+    }
+
+    /// Whether this is the change of these lanes: what it was taken for before the lock was taken may have changed.
+    pub fn is_of(&self, lanes: &Lanes, change: &ObjectChange) -> bool {
+        let is_same = |one: &Option<Arc<CachedObject>>, other: &Option<Arc<CachedObject>>| match (one, other) {
+            (Some(one), Some(other)) => Arc::ptr_eq(one, other),
+            (None, None) => true,
+            _ => false,
+        };
+        self.lanes.is_same(lanes) && is_same(&self.change.old, &change.old) && is_same(&self.change.new, &change.new)
     }
 
     /// Whether anything differs that anybody may see.
@@ -53,7 +89,9 @@ impl<'a> ChangeVisibility<'a> {
     pub fn primary_differs(&self, lane: &Lane) -> bool {
         match (&self.change.old, &self.change.new) {
             (Some(old), Some(new)) => {
-                old.deleting != new.deleting || (self.differs() && lane.show_primary(old) != lane.show_primary(new))
+                let shown = || decoding::allowed(|| lane.show_primary(old) != lane.show_primary(new));
+                let mut known = self.primary.borrow_mut();
+                old.deleting != new.deleting || (self.differs() && *known.entry(lane.id).or_insert_with(shown))
             }
             _ => true,
         }
@@ -62,7 +100,7 @@ impl<'a> ChangeVisibility<'a> {
     /// Whether the status differs.
     pub fn status_differs(&self) -> bool {
         *self.status.get_or_init(|| match (&self.change.old, &self.change.new) {
-            (Some(old), Some(new)) => self.differs() && status(old) != status(new),
+            (Some(old), Some(new)) => !old.has_status_of(new),
             _ => true,
         })
     }
@@ -78,8 +116,7 @@ impl<'a> ChangeVisibility<'a> {
             (Some(old), Some(new)) if !old.is_held_like(new, |_| true) => Cause::Ours,
             (Some(old), Some(new)) if old.generation != new.generation => Cause::Edit,
             (Some(old), Some(new)) if self.differs() => {
-                let [old, new] = [old, new].map(|object| metadata(object));
-                let is_relabelled = old["labels"] != new["labels"] || old["annotations"] != new["annotations"];
+                let is_relabelled = !old.is_marked_like(new);
                 // Kinds without a generation have no status either: what differs is what somebody wrote.
                 let has_no_generation = self.change.new.as_ref().is_some_and(|new| new.generation.is_none());
                 if is_relabelled || (has_no_generation && !by_us) {
@@ -94,10 +131,10 @@ impl<'a> ChangeVisibility<'a> {
     }
 
     /// The object before and after, parsed.
-    fn values(&self) -> &[Option<Value>; 2] {
-        let ObjectChange { kind: _, old, new } = self.change;
+    fn parsed(&self) -> &[Option<Value>; 2] {
+        let ObjectChange { kind: _, old, new } = &self.change;
         self.values
-            .get_or_init(|| [old, new].map(|object| object.as_ref().map(|object| object.value())))
+            .get_or_init(|| decoding::allowed(|| [old, new].map(|object| object.as_ref().map(|object| object.value()))))
     }
 
     fn is_found(&self, object: Option<&Value>, query: &CheckedQuery) -> bool {
@@ -115,7 +152,7 @@ pub fn status(object: &CachedObject) -> Option<Value> {
     status.map(|Bounded(status)| status)
 }
 
-impl ChangedObject<PrimaryRef> for ChangeVisibility<'_> {
+impl ChangedObject<PrimaryRef> for ChangeVisibility {
     fn is_visible_to(&self, lane: &LaneId) -> bool {
         *self.visible.borrow_mut().entry(*lane).or_insert_with(|| {
             let Some(lane) = self.lanes.get(*lane) else {
@@ -126,20 +163,20 @@ impl ChangedObject<PrimaryRef> for ChangeVisibility<'_> {
                     .as_ref()
                     .and_then(|object| lane.show_read(&self.change.kind, object))
             };
-            self.differs() && show(&self.change.old) != show(&self.change.new)
+            self.differs() && decoding::allowed(|| show(&self.change.old) != show(&self.change.new))
         })
     }
 
     fn matched(&self, query: &CheckedQuery) -> bool {
-        self.is_found(self.values()[0].as_ref(), query)
+        self.is_found(self.parsed()[0].as_ref(), query)
     }
 
     fn matches(&self, query: &CheckedQuery) -> bool {
-        self.is_found(self.values()[1].as_ref(), query)
+        self.is_found(self.parsed()[1].as_ref(), query)
     }
 
     fn values(&self, path: &FieldPath) -> BTreeSet<String> {
-        let objects = self.values().iter().flatten();
+        let objects = self.parsed().iter().flatten();
         objects
             .flat_map(|object| values_at(path, object).map(std::borrow::Cow::into_owned))
             .collect()
@@ -165,6 +202,44 @@ mod tests {
 
     fn kind() -> Kind {
         Kind::new("x.dev", "v1", "X")
+    }
+
+    #[test]
+    fn what_is_asked_later_is_decoded_before_if_there_are_queries() {
+        let change = ObjectChange {
+            kind: Arc::new(kind()),
+            old: Some(stored(|_| {})),
+            new: Some(stored(|object| object["spec"]["size"] = json!(2))),
+        };
+        let decoded = |is_queried| {
+            let seen = ChangeVisibility::new(&Lanes::default(), &change);
+            seen.decode(Interest {
+                is_read: true,
+                is_queried,
+            });
+            seen.values.get().is_some()
+        };
+        assert_eq!([decoded(false), decoded(true)], [false, true]);
+    }
+
+    #[test]
+    fn a_comparison_counts_for_the_very_objects_and_lanes_that_it_was_made_for() {
+        let (old, new) = (stored(|_| {}), stored(|_| {}));
+        let change = |old: &Arc<CachedObject>, new: Option<&Arc<CachedObject>>| ObjectChange {
+            kind: Arc::new(kind()),
+            old: Some(old.clone()),
+            new: new.cloned(),
+        };
+        let lanes = Lanes::default();
+        let seen = ChangeVisibility::new(&lanes, &change(&old, Some(&new)));
+        assert!(seen.is_of(&lanes, &change(&old, Some(&new))));
+        assert!(
+            !seen.is_of(&lanes, &change(&new, Some(&new))),
+            "the cache has another state"
+        );
+        assert!(!seen.is_of(&lanes, &change(&old, Some(&old))));
+        assert!(!seen.is_of(&lanes, &change(&old, None)));
+        assert!(!seen.is_of(&Lanes::default(), &change(&old, Some(&new))), "a lane came");
     }
 
     /// Whose doing a change is, without a write of ours under way and with one.

@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use pilothouse_cluster::error::WatchError;
 use pilothouse_cluster::object::CachedObject;
 use pilothouse_cluster::reflector::Sink;
 use pilothouse_cluster::store::WatchSource;
@@ -34,7 +35,7 @@ impl Sink for HostContext {
         self.kinds.trouble_ends(kind);
     }
 
-    fn trouble(&self, kind: &Arc<Kind>, trouble: &str) {
+    fn trouble(&self, kind: &Arc<Kind>, trouble: WatchError) {
         if self.kinds.has_new_trouble(kind, trouble) {
             self.settle_lanes_of(kind);
         }

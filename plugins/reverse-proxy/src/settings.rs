@@ -6,13 +6,16 @@ use serde_json::Value;
 /// The image of resources that name none, where an installation says nothing else.
 const DEFAULT_IMAGE: &str = "nginx:1.27-alpine";
 
+/// The longest image, in bytes.
+const LONGEST_IMAGE: usize = 512;
+
 /// The configuration of reverse-proxy.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields, rename_all = "camelCase")]
 pub struct Settings {
     /// The nginx image of resources that name none.
-    #[cfg_attr(test, schemars(length(min = 1, max = 512), regex(pattern = r"^[!-~]+$")))]
+    #[cfg_attr(test, schemars(length(min = 1, max = LONGEST_IMAGE), regex(pattern = r"^[!-~]+$")))]
     pub default_image: String,
 }
 
@@ -28,6 +31,12 @@ impl Settings {
     /// Why no container can have this image.
     pub(crate) fn check(&self) -> Result<(), String> {
         let Self { default_image: image } = self;
+        if image.len() > LONGEST_IMAGE {
+            return Err(format!(
+                "defaultImage: it has {} bytes; give an image of at most {LONGEST_IMAGE}",
+                image.len()
+            ));
+        }
         if image.is_empty() || !image.bytes().all(|byte| byte.is_ascii_graphic()) {
             return Err(format!(
                 "defaultImage: {image:?} is no name of an image; give one, or leave it out for {DEFAULT_IMAGE}"

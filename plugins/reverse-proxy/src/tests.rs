@@ -412,9 +412,15 @@ fn a_configuration_of_the_wrong_shape_is_refused_by_field() {
         (json!({"defaultImage": ""}), "defaultImage"),
         (json!({"defaultImage": "a b"}), "defaultImage"),
         (json!({"defaultImage": 1}), "defaultImage"),
+        (
+            json!({"defaultImage": "x".repeat(513)}),
+            "defaultImage: it has 513 bytes",
+        ),
         (json!({"image": "a"}), "unknown field `image`"),
     ] {
         let refused = describe::<ReverseProxyPlugin>(Some(&configuration)).unwrap_err();
         assert!(refused.contains(field), "{configuration}: {refused}");
     }
+    let longest = json!({"defaultImage": "x".repeat(512)});
+    assert!(describe::<ReverseProxyPlugin>(Some(&longest)).is_ok());
 }

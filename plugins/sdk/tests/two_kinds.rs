@@ -120,11 +120,15 @@ fn a_configuration_is_refused_by_its_type_and_by_the_check() {
     assert!(describe::<Proxies>(Some(&json!({"image": "mine"}))).is_ok());
     assert_eq!(
         describe::<Proxies>(Some(&json!({"image": "a b"}))).unwrap_err(),
-        "configuration: image: an image has no spaces"
+        "image: an image has no spaces"
     );
     assert_eq!(
         describe::<Proxies>(Some(&json!({"image": ""}))).unwrap_err(),
         "image: it is empty; name one"
+    );
+    assert_eq!(
+        describe::<Proxies>(Some(&json!(["mine"]))).unwrap_err(),
+        "it is a list; give an object with members"
     );
 }
 

@@ -311,14 +311,18 @@ fn a_spec_of_another_form_is_refused_by_the_name_of_the_field() {
 #[test]
 fn a_malformed_configuration_is_refused_by_field() {
     for (config, message) in [
-        (json!({"configMap": "a"}), "configuration: unknown field `configMap`"),
-        (
-            json!({"tcpConfigMap": ["a"]}),
-            "configuration: tcpConfigMap: invalid type: sequence",
-        ),
+        (json!({"configMap": "a"}), "unknown field `configMap`"),
+        (json!({"tcpConfigMap": ["a"]}), "tcpConfigMap: invalid type: sequence"),
         (json!({"namespace": ""}), "namespace: \"\" is no name"),
         (json!({"namespace": "a.b"}), "namespace: \"a.b\" is no name"),
+        (json!({"namespace": "x".repeat(64)}), "namespace: \"xxx"),
         (json!({"service": "A"}), "service: \"A\" is no name"),
+        (json!({"service": "x".repeat(64)}), "service: \"xxx"),
+        (json!({"tcpConfigMap": ""}), "tcpConfigMap: \"\" is no name"),
+        (
+            json!({"udpConfigMap": vec!["x"; 128].join(".")}),
+            "udpConfigMap: \"x.x.x",
+        ),
         (json!({"tcpConfigMap": "a/b"}), "tcpConfigMap: \"a/b\" is no name"),
         (json!({"udpConfigMap": "-a"}), "udpConfigMap: \"-a\" is no name"),
         (

@@ -18,8 +18,10 @@ use crate::grants::Grants;
 use crate::key::{Kind, Name};
 use crate::limits::Limits;
 use crate::reason::Reason;
+use crate::served::ServedKind;
 
 pub use self::report::MAX_CONDITION_MESSAGE;
+pub use crate::served::KindFacts;
 
 /// The most conditions and the most events in one answer.
 const MAX_CONDITIONS: usize = 64;
@@ -29,15 +31,6 @@ const MAX_REQUEUE_MILLISECONDS: u64 = 366 * 24 * 60 * 60 * 1000;
 
 /// The shortest time after which it runs again: a plugin that asks for less gets this.
 const LEAST_REQUEUE_MILLISECONDS: u64 = 1000;
-
-/// What the host knows of a kind that the cluster serves.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct KindFacts {
-    /// Whether its objects stand in namespaces.
-    pub namespaced: bool,
-    /// Whether it has the status subresource.
-    pub has_status: bool,
-}
 
 /// The object that an answer is about.
 #[derive(Clone, Debug)]
@@ -51,8 +44,8 @@ pub struct PrimaryName<'a> {
 /// An object that should exist, in canonical form.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DesiredObject {
-    /// Its kind.
-    pub kind: Kind,
+    /// How the cluster serves its kind, as it was when the answer was checked.
+    pub served: ServedKind,
     /// Its place.
     pub name: Name,
     /// The object, with `apiVersion`, `kind` and its place filled in.
@@ -62,9 +55,14 @@ pub struct DesiredObject {
 }
 
 impl DesiredObject {
+    /// Its kind.
+    pub fn kind(&self) -> &Kind {
+        &self.served.kind
+    }
+
     /// For messages: `Deployment a/web`.
     pub fn title(&self) -> String {
-        format!("{} {}", self.kind.kind, self.name)
+        format!("{} {}", self.kind().kind, self.name)
     }
 }
 
@@ -90,13 +88,13 @@ fn invalid(problem: impl std::fmt::Display) -> Failure {
     Failure::guest(Reason::InvalidAnswer, format!("{problem}; fix the plugin"))
 }
 
-/// Checks an answer. `facts` knows every declared kind that is served.
+/// Checks an answer. `served` knows every declared kind that is served.
 pub fn check(
     outcome: Outcome,
     primary: &PrimaryName<'_>,
     grants: &Grants,
     limits: &Limits,
-    facts: impl Fn(&Kind) -> Option<KindFacts>,
+    served: impl Fn(&Kind) -> Option<ServedKind>,
 ) -> Result<CheckedAnswer, Failure> {
     let Outcome {
         desired,
@@ -124,12 +122,12 @@ pub fn check(
                 "desired object {position} is contributed and has a lifecycle, which only owned objects have"
             )));
         }
-        let object = check_object(position, &wanted, primary, grants, &facts)?;
+        let object = check_object(position, &wanted, primary, grants, &served)?;
         // An object may be owned and contributed to: two managers write it.
         let is_owned = wanted.ownership == Ownership::Owned;
         let identity = (
-            object.kind.group.clone(),
-            object.kind.kind.clone(),
+            object.kind().group.clone(),
+            object.kind().kind.clone(),
             object.name.clone(),
             is_owned,
         );

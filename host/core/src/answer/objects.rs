@@ -10,6 +10,7 @@ use crate::grants::{Grant, Grants};
 use crate::key::{Kind, Name};
 use crate::manifest::{Access, Touch, is_label};
 use crate::reason::Reason;
+use crate::served::ServedKind;
 
 /// Bytes of an option's name in a message.
 const MAX_OPTION: usize = 128;
@@ -20,7 +21,7 @@ pub(super) fn check_object(
     wanted: &Desired,
     primary: &PrimaryName<'_>,
     grants: &Grants,
-    facts: &impl Fn(&Kind) -> Option<KindFacts>,
+    served: &impl Fn(&Kind) -> Option<ServedKind>,
 ) -> Result<DesiredObject, Failure> {
     let mut body: Map<String, Value> = serde_json::from_str(&wanted.object)
         .map_err(|error| invalid(format!("desired object {position} is not a JSON object: {error}")))?;
@@ -68,14 +69,14 @@ pub(super) fn check_object(
             return Err(undeclared(&kind, &name, &problem));
         }
     }
-    let Some(facts) = facts(&kind) else {
+    let Some(served) = served(&kind) else {
         return Err(Failure::cluster(
             Reason::NotSynced,
             format!("{kind} {name} is desired, but the cluster does not serve the kind; install what brings it"),
         ));
     };
     let given = text_of("namespace");
-    let namespace = place(&kind, &name, given, primary, facts)?;
+    let namespace = place(&kind, &name, given, primary, served.facts)?;
     let name = Name::new(namespace.as_deref(), &name);
     if let Some(problem) = grants
         .get(&kind)
@@ -90,7 +91,7 @@ pub(super) fn check_object(
             kind.kind
         )));
     }
-    canonical(&mut body, &kind, facts.has_status);
+    canonical(&mut body, &kind, served.facts.has_status);
     if let Some(Value::Object(metadata)) = body.get_mut("metadata") {
         match namespace {
             Some(namespace) => metadata.insert("namespace".to_owned(), Value::String(namespace)),
@@ -98,7 +99,7 @@ pub(super) fn check_object(
         };
     }
     Ok(DesiredObject {
-        kind,
+        served,
         name,
         body,
         lifecycle: wanted.lifecycle,

@@ -1,5 +1,7 @@
 //! What is taken of an answer, and what is refused with which words.
 
+use std::sync::Arc;
+
 use serde_json::json;
 
 use super::*;
@@ -42,16 +44,16 @@ fn check_outcome(outcome: Outcome) -> Result<CheckedAnswer, Failure> {
         },
         &grants,
         &limits,
-        |kind| match kind.kind.as_str() {
-            "Unserved" => None,
-            "Namespace" | "Node" | "NarrowCluster" => Some(KindFacts {
-                namespaced: false,
-                has_status: true,
-            }),
-            _ => Some(KindFacts {
-                namespaced: true,
-                has_status: false,
-            }),
+        |kind| {
+            let cluster_scoped = matches!(kind.kind.as_str(), "Namespace" | "Node" | "NarrowCluster");
+            (kind.kind != "Unserved").then(|| ServedKind {
+                kind: Arc::new(kind.clone()),
+                plural: format!("{}s", kind.kind.to_lowercase()),
+                facts: KindFacts {
+                    namespaced: !cluster_scoped,
+                    has_status: cluster_scoped,
+                },
+            })
         },
     )
 }

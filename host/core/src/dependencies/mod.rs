@@ -93,6 +93,15 @@ pub struct Woken<R: Grouped> {
     pub groups: BTreeSet<R::Group>,
 }
 
+/// What a change of an object may be asked about.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Interest {
+    /// Whether it is visible to groups.
+    pub is_read: bool,
+    /// Whether the object matches queries.
+    pub is_queried: bool,
+}
+
 /// The reads of all readers, by what was read.
 #[derive(Debug)]
 pub struct Dependencies<R: Grouped> {
@@ -206,6 +215,16 @@ impl<R: Grouped + Clone + Eq + Hash + Ord> Dependencies<R> {
     /// How many readers depend on something.
     pub fn readers(&self) -> usize {
         self.reads.len()
+    }
+
+    /// What [`Dependencies::woken`] may ask about a change of an object, as far as anybody depends on it now.
+    pub fn interest(&self, kind: &Arc<Kind>, name: &Name) -> Interest {
+        let is_queried = self.finds.contains_key(kind);
+        let is_read = is_queried
+            || self.some.contains_key(kind)
+            || self.everybody.contains_key(kind)
+            || self.gets.contains_key(&(kind.clone(), name.clone()));
+        Interest { is_read, is_queried }
     }
 
     /// Whom a change of an object wakes.

@@ -1,5 +1,7 @@
 //! Owns the tests of who is woken: exactly those who read what changed, and with a bound on memory never fewer.
 
+use std::cell::Cell;
+
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
@@ -194,10 +196,26 @@ const SEES: [&str; 2] = [".data.a", ".data"];
 struct Changed {
     name: Name,
     objects: [Option<Value>; 2],
+    /// What was asked about it.
+    asked: Cell<Interest>,
 }
 
 impl Changed {
+    fn new(name: Name, objects: [Option<Value>; 2]) -> Self {
+        let asked = Cell::default();
+        Self { name, objects, asked }
+    }
+
+    fn note(&self, is_read: bool, is_queried: bool) {
+        let before = self.asked.get();
+        self.asked.set(Interest {
+            is_read: is_read || before.is_read,
+            is_queried: is_queried || before.is_queried,
+        });
+    }
+
     fn found(&self, object: usize, query: &CheckedQuery) -> bool {
+        self.note(false, true);
         let object = self.objects[object].as_ref();
         object.is_some_and(|object| query.matches(&self.name, object))
     }
@@ -205,6 +223,7 @@ impl Changed {
 
 impl ChangedObject<Primary> for Changed {
     fn is_visible_to(&self, lane: &usize) -> bool {
+        self.note(true, false);
         let projection = Projection::new([&FieldPath::parse(SEES[*lane]).unwrap()]);
         let [old, new] = self.objects.each_ref().map(|object| {
             let raw = RawValue::from_string(object.as_ref()?.to_string()).unwrap();
@@ -222,6 +241,7 @@ impl ChangedObject<Primary> for Changed {
     }
 
     fn values(&self, path: &FieldPath) -> BTreeSet<String> {
+        self.note(false, true);
         let objects = self.objects.iter().flatten();
         objects
             .flat_map(|object| values_at(path, object).map(std::borrow::Cow::into_owned))
@@ -278,7 +298,10 @@ impl Draw {
 }
 
 fn woken_primaries(dependencies: &Dependencies<Primary>, change: &Changed, all: &[Primary]) -> BTreeSet<Primary> {
+    change.asked.take();
     let Woken { readers, groups } = dependencies.woken(&kind(), &change.name, change);
+    let (asked, interest) = (change.asked.get(), dependencies.interest(&kind(), &change.name));
+    assert!(interest.is_read >= asked.is_read && interest.is_queried >= asked.is_queried);
     let in_groups = all.iter().filter(|primary| groups.contains(&primary.lane));
     in_groups.copied().chain(readers).collect()
 }
@@ -318,7 +341,7 @@ fn no_budget_keeps_a_reader_asleep_that_has_to_wake() {
         for _ in 0..40 {
             let name = draw.name();
             let objects = [draw.object(&name), draw.object(&name)];
-            let change = Changed { name, objects };
+            let change = Changed::new(name, objects);
             let must = woken_primaries(&exact, &change, &all);
             let are = woken_primaries(&bounded, &change, &all);
             assert!(are.is_superset(&must), "{most}: {must:?} {are:?} {:?}", change.objects);
@@ -354,10 +377,7 @@ fn one_large_reader_leaves_the_others_exact() {
     for number in 2..200 {
         dependencies.replace(&primary(number), many(20));
     }
-    let change = Changed {
-        name: name("o1"),
-        objects: [None, Some(json!({"metadata": {"name": "o1"}}))],
-    };
+    let change = Changed::new(name("o1"), [None, Some(json!({"metadata": {"name": "o1"}}))]);
     let all: Vec<Primary> = (0..200).map(primary).collect();
     assert_eq!(woken_primaries(&dependencies, &change, &all).len(), 200);
     assert!(dependencies.budgets[&0].used <= 1_000_000);

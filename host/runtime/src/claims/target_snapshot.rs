@@ -15,7 +15,7 @@ use pilothouse_core::{Failure, Key, Retry};
 use super::registry::Contributions;
 use super::target::{TargetId, UnpersistedContribution, WaitingClaims};
 use super::unclaimed::{is_given_up, lane_for};
-use crate::lane::{Lane, has_labels};
+use crate::lane::Lane;
 use crate::lanes::Lanes;
 use crate::primary::PrimaryRef;
 
@@ -175,7 +175,7 @@ impl TargetSnapshot {
             }
             Some(live) => {
                 let labels = self.lane.grants.get(&self.key.kind)?.touch.label_selector.as_ref()?;
-                if has_labels(live, labels) {
+                if live.has_labels(labels) {
                     return None;
                 }
                 format!("{title} does not match {labels}, to which the manifest restricts the plugin")

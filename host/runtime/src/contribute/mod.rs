@@ -23,7 +23,7 @@ pub use worker::run;
 
 use crate::claims::{ClaimRequest, PendingClaims, contributes};
 use crate::context::HostContext;
-use crate::lane::{Lane, metadata};
+use crate::lane::Lane;
 use crate::primary::PrimaryRef;
 
 /// What became of a primary's claims.
@@ -57,7 +57,7 @@ pub async fn contribute(
         }
     };
     let age = ClaimAge {
-        created: metadata(primary)["creationTimestamp"]
+        created: primary.value()["metadata"]["creationTimestamp"]
             .as_str()
             .unwrap_or_default()
             .to_owned(),
@@ -104,20 +104,22 @@ pub async fn take_all_apart(
     lane: &Lane,
     desired: &[DesiredObject],
 ) -> Result<BTreeMap<Key, Leaves>, Failure> {
-    let types = hub.schemas.types(desired.iter().map(|object| &object.kind)).await;
+    let types = hub.schemas.types(desired.iter().map(DesiredObject::kind)).await;
     let types = types.map_err(|error| {
         let problem = format!("cannot contribute anything before the lists of the kinds are known: {error}");
         Failure::cluster(Reason::ClusterUnavailable, problem)
     })?;
     let mut wanted = BTreeMap::new();
     for object in desired {
-        let served = lane.served(&object.kind).ok_or_else(|| not_served(&object.title()))?;
-        let leaves = types.get(&object.kind).map(|types| take_apart(&object.body, types));
+        if lane.served(object.kind()).is_none() {
+            return Err(not_served(&object.title()));
+        }
+        let leaves = types.get(object.kind()).map(|types| take_apart(&object.body, types));
         let leaves = leaves.ok_or_else(|| not_served(&object.title()))?.map_err(|error| {
             let problem = format!("cannot contribute to {}: {error}; fix the plugin", object.title());
             Failure::guest(Reason::InvalidAnswer, problem)
         })?;
-        wanted.insert(Key::new(served.kind, object.name.clone()), leaves);
+        wanted.insert(Key::new(object.served.kind.clone(), object.name.clone()), leaves);
     }
     Ok(wanted)
 }

@@ -8,11 +8,10 @@ use pilothouse_cluster::discovery::ServedKind;
 use pilothouse_cluster::events::EventRecorder;
 use pilothouse_cluster::write::FieldManagerClient;
 use pilothouse_core::answer::KindFacts;
-use pilothouse_core::configuration;
 use pilothouse_core::grants::Grants;
 use pilothouse_core::inventory::{Inventory, former_controller};
-use pilothouse_core::manifest::{self, BroughtCrd, CheckedManifest, Controller};
-use pilothouse_core::{Failure, Kind, Limits, status};
+use pilothouse_core::manifest::{self, BroughtCrd, CheckedManifest, Controller, Manifest};
+use pilothouse_core::{Blame, Failure, Kind, Limits, status};
 use pilothouse_crds::plugin::DeletionPolicy;
 use pilothouse_sandbox::{LogSink, PluginComponent};
 use serde_json::Value;
@@ -58,15 +57,18 @@ pub struct DescribedPlugin {
 /// Why a component cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum DescribeError {
-    /// The call failed, or the plugin refuses its configuration.
+    /// The call failed.
     #[error("its describe call failed: {0}")]
     Describe(Failure),
+    /// The plugin refuses its configuration.
+    #[error("{0}")]
+    Refused(Failure),
+    /// The plugin of this name has no schema for a configuration, and is given one.
+    #[error("the plugin {0} takes no configuration; remove the one that it is given")]
+    NoConfiguration(String),
     /// What it says of itself does not fit.
     #[error(transparent)]
     Manifest(#[from] manifest::ManifestError),
-    /// The configuration does not fit the schema in the manifest.
-    #[error(transparent)]
-    Configuration(#[from] configuration::ConfigurationError),
     /// A controller wants to be called before an object goes, and cannot be.
     #[error(
         "controller {0} names a finalizer, but the component does not export the interface finalizer; export it, or leave the name out of the manifest"
@@ -81,10 +83,9 @@ impl DescribeError {
     /// The reason of the condition.
     pub fn reason(&self) -> &'static str {
         match self {
-            Self::Describe(failure) if failure.blame == pilothouse_core::Blame::User => "InvalidConfiguration",
+            Self::Refused(_) | Self::NoConfiguration(_) => "InvalidConfiguration",
             Self::Describe(_) => "DescribeFailed",
             Self::Manifest(_) | Self::Finalizer(_) => "InvalidManifest",
-            Self::Configuration(_) => "InvalidConfiguration",
             Self::Limit(_) => "InvalidSpec",
         }
     }
@@ -111,21 +112,21 @@ fn ask(
 ) -> Result<DescribedPlugin, DescribeError> {
     limits.check()?;
     let text = config.map(Value::to_string);
-    let described = component.describe_with_log(text.as_deref(), limits, log());
-    // The schema names the field, so it is asked first where the plugin tells it without a configuration.
-    let described = match described {
-        Err(failure) if config.is_some() => {
+    let described = match component.describe_with_log(text.as_deref(), limits, log()) {
+        Ok(described) => described,
+        Err(failure) if failure.blame == Blame::User => {
+            // A plugin that takes no configuration calls its members unknown, which says less.
             if let Ok(bare) = component.describe_with_log(None, limits, log())
                 && let Ok(checked) = manifest::parse(&bare)
             {
-                configuration::check(checked.manifest.configuration_schema.as_ref(), config)?;
+                check_takes_configuration(&checked.manifest, config)?;
             }
-            Err(failure)
+            return Err(DescribeError::Refused(failure));
         }
-        described => described,
+        Err(failure) => return Err(DescribeError::Describe(failure)),
     };
-    let CheckedManifest { manifest, crds } = manifest::parse(&described.map_err(DescribeError::Describe)?)?;
-    configuration::check(manifest.configuration_schema.as_ref(), config)?;
+    let CheckedManifest { manifest, crds } = manifest::parse(&described)?;
+    check_takes_configuration(&manifest, config)?;
     let mut controllers = manifest.controllers.iter();
     if let Some(controller) = controllers.find(|it| it.finalizer.is_some() && !component.optional().finalizer) {
         return Err(DescribeError::Finalizer(controller.name.clone()));
@@ -138,6 +139,15 @@ fn ask(
         controllers: manifest.controllers,
         config: text.unwrap_or_else(|| "{}".to_owned()),
     })
+}
+
+/// Whether a configuration fits its schema is the plugin's to say. Without a schema it takes none.
+fn check_takes_configuration(manifest: &Manifest, config: Option<&Value>) -> Result<(), DescribeError> {
+    let is_empty = |config: &Value| config.is_null() || config.as_object().is_some_and(serde_json::Map::is_empty);
+    if manifest.configuration_schema.is_some() || config.is_none_or(is_empty) {
+        return Ok(());
+    }
+    Err(DescribeError::NoConfiguration(manifest.name.clone()))
 }
 
 impl DescribedPlugin {

@@ -236,11 +236,11 @@ impl PlanExecution<'_> {
     /// Decides anew what a step is for, from the object as it is now. The primary runs again only once the cache has seen
     /// that.
     async fn look_again(&self, step: PlannedObject) -> Result<PlannedObject, Failure> {
-        let live = self.requests.live(&step.served, &step.desired.name).await;
+        let live = self.requests.live(&step.desired.served, &step.desired.name).await;
         let live = live.map_err(|error| error.into_failure("look at", &step.desired.title()))?;
         let live = live.map(|live| Arc::new(live.object));
         if let Some(live) = &live {
-            let key = key(&step.served, &step.desired.name);
+            let key = key(&step.desired.served, &step.desired.name);
             self.hub.state.await_version(key, version(live), self.primary_ref);
         }
         let step = PlannedObject { live, ..step };
@@ -252,7 +252,7 @@ impl PlanExecution<'_> {
         let live = step.live.as_deref();
         self.hub
             .state
-            .depend_on_obstacle(self.primary_ref, &step.served, &step.desired.name, live);
+            .depend_on_obstacle(self.primary_ref, &step.desired.served, &step.desired.name, live);
     }
 
     pub(super) fn foreign(&self, step: &PlannedObject) -> Failure {
@@ -271,7 +271,7 @@ impl PlanExecution<'_> {
 
     /// The failure with which the server refused the same before, if nothing has changed since.
     fn refused_before(&self, step: &PlannedObject) -> Result<(), Failure> {
-        let key = key(&step.served, &step.desired.name);
+        let key = key(&step.desired.served, &step.desired.name);
         let live = step.live.as_deref();
         let known = self.hub.state.refusal(&key, RefusedPart::Main, &step.digest, live);
         known.map_or(Ok(()), Err)
@@ -290,7 +290,7 @@ impl PlanExecution<'_> {
     }
 
     fn remember_refusal(&self, step: &PlannedObject, failure: &Failure) {
-        let refused = (key(&step.served, &step.desired.name), RefusedPart::Main);
+        let refused = (key(&step.desired.served, &step.desired.name), RefusedPart::Main);
         let live = step.live.as_deref();
         self.hub
             .state
@@ -331,7 +331,7 @@ impl PlanExecution<'_> {
         if former.is_empty() {
             return Ok(false);
         }
-        let live = self.requests.live(&step.served, &step.desired.name).await;
+        let live = self.requests.live(&step.desired.served, &step.desired.name).await;
         let live = live.map_err(|error| error.into_failure("look at", &step.desired.title()))?;
         match live {
             Some(live) => takeover::take_over(&self.requests, self.lane, &self.owner, step, live, former).await,
@@ -345,7 +345,7 @@ impl PlanExecution<'_> {
         let (Some(known), title) = (&step.live, step.desired.title()) else {
             return Err(unknown_object(step));
         };
-        let live = self.requests.live(&step.served, &step.desired.name).await;
+        let live = self.requests.live(&step.desired.served, &step.desired.name).await;
         let live = live.map_err(|error| error.into_failure("look at", &title))?;
         let Some(LiveObject { object, .. }) = live.filter(|live| live.object.uid == known.uid) else {
             return Err(changed_meanwhile(&title));
@@ -355,11 +355,13 @@ impl PlanExecution<'_> {
         if members.is_empty() {
             return Ok(StepResult::Done);
         }
-        let key = key(&step.served, &step.desired.name);
+        let key = key(&step.desired.served, &step.desired.name);
         let writer = &self.lane.writer;
-        let sent = self
-            .requests
-            .tracked(key, writer.set_metadata(&step.served, &object, &members), version);
+        let sent = self.requests.tracked(
+            key,
+            writer.set_metadata(&step.desired.served, &object, &members),
+            version,
+        );
         match sent.await {
             Ok(_) => {
                 self.applied.writes += 1;
@@ -378,7 +380,7 @@ impl PlanExecution<'_> {
             return unknown_object(step);
         };
         self.depend_on_obstacle(step);
-        match self.requests.delete(&step.served, live).await {
+        match self.requests.delete(&step.desired.served, live).await {
             Ok(_) => {
                 self.applied.writes += 1;
                 tracing::info!(
@@ -414,7 +416,7 @@ impl PlanExecution<'_> {
     /// What the walk misses right after our own apply, the server does not keep: it is remembered, so that it costs one
     /// request and not one for each reconcile.
     pub(super) fn remember_unpersisted(&mut self, step: &PlannedObject, object: &CachedObject) {
-        let key = key(&step.served, &step.desired.name);
+        let key = key(&step.desired.served, &step.desired.name);
         let entry = object.entry(self.lane.writer.manager(), false);
         let missing = entry
             .map(|entry| entry.field_set().missing(&step.body, LeafSemantics::AsApplied).paths)
@@ -424,7 +426,7 @@ impl PlanExecution<'_> {
             && missing.is_empty()
             && entry.map(|entry| entry.fields()) == step.entry(self.lane).map(|entry| entry.fields());
         if was_whole {
-            self.hub.schemas.forget(&step.served.kind);
+            self.hub.schemas.forget(step.desired.kind());
         }
         // An entry that cannot be read by the types of its kind is whole as our own apply has left it.
         let is_remembered = was_whole || step.action == Action::Apply(Difference::Unclear);
@@ -442,7 +444,7 @@ impl PlanExecution<'_> {
 
     /// The same for an object that was left alone because of that memory.
     fn recall_unpersisted(&mut self, step: &PlannedObject) {
-        let key = key(&step.served, &step.desired.name);
+        let key = key(&step.desired.served, &step.desired.name);
         let Some(unpersisted) = self.hub.state.unpersisted(&key) else {
             return;
         };

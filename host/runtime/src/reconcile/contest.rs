@@ -22,7 +22,7 @@ pub async fn look(lane: &Lane, job: &Job, object: &CachedObject, planned: &Plann
             Action::Create => contest::deleted(&title),
             Action::Apply(difference) => {
                 // If it cannot be looked at now, the next run will: this one goes on.
-                let live = lane.writer.live_whole(&step.served, &step.desired.name).await;
+                let live = lane.writer.live_whole(&step.desired.served, &step.desired.name).await;
                 let Some(live) = live.ok().flatten() else { continue };
                 contest::explain(&Fight {
                     title: &title,

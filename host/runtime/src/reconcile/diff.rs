@@ -38,8 +38,6 @@ pub struct Planned {
 
 /// One desired object.
 pub struct PlannedObject {
-    /// How the cluster serves its kind.
-    pub served: ServedKind,
     /// The object.
     pub desired: DesiredObject,
     /// What is sent if anything is.
@@ -79,7 +77,7 @@ pub struct Decider<'a> {
 pub async fn diff(hub: &HostContext, lane: &Lane, owner: &Owner, validated: Validated) -> Planned {
     let mut planned = compare(hub, lane, owner, validated);
     let unclear = planned.steps.iter().filter(|step| step.is_unclear());
-    let kinds: BTreeSet<Kind> = unclear.map(|step| (*step.served.kind).clone()).collect();
+    let kinds: BTreeSet<Kind> = unclear.map(|step| step.desired.kind().clone()).collect();
     for kind in &kinds {
         if let Err(error) = hub.schemas.types_or_free(kind).await {
             tracing::warn!(
@@ -101,15 +99,10 @@ fn compare(hub: &HostContext, lane: &Lane, owner: &Owner, validated: Validated) 
     let Validated { mut answer, wake_at } = validated;
     let mut owned = std::mem::take(&mut answer.owned);
     let contributed = std::mem::take(&mut answer.contributed);
-    owned.sort_by_key(|desired| diff::rank(&desired.kind));
-    let served = |desired: DesiredObject| {
-        let served = lane.served(&desired.kind).expect("validate let only served kinds pass");
-        (served, desired)
-    };
-    let owned: Vec<_> = owned.into_iter().map(served).collect();
+    owned.sort_by_key(|desired| diff::rank(desired.kind()));
     let keys: Vec<Key> = owned
         .iter()
-        .map(|(served, desired)| key(served, &desired.name))
+        .map(|desired| key(&desired.served, &desired.name))
         .collect();
     let DiffSnapshot {
         owner: snapshot,
@@ -122,9 +115,9 @@ fn compare(hub: &HostContext, lane: &Lane, owner: &Owner, validated: Validated) 
         owner,
         snapshot,
     };
-    let step = |((served, desired), object): (_, ObjectSnapshot)| {
+    let step = |(desired, object): (_, ObjectSnapshot)| {
         let ObjectSnapshot { live, unpersisted } = object;
-        decider.plan(served, desired, live, unpersisted.as_ref())
+        decider.plan(desired, live, unpersisted.as_ref())
     };
     let steps = owned.into_iter().zip(objects).map(step).collect();
     Planned {
@@ -151,14 +144,12 @@ impl<'a> Decider<'a> {
     /// Plans what is to be done with a desired object.
     fn plan(
         &self,
-        served: ServedKind,
         desired: DesiredObject,
         live: Option<Arc<CachedObject>>,
         unpersisted: Option<&UnpersistedApply>,
     ) -> PlannedObject {
         let (body, digest) = diff::body(&desired, self.owner);
         let step = PlannedObject {
-            served,
             desired,
             body,
             digest,
@@ -173,13 +164,15 @@ impl<'a> Decider<'a> {
 
     /// Decides a step, from the object that it has.
     pub fn decide(&self, step: &PlannedObject) -> Action {
-        let unpersisted = self.hub.state.unpersisted(&key(&step.served, &step.desired.name));
+        let unpersisted = self
+            .hub
+            .state
+            .unpersisted(&key(&step.desired.served, &step.desired.name));
         self.action(step, unpersisted.as_ref())
     }
 
     fn action(&self, step: &PlannedObject, unpersisted: Option<&UnpersistedApply>) -> Action {
         let PlannedObject {
-            served,
             desired,
             body,
             digest,
@@ -197,7 +190,7 @@ impl<'a> Decider<'a> {
         };
         let entry = object.entry(lane.writer.manager(), false);
         let fields = entry.map(|entry| entry.field_set());
-        let types = hub.schemas.known_types(&served.kind);
+        let types = hub.schemas.known_types(desired.kind());
         let primary = snapshot.primary.as_deref();
         let live = LiveOwnership {
             holder: object.controller.as_ref().map(|it| holder(it, object, owner)),

@@ -15,7 +15,7 @@ use super::requests::{Requests, Tries, version};
 use crate::competing_plugins::is_reconciled_by_another;
 use crate::context::HostContext;
 use crate::echo::AwaitedEcho;
-use crate::lane::{Lane, finalizers};
+use crate::lane::Lane;
 use crate::primary::PrimaryRef;
 
 /// The most objects that a message names.
@@ -40,7 +40,7 @@ pub async fn set(
     object: &CachedObject,
 ) -> Result<bool, Failure> {
     match &lane.finalizer {
-        Some(finalizer) if !finalizers(object).contains(finalizer) => {
+        Some(finalizer) if !object.finalizers().iter().any(|it| **it == **finalizer) => {
             rewrite(hub, lane, primary_ref, object, FinalizerChange::There).await?;
             Ok(true)
         }
@@ -129,7 +129,7 @@ async fn rewrite(
     let mut object = Cow::Borrowed(cached);
     let (mut looks, mut tries) = (0, Tries::default());
     loop {
-        let present = finalizers(&object);
+        let present: Vec<String> = object.finalizers().iter().map(ToString::to_string).collect();
         let is_there = present.iter().any(|it| it == finalizer);
         // None can be added to an object that is being deleted.
         if is_there == (wanted == FinalizerChange::There) || (wanted == FinalizerChange::There && object.deleting) {

@@ -27,7 +27,7 @@ pub async fn preview(
     planned: &Planned,
 ) -> Result<(), Failure> {
     let contributed = &planned.contributed;
-    let targets = targets(hub, lane, primary_ref, contributed);
+    let targets = targets(hub, primary_ref, contributed);
     let basis = basis(planned, &targets);
     if hub.state.has_preview(primary_ref, &basis) {
         return Ok(());
@@ -49,7 +49,7 @@ pub async fn preview(
         if let (Some(live), Some(claim)) = (live.as_ref().filter(|live| !live.deleting), claims.get(key)) {
             changes.extend(PreviewedChange::contribution(
                 desired.title(),
-                &desired.kind,
+                desired.kind(),
                 &live.value(),
                 claim,
             ));
@@ -82,7 +82,7 @@ async fn change_of(
     match &step.action {
         Action::Create => Ok(Some(PreviewedChange::whole(PreviewAction::Create, object))),
         Action::Apply(_) | Action::Adopt(_) => {
-            let live = requests.live(&step.served, &step.desired.name).await;
+            let live = requests.live(&step.desired.served, &step.desired.name).await;
             let live = live.map_err(|error| error.into_failure("look at", &object))?;
             let Some(live) = live else {
                 return Ok(Some(PreviewedChange::whole(PreviewAction::Create, object)));
@@ -94,7 +94,7 @@ async fn change_of(
             };
             let applied: Option<FieldSet> = applied.map(|entry| entry.field_set());
             let shown = live.object.value();
-            let change = PreviewedChange::update(object, &step.desired.kind, &shown, &step.body, applied.as_ref());
+            let change = PreviewedChange::update(object, step.desired.kind(), &shown, &step.body, applied.as_ref());
             Ok(Some(change))
         }
         Action::Rebind => Ok(Some(PreviewedChange::whole(PreviewAction::Update, object))),
@@ -105,16 +105,14 @@ async fn change_of(
 /// What is contributed to, as the cache has it: all of each object. The primary is asked again when one changes.
 fn targets(
     hub: &HostContext,
-    lane: &Lane,
     primary_ref: &PrimaryRef,
     contributed: &[DesiredObject],
 ) -> Vec<(Key, Option<Arc<CachedObject>>)> {
     let target = |desired: &DesiredObject| {
-        let served = lane.served(&desired.kind).expect("validate let only served kinds pass");
-        let live = hub.state.get(&served.kind, &desired.name);
-        hub.state
-            .depend_on_obstacle(primary_ref, &served, &desired.name, live.as_deref());
-        (key(&served, &desired.name), live)
+        let DesiredObject { served, name, .. } = desired;
+        let live = hub.state.get(&served.kind, name);
+        hub.state.depend_on_obstacle(primary_ref, served, name, live.as_deref());
+        (key(served, name), live)
     };
     contributed.iter().map(target).collect()
 }

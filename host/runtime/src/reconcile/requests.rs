@@ -85,11 +85,11 @@ impl<'a> Requests<'a> {
         step: &PlannedObject,
         target: ApplyPrecondition<'_>,
     ) -> Result<ApplyResponse, RequestError> {
-        let key = key(&step.served, &step.desired.name);
+        let key = key(&step.desired.served, &step.desired.name);
         let request = self
             .lane
             .writer
-            .apply(&step.served, &step.desired.name, &step.body, target);
+            .apply(&step.desired.served, &step.desired.name, &step.body, target);
         self.tracked(key, request, |applied| version(&applied.object)).await
     }
 

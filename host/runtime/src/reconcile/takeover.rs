@@ -21,7 +21,7 @@ pub async fn take_over(
     former: &[String],
 ) -> Result<bool, Failure> {
     let LiveObject { object, managers } = live;
-    let (manager, api_version) = (lane.writer.manager(), step.desired.kind.api_version());
+    let (manager, api_version) = (lane.writer.manager(), step.desired.kind().api_version());
     let Some(managers) = takeover::take_over(&managers, former, manager, &api_version) else {
         return Ok(false);
     };
@@ -35,8 +35,8 @@ pub async fn take_over(
     }
     let taken = requests
         .tracked(
-            key(&step.served, &step.desired.name),
-            lane.writer.set_managers(&step.served, &object, managers),
+            key(&step.desired.served, &step.desired.name),
+            lane.writer.set_managers(&step.desired.served, &object, managers),
             version,
         )
         .await;

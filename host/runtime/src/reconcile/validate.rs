@@ -63,8 +63,7 @@ pub fn check(lane: &Lane, gathered: &Gathered, result: Result<Outcome, Failure>)
         kind: lane.grants.primary(),
         name: &gathered.object.name,
     };
-    let facts = |kind: &_| lane.served(kind).map(|served| served.facts);
-    answer::check(result?, &primary, &lane.grants, &lane.limits, facts)
+    answer::check(result?, &primary, &lane.grants, &lane.limits, |kind| lane.served(kind))
 }
 
 /// Replaces the object's dependencies. What has changed since it was read wakes the object again: between the read and

@@ -27,7 +27,6 @@ mod writes;
 
 use std::collections::{HashMap, HashSet};
 
-use parking_lot::RwLock;
 use pilothouse_cluster::store::Store;
 use pilothouse_core::dependencies::Dependencies;
 use pilothouse_core::preview::Previews;
@@ -41,6 +40,7 @@ use crate::orphans::Orphans;
 use crate::primary::{LaneId, PrimaryRef};
 use crate::queue::{Capacity, WorkQueue};
 use crate::refusals::Refusals;
+use crate::state_lock::StateLock;
 use crate::unpersisted::UnpersistedApplies;
 
 pub use lanes::{KindsOfLane, LaneChange};
@@ -49,7 +49,7 @@ pub use waits::PendingWait;
 
 /// The shared state.
 pub struct SharedState {
-    tables: RwLock<Tables>,
+    tables: StateLock<Tables>,
     /// Told whenever the queue may have something to do.
     work: Notify,
     /// Told whenever there may be something to contribute.
@@ -92,7 +92,7 @@ impl SharedState {
     /// Nothing is known and nothing is to be done.
     pub fn new(capacity: Capacity) -> Self {
         Self {
-            tables: RwLock::new(Tables {
+            tables: StateLock::new(Tables {
                 store: Store::default(),
                 dependencies: Dependencies::default(),
                 queue: WorkQueue::new(capacity),

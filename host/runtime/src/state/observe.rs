@@ -10,6 +10,7 @@ use pilothouse_core::{Key, Kind, Name};
 
 use super::{SharedState, Tables};
 use crate::lane::Lane;
+use crate::visibility::ChangeVisibility;
 
 /// An object that nests too deep for plugins, and the lanes that it may have to be kept from.
 pub type TooDeepObject = (Arc<CachedObject>, Vec<Arc<Lane>>);
@@ -32,12 +33,14 @@ impl SharedState {
 
     /// An object was listed, added or modified. If it nests too deep, and was not known to, the answer is that object.
     pub fn observed(&self, source: &WatchSource, object: CachedObject) -> Option<TooDeepObject> {
+        let object = Arc::new(object);
+        let compared = self.compare(&source.kind, &object.name, Some(&object));
         let mut tables = self.tables.write();
         let is_known = |old: &Arc<CachedObject>| old.uid == object.uid && old.is_too_deep();
         let known = |store: &Store| store.get(&source.kind, &object.name).is_some_and(is_known);
         let hidden = (object.is_too_deep() && !known(&tables.store)).then(|| object.name.clone());
         let changes = tables.store.upsert(source, object);
-        self.route_all(&mut tables, changes);
+        self.route_all(&mut tables, changes, compared);
         let object = tables.store.get(&source.kind, &hidden?)?.clone();
         // The others are told when they open.
         let lanes = tables.lanes.of_kind(&source.kind);
@@ -47,16 +50,17 @@ impl SharedState {
 
     /// An object was deleted, or left what the source is about.
     pub fn deleted(&self, source: &WatchSource, name: &Name) {
+        let compared = self.compare(&source.kind, name, None);
         let mut tables = self.tables.write();
         let change = tables.store.remove(source, name);
-        self.route_all(&mut tables, change);
+        self.route_all(&mut tables, change, compared);
     }
 
     /// The list is complete; it shows the cluster at this resourceVersion.
     pub fn list_ends(&self, source: &WatchSource, version: &str) {
         let mut tables = self.tables.write();
         let changes = tables.store.end_list(source);
-        self.route_all(&mut tables, changes);
+        self.route_all(&mut tables, changes, None);
         let Tables {
             store,
             queue,
@@ -81,7 +85,7 @@ impl SharedState {
         let mut tables = self.tables.write();
         let changes = tables.store.empty(kind);
         tables.watch_ends(kind);
-        self.route_all(&mut tables, changes);
+        self.route_all(&mut tables, changes, None);
     }
 
     /// Nobody needs a kind any more.
@@ -94,30 +98,82 @@ impl SharedState {
     }
 
     /// Trims what is cached of a kind, after its codec was told to show less. The objects are read without the lock, and
-    /// swapped in.
-    pub fn trim(&self, kind: &Kind) {
-        let draft = self.tables.read().store.draft_trim(kind);
-        if let Some(draft) = draft {
-            let trimmed = draft.build();
-            self.tables.write().store.add_trimmed(kind, trimmed);
+    /// swapped in where they have not changed meanwhile.
+    pub fn trim(&self, codec: &ObjectCodec) {
+        let objects = self.tables.write().store.untrimmed(codec.kind());
+        self.replace(codec.kind(), objects, |object| codec.again(object));
+    }
+
+    /// Has the cache know of each object that it holds what a lane asks for without reading the object.
+    pub fn learn_facts(&self, lane: &Lane) {
+        for (kind, _) in lane.kinds() {
+            let codec = self.tables.read().store.codec(&kind);
+            if let Some(codec) = codec {
+                self.learn_facts_of(lane, &codec);
+            }
         }
+    }
+
+    /// The same for one kind.
+    pub fn learn_facts_of(&self, lane: &Lane, codec: &ObjectCodec) {
+        let kind = codec.kind();
+        codec.ask(&lane.fact_keys(kind));
+        let objects = self.tables.read().store.without_facts(kind);
+        self.replace(kind, objects, |object| codec.with_facts(object));
+    }
+
+    fn replace(&self, kind: &Kind, objects: Vec<Arc<CachedObject>>, read: impl Fn(&CachedObject) -> CachedObject) {
+        if objects.is_empty() {
+            return;
+        }
+        let objects = objects.into_iter().map(|old| {
+            let new = read(&old);
+            (old, new)
+        });
+        let objects = objects.collect();
+        self.tables.write().store.replace(kind, objects);
     }
 
     /// Takes in what a look past the cache has shown; none: the object is gone. Says nothing where the cache is as new.
     pub fn correct(&self, key: &Key, before: Option<&CachedObject>, live: Option<&CachedObject>) {
         let mut tables = self.tables.write();
         let changes = tables.store.correct(key, before, live);
-        self.route_all(&mut tables, changes);
+        self.route_all(&mut tables, changes, None);
     }
 
-    fn route_all(&self, tables: &mut Tables, changes: impl IntoIterator<Item = ObjectChange>) {
+    /// A change that is about to be taken in, with what lanes see of it decoded before the lock is taken for writing.
+    fn compare(&self, kind: &Arc<Kind>, name: &Name, new: Option<&Arc<CachedObject>>) -> Option<ChangeVisibility> {
+        let tables = self.tables.read();
+        let old = tables.store.get(kind, name).cloned();
+        let lanes = tables.lanes.clone();
+        let interest = tables.dependencies.interest(kind, name);
+        drop(tables);
+        let version = |object: &Arc<CachedObject>| (object.uid.clone(), object.resource_version.clone());
+        if old.as_ref().map(version) == new.map(version) {
+            return None;
+        }
+        let (kind, new) = (kind.clone(), new.cloned());
+        let compared = ChangeVisibility::new(&lanes, &ObjectChange { kind, old, new });
+        compared.decode(interest);
+        Some(compared)
+    }
+
+    /// Routes each change; `compared` is what was decoded of the first one, if it is still that change.
+    fn route_all(
+        &self,
+        tables: &mut Tables,
+        changes: impl IntoIterator<Item = ObjectChange>,
+        mut compared: Option<ChangeVisibility>,
+    ) {
         let mut changes = changes.into_iter().peekable();
         if changes.peek().is_none() {
             return;
         }
         let lanes = tables.lanes.clone();
         for change in changes {
-            tables.route(&lanes, &change);
+            let seen = compared.take().filter(|seen| seen.is_of(&lanes, &change));
+            let seen = seen.unwrap_or_else(|| ChangeVisibility::new(&lanes, &change));
+            tables.route(&lanes, &change, &seen);
         }
         // Most changes are echoes of our own writes and give nobody anything to do: whoever slept is left asleep.
         if tables.queue.take_ready_signal() {

@@ -21,15 +21,14 @@ use crate::visibility::ChangeVisibility;
 
 impl Tables {
     /// Enqueues every primary that a change concerns.
-    pub(super) fn route(&mut self, lanes: &Lanes, change: &ObjectChange) {
+    pub(super) fn route(&mut self, lanes: &Lanes, change: &ObjectChange, seen: &ChangeVisibility) {
         let by_us = self.own_writes.observe(lanes, &mut self.queue, change) == ChangeOrigin::Ours;
-        let seen = ChangeVisibility::new(lanes, change);
         for lane in lanes.of_kind(&change.kind) {
             if !self.queue.is_open(lane.id) {
                 continue;
             }
             if *lane.grants.primary() == *change.kind {
-                self.route_primary(lane, change, &seen, by_us);
+                self.route_primary(lane, change, seen, by_us);
             }
             if is_touched(lane, change) && !is_held_alike(lane, change) {
                 self.route_child(lane, change, by_us);
@@ -37,7 +36,7 @@ impl Tables {
         }
         self.contributions.target_changed(&mut self.queue, change);
         let cause = if by_us { Cause::Ours } else { Cause::Others };
-        self.wake_readers(change, &seen, cause);
+        self.wake_readers(change, seen, cause);
         if change.new.is_none() {
             // A successor of the same name is not judged by what is remembered of this one.
             let key = Key::new(change.kind.clone(), change.name().clone());
@@ -48,7 +47,7 @@ impl Tables {
         }
     }
 
-    fn route_primary(&mut self, lane: &Lane, change: &ObjectChange, seen: &ChangeVisibility<'_>, by_us: bool) {
+    fn route_primary(&mut self, lane: &Lane, change: &ObjectChange, seen: &ChangeVisibility, by_us: bool) {
         let name = change.name();
         let [was_selected, is_selected] =
             [&change.old, &change.new].map(|object| object.as_ref().is_some_and(|object| lane.reconciles(object)));
@@ -113,7 +112,7 @@ impl Tables {
     }
 
     /// Takes a change to everybody who has read what changed.
-    fn wake_readers(&mut self, change: &ObjectChange, seen: &ChangeVisibility<'_>, cause: Cause) {
+    fn wake_readers(&mut self, change: &ObjectChange, seen: &ChangeVisibility, cause: Cause) {
         let Woken { readers, groups } = self.dependencies.woken(&change.kind, change.name(), seen);
         for primary_ref in readers {
             self.queue

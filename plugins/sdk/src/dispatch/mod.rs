@@ -54,7 +54,8 @@ fn check_kinds<P: Plugin>(manifest: &Manifest) -> Result<(), String> {
 /// Calls the plugin's controller for the object's kind.
 pub(crate) fn reconcile<P: Plugin>(request: &types::Request, cluster: &Cluster) -> Result<types::Outcome, Failure> {
     let call = Call::read(request)?;
-    let config = read_config::<P::Config>(&request.configuration).map_err(Failure::Permanent)?;
+    let config = read_config::<P::Config>(&request.configuration)
+        .map_err(|error| Failure::Permanent(format!("configuration: {error}")))?;
     match P::Controllers::reconcile(&call, config, cluster) {
         Ok(answer) => answer.and_then(Outcome::lower),
         Err(_) => Err(Failure::Permanent(format!(
@@ -66,9 +67,9 @@ pub(crate) fn reconcile<P: Plugin>(request: &types::Request, cluster: &Cluster) 
 fn read_config<Config: DeserializeOwned + Default>(json: &str) -> Result<Config, String> {
     match json.trim() {
         "" | "null" => Ok(Config::default()),
-        given => {
-            serde_json::from_str(given).map_err(|error| format!("configuration: {}", locate::explain(given, &error)))
-        }
+        // A derived type would take it for its fields in their order.
+        given if given.starts_with('[') => Err("it is a list; give an object with members".to_owned()),
+        given => serde_json::from_str(given).map_err(|error| locate::explain(given, &error)),
     }
 }
 

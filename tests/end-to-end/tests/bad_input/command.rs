@@ -264,15 +264,15 @@ mod simulated {
                 "--config",
                 "surprise: 1\n",
                 &[
-                    "the configuration does not fit the plugin's schema",
-                    ".surprise is unknown; known are [",
+                    "the plugin refuses its configuration",
+                    "unknown field `surprise`, expected one of",
                     "hostile.wasm",
                 ],
             ),
             (
                 "--config",
                 "describe: nonsense\n",
-                &[".describe is \"nonsense\"; it must be one of", "hostile.wasm"],
+                &["unknown variant `nonsense`, expected one of", "hostile.wasm"],
             ),
         ] {
             let file = folder.file("it.yaml", content);

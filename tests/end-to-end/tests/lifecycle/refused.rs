@@ -77,14 +77,21 @@ mod simulated {
                 json!({"source": good, "configuration": {"describe": "nonsense"}}),
                 "Ready",
                 "InvalidConfiguration",
-                ".describe is \"nonsense\"; it must be one of",
+                "unknown variant `nonsense`, expected one of",
             ),
             (
                 "unknown",
                 json!({"source": good, "configuration": {"surprise": 1}}),
                 "Ready",
                 "InvalidConfiguration",
-                ".surprise is unknown; known are",
+                "unknown field `surprise`, expected one of",
+            ),
+            (
+                "none",
+                json!({"source": {"file": "none.wasm"}, "configuration": {"replicas": 1}}),
+                "Ready",
+                "InvalidConfiguration",
+                "the plugin app-service takes no configuration; remove the one that it is given",
             ),
             (
                 "refused",
@@ -114,6 +121,7 @@ mod simulated {
     async fn each_of_them_names_the_cause_and_the_others_go_on() {
         let fleet = Fleet::start().await;
         fleet.put("hostile", "good.wasm", 0);
+        fleet.put("app-service", "none.wasm", 0);
         fleet.put_bytes("notes.wasm", b"remember the milk");
         std::fs::create_dir(fleet.path("two")).unwrap();
         fleet.put("hostile", "two/a.wasm", 0);

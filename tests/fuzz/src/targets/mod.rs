@@ -3,7 +3,6 @@
 mod admission;
 mod cache;
 mod component;
-mod configuration;
 mod kubeconfig;
 mod manifest;
 mod plugins;
@@ -31,10 +30,6 @@ pub const ALL: &[Target] = &[
     Target {
         name: "component",
         run: component::run,
-    },
-    Target {
-        name: "configuration",
-        run: configuration::run,
     },
     Target {
         name: "kubeconfig",

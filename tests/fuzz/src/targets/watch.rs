@@ -9,6 +9,7 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use pilothouse_cluster::codec::ObjectCodec;
 use pilothouse_cluster::discovery::{Discovery, ServedKind};
+use pilothouse_cluster::error::WatchError;
 use pilothouse_cluster::object::CachedObject;
 use pilothouse_cluster::reflector::{Detail, Reflector, Sink};
 use pilothouse_cluster::store::{Store, WatchSource};
@@ -49,8 +50,8 @@ impl Sink for Seen {
 
     fn works(&self, _: &Arc<Kind>) {}
 
-    fn trouble(&self, _: &Arc<Kind>, trouble: &str) {
-        refused(&trouble, "");
+    fn trouble(&self, _: &Arc<Kind>, trouble: WatchError) {
+        refused(&trouble.message, "");
     }
 
     fn unreadable(&self, source: &WatchSource, name: Option<&Name>, problem: &str) {

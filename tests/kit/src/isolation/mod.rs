@@ -34,6 +34,7 @@ use pilothouse_core::{
     grants::Grants,
     manifest::{self, CheckedManifest, ManifestError},
     reason::Reason,
+    served::ServedKind,
 };
 use pilothouse_sandbox::{CallResult, Compiler, LoadError, PluginComponent, Sandbox, SandboxOptions};
 use serde_json::Value;
@@ -311,7 +312,7 @@ impl Isolated {
             usage,
         } = answered;
         match answer::check(answer, &primary, &about.grants, &self.limits, |kind| {
-            Some(self.facts(kind))
+            Some(self.served(kind))
         }) {
             Ok(answer) => Ok(Reconciled {
                 answer,
@@ -324,7 +325,7 @@ impl Isolated {
     }
 
     /// What a cluster would say of a kind.
-    fn facts(&self, kind: &Kind) -> KindFacts {
+    fn served(&self, kind: &Kind) -> ServedKind {
         let own = self
             .manifest
             .crds
@@ -334,9 +335,13 @@ impl Isolated {
             Some(crd) => crd.definition.pointer("/spec/scope").and_then(Value::as_str) == Some("Namespaced"),
             None => !CLUSTER_SCOPED.contains(&(kind.group.as_str(), kind.kind.as_str())),
         };
-        KindFacts {
-            namespaced,
-            has_status: true,
+        ServedKind {
+            kind: Arc::new(kind.clone()),
+            plural: format!("{}s", kind.kind.to_lowercase()),
+            facts: KindFacts {
+                namespaced,
+                has_status: true,
+            },
         }
     }
 }

@@ -106,7 +106,7 @@ impl Reconciled {
             .answer
             .owned
             .iter()
-            .find(|object| object.kind.kind == kind && &*object.name.name == name);
+            .find(|object| object.kind().kind == kind && &*object.name.name == name);
         found.map(|object| Value::Object(object.body.clone()))
     }
 
@@ -115,7 +115,7 @@ impl Reconciled {
         let contributed = &self.answer.contributed;
         let found = contributed
             .iter()
-            .find(|object| object.kind.kind == kind && &*object.name.name == name);
+            .find(|object| object.kind().kind == kind && &*object.name.name == name);
         found.map(|object| Value::Object(object.body.clone()))
     }
 
