@@ -25,8 +25,12 @@ mod allocator;
 )]
 pub mod bindings;
 mod cluster;
+mod declare;
 mod dispatch;
+mod fields;
 mod guest;
+#[cfg(feature = "k8s-meta")]
+pub mod k8s;
 mod locate;
 mod log;
 mod manifest;
@@ -43,6 +47,7 @@ pub use crate::guest::{assert_plugin, assert_raw_plugin};
 pub use crate::{
     admission::{FieldError, Operation, Review},
     cluster::{Cluster, Query},
+    fields::Fields,
     log::{Level, log},
     manifest::{ControllerManifest, Manifest, Touch},
     object::{Kind, ObjectMeta, OwnerReference, Resource},
@@ -54,6 +59,14 @@ pub use crate::{
     plugin::{Controller, Controllers, NoConfig, Plugin, Request},
     time::Moment,
 };
+
+pub use pilothouse_plugin_derive::{Fields, Resource};
+
+/// What the code of the derives calls.
+#[doc(hidden)]
+pub mod derive {
+    pub use crate::fields::{child, each, whole};
+}
 
 /// The contract itself, for those who need what the types of this crate smooth over. It grows as `wit/` does.
 pub mod raw {

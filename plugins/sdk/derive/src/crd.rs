@@ -1,0 +1,1 @@
+//! Owns the CustomResourceDefinition of a type: what its attribute `#[crd]` says.
