@@ -1,6 +1,6 @@
 //! Owns the ports: which the container has, given those of the Service, and which no Service can have.
 
-use serde::Serialize;
+use pilothouse_plugin::k8s::core::v1;
 
 use crate::resource::{IntOrString, Protocol, ServicePort};
 
@@ -8,16 +8,23 @@ use crate::resource::{IntOrString, Protocol, ServicePort};
 const LONGEST_PORT_NAME: usize = 15;
 
 /// One port of the container.
-#[derive(Debug, PartialEq, Eq, Serialize)]
+#[derive(Debug, PartialEq, Eq)]
 pub struct ContainerPort<'a> {
     /// The name that the Service refers to.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<&'a str>,
     /// The number that the process listens on.
-    #[serde(rename = "containerPort")]
     pub number: u16,
     /// The IP protocol.
     pub protocol: Protocol,
+}
+
+impl ContainerPort<'_> {
+    /// The port as a container has it.
+    pub fn build(&self) -> v1::ContainerPort {
+        v1::ContainerPort::new(self.number)
+            .name(self.name)
+            .protocol(self.protocol.as_str())
+    }
 }
 
 /// Why no Service can have these ports.

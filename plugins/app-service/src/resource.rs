@@ -6,20 +6,19 @@
 
 use std::fmt;
 
-use pilothouse_plugin::{Kind, ObjectMeta, Resource};
-use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+pub use pilothouse_plugin::k8s::IntOrString;
+use pilothouse_plugin::{ObjectMeta, Resource};
+use serde::{Deserialize, Serialize};
 
 /// An AppService: the fields that the plugin looks at.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, Resource)]
+#[resource(group = "kosmos.io", version = "v1", kind = "AppService")]
 pub struct AppService {
     /// Name, namespace, uid and so on.
     pub metadata: ObjectMeta,
-    /// What the user wants.
+    /// What the user wants, all of which is read.
+    #[resource(whole)]
     pub spec: AppServiceSpec,
-}
-
-impl Resource for AppService {
-    const KIND: Kind = Kind::new("kosmos.io", "v1", "AppService");
 }
 
 /// What should run, how often, and on which ports it can be reached.
@@ -107,7 +106,7 @@ pub struct ServicePort {
     /// The port of the container: a number, or a name, for which the container gets a port of that name with the number
     /// of `port`. The number of `port` when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(test, schemars(with = "IntOrString"))]
+    #[cfg_attr(test, schemars(schema_with = "target_port"))]
     pub target_port: Option<IntOrString>,
     /// The port on each node. The cluster chooses one when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -151,83 +150,31 @@ pub enum Protocol {
     Sctp,
 }
 
-impl fmt::Display for Protocol {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(match self {
+impl Protocol {
+    /// The protocol as Kubernetes writes it.
+    pub fn as_str(self) -> &'static str {
+        match self {
             Self::Tcp => "TCP",
             Self::Udp => "UDP",
             Self::Sctp => "SCTP",
-        })
-    }
-}
-
-/// A number or a name.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum IntOrString {
-    /// A number.
-    Int(i64),
-    /// A name.
-    String(String),
-}
-
-/// Written out, because the derived form for either-or types first copies what it reads, and carries the code for it.
-impl<'de> Deserialize<'de> for IntOrString {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Visitor;
-
-        impl de::Visitor<'_> for Visitor {
-            type Value = IntOrString;
-
-            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-                formatter.write_str("a port number or a port name")
-            }
-
-            fn visit_i64<E: de::Error>(self, value: i64) -> Result<IntOrString, E> {
-                Ok(IntOrString::Int(value))
-            }
-
-            fn visit_u64<E: de::Error>(self, value: u64) -> Result<IntOrString, E> {
-                i64::try_from(value)
-                    .map(IntOrString::Int)
-                    .map_err(|_| E::invalid_value(de::Unexpected::Unsigned(value), &self))
-            }
-
-            fn visit_str<E: de::Error>(self, value: &str) -> Result<IntOrString, E> {
-                Ok(IntOrString::String(value.to_owned()))
-            }
-        }
-
-        deserializer.deserialize_any(Visitor)
-    }
-}
-
-impl Serialize for IntOrString {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        match self {
-            Self::Int(number) => serializer.serialize_i64(*number),
-            Self::String(name) => serializer.serialize_str(name),
         }
     }
 }
 
+impl fmt::Display for Protocol {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(self.as_str())
+    }
+}
+
+/// The bounds of a port's number and of its name; 0 and the empty name are as good as none.
 #[cfg(test)]
-impl schemars::JsonSchema for IntOrString {
-    fn inline_schema() -> bool {
-        true
-    }
-
-    fn schema_name() -> std::borrow::Cow<'static, str> {
-        "IntOrString".into()
-    }
-
-    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
-        // Bounds hold for numbers only, the others for names only; 0 and the empty name are as good as none.
-        schemars::json_schema!({
-            "x-kubernetes-int-or-string": true,
-            "minimum": 0,
-            "maximum": 65535,
-            "maxLength": 15,
-            "pattern": "^(([0-9]+-)*[0-9]*[a-z][a-z0-9]*(-[a-z0-9]+)*)?$",
-        })
-    }
+fn target_port(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+    schemars::json_schema!({
+        "x-kubernetes-int-or-string": true,
+        "minimum": 0,
+        "maximum": 65535,
+        "maxLength": 15,
+        "pattern": "^(([0-9]+-)*[0-9]*[a-z][a-z0-9]*(-[a-z0-9]+)*)?$",
+    })
 }

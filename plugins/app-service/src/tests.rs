@@ -317,7 +317,7 @@ fn a_spec_of_another_form_is_refused_by_the_name_of_the_field() {
         ),
         (
             json!({"size": 1, "image": "a", "ports": [{"port": 80, "targetPort": 1.5}]}),
-            "spec.ports[0].targetPort: invalid type: floating point `1.5`, expected a port number or a port name",
+            "spec.ports[0].targetPort: invalid type: floating point `1.5`, expected a number or a string",
         ),
     ] {
         let expected = format!("AppService shop/web cannot be read: {cause}; correct the field");

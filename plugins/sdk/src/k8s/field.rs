@@ -2,6 +2,8 @@
 
 use serde_json::{Number, Value};
 
+use super::IntOrString;
+
 /// A value for a field whose type is `T`: a `T`, what converts to one without loss, or an `Option` of that. `None` leaves
 /// the field as it is.
 ///
@@ -23,10 +25,6 @@ pub trait Field<T> {
     /// The value as JSON; `null` for none.
     fn into_value(self) -> Value;
 }
-
-/// The type of a field that takes a number or a string, for example a port or a percentage.
-#[derive(Clone, Copy, Debug)]
-pub enum IntOrString {}
 
 impl<T, F: Field<T>> Field<T> for Option<F> {
     fn into_value(self) -> Value {

@@ -41,12 +41,14 @@
 //! - The builders of parts implement `Deserialize`, so that a custom resource can have a `template: PodTemplateSpec`.
 
 mod field;
+mod int_or_string;
 mod macros;
 mod members;
 #[cfg(feature = "k8s-apps")]
 mod workloads;
 
-pub use self::field::{Field, IntOrString};
+pub use self::field::Field;
+pub use self::int_or_string::IntOrString;
 
 #[cfg(feature = "k8s-apiextensions")]
 /// Types of the group `apiextensions.k8s.io`: CustomResourceDefinitions.
