@@ -61,6 +61,8 @@ pub use crate::{
 };
 
 pub use pilothouse_plugin_derive::{Fields, Resource};
+/// Makes a JSON value, for a status for example.
+pub use serde_json::json;
 
 /// What the code of the derives calls.
 #[doc(hidden)]

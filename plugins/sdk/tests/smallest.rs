@@ -1,7 +1,6 @@
 //! The plugin of the README, word for word; `readme.rs` compares them.
 
 use pilothouse_plugin::{k8s::core::v1::ConfigMap, *};
-use serde_json::json;
 
 #[derive(serde::Deserialize, Resource)]
 #[resource(group = "example.com", version = "v1", kind = "Greeting")]
@@ -20,7 +19,6 @@ struct Greeter;
 impl Plugin for Greeter {
     type Config = NoConfig;
     type Controllers = Self;
-
     fn manifest(_: &NoConfig) -> Manifest {
         let controller = ControllerManifest::of::<Greeting>("greeter").owns::<ConfigMap>();
         Manifest::new("greeter", "0.1.0", "A ConfigMap with a greeting for each Greeting.").controller(controller)
@@ -30,7 +28,6 @@ impl Plugin for Greeter {
 impl Controller for Greeter {
     type Config = NoConfig;
     type Object = Greeting;
-
     fn reconcile(request: Request<Greeting>, _: &Cluster) -> Result<Outcome, Failure> {
         let Greeting { metadata, spec } = request.object;
         let text = format!("Hello, {}!", spec.name);
