@@ -25,6 +25,8 @@ mod allocator;
 )]
 pub mod bindings;
 mod cluster;
+#[cfg(feature = "crd")]
+pub mod crd;
 mod declare;
 mod dispatch;
 mod fields;
@@ -60,6 +62,8 @@ pub use crate::{
     time::Moment,
 };
 
+#[cfg(feature = "crd")]
+pub use crate::crd::crd;
 pub use pilothouse_plugin_derive::{Fields, Resource};
 /// Makes a JSON value, for a status for example.
 pub use serde_json::json;

@@ -5,7 +5,7 @@ use quote::quote;
 use syn::meta::ParseNestedMeta;
 use syn::{Attribute, Data, DeriveInput, Error, Ident, LitStr, Result, Token, token};
 
-use crate::fields;
+use crate::{crd, fields};
 
 /// How a resource is declared.
 const EXAMPLE: &str = r#"#[resource(group = "example.com", version = "v1", kind = "Greeting")]"#;
@@ -49,6 +49,7 @@ fn of_root(input: &DeriveInput, kind: &Kind) -> Result<TokenStream> {
     }
     let name = &input.ident;
     let (generics, arguments, condition) = input.generics.split_for_impl();
+    let definition = crd::expand(input, &kind.kind)?;
     let kind = kind.tokens();
     let resource = quote! {
         #[automatically_derived]
@@ -63,7 +64,7 @@ fn of_root(input: &DeriveInput, kind: &Kind) -> Result<TokenStream> {
         }
     };
     let fields = fields::implementation(input, &fields::body(input, true)?);
-    Ok(quote!(#resource #fields))
+    Ok(quote!(#resource #fields #definition))
 }
 
 /// For a spec: its fields, and the kind of the root that kube's derive makes.

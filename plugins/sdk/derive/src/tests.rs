@@ -164,3 +164,59 @@ fn a_resource_is_a_struct_of_a_kind() {
         format!("a resource has group, version and kind: {KIND}")
     );
 }
+
+#[test]
+fn a_definition_has_what_its_attribute_says() {
+    let code = text(resource::expand(&input(&format!(
+        r#"/// A Greeting.
+           {KIND}
+           #[crd(
+               shortname = "gr",
+               scope = "Cluster",
+               status = a::Status,
+               printcolumn(name = "Name", type_ = "string", json_path = ".spec.name", priority = 1),
+               scale(spec_replicas_path = ".spec.size", status_replicas_path = ".status.size"),
+               validation(rule = "true", message = "never"),
+               selectable = ".spec.name",
+           )]
+           struct Greeting {{ metadata: ObjectMeta, spec: Spec, data: Option<u8>, #[serde(default)] more: u8, status: u8 }}"#
+    ))));
+    for expected in [
+        r#"Definition::new(kind,"greetings","greeting","Cluster","AGreeting.")"#,
+        r#".member::<Spec>("spec",true)"#,
+        r#".member::<Option<u8>>("data",false)"#,
+        r#".member::<u8>("more",false)"#,
+        ".status::<a::Status>()",
+        r#".name("shortNames","gr")"#,
+        r#".column(&[("name","Name"),("type","string"),("jsonPath",".spec.name"),],::std::option::Option::Some(1))"#,
+        r#".scale(&[("specReplicasPath",".spec.size"),("statusReplicasPath",".status.size"),])"#,
+        r#".validation(&[("rule","true"),("message","never"),])"#,
+        r#".selectable(".spec.name")"#,
+    ] {
+        assert!(code.contains(expected), "{expected} is not in {code}");
+    }
+    assert!(!code.contains(r#"("status",true)"#), "{code}");
+}
+
+#[test]
+fn an_attribute_of_a_definition_that_there_is_not_is_refused_by_name() {
+    for (attribute, message) in [
+        (
+            r#"#[crd(shortnames = "a")]"#,
+            "#[crd] has no shortnames; it has plural, singular, shortname, category, scope, status, scale, printcolumn, validation and selectable",
+        ),
+        (
+            r#"#[crd(scope = "namespaced")]"#,
+            "a scope is \"Namespaced\" or \"Cluster\"",
+        ),
+        (
+            r#"#[crd(validation(cel = "a"))]"#,
+            "there is no cel here; there are rule, message, message_expression, field_path, reason",
+        ),
+    ] {
+        assert_eq!(
+            refusal_of_resource(&format!("{KIND} {attribute} struct Greeting {{ spec: Spec }}")),
+            message
+        );
+    }
+}

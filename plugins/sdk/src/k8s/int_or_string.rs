@@ -69,6 +69,21 @@ impl<'de> Deserialize<'de> for IntOrString {
     }
 }
 
+#[cfg(feature = "crd")]
+impl schemars::JsonSchema for IntOrString {
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "IntOrString".into()
+    }
+
+    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        schemars::json_schema!({"x-kubernetes-int-or-string": true})
+    }
+}
+
 impl Serialize for IntOrString {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self {

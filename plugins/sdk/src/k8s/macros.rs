@@ -16,6 +16,22 @@ macro_rules! part {
             }
         }
 
+        /// Any object: the API server checks what a plugin makes of it.
+        #[cfg(feature = "crd")]
+        impl schemars::JsonSchema for $name {
+            fn inline_schema() -> bool {
+                true
+            }
+
+            fn schema_name() -> std::borrow::Cow<'static, str> {
+                stringify!($name).into()
+            }
+
+            fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+                schemars::json_schema!({"type": "object", "x-kubernetes-preserve-unknown-fields": true})
+            }
+        }
+
         impl $crate::Fields for $name {
             fn fields_at(path: &str, fields: &mut Vec<String>) {
                 $crate::fields::whole(path, fields);
