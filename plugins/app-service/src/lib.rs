@@ -7,7 +7,6 @@
 #![forbid(unsafe_code)]
 
 mod check;
-#[cfg(test)]
 mod crd;
 mod deployment;
 mod ports;
@@ -22,6 +21,7 @@ use pilothouse_plugin::{
 };
 
 use crate::check::App;
+pub use crate::crd::{AppServiceCondition, AppServiceStatus};
 use crate::deployment::LiveDeployment;
 pub use crate::resource::{AppService, AppServiceSpec, IntOrString, Protocol, ServicePort};
 

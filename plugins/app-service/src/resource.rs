@@ -1,18 +1,36 @@
 //! Owns the form of an AppService as users write it. The CRD is generated from the types and comments of this file.
-#![cfg_attr(
-    test,
-    allow(clippy::duplicated_attributes, reason = "each column of the definition has a type")
-)]
 
 use std::fmt;
 
 pub use pilothouse_plugin::k8s::IntOrString;
 use pilothouse_plugin::{ObjectMeta, Resource};
-use serde::{Deserialize, Serialize};
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::Deserialize;
 
-/// An AppService: the fields that the plugin looks at.
+use crate::crd::AppServiceStatus;
+
+/// An AppService stands for a Deployment and a NodePort Service of the same name.
 #[derive(Clone, Debug, Deserialize, Resource)]
 #[resource(group = "kosmos.io", version = "v1", kind = "AppService")]
+#[crd(
+    plural = "appservices",
+    shortname = "aps",
+    status = AppServiceStatus,
+    validation(
+        rule = "self.metadata.name.size() <= 63 && self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$')",
+        message = "metadata.name is the name of the container and of the Service too: at most 63 characters a-z, 0-9 and '-', beginning with a letter and ending with a letter or digit"
+    ),
+    scale(spec_replicas_path = ".spec.size", status_replicas_path = ".status.replicas"),
+    printcolumn(name = "Size", type_ = "integer", json_path = ".spec.size"),
+    printcolumn(name = "Image", type_ = "string", json_path = ".spec.image"),
+    printcolumn(name = "Available", type_ = "integer", json_path = ".status.availableReplicas"),
+    printcolumn(
+        name = "Reconciled",
+        type_ = "string",
+        json_path = ".status.conditions[?(@.type==\"Reconciled\")].status"
+    ),
+    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
+)]
 pub struct AppService {
     /// Name, namespace, uid and so on.
     pub metadata: ObjectMeta,
@@ -22,46 +40,17 @@ pub struct AppService {
 }
 
 /// What should run, how often, and on which ports it can be reached.
-#[derive(Clone, Debug, Deserialize)]
-#[cfg_attr(test, derive(Serialize, schemars::JsonSchema, kube::CustomResource))]
-#[cfg_attr(
-    test,
-    kube(
-        group = "kosmos.io",
-        version = "v1",
-        kind = "AppService",
-        root = "Definition",
-        doc = "An AppService stands for a Deployment and a NodePort Service of the same name.",
-        plural = "appservices",
-        singular = "appservice",
-        shortname = "aps",
-        namespaced,
-        status = "crate::crd::AppServiceStatus",
-        validation = Rule::new("self.metadata.name.size() <= 63 && self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$')").message("metadata.name is the name of the container and of the Service too: at most 63 characters a-z, 0-9 and '-', beginning with a letter and ending with a letter or digit"),
-        scale(spec_replicas_path = ".spec.size", status_replicas_path = ".status.replicas"),
-        printcolumn(name = "Size", type_ = "integer", json_path = ".spec.size"),
-        printcolumn(name = "Image", type_ = "string", json_path = ".spec.image"),
-        printcolumn(name = "Available", type_ = "integer", json_path = ".status.availableReplicas"),
-        printcolumn(
-            name = "Reconciled",
-            type_ = "string",
-            json_path = ".status.conditions[?(@.type==\"Reconciled\")].status"
-        ),
-        printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
-    )
-)]
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
 pub struct AppServiceSpec {
     /// How many replicas run.
-    #[cfg_attr(test, schemars(range(min = 0)))]
+    #[schemars(range(min = 0))]
     pub size: i32,
     /// The container image, for example `nginx:1.7.9`.
-    #[cfg_attr(test, schemars(length(min = 1, max = 1024), regex(pattern = r"^\S+$")))]
+    #[schemars(length(min = 1, max = 1024), regex(pattern = r"^\S+$"))]
     pub image: String,
     /// The ports of the Service, as in its own spec. Without ports there is no Service.
     #[serde(default)]
-    #[cfg_attr(
-        test,
-        schemars(
+    #[schemars(
             with = "Vec<ServicePort>",
             default,
             length(max = 200),
@@ -79,52 +68,44 @@ pub struct AppServiceSpec {
                     },
                 ]
             )
-        )
-    )]
+        )]
     pub ports: Option<Vec<ServicePort>>,
 }
 
 /// One port of the Service.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ServicePort {
     /// The name of the port, a DNS label. Needed when there is more than one port.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(
-        test,
-        schemars(
-            with = "String",
-            length(max = 63),
-            regex(pattern = r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?)?$")
-        )
+    #[serde(default)]
+    #[schemars(
+        with = "String",
+        length(max = 63),
+        regex(pattern = r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?)?$")
     )]
     pub name: Option<String>,
     /// The number under which the Service offers the port.
-    #[cfg_attr(test, schemars(with = "i32", range(min = 1, max = 65535)))]
+    #[schemars(with = "i32", range(min = 1, max = 65535))]
     pub port: u16,
     /// The port of the container: a number, or a name, for which the container gets a port of that name with the number
     /// of `port`. The number of `port` when absent.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(test, schemars(schema_with = "target_port"))]
+    #[serde(default)]
+    #[schemars(schema_with = "target_port")]
     pub target_port: Option<IntOrString>,
     /// The port on each node. The cluster chooses one when absent.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(test, schemars(with = "i32", range(min = 0, max = 65535)))]
+    #[serde(default)]
+    #[schemars(with = "i32", range(min = 0, max = 65535))]
     pub node_port: Option<u16>,
     /// The IP protocol.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(test, schemars(with = "Protocol", extend("default" = "TCP")))]
+    #[serde(default)]
+    #[schemars(with = "Protocol", extend("default" = "TCP"))]
     pub protocol: Option<Protocol>,
     /// The application protocol: a hint for implementations that know it, for example `http` or `kubernetes.io/h2c`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(
-        test,
-        schemars(
-            with = "String",
-            length(max = 316),
-            regex(pattern = r"^(([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?$")
-        )
+    #[serde(default)]
+    #[schemars(
+        with = "String",
+        length(max = 316),
+        regex(pattern = r"^(([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?$")
     )]
     pub app_protocol: Option<String>,
 }
@@ -137,8 +118,8 @@ impl ServicePort {
 }
 
 /// An IP protocol that Services know.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema), schemars(inline))]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[schemars(inline)]
 #[serde(rename_all = "UPPERCASE")]
 pub enum Protocol {
     /// Transmission Control Protocol.
@@ -168,9 +149,8 @@ impl fmt::Display for Protocol {
 }
 
 /// The bounds of a port's number and of its name; 0 and the empty name are as good as none.
-#[cfg(test)]
-fn target_port(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
-    schemars::json_schema!({
+fn target_port(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({
         "x-kubernetes-int-or-string": true,
         "minimum": 0,
         "maximum": 65535,

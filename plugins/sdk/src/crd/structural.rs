@@ -36,6 +36,9 @@ pub(super) fn make_structural(schema: &mut Value) {
     {
         members.remove("format");
     }
+    if let Some(Value::Array(required)) = members.get_mut("required") {
+        required.sort_by(|one, other| one.as_str().cmp(&other.as_str()));
+    }
     take_optional(members);
     gather_constants(members);
     gather_properties(members, "oneOf", true);

@@ -12,7 +12,7 @@ use crate::fields::{self, Fields};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum IntOrString {
     /// A number.
-    Int(i64),
+    Int(i32),
     /// A string.
     String(String),
 }
@@ -51,11 +51,13 @@ impl<'de> Deserialize<'de> for IntOrString {
             }
 
             fn visit_i64<E: de::Error>(self, value: i64) -> Result<IntOrString, E> {
-                Ok(IntOrString::Int(value))
+                i32::try_from(value)
+                    .map(IntOrString::Int)
+                    .map_err(|_| E::invalid_value(de::Unexpected::Signed(value), &self))
             }
 
             fn visit_u64<E: de::Error>(self, value: u64) -> Result<IntOrString, E> {
-                i64::try_from(value)
+                i32::try_from(value)
                     .map(IntOrString::Int)
                     .map_err(|_| E::invalid_value(de::Unexpected::Unsigned(value), &self))
             }
@@ -87,7 +89,7 @@ impl schemars::JsonSchema for IntOrString {
 impl Serialize for IntOrString {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self {
-            Self::Int(number) => serializer.serialize_i64(*number),
+            Self::Int(number) => serializer.serialize_i32(*number),
             Self::String(string) => serializer.serialize_str(string),
         }
     }
