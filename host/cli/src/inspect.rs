@@ -152,6 +152,7 @@ fn controller_text(controller: &Controller, text: &mut String) {
         filter,
         finalizer,
         admission: _,
+        failure_reason,
         touches,
     } = controller;
     let _ = writeln!(
@@ -167,6 +168,9 @@ fn controller_text(controller: &Controller, text: &mut String) {
     }
     if let Some(finalizer) = finalizer {
         let _ = writeln!(text, "  finalizer    {finalizer}");
+    }
+    if let Some(reason) = failure_reason {
+        let _ = writeln!(text, "  fails with   reason {reason}");
     }
     for Touch {
         kind,

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use kube::core::Status;
 use pilothouse_core::contribution::HeldField;
-use pilothouse_core::failure::{LONGEST_REQUESTED_WAIT, reason};
+use pilothouse_core::failure::LONGEST_REQUESTED_WAIT;
+use pilothouse_core::reason::Reason;
 use pilothouse_core::{Failure, Retry};
 
 /// Why a request had no success.
@@ -265,25 +266,25 @@ impl RequestError {
         let message = self.to_string();
         let Self::Answered(status) = &self else {
             return Failure::cluster(
-                reason::UNAVAILABLE,
+                Reason::ClusterUnavailable,
                 format!("cannot {verb} {title}: {message}; retrying"),
             );
         };
         let at_least = self.retry_after().unwrap_or_default();
         if is_denied(&message) {
             return Failure::cluster(
-                reason::FORBIDDEN,
+                Reason::Forbidden,
                 format!("cannot {verb} {title}: {message}; change the object so that the webhook or policy admits it, or change the webhook or policy"),
             )
             .at_least(at_least);
         }
         match status.code {
             500 if is_about_types(&message) => Failure::guest(
-                reason::REFUSED,
+                Reason::Refused,
                 format!("cannot {verb} {title}: the API server's types refuse it: {message}; fix the plugin"),
             ),
             422 if self.is_immutable() => Failure::guest(
-                reason::REFUSED,
+                Reason::Refused,
                 format!(
                     "cannot {verb} {title}: the API server refuses it: {message}; the field cannot be changed in place: \
                      delete {title}, which is then made anew, or take the change back; a plugin can ask for lifecycle \
@@ -291,23 +292,23 @@ impl RequestError {
                 ),
             ),
             400 | 413 | 415 | 422 => Failure::guest(
-                reason::REFUSED,
+                Reason::Refused,
                 format!(
                     "cannot {verb} {title}: the API server refuses it: {message}; correct the object that asks for it, or fix \
                      the plugin"
                 ),
             ),
             403 => Failure::cluster(
-                reason::FORBIDDEN,
+                Reason::Forbidden,
                 format!("cannot {verb} {title}: {message}; grant it, or lift what forbids it"),
             ),
-            404 => Failure::cluster(reason::UNAVAILABLE, format!("cannot {verb} {title}: {message}")),
+            404 => Failure::cluster(Reason::ClusterUnavailable, format!("cannot {verb} {title}: {message}")),
             409 => Failure::cluster(
-                reason::UNAVAILABLE,
+                Reason::ClusterUnavailable,
                 format!("cannot {verb} {title} just now: {message}"),
             ),
             _ => Failure::cluster(
-                reason::UNAVAILABLE,
+                Reason::ClusterUnavailable,
                 format!("cannot {verb} {title}: {message}; retrying"),
             ),
         }

@@ -6,8 +6,9 @@
 use serde_json::{Map, Value};
 
 use crate::diff::Difference;
-use crate::failure::{Failure, reason};
+use crate::failure::Failure;
 use crate::fields::{FieldSet, LeafSemantics};
+use crate::reason::Reason;
 
 /// The most fields that are named.
 const NAMED: usize = 5;
@@ -39,7 +40,7 @@ pub fn explain(fight: &Fight<'_>) -> Failure {
     let Difference::Drift(taken) = difference else {
         let fields = differing(body, live);
         return Failure::guest(
-            reason::CONTESTED,
+            Reason::Contested,
             format!(
                 "the plugin asks for another {title} in each run{}, so it is slowed; fix the plugin: its answer must not \
                  depend on what it has written, nor on the time without end",
@@ -60,7 +61,7 @@ pub fn explain(fight: &Fight<'_>) -> Failure {
         takers.join(", and ")
     };
     Failure::cluster(
-        reason::CONTESTED,
+        Reason::Contested,
         format!(
             "{title} is fought over: {who} each time that it has been set as desired, so it is slowed; let only one of the \
              two set it"
@@ -71,7 +72,7 @@ pub fn explain(fight: &Fight<'_>) -> Failure {
 /// The words for a status that is another in each run though nobody else changes anything.
 pub fn status_never_rests(title: &str) -> Failure {
     Failure::guest(
-        reason::CONTESTED,
+        Reason::Contested,
         format!(
             "the plugin reports another status of {title} in each run though nobody else changes anything, so it is slowed; \
              fix the plugin: its status must not depend on itself, on a status that depends on it, nor on the time without \
@@ -83,7 +84,7 @@ pub fn status_never_rests(title: &str) -> Failure {
 /// The words for a child that somebody deletes again and again.
 pub fn deleted(title: &str) -> Failure {
     Failure::cluster(
-        reason::CONTESTED,
+        Reason::Contested,
         format!(
             "{title} is deleted by somebody each time that it has been made, so it is slowed; find out who deletes it, or \
              delete the object that asks for it"
@@ -211,7 +212,7 @@ mod tests {
             manager: OURS,
         };
         let failure = explain(&fight);
-        assert_eq!(failure.reason, reason::CONTESTED);
+        assert_eq!(failure.reason, Reason::Contested);
         assert!(!failure.message.contains("words"), "no value is told: {failure}");
         failure.message
     }

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::time::Duration;
 
+use crate::reason::Reason;
+
 /// The longest that the host waits because a server or a webhook asks it to: anybody may have written the answer, and an
 /// object that is left for longer looks as if it had been forgotten.
 pub const LONGEST_REQUESTED_WAIT: Duration = Duration::from_mins(5);
@@ -53,15 +55,15 @@ pub struct Failure {
     pub retry: Retry,
     /// The least wait before another try, where the cluster asked for one.
     pub at_least: Duration,
-    /// The condition's reason: CamelCase, from a closed set of words.
-    pub reason: &'static str,
+    /// The condition's reason.
+    pub reason: Reason,
     /// What failed, on which object, why, and what to do next. Lower case, without a full stop.
     pub message: String,
 }
 
 impl Failure {
     /// A fault of the plugin; a retry would fail in the same way.
-    pub fn guest(reason: &'static str, message: impl Into<String>) -> Self {
+    pub fn guest(reason: Reason, message: impl Into<String>) -> Self {
         Self {
             blame: Blame::Guest,
             retry: Retry::Change,
@@ -72,7 +74,7 @@ impl Failure {
     }
 
     /// The user's matter: it waits for a change of the object or the configuration.
-    pub fn user(reason: &'static str, message: impl Into<String>) -> Self {
+    pub fn user(reason: Reason, message: impl Into<String>) -> Self {
         Self {
             blame: Blame::User,
             retry: Retry::Change,
@@ -83,7 +85,7 @@ impl Failure {
     }
 
     /// The cluster's matter, and it may pass.
-    pub fn cluster(reason: &'static str, message: impl Into<String>) -> Self {
+    pub fn cluster(reason: Reason, message: impl Into<String>) -> Self {
         Self {
             blame: Blame::Cluster,
             retry: Retry::Backoff,
@@ -94,7 +96,7 @@ impl Failure {
     }
 
     /// A fault in the host; tried again with back-off.
-    pub fn host(reason: &'static str, message: impl Into<String>) -> Self {
+    pub fn host(reason: Reason, message: impl Into<String>) -> Self {
         Self {
             blame: Blame::Host,
             retry: Retry::Backoff,
@@ -106,7 +108,20 @@ impl Failure {
 
     /// Whether the call crashed (a trap or a broken limit) instead of returning a failure.
     pub fn is_crash(&self) -> bool {
-        self.blame == Blame::Guest && matches!(self.reason, reason::TRAP | reason::LIMIT)
+        self.blame == Blame::Guest && matches!(self.reason, Reason::GuestTrap | Reason::GuestLimit)
+    }
+
+    /// Whether the object makes no progress until somebody changes something.
+    ///
+    /// That another reconcile waits for a change does not prove it: the host repeats a contribution that failed without
+    /// reconciling the object again, and an object that is being deleted will be gone without anybody's help. So the
+    /// reasons that time can remove never stall an object.
+    pub fn is_stalled(&self) -> bool {
+        let passes = matches!(
+            self.reason,
+            Reason::ClusterUnavailable | Reason::Forbidden | Reason::NotSynced | Reason::Waiting
+        );
+        self.retry == Retry::Change && !passes
     }
 
     /// How long an object waits that somebody has edited since it failed.
@@ -114,7 +129,7 @@ impl Failure {
     /// A server that is busy gets the time that it asks for, up to [`LONGEST_EDIT_WAIT`]. Who denies a request asks for
     /// time too, but an edit may be just what lets the next request pass, so it is tried at once.
     pub fn wait_after_edit(&self) -> Duration {
-        if self.reason == reason::UNAVAILABLE {
+        if self.reason == Reason::ClusterUnavailable {
             self.at_least.min(LONGEST_EDIT_WAIT)
         } else {
             Duration::ZERO
@@ -134,46 +149,4 @@ impl Failure {
         self.at_least = wait.min(LONGEST_REQUESTED_WAIT);
         self
     }
-}
-
-/// The reasons that conditions and events carry, a closed set.
-pub mod reason {
-    /// All is as desired.
-    pub const SUCCESS: &str = "Success";
-    /// The plugin said `transient` or `permanent`.
-    pub const FAILURE: &str = "Failure";
-    /// The guest trapped.
-    pub const TRAP: &str = "GuestTrap";
-    /// The guest went over a limit; the message names it and its value.
-    pub const LIMIT: &str = "GuestLimit";
-    /// The guest's answer breaks the contract.
-    pub const INVALID_ANSWER: &str = "InvalidAnswer";
-    /// The guest read or wanted what its manifest does not declare.
-    pub const UNDECLARED: &str = "Undeclared";
-    /// The plugin's defaulter or validator refuses the object; the message names the fields.
-    pub const INVALID: &str = "Invalid";
-    /// The object nests deeper than a plugin can read.
-    pub const TOO_DEEP: &str = "TooDeep";
-    /// A kind that was read is not served or not synced yet.
-    pub const NOT_SYNCED: &str = "NotSynced";
-    /// An object of a desired name exists and is somebody else's.
-    pub const FOREIGN_OBJECT: &str = "ForeignObject";
-    /// An object to contribute to does not exist.
-    pub const TARGET_NOT_FOUND: &str = "TargetNotFound";
-    /// A field to contribute is somebody else's.
-    pub const FIELD_CONFLICT: &str = "FieldConflict";
-    /// The API server refused an object; the message has its words.
-    pub const REFUSED: &str = "Refused";
-    /// The host may not do what the plugin wants.
-    pub const FORBIDDEN: &str = "Forbidden";
-    /// The API server could not be asked or could not answer.
-    pub const UNAVAILABLE: &str = "ClusterUnavailable";
-    /// A child is being deleted and stands in the way of its successor.
-    pub const WAITING: &str = "Waiting";
-    /// The namespace in which something is to be made is being deleted.
-    pub const NAMESPACE_TERMINATING: &str = "NamespaceTerminating";
-    /// A child is written again and again: somebody fights for it, or the plugin never comes to rest.
-    pub const CONTESTED: &str = "Contested";
-    /// Something in the host itself failed; the message says what.
-    pub const HOST: &str = "HostFault";
 }

@@ -3,11 +3,12 @@
 use std::collections::HashMap;
 
 use crate::contract::Query;
-use crate::failure::{Failure, reason};
+use crate::failure::Failure;
 use crate::key::Kind;
 use crate::manifest::{Access, Controller, Touch};
 use crate::path::{FieldPath, Projection};
 use crate::query::CheckedQuery;
+use crate::reason::Reason;
 use crate::selector::Selector;
 
 /// What a controller may do with one kind.
@@ -101,7 +102,7 @@ impl Grants {
 
     fn undeclared(&self, problem: &str) -> Failure {
         Failure::guest(
-            reason::UNDECLARED,
+            Reason::Undeclared,
             format!(
                 "controller {} was stopped: {problem}; declare it under touches",
                 self.controller
@@ -135,7 +136,7 @@ impl Grants {
         }
         let broken = |problem: String| {
             Failure::guest(
-                reason::INVALID_ANSWER,
+                Reason::InvalidAnswer,
                 format!(
                     "controller {} was stopped: its query for {kind} cannot be read: {problem}",
                     self.controller

@@ -114,6 +114,7 @@ pub fn former_controller(primary: &Kind) -> Controller {
         filter: Filter::default(),
         finalizer: None,
         admission: None,
+        failure_reason: None,
         touches: Vec::new(),
     }
 }

@@ -19,6 +19,7 @@ pub mod exclusive_kinds;
 pub mod failure;
 pub mod fields;
 pub mod grants;
+pub mod host_conditions;
 pub mod inventory;
 pub mod key;
 pub mod limits;
@@ -28,6 +29,7 @@ pub mod path;
 pub mod preview;
 pub mod query;
 pub mod reach;
+pub mod reason;
 #[cfg(test)]
 mod schema;
 pub mod schema_pruning;

@@ -11,6 +11,7 @@ use serde_json::Value;
 
 use crate::key::Kind;
 use crate::path::FieldPath;
+use crate::reason::{MAX_REASON_BYTES, REASON_PATTERN, is_reason};
 use crate::selector::Selector;
 
 /// The longest manifest that is read, CRDs included.
@@ -77,6 +78,11 @@ pub struct Controller {
     /// plugin brings, and about no other.
     #[serde(default)]
     pub admission: Option<Admission>,
+    /// The reason that the condition `Reconciled` always has while it is False, for plugins whose users know such a
+    /// reason. The message then begins with the host's reason. Without it, the condition has the host's reason.
+    #[serde(default, rename = "failureReason")]
+    #[schemars(length(min = 1, max = MAX_REASON_BYTES), regex(pattern = REASON_PATTERN))]
+    pub failure_reason: Option<String>,
     /// Every other kind that is read or written, each once.
     #[serde(default)]
     #[schemars(length(max = MAX_TOUCHED_KINDS))]
@@ -323,6 +329,14 @@ fn check_controller(member: &str, controller: &Controller) -> Result<(), Manifes
             format!("{finalizer:?} must be qualified by a domain, as in example.com/finalizer"),
         ));
     }
+    if let Some(reason) = &controller.failure_reason
+        && !is_reason(reason)
+    {
+        return Err(ManifestError::member(
+            format!("{member}.failureReason"),
+            format!("{reason:?} must be a CamelCase word of at most {MAX_REASON_BYTES} bytes, as in Failure"),
+        ));
+    }
     if let Some(admission) = &controller.admission {
         check_admission(&format!("{member}.admission"), admission)?;
     }
@@ -457,6 +471,18 @@ mod tests {
     }
 
     #[test]
+    fn the_reason_of_failures_is_optional() {
+        let mut manifest = manifest();
+        let reason = |manifest: &Value| {
+            let controllers = parse(&manifest.to_string()).unwrap().manifest.controllers;
+            controllers[0].failure_reason.clone()
+        };
+        assert_eq!(reason(&manifest), None);
+        manifest["controllers"][0]["failureReason"] = json!("Failure");
+        assert_eq!(reason(&manifest).as_deref(), Some("Failure"));
+    }
+
+    #[test]
     fn each_unusable_member_is_named() {
         assert!(problem(|it| it["nmae"] = json!(1)).contains("nmae"));
         assert!(problem(|it| it["name"] = json!("App")).contains("manifest member name"));
@@ -465,6 +491,10 @@ mod tests {
         assert!(problem(|it| it["controllers"][0]["finalizer"] = json!("mine")).contains("finalizer"));
         assert!(problem(|it| it["controllers"][0]["touches"][0]["access"] = json!([])).contains("touches[0].access"));
         assert!(problem(|it| it["controllers"][0]["touches"][0]["access"] = json!(["write"])).contains("write"));
+        for reason in ["", "not a word", "-", "9Lives", &"x".repeat(129)] {
+            let said = problem(|it| it["controllers"][0]["failureReason"] = json!(reason));
+            assert!(said.contains("controllers[0].failureReason"), "{said}");
+        }
         let seconds = json!({"timeoutSeconds": 31});
         assert!(problem(|it| it["controllers"][0]["admission"] = seconds).contains("admission.timeoutSeconds"));
         let policy = json!({"failurePolicy": "Perhaps"});

@@ -5,10 +5,9 @@ use std::collections::BTreeSet;
 
 use serde_json::{Map, Value, json};
 
-use crate::answer::{MAX_CONDITION_MESSAGE, shorten};
-use crate::contract::{Condition, ConditionStatus};
-use crate::failure::{Failure, reason};
+use crate::contract::Condition;
 use crate::fields::FieldSet;
+use crate::host_conditions::{HostConditions, RECONCILED, RECONCILING, STALLED, SUCCESS, is_host_condition};
 use crate::manifest::BroughtCrd;
 use crate::schema_pruning;
 
@@ -18,18 +17,33 @@ pub const STATUS: &str = ".status";
 /// The most fields that are named in one message.
 const NAMED_PATHS: usize = 10;
 
-/// The condition that the host keeps on every kind whose CRD a plugin brings.
-pub const RECONCILED: &str = "Reconciled";
+/// The member of a status that says which generation of the object was examined last.
+pub const OBSERVED_GENERATION: &str = "observedGeneration";
+
+/// The plugin's part of a status.
+#[derive(Clone, Copy, Debug)]
+pub enum PluginPart<'a> {
+    /// What the plugin answers about the object as it is now.
+    Answered {
+        /// Its status; none where it gives none.
+        status: Option<&'a Map<String, Value>>,
+        /// Its conditions.
+        conditions: &'a [Condition],
+    },
+    /// What it answered earlier and the object still has, because no answer has come since. Conditions keep the
+    /// generation that they are about.
+    Kept(&'a Map<String, Value>),
+    /// Nothing.
+    Omitted,
+}
 
 /// What the status is made from.
 #[derive(Debug)]
 pub struct StatusInput<'a> {
-    /// The plugin's status; none where the call gave none or failed.
-    pub plugin: Option<&'a Map<String, Value>>,
-    /// The plugin's conditions.
-    pub conditions: &'a [Condition],
-    /// The host's own condition.
-    pub reconciled: &'a Condition,
+    /// The plugin's part.
+    pub plugin: PluginPart<'a>,
+    /// The host's own conditions.
+    pub host: &'a HostConditions,
     /// The primary's live status.
     pub live: Option<&'a Value>,
     /// The primary's `metadata.generation`.
@@ -38,24 +52,35 @@ pub struct StatusInput<'a> {
     pub now: &'a str,
 }
 
-/// Makes the whole status that is to be applied.
+/// Makes the whole status that is to be applied. Its `observedGeneration` is the primary's own, whatever the plugin
+/// gives there, and also when the reconcile failed: the generation was examined.
 pub fn desired_status(input: &StatusInput<'_>) -> Map<String, Value> {
     let StatusInput {
         plugin,
-        conditions,
-        reconciled,
+        host,
         live,
         generation,
         now,
     } = *input;
-    let mut status = plugin.cloned().unwrap_or_default();
+    let (status, conditions, is_kept) = match plugin {
+        PluginPart::Answered { status, conditions } => (status, conditions, false),
+        PluginPart::Kept(status) => (Some(status), &[][..], true),
+        PluginPart::Omitted => (None, &[][..], false),
+    };
+    let mut status = status.cloned().unwrap_or_default();
     status.retain(|_, value| !value.is_null());
     let mut list: Vec<Value> = match status.remove("conditions") {
         Some(Value::Array(items)) => items,
         _ => Vec::new(),
     };
+    list.retain(|item| !item["type"].as_str().is_some_and(is_host_condition));
+    if !is_kept {
+        for item in list.iter_mut().filter_map(Value::as_object_mut) {
+            observe(item, generation);
+        }
+    }
     let live_conditions = live.and_then(|it| it.get("conditions")).and_then(Value::as_array);
-    for condition in conditions.iter().chain([reconciled]) {
+    for condition in conditions.iter().chain(host.iter()) {
         let before = live_conditions
             .into_iter()
             .flatten()
@@ -67,10 +92,16 @@ pub fn desired_status(input: &StatusInput<'_>) -> Map<String, Value> {
         }
     }
     status.insert("conditions".to_owned(), Value::Array(list));
-    if let Some(generation) = generation {
-        status.entry("observedGeneration").or_insert_with(|| json!(generation));
-    }
+    observe(&mut status, generation);
     status
+}
+
+/// Sets the generation that a status or a condition is about.
+fn observe(value: &mut Map<String, Value>, generation: Option<i64>) {
+    match generation {
+        Some(generation) => value.insert(OBSERVED_GENERATION.to_owned(), json!(generation)),
+        None => value.remove(OBSERVED_GENERATION),
+    };
 }
 
 fn condition_value(condition: &Condition, before: Option<&Value>, generation: Option<i64>, now: &str) -> Value {
@@ -87,7 +118,7 @@ fn condition_value(condition: &Condition, before: Option<&Value>, generation: Op
         "lastTransitionTime": since,
     });
     if let Some(generation) = generation {
-        value["observedGeneration"] = json!(generation);
+        value[OBSERVED_GENERATION] = json!(generation);
     }
     value
 }
@@ -111,10 +142,13 @@ pub fn gaps(crd: &BroughtCrd, version: &str) -> Option<String> {
         return Some(without_subresource(&crd.kind));
     }
     let schema = status_schema(&version["schema"]["openAPIV3Schema"]);
-    let mut sample = json!({"observedGeneration": 1, "conditions": [{
-        "type": RECONCILED, "status": "True", "reason": reason::SUCCESS, "message": "all is as desired",
-        "lastTransitionTime": "2026-01-01T00:00:00Z", "observedGeneration": 1,
-    }]});
+    let conditions = [(RECONCILED, SUCCESS), (RECONCILING, "Waiting"), (STALLED, "Invalid")].map(|(name, reason)| {
+        json!({
+            "type": name, "status": "True", "reason": reason, "message": "all is as desired",
+            "lastTransitionTime": "2026-01-01T00:00:00Z", "observedGeneration": 1,
+        })
+    });
+    let mut sample = json!({"observedGeneration": 1, "conditions": conditions});
     let omitted = schema_pruning::prune_to_schema(&schema, &mut sample, STATUS);
     (!omitted.is_empty()).then(|| left_out(&crd.kind, &omitted))
 }
@@ -153,14 +187,14 @@ pub fn status_is_as_desired(desired: &Map<String, Value>, live: Option<&Value>, 
     shows(live, &desired) && entry.below("status").is_some_and(|entry| entry.is_within(&desired))
 }
 
-/// Whether a status says anything new beside the host's own condition and the generations.
+/// Whether a status says anything new beside the host's own conditions and the generations.
 pub fn says_more_than_the_host(desired: &Map<String, Value>, live: Option<&Value>) -> bool {
     let mut desired = desired.clone();
-    desired.remove("observedGeneration");
+    desired.remove(OBSERVED_GENERATION);
     if let Some(Value::Array(conditions)) = desired.get_mut("conditions") {
-        conditions.retain(|condition| condition["type"] != RECONCILED);
+        conditions.retain(|condition| !condition["type"].as_str().is_some_and(is_host_condition));
         for condition in conditions.iter_mut().filter_map(Value::as_object_mut) {
-            condition.remove("observedGeneration");
+            condition.remove(OBSERVED_GENERATION);
         }
         if conditions.is_empty() {
             desired.remove("conditions");
@@ -191,81 +225,56 @@ fn shows(live: &Value, desired: &Value) -> bool {
     }
 }
 
-/// The host's condition for a reconcile that succeeded.
-pub fn reconciled(message: impl Into<String>) -> Condition {
-    Condition {
-        name: RECONCILED.to_owned(),
-        status: ConditionStatus::Yes,
-        reason: reason::SUCCESS.to_owned(),
-        message: message.into(),
-    }
-}
-
-/// The host's condition for a reconcile that failed. Its reason is always `Failure`; the message begins with what kind of
-/// failure it is, unless the plugin itself said that it failed.
-pub fn not_reconciled(failure: &Failure) -> Condition {
-    let message = match failure.reason {
-        reason::FAILURE => failure.message.clone(),
-        kind => format!("{kind}: {}", failure.message),
-    };
-    Condition {
-        name: RECONCILED.to_owned(),
-        status: ConditionStatus::No,
-        reason: reason::FAILURE.to_owned(),
-        message: shorten(message, MAX_CONDITION_MESSAGE),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn what_the_host_says_itself_is_no_news_of_the_plugin() {
-        let say = |text: &str, reconciled: &Condition, generation| {
-            desired_status(&StatusInput {
-                plugin: json!({"text": text}).as_object(),
-                conditions: &[],
-                reconciled,
-                live: None,
-                generation: Some(generation),
-                now: "2026-01-01T00:00:00Z",
-            })
-        };
-        let (well, ill) = (
-            reconciled("all is as desired"),
-            not_reconciled(&Failure::user("X", "y")),
-        );
-        let live = Value::Object(say("a", &well, 1));
-        assert!(!says_more_than_the_host(&say("a", &ill, 2), Some(&live)));
-        assert!(says_more_than_the_host(&say("b", &well, 1), Some(&live)));
-        assert!(says_more_than_the_host(&say("a", &well, 1), None));
-        let alone = json!({"conditions": [{"type": RECONCILED}]});
-        assert!(!says_more_than_the_host(alone.as_object().unwrap(), None));
-    }
-
-    #[test]
-    fn a_failure_says_of_which_kind_it_is() {
-        let trap = not_reconciled(&Failure::guest(reason::TRAP, "it panicked"));
-        assert_eq!(
-            (trap.reason.as_str(), trap.message.as_str()),
-            ("Failure", "GuestTrap: it panicked")
-        );
-        let own = not_reconciled(&Failure::user(reason::FAILURE, "no such port"));
-        assert_eq!((own.reason.as_str(), own.message.as_str()), ("Failure", "no such port"));
-    }
+    use crate::failure::Failure;
+    use crate::reason::Reason;
 
     const NOW: &str = "2026-01-02T03:04:05Z";
 
-    fn desired_for(plugin: &Value, conditions: &[Condition], live: Option<&Value>) -> Map<String, Value> {
-        desired_status(&StatusInput {
-            plugin: plugin.as_object(),
-            conditions,
-            reconciled: &reconciled("all is as desired"),
+    fn succeeded() -> HostConditions {
+        HostConditions::succeeded("all is as desired")
+    }
+
+    fn failed() -> HostConditions {
+        HostConditions::failed(&Failure::user(Reason::Invalid, "no such port"), None)
+    }
+
+    fn desired(plugin: PluginPart<'_>, host: &HostConditions, live: Option<&Value>, generation: i64) -> Value {
+        Value::Object(desired_status(&StatusInput {
+            plugin,
+            host,
             live,
-            generation: Some(3),
+            generation: Some(generation),
             now: NOW,
-        })
+        }))
+    }
+
+    fn answered(status: &Value) -> PluginPart<'_> {
+        PluginPart::Answered {
+            status: status.as_object(),
+            conditions: &[],
+        }
+    }
+
+    fn desired_for(plugin: &Value, live: Option<&Value>) -> Map<String, Value> {
+        let status = desired(answered(plugin), &succeeded(), live, 3);
+        status.as_object().unwrap().clone()
+    }
+
+    #[test]
+    fn what_the_host_says_itself_is_no_news_of_the_plugin() {
+        let say = |text: &str, host: &HostConditions, generation| {
+            let status = desired(answered(&json!({"text": text})), host, None, generation);
+            status.as_object().unwrap().clone()
+        };
+        let live = Value::Object(say("a", &succeeded(), 1));
+        assert!(!says_more_than_the_host(&say("a", &failed(), 2), Some(&live)));
+        assert!(says_more_than_the_host(&say("b", &succeeded(), 1), Some(&live)));
+        assert!(says_more_than_the_host(&say("a", &succeeded(), 1), None));
+        let alone = json!({"conditions": [{"type": RECONCILED}, {"type": STALLED}]});
+        assert!(!says_more_than_the_host(alone.as_object().unwrap(), None));
     }
 
     fn gaps_of(status: &Value, subresources: &Value) -> Option<String> {
@@ -300,7 +309,7 @@ mod tests {
 
     #[test]
     fn the_host_adds_its_condition_and_the_generation() {
-        let status = desired_for(&json!({"ready": true}), &[], None);
+        let status = desired_for(&json!({"ready": true}), None);
         assert_eq!(
             Value::Object(status),
             json!({"ready": true, "observedGeneration": 3, "conditions": [{
@@ -310,12 +319,81 @@ mod tests {
     }
 
     #[test]
-    fn the_plugins_generation_and_a_childs_conditions_are_kept() {
+    fn a_childs_conditions_get_the_generation_of_the_primary() {
         let child = json!({"observedGeneration": 9, "conditions": [{"type": "Available", "status": "True"}]});
-        let status = desired_for(&child, &[], None);
-        assert_eq!(status["observedGeneration"], 9);
-        assert_eq!(status["conditions"][0], json!({"type": "Available", "status": "True"}));
+        let status = desired_for(&child, None);
+        assert_eq!(status["observedGeneration"], 3, "what the plugin gives is dropped");
+        let available = json!({"type": "Available", "status": "True", "observedGeneration": 3});
+        assert_eq!(status["conditions"][0], available);
         assert_eq!(status["conditions"][1]["type"], "Reconciled");
+    }
+
+    #[test]
+    fn without_a_generation_the_plugins_is_dropped_all_the_same() {
+        let child = json!({"observedGeneration": 9, "conditions": [{"type": "A", "observedGeneration": 9}]});
+        let status = desired_status(&StatusInput {
+            plugin: answered(&child),
+            host: &succeeded(),
+            live: None,
+            generation: None,
+            now: NOW,
+        });
+        assert_eq!(status.get("observedGeneration"), None);
+        assert_eq!(status["conditions"][0], json!({"type": "A"}));
+    }
+
+    #[test]
+    fn a_failed_call_keeps_the_conditions_and_moves_the_generation() {
+        let before = desired_for(
+            &json!({"ready": true, "conditions": [{"type": "A", "status": "True"}]}),
+            None,
+        );
+        let live = Value::Object(before.clone());
+        let status = desired(PluginPart::Kept(&before), &failed(), Some(&live), 4);
+        assert_eq!(
+            (&status["ready"], &status["observedGeneration"]),
+            (&json!(true), &json!(4))
+        );
+        let observed: Vec<_> = status["conditions"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|it| (&it["type"], &it["observedGeneration"]))
+            .collect();
+        let (a, reconciled, stalled) = (json!("A"), json!(RECONCILED), json!(STALLED));
+        assert_eq!(
+            observed,
+            [(&a, &json!(3)), (&reconciled, &json!(4)), (&stalled, &json!(4))]
+        );
+    }
+
+    #[test]
+    fn success_removes_reconciling_and_stalled() {
+        let stalled = desired(PluginPart::Omitted, &failed(), None, 3);
+        assert_eq!(stalled["conditions"][1]["type"], STALLED);
+        let kept = stalled.as_object().unwrap();
+        let status = desired(PluginPart::Kept(kept), &succeeded(), Some(&stalled), 3);
+        assert_eq!(status["conditions"].as_array().unwrap().len(), 1, "{status}");
+        let entry: FieldSet = serde_json::from_value(json!({"f:status": {"f:observedGeneration": {}, "f:conditions": {
+            "k:{\"type\":\"Reconciled\"}": {".": {}}, "k:{\"type\":\"Stalled\"}": {".": {}}}}}))
+        .unwrap();
+        let mut live = status.clone();
+        live["conditions"]
+            .as_array_mut()
+            .unwrap()
+            .push(stalled["conditions"][1].clone());
+        let status = status.as_object().unwrap();
+        assert!(
+            !status_is_as_desired(status, Some(&live), Some(&entry)),
+            "it is written"
+        );
+    }
+
+    #[test]
+    fn a_condition_of_the_hosts_in_the_plugins_status_is_dropped() {
+        let status =
+            json!({"conditions": [{"type": STALLED, "status": "True"}, {"type": RECONCILED, "status": "False"}]});
+        assert_eq!(desired_for(&status, None), desired_for(&json!({}), None));
     }
 
     #[test]
@@ -325,15 +403,15 @@ mod tests {
             json!({"conditions": [
                 {"type": "Reconciled", "status": status, "lastTransitionTime": early, "reason": "Old", "message": ""}]})
         };
-        let same = desired_for(&json!({}), &[], Some(&live("True")));
+        let same = desired_for(&json!({}), Some(&live("True")));
         assert_eq!(same["conditions"][0]["lastTransitionTime"], early);
-        let other = desired_for(&json!({}), &[], Some(&live("False")));
+        let other = desired_for(&json!({}), Some(&live("False")));
         assert_eq!(other["conditions"][0]["lastTransitionTime"], NOW);
     }
 
     #[test]
     fn a_status_is_applied_only_when_it_differs() {
-        let desired = desired_for(&json!({"ready": true}), &[], None);
+        let desired = desired_for(&json!({"ready": true}), None);
         let entry: FieldSet = serde_json::from_value(json!({"f:status": {
             "f:ready": {}, "f:observedGeneration": {}, "f:conditions": {"k:{\"type\":\"Reconciled\"}": {".": {},
                 "f:type": {}, "f:status": {}, "f:reason": {}, "f:message": {}, "f:lastTransitionTime": {},
@@ -356,7 +434,7 @@ mod tests {
             "a changed value is"
         );
         live["ready"] = json!(true);
-        let less = desired_for(&json!({}), &[], None);
+        let less = desired_for(&json!({}), None);
         assert!(
             !status_is_as_desired(&less, Some(&live), Some(&entry)),
             "a field that has to go is"

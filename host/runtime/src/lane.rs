@@ -92,6 +92,8 @@ pub struct Lane {
     pub converted: Arc<[String]>,
     /// Whether the CRD of its primary kind came with the plugin, so that conditions may be written.
     pub brings_crd: bool,
+    /// The reason that `Reconciled` always has while it is false, for plugins whose users know it.
+    pub failure_reason: Option<Arc<str>>,
     /// Whether that CRD does not take all of the status that the host writes, so that the cluster is asked what it takes.
     pub asks_for_schema: bool,
     /// The component.

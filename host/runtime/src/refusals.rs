@@ -121,8 +121,8 @@ mod tests {
     use std::sync::Arc;
 
     use pilothouse_core::Name;
-    use pilothouse_core::failure::reason;
     use pilothouse_core::path::Projection;
+    use pilothouse_core::reason::Reason;
 
     use super::*;
 
@@ -143,7 +143,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn the_same_body_on_the_same_object_is_not_sent_again() {
         let mut refusals = Refusals::default();
-        let failure = Failure::guest(reason::REFUSED, "no");
+        let failure = Failure::guest(Reason::Refused, "no");
         refusals.note(
             (key("x"), RefusedPart::Main),
             "d1",
@@ -180,7 +180,7 @@ mod tests {
     async fn no_more_are_remembered_than_there_is_room_for() {
         let mut refusals = Refusals::default();
         for number in 0..REMEMBERED + 10 {
-            let failure = Failure::guest(reason::REFUSED, "no");
+            let failure = Failure::guest(Reason::Refused, "no");
             refusals.note(
                 (key(&number.to_string()), RefusedPart::Main),
                 "d",

@@ -10,8 +10,8 @@ use pilothouse_cluster::events::Regarding;
 use pilothouse_cluster::object::CachedObject;
 use pilothouse_core::contract::{Event, Severity};
 use pilothouse_core::depth::MAX_DEPTH;
-use pilothouse_core::failure::reason;
 use pilothouse_core::manifest::Access;
+use pilothouse_core::reason::Reason;
 use pilothouse_core::{Kind, Name};
 use tokio::sync::Notify;
 
@@ -122,7 +122,7 @@ async fn tell(hub: &Hub, hidden: &Hidden, is_named: bool) {
     };
     let event = Event {
         severity: Severity::Warning,
-        reason: reason::TOO_DEEP.to_owned(),
+        reason: Reason::TooDeep.to_string(),
         message: problem,
     };
     let told = lane

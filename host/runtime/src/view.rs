@@ -10,10 +10,10 @@ use pilothouse_cluster::object::CachedObject;
 use pilothouse_cluster::store::{QueryCandidates, Store};
 use pilothouse_core::contract::{Imports, LogLevel, Query};
 use pilothouse_core::dependencies::Read;
-use pilothouse_core::failure::reason;
 use pilothouse_core::grants::Grant;
 use pilothouse_core::query::CheckedQuery;
 use pilothouse_core::reach::Reach;
+use pilothouse_core::reason::Reason;
 use pilothouse_core::{Failure, Kind, Name};
 
 use crate::clock;
@@ -175,7 +175,7 @@ impl View {
         match self.lane.served(kind) {
             Some(served) if self.hub.state.read().store.has(kind, &grant.projection, &reach) => Ok(served.kind),
             _ => Err(Failure::cluster(
-                reason::NOT_SYNCED,
+                Reason::NotSynced,
                 format!("{kind} is read, but the cache has not listed it yet"),
             )),
         }
@@ -214,7 +214,7 @@ impl Imports for View {
             let problem = format!(
                 "the plugin was stopped: its query for {kind} finds more than {MOST_FOUND} objects; narrow the query, or give it a limit"
             );
-            return Err(Failure::guest(reason::LIMIT, problem));
+            return Err(Failure::guest(Reason::GuestLimit, problem));
         }
         let is_full = query.limit.is_some_and(|limit| texts.len() == limit as usize);
         let query = CheckedQuery {

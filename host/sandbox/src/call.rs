@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use pilothouse_core::contract::{
     ConverterResult, DefaulterResult, Finalization, Imports, Request, Review, ValidatorResult,
 };
-use pilothouse_core::failure::reason;
+use pilothouse_core::reason::Reason;
 use pilothouse_core::{Failure, Limits};
 use wasmtime::Store;
 
@@ -35,7 +35,7 @@ impl PluginComponent {
         });
         let manifest = result?.map_err(|words| {
             Failure::user(
-                reason::FAILURE,
+                Reason::Failure,
                 format!(
                     "the plugin refuses its configuration: {}",
                     shorten(&words, MAX_GUEST_WORDS)
@@ -141,13 +141,17 @@ impl PluginComponent {
         let state = CallState::new(limits.clone(), answers);
         if let Err(error) = limits.check() {
             let (usage, imports) = state.finish(Duration::ZERO, None);
-            return (Err(Failure::user(reason::LIMIT, error.to_string())), usage, imports);
+            return (
+                Err(Failure::user(Reason::GuestLimit, error.to_string())),
+                usage,
+                imports,
+            );
         }
         let (mapped, wake) = match self.wake(stack_size(limits)) {
             Ok(awake) => awake,
             Err(error) => {
                 let (usage, imports) = state.finish(Duration::ZERO, None);
-                return (Err(Failure::host(reason::HOST, error.to_string())), usage, imports);
+                return (Err(Failure::host(Reason::HostFault, error.to_string())), usage, imports);
             }
         };
         let start = Instant::now();

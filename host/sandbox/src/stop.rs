@@ -1,7 +1,7 @@
 //! Translates a call that ended without an answer into a [`Failure`]: a broken limit, a trap, or an error of a host
 //! function.
 
-use pilothouse_core::failure::reason;
+use pilothouse_core::reason::Reason;
 use pilothouse_core::{Failure, Limits, Retry};
 use wasmtime::{PoolConcurrencyLimitError, Trap};
 
@@ -54,7 +54,7 @@ impl Limit {
             Self::ReadBytes => ("reads too much", "readBytes", limits.read_bytes),
         };
         let failure = Failure::guest(
-            reason::LIMIT,
+            Reason::GuestLimit,
             format!("the plugin {what}: limit {name} is {value}; fix the plugin, or raise its limit"),
         );
         // How long a call takes depends on the machine too, so time is worth another try; the rest is as before.
@@ -86,7 +86,7 @@ pub(crate) fn classify(error: &wasmtime::Error, state: &CallState) -> Failure {
             Stop::Limit(limit) => limit.failure(limits),
             Stop::Failure(failure) => failure.clone(),
             Stop::Unavailable(import) => Failure::guest(
-                reason::INVALID_ANSWER,
+                Reason::InvalidAnswer,
                 format!(
                     "the plugin calls {import} in describe or convert, where only log is answered; these may use what they \
                      are given alone"
@@ -96,7 +96,7 @@ pub(crate) fn classify(error: &wasmtime::Error, state: &CallState) -> Failure {
     }
     if error.is::<PoolConcurrencyLimitError>() {
         return Failure::host(
-            reason::HOST,
+            Reason::HostFault,
             format!("more calls at once than the sandbox has slots for ({error}); it is tried again"),
         );
     }
@@ -123,7 +123,7 @@ pub(crate) fn classify(error: &wasmtime::Error, state: &CallState) -> Failure {
         Some(message) => format!("the plugin {what}; fix the plugin: the last error that it logged is {message}"),
         None => format!("the plugin {what}; fix the plugin; it logged no error before"),
     };
-    Failure::guest(reason::TRAP, words)
+    Failure::guest(Reason::GuestTrap, words)
 }
 
 /// Wasmtime's error for this has no public type; a test with a guest that passes too much notices other words.

@@ -6,7 +6,7 @@ mod support;
 use pilothouse_core::contract::{
     Condition, ConditionStatus, Desired, Event, Lifecycle, LogLevel, Outcome, Ownership, Severity,
 };
-use pilothouse_core::failure::reason;
+use pilothouse_core::reason::Reason;
 use pilothouse_core::{Blame, Failure, Limits, Retry};
 use pilothouse_sandbox::{CallResult, PluginComponent};
 use support::{CLOCK_NOW, GET, LOG, Recorder, module, request, sandbox};
@@ -39,7 +39,7 @@ fn a_refused_configuration_is_the_users_matter() {
         .guest(&text)
         .describe(Some("{}"), &Limits::default())
         .unwrap_err();
-    assert_eq!((failure.blame, failure.reason), (Blame::User, reason::FAILURE));
+    assert_eq!((failure.blame, failure.reason), (Blame::User, Reason::Failure));
     assert!(failure.message.ends_with("refuses its configuration: {}"), "{failure}");
 }
 
@@ -51,7 +51,7 @@ fn a_read_during_describe_is_the_guests_fault() {
         "(drop (call $now (i64.const 1))) (i32.const 2048))",
     );
     let failure = sandbox.guest(&text).describe(None, &Limits::default()).unwrap_err();
-    assert_eq!((failure.blame, failure.reason), (Blame::Guest, reason::INVALID_ANSWER));
+    assert_eq!((failure.blame, failure.reason), (Blame::Guest, Reason::InvalidAnswer));
     assert!(failure.message.contains("calls clock.now in describe"), "{failure}");
 }
 
@@ -150,7 +150,7 @@ fn what_a_guest_says_of_its_failure_decides_when_to_try_again() {
                 blame,
                 retry,
                 at_least: std::time::Duration::ZERO,
-                reason: reason::FAILURE,
+                reason: Reason::Failure,
                 message: "{}".to_owned()
             }
         );
@@ -203,7 +203,7 @@ fn a_failure_of_an_import_ends_the_call_unchanged() {
         (loop $on (br $on))
         (i32.const 16)";
     let plugin = sandbox.guest(&module(GET, reconcile));
-    let failure = Failure::cluster(reason::NOT_SYNCED, "not yet").retry(Retry::Change);
+    let failure = Failure::cluster(Reason::NotSynced, "not yet").retry(Retry::Change);
     let imports = Recorder {
         failure: Some(failure.clone()),
         ..Recorder::default()

@@ -5,7 +5,7 @@ mod support;
 
 use std::time::Duration;
 
-use pilothouse_core::failure::reason;
+use pilothouse_core::reason::Reason;
 use pilothouse_core::{Blame, Failure, Limits, Retry};
 use pilothouse_sandbox::CallResult;
 use support::{CLOCK_NOW, GET, LOG, Recorder, module, request, sandbox};
@@ -27,7 +27,7 @@ fn failure(more: &str, reconcile: &str) -> Failure {
 fn is_limit(failure: &Failure, limit: &str, value: u64) {
     assert_eq!(
         (failure.blame, failure.reason),
-        (Blame::Guest, reason::LIMIT),
+        (Blame::Guest, Reason::GuestLimit),
         "{failure}"
     );
     assert!(
@@ -242,7 +242,7 @@ fn a_hundred_megabyte_answer_is_never_allocated() {
 #[test]
 fn an_answer_outside_of_memory_is_the_guests_fault() {
     let failure = failure("", "(i32.const -8)");
-    assert_eq!((failure.blame, failure.reason), (Blame::Guest, reason::TRAP));
+    assert_eq!((failure.blame, failure.reason), (Blame::Guest, Reason::GuestTrap));
 }
 
 #[test]
@@ -251,7 +251,7 @@ fn text_that_is_not_utf8_is_the_guests_fault() {
         (i32.store8 (i32.const 32) (i32.const 1)) (i32.store (i32.const 36) (i32.const 512))
         (i32.store (i32.const 40) (i32.const 4)) (i32.const 16)";
     let failure = failure("", answer);
-    assert_eq!((failure.blame, failure.reason), (Blame::Guest, reason::TRAP));
+    assert_eq!((failure.blame, failure.reason), (Blame::Guest, Reason::GuestTrap));
     assert!(failure.message.contains("utf-8"), "{failure}");
 }
 
@@ -261,7 +261,7 @@ fn too_many_conditions_are_refused() {
         "",
         "(i32.store (i32.const 44) (i32.const 8192)) (i32.store (i32.const 48) (i32.const 65)) (i32.const 16)",
     );
-    assert_eq!(failure.reason, reason::INVALID_ANSWER);
+    assert_eq!(failure.reason, Reason::InvalidAnswer);
     assert!(
         failure.message.contains("65 conditions; there can be at most 64"),
         "{failure}"
@@ -300,7 +300,7 @@ fn extensions_that_the_contract_does_not_have_are_refused() {
     let answer = "(i32.store8 (i32.const 80) (i32.const 1)) (i32.store (i32.const 84) (local.get $config))
         (i32.store (i32.const 88) (i32.const 1)) (i32.const 16)";
     let failure = failure("", answer);
-    assert_eq!(failure.reason, reason::INVALID_ANSWER);
+    assert_eq!(failure.reason, Reason::InvalidAnswer);
     assert!(failure.message.contains("extensions"), "{failure}");
 }
 
@@ -321,7 +321,7 @@ fn a_trap_carries_the_last_error_that_the_guest_logged() {
             .unwrap_err();
         assert_eq!(
             (failure.blame, failure.reason, failure.retry),
-            (Blame::Guest, reason::TRAP, Retry::Change)
+            (Blame::Guest, Reason::GuestTrap, Retry::Change)
         );
         assert!(failure.message.contains(object), "{failure}");
     }
@@ -332,7 +332,7 @@ fn a_trap_carries_the_last_error_that_the_guest_logged() {
 #[test]
 fn a_silent_trap_is_told_as_such() {
     let failure = failure("", "unreachable");
-    assert_eq!((failure.blame, failure.reason), (Blame::Guest, reason::TRAP));
+    assert_eq!((failure.blame, failure.reason), (Blame::Guest, Reason::GuestTrap));
     assert!(
         failure.message.contains("unreachable") && failure.message.contains("logged no error"),
         "{failure}"

@@ -7,7 +7,7 @@ mod support;
 use std::fs;
 
 use pilothouse_core::contract::{FieldError, Finalization, Operation, Outcome, Review};
-use pilothouse_core::failure::reason;
+use pilothouse_core::reason::Reason;
 use pilothouse_core::{Blame, Failure, Kind, Limits, Retry};
 use pilothouse_sandbox::PluginComponent;
 use support::{CLOCK_NOW, GET, Own, Recorder, component_of, module, request, sandbox, wit, with_functions};
@@ -97,7 +97,7 @@ fn a_failure_to_finalize_has_the_guests_words_and_blame() {
         (i32.const 16)";
     let plugin = plugin(&sandbox, "", &[("finalize", refused)]);
     let call = plugin.finalize(&request("not yet"), &Limits::default(), Recorder::default());
-    assert_eq!(call.result.unwrap_err(), Failure::user(reason::FAILURE, "not yet"));
+    assert_eq!(call.result.unwrap_err(), Failure::user(Reason::Failure, "not yet"));
 }
 
 #[test]
@@ -219,7 +219,7 @@ fn each_error_of_a_refusal_has_its_field() {
 #[test]
 fn a_refusal_without_a_word_is_the_guests_fault() {
     let failure = refusing(0).unwrap_err();
-    assert_eq!((failure.blame, failure.reason), (Blame::Guest, reason::INVALID_ANSWER));
+    assert_eq!((failure.blame, failure.reason), (Blame::Guest, Reason::InvalidAnswer));
 }
 
 #[test]
@@ -257,7 +257,7 @@ fn an_unanswerable_read_ends_the_call_with_its_reason() {
             (i32.const 0) (i32.const 0) (i32.const 0) (i32.const 0) (i32.const 0) (i32.const 512))
         (i32.const 16)";
     let plugin = plugin(&sandbox, GET, &[("validate", body), ("finalize", body)]);
-    let failure = Failure::cluster(reason::NOT_SYNCED, "not yet").retry(Retry::Change);
+    let failure = Failure::cluster(Reason::NotSynced, "not yet").retry(Retry::Change);
     let imports = || Recorder {
         failure: Some(failure.clone()),
         ..Recorder::default()
@@ -295,11 +295,11 @@ fn the_time_limit_and_trap_blame_hold_for_every_interface() {
         ]
     };
     for failure in failures("(loop $on (br $on)) (i32.const 16)") {
-        assert_eq!((failure.blame, failure.reason), (Blame::Guest, reason::LIMIT));
+        assert_eq!((failure.blame, failure.reason), (Blame::Guest, Reason::GuestLimit));
         assert!(failure.message.contains("limit callMilliseconds is 20"), "{failure}");
     }
     for failure in failures("unreachable") {
-        assert_eq!((failure.blame, failure.reason), (Blame::Guest, reason::TRAP));
+        assert_eq!((failure.blame, failure.reason), (Blame::Guest, Reason::GuestTrap));
     }
 }
 
@@ -326,7 +326,7 @@ fn a_conversion_may_ask_nothing() {
     let body = "(drop (call $now (i64.const 1))) (i32.const 16)";
     let plugin = plugin(&sandbox, CLOCK_NOW, &[("convert", body)]);
     let failure = plugin.convert("{}", "x.dev/v2", &Limits::default()).result.unwrap_err();
-    assert_eq!((failure.blame, failure.reason), (Blame::Guest, reason::INVALID_ANSWER));
+    assert_eq!((failure.blame, failure.reason), (Blame::Guest, Reason::InvalidAnswer));
 }
 
 #[test]

@@ -18,11 +18,12 @@ pub struct AppServiceStatus {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "i32")]
     collision_count: Option<i32>,
-    /// The Deployment's conditions, and Reconciled: whether both children are as they should be.
+    /// The Deployment's conditions, and the host's: Reconciled, whether both children are as they should be, and Reconciling
+    /// or Stalled while they are not.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     conditions: Vec<AppServiceCondition>,
-    /// The generation of the Deployment that its status is about.
+    /// The generation of the AppService that was examined last.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "i64")]
     observed_generation: Option<i64>,

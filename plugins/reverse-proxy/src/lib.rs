@@ -47,6 +47,8 @@ impl Plugin for ReverseProxyPlugin {
         let touching_children = |controller: ControllerManifest| {
             controller
                 .fields([".spec"])
+                // What users of the original operator alert on.
+                .failure_reason("Failure")
                 .touches(Touch::of::<ConfigMap<'_>>().owned())
                 .touches(Touch::of::<Deployment<'_>>().owned())
                 .touches(Touch::of::<Service<'_>>().owned())

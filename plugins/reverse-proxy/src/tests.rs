@@ -397,6 +397,7 @@ fn the_manifest_declares_both_kinds_and_brings_their_crds() {
     assert_eq!(controllers[1]["finalizer"], "nginx.lin2ur.cn/finalizer");
     for controller in controllers {
         assert_eq!(controller["touches"].as_array().unwrap().len(), 3);
+        assert_eq!(controller["failureReason"], "Failure", "users of the original know it");
     }
     assert_eq!(manifest["crds"].as_array().unwrap().len(), 2);
     assert_eq!(

@@ -76,6 +76,8 @@ pub struct ControllerManifest {
     filter: Filter,
     #[serde(skip_serializing_if = "Option::is_none")]
     finalizer: Option<String>,
+    #[serde(rename = "failureReason", skip_serializing_if = "Option::is_none")]
+    failure_reason: Option<String>,
     pub(crate) touches: Vec<Touch>,
 }
 
@@ -88,6 +90,7 @@ impl ControllerManifest {
             fields: Vec::new(),
             filter: Filter::default(),
             finalizer: None,
+            failure_reason: None,
             touches: Vec::new(),
         }
     }
@@ -123,6 +126,14 @@ impl ControllerManifest {
     /// The name of the finalizer that holds a resource until its `finalize` is done.
     pub fn finalizer(mut self, name: impl Into<String>) -> Self {
         self.finalizer = Some(name.into());
+        self
+    }
+
+    /// The reason that the condition `Reconciled` always has while it is False, for operators whose users know such a
+    /// reason. The message then begins with the host's reason, as in `GuestTrap: ...`; without it, the condition has the
+    /// host's reason, one of those in docs/conditions.md.
+    pub fn failure_reason(mut self, reason: impl Into<String>) -> Self {
+        self.failure_reason = Some(reason.into());
         self
     }
 

@@ -8,11 +8,12 @@ use serde::{Deserialize, Serialize};
 #[serde(rename_all = "camelCase")]
 #[schemars(inline)]
 pub struct ConditionsOnly {
-    /// What can be said of the resource; Reconciled is the host's: whether all is as it should be, or why not.
+    /// What can be said of the resource. The host's are Reconciled: whether all is as it should be, or why not; and
+    /// Reconciling or Stalled while it is not.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["type"]))]
     pub conditions: Vec<Condition>,
-    /// The generation of the resource that the status is about.
+    /// The generation of the resource that was examined last.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(with = "i64")]
     pub observed_generation: Option<i64>,

@@ -71,15 +71,14 @@ mod real {
             .expect("the server takes it");
     }
 
-    /// Whether a condition of an object is this, with these words.
+    /// Whether a condition of an object is this, with these words in `REASON: MESSAGE`.
     fn says(object: &DynamicObject, kind: &str, status: &str, words: &str) -> bool {
         let conditions = object.data["status"]["conditions"].as_array();
         conditions.into_iter().flatten().any(|condition| {
-            condition["type"] == kind
-                && condition["status"] == status
-                && condition["message"]
-                    .as_str()
-                    .is_some_and(|message| message.contains(words))
+            let text = |member: &str| condition[member].as_str().unwrap_or_default();
+            text("type") == kind
+                && text("status") == status
+                && format!("{}: {}", text("reason"), text("message")).contains(words)
         })
     }
 

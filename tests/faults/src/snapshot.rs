@@ -134,15 +134,10 @@ fn clean(value: &mut Value, generation: &Value, names: &BTreeMap<String, String>
                 annotations.remove("pilothouse.dev/desired");
                 annotations.remove("deployment.kubernetes.io/revision");
             }
-            // How often an object was changed differs, but not whether a condition is about the last change. Beside the
-            // conditions it may be another object's generation: app-service hands on what its Deployment says.
-            let is_condition = members.contains_key("type");
+            // How often an object was changed differs, but not whether a status or a condition is about the last change.
             if let Some(observed) = members.get_mut("observedGeneration") {
-                *observed = match is_condition {
-                    true if observed == generation => json!("the last"),
-                    true => json!("an earlier one"),
-                    false => json!("some"),
-                };
+                let is_last = observed == generation;
+                *observed = json!(if is_last { "the last" } else { "an earlier one" });
             }
             if let Some(Value::Array(entries)) = members.get_mut("managedFields") {
                 for entry in entries.iter_mut() {

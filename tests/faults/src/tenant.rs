@@ -10,7 +10,8 @@ use std::time::Duration;
 use http::Method;
 use kube::Client;
 use pilothouse_core::depth::is_too_deep;
-use pilothouse_core::failure::{LONGEST_REQUESTED_WAIT, reason};
+use pilothouse_core::failure::LONGEST_REQUESTED_WAIT;
+use pilothouse_core::reason::Reason;
 use pilothouse_simulator::{Fault as Injected, Rule, Simulator};
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
@@ -288,7 +289,7 @@ impl Tenant {
 
     fn has_event(&self, uid: &Value) -> bool {
         let is_of =
-            |it: &Value| it["kind"] == "Event" && it["reason"] == reason::TOO_DEEP && it["regarding"]["uid"] == *uid;
+            |it: &Value| it["kind"] == "Event" && it["reason"] == Reason::TooDeep.as_str() && it["regarding"]["uid"] == *uid;
         self.simulator.objects().iter().any(is_of)
     }
 

@@ -8,6 +8,7 @@ pub mod controlplane;
 mod environment;
 pub mod host;
 pub mod isolation;
+pub mod kstatus;
 pub mod requests;
 pub mod scenario;
 mod supervisor;

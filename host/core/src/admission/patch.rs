@@ -3,7 +3,8 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::failure::{Failure, reason};
+use crate::failure::Failure;
+use crate::reason::Reason;
 
 /// What of the metadata a defaulter may change.
 const DEFAULTED_METADATA: [&str; 2] = ["labels", "annotations"];
@@ -12,7 +13,7 @@ const DEFAULTED_METADATA: [&str; 2] = ["labels", "annotations"];
 ///
 /// The plugin may change the fields that it sees, labels and annotations, and add what is not there.
 pub fn with_defaults(whole: &Value, shown: &Value, answer: &str) -> Result<Value, Failure> {
-    let invalid = |problem: String| Failure::guest(reason::INVALID_ANSWER, problem);
+    let invalid = |problem: String| Failure::guest(Reason::InvalidAnswer, problem);
     let answered: Value = serde_json::from_str(answer)
         .map_err(|error| invalid(format!("the object with defaults is not JSON: {error}; fix the plugin")))?;
     let Value::Object(answered_members) = &answered else {

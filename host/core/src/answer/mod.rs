@@ -13,10 +13,11 @@ use serde_json::{Map, Value};
 use self::objects::check_object;
 use self::report::{check_condition, check_event, check_status};
 use crate::contract::{Condition, Event, Lifecycle, Outcome, Ownership};
-use crate::failure::{Failure, reason};
+use crate::failure::Failure;
 use crate::grants::Grants;
 use crate::key::{Kind, Name};
 use crate::limits::Limits;
+use crate::reason::Reason;
 
 pub use self::report::MAX_CONDITION_MESSAGE;
 
@@ -86,7 +87,7 @@ pub struct CheckedAnswer {
 
 /// An answer that breaks the contract: nobody but the plugin's author can do anything about it.
 fn invalid(problem: impl std::fmt::Display) -> Failure {
-    Failure::guest(reason::INVALID_ANSWER, format!("{problem}; fix the plugin"))
+    Failure::guest(Reason::InvalidAnswer, format!("{problem}; fix the plugin"))
 }
 
 /// Checks an answer. `facts` knows every declared kind that is served.
@@ -107,7 +108,7 @@ pub fn check(
     let limit = usize::try_from(limits.output_objects).unwrap_or(usize::MAX);
     if desired.len() > limit {
         return Err(Failure::guest(
-            reason::LIMIT,
+            Reason::GuestLimit,
             format!(
                 "the plugin wants {} objects, the limit outputObjects is {limit}",
                 desired.len()

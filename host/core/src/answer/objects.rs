@@ -5,10 +5,11 @@ use serde_json::{Map, Value};
 use super::{DesiredObject, KindFacts, PrimaryName, invalid};
 use crate::canonical::canonical;
 use crate::contract::{Desired, Ownership};
-use crate::failure::{Failure, reason};
+use crate::failure::Failure;
 use crate::grants::Grants;
 use crate::key::{Kind, Name};
 use crate::manifest::{Access, Touch, is_label};
+use crate::reason::Reason;
 
 /// Makes an object of what is desired, in canonical form.
 pub(super) fn check_object(
@@ -61,7 +62,7 @@ pub(super) fn check_object(
     }
     let Some(facts) = facts(&kind) else {
         return Err(Failure::cluster(
-            reason::NOT_SYNCED,
+            Reason::NotSynced,
             format!("{kind} {name} is desired, but the cluster does not serve the kind; install what brings it"),
         ));
     };
@@ -128,7 +129,7 @@ fn outside(touch: &Touch, name: &Name, body: &Map<String, Value>, ownership: Own
 fn undeclared(kind: &Kind, name: &str, access: Access, problem: &str) -> Failure {
     let access = word(access);
     Failure::guest(
-        reason::UNDECLARED,
+        Reason::Undeclared,
         format!("{kind} {name} is desired, but {problem}; declare it under touches with access {access}"),
     )
 }

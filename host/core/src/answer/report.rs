@@ -5,7 +5,8 @@ use serde_json::{Map, Value};
 use super::{first_twice, invalid, shorten};
 use crate::contract::{Condition, Event};
 use crate::failure::Failure;
-use crate::status::RECONCILED;
+use crate::host_conditions::is_host_condition;
+use crate::reason::is_reason;
 
 /// The longest message of a condition that is kept; the schema of metav1.Condition allows no more.
 pub const MAX_CONDITION_MESSAGE: usize = 32_768;
@@ -46,17 +47,6 @@ fn is_condition_type(text: &str) -> bool {
         && name.ends_with(|letter: char| letter.is_ascii_alphanumeric())
 }
 
-/// The pattern of metav1.Condition's `reason`.
-fn is_reason(text: &str) -> bool {
-    !text.is_empty()
-        && text.len() <= 128
-        && text.starts_with(|letter: char| letter.is_ascii_alphabetic())
-        && text
-            .bytes()
-            .all(|byte| byte.is_ascii_alphanumeric() || b"_,:".contains(&byte))
-        && text.ends_with(|letter: char| letter.is_ascii_alphanumeric() || letter == '_')
-}
-
 pub(super) fn check_condition(condition: &Condition) -> Result<(), Failure> {
     let Condition {
         name,
@@ -69,9 +59,9 @@ pub(super) fn check_condition(condition: &Condition) -> Result<(), Failure> {
             "the answer has a condition of type {name:?}, which is not a CamelCase word"
         )));
     }
-    if name == RECONCILED {
+    if is_host_condition(name) {
         return Err(invalid(format!(
-            "the answer has the condition {RECONCILED}, which is the host's own"
+            "the answer has the condition {name}, which is the host's own"
         )));
     }
     if !is_reason(reason) {

@@ -114,7 +114,7 @@ fn each_unusable_object_is_named_with_its_fault() {
     let unserved = check_outcome(desiring(&[
         r#"{"apiVersion":"y.dev/v1","kind":"Unserved","metadata":{"name":"x"}}"#,
     ]));
-    assert_eq!(unserved.unwrap_err().reason, reason::NOT_SYNCED);
+    assert_eq!(unserved.unwrap_err().reason, Reason::NotSynced);
 }
 
 fn contributing(object: &str) -> Outcome {
@@ -181,7 +181,7 @@ fn more_objects_than_the_limit_are_refused_by_the_limits_name() {
         failure.message,
         "the plugin wants 4 objects, the limit outputObjects is 3"
     );
-    assert_eq!(failure.reason, reason::LIMIT);
+    assert_eq!(failure.reason, Reason::GuestLimit);
 }
 
 #[test]
@@ -205,7 +205,9 @@ fn each_unusable_rest_is_named_with_its_fault() {
         ..Outcome::default()
     };
     assert!(message(conditions(vec![condition("no good", "R")])).contains("no good"));
-    assert!(message(conditions(vec![condition("Reconciled", "R")])).contains("the host's own"));
+    for name in ["Reconciled", "Reconciling", "Stalled"] {
+        assert!(message(conditions(vec![condition(name, "R")])).contains("the host's own"));
+    }
     assert!(message(conditions(vec![condition("A", "")])).contains("reason \"\""));
     assert!(message(conditions(vec![condition("A", "R"), condition("A", "R")])).contains("A twice"));
     let event = Event {

@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use pilothouse_core::admission::field_errors::InvalidObject;
 use pilothouse_core::admission::{conversion, match_condition, patch, review};
 use pilothouse_core::contract::{FieldError, Review};
-use pilothouse_core::failure::reason;
+use pilothouse_core::reason::Reason;
 use pilothouse_core::{Failure, Limits, Name};
 use pilothouse_webhook::log_throttle::LogThrottle;
 use pilothouse_webhook::server::{WebhookHandler, WebhookRequest, WebhookResponse};
@@ -342,7 +342,7 @@ impl ReviewedObject<'_> {
 fn parsed(object: &str) -> Result<Value, Failure> {
     serde_json::from_str(object).map_err(|error| {
         let problem = format!("the object cannot be read: {error}; reduce its nesting or the size of its numbers");
-        Failure::user(reason::INVALID, problem)
+        Failure::user(Reason::Invalid, problem)
     })
 }
 

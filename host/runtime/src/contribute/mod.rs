@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use pilothouse_cluster::object::CachedObject;
 use pilothouse_core::answer::DesiredObject;
 use pilothouse_core::contribution::{ClaimAge, Leaves, take_apart};
-use pilothouse_core::failure::reason;
+use pilothouse_core::reason::Reason;
 use pilothouse_core::{Failure, Key};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
@@ -100,7 +100,7 @@ pub async fn contribute(
             match outcome {
                 Ok(outcome) => outcomes.push(outcome),
                 Err(_) => contributed.failures.push(Failure::host(
-                    reason::HOST,
+                    Reason::HostFault,
                     "the host stopped reconciling the target; retrying",
                 )),
             }
@@ -122,7 +122,7 @@ pub async fn take_all_apart(
     let types = hub.schemas.types(desired.iter().map(|object| &object.kind)).await;
     let types = types.map_err(|error| {
         let problem = format!("cannot contribute anything before the lists of the kinds are known: {error}");
-        Failure::cluster(reason::UNAVAILABLE, problem)
+        Failure::cluster(Reason::ClusterUnavailable, problem)
     })?;
     let mut wanted = BTreeMap::new();
     for object in desired {
@@ -130,7 +130,7 @@ pub async fn take_all_apart(
         let leaves = types.get(&object.kind).map(|types| take_apart(&object.body, types));
         let leaves = leaves.ok_or_else(|| not_served(&object.title()))?.map_err(|error| {
             let problem = format!("cannot contribute to {}: {error}; fix the plugin", object.title());
-            Failure::guest(reason::INVALID_ANSWER, problem)
+            Failure::guest(Reason::InvalidAnswer, problem)
         })?;
         wanted.insert(Key::new(served.kind, object.name.clone()), leaves);
     }
@@ -140,7 +140,7 @@ pub async fn take_all_apart(
 /// The kind has gone since the answer was checked.
 fn not_served(title: &str) -> Failure {
     let problem = format!("cannot contribute to {title}: the cluster does not serve its kind any more; retrying");
-    Failure::cluster(reason::NOT_SYNCED, problem)
+    Failure::cluster(Reason::NotSynced, problem)
 }
 
 /// How many wait, and whose turn it is to go on.

@@ -8,7 +8,7 @@ use pilothouse_cluster::error::RequestError;
 use pilothouse_cluster::object::CachedObject;
 use pilothouse_cluster::write::ApplyPrecondition;
 use pilothouse_core::contribution::{Claim, HeldField, Leaves, assemble, conflicting};
-use pilothouse_core::failure::reason;
+use pilothouse_core::reason::Reason;
 use pilothouse_core::{Failure, Retry};
 use serde_json::{Value, json};
 
@@ -160,5 +160,5 @@ fn held_elsewhere(title: &str, field: &HeldField) -> Failure {
     let problem = format!(
         "{path} of {title} is held by {manager:?} and stays with it; remove the field from that manager, or contribute another field"
     );
-    Failure::cluster(reason::FIELD_CONFLICT, problem).retry(Retry::Change)
+    Failure::cluster(Reason::FieldConflict, problem).retry(Retry::Change)
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use pilothouse_cluster::object::CachedObject;
 use pilothouse_core::contribution::{self, Claim, ClaimBisection, Leaves, Path, RefusedClaim, unite};
-use pilothouse_core::failure::reason;
+use pilothouse_core::reason::Reason;
 use pilothouse_core::{Failure, Retry};
 
 use super::claims::UnpersistedContribution;
@@ -57,7 +57,7 @@ pub async fn settle(look: TargetSnapshot) -> SettledTarget {
                 restarts += 1;
                 if restarts > MOST_RESTARTS {
                     let problem = format!("{} changes too often to contribute to it; retrying", work.look.title);
-                    break (Failure::cluster(reason::UNAVAILABLE, problem), Duration::ZERO);
+                    break (Failure::cluster(Reason::ClusterUnavailable, problem), Duration::ZERO);
                 }
             }
             PassResult::Trouble(failure, wait) => break (*failure, wait),
@@ -262,7 +262,7 @@ impl TargetReconcile {
                         "{} of {title} is held by {holder}, which is older; it is taken over when that one lets go of it",
                         lost.path
                     );
-                    Err(Failure::user(reason::FIELD_CONFLICT, problem))
+                    Err(Failure::user(Reason::FieldConflict, problem))
                 }
             }
         };

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use pilothouse_cluster::discovery::ServedKind;
 use pilothouse_cluster::object::CachedObject;
 use pilothouse_core::contribution::{self, Claim, Leaves, Path};
-use pilothouse_core::failure::reason;
+use pilothouse_core::reason::Reason;
 use pilothouse_core::{Failure, Key, Retry};
 
 use super::claims::{TargetId, UnpersistedContribution};
@@ -113,7 +113,7 @@ impl TargetSnapshot {
         let problem = format!(
             "{path} of {title} is set by {owner}, which owns it, to something else than {claimant} contributes; it stays as its owner says: change the field in one of the two"
         );
-        Failure::user(reason::FIELD_CONFLICT, problem)
+        Failure::user(Reason::FieldConflict, problem)
     }
 
     /// Why nothing can be contributed to the target at all.
@@ -134,14 +134,14 @@ impl TargetSnapshot {
                 format!("{title} does not match {labels}, to which the manifest restricts the plugin")
             }
         };
-        Some(Failure::cluster(reason::WAITING, problem).retry(Retry::Change))
+        Some(Failure::cluster(Reason::Waiting, problem).retry(Retry::Change))
     }
 }
 
 fn missing(title: &str) -> Failure {
     let problem =
         format!("{title} does not exist, and the host does not create an object only to contribute to it; create it");
-    Failure::cluster(reason::TARGET_NOT_FOUND, problem).retry(Retry::Change)
+    Failure::cluster(Reason::TargetNotFound, problem).retry(Retry::Change)
 }
 
 /// A fingerprint of all of a target that a claim may be refused for.

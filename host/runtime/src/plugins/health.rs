@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use pilothouse_core::crash::{Advice, Census, CrashHistory};
+use pilothouse_core::reason::Reason;
 use pilothouse_core::{Failure, Name, Tenant};
 use pilothouse_crds::plugin::LastFailure;
 use tokio::sync::Notify;
@@ -90,7 +91,7 @@ impl PluginHealth {
             failure,
         } = *call;
         let mut books = self.books.lock();
-        if failure.is_some_and(|failure| failure.reason == pilothouse_core::failure::reason::FORBIDDEN) {
+        if failure.is_some_and(|failure| failure.reason == Reason::Forbidden) {
             self.forbidden.notify_one();
         }
         if let Some(failure) = failure {
@@ -241,8 +242,6 @@ impl HealthState {
 
 #[cfg(test)]
 mod tests {
-    use pilothouse_core::failure::reason;
-
     use super::*;
 
     fn name(index: usize) -> Name {
@@ -265,8 +264,8 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn only_crashes_stop_a_plugin_and_the_last_failure_is_kept() {
         let (health, clock) = (PluginHealth::default(), WallClock::starting_at(1_767_323_045_000));
-        let trap = Failure::guest(reason::TRAP, "the plugin trapped");
-        let other = Failure::user(reason::FAILURE, "no such port");
+        let trap = Failure::guest(Reason::GuestTrap, "the plugin trapped");
+        let other = Failure::user(Reason::Failure, "no such port");
         for index in 0..100 {
             assert_eq!(ended(&health, &clock, index, Some(&other)), None);
         }
@@ -285,7 +284,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_new_version_begins_without_the_old_ones_crashes() {
         let (health, clock) = (PluginHealth::default(), WallClock::System);
-        let trap = Failure::guest(reason::LIMIT, "limit callMilliseconds");
+        let trap = Failure::guest(Reason::GuestLimit, "limit callMilliseconds");
         for index in 0..14 {
             ended(&health, &clock, index, Some(&trap));
         }
@@ -298,7 +297,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn objects_are_counted_seldom_while_one_tenant_crashes() {
         let (health, clock) = (PluginHealth::default(), WallClock::System);
-        let trap = Failure::guest(reason::TRAP, "the plugin trapped");
+        let trap = Failure::guest(Reason::GuestTrap, "the plugin trapped");
         let mut counted = 0;
         for _ in 0..1000 {
             let call = FinishedCall {

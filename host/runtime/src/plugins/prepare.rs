@@ -223,6 +223,7 @@ impl DescribedPlugin {
                 admission: controller.effective_admission(brings_crd),
                 converted: converted.clone(),
                 brings_crd,
+                failure_reason: controller.failure_reason.as_deref().map(Arc::from),
                 asks_for_schema: self.gaps_of(controller).is_some(),
                 component: self.component.clone(),
                 config: self.config.clone(),

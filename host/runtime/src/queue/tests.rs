@@ -621,7 +621,7 @@ async fn depth_and_age_can_be_seen() {
 
 mod hot_loops {
     use pilothouse_core::Failure;
-    use pilothouse_core::failure::reason;
+    use pilothouse_core::reason::Reason;
 
     use super::*;
 
@@ -747,7 +747,7 @@ mod hot_loops {
     #[tokio::test(start_paused = true)]
     async fn a_contention_is_reported_once_where_the_status_is_reverted() {
         let mut queue = queue();
-        let contention = Arc::new(Failure::cluster(reason::CONTESTED, "they fight"));
+        let contention = Arc::new(Failure::cluster(Reason::Contested, "they fight"));
         let said = JobResult {
             said: Some(7),
             contention: Some(contention.clone()),
@@ -772,7 +772,7 @@ mod hot_loops {
             let runs = rage_by(&mut queue, Duration::from_secs(5), Cause::Edit, &ended).await;
             assert_eq!(runs, 500);
         }
-        let failure = Some(Failure::guest(reason::TRAP, "it trapped"));
+        let failure = Some(Failure::guest(Reason::GuestTrap, "it trapped"));
         let crashed = JobResult {
             failure,
             ..JobResult::unchanged(ReconcileResult::AwaitChange { again: None })
@@ -817,7 +817,7 @@ mod hot_loops {
     async fn the_contention_is_kept_until_the_hot_loop_ends() {
         let mut queue = queue();
         rage(&mut queue, Duration::from_secs(3)).await;
-        let contention = Arc::new(Failure::cluster(reason::CONTESTED, "they fight"));
+        let contention = Arc::new(Failure::cluster(Reason::Contested, "they fight"));
         tokio::time::sleep_until(queue.next_due().unwrap()).await;
         let job = queue.pop(Instant::now()).unwrap();
         assert_eq!(job.hot_loop, Some(HotLoop::default()), "nobody has found out yet");

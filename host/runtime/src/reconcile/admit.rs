@@ -8,7 +8,7 @@ use pilothouse_core::Failure;
 use pilothouse_core::admission::field_errors::InvalidObject;
 use pilothouse_core::admission::patch::with_defaults;
 use pilothouse_core::contract::{FieldError, Operation, Request, Review};
-use pilothouse_core::failure::reason;
+use pilothouse_core::reason::Reason;
 use serde_json::Value;
 
 use crate::lane::Lane;
@@ -108,13 +108,13 @@ fn refused(lane: &Lane, name: &str, errors: &[FieldError], object: &str) -> Fail
         Err(failure) => return failure,
     };
     let refusal = InvalidObject::new(lane.grants.primary(), name, errors, &object);
-    Failure::user(reason::INVALID, format!("{}; correct the object", refusal.message()))
+    Failure::user(Reason::Invalid, format!("{}; correct the object", refusal.message()))
 }
 
 /// What a plugin is shown is copied as it is written, and may be nested too deeply, or have a number that is too large.
 fn parsed(object: &str) -> Result<Value, Failure> {
     serde_json::from_str(object).map_err(|error| {
         let problem = format!("the object cannot be read: {error}; reduce its nesting or the size of its numbers");
-        Failure::user(reason::INVALID, problem)
+        Failure::user(Reason::Invalid, problem)
     })
 }

@@ -11,9 +11,9 @@ use pilothouse_cluster::write::LiveObject;
 use pilothouse_core::answer::CheckedAnswer;
 use pilothouse_core::dependencies::Read;
 use pilothouse_core::diff::{Action, Difference};
-use pilothouse_core::failure::reason;
 use pilothouse_core::fields::{FieldSet, LeafSemantics};
 use pilothouse_core::ownership::{self, Owner, OwnerLink};
+use pilothouse_core::reason::Reason;
 use pilothouse_core::{Failure, Name, Retry};
 use tokio::time::Instant;
 
@@ -164,7 +164,7 @@ pub fn depend_on_obstacle(
 
 /// Nothing can be done before an object is gone.
 pub fn waiting(message: String) -> Failure {
-    Failure::cluster(reason::WAITING, message).retry(Retry::Change)
+    Failure::cluster(Reason::Waiting, message).retry(Retry::Change)
 }
 
 /// A plan that is being carried out.
@@ -285,7 +285,7 @@ impl PlanExecution<'_> {
     pub(super) fn foreign(&self, step: &PlannedObject) -> Failure {
         self.depend_on_obstacle(step);
         let failure = Failure::cluster(
-            reason::FOREIGN_OBJECT,
+            Reason::ForeignObject,
             format!(
                 "{} exists and belongs to somebody else, so the host does not change it; delete or rename it, or rename this object",
                 step.desired.title()
@@ -502,7 +502,7 @@ impl PlanExecution<'_> {
 /// Another plugin has the object.
 fn held_by_plugin(step: &PlannedObject, manager: &str) -> Failure {
     Failure::cluster(
-        reason::FOREIGN_OBJECT,
+        Reason::ForeignObject,
         format!(
             "{} is applied by another plugin, with the field manager {manager}, and is left alone: have one of the two \
              plugins give it another name, or remove that plugin or this object from its namespaces",
@@ -514,14 +514,14 @@ fn held_by_plugin(step: &PlannedObject, manager: &str) -> Failure {
 
 fn changed_meanwhile(title: &str) -> Failure {
     Failure::cluster(
-        reason::UNAVAILABLE,
+        Reason::ClusterUnavailable,
         format!("{title} was changed or replaced by somebody else meanwhile; retrying"),
     )
 }
 
 fn unknown_object(step: &PlannedObject) -> Failure {
     Failure::host(
-        reason::HOST,
+        Reason::HostFault,
         format!(
             "{} is to be changed, but is not in the cache; this is a bug of the host, which retries",
             step.desired.title()
@@ -535,8 +535,8 @@ mod tests {
 
     #[test]
     fn of_several_failures_one_that_time_can_help_with_decides() {
-        let change = || Failure::user(reason::INVALID, "a field").retry(Retry::Change);
-        let backoff = || Failure::cluster(reason::UNAVAILABLE, "busy").retry(Retry::Backoff);
+        let change = || Failure::user(Reason::Invalid, "a field").retry(Retry::Change);
+        let backoff = || Failure::cluster(Reason::ClusterUnavailable, "busy").retry(Retry::Backoff);
         for (failures, decides) in [
             ([change(), backoff()], backoff()),
             ([backoff(), change()], backoff()),

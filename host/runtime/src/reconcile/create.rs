@@ -3,7 +3,7 @@
 
 use pilothouse_cluster::write::ApplyPrecondition;
 use pilothouse_core::Failure;
-use pilothouse_core::failure::reason;
+use pilothouse_core::reason::Reason;
 
 use super::apply::{PlanExecution, StepResult};
 use super::diff::PlannedObject;
@@ -42,7 +42,7 @@ impl PlanExecution<'_> {
              was asked to create; check the fields of the object"
         );
         Failure::cluster(
-            reason::FOREIGN_OBJECT,
+            Reason::ForeignObject,
             format!(
                 "{title} existed when it was to be created, and its API server changed it all the same, because it ignores \
                  the precondition of the create; compare the object with what is desired, and delete it if it is not ours"

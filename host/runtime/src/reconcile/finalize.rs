@@ -7,7 +7,7 @@ use std::sync::Arc;
 use pilothouse_cluster::discovery::ServedKind;
 use pilothouse_cluster::error::RequestError;
 use pilothouse_cluster::object::CachedObject;
-use pilothouse_core::failure::reason;
+use pilothouse_core::reason::Reason;
 use pilothouse_core::{Failure, Retry};
 
 use super::apply::{depend_on_obstacle, waiting};
@@ -137,7 +137,7 @@ async fn rewrite(
             }
             Err(error) if has_changed(&error) => {
                 return Err(Failure::cluster(
-                    reason::UNAVAILABLE,
+                    Reason::ClusterUnavailable,
                     format!("cannot write the finalizers of {title}: it changes all the time; retrying"),
                 ));
             }

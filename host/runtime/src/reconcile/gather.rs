@@ -6,8 +6,8 @@ use std::sync::Arc;
 use pilothouse_cluster::object::CachedObject;
 use pilothouse_core::contract::Request;
 use pilothouse_core::depth::MAX_DEPTH;
-use pilothouse_core::failure::reason;
 use pilothouse_core::ownership::Owner;
+use pilothouse_core::reason::Reason;
 use pilothouse_core::{Failure, Kind};
 
 use crate::hub::Hub;
@@ -91,5 +91,5 @@ fn too_deep(kind: &Kind, object: &CachedObject) -> Failure {
         "{} {} nests deeper than {MAX_DEPTH} levels in a field that the plugin reads, so the plugin is not called for it; reduce the nesting of the object",
         kind.kind, object.name
     );
-    Failure::user(reason::TOO_DEEP, problem)
+    Failure::user(Reason::TooDeep, problem)
 }

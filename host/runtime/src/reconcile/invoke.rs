@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use pilothouse_core::contract::{Finalization, Outcome};
-use pilothouse_core::failure::reason;
+use pilothouse_core::reason::Reason;
 use pilothouse_core::{Failure, Tenant};
 use pilothouse_sandbox::CallResult;
 
@@ -69,7 +69,7 @@ pub async fn invoke(hub: &Arc<Hub>, lane: &Arc<Lane>, gathered: &Gathered) -> In
         }
         Err(error) => Invoked {
             result: Err(Failure::host(
-                reason::HOST,
+                Reason::HostFault,
                 format!("the call of {} was lost: {error}", lane.title()),
             )),
             is_done: false,

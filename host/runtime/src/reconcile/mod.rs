@@ -31,7 +31,7 @@ use crate::hub::{Hub, PrimaryRef};
 use crate::lane::{Lane, RunMode};
 use crate::queue::{Job, JobResult, ReconcileResult, RequeueAt};
 use pilothouse_cluster::object::CachedObject;
-use pilothouse_core::failure::reason;
+use pilothouse_core::reason::Reason;
 use pilothouse_core::{Failure, Name, Retry};
 
 pub use finalize::release_all;
@@ -138,7 +138,7 @@ async fn reconcile_selected(
         Err(failure) => Err(failure),
     };
     if let Err(failure) = &planned
-        && failure.reason == reason::NOT_SYNCED
+        && failure.reason == Reason::NotSynced
         && !hub.state.read().queue.is_open(lane.id)
     {
         // A kind went during the call. Everything is reconciled again when the lane opens, and until then there is nothing

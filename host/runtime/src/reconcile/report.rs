@@ -9,9 +9,10 @@ use pilothouse_cluster::events::Regarding;
 use pilothouse_cluster::object::CachedObject;
 use pilothouse_core::answer::CheckedAnswer;
 use pilothouse_core::canonical::digest;
-use pilothouse_core::contract::{Condition, Event, Severity};
-use pilothouse_core::failure::reason;
-use pilothouse_core::status::{self, StatusInput};
+use pilothouse_core::contract::{Event, Severity};
+use pilothouse_core::host_conditions::{HostConditions, RECONCILED};
+use pilothouse_core::reason::Reason;
+use pilothouse_core::status::{self, PluginPart, StatusInput};
 use pilothouse_core::{Failure, Key, Retry};
 use serde_json::{Map, Value};
 use tokio::time::Instant;
@@ -54,7 +55,7 @@ impl Reported {
 pub enum StatusWrite {
     /// It is as it was.
     Nothing,
-    /// What the host itself says: its condition.
+    /// What the host itself says: its conditions.
     OfHost(u64),
     /// What the plugin says.
     OfPlugin(u64),
@@ -81,7 +82,7 @@ fn failing_since(status: &Value) -> Option<&str> {
     let conditions = status["conditions"].as_array()?;
     let failed = conditions
         .iter()
-        .find(|it| it["type"] == status::RECONCILED && it["status"] == "False");
+        .find(|it| it["type"] == RECONCILED && it["status"] == "False");
     failed?["lastTransitionTime"].as_str()
 }
 
@@ -152,7 +153,7 @@ pub async fn report(
             retry: _,
             at_least: _,
         } = failure;
-        tracing::warn!(lane = lane.title(), %object, %blame, reason, problem = message, "reconcile failed");
+        tracing::warn!(lane = lane.title(), %object, %blame, %reason, problem = message, "reconcile failed");
     } else {
         tracing::debug!(lane = lane.title(), %object, writes, "reconciled");
     }
@@ -167,9 +168,8 @@ pub async fn report(
 pub fn has_news(object: &CachedObject, answer: &CheckedAnswer) -> bool {
     let live = visibility::status(object);
     let desired = status::desired_status(&StatusInput {
-        plugin: answer.status.as_ref(),
-        conditions: &answer.conditions,
-        reconciled: &status::reconciled(""),
+        plugin: part_of(answer),
+        host: &HostConditions::succeeded(""),
         live: live.as_ref(),
         generation: object.generation,
         now: "",
@@ -199,7 +199,7 @@ async fn tell(
         return Ok(());
     };
     // A child always goes before its successor comes; the condition says so.
-    if failure.reason != reason::WAITING {
+    if failure.reason != Reason::Waiting {
         let event = Event {
             severity: Severity::Warning,
             reason: RECONCILE_FAILED.to_owned(),
@@ -266,9 +266,12 @@ async fn state(
         StatusExtent::Whole(Some(_)) | StatusExtent::Bare => None,
     };
     let whole = status::desired_status(&StatusInput {
-        plugin: answer.map_or(kept.as_ref(), |answer| answer.status.as_ref()),
-        conditions: answer.map(|answer| answer.conditions.as_slice()).unwrap_or_default(),
-        reconciled: &condition(failure, unpersisted_fields),
+        plugin: match (answer, &kept) {
+            (Some(answer), _) => part_of(answer),
+            (None, Some(kept)) => PluginPart::Kept(kept),
+            (None, None) => PluginPart::Omitted,
+        },
+        host: &host_conditions(lane, failure, unpersisted_fields),
         live: live.as_ref(),
         generation: object.generation,
         now: &hub.clock.seconds(),
@@ -364,10 +367,17 @@ fn title(lane: &Lane, gathered: &Gathered) -> String {
     format!("{} {}", lane.grants.primary().kind, gathered.object.name)
 }
 
-fn condition(failure: Option<&Failure>, unpersisted_fields: &[String]) -> Condition {
+fn part_of(answer: &CheckedAnswer) -> PluginPart<'_> {
+    PluginPart::Answered {
+        status: answer.status.as_ref(),
+        conditions: &answer.conditions,
+    }
+}
+
+fn host_conditions(lane: &Lane, failure: Option<&Failure>, unpersisted_fields: &[String]) -> HostConditions {
     match failure {
-        Some(failure) => status::not_reconciled(failure),
-        None if unpersisted_fields.is_empty() => status::reconciled("all is as desired"),
+        Some(failure) => HostConditions::failed(failure, lane.failure_reason.as_deref()),
+        None if unpersisted_fields.is_empty() => HostConditions::succeeded("all is as desired"),
         None => {
             let named = unpersisted_fields
                 .iter()
@@ -381,7 +391,7 @@ fn condition(failure: Option<&Failure>, unpersisted_fields: &[String]) -> Condit
             } else {
                 String::new()
             };
-            status::reconciled(format!(
+            HostConditions::succeeded(format!(
                 "all is as desired, but the API server does not keep {named}{more}"
             ))
         }

@@ -4,7 +4,7 @@
 use pilothouse_cluster::events::Regarding;
 use pilothouse_core::contract::{Event, Severity};
 use pilothouse_core::schema_pruning;
-use pilothouse_core::status::{self, STATUS};
+use pilothouse_core::status::{self, OBSERVED_GENERATION, STATUS};
 use serde_json::{Map, Value};
 
 use super::gather::Gathered;
@@ -43,7 +43,8 @@ pub async fn fitted(
     let Some(schema) = schema else { return (desired, false) };
     let mut kept = Map::new();
     if !schema_pruning::drops_all(&schema) {
-        let own = own.into_iter().flat_map(Map::keys).filter(|name| *name != "conditions");
+        let own = own.into_iter().flat_map(Map::keys);
+        let own = own.filter(|name| !["conditions", OBSERVED_GENERATION].contains(&name.as_str()));
         kept.extend(own.filter_map(|name| desired.remove_entry(name)));
     }
     let mut value = Value::Object(desired);

@@ -2,7 +2,7 @@
 //! come back. Makes no request.
 
 use pilothouse_cluster::error::RequestError;
-use pilothouse_core::failure::reason;
+use pilothouse_core::reason::Reason;
 use pilothouse_core::{Failure, Retry};
 
 use super::apply::PlanExecution;
@@ -33,7 +33,7 @@ impl PlanExecution<'_> {
         let problem =
             format!("cannot create {title}: namespace {namespace} is being deleted and takes nothing new; {next}");
         let retry = if is_here { Retry::Change } else { Retry::Backoff };
-        Some(Failure::cluster(reason::NAMESPACE_TERMINATING, problem).retry(retry))
+        Some(Failure::cluster(Reason::NamespaceTerminating, problem).retry(retry))
     }
 }
 

@@ -3,7 +3,7 @@
 
 use pilothouse_core::Failure;
 use pilothouse_core::contract::{self, FieldError, Operation};
-use pilothouse_core::failure::reason;
+use pilothouse_core::reason::Reason;
 
 use crate::stop::{MAX_GUEST_WORDS, shorten};
 use bindings::pilothouse::plugin::{admission as guest, types};
@@ -67,7 +67,7 @@ pub(super) fn review(review: &contract::Review) -> guest::Review {
 pub(super) fn refusal(errors: Vec<guest::FieldError>) -> Result<Vec<FieldError>, Failure> {
     if errors.is_empty() {
         return Err(Failure::guest(
-            reason::INVALID_ANSWER,
+            Reason::InvalidAnswer,
             "the plugin refuses the object with an empty list of errors; fix the plugin: say which field and why",
         ));
     }

@@ -3,7 +3,7 @@
 use pilothouse_core::contract::{
     Condition, ConditionStatus, Desired, Event, Lifecycle, Outcome, Ownership, Request, Severity,
 };
-use pilothouse_core::failure::reason;
+use pilothouse_core::reason::Reason;
 use pilothouse_core::{Failure, Limits};
 
 use super::bindings::pilothouse::plugin::types as guest;
@@ -48,8 +48,8 @@ pub(super) fn request(request: &Request) -> guest::Request<'_> {
 /// What the guest said when it did not succeed.
 pub(super) fn failure(failure: guest::Failure) -> Failure {
     match failure {
-        guest::Failure::Transient(message) => Failure::cluster(reason::FAILURE, shorten(&message, MAX_GUEST_WORDS)),
-        guest::Failure::Permanent(message) => Failure::user(reason::FAILURE, shorten(&message, MAX_GUEST_WORDS)),
+        guest::Failure::Transient(message) => Failure::cluster(Reason::Failure, shorten(&message, MAX_GUEST_WORDS)),
+        guest::Failure::Permanent(message) => Failure::user(Reason::Failure, shorten(&message, MAX_GUEST_WORDS)),
     }
 }
 
@@ -75,7 +75,7 @@ pub(super) fn outcome(outcome: guest::Outcome, limits: &Limits) -> Result<Outcom
     at_most("events", events.len(), MAX_EVENTS)?;
     if let Some(extensions) = extensions.filter(|extensions| extensions.trim() != "{}") {
         return Err(Failure::guest(
-            reason::INVALID_ANSWER,
+            Reason::InvalidAnswer,
             format!(
                 "the plugin answers with extensions that contract {} does not have: {}; remove them",
                 super::VERSION,
@@ -97,7 +97,7 @@ fn at_most(what: &str, count: usize, most: usize) -> Result<(), Failure> {
         return Ok(());
     }
     Err(Failure::guest(
-        reason::INVALID_ANSWER,
+        Reason::InvalidAnswer,
         format!("the plugin answers with {count} {what}; there can be at most {most}"),
     ))
 }
@@ -107,7 +107,7 @@ fn no_longer(what: &str, text: &str, most: usize) -> Result<(), Failure> {
         return Ok(());
     }
     Err(Failure::guest(
-        reason::INVALID_ANSWER,
+        Reason::InvalidAnswer,
         format!(
             "the plugin answers with {what} of {} bytes; Kubernetes takes at most {most}: {}",
             text.len(),

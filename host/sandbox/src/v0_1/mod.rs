@@ -17,7 +17,7 @@ use wasmtime::component::{ComponentNamedList, HasSelf, InstancePre, Lift, Linker
 use wasmtime::{Engine, Error};
 
 use pilothouse_core::contract::PACKAGE;
-use pilothouse_core::failure::reason;
+use pilothouse_core::reason::Reason;
 use pilothouse_core::{Failure, Retry};
 
 use crate::plugin::Optional;
@@ -87,7 +87,7 @@ impl Adapter {
 /// The end of a call of an interface that is not there. Whoever calls looks at [`Optional`] first, so the host is at fault.
 fn absent(interface: &str) -> Failure {
     Failure::host(
-        reason::HOST,
+        Reason::HostFault,
         format!("the plugin is asked for its {interface}, and exports none; this is a bug of the host"),
     )
     .retry(Retry::Change)

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::support::{Own, Recorder, request, sandbox};
 use pilothouse_core::contract::Outcome;
-use pilothouse_core::failure::reason;
+use pilothouse_core::reason::Reason;
 use pilothouse_core::{Blame, Failure, Limits};
 use pilothouse_sandbox::{CallResult, PluginComponent};
 use serde_json::{Value, json};
@@ -40,7 +40,7 @@ fn is_limit(spec: &Value, limit: &str) {
     let failure = failure(spec);
     assert_eq!(
         (failure.blame, failure.reason),
-        (Blame::Guest, reason::LIMIT),
+        (Blame::Guest, Reason::GuestLimit),
         "{failure}"
     );
     assert!(failure.message.contains(&format!("limit {limit} is ")), "{failure}");
@@ -81,7 +81,7 @@ fn recursion_without_end_is_a_limit() {
     let failure = failure(&json!({"behaviour": "recursion"}));
     assert_eq!(failure.blame, Blame::Guest);
     assert!(
-        failure.reason == reason::LIMIT || failure.reason == reason::TRAP,
+        failure.reason == Reason::GuestLimit || failure.reason == Reason::GuestTrap,
         "{failure}"
     );
 }
@@ -140,14 +140,14 @@ fn a_log_flood_is_cut() {
 #[test]
 fn a_panic_is_told_with_its_message() {
     let failure = failure(&json!({"behaviour": "panic", "text": "the ports are upside down"}));
-    assert_eq!((failure.blame, failure.reason), (Blame::Guest, reason::TRAP));
+    assert_eq!((failure.blame, failure.reason), (Blame::Guest, Reason::GuestTrap));
     assert!(failure.message.contains("the ports are upside down"), "{failure}");
 }
 
 #[test]
 fn a_trap_is_told_as_such() {
     let failure = failure(&json!({"behaviour": "trap"}));
-    assert_eq!((failure.blame, failure.reason), (Blame::Guest, reason::TRAP));
+    assert_eq!((failure.blame, failure.reason), (Blame::Guest, Reason::GuestTrap));
     assert!(failure.message.contains("unreachable"), "{failure}");
 }
 
@@ -156,9 +156,9 @@ fn a_describe_that_never_ends_or_traps_is_the_guests_fault() {
     let sandbox = sandbox();
     let plugin = hostile(&sandbox);
     for (describe, blame, reason) in [
-        ("loop", Blame::Guest, reason::LIMIT),
-        ("trap", Blame::Guest, reason::TRAP),
-        ("refuse", Blame::User, reason::FAILURE),
+        ("loop", Blame::Guest, Reason::GuestLimit),
+        ("trap", Blame::Guest, Reason::GuestTrap),
+        ("refuse", Blame::User, Reason::Failure),
     ] {
         let config = json!({"describe": describe}).to_string();
         let failure = plugin.describe(Some(&config), &Limits::default()).unwrap_err();

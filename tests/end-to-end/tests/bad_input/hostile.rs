@@ -3,7 +3,8 @@
 //!
 //! The tables have a line for each behaviour: how often it is tried in a minute in which nothing changes (`once`: only a
 //! change can help; `reads`: once more, because a neighbour's child that it reads appears; `again`: with back-off;
-//! `child`: once, and its ConfigMap is there nevertheless), and what the condition says, with `…` for anything between.
+//! `child`: once, and its ConfigMap is there nevertheless), and the reason and the message of the condition, with `…` for
+//! anything between.
 
 /// Desired objects that the host refuses.
 const OBJECTS: &str = "
@@ -46,9 +47,9 @@ recursion         | once  | GuestTrap: …; fix the plugin
 loop              | again | GuestLimit: the plugin took too long: limit callMilliseconds is 100; fix the plugin, or raise
 memory-bomb       | once  | GuestLimit: …limit memoryBytes is 33554432; fix the plugin, or raise its limit
 huge-output       | once  | GuestLimit: …limit memoryBytes is 33554432; fix the plugin, or raise its limit
-transient-failure | again | elsewhere
-permanent-failure | once  | elsewhere
-be-nice           | once  | the Hostile cannot be read: unknown variant `be-nice`…; correct the field
+transient-failure | again | Failure: elsewhere
+permanent-failure | once  | Failure: elsewhere
+be-nice           | once  | Failure: the Hostile cannot be read: unknown variant `be-nice`…; correct the field
 ";
 
 /// What is said beside the objects.
@@ -120,6 +121,7 @@ mod simulated {
     use pilothouse_runtime::HostOptions;
     use pilothouse_runtime::clock::WallClock;
     use pilothouse_testkit::host::SteeredHost as _;
+    use pilothouse_testkit::kstatus::{self, Status};
     use serde_json::{Value, json};
 
     use super::{CALLS, Case, OBJECTS, READS, REFUSED, WORDS, cases, says};
@@ -177,11 +179,21 @@ mod simulated {
             return problems;
         };
         let message = condition["message"].as_str().unwrap_or_default();
+        check(condition["status"] == "False", format!("the condition is {condition}"));
+        let told = format!("{}: {message}", condition["reason"].as_str().unwrap_or_default());
+        check(says(&told, words), format!("the condition says: {told}"));
+        // What time can help with is tried again; all else is stalled.
+        let victim = stage.find("Hostile", "victim").unwrap_or_default();
+        let expected = if tries == "again" {
+            Status::InProgress
+        } else {
+            Status::Failed
+        };
+        let computed = kstatus::compute(&victim).map(|it| it.status);
         check(
-            condition["status"] == "False" && condition["reason"] == "Failure",
-            format!("the condition is {condition}"),
+            computed == Ok(expected),
+            format!("kstatus is {computed:?}, not {expected}"),
         );
-        check(says(message, words), format!("the condition says: {message}"));
 
         stage.host.settled().await.unwrap();
         let mark = stage.mark();
@@ -209,7 +221,7 @@ mod simulated {
         );
         let note = events[0]["message"].as_str().unwrap_or_default();
         check(
-            message.lines().collect::<Vec<_>>().join(" ").ends_with(note) || note.ends_with('…'),
+            message.lines().collect::<Vec<_>>().join(" ") == note || note.ends_with('…'),
             format!("the event says something else: {note}"),
         );
         let made = ["ConfigMap", "Deployment", "Secret"]

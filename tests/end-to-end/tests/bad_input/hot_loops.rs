@@ -26,7 +26,7 @@ mod simulated {
     fn contested(stage: &Stage, name: &str) -> Option<String> {
         let condition = stage.reconciled("Hostile", name)?;
         let message = condition["message"].as_str()?.to_owned();
-        (condition["status"] == "False" && message.starts_with("Contested: ")).then_some(message)
+        (condition["status"] == "False" && condition["reason"] == "Contested").then_some(message)
     }
 
     fn well_behaved(name: &str) -> Value {

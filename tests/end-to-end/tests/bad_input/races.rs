@@ -69,8 +69,7 @@ mod simulated {
     async fn until_foreign(stage: &Stage, kind: &str, name: &str) {
         let told = |stage: &Stage| {
             let condition = stage.reconciled(kind, name)?;
-            let message = condition["message"].as_str()?;
-            message.starts_with("ForeignObject").then_some(())
+            (condition["reason"] == "ForeignObject").then_some(())
         };
         assert!(stage.until(told).await.is_some(), "{:?}", stage.reconciled(kind, name));
     }

@@ -99,14 +99,14 @@ mod simulated {
         let mark = fleet.stage.mark();
         assert!(namespaces.delete("doomed", &DeleteParams::default()).await.is_ok());
         let words = [
-            "NamespaceTerminating: cannot create ConfigMap doomed/lasting: namespace doomed is being deleted",
+            "cannot create ConfigMap doomed/lasting: namespace doomed is being deleted",
             "`pilothouse release wishes.test.dev/promise --kind Promise.wishes.test.dev --namespace doomed --deleting --yes`",
         ];
         fleet
             .until("the condition says what is stuck", |stage| {
                 let condition = stage.reconciled("Promise", "it").unwrap_or_default();
                 let message = condition["message"].as_str().unwrap_or_default();
-                words.iter().all(|words| message.contains(words))
+                condition["reason"] == "NamespaceTerminating" && words.iter().all(|words| message.contains(words))
             })
             .await;
         for _ in 0..30 {

@@ -12,6 +12,7 @@ mod drift;
 mod exclusive_kinds;
 mod finish;
 mod fleet;
+mod kstatus;
 mod leftovers;
 mod liveness;
 mod ownership;

@@ -64,8 +64,7 @@ mod simulated {
     async fn until_foreign(stage: &Stage, name: &str) {
         let told = |stage: &Stage| {
             let condition = stage.reconciled("Wish", name)?;
-            let message = condition["message"].as_str()?;
-            message.starts_with("ForeignObject").then_some(())
+            (condition["reason"] == "ForeignObject").then_some(())
         };
         let told = stage.until(told).await;
         assert!(told.is_some(), "{:?}", stage.reconciled("Wish", name));

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::LazyLock;
 
 use arbitrary::{Result, Unstructured};
-use pilothouse_core::failure::reason;
+use pilothouse_core::reason::Reason;
 use pilothouse_testkit::isolation::Isolated;
 use serde_json::{Value, json};
 
@@ -21,7 +21,7 @@ const PLUGINS: [&str; 5] = [
 ];
 
 /// What no plugin's failure may be, whatever the object is.
-const FAULTS: [&str; 4] = [reason::TRAP, reason::LIMIT, reason::INVALID_ANSWER, reason::UNDECLARED];
+const FAULTS: [Reason; 4] = [Reason::GuestTrap, Reason::GuestLimit, Reason::InvalidAnswer, Reason::Undeclared];
 
 static LOADED: LazyLock<Vec<(&str, Isolated)>> = LazyLock::new(|| PLUGINS.map(|name| (name, load(name))).into());
 

@@ -4,7 +4,7 @@
 use pilothouse_core::{
     Failure,
     contract::{FieldError, Operation, Review, ValidatorResult},
-    failure::reason,
+    reason::Reason,
 };
 use serde_json::Value;
 
@@ -29,7 +29,7 @@ impl Isolated {
             Ok(Err(error)) => {
                 let problem = format!("the object with defaults is not JSON: {error}");
                 Err(Box::new(
-                    answered.refused(Failure::guest(reason::INVALID_ANSWER, problem)),
+                    answered.refused(Failure::guest(Reason::InvalidAnswer, problem)),
                 ))
             }
             Ok(Ok(object)) => Ok(answered.map(|_| Ok(object))),
@@ -55,7 +55,7 @@ impl Isolated {
             Ok(Ok(object)) => Ok(Ok(object)),
             Ok(Err(error)) => {
                 let problem = format!("the converted object is not JSON: {error}");
-                Err(failed(Failure::guest(reason::INVALID_ANSWER, problem)))
+                Err(failed(Failure::guest(Reason::InvalidAnswer, problem)))
             }
             Err(words) => Ok(Err(words)),
         }

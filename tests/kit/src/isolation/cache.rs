@@ -10,9 +10,9 @@ use pilothouse_core::{
     Failure, Kind, Name,
     contract::{Imports, LogLevel, Query},
     dependencies::Read,
-    failure::reason,
     grants::{Grant, Grants},
     path::Projection,
+    reason::Reason,
 };
 use serde_json::{Value, value::RawValue};
 
@@ -89,7 +89,8 @@ impl Imports for Cache {
 
 /// What a controller sees of an object.
 pub(super) fn project(projection: &Projection, object: &Value, kind: &Kind) -> Result<String, Failure> {
-    let broken = |error: serde_json::Error| Failure::host(reason::HOST, format!("show {kind} to the plugin: {error}"));
+    let broken =
+        |error: serde_json::Error| Failure::host(Reason::HostFault, format!("show {kind} to the plugin: {error}"));
     let raw = RawValue::from_string(object.to_string()).map_err(broken)?;
     projection.project(&raw, kind).map_err(broken)
 }

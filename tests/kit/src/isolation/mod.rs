@@ -31,9 +31,9 @@ use pilothouse_core::{
     Failure, Kind, Limits, Name,
     answer::{self, KindFacts, PrimaryName},
     contract::{Finalization, Outcome, Request},
-    failure::reason,
     grants::Grants,
     manifest::{self, CheckedManifest, ManifestError},
+    reason::Reason,
 };
 use pilothouse_sandbox::{CallResult, Compiler, LoadError, PluginComponent, Sandbox, SandboxOptions};
 use serde_json::Value;
@@ -223,7 +223,7 @@ impl Isolated {
     /// What a call about this object is made of.
     fn about(&self, object: &Value) -> Result<About, Box<Failed>> {
         let before = |failure| Box::new(Failed::before_the_call(failure));
-        let user = |message: String| before(Failure::user(reason::FAILURE, message));
+        let user = |message: String| before(Failure::user(Reason::Failure, message));
         let (kind, name) = identity(object).map_err(|error| user(error.to_string()))?;
         let controllers = &self.manifest.manifest.controllers;
         let controller = controllers
@@ -294,7 +294,7 @@ impl Isolated {
             return Ok(first);
         }
         let message = "two calls with the same inputs gave different answers; a plugin must be a pure function";
-        Err(Box::new(first.refused(Failure::guest(reason::INVALID_ANSWER, message))))
+        Err(Box::new(first.refused(Failure::guest(Reason::InvalidAnswer, message))))
     }
 
     /// Holds an answer against what the host accepts.

@@ -11,6 +11,7 @@ use super::{
     objects::{Objects, words},
     path::Path,
 };
+use crate::kstatus;
 
 /// A check that does not hold, with what was seen instead.
 #[derive(Debug, Clone)]
@@ -97,6 +98,7 @@ async fn look_inside(objects: &mut Objects, check: &Check, object: &Value, unmet
             .as_ref()
             .and_then(|condition| missing_condition(object, condition)),
     );
+    others.extend(check.kstatus.and_then(|expected| other_kstatus(object, expected)));
     if let Some(path) = &check.path {
         others.extend(wrong_value(objects, check, path, object).await);
     }
@@ -167,6 +169,19 @@ fn missing_condition(object: &Value, expected: &ConditionCheck) -> Option<String
             text(found, "message"),
         )
     })
+}
+
+fn other_kstatus(object: &Value, expected: kstatus::Status) -> Option<String> {
+    match kstatus::compute(object) {
+        Ok(computed) if computed.status == expected => None,
+        Ok(computed) => Some(format!(
+            "kstatus: expected {expected}, found {} ({})",
+            computed.status, computed.message
+        )),
+        Err(problem) => Some(format!(
+            "kstatus: expected {expected}, but it cannot be computed: {problem}"
+        )),
+    }
 }
 
 async fn missing_event(
@@ -260,6 +275,16 @@ mod tests {
         );
         let absent = missing_condition(&json!({}), &check("True", None)).unwrap();
         assert_eq!(absent, "there is no condition Ready, only []");
+    }
+
+    #[test]
+    fn another_kstatus_is_shown_with_its_message() {
+        let object = json!({"status": {"conditions": [{"type": "Stalled", "status": "True", "message": "why"}]}});
+        assert_eq!(other_kstatus(&object, kstatus::Status::Failed), None);
+        assert_eq!(
+            other_kstatus(&object, kstatus::Status::Current).unwrap(),
+            "kstatus: expected Current, found Failed (why)"
+        );
     }
 
     #[test]

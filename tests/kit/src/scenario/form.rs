@@ -7,6 +7,7 @@ use serde::{Deserialize, Deserializer, de};
 use serde_json::Value;
 
 use super::{matching, path::Path};
+use crate::kstatus;
 
 /// The field manager of writes that name none.
 pub(super) const MANAGER: &str = "scenario";
@@ -187,6 +188,8 @@ pub struct Check {
     pub matches: Option<Value>,
     /// The object has a condition in `.status.conditions`.
     pub condition: Option<ConditionCheck>,
+    /// What kstatus computes of the object.
+    pub kstatus: Option<kstatus::Status>,
     /// A path like `.spec.ports[0].nodePort`, for `equals`, `differsFrom` or `sameAs`; alone: there is something at it.
     pub path: Option<String>,
     /// What is at the path, whole.
@@ -335,12 +338,13 @@ impl Action {
 impl Check {
     /// That an object does not exist.
     pub fn absent(object: Reference) -> Self {
-        let (matches, condition, path, equals, differs_from, same_as, event) = Default::default();
+        let (matches, condition, kstatus, path, equals, differs_from, same_as, event) = Default::default();
         Self {
             object,
             absent: true,
             matches,
             condition,
+            kstatus,
             path,
             equals,
             differs_from,
@@ -355,6 +359,7 @@ impl Check {
             absent,
             matches,
             condition,
+            kstatus,
             path,
             equals,
             differs_from,
@@ -362,7 +367,7 @@ impl Check {
             event: _,
         } = self;
         let name = &object.name;
-        let looks_inside = matches.is_some() || condition.is_some() || path.is_some();
+        let looks_inside = matches.is_some() || condition.is_some() || kstatus.is_some() || path.is_some();
         if *absent && looks_inside {
             return Err(format!("the check of {name} wants it absent and something in it"));
         }

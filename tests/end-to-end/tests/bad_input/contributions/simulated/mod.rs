@@ -116,9 +116,11 @@ async fn until_data(stage: &Stage, wanted: &Value) {
     );
 }
 
+/// The reason and the message of a primary's condition while that is False, as `REASON: MESSAGE`.
 fn problem(stage: &Stage, kind: &str, name: &str) -> Option<String> {
     let condition = stage.reconciled(kind, name)?;
-    (condition["status"] == "False").then(|| condition["message"].as_str().unwrap_or_default().to_owned())
+    let text = |member: &str| condition[member].as_str().unwrap_or_default();
+    (condition["status"] == "False").then(|| format!("{}: {}", text("reason"), text("message")))
 }
 
 /// Waits until a primary's condition says all these words.
