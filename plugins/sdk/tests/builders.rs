@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 fn json_of(object: impl Serialize) -> Value {
-    serde_json::to_value(object).unwrap()
+    serde_json::to_value(object).expect("a builder is JSON")
 }
 
 #[test]

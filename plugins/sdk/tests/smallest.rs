@@ -45,7 +45,7 @@ mod tests {
     use super::*;
     use pilothouse_plugin::testing::FakeCluster;
 
-    fn greeting(spec: serde_json::Value) -> serde_json::Value {
+    fn greeting(spec: &serde_json::Value) -> serde_json::Value {
         json!({
             "apiVersion": "example.com/v1", "kind": "Greeting",
             "metadata": {"name": "morning", "namespace": "default"},
@@ -56,7 +56,7 @@ mod tests {
     #[test]
     fn greets_by_name() {
         let answer = FakeCluster::new()
-            .reconcile::<Greeter>(greeting(json!({"name": "Ada"})))
+            .reconcile::<Greeter>(greeting(&json!({"name": "Ada"})))
             .unwrap();
         assert_eq!(answer.object("ConfigMap", "morning")["data"]["text"], "Hello, Ada!");
         assert_eq!(answer.status, Some(json!({"text": "Hello, Ada!"})));
@@ -65,7 +65,7 @@ mod tests {
     #[test]
     fn greets_nobody_without_a_name() {
         let failure = FakeCluster::new()
-            .reconcile::<Greeter>(greeting(json!({})))
+            .reconcile::<Greeter>(greeting(&json!({})))
             .unwrap_err();
         let message = "Greeting default/morning cannot be read: spec: missing field `name`; correct the field";
         assert_eq!(failure, Failure::permanent(message));

@@ -1,5 +1,7 @@
 //! Owns turning descriptions of the OpenAPI documents into doc comments.
 
+use std::fmt::Write as _;
+
 /// The longest line of a comment, without what stands in front of it.
 const WIDTH: usize = 100;
 
@@ -45,7 +47,7 @@ fn ends_sentence(word: &str, next: Option<&&str>) -> bool {
 pub fn comment(indent: &str, text: &str) -> String {
     let mut lines = String::new();
     let mut line = String::new();
-    let balanced = text.matches('`').count() % 2 == 0;
+    let balanced = text.matches('`').count().is_multiple_of(2);
     let mut in_code = false;
     for word in text.split_whitespace() {
         let escaped = if balanced && (in_code || word.contains('`')) {
@@ -59,7 +61,7 @@ pub fn comment(indent: &str, text: &str) -> String {
         // What would begin a list or a heading does not stand at the beginning of a line.
         let marker = word.len() < 4 && !word.starts_with(char::is_alphabetic) || word.ends_with('.') && word.len() < 5;
         if !line.is_empty() && line.len() + escaped.len() >= WIDTH && !marker && !in_code {
-            lines.push_str(&format!("{indent}/// {line}\n"));
+            let _ = writeln!(lines, "{indent}/// {line}");
             line.clear();
         }
         if !line.is_empty() {
@@ -67,7 +69,7 @@ pub fn comment(indent: &str, text: &str) -> String {
         }
         line.push_str(&escaped);
     }
-    lines.push_str(&format!("{indent}/// {line}\n"));
+    let _ = writeln!(lines, "{indent}/// {line}");
     lines
 }
 

@@ -84,7 +84,7 @@ impl Emitter<'_> {
                 let _ = write!(
                     types,
                     "kind! {{\n{docs}    {}, {group:?}, {version:?}, \"{group}{separator}{version}\"\n}}\n\n",
-                    kind.kind
+                    kind.name
                 );
             }
             None => {

@@ -35,7 +35,8 @@ pub struct Schema {
 pub struct Kind {
     pub group: String,
     pub version: String,
-    pub kind: String,
+    #[serde(rename = "kind")]
+    pub name: String,
 }
 
 /// What a setter takes.

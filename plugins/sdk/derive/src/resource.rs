@@ -14,7 +14,7 @@ const EXAMPLE: &str = r#"#[resource(group = "example.com", version = "v1", kind 
 struct Kind {
     group: String,
     version: String,
-    kind: String,
+    name: String,
     /// The root that kube's derive makes of the spec.
     root: Option<Ident>,
 }
@@ -49,7 +49,7 @@ fn of_root(input: &DeriveInput, kind: &Kind) -> Result<TokenStream> {
     }
     let name = &input.ident;
     let (generics, arguments, condition) = input.generics.split_for_impl();
-    let definition = crd::expand(input, &kind.kind)?;
+    let definition = crd::expand(input, &kind.name)?;
     let kind = kind.tokens();
     let resource = quote! {
         #[automatically_derived]
@@ -73,7 +73,7 @@ fn of_kube_spec(input: &DeriveInput, kind: &Kind) -> Result<TokenStream> {
     let root = kind
         .root
         .clone()
-        .unwrap_or_else(|| Ident::new(&kind.kind, Span::call_site()));
+        .unwrap_or_else(|| Ident::new(&kind.name, Span::call_site()));
     let kind = kind.tokens();
     let fields = fields::expand(input)?;
     Ok(quote! {
@@ -128,7 +128,7 @@ impl Kind {
         Ok(Self {
             group: given(group, "group")?,
             version: given(version, "version")?,
-            kind: given(kind, "kind")?,
+            name: given(kind, "kind")?,
             root: root.map(|root| root.parse()).transpose()?,
         })
     }
@@ -137,10 +137,10 @@ impl Kind {
         let Self {
             group,
             version,
-            kind,
+            name,
             root: _,
         } = self;
-        quote!(::pilothouse_plugin::Kind::new(#group, #version, #kind))
+        quote!(::pilothouse_plugin::Kind::new(#group, #version, #name))
     }
 }
 

@@ -47,7 +47,7 @@ fn paths_follow_the_attributes_of_serde() {
         r#"child::<u16>(path,".targetPort",fields)"#,
         r#"child::<String>(path,"[\"a.b/c\"]",fields)"#,
         r#"child::<String>(path,".old",fields)"#,
-        r#"<Inneras::pilothouse_plugin::Fields>::fields_at(path,fields)"#,
+        "<Inneras::pilothouse_plugin::Fields>::fields_at(path,fields)",
         r#"whole(&[path,".whole"].concat(),fields)"#,
         r#"child::<String>(path,".type",fields)"#,
     ] {

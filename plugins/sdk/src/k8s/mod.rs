@@ -93,6 +93,7 @@ pub mod coordination {
 #[cfg(feature = "k8s-core")]
 /// Types of the core group: Pods, Services, ConfigMaps, Secrets and so on.
 #[path = "generated"]
+#[allow(clippy::should_implement_trait, reason = "capabilities have a list `add`")]
 pub mod core {
     #[path = "core_v1.rs"]
     pub mod v1;
