@@ -1,5 +1,7 @@
 //! Owns the shortcuts to the pods of workloads, beside the generated setters.
 
+use serde_json::Value;
+
 use super::Field;
 use super::apps::v1::{DaemonSet, Deployment, ReplicaSet, StatefulSet};
 use super::core::v1::{Container, Volume};
@@ -43,12 +45,9 @@ macro_rules! workloads {
 workloads!(DaemonSet Deployment ReplicaSet StatefulSet);
 
 #[inline(never)]
-fn pod_label(workload: &mut Members, key: String, value: serde_json::Value) {
-    members::insert(
-        workload,
-        &["spec", "selector", "matchLabels"],
-        key.clone(),
-        value.clone(),
-    );
+fn pod_label(workload: &mut Members, key: String, value: Value) {
+    // Not `value.clone()`, which would link the clone of every form of JSON value.
+    let same = value.as_str().map_or(Value::Null, Value::from);
+    members::insert(workload, &["spec", "selector", "matchLabels"], key.clone(), same);
     members::insert(workload, &["spec", "template", "metadata", "labels"], key, value);
 }
