@@ -1,6 +1,6 @@
 //! The CustomResourceDefinition of a type, made from the type: the feature `crd`.
 //!
-//! The derive [`Resource`](crate::Resource) takes names, columns and rules from the attribute `#[crd]`; schemars'
+//! The derive [`Resource`] takes names, columns and rules from the attribute `#[crd]`; schemars'
 //! `JsonSchema` gives the schema of the spec and the status, with descriptions from the doc comments:
 //!
 //! ```
@@ -83,7 +83,7 @@ pub fn crd<T: CustomResource>() -> Value {
     T::definition().finish()
 }
 
-/// A resource whose definition is made from its type. Implemented by the derive [`Resource`](crate::Resource).
+/// A resource whose definition is made from its type. Implemented by the derive [`Resource`].
 pub trait CustomResource: Resource {
     /// The definition.
     #[doc(hidden)]
