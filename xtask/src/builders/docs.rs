@@ -106,7 +106,7 @@ mod tests {
             "One e.g. this. Two."
         );
         assert_eq!(first_sentences("no end"), "no end");
-        let long = format!("One. {} end.", "word ".repeat(60));
+        let long = format!("One. Two {} end.", "words ".repeat(60));
         assert_eq!(first_sentences(&long), "One.");
     }
 
