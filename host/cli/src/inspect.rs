@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use anyhow::Context as _;
 use clap::{Args, ValueEnum};
 use pilothouse_core::Limits;
-use pilothouse_core::manifest::{self, Access, CheckedManifest, Controller, Manifest, Touch};
+use pilothouse_core::manifest::{self, Access, CheckedManifest, Controller, Manifest, Touch, TouchScope};
 use pilothouse_core::path::FieldPath;
 use pilothouse_core::status;
 use pilothouse_sandbox::PluginComponent;
@@ -112,7 +112,7 @@ fn as_text(plugin: &PluginComponent, checked: &CheckedManifest) -> String {
         description,
         controllers,
         crds: _,
-        configuration,
+        configuration_schema,
     } = manifest;
     let mut text = format!("{name} {version}");
     if !description.is_empty() {
@@ -130,7 +130,7 @@ fn as_text(plugin: &PluginComponent, checked: &CheckedManifest) -> String {
     for crd in crds {
         let _ = writeln!(text, "brings        {} ({} {})", crd.name, crd.group, crd.kind);
     }
-    let fields = configuration
+    let fields = configuration_schema
         .as_ref()
         .and_then(|schema| schema["properties"].as_object());
     let fields = fields.map(|fields| fields.keys().map(String::as_str).collect::<Vec<_>>().join(", "));
@@ -163,7 +163,7 @@ fn controller_text(controller: &Controller, text: &mut String) {
     if let Some(annotation) = &filter.annotation {
         let _ = writeln!(text, "  only with    annotation {annotation}");
     }
-    if let Some(labels) = &filter.labels {
+    if let Some(labels) = &filter.label_selector {
         let _ = writeln!(text, "  only with    labels {labels}");
     }
     if let Some(finalizer) = finalizer {
@@ -176,7 +176,8 @@ fn controller_text(controller: &Controller, text: &mut String) {
         kind,
         access,
         fields,
-        labels,
+        label_selector,
+        scope,
         namespaces,
         names,
         optional,
@@ -191,13 +192,16 @@ fn controller_text(controller: &Controller, text: &mut String) {
         if !fields.is_empty() {
             let _ = write!(text, ", looks at {}", listed(fields));
         }
-        if let Some(labels) = labels {
+        if let Some(labels) = label_selector {
             let _ = write!(text, ", with labels {labels}");
         }
         for (what, which) in [("in namespaces", namespaces), ("named", names)] {
             if !which.is_empty() {
                 let _ = write!(text, ", {what} {}", which.join(", "));
             }
+        }
+        if *scope == TouchScope::Any && namespaces.is_empty() {
+            text.push_str(", in any namespace");
         }
         text.push_str(if *optional {
             ", where the cluster serves it\n"

@@ -1,22 +1,18 @@
 //! Owns following the CustomResourceDefinitions of the cluster by their metadata: which there are, and when one's
 //! specification changes. What that means for kinds is left to host/runtime.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
-use futures::StreamExt as _;
-use kube::api::DynamicObject;
-use kube::core::{ApiResource, GroupVersionKind, ObjectMeta, PartialObjectMeta};
-use kube::runtime::WatchStreamExt as _;
-use kube::runtime::watcher::{self, Event};
-use kube::{Api, Client};
+use kube::Client;
+use pilothouse_core::Kind;
+use pilothouse_core::answer::KindFacts;
 
-use crate::error::RequestError;
-use crate::read_timeout::with_read_timeout;
-use crate::watch_backoff::watch_backoff;
-
-/// Definitions in a page of a list: the metadata of one may be as large as the definition itself.
-const PAGE: u32 = 50;
+use crate::discovery::ServedKind;
+use crate::object::CachedObject;
+use crate::reflector::Detail;
+use crate::typed_watch::{self, TypedObjects, TypedSink};
 
 /// How long a host without the right to see definitions waits before it asks again.
 const FORBIDDEN: Duration = Duration::from_mins(10);
@@ -36,66 +32,63 @@ pub enum DefinitionEvent {
     Forbidden(String),
 }
 
-/// A definition as far as it is told from another: uid, generation, and the version in which it was seen.
-type DefinitionStamp = (String, i64, String);
-
 /// Tells what becomes of definitions, for ever.
-pub async fn follow(client: Client, mut tell: impl FnMut(DefinitionEvent)) {
-    let kind = GroupVersionKind::gvk("apiextensions.k8s.io", "v1", "CustomResourceDefinition");
-    let resource = ApiResource::from_gvk(&kind);
-    let api: Api<PartialObjectMeta<DynamicObject>> = Api::all_with(with_read_timeout(client), &resource);
-    let mut known: Option<HashMap<String, DefinitionStamp>> = None;
-    loop {
-        let config = watcher::Config::default().page_size(PAGE);
-        let stream = watcher::watcher(api.clone(), config).backoff(watch_backoff("definitions"));
-        let mut stream = std::pin::pin!(stream);
-        let mut listed = HashMap::new();
-        while let Some(event) = stream.next().await {
-            match event {
-                Ok(Event::Init) => listed.clear(),
-                Ok(Event::InitApply(object)) => {
-                    let (name, stamp) = read(object.metadata);
-                    listed.insert(name, stamp);
-                }
-                Ok(Event::InitDone) => {
-                    let now = std::mem::take(&mut listed);
-                    match known.replace(now) {
-                        None => tell(DefinitionEvent::Listed),
-                        Some(before) => compare(&before, known.as_ref().unwrap_or(&before), &mut tell),
-                    }
-                }
-                Ok(Event::Apply(object)) => {
-                    let (name, stamp) = read(object.metadata);
-                    let before = known.get_or_insert_default().insert(name.clone(), stamp.clone());
-                    if let Some(news) = news(&name, before.as_ref(), &stamp) {
-                        tell(news);
-                    }
-                }
-                Ok(Event::Delete(object)) => {
-                    let (name, _) = read(object.metadata);
-                    known.get_or_insert_default().remove(&name);
-                    tell(DefinitionEvent::Gone(name));
-                }
-                Err(error) => {
-                    if let Some(words) = forbidden(error) {
-                        tell(DefinitionEvent::Forbidden(words));
-                        break;
-                    }
-                }
-            }
+pub async fn follow(client: Client, tell: impl FnMut(DefinitionEvent) + Send + 'static) {
+    let served = ServedKind {
+        kind: Arc::new(Kind::new("apiextensions.k8s.io", "v1", "CustomResourceDefinition")),
+        plural: "customresourcedefinitions".to_owned(),
+        facts: KindFacts {
+            namespaced: false,
+            has_status: true,
+        },
+    };
+    typed_watch::follow(client, served, DefinitionSink(tell)).await;
+}
+
+/// What tells one state of a definition from another.
+#[derive(PartialEq, Eq)]
+struct DefinitionStamp {
+    uid: Arc<str>,
+    generation: Option<i64>,
+    resource_version: Box<str>,
+}
+
+struct DefinitionSink<F>(F);
+
+impl<F: FnMut(DefinitionEvent) + Send + 'static> TypedSink for DefinitionSink<F> {
+    type Object = DefinitionStamp;
+
+    const DETAIL: Detail = Detail::Metadata;
+
+    fn read(object: &CachedObject) -> DefinitionStamp {
+        DefinitionStamp {
+            uid: object.uid.clone(),
+            generation: object.generation,
+            resource_version: object.resource_version.clone(),
         }
-        tokio::time::sleep(FORBIDDEN).await;
+    }
+
+    fn changed(&mut self, before: Option<&TypedObjects<DefinitionStamp>>, now: &TypedObjects<DefinitionStamp>) {
+        match before {
+            None => (self.0)(DefinitionEvent::Listed),
+            Some(before) => compare(before, now, &mut self.0),
+        }
+    }
+
+    fn forbidden(&mut self, problem: &str) -> Option<Duration> {
+        (self.0)(DefinitionEvent::Forbidden(problem.to_owned()));
+        Some(FORBIDDEN)
     }
 }
 
-/// What a list shows that was not seen.
+/// What has changed from one state of all definitions to the next.
 fn compare(
-    before: &HashMap<String, DefinitionStamp>,
-    now: &HashMap<String, DefinitionStamp>,
+    before: &BTreeMap<Arc<str>, Arc<DefinitionStamp>>,
+    now: &BTreeMap<Arc<str>, Arc<DefinitionStamp>>,
     tell: &mut impl FnMut(DefinitionEvent),
 ) {
     for name in before.keys().filter(|name| !now.contains_key(*name)) {
-        tell(DefinitionEvent::Gone(name.clone()));
+        tell(DefinitionEvent::Gone(name.to_string()));
     }
     for (name, stamp) in now {
         if let Some(news) = news(name, before.get(name), stamp) {
@@ -104,35 +97,14 @@ fn compare(
     }
 }
 
-fn news(name: &str, before: Option<&DefinitionStamp>, now: &DefinitionStamp) -> Option<DefinitionEvent> {
+fn news(name: &str, before: Option<&Arc<DefinitionStamp>>, now: &Arc<DefinitionStamp>) -> Option<DefinitionEvent> {
     match before {
-        Some(before) if before == now => None,
-        Some((uid, generation, _)) if *uid == now.0 && *generation == now.1 => {
+        Some(before) if Arc::ptr_eq(before, now) || before == now => None,
+        Some(before) if before.uid == now.uid && before.generation == now.generation => {
             Some(DefinitionEvent::Touched(name.to_owned()))
         }
         _ => Some(DefinitionEvent::Changed(name.to_owned())),
     }
-}
-
-fn read(metadata: ObjectMeta) -> (String, DefinitionStamp) {
-    let stamp = (
-        metadata.uid.unwrap_or_default(),
-        metadata.generation.unwrap_or_default(),
-        metadata.resource_version.unwrap_or_default(),
-    );
-    (metadata.name.unwrap_or_default(), stamp)
-}
-
-/// The words of the server, if it does not let definitions be seen.
-fn forbidden(error: watcher::Error) -> Option<String> {
-    let error = match error {
-        watcher::Error::InitialListFailed(error)
-        | watcher::Error::WatchStartFailed(error)
-        | watcher::Error::WatchFailed(error) => RequestError::from(error),
-        watcher::Error::WatchError(status) => RequestError::Answered(status),
-        watcher::Error::NoResourceVersion => return None,
-    };
-    (error.code() == Some(403)).then(|| error.to_string())
 }
 
 #[cfg(test)]
@@ -141,20 +113,22 @@ mod tests {
 
     #[test]
     fn a_list_after_a_gap_tells_what_was_missed() {
-        let stamp = |generation, version: &str| ("u".to_owned(), generation, version.to_owned());
-        let map = |entries: &[(&str, DefinitionStamp)]| -> HashMap<String, DefinitionStamp> {
-            entries
-                .iter()
-                .map(|(name, stamp)| ((*name).to_owned(), stamp.clone()))
-                .collect()
+        let stamp = |generation, version: &str| DefinitionStamp {
+            uid: "u".into(),
+            generation: Some(generation),
+            resource_version: version.into(),
         };
-        let before = map(&[
+        let map = |entries: Vec<(&str, DefinitionStamp)>| -> BTreeMap<Arc<str>, Arc<DefinitionStamp>> {
+            let entries = entries.into_iter();
+            entries.map(|(name, stamp)| (name.into(), Arc::new(stamp))).collect()
+        };
+        let before = map(vec![
             ("a", stamp(1, "1")),
             ("b", stamp(1, "2")),
             ("c", stamp(1, "3")),
             ("d", stamp(1, "4")),
         ]);
-        let now = map(&[
+        let now = map(vec![
             ("a", stamp(1, "1")),
             ("b", stamp(2, "5")),
             ("c", stamp(1, "6")),

@@ -12,7 +12,7 @@ use http::{Method, Request};
 use kube::Client;
 use kube::client::Body;
 use pilothouse_core::canonical::digest;
-use pilothouse_core::contract::{Event, Severity};
+use pilothouse_core::contract::{Event, EventType};
 use pilothouse_core::{Kind, Name};
 use serde_json::{Value, json};
 use tokio::sync::Notify;
@@ -180,13 +180,7 @@ impl EventRecorder {
 
     /// The name of an event, made of what it says and whom it is `about`. `episode` tells events apart that say the same.
     fn name_of(&self, prefix: &str, about: &str, event: &Event, episode: Option<&str>) -> String {
-        let mut said = vec![
-            &*self.plugin,
-            about,
-            words(event.severity),
-            &event.reason,
-            &event.message,
-        ];
+        let mut said = vec![&*self.plugin, about, words(event.type_), &event.reason, &event.message];
         said.extend(episode);
         format!("{}.{}", shorten_name(prefix), digest(&json!(said)))
     }
@@ -239,11 +233,7 @@ impl EventRecorder {
         event: &Event,
         now: &str,
     ) -> Result<bool, RequestError> {
-        let Event {
-            severity,
-            reason,
-            message,
-        } = event;
+        let Event { type_, reason, message } = event;
         let namespace = regarding.name.namespace.as_deref().unwrap_or("default");
         if self.is_denied(namespace) || !self.may_emit(&name, regarding.uid) {
             return Ok(false);
@@ -265,7 +255,7 @@ impl EventRecorder {
             "reportingController": self.controller(),
             "reportingInstance": self.instance,
             "action": "Reconcile",
-            "type": words(*severity),
+            "type": words(*type_),
             "reason": reason,
             "note": one_line(message),
             "regarding": object,
@@ -395,10 +385,10 @@ impl RecorderState {
     }
 }
 
-fn words(severity: Severity) -> &'static str {
-    match severity {
-        Severity::Normal => "Normal",
-        Severity::Warning => "Warning",
+fn words(type_: EventType) -> &'static str {
+    match type_ {
+        EventType::Normal => "Normal",
+        EventType::Warning => "Warning",
     }
 }
 

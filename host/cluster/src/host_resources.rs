@@ -1,26 +1,22 @@
 //! Owns the host's own resources in the cluster: following all of a kind as parsed values, and writing their status and
 //! finalizers. There are few of them, so they are not compressed. Their meaning is left to host/runtime.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use futures::StreamExt as _;
 use http::{Method, Request};
-use kube::api::DynamicObject;
+use kube::Client;
 use kube::client::Body;
-use kube::core::ApiResource;
-use kube::runtime::WatchStreamExt as _;
-use kube::runtime::watcher::{self, Event};
-use kube::{Api, Client};
 use pilothouse_core::Kind;
 use pilothouse_core::answer::KindFacts;
+use pilothouse_core::path::Projection;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
 use crate::discovery::ServedKind;
-use crate::error::RequestError;
-use crate::read_timeout::with_read_timeout;
-use crate::watch_backoff::watch_backoff;
+use crate::error::{RequestError, chain};
+use crate::object::CachedObject;
+use crate::reflector::Detail;
+use crate::typed_watch::{self, TypedObjects, TypedSink};
 use crate::write::send;
 
 /// The field manager of what the host writes for itself.
@@ -50,10 +46,12 @@ pub struct HostResource {
     pub spec: Value,
     /// `status`; null where there is none.
     pub status: Value,
+    /// Whether it nests so deep that a part of it is missing here ([`pilothouse_core::depth`]).
+    pub is_too_deep: bool,
 }
 
 /// All resources of a kind by their names; none before they have been listed.
-pub type HostResources = Option<Arc<BTreeMap<Arc<str>, Arc<HostResource>>>>;
+pub type HostResources = Option<TypedObjects<HostResource>>;
 
 /// A kind of the host's own resources.
 #[derive(Clone)]
@@ -76,54 +74,15 @@ impl HostResourceApi {
         Self { client, served }
     }
 
-    /// Lists and watches the kind until it is dropped. Each trouble is told, and tried again with back-off.
-    pub async fn follow(&self, known: watch::Sender<HostResources>, mut trouble: impl FnMut(Option<&str>)) {
-        let api: Api<DynamicObject> = Api::all_with(with_read_timeout(self.client.clone()), &self.api_resource());
-        let stream = watcher::watcher(api, watcher::Config::default()).backoff(watch_backoff(&self.served.kind.kind));
-        let mut stream = std::pin::pin!(stream);
-        let mut objects = BTreeMap::new();
-        let mut listed = BTreeMap::new();
-        while let Some(event) = stream.next().await {
-            match event {
-                Ok(Event::Init) => {
-                    listed.clear();
-                    continue;
-                }
-                Ok(Event::InitApply(object)) => {
-                    insert(&mut listed, object);
-                    continue;
-                }
-                Ok(Event::InitDone) => {
-                    trouble(None);
-                    objects = std::mem::take(&mut listed);
-                }
-                Ok(Event::Apply(object)) => insert(&mut objects, object),
-                Ok(Event::Delete(object)) => {
-                    objects.remove(object.metadata.name.as_deref().unwrap_or_default());
-                }
-                Err(error) => {
-                    trouble(Some(&self.words(error)));
-                    continue;
-                }
-            }
-            known.send_replace(Some(Arc::new(objects.clone())));
-        }
-    }
-
-    /// What is wrong, without what the client wraps around it.
-    fn words(&self, error: watcher::Error) -> String {
-        let error = match error {
-            watcher::Error::InitialListFailed(error)
-            | watcher::Error::WatchStartFailed(error)
-            | watcher::Error::WatchFailed(error) => RequestError::from(error),
-            watcher::Error::WatchError(status) => RequestError::Answered(status),
-            error @ watcher::Error::NoResourceVersion => RequestError::Garbled(error.to_string()),
-        };
-        if error.is_not_found() {
-            let kind = &self.served.kind;
-            return format!("the cluster does not serve {kind}; install its CRD (--install-crds does so)");
-        }
-        error.to_string()
+    /// Lists and watches the kind until it is dropped. `trouble` is called with each failure, and with none when the watch
+    /// is open again.
+    pub async fn follow(
+        &self,
+        known: watch::Sender<HostResources>,
+        trouble: impl FnMut(Option<&str>) + Send + 'static,
+    ) {
+        let sink = HostResourceSink { known, trouble };
+        typed_watch::follow(self.client.clone(), self.served.clone(), sink).await;
     }
 
     /// Applies all that a manager has in the status of a resource, unless another has taken its name. Says what the server
@@ -183,17 +142,6 @@ impl HostResourceApi {
             .await
     }
 
-    fn api_resource(&self) -> ApiResource {
-        let ServedKind { kind, plural, facts: _ } = &self.served;
-        ApiResource {
-            group: kind.group.clone(),
-            version: kind.version.clone(),
-            api_version: kind.api_version(),
-            kind: kind.kind.clone(),
-            plural: plural.clone(),
-        }
-    }
-
     fn path(&self, resource: &HostResource, subresource: &str) -> String {
         format!("{}{subresource}", self.served.path(None, Some(&resource.name)))
     }
@@ -212,34 +160,54 @@ impl HostResourceApi {
             .body(Body::from(body.to_string().into_bytes()))
             .map_err(|error| RequestError::Garbled(error.to_string()))?;
         let (_, text) = send(&self.client, request).await?;
-        let object: DynamicObject =
-            serde_json::from_str(&text).map_err(|error| RequestError::Garbled(error.to_string()))?;
-        Ok(read(object))
+        let object = CachedObject::read(&text, &self.served.kind, &Projection::whole())
+            .map_err(|error| RequestError::Garbled(chain(&error)))?;
+        Ok(read(&object))
     }
 }
 
-fn insert(objects: &mut BTreeMap<Arc<str>, Arc<HostResource>>, object: DynamicObject) {
-    let resource = read(object);
-    objects.insert(resource.name.clone(), Arc::new(resource));
+struct HostResourceSink<F> {
+    known: watch::Sender<HostResources>,
+    trouble: F,
 }
 
-fn read(object: DynamicObject) -> HostResource {
-    let DynamicObject {
-        types: _,
-        metadata,
-        mut data,
-    } = object;
-    let created = metadata.creation_timestamp.map(|time| json!(time));
+impl<F: FnMut(Option<&str>) + Send + 'static> TypedSink for HostResourceSink<F> {
+    type Object = HostResource;
+
+    const DETAIL: Detail = Detail::Whole;
+
+    fn read(object: &CachedObject) -> HostResource {
+        read(object)
+    }
+
+    fn changed(&mut self, _: Option<&TypedObjects<HostResource>>, now: &TypedObjects<HostResource>) {
+        self.known.send_replace(Some(now.clone()));
+    }
+
+    fn works(&mut self) {
+        (self.trouble)(None);
+    }
+
+    fn trouble(&mut self, trouble: &str) {
+        (self.trouble)(Some(trouble));
+    }
+}
+
+fn read(object: &CachedObject) -> HostResource {
+    let mut value = object.value();
+    let metadata = value["metadata"].take();
+    let finalizers = metadata["finalizers"].as_array().into_iter().flatten();
     HostResource {
-        name: metadata.name.as_deref().unwrap_or_default().into(),
-        uid: metadata.uid.as_deref().unwrap_or_default().into(),
-        resource_version: metadata.resource_version.unwrap_or_default(),
-        generation: metadata.generation,
-        created: created.as_ref().and_then(Value::as_str).unwrap_or_default().to_owned(),
-        deleting: metadata.deletion_timestamp.is_some(),
-        finalizers: metadata.finalizers.unwrap_or_default(),
-        spec: data["spec"].take(),
-        status: data["status"].take(),
+        name: object.name.name.clone(),
+        uid: object.uid.clone(),
+        resource_version: object.resource_version.to_string(),
+        generation: object.generation,
+        created: metadata["creationTimestamp"].as_str().unwrap_or_default().to_owned(),
+        deleting: object.deleting,
+        finalizers: finalizers.filter_map(Value::as_str).map(str::to_owned).collect(),
+        spec: value["spec"].take(),
+        status: value["status"].take(),
+        is_too_deep: object.is_too_deep(),
     }
 }
 
@@ -254,7 +222,8 @@ mod tests {
             "metadata": {"name": "p", "uid": "u", "resourceVersion": "7", "generation": 2, "finalizers": ["x.dev/y"],
                 "creationTimestamp": "2026-01-02T03:04:05Z", "deletionTimestamp": "2026-01-02T03:04:06Z"},
         });
-        let resource = read(serde_json::from_value(object).unwrap());
+        let kind = Kind::new("pilothouse.dev", "v1alpha1", "Plugin");
+        let resource = read(&CachedObject::read(&object.to_string(), &kind, &Projection::whole()).unwrap());
         assert_eq!(
             (&*resource.name, &*resource.uid, resource.generation),
             ("p", "u", Some(2))
@@ -262,5 +231,6 @@ mod tests {
         assert_eq!(resource.created, "2026-01-02T03:04:05Z");
         assert!(resource.deleting && resource.finalizers == ["x.dev/y"]);
         assert_eq!((&resource.spec["a"], &resource.status), (&json!(1), &Value::Null));
+        assert_eq!((&*resource.resource_version, resource.is_too_deep), ("7", false));
     }
 }

@@ -3,7 +3,8 @@
 //! [`discovery`] says what is served, [`reflector`] lists and watches a kind into [`object::CachedObject`] objects,
 //! which [`codec`] makes small and [`store`] keeps, [`mod@write`] applies and deletes, [`openapi`] says how values are
 //! merged, [`events`] tells, [`install`] brings CRDs, [`release`] frees what a lost plugin held, [`host_resources`] is
-//! for the host's own resources, [`definitions`] sees CRDs change, [`permissions`] asks what the host may do.
+//! for the host's own resources, [`definitions`] sees CRDs change (both by way of `typed_watch`), [`permissions`] asks
+//! what the host may do.
 #![forbid(unsafe_code)]
 
 pub mod codec;
@@ -21,11 +22,10 @@ pub mod openapi;
 mod pages;
 pub mod permissions;
 mod raw_object;
-mod read_timeout;
 pub mod reflector;
 pub mod release;
 pub mod store;
-mod watch_backoff;
+mod typed_watch;
 pub mod webhooks;
 pub mod write;
 

@@ -20,7 +20,7 @@ use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use pilothouse_core::{Kind, Name, backoff};
 use serde::Deserialize;
 use serde_json::value::RawValue;
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 use crate::codec::ObjectCodec;
 use crate::discovery::{Discovery, ServedKind};
@@ -29,7 +29,6 @@ use crate::object::{CachedObject, ObjectError};
 use crate::pages::{PageSize, read_page, refusal};
 use crate::raw_object::RawObject;
 use crate::store::WatchSource;
-use crate::watch_backoff;
 use crate::write::REQUEST_TIMEOUT;
 
 /// How long the server is asked to keep a watch open.
@@ -40,11 +39,14 @@ const SHORTEST_WATCH: Duration = Duration::from_secs(1);
 
 /// A server sends a bookmark about every minute. A watch that says nothing for so long is dead, whatever its connection
 /// says, and is made anew.
-pub(crate) const LONGEST_SILENCE: Duration = Duration::from_secs(150);
+const LONGEST_SILENCE: Duration = Duration::from_secs(150);
+
+/// The longest wait between two tries.
+pub(crate) const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
 /// A watch that has lasted so long after its list is well: what went wrong before it does not count any more, and the next
 /// relist waits no longer than a first one.
-const WELL_AFTER: Duration = Duration::from_mins(2);
+pub(crate) const WELL_AFTER: Duration = Duration::from_mins(2);
 
 /// The most bytes of one event of a watch. No object is as large, so what has more is no event.
 const LONGEST_EVENT: usize = 32 * 1024 * 1024;
@@ -67,6 +69,11 @@ pub trait Sink: Send + Sync + 'static {
     fn works(&self, kind: &Arc<Kind>);
     /// The watch has trouble and goes on trying; called at each try.
     fn trouble(&self, kind: &Arc<Kind>, trouble: &str);
+    /// The server does not let the host see the kind. A sink that can do without returns how long to wait before the next
+    /// try. If it returns nothing, this counts as any other trouble.
+    fn forbidden(&self, _kind: &Arc<Kind>, _problem: &str) -> Option<Duration> {
+        None
+    }
     /// An object cannot be read, and is left out. What the cache had of it stays. Its place is given where that can be read.
     fn unreadable(&self, source: &WatchSource, name: Option<&Name>, problem: &str);
     /// The host made a mistake while it took in what the watch saw, and panicked. The kind is listed again after a wait.
@@ -161,12 +168,24 @@ impl Reflector {
                 Err(error) if error.code() == Some(410) && state.failures == 0 => {
                     self.pause(&mut state.failures).await;
                 }
+                Err(error) if let Some(wait) = self.forbidden(&error) => {
+                    sleep(wait).await;
+                    continue;
+                }
                 Err(error) => self.trouble(&mut state.failures, &chain(&error)).await,
             }
             if !self.is_served_as_before(&mut state.failures).await {
                 return;
             }
         }
+    }
+
+    /// How long the sink wants to wait, if the host may not see the kind.
+    fn forbidden(&self, error: &RequestError) -> Option<Duration> {
+        if error.code() != Some(403) {
+            return None;
+        }
+        self.sink.forbidden(&self.source.kind, &chain(error))
     }
 
     async fn trouble(&self, failures: &mut u32, trouble: &str) {
@@ -177,12 +196,12 @@ impl Reflector {
     /// Waits, each time longer.
     async fn pause(&self, failures: &mut u32) {
         *failures = failures.saturating_add(1);
-        tokio::time::sleep(backoff::delay(*failures, self.seed()).min(watch_backoff::LONGEST)).await;
+        sleep(backoff::delay(*failures, self.seed()).min(LONGEST_PAUSE)).await;
     }
 
     /// So that watches that failed together come back apart.
     fn seed(&self) -> u64 {
-        watch_backoff::seed(&format!("{:?}", self.source))
+        seed(&format!("{:?}", self.source))
     }
 
     async fn is_served_as_before(&self, failures: &mut u32) -> bool {
@@ -245,6 +264,7 @@ impl Reflector {
                 }
                 Ok(()) => failures = 0,
                 Err(error) if error.code() == Some(410) => return (WatchEnd::Expired, version),
+                Err(error) if let Some(wait) = self.forbidden(&error) => sleep(wait).await,
                 Err(error) => {
                     if version != before {
                         failures = 0;
@@ -378,6 +398,12 @@ impl Reflector {
             .body(Body::empty())
             .map_err(|error| RequestError::Garbled(error.to_string()))
     }
+}
+
+/// A seed for the jitter of back-off, by what is watched: the same in each run, so that a run under faults can be repeated.
+pub(crate) fn seed(of: &str) -> u64 {
+    of.bytes()
+        .fold(0, |seed, byte| seed.wrapping_mul(31).wrapping_add(u64::from(byte)))
 }
 
 /// Whether a resourceVersion is older than another. They are ordered numbers (KEP-5504); where a server has others,

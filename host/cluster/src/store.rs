@@ -46,11 +46,51 @@ pub struct WatchSource {
     run: u64,
 }
 
+impl WatchSource {
+    /// Every object of a kind that no [`Store`] keeps.
+    pub(crate) fn all(kind: Arc<Kind>) -> Self {
+        Self {
+            kind,
+            scope: Scope::default(),
+            run: 0,
+        }
+    }
+}
+
 /// The objects of all watched kinds.
 #[derive(Debug, Default)]
 pub struct Store {
     kind_caches: HashMap<Arc<Kind>, KindCache>,
     changes: u64,
+}
+
+/// The objects of a kind at one moment, to be trimmed again.
+#[derive(Debug)]
+pub struct TrimDraft {
+    codec: Arc<ObjectCodec>,
+    objects: Vec<Arc<CachedObject>>,
+}
+
+/// Objects before and after they were trimmed again.
+#[derive(Debug)]
+pub struct TrimmedObjects {
+    projection: Projection,
+    objects: Vec<(Arc<CachedObject>, Arc<CachedObject>)>,
+}
+
+impl TrimDraft {
+    /// Reads every object, which may take a while.
+    pub fn build(self) -> TrimmedObjects {
+        let Self { codec, objects } = self;
+        let again = |object: Arc<CachedObject>| {
+            let trimmed = Arc::new(codec.again(&object));
+            (object, trimmed)
+        };
+        TrimmedObjects {
+            projection: codec.layout().projection().clone(),
+            objects: objects.into_iter().map(again).collect(),
+        }
+    }
 }
 
 impl Store {
@@ -98,19 +138,34 @@ impl Store {
         names.iter().filter_map(|name| self.take(kind, name)).collect()
     }
 
-    /// Trims what is known of a kind again, after its codec was told to show less.
-    pub fn trim(&mut self, kind: &Kind) {
+    /// What is known of a kind, to be trimmed again after its codec was told to show less.
+    pub fn draft_trim(&self, kind: &Kind) -> Option<TrimDraft> {
+        let kind_cache = self.kind_caches.get(kind)?;
+        let objects = kind_cache.objects.keys().map(|ByName(object)| object.clone());
+        Some(TrimDraft {
+            codec: kind_cache.codec.clone(),
+            objects: objects.collect(),
+        })
+    }
+
+    /// Takes trimmed objects in. What has changed since their draft was read by the codec as it is now.
+    pub fn add_trimmed(&mut self, kind: &Kind, trimmed: TrimmedObjects) {
         let Some(kind_cache) = self.kind_caches.get_mut(kind) else {
             return;
         };
-        let codec = kind_cache.codec.clone();
+        let TrimmedObjects { projection, objects } = trimmed;
         if let Some(synced) = &mut kind_cache.synced {
-            synced.projection = codec.layout().projection().clone();
+            synced.projection = projection;
         }
-        let objects = std::mem::take(&mut kind_cache.objects).into_iter();
-        kind_cache.objects = objects
-            .map(|(object, epoch)| (ByName(Arc::new(codec.again(&object.0))), epoch))
-            .collect();
+        for (before, trimmed) in objects {
+            let known = kind_cache.objects.get_key_value(&before.name);
+            let epoch = known
+                .filter(|(now, _)| Arc::ptr_eq(&now.0, &before))
+                .map(|(_, epoch)| *epoch);
+            if let Some(epoch) = epoch {
+                kind_cache.place(trimmed, epoch);
+            }
+        }
     }
 
     /// Whether something of a kind has been listed once, and is followed since.

@@ -407,7 +407,7 @@ async fn labels_and_namespaces_are_asked_of_the_server() {
     }
     let touch: Touch = serde_json::from_value(json!({
         "kind": {"group": "", "version": "v1", "kind": "ConfigMap"}, "access": ["read"],
-        "labels": "tier=red", "namespaces": ["one", "two"],
+        "labelSelector": "tier=red", "namespaces": ["one", "two"],
     }))
     .unwrap();
     bench.watch(&[], Reach::of(&touch)).await;
@@ -423,7 +423,7 @@ async fn what_leaves_the_selection_goes_and_comes_back_with_it() {
     let mut bench = Bench::new();
     bench.config_map("default", "a", "red").await;
     let touch: Touch = serde_json::from_value(json!({
-        "kind": {"group": "", "version": "v1", "kind": "ConfigMap"}, "access": ["read"], "labels": "tier=red",
+        "kind": {"group": "", "version": "v1", "kind": "ConfigMap"}, "access": ["read"], "labelSelector": "tier=red",
     }))
     .unwrap();
     bench.watch(&[], Reach::of(&touch)).await;

@@ -8,15 +8,15 @@ pub const PACKAGE: &str = "pilothouse:plugin";
 /// The versions of the contract that this host runs.
 pub const VERSIONS: &[&str] = &["0.1.0"];
 
-/// Which objects of a kind; what is given must all hold.
+/// Which objects of a kind to list; all conditions must hold.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Query {
-    /// None: every namespace that the plugin may see.
+pub struct ListOptions {
+    /// None: every namespace.
     pub namespace: Option<String>,
     /// A Kubernetes label selector.
-    pub labels: Option<String>,
+    pub label_selector: Option<String>,
     /// Declared field paths and the scalar's text.
-    pub fields: Vec<(String, String)>,
+    pub field_selector: Vec<(String, String)>,
     /// At most so many, in the order namespace, name.
     pub limit: Option<u32>,
 }
@@ -24,11 +24,11 @@ pub struct Query {
 /// A condition's status as the guest gives it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ConditionStatus {
-    /// `True`.
-    Yes,
-    /// `False`.
-    No,
-    /// `Unknown`.
+    /// It holds.
+    True,
+    /// It does not hold.
+    False,
+    /// It cannot be told.
     Unknown,
 }
 
@@ -36,8 +36,8 @@ impl ConditionStatus {
     /// As Kubernetes spells it.
     pub fn as_str(self) -> &'static str {
         match self {
-            Self::Yes => "True",
-            Self::No => "False",
+            Self::True => "True",
+            Self::False => "False",
             Self::Unknown => "Unknown",
         }
     }
@@ -46,8 +46,8 @@ impl ConditionStatus {
 /// A condition of the primary; the host keeps lastTransitionTime and observedGeneration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Condition {
-    /// The condition's type.
-    pub name: String,
+    /// For example `Available`.
+    pub type_: String,
     /// Whether it holds.
     pub status: ConditionStatus,
     /// CamelCase.
@@ -56,9 +56,9 @@ pub struct Condition {
     pub message: String,
 }
 
-/// An event's type.
+/// An event's type, as in core/v1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Severity {
+pub enum EventType {
     /// `Normal`.
     Normal,
     /// `Warning`.
@@ -69,7 +69,7 @@ pub enum Severity {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Event {
     /// Normal or Warning.
-    pub severity: Severity,
+    pub type_: EventType,
     /// CamelCase.
     pub reason: String,
     /// For people.
@@ -93,7 +93,7 @@ pub struct Lifecycle {
     /// Left in place when no longer desired, and when the primary goes.
     pub keep: bool,
     /// Deleted and made again where a changed field is immutable.
-    pub replace: bool,
+    pub recreate: bool,
 }
 
 /// One object that should exist, as the guest gives it.
@@ -105,6 +105,8 @@ pub struct Desired {
     pub ownership: Ownership,
     /// Exceptions.
     pub lifecycle: Lifecycle,
+    /// One JSON document, not yet parsed; `{}` where there are none.
+    pub options: String,
 }
 
 /// What a reconcile call is given.
@@ -113,7 +115,7 @@ pub struct Request {
     /// The primary as JSON, trimmed to what the plugin declared.
     pub object: String,
     /// The plugin's configuration as JSON.
-    pub config: String,
+    pub configuration: String,
     /// Failures in a row before this call.
     pub attempt: u32,
 }
@@ -142,41 +144,67 @@ pub enum Finalization {
     Pending(Outcome),
 }
 
-/// What is done to an object that is reviewed.
+/// Why an object is reviewed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Operation {
-    /// It is made.
+pub enum Phase {
+    /// Somebody is about to create it.
     Create,
-    /// It is changed.
+    /// Somebody is about to update it.
     Update,
-    /// It is deleted.
+    /// Somebody is about to delete it.
     Delete,
+    /// It is about to be reconciled.
+    Reconcile,
+}
+
+/// Who makes a request, as authentication/v1 UserInfo.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct UserInfo {
+    /// The user's name.
+    pub username: String,
+    /// The groups that the user is in.
+    pub groups: Vec<String>,
 }
 
 /// What a defaulter or a validator is given.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Review {
-    /// What is done.
-    pub operation: Operation,
+    /// Why it is reviewed.
+    pub phase: Phase,
     /// The object's kind.
     pub kind: Kind,
     /// The object as JSON, trimmed to what the plugin declared; none when it is deleted.
     pub object: Option<String>,
     /// The object as it was before, in the same form.
-    pub old: Option<String>,
+    pub old_object: Option<String>,
     /// The plugin's configuration as JSON.
-    pub config: String,
-    /// Who asks for it; empty where nobody does.
-    pub username: String,
-    /// The groups of whoever asks.
-    pub groups: Vec<String>,
+    pub configuration: String,
+    /// Who makes the request; none before a reconcile.
+    pub user_info: Option<UserInfo>,
     /// Whether nothing will be stored.
     pub dry_run: bool,
+}
+
+/// How a field is wrong, as field.ErrorType of apimachinery.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum FieldErrorKind {
+    /// It is absent or empty.
+    Required,
+    /// Its value is there already.
+    Duplicate,
+    /// It must not be set or changed.
+    Forbidden,
+    /// Its value names something that does not exist.
+    NotFound,
+    /// Its value is wrong in another way.
+    Invalid,
 }
 
 /// Why a field of an object is refused.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct FieldError {
+    /// How the field is wrong.
+    pub kind: FieldErrorKind,
     /// Where, as in `spec.ports[0].name`; empty for the object as a whole.
     pub path: String,
     /// Why.
@@ -216,7 +244,7 @@ pub trait Imports {
 
     /// The objects that match, ordered by namespace and name. Once they have more than `most_bytes` no more are looked for:
     /// whoever asked ends the call then.
-    fn find(&mut self, kind: &Kind, query: &Query, most_bytes: u64) -> Result<Vec<String>, crate::Failure>;
+    fn list(&mut self, kind: &Kind, options: &ListOptions, most_bytes: u64) -> Result<Vec<String>, crate::Failure>;
 
     /// The time in milliseconds since the epoch, rounded down to a multiple of `granularity` milliseconds.
     fn now(&mut self, granularity: u64) -> u64;

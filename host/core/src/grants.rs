@@ -2,10 +2,10 @@
 
 use std::collections::HashMap;
 
-use crate::contract::Query;
+use crate::contract::ListOptions;
 use crate::failure::Failure;
-use crate::key::Kind;
-use crate::manifest::{Access, Controller, Touch};
+use crate::key::{Kind, Name};
+use crate::manifest::{Access, Controller, Touch, TouchScope};
 use crate::path::{FieldPath, Projection};
 use crate::query::CheckedQuery;
 use crate::reason::Reason;
@@ -26,9 +26,25 @@ impl Grant {
         self.touch.access.contains(&access)
     }
 
-    fn covers_namespace(&self, namespace: Option<&str>) -> bool {
-        self.touch.namespaces.is_empty()
-            || namespace.is_some_and(|namespace| self.touch.namespaces.iter().any(|it| it == namespace))
+    /// How a namespace (none: of cluster-scoped objects, or every one) lies outside of what may be touched for a primary.
+    pub fn outside(&self, primary: &Name, namespace: Option<&str>) -> Option<String> {
+        let home = primary.namespace.as_deref();
+        match (self.touch.scope, home) {
+            (TouchScope::Namespace, Some(home)) if namespace == Some(home) => None,
+            (TouchScope::Namespace, Some(home)) => Some(format!(
+                "outside the primary's own namespace {home}; declare the kind with scope \"Any\""
+            )),
+            (TouchScope::Namespace, None) => Some(
+                "but the primary is cluster-scoped and has no namespace of its own; declare the kind with scope \"Any\""
+                    .to_owned(),
+            ),
+            (TouchScope::Any, _) => {
+                let listed = &self.touch.namespaces;
+                let is_listed = namespace.is_some_and(|namespace| listed.iter().any(|it| it == namespace));
+                (!listed.is_empty() && !is_listed)
+                    .then(|| "outside the namespaces that it declares; declare it under touches".to_owned())
+            }
+        }
     }
 
     fn covers_name(&self, name: &str) -> bool {
@@ -67,6 +83,11 @@ impl Grants {
         }
     }
 
+    /// The controller's name.
+    pub fn controller(&self) -> &str {
+        &self.controller
+    }
+
     /// The primary kind.
     pub fn primary(&self) -> &Kind {
         &self.primary
@@ -91,11 +112,13 @@ impl Grants {
         match self.kinds.get(kind) {
             Some(grant) if grant.allows(Access::Read) => Ok(grant),
             Some(_) => Err(self.undeclared(&format!(
-                "it reads {kind}, which the manifest declares without access read"
+                "it reads {kind}, which the manifest declares without access read; declare it under touches"
             ))),
             None => Err(self.undeclared(&match self.kinds.keys().find(|it| it.same_kind(kind)) {
-                Some(declared) => format!("it reads {kind}, but the manifest declares {declared}"),
-                None => format!("it reads {kind}, which the manifest does not declare"),
+                Some(declared) => {
+                    format!("it reads {kind}, but the manifest declares {declared}; declare it under touches")
+                }
+                None => format!("it reads {kind}, which the manifest does not declare; declare it under touches"),
             })),
         }
     }
@@ -103,54 +126,61 @@ impl Grants {
     fn undeclared(&self, problem: &str) -> Failure {
         Failure::guest(
             Reason::Undeclared,
-            format!(
-                "controller {} was stopped: {problem}; declare it under touches",
-                self.controller
-            ),
+            format!("controller {} was stopped: {problem}", self.controller),
         )
     }
 
-    /// Checks a `get`; the grant says what is visible of the object.
-    pub fn check_get(&self, kind: &Kind, namespace: Option<&str>, name: &str) -> Result<&Grant, Failure> {
+    /// Checks a `get` on behalf of a primary; the grant says what is visible of the object.
+    pub fn check_get(
+        &self,
+        primary: &Name,
+        kind: &Kind,
+        namespace: Option<&str>,
+        name: &str,
+    ) -> Result<&Grant, Failure> {
         let grant = self.readable(kind)?;
-        if !grant.covers_namespace(namespace) {
+        if let Some(problem) = grant.outside(primary, namespace) {
             let place = namespace.unwrap_or("the cluster scope");
-            return Err(self.undeclared(&format!(
-                "it reads {kind} in {place}, outside the namespaces that it declares"
-            )));
+            return Err(self.undeclared(&format!("it reads {kind} in {place}, {problem}")));
         }
         if !grant.covers_name(name) {
-            return Err(self.undeclared(&format!("it reads {kind} {name}, outside the names that it declares")));
+            return Err(self.undeclared(&format!(
+                "it reads {kind} {name}, outside the names that it declares; declare it under touches"
+            )));
         }
         Ok(grant)
     }
 
-    /// Checks a `find`: parses its selector and paths, and holds them against the declared fields.
-    pub fn check_find(&self, kind: &Kind, query: &Query) -> Result<(&Grant, CheckedQuery), Failure> {
+    /// Checks a `list` on behalf of a primary: parses its selector and paths, and holds them against the declared fields.
+    pub fn check_list(
+        &self,
+        primary: &Name,
+        kind: &Kind,
+        options: &ListOptions,
+    ) -> Result<(&Grant, CheckedQuery), Failure> {
         let grant = self.readable(kind)?;
-        if !grant.touch.namespaces.is_empty() && !grant.covers_namespace(query.namespace.as_deref()) {
-            return Err(self.undeclared(&format!(
-                "it looks for {kind} in {}, outside the namespaces that it declares",
-                query.namespace.as_deref().unwrap_or("every namespace")
-            )));
+        let namespace = options.namespace.as_deref();
+        if let Some(problem) = grant.outside(primary, namespace) {
+            let place = namespace.unwrap_or("every namespace");
+            return Err(self.undeclared(&format!("it lists {kind} in {place}, {problem}")));
         }
         let broken = |problem: String| {
             Failure::guest(
                 Reason::InvalidAnswer,
                 format!(
-                    "controller {} was stopped: its query for {kind} cannot be read: {problem}",
+                    "controller {} was stopped: its list options for {kind} cannot be read: {problem}",
                     self.controller
                 ),
             )
         };
-        let labels =
-            Selector::parse(query.labels.as_deref().unwrap_or_default()).map_err(|error| broken(error.to_string()))?;
-        let mut fields = Vec::with_capacity(query.fields.len());
-        for (path, value) in &query.fields {
+        let labels = Selector::parse(options.label_selector.as_deref().unwrap_or_default())
+            .map_err(|error| broken(error.to_string()))?;
+        let mut fields = Vec::with_capacity(options.field_selector.len());
+        for (path, value) in &options.field_selector {
             let path = FieldPath::parse(path).map_err(|error| broken(error.to_string()))?;
             if !grant.projection.shows(&path) {
                 return Err(self.undeclared(&format!(
-                    "it asks for {kind} by {path}, a field that it does not declare"
+                    "it lists {kind} by {path}, a field that it does not declare; declare it under touches"
                 )));
             }
             fields.push((path, value.clone()));
@@ -158,11 +188,11 @@ impl Grants {
         Ok((
             grant,
             CheckedQuery {
-                namespace: query.namespace.clone(),
-                labels: labels.and(grant.touch.labels.as_ref()),
+                namespace: options.namespace.clone(),
+                labels: labels.and(grant.touch.label_selector.as_ref()),
                 fields,
                 names: grant.touch.names.clone(),
-                limit: query.limit,
+                limit: options.limit,
                 until: None,
             },
         ))
@@ -180,13 +210,18 @@ mod tests {
             "name": "c", "kind": {"group": "x.dev", "version": "v1", "kind": "X"},
             "touches": [
                 {"kind": {"group": "", "version": "v1", "kind": "Service"}, "access": ["read"],
-                 "fields": [".spec.ports"], "namespaces": ["a"], "names": ["n"]},
+                 "fields": [".spec.ports"], "scope": "Any", "namespaces": ["a"], "names": ["n"]},
                 {"kind": {"group": "apps", "version": "v1", "kind": "Deployment"}, "access": ["owned"]},
-                {"kind": {"group": "", "version": "v1", "kind": "Node"}, "access": ["read"]}
+                {"kind": {"group": "", "version": "v1", "kind": "ConfigMap"}, "access": ["read"]},
+                {"kind": {"group": "", "version": "v1", "kind": "Node"}, "access": ["read"], "scope": "Any"}
             ]
         }))
         .unwrap();
         Grants::new(&controller)
+    }
+
+    fn primary() -> Name {
+        Name::new(Some("home"), "it")
     }
 
     fn service() -> Kind {
@@ -195,13 +230,20 @@ mod tests {
 
     #[test]
     fn a_declared_read_is_allowed() {
-        assert!(grants().check_get(&service(), Some("a"), "n").is_ok());
-        assert!(grants().check_get(&Kind::new("", "v1", "Node"), None, "any").is_ok());
+        assert!(grants().check_get(&primary(), &service(), Some("a"), "n").is_ok());
+        assert!(
+            grants()
+                .check_get(&primary(), &Kind::new("", "v1", "Node"), None, "any")
+                .is_ok()
+        );
     }
 
     #[test]
     fn an_undeclared_read_is_refused_and_names_the_declaration() {
-        let message = |kind: &Kind, namespace, name| grants().check_get(kind, namespace, name).unwrap_err().message;
+        let message = |kind: &Kind, namespace, name| {
+            let checked = grants().check_get(&primary(), kind, namespace, name).map(drop);
+            checked.unwrap_err().message
+        };
         assert!(message(&service(), Some("b"), "n").contains("outside the namespaces"));
         assert!(message(&service(), None, "n").contains("outside the namespaces"));
         assert!(message(&service(), Some("a"), "m").contains("outside the names"));
@@ -213,16 +255,56 @@ mod tests {
     }
 
     #[test]
+    fn a_read_outside_the_primarys_namespace_needs_the_scope_any() {
+        let config_map = Kind::new("", "v1", "ConfigMap");
+        let listed = |namespace: Option<&str>| ListOptions {
+            namespace: namespace.map(str::to_owned),
+            ..ListOptions::default()
+        };
+        let read = |primary: &Name, namespace: Option<&str>| {
+            let got = grants().check_get(primary, &config_map, namespace, "a").map(drop);
+            let found = grants().check_list(primary, &config_map, &listed(namespace)).map(drop);
+            assert_eq!(got.is_ok(), found.is_ok());
+            [got, found].map(|checked| checked.map_err(|failure| failure.message))
+        };
+        assert_eq!(read(&primary(), Some("home")), [Ok(()), Ok(())]);
+        for namespace in [Some("other"), None] {
+            for refused in read(&primary(), namespace) {
+                let message = refused.unwrap_err();
+                assert!(
+                    message.contains("outside the primary's own namespace home"),
+                    "{message}"
+                );
+                assert!(message.ends_with("with scope \"Any\""), "{message}");
+            }
+        }
+        for namespace in [Some("home"), None] {
+            for refused in read(&Name::new(None, "it"), namespace) {
+                assert!(refused.unwrap_err().contains("the primary is cluster-scoped"));
+            }
+        }
+    }
+
+    #[test]
     fn a_query_is_held_against_the_declared_fields() {
-        let find = |query: Query| grants().check_find(&service(), &query).map(|(_, query)| query);
-        let within = Query {
+        let find = |options: ListOptions| {
+            grants()
+                .check_list(&primary(), &service(), &options)
+                .map(|(_, query)| query)
+        };
+        let within = ListOptions {
             namespace: Some("a".into()),
-            ..Query::default()
+            ..ListOptions::default()
         };
         assert!(find(within.clone()).is_ok());
-        assert!(find(Query::default()).unwrap_err().message.contains("every namespace"));
-        let by_field = |path: &str| Query {
-            fields: vec![(path.into(), "80".into())],
+        assert!(
+            find(ListOptions::default())
+                .unwrap_err()
+                .message
+                .contains("every namespace")
+        );
+        let by_field = |path: &str| ListOptions {
+            field_selector: vec![(path.into(), "80".into())],
             ..within.clone()
         };
         assert!(find(by_field(".spec.ports[].port")).is_ok());
@@ -234,8 +316,8 @@ mod tests {
                 .contains("does not declare")
         );
         assert!(find(by_field("spec")).unwrap_err().message.contains("cannot be read"));
-        let bad_labels = Query {
-            labels: Some("a=b=c".into()),
+        let bad_labels = ListOptions {
+            label_selector: Some("a=b=c".into()),
             ..within
         };
         assert!(find(bad_labels).unwrap_err().message.contains("a=b=c"));

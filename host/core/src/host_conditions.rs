@@ -34,8 +34,8 @@ impl HostConditions {
     /// After a reconcile that succeeded.
     pub fn succeeded(message: impl Into<String>) -> Self {
         Self(vec![Condition {
-            name: RECONCILED.to_owned(),
-            status: ConditionStatus::Yes,
+            type_: RECONCILED.to_owned(),
+            status: ConditionStatus::True,
             reason: SUCCESS.to_owned(),
             message: message.into(),
         }])
@@ -51,16 +51,16 @@ impl HostConditions {
             None => (kind.as_str(), failure.message.clone()),
         };
         let message = shorten(message, MAX_CONDITION_MESSAGE);
-        let condition = |name: &str, status| Condition {
-            name: name.to_owned(),
+        let condition = |type_: &str, status| Condition {
+            type_: type_.to_owned(),
             status,
             reason: reason.to_owned(),
             message: message.clone(),
         };
         let abnormal = if failure.is_stalled() { STALLED } else { RECONCILING };
         Self(vec![
-            condition(RECONCILED, ConditionStatus::No),
-            condition(abnormal, ConditionStatus::Yes),
+            condition(RECONCILED, ConditionStatus::False),
+            condition(abnormal, ConditionStatus::True),
         ])
     }
 
@@ -78,7 +78,7 @@ mod tests {
     fn written(conditions: &HostConditions) -> Vec<(&str, &str, &str)> {
         conditions
             .iter()
-            .map(|it| (it.name.as_str(), it.status.as_str(), it.reason.as_str()))
+            .map(|it| (it.type_.as_str(), it.status.as_str(), it.reason.as_str()))
             .collect()
     }
 
@@ -112,7 +112,7 @@ mod tests {
         for reason in [Reason::Waiting, Reason::ClusterUnavailable, Reason::Forbidden] {
             let failure = Failure::cluster(reason, "not yet").retry(Retry::Change);
             let conditions = HostConditions::failed(&failure, None);
-            assert_eq!(conditions.iter().last().unwrap().name, RECONCILING);
+            assert_eq!(conditions.iter().last().unwrap().type_, RECONCILING);
         }
     }
 

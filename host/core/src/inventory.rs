@@ -126,7 +126,7 @@ impl OwnedKind {
             kind: touch.kind.clone(),
             namespaces: touch.namespaces.clone(),
             names: touch.names.clone(),
-            labels: touch.labels.clone(),
+            labels: touch.label_selector.clone(),
         }
     }
 
@@ -426,7 +426,7 @@ mod tests {
     fn what_is_remembered_is_read_back() {
         let narrow = grants(
             "P",
-            &json!([{"kind": kind("A"), "access": ["owned"], "names": ["x"], "labels": "app=web"}]),
+            &json!([{"kind": kind("A"), "access": ["owned"], "names": ["x"], "labelSelector": "app=web"}]),
         );
         let known = remember(&none(), [&narrow]);
         let text = serde_json::to_string(&known.owned).unwrap();

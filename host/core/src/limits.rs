@@ -37,10 +37,10 @@ pub struct Limits {
     /// Desired objects in one answer, 1 to 100,000.
     #[schemars(range(min = 1, max = 100_000))]
     pub output_objects: u64,
-    /// `cluster.get` and `cluster.find` calls in one call, 0 to 100,000.
+    /// `cluster.get` and `cluster.list` calls in one call, 0 to 100,000.
     #[schemars(range(min = 0, max = 100_000))]
     pub reads: u64,
-    /// Bytes that `cluster.get` and `cluster.find` may hand to the guest in one call, 0 to 64 MiB.
+    /// Bytes that `cluster.get` and `cluster.list` may hand to the guest in one call, 0 to 64 MiB.
     #[schemars(range(min = 0, max = 67_108_864))]
     pub read_bytes: u64,
 }

@@ -17,6 +17,9 @@ use crate::selector::Selector;
 /// The longest manifest that is read, CRDs included.
 pub const MAX_MANIFEST_BYTES: usize = 4 * 1024 * 1024;
 
+/// The longest version of a plugin, in characters.
+const MAX_VERSION: usize = 63;
+
 /// The most controllers in one plugin.
 pub const MAX_CONTROLLERS: usize = 64;
 
@@ -34,13 +37,13 @@ pub const MAX_MATCH_CONDITIONS: usize = 60;
 
 /// What `describe` answers.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Manifest {
     /// The component's name, a DNS label.
     #[schemars(length(min = 1, max = 63), regex(pattern = LABEL_PATTERN))]
     pub name: String,
-    /// The component's version.
-    #[schemars(length(min = 1, max = 63))]
+    /// The component's version, as semver.org defines it.
+    #[schemars(length(min = 1, max = MAX_VERSION))]
     pub version: String,
     /// One sentence.
     #[serde(default)]
@@ -53,7 +56,7 @@ pub struct Manifest {
     pub crds: Vec<String>,
     /// The JSON schema of the configuration; absent when the plugin takes none.
     #[serde(default)]
-    pub configuration: Option<Value>,
+    pub configuration_schema: Option<Value>,
 }
 
 /// One primary kind and what its reconcile touches.
@@ -91,14 +94,14 @@ pub struct Controller {
 
 /// Which objects of the primary kind are reconciled; what is given must all hold.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema, PartialEq, Eq)]
-#[serde(deny_unknown_fields)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Filter {
     /// An annotation that must be there, with any value.
     #[serde(default)]
     pub annotation: Option<String>,
     /// A label selector that must match.
     #[serde(default)]
-    pub labels: Option<Selector>,
+    pub label_selector: Option<Selector>,
 }
 
 /// When an API server asks the plugin before it stores a primary; what is given must all hold.
@@ -155,7 +158,7 @@ pub struct MatchCondition {
 
 /// A kind that is touched, and how.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Touch {
     /// Which kind.
     pub kind: Kind,
@@ -167,8 +170,11 @@ pub struct Touch {
     pub fields: Vec<FieldPath>,
     /// Only objects that this label selector matches.
     #[serde(default)]
-    pub labels: Option<Selector>,
-    /// Only these namespaces; none means all.
+    pub label_selector: Option<Selector>,
+    /// In which namespaces.
+    #[serde(default)]
+    pub scope: TouchScope,
+    /// Only these namespaces; none means all. They need the scope `Any`.
     #[serde(default)]
     pub namespaces: Vec<String>,
     /// Only objects of these names; none means all.
@@ -179,11 +185,21 @@ pub struct Touch {
     pub optional: bool,
 }
 
+/// In which namespaces a kind is touched.
+#[derive(Clone, Copy, Debug, Default, Deserialize, JsonSchema, PartialEq, Eq)]
+pub enum TouchScope {
+    /// The primary's own namespace. A cluster-scoped primary has none, so each of its touches needs `Any`.
+    #[default]
+    Namespace,
+    /// Every namespace, or those that are listed, and cluster-scoped objects.
+    Any,
+}
+
 /// How a kind is touched.
 #[derive(Clone, Copy, Debug, Deserialize, JsonSchema, PartialEq, Eq, PartialOrd, Ord)]
 #[serde(rename_all = "lowercase")]
 pub enum Access {
-    /// `cluster.get` and `cluster.find`.
+    /// `cluster.get` and `cluster.list`.
     Read,
     /// Objects that exist because of the primary.
     Owned,
@@ -279,9 +295,7 @@ pub fn parse(text: &str) -> Result<CheckedManifest, ManifestError> {
     }
     let manifest: Manifest = serde_json::from_str(text)?;
     check_label("name", &manifest.name)?;
-    if manifest.version.is_empty() || manifest.version.len() > 63 {
-        return Err(ManifestError::member("version", "must have 1 to 63 characters"));
-    }
+    check_version(&manifest.version)?;
     if manifest.controllers.is_empty() || manifest.controllers.len() > MAX_CONTROLLERS {
         return Err(ManifestError::member(
             "controllers",
@@ -315,7 +329,36 @@ pub fn parse(text: &str) -> Result<CheckedManifest, ManifestError> {
         .enumerate()
         .map(|(index, text)| parse_crd(&format!("crds[{index}]"), text))
         .collect::<Result<Vec<_>, _>>()?;
+    for (index, controller) in manifest.controllers.iter().enumerate() {
+        check_scopes(&format!("controllers[{index}]"), controller, &crds)?;
+    }
     Ok(CheckedManifest { manifest, crds })
+}
+
+fn check_version(version: &str) -> Result<(), ManifestError> {
+    let problem = match semver::Version::parse(version) {
+        Ok(_) if version.len() <= MAX_VERSION => return Ok(()),
+        Ok(_) => format!("has {} characters; at most {MAX_VERSION} are allowed", version.len()),
+        Err(error) => format!("{version:?} is not a semantic version such as 1.2.3 (semver.org): {error}"),
+    };
+    Err(ManifestError::member("version", problem))
+}
+
+/// Refuses what could never be used: touches in the namespace of primaries that have none. Of a kind whose CRD the plugin
+/// does not bring this shows when a call touches something.
+fn check_scopes(member: &str, controller: &Controller, crds: &[BroughtCrd]) -> Result<(), ManifestError> {
+    let kind = &controller.kind;
+    let is_cluster_scoped = crds
+        .iter()
+        .any(|crd| crd.group == kind.group && crd.kind == kind.kind && crd.definition["spec"]["scope"] == "Cluster");
+    let narrow = |touch: &Touch| touch.scope == TouchScope::Namespace;
+    match controller.touches.iter().position(narrow) {
+        Some(index) if is_cluster_scoped => Err(ManifestError::member(
+            format!("{member}.touches[{index}].scope"),
+            format!("must be \"Any\": {kind} is cluster-scoped, so its objects have no namespace to stay in"),
+        )),
+        _ => Ok(()),
+    }
 }
 
 fn check_controller(member: &str, controller: &Controller) -> Result<(), ManifestError> {
@@ -353,6 +396,12 @@ fn check_controller(member: &str, controller: &Controller) -> Result<(), Manifes
             return Err(ManifestError::member(
                 format!("{member}.access"),
                 "must name at least one of read, owned, contributed",
+            ));
+        }
+        if touch.scope == TouchScope::Namespace && !touch.namespaces.is_empty() {
+            return Err(ManifestError::member(
+                format!("{member}.namespaces"),
+                "are listed, so scope must be \"Any\"; without it a touch is limited to the primary's own namespace",
             ));
         }
         if controller.touches[..index]
@@ -512,6 +561,52 @@ mod tests {
             it["controllers"].as_array_mut().unwrap().push(twin);
         });
         assert!(twins.contains("already has"), "{twins}");
+    }
+
+    #[test]
+    fn a_version_that_is_not_semantic_is_refused_by_its_text() {
+        for version in ["", "1", "1.2", "v1.2.3", "1.2.3.4", "01.2.3", "latest", "1.2.3 "] {
+            let problem = problem(|it| it["version"] = json!(version));
+            assert!(problem.starts_with("manifest member version: "), "{problem}");
+            assert!(
+                problem.contains(&format!("{version:?} is not a semantic version")),
+                "{problem}"
+            );
+        }
+        let long = format!("1.2.3-{}", "a".repeat(60));
+        assert!(problem(|it| it["version"] = json!(long)).contains("66 characters"));
+        for version in ["0.1.0", "1.2.3-rc.1+build.7"] {
+            let mut manifest = manifest();
+            manifest["version"] = json!(version);
+            assert_eq!(parse(&manifest.to_string()).unwrap().manifest.version, version);
+        }
+    }
+
+    #[test]
+    fn a_touch_is_limited_to_the_primarys_namespace_unless_it_says_otherwise() {
+        let touches = |checked: CheckedManifest| checked.manifest.controllers[0].touches[0].scope;
+        assert_eq!(touches(parse(&manifest().to_string()).unwrap()), TouchScope::Namespace);
+        let mut anywhere = manifest();
+        anywhere["controllers"][0]["touches"][0]["scope"] = json!("Any");
+        anywhere["controllers"][0]["touches"][0]["namespaces"] = json!(["a"]);
+        assert_eq!(touches(parse(&anywhere.to_string()).unwrap()), TouchScope::Any);
+        assert!(problem(|it| it["controllers"][0]["touches"][0]["scope"] = json!("Cluster")).contains("Cluster"));
+        let listed = problem(|it| it["controllers"][0]["touches"][0]["namespaces"] = json!(["a"]));
+        assert!(
+            listed.contains("touches[0].namespaces") && listed.contains("\"Any\""),
+            "{listed}"
+        );
+        let clusterwide = problem(|it| {
+            let crd = it["crds"][0]
+                .as_str()
+                .unwrap()
+                .replace("  group:", "  scope: Cluster\n  group:");
+            it["crds"] = json!([crd]);
+        });
+        assert!(
+            clusterwide.contains("touches[0].scope") && clusterwide.contains("cluster-scoped"),
+            "{clusterwide}"
+        );
     }
 
     #[test]

@@ -49,7 +49,7 @@ impl Reach {
 
     /// What a controller declares of a kind that it touches.
     pub fn of(touch: &Touch) -> Self {
-        Self::within(&touch.namespaces, &touch.names, touch.labels.as_ref())
+        Self::within(&touch.namespaces, &touch.names, touch.label_selector.as_ref())
     }
 
     /// Objects in these namespaces, of these names, with these labels; what is not given narrows nothing.

@@ -84,9 +84,9 @@ pub fn desired_status(input: &StatusInput<'_>) -> Map<String, Value> {
         let before = live_conditions
             .into_iter()
             .flatten()
-            .find(|item| item.get("type").and_then(Value::as_str) == Some(&condition.name));
+            .find(|item| item.get("type").and_then(Value::as_str) == Some(&condition.type_));
         let made = condition_value(condition, before, generation, now);
-        match list.iter_mut().find(|item| item["type"] == condition.name.as_str()) {
+        match list.iter_mut().find(|item| item["type"] == condition.type_.as_str()) {
             Some(item) => *item = made,
             None => list.push(made),
         }
@@ -111,7 +111,7 @@ fn condition_value(condition: &Condition, before: Option<&Value>, generation: Op
         .and_then(|before| before["lastTransitionTime"].as_str())
         .unwrap_or(now);
     let mut value = json!({
-        "type": condition.name,
+        "type": condition.type_,
         "status": status,
         "reason": condition.reason,
         "message": condition.message,

@@ -9,9 +9,9 @@ use pilothouse_cluster::object::{CachedObject, MANAGER_PREFIX};
 use pilothouse_core::diff::CompetingPlugin;
 use pilothouse_core::ownership::Owner;
 
-use crate::hub::{HostState, Hub, PrimaryRef};
 use crate::lane::Lane;
-use crate::queue::Priority;
+use crate::lanes::Lanes;
+use crate::primary::PrimaryRef;
 
 /// The plugins that there are.
 #[derive(Default)]
@@ -60,6 +60,11 @@ impl CompetingPluginWaits {
             .insert(primary_ref.clone());
     }
 
+    /// A plugin is gone, or selects other primaries: those that waited for what it applied.
+    pub fn take(&mut self, plugin: &str) -> BTreeSet<PrimaryRef> {
+        self.0.remove(plugin).unwrap_or_default()
+    }
+
     /// A primary is gone.
     pub fn forget(&mut self, primary_ref: &PrimaryRef) {
         self.0.retain(|_, waiting| {
@@ -69,45 +74,31 @@ impl CompetingPluginWaits {
     }
 }
 
-impl Hub {
-    /// A plugin is gone, or selects other primaries: whoever waits for what it applied is reconciled again.
-    pub fn competing_plugin_left(&self, plugin: &str) {
-        let mut state = self.state.write();
-        let waiting = state.competing_waits.0.remove(plugin).unwrap_or_default();
-        for primary_ref in waiting {
-            state.queue.push(primary_ref.lane, &primary_ref.name, Priority::Change);
-        }
-        drop(state);
-        self.work.notify_one();
-    }
-}
-
 fn plugin_of(manager: &str) -> &str {
     manager.strip_prefix(MANAGER_PREFIX).unwrap_or(manager)
 }
 
-/// Another plugin that applies a child of a lane's primary, if there is one.
+/// Another plugin that applies a child of a lane's primary, if there is one. `primary` is the owner as the cache has it.
 pub fn competing_plugin<'a>(
-    state: &HostState,
+    lanes: &Lanes,
     known: &KnownPlugins,
     lane: &Lane,
-    owner: &Owner,
+    (owner, primary): (&Owner, Option<&CachedObject>),
     child: &'a CachedObject,
 ) -> Option<CompetingPlugin<'a>> {
     let managers = child.appliers().filter(|manager| *manager != lane.writer.manager());
     let rivals = managers.map(|manager| CompetingPlugin {
         manager,
-        claims: claims(state, known, manager, owner),
+        claims: claims(lanes, known, manager, owner, primary),
     });
     // One that claims the object counts before one that does not.
     rivals.max_by_key(|rival| rival.claims)
 }
 
 /// Whether the plugin with this field manager selects the owner, or may do so.
-fn claims(state: &HostState, known: &KnownPlugins, manager: &str, owner: &Owner) -> bool {
+fn claims(lanes: &Lanes, known: &KnownPlugins, manager: &str, owner: &Owner, primary: Option<&CachedObject>) -> bool {
     let plugin = plugin_of(manager);
-    let primary = state.store.get(&owner.kind, &owner.name);
-    let mut lanes = state.lanes.iter().filter(|lane| *lane.plugin == *plugin).peekable();
+    let mut lanes = lanes.iter().filter(|lane| *lane.plugin == *plugin).peekable();
     if lanes.peek().is_none() {
         return known.may_have(plugin);
     }
@@ -118,8 +109,8 @@ fn claims(state: &HostState, known: &KnownPlugins, manager: &str, owner: &Owner)
 }
 
 /// Whether another plugin's lane reconciles an object of a lane's primary kind.
-pub fn is_reconciled_by_another(state: &HostState, lane: &Lane, object: &CachedObject) -> bool {
-    state.lanes.iter().any(|other| {
+pub fn is_reconciled_by_another(lanes: &Lanes, lane: &Lane, object: &CachedObject) -> bool {
+    lanes.iter().any(|other| {
         other.plugin != lane.plugin
             && other.grants.primary().same_kind(lane.grants.primary())
             && other.reconciles(object)

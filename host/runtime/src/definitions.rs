@@ -3,31 +3,26 @@
 //! definitions, all of that waits for the next start, for a watch to end, or for the time after which a refusal counts no
 //! more.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use pilothouse_cluster::Client;
 use pilothouse_cluster::definitions::{self, DefinitionEvent};
-use pilothouse_core::Kind;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-use crate::contribute;
-use crate::hub::{HostState, Hub};
-use crate::route::enqueue_all;
+use crate::context::HostContext;
+use crate::health::about_status;
 
 /// API servers take a change of a definition in a moment after it is seen: so it is acted on twice, at once and after so long.
 const SETTLED: Duration = Duration::from_secs(10);
 
-/// How often the definitions of each group have changed.
-pub type Changes = watch::Sender<Arc<HashMap<String, u64>>>;
-
 /// Follows the definitions of the cluster for ever.
-pub async fn follow(client: Client, hub: Arc<Hub>) {
+pub async fn follow(client: Client, hub: Arc<HostContext>) {
     let (sender, mut news) = mpsc::unbounded_channel();
     let mut told = false;
-    let follow = definitions::follow(client, |news| {
+    let follow = definitions::follow(client, move |news| {
         // Whoever has gone needs no news.
         let _ = sender.send(news);
     });
@@ -73,54 +68,27 @@ fn split(name: &str) -> (&str, &str) {
     name.split_once('.').unwrap_or((name, ""))
 }
 
-impl Hub {
+impl HostContext {
     /// A definition is another than it was: what was refused or dropped by it may be taken now.
     fn definition_changed(&self, name: &str) {
         let (plural, group) = split(name);
-        for kind in self.served.of_resource(plural, group) {
+        for kind in self.kinds.of_resource(plural, group) {
             self.schemas.forget(&kind);
-            let mut state = self.state.write();
-            let lanes = state.lanes.clone();
-            if forget_refusals(&mut state, &kind) {
+            if self.state.definition_changed(&kind) {
                 tracing::info!(%kind, "the CRD of the kind has changed; sending refused objects again");
-                for lane in lanes.of_kind(&kind) {
-                    enqueue_all(&mut state, lane);
-                }
             }
-            drop(state);
+            let lanes = self.state.lanes();
             for lane in lanes.of_kind(&kind).filter(|lane| *lane.grants.primary() == kind) {
-                lane.health.clear(&crate::plugins::reporting::about_status(&kind));
+                lane.health.clear(&about_status(&kind));
             }
         }
         self.recheck(name);
-        self.work.notify_one();
-        self.claims.notify_one();
+        self.state.tell_all();
     }
 
     /// The kinds of a definition's group may be served otherwise than they were.
     fn recheck(&self, name: &str) {
         let (_, group) = split(name);
-        self.definitions.send_modify(|changes| {
-            *Arc::make_mut(changes).entry(group.to_owned()).or_default() += 1;
-        });
-    }
-}
-
-/// Forgets what was refused or not kept of a kind. Says whether anything was refused.
-fn forget_refusals(state: &mut HostState, kind: &Kind) -> bool {
-    state.unpersisted.retain(|key, _| *key.kind != *kind);
-    let refused = state.refusals.forget_kind(kind);
-    let contributed = contribute::forget_refusals(state, kind);
-    refused || contributed
-}
-
-/// Waits until a definition of a group changes.
-pub async fn changed(changes: &mut watch::Receiver<Arc<HashMap<String, u64>>>, group: &str) {
-    let count = |changes: &HashMap<String, u64>| changes.get(group).copied().unwrap_or_default();
-    let before = count(&changes.borrow_and_update());
-    let is_other = |changes: &Arc<HashMap<String, u64>>| count(changes) != before;
-    if changes.wait_for(is_other).await.is_err() {
-        // The host ends.
-        std::future::pending::<()>().await;
+        self.definitions.note(group);
     }
 }

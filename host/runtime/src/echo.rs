@@ -8,16 +8,16 @@ use std::sync::Arc;
 
 use pilothouse_cluster::object::CachedObject;
 use pilothouse_cluster::reflector::is_before;
-use pilothouse_cluster::store::{ObjectChange, WatchSource};
+use pilothouse_cluster::store::{ObjectChange, Store, WatchSource};
 use pilothouse_core::{Key, Kind};
 use tokio::time::Instant;
 
-use crate::contribute;
-use crate::hub::{HostState, PrimaryRef};
-use crate::queue::Priority;
+use crate::lanes::Lanes;
+use crate::primary::{LaneId, PrimaryRef};
+use crate::queue::{Priority, WorkQueue};
 
 /// A write of our own that the cache has not seen yet.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum AwaitedEcho {
     /// The object in this resourceVersion, or later.
     Version(Box<str>),
@@ -25,10 +25,26 @@ pub enum AwaitedEcho {
     Deletion(Arc<str>),
 }
 
+/// Writes of our own, from the request to the moment at which the cache has seen them.
+#[derive(Default)]
+pub struct OwnWrites {
+    in_flight: WritesInFlight,
+    awaited: HashMap<Key, (AwaitedEcho, PrimaryRef)>,
+}
+
+/// Whose doing a change is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ChangeOrigin {
+    /// A write of ours, or perhaps one that is under way.
+    Ours,
+    /// Somebody else's.
+    Others,
+}
+
 /// Writes of our own that are under way. An object may have several writers, such as the plugin whose primary it is and
 /// the one that made it.
 #[derive(Default)]
-pub struct WritesInFlight(HashMap<Key, Vec<WriteInFlight>>);
+struct WritesInFlight(HashMap<Key, Vec<WriteInFlight>>);
 
 struct WriteInFlight {
     primary_ref: PrimaryRef,
@@ -46,9 +62,177 @@ struct ObservedDuringWrite {
     reached: Box<str>,
 }
 
+impl OwnWrites {
+    /// A write of an object begins.
+    pub fn begin(&mut self, key: Key, primary_ref: &PrimaryRef) {
+        self.in_flight.begin(key, primary_ref);
+    }
+
+    /// A write of an object is over. When it had success, its primary waits for the cache to see it. Says whether the
+    /// object was seen to go meanwhile, though it was not this write that deleted it.
+    pub fn end(
+        &mut self,
+        store: &Store,
+        lanes: &Lanes,
+        queue: &mut WorkQueue,
+        key: Key,
+        awaited: Option<AwaitedEcho>,
+        primary_ref: &PrimaryRef,
+    ) -> bool {
+        let seen = self.in_flight.end(&key, primary_ref);
+        if lanes.get(primary_ref.lane).is_none() {
+            return false;
+        }
+        let has_gone = !matches!(awaited, Some(AwaitedEcho::Deletion(_)))
+            && seen.as_ref().is_some_and(|seen| seen.last.is_empty());
+        match (&awaited, seen) {
+            (Some(AwaitedEcho::Version(version)), Some(seen)) if seen.last == *version => return has_gone,
+            (Some(AwaitedEcho::Version(version)), Some(seen))
+                if seen.reached == *version || is_before(version, &seen.reached) =>
+            {
+                queue.push(primary_ref.lane, &primary_ref.name, Priority::Change);
+                return has_gone;
+            }
+            (_, Some(_)) => queue.push(primary_ref.lane, &primary_ref.name, Priority::Change),
+            (_, None) => {}
+        }
+        if let Some(awaited) = awaited {
+            self.await_echo(store, lanes, queue, key, awaited, primary_ref);
+        }
+        has_gone
+    }
+
+    /// Waits for the cache to see a write before its primary runs again.
+    pub fn await_echo(
+        &mut self,
+        store: &Store,
+        lanes: &Lanes,
+        queue: &mut WorkQueue,
+        key: Key,
+        awaited: AwaitedEcho,
+        primary_ref: &PrimaryRef,
+    ) {
+        let object = store.get(&key.kind, &key.name);
+        let is_awaited = !is_seen(&awaited, object.map(|object| &**object))
+            && store.is_followed(&key.kind, &key.name)
+            && lanes.get(primary_ref.lane).is_some();
+        if !is_awaited {
+            return;
+        }
+        queue.hold(primary_ref.lane, &primary_ref.name);
+        if let Some((_, before)) = self.awaited.insert(key, (awaited, primary_ref.clone())) {
+            queue.release(before.lane, &before.name);
+        }
+    }
+
+    /// The cache has taken a change in: whoever waits to see it is released. Says whose doing it is.
+    pub fn observe(&mut self, lanes: &Lanes, queue: &mut WorkQueue, change: &ObjectChange) -> ChangeOrigin {
+        let is_echo = self.take_echo(lanes, queue, change);
+        if is_echo || self.in_flight.note(change) {
+            ChangeOrigin::Ours
+        } else {
+            ChangeOrigin::Others
+        }
+    }
+
+    /// Whether a change shows exactly a write of ours and nothing more.
+    fn take_echo(&mut self, lanes: &Lanes, queue: &mut WorkQueue, change: &ObjectChange) -> bool {
+        if self.awaited.is_empty() {
+            return false;
+        }
+        let key = Key::new(change.kind.clone(), change.name().clone());
+        let Some((awaited, primary_ref)) = self.awaited.get(&key) else {
+            return false;
+        };
+        let new = change.new.as_deref();
+        if !is_seen(awaited, new) {
+            return false;
+        }
+        let exact = match awaited {
+            AwaitedEcho::Version(version) => new.is_some_and(|new| new.resource_version == *version),
+            AwaitedEcho::Deletion(_) => true,
+        };
+        if !exact && !is_primary(lanes, primary_ref, &key) {
+            // It was never seen as it was written: it may be somebody else's by now, made anew under its name.
+            queue.push(primary_ref.lane, &primary_ref.name, Priority::Change);
+        }
+        queue.release(primary_ref.lane, &primary_ref.name);
+        self.awaited.remove(&key);
+        exact
+    }
+
+    /// The watches of a kind have ended, or are about less than before: whoever waits to see what they do not show any
+    /// more waits in vain.
+    pub fn watch_ends(&mut self, store: &Store, queue: &mut WorkQueue, kind: &Kind) {
+        let is_lost = |key: &Key| *key.kind == *kind && !store.is_followed(kind, &key.name);
+        for (_, (_, primary_ref)) in self.awaited.extract_if(|key, _| is_lost(key)) {
+            queue.release(primary_ref.lane, &primary_ref.name);
+        }
+    }
+
+    /// Nobody waits for the cache to see a write of an object: it cannot be read, or was looked at past the cache.
+    pub fn forget_awaited(&mut self, queue: &mut WorkQueue, key: &Key) {
+        if let Some((_, primary_ref)) = self.awaited.remove(key) {
+            queue.release(primary_ref.lane, &primary_ref.name);
+        }
+    }
+
+    /// A complete list has come: writes from before it that it does not show were undone by somebody since. What was not
+    /// seen coming is not seen going either, so whoever made it runs again.
+    pub fn list_ends(&mut self, store: &Store, queue: &mut WorkQueue, source: &WatchSource, listed: &str) {
+        let about = |key: &Key| key.kind == source.kind && source.scope.has(&key.name);
+        let is_overtaken = |key: &Key, awaited: &AwaitedEcho| {
+            let object = store.get(&key.kind, &key.name).map(|object| &**object);
+            let undone = |version: &str| object.is_none() && !is_before(listed, version);
+            is_seen(awaited, object) || matches!(awaited, AwaitedEcho::Version(version) if undone(version))
+        };
+        let overtaken = self
+            .awaited
+            .extract_if(|key, (awaited, _)| about(key) && is_overtaken(key, awaited));
+        for (key, (awaited, primary_ref)) in overtaken {
+            if matches!(awaited, AwaitedEcho::Version(_)) && store.get(&key.kind, &key.name).is_none() {
+                queue.push(primary_ref.lane, &primary_ref.name, Priority::Change);
+            }
+            queue.release(primary_ref.lane, &primary_ref.name);
+        }
+    }
+
+    /// A reconcile is over, and so are its writes, also where it did not come to their end.
+    pub fn abandon(&mut self, primary_ref: &PrimaryRef) {
+        self.in_flight.abandon(primary_ref);
+    }
+
+    /// A lane is gone: nobody waits on its behalf.
+    pub fn remove_lane(&mut self, lane: LaneId) {
+        self.awaited.retain(|_, (_, primary_ref)| primary_ref.lane != lane);
+    }
+
+    /// Whether a write of an object was not seen yet.
+    pub fn is_awaited(&self, key: &Key) -> bool {
+        self.awaited.contains_key(key)
+    }
+
+    /// What is awaited, and on whose behalf.
+    pub fn awaited(&self) -> impl Iterator<Item = (&Key, &AwaitedEcho, &PrimaryRef)> {
+        let awaited = self.awaited.iter();
+        awaited.map(|(key, (awaited, primary_ref))| (key, awaited, primary_ref))
+    }
+
+    /// The writes that are under way, and since when.
+    pub fn in_flight(&self) -> impl Iterator<Item = (&Key, &PrimaryRef, Instant)> {
+        self.in_flight.iter()
+    }
+}
+
+/// Whether an object is the primary itself, of which every visible change is looked at anyway.
+fn is_primary(lanes: &Lanes, primary_ref: &PrimaryRef, key: &Key) -> bool {
+    let lane = lanes.get(primary_ref.lane);
+    key.name == primary_ref.name && lane.is_some_and(|lane| *lane.grants.primary() == *key.kind)
+}
+
 impl WritesInFlight {
     /// A write begins.
-    pub fn begin(&mut self, key: Key, primary_ref: &PrimaryRef) {
+    fn begin(&mut self, key: Key, primary_ref: &PrimaryRef) {
         let primary_ref = primary_ref.clone();
         self.0.entry(key).or_default().push(WriteInFlight {
             primary_ref,
@@ -73,7 +257,7 @@ impl WritesInFlight {
     }
 
     /// A reconcile is over, and so are its writes, also where it did not come to their end.
-    pub fn abandon(&mut self, primary_ref: &PrimaryRef) {
+    fn abandon(&mut self, primary_ref: &PrimaryRef) {
         self.0.retain(|_, writes| {
             writes.retain(|write| write.primary_ref != *primary_ref);
             !writes.is_empty()
@@ -81,13 +265,13 @@ impl WritesInFlight {
     }
 
     /// The writes that are under way, and since when.
-    pub fn iter(&self) -> impl Iterator<Item = (&Key, &PrimaryRef, Instant)> {
+    fn iter(&self) -> impl Iterator<Item = (&Key, &PrimaryRef, Instant)> {
         let writes = self.0.iter();
         writes.flat_map(|(key, writes)| writes.iter().map(move |write| (key, &write.primary_ref, write.since)))
     }
 
     /// Whether a write of the object is under way; whose the change is will be known when it is over.
-    pub fn note(&mut self, change: &ObjectChange) -> bool {
+    fn note(&mut self, change: &ObjectChange) -> bool {
         if self.0.is_empty() {
             return false;
         }
@@ -104,120 +288,6 @@ impl WritesInFlight {
             });
         }
         true
-    }
-}
-
-impl HostState {
-    /// A write of an object is over. When it had success, its primary waits for the cache to see it.
-    pub fn end_write(&mut self, key: Key, awaited: Option<AwaitedEcho>, primary_ref: &PrimaryRef) {
-        let seen = self.writing.end(&key, primary_ref);
-        if self.lanes.get(primary_ref.lane).is_none() {
-            return;
-        }
-        if !matches!(awaited, Some(AwaitedEcho::Deletion(_))) && seen.as_ref().is_some_and(|seen| seen.last.is_empty())
-        {
-            self.lost_child.insert(primary_ref.clone());
-        }
-        match (&awaited, seen) {
-            (Some(AwaitedEcho::Version(version)), Some(seen)) if seen.last == *version => return,
-            (Some(AwaitedEcho::Version(version)), Some(seen))
-                if seen.reached == *version || is_before(version, &seen.reached) =>
-            {
-                return self.queue.push(primary_ref.lane, &primary_ref.name, Priority::Change);
-            }
-            (_, Some(_)) => self.queue.push(primary_ref.lane, &primary_ref.name, Priority::Change),
-            (_, None) => {}
-        }
-        if let Some(awaited) = awaited {
-            self.await_echo(key, awaited, primary_ref);
-        }
-    }
-
-    /// Waits for the cache to see a write before its primary runs again.
-    pub fn await_echo(&mut self, key: Key, awaited: AwaitedEcho, primary_ref: &PrimaryRef) {
-        let object = self.store.get(&key.kind, &key.name);
-        let is_awaited = !is_seen(&awaited, object.map(|object| &**object))
-            && self.store.is_followed(&key.kind, &key.name)
-            && self.lanes.get(primary_ref.lane).is_some();
-        if !is_awaited {
-            return;
-        }
-        self.queue.hold(primary_ref.lane, &primary_ref.name);
-        if let Some((_, before)) = self.awaited.insert(key, (awaited, primary_ref.clone())) {
-            self.queue.release(before.lane, &before.name);
-        }
-    }
-
-    /// Whether a change shows a write of ours. Says whose, when it shows exactly that write and nothing more.
-    pub fn take_echo(&mut self, change: &ObjectChange) -> Option<PrimaryRef> {
-        let key = Key::new(change.kind.clone(), change.name().clone());
-        let (awaited, _) = self.awaited.get(&key)?;
-        let new = change.new.as_deref();
-        if !is_seen(awaited, new) {
-            return None;
-        }
-        let exact = match awaited {
-            AwaitedEcho::Version(version) => new.is_some_and(|new| new.resource_version == *version),
-            AwaitedEcho::Deletion(_) => true,
-        };
-        let (_, primary_ref) = self.awaited.remove(&key)?;
-        if !exact && !self.is_primary(&primary_ref, &key) {
-            // It was never seen as it was written: it may be somebody else's by now, made anew under its name.
-            self.queue.push(primary_ref.lane, &primary_ref.name, Priority::Change);
-        }
-        self.queue.release(primary_ref.lane, &primary_ref.name);
-        exact.then_some(primary_ref)
-    }
-
-    /// Whether an object is the primary itself, of which every visible change is looked at anyway.
-    fn is_primary(&self, primary_ref: &PrimaryRef, key: &Key) -> bool {
-        let lane = self.lanes.get(primary_ref.lane);
-        key.name == primary_ref.name && lane.is_some_and(|lane| *lane.grants.primary() == *key.kind)
-    }
-
-    /// The watches of a kind have ended, or are about less than before: whoever waits to see what they do not show any
-    /// more waits in vain.
-    pub fn forget_unfollowed(&mut self, kind: &Kind) {
-        let Self {
-            store, awaited, queue, ..
-        } = self;
-        let is_lost = |key: &Key| *key.kind == *kind && !store.is_followed(kind, &key.name);
-        for (_, (_, primary_ref)) in awaited.extract_if(|key, _| is_lost(key)) {
-            queue.release(primary_ref.lane, &primary_ref.name);
-        }
-        contribute::watch_ends(self, kind);
-    }
-
-    /// One that cannot be read will not show what was written.
-    pub fn forget_unreadable(&mut self, key: &Key) {
-        if let Some((_, primary_ref)) = self.awaited.remove(key) {
-            self.queue.release(primary_ref.lane, &primary_ref.name);
-        }
-    }
-
-    /// A complete list has come: writes from before it that it does not show were undone by somebody since. What was not
-    /// seen coming is not seen going either, so whoever made it runs again.
-    pub fn forget_awaited(&mut self, source: &WatchSource, listed: &str) {
-        let about = |key: &Key| key.kind == source.kind && source.scope.has(&key.name);
-        let overtaken: Vec<_> = self
-            .awaited
-            .iter()
-            .filter(|(key, _)| about(key))
-            .filter(|(key, (awaited, _))| {
-                let object = self.store.get(&key.kind, &key.name).map(|object| &**object);
-                let undone = |version: &str| object.is_none() && !is_before(listed, version);
-                is_seen(awaited, object) || matches!(awaited, AwaitedEcho::Version(version) if undone(version))
-            })
-            .map(|(key, _)| key.clone())
-            .collect();
-        for key in overtaken {
-            if let Some((awaited, primary_ref)) = self.awaited.remove(&key) {
-                if matches!(awaited, AwaitedEcho::Version(_)) && self.store.get(&key.kind, &key.name).is_none() {
-                    self.queue.push(primary_ref.lane, &primary_ref.name, Priority::Change);
-                }
-                self.queue.release(primary_ref.lane, &primary_ref.name);
-            }
-        }
     }
 }
 
@@ -239,7 +309,6 @@ mod tests {
     use pilothouse_core::path::Projection;
 
     use super::*;
-    use crate::lane::LaneId;
 
     fn shown(version: &str) -> ObjectChange {
         let kind = Kind::new("", "v1", "ConfigMap");

@@ -3,71 +3,25 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use pilothouse_cluster::Client;
 use tokio::task::{Id, JoinSet};
 use tokio::time::{Instant, MissedTickBehavior};
 
-use crate::admission::{self, WebhookOptions};
-use crate::blocking::Blocking;
-use crate::clock::{JUMP_LOOK, JumpWatch, WallClock};
+use crate::admission;
+use crate::clock::{JUMP_LOOK, JumpWatch};
+use crate::context::HostContext;
 use crate::contribute;
 use crate::definitions;
-use crate::hub::Hub;
 use crate::idle::IdleTimer;
 use crate::lane::{Lane, StaticPlugin};
+use crate::options::HostOptions;
 use crate::plugins::{Library, PluginContext, PluginRegistry, PluginSummary, resources, static_plugins};
 use crate::queue::{Capacity, Depth, Job, JobResult, ReconcileResult};
 use crate::reconcile::reconcile;
 use crate::too_deep;
 use crate::watchdog;
-
-/// How the host runs.
-#[derive(Clone, Debug)]
-pub struct HostOptions {
-    /// Whether the CRDs that plugins bring are installed.
-    pub install_crds: bool,
-    /// How often every object is reconciled again though nothing is known to have changed.
-    pub resync: Duration,
-    /// Reconciles at once, over all lanes.
-    pub workers: usize,
-    /// Reconciles at once of one plugin that does not say itself how many.
-    pub plugin_workers: usize,
-    /// How long work in flight may take to end on a stop.
-    pub grace: Duration,
-    /// After how long without a call a plugin's code is unmapped until the next one.
-    pub sleep_after: Duration,
-    /// After how long without work the memory is given back that only the work needed; none means never.
-    pub give_back_after: Option<Duration>,
-    /// The name of this process in events.
-    pub instance: String,
-    /// How webhooks are served; none means that they are off.
-    pub webhooks: Option<WebhookOptions>,
-    /// The time of day.
-    pub clock: WallClock,
-    /// Where the calls of guests run.
-    pub blocking: Blocking,
-}
-
-impl Default for HostOptions {
-    fn default() -> Self {
-        Self {
-            install_crds: false,
-            resync: Duration::from_hours(1),
-            workers: 32,
-            plugin_workers: 16,
-            grace: Duration::from_secs(10),
-            sleep_after: Duration::from_secs(30),
-            give_back_after: None,
-            instance: "pilothouse".to_owned(),
-            webhooks: None,
-            clock: WallClock::System,
-            blocking: Blocking::Threads,
-        }
-    }
-}
 
 /// Why a host did not start.
 #[derive(Debug, thiserror::Error)]
@@ -89,31 +43,27 @@ pub struct UnfinishedWork {
 /// A look into a running host, and a push.
 #[derive(Clone)]
 pub struct Handle {
-    hub: Arc<Hub>,
+    hub: Arc<HostContext>,
     registry: Arc<PluginRegistry>,
 }
 
 impl Handle {
     /// Reconciles every object again.
     pub fn resync(&self) {
-        for lane in self.hub.lanes().iter() {
-            self.hub.push_all(lane);
+        for lane in self.hub.state.lanes().iter() {
+            self.hub.state.push_all(lane);
         }
     }
 
     /// Whether every plugin is where it can be, every lane is open and nothing is queued, running or waiting for the
     /// cache.
     pub fn is_idle(&self) -> bool {
-        let state = self.hub.state.read();
-        self.registry.is_settled()
-            && state.lanes.iter().all(|lane| state.queue.is_open(lane.id))
-            && state.queue.is_idle()
-            && state.contributions.target_queue.is_idle()
+        self.registry.is_settled() && self.hub.state.is_idle()
     }
 
     /// The primaries of a plugin that have to answer before fields that nobody claims are given up, by controller.
     pub fn waited_for(&self, plugin: &str) -> Vec<(String, String)> {
-        let waited_for = self.hub.waited_for(plugin).into_iter();
+        let waited_for = self.hub.state.waited_for(plugin).into_iter();
         waited_for
             .map(|(controller, name)| (controller, name.to_string()))
             .collect()
@@ -122,7 +72,7 @@ impl Handle {
     /// How many mistakes of its own the host has noticed and got over since it began: waits that nothing would have
     /// ended, and panics of watches. The log names each.
     pub fn stuck(&self) -> u64 {
-        self.hub.stuck.load(Ordering::Relaxed)
+        self.hub.mistakes()
     }
 
     /// A look at each plugin.
@@ -132,12 +82,8 @@ impl Handle {
 
     /// What each lane holds, by `plugin/controller`.
     pub fn depths(&self) -> Vec<(String, Depth)> {
-        let (state, now) = (self.hub.state.read(), Instant::now());
-        state
-            .lanes
-            .iter()
-            .map(|lane| (lane.title(), state.queue.depth(lane.id, now)))
-            .collect()
+        let depths = self.hub.state.depths().into_iter();
+        depths.map(|(lane, depth)| (lane.title(), depth)).collect()
     }
 }
 
@@ -145,7 +91,7 @@ impl Handle {
 pub struct Host {
     client: Client,
     options: HostOptions,
-    hub: Arc<Hub>,
+    hub: Arc<HostContext>,
     registry: Arc<PluginRegistry>,
 }
 
@@ -156,9 +102,8 @@ impl Host {
             workers: options.workers,
             per_plugin: options.plugin_workers,
         };
-        let mut hub = Hub::new(client.clone(), options.clock.clone(), capacity);
-        hub.blocking = options.blocking.clone();
-        let hub = Arc::new(hub);
+        let (clock, blocking) = (options.clock.clone(), options.blocking.clone());
+        let hub = Arc::new(HostContext::new(client.clone(), clock, blocking, capacity));
         Self {
             client,
             options,
@@ -230,7 +175,8 @@ impl Host {
         let mut background = JoinSet::new();
         background.spawn(contribute::run(hub.clone()));
         background.spawn(watchdog::run(hub.clone()));
-        background.spawn(too_deep::run(hub.clone()));
+        let told = hub.clone();
+        background.spawn(async move { too_deep::run(&told.too_deep, &told.clock).await });
         background.spawn(definitions::follow(client.clone(), hub.clone()));
         match options.webhooks.clone() {
             Some(webhooks) => background.spawn(admission::keep(client, hub.clone(), registry, webhooks)),
@@ -248,13 +194,10 @@ impl Host {
         tokio::pin!(stop, plugins);
         loop {
             jobs.hand_out(&hub);
-            let (due, waits_for_clock) = {
-                let queue = &hub.state.read().queue;
-                (queue.next_due(), queue.waits_for_clock())
-            };
+            let (due, waits_for_clock) = hub.state.next_due();
             tokio::select! {
                 () = &mut stop => break,
-                () = hub.work.notified() => quiet.restart(),
+                () = hub.state.work_comes() => quiet.restart(),
                 Some(ended) = jobs.running.join_next_with_id(), if !jobs.running.is_empty() => {
                     quiet.restart();
                     jobs.end(&hub, ended);
@@ -267,7 +210,7 @@ impl Host {
                 () = sleep_until(due), if due.is_some() => {}
                 _ = look.tick(), if waits_for_clock => if jumps.has_jumped() {
                     tracing::info!("the wall clock has jumped; requeued the objects that wait for a time of day");
-                    hub.state.write().queue.clock_jumped(Instant::now());
+                    hub.state.clock_jumped();
                 },
                 _ = resync.tick() => handle.resync(),
                 () = &mut plugins => return Err(StartError::NothingToRun),
@@ -291,19 +234,8 @@ struct Jobs {
 }
 
 impl Jobs {
-    fn hand_out(&mut self, hub: &Arc<Hub>) {
-        loop {
-            let mut state = hub.state.write();
-            let Some(job) = state.queue.pop(Instant::now()) else {
-                return;
-            };
-            // Under the same lock: from here on a lane that takes over gets this object only when the job is done.
-            let lane = state
-                .lanes
-                .get(job.lane)
-                .expect("a lane has a queue as long as it is there");
-            let lane = lane.clone();
-            drop(state);
+    fn hand_out(&mut self, hub: &Arc<HostContext>) {
+        while let Some((job, lane)) = hub.state.take_job() {
             let (hub, ours, task) = (hub.clone(), lane.clone(), job.clone());
             let id = self
                 .running
@@ -313,7 +245,7 @@ impl Jobs {
         }
     }
 
-    fn end(&mut self, hub: &Hub, ended: Result<(Id, JobResult), tokio::task::JoinError>) {
+    fn end(&mut self, hub: &HostContext, ended: Result<(Id, JobResult), tokio::task::JoinError>) {
         let (id, ended) = match ended {
             Ok(ended) => ended,
             Err(error) => {
@@ -326,12 +258,12 @@ impl Jobs {
             }
         };
         if let Some((job, lane)) = self.who.remove(&id) {
-            hub.ended(&lane, &job, &ended);
+            hub.state.finish(&lane, &job, &ended, &hub.clock);
         }
     }
 
     /// Waits for what runs, then abandons it.
-    async fn stop(mut self, hub: &Hub, grace: Duration) -> UnfinishedWork {
+    async fn stop(mut self, hub: &HostContext, grace: Duration) -> UnfinishedWork {
         let deadline = Instant::now() + grace;
         while !self.running.is_empty() {
             match tokio::time::timeout_at(deadline, self.running.join_next_with_id()).await {
@@ -347,7 +279,7 @@ impl Jobs {
             .collect();
         UnfinishedWork {
             abandoned,
-            queued: hub.state.read().queue.waiting(),
+            queued: hub.state.queued(),
         }
     }
 }

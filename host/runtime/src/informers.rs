@@ -2,27 +2,26 @@
 //! is enough for all of them.
 //!
 //! A lane that needs more than what is watched has the kind listed again; the others go on with what is known. When one
-//! that needed more goes, what is cached is trimmed where it lies. How lanes open and close by it is the hub's matter.
+//! that needed more goes, what is cached is trimmed where it lies. How lanes open and close by it is `lane_registry`'s matter.
 
 use std::collections::{BTreeSet, HashMap};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::Arc;
 use std::time::Duration;
 
-use parking_lot::{Mutex, RwLock};
+use parking_lot::Mutex;
 use pilothouse_cluster::Client;
 use pilothouse_cluster::codec::ObjectCodec;
 use pilothouse_cluster::discovery::{Discovery, ServedKind};
 use pilothouse_cluster::error::{RequestError, chain};
 use pilothouse_cluster::reflector::{Detail, Reflector, Sink as _};
-use pilothouse_core::path::Projection;
 use pilothouse_core::reach::Reach;
 use pilothouse_core::{Kind, backoff};
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::Instant;
 
-use crate::definitions;
-use crate::hub::Hub;
+use crate::cache_need::CacheNeed;
+use crate::context::HostContext;
 use crate::lane::Lane;
 
 /// The waits between two looks for a kind that is not served.
@@ -34,82 +33,11 @@ const WELL_AFTER: Duration = Duration::from_mins(2);
 /// The waits before it is asked whether a kind is served otherwise, after a definition of its group has changed.
 const RECHECKS: [Duration; 3] = [Duration::ZERO, Duration::from_secs(2), Duration::from_secs(8)];
 
-/// What the cache has to know of a kind.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CacheNeed {
-    /// What of each object.
-    pub projection: Projection,
-    /// Of which objects.
-    pub reach: Reach,
-    /// Whether whole objects have to be asked for though not all of them is kept: the order of the fields that the host
-    /// applied is read from there.
-    pub whole: bool,
-}
-
-impl CacheNeed {
-    fn union(self, other: &Self) -> Self {
-        Self {
-            projection: self.projection.union(&other.projection),
-            reach: self.reach.union(&other.reach),
-            whole: self.whole || other.whole,
-        }
-    }
-
-    fn covers(&self, other: &Self) -> bool {
-        self.projection.covers(&other.projection)
-            && self.reach.covers(&other.reach)
-            && (self.detail() == other.detail() || self.detail() == Detail::Whole)
-    }
-
-    fn detail(&self) -> Detail {
-        if self.whole || !self.projection.is_metadata_only() {
-            Detail::Whole
-        } else {
-            Detail::Metadata
-        }
-    }
-}
-
-/// How the cluster serves the kinds that are watched.
-#[derive(Debug, Default)]
-pub struct ServedKinds(RwLock<HashMap<Kind, Option<ServedKind>>>);
-
-impl ServedKinds {
-    /// How a kind is served; none if it is not, or not known to be.
-    pub fn get(&self, kind: &Kind) -> Option<ServedKind> {
-        self.0.read().get(kind).cloned().flatten()
-    }
-
-    /// Whether the cluster was asked and does not serve the kind.
-    pub fn is_missing(&self, kind: &Kind) -> bool {
-        matches!(self.0.read().get(kind), Some(None))
-    }
-
-    /// The kinds of a resource that are served, each version for itself.
-    pub fn of_resource(&self, plural: &str, group: &str) -> Vec<Kind> {
-        let kinds = self.0.read();
-        let served = kinds.values().flatten();
-        let of_it = served.filter(|served| served.plural == plural && served.kind.group == group);
-        of_it.map(|served| (*served.kind).clone()).collect()
-    }
-
-    /// Says whether that is news.
-    pub fn set(&self, kind: &Kind, served: Option<ServedKind>) -> bool {
-        let before = self.0.write().insert(kind.clone(), served.clone());
-        before != Some(served)
-    }
-
-    /// Nobody asks for the kind any more.
-    pub fn forget(&self, kind: &Kind) {
-        self.0.write().remove(kind);
-    }
-}
-
 /// The watches of all kinds. They end with the value.
 pub struct Informers {
     client: Client,
     discovery: Arc<Discovery>,
-    hub: Arc<Hub>,
+    hub: Arc<HostContext>,
     kinds: Mutex<HashMap<Kind, Informer>>,
 }
 
@@ -131,7 +59,7 @@ impl Drop for Informer {
 
 impl Informers {
     /// Nothing is watched yet.
-    pub fn new(client: Client, hub: Arc<Hub>) -> Self {
+    pub fn new(client: Client, hub: Arc<HostContext>) -> Self {
         Self {
             discovery: Arc::new(Discovery::new(client.clone())),
             client,
@@ -140,7 +68,7 @@ impl Informers {
         }
     }
 
-    /// Watches what a lane needs. The hub opens the lane, if it has been put there, once all of that is listed.
+    /// Watches what a lane needs. The lane opens, if it has been put there, once all of that is listed.
     pub fn add(&self, lane: &Arc<Lane>) {
         let asked = Instant::now();
         let mut kinds = self.kinds.lock();
@@ -183,7 +111,7 @@ impl Informers {
             };
             if need.projection != watched.need.projection {
                 watched.codec.trim_to(need.projection.clone());
-                self.hub.state.write().store.trim(&kind);
+                self.hub.state.trim(&kind);
             }
             if need.reach != watched.need.reach || need.detail() != watched.need.detail() {
                 self.restart(watched, need);
@@ -245,7 +173,7 @@ fn needs(lane: &Lane) -> HashMap<Kind, CacheNeed> {
 struct InformerTask {
     client: Client,
     discovery: Arc<Discovery>,
-    hub: Arc<Hub>,
+    hub: Arc<HostContext>,
     codec: Arc<ObjectCodec>,
     reach: Reach,
     detail: Detail,
@@ -260,7 +188,7 @@ impl InformerTask {
             let served = self.find(since).await;
             let begun = Instant::now();
             let namespaced = served.facts.namespaced;
-            let sources = self.hub.kind_is_followed(&self.codec, &self.reach, namespaced);
+            let sources = self.hub.state.watches_begin(&self.codec, &self.reach, namespaced);
             self.hub.kind_is_served(&served);
             let mut follows = JoinSet::new();
             for source in sources {
@@ -296,7 +224,7 @@ impl InformerTask {
     async fn is_unserved(&self, group: &str) {
         let mut changes = self.hub.definitions.subscribe();
         loop {
-            definitions::changed(&mut changes, group).await;
+            changes.changed(group).await;
             // A server takes a moment to do what the definition says.
             for wait in RECHECKS {
                 tokio::time::sleep(wait).await;
@@ -320,7 +248,7 @@ impl InformerTask {
             }
             tokio::select! {
                 () = tokio::time::sleep(wait) => wait = (wait * 2).min(LONGEST_WAIT),
-                () = definitions::changed(&mut changes, &kind.group) => wait = FIRST_WAIT,
+                () = changes.changed(&kind.group) => wait = FIRST_WAIT,
             }
             since = Instant::now();
         }

@@ -18,9 +18,11 @@ use pilothouse_sandbox::PluginComponent;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
+use crate::cache_need::CacheNeed;
 use crate::call_slots::CallSlots;
-use crate::informers::{CacheNeed, ServedKinds};
-use crate::plugins::health::PluginHealth;
+use crate::health::PluginHealth;
+use crate::primary::LaneId;
+use crate::served_kinds::ServedKinds;
 
 /// A plugin that the host is told to run.
 #[derive(Clone)]
@@ -52,10 +54,6 @@ pub enum RunMode {
     /// The plugin ends: primaries that are being deleted and wait for its finalizer are seen to, all others are left.
     Finishing,
 }
-
-/// A lane's number, in the order in which lanes came.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct LaneId(pub u32);
 
 /// One controller of one plugin.
 #[derive(Clone)]
@@ -268,7 +266,7 @@ impl Lane {
         let grant = self.grants.get(kind)?;
         let within = grant
             .touch
-            .labels
+            .label_selector
             .as_ref()
             .is_none_or(|labels| has_labels(object, labels));
         if within {
@@ -327,14 +325,17 @@ impl Lane {
 
     /// Whether an object of the primary kind is reconciled.
     pub fn reconciles(&self, object: &CachedObject) -> bool {
-        let Filter { annotation, labels } = &self.filter;
+        let Filter {
+            annotation,
+            label_selector,
+        } = &self.filter;
         !self.is_former
             && self.selects(&object.name)
             && annotation.as_ref().is_none_or(|annotation| {
                 let metadata: Value = metadata(object);
                 metadata["annotations"].get(annotation).is_some()
             })
-            && labels.as_ref().is_none_or(|labels| has_labels(object, labels))
+            && label_selector.as_ref().is_none_or(|labels| has_labels(object, labels))
     }
 }
 

@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use pilothouse_core::Kind;
 
-use crate::lane::{Lane, LaneId};
+use crate::lane::Lane;
+use crate::primary::LaneId;
 
 /// The lanes.
 #[derive(Clone, Default)]

@@ -8,14 +8,13 @@ use parking_lot::Mutex;
 use pilothouse_cluster::error::chain;
 use pilothouse_cluster::events::Regarding;
 use pilothouse_cluster::object::CachedObject;
-use pilothouse_core::contract::{Event, Severity};
+use pilothouse_core::Kind;
+use pilothouse_core::contract::{Event, EventType};
 use pilothouse_core::depth::MAX_DEPTH;
-use pilothouse_core::manifest::Access;
 use pilothouse_core::reason::Reason;
-use pilothouse_core::{Kind, Name};
 use tokio::sync::Notify;
 
-use crate::hub::{HostState, Hub};
+use crate::clock::WallClock;
 use crate::lane::Lane;
 
 /// Objects that wait to be told of, at most; more are counted.
@@ -48,24 +47,17 @@ struct Hidden {
 }
 
 impl TooDeepReporter {
-    /// An object has come that nests too deep, or has become so.
-    pub fn seen(&self, state: &HostState, kind: &Arc<Kind>, name: &Name) {
-        let Some(object) = state.store.get(kind, name) else {
-            return;
-        };
-        // The others are told when they open.
-        for lane in state.lanes.of_kind(kind).filter(|lane| state.queue.is_open(lane.id)) {
+    /// An object has come that nests too deep, or has become so, and these lanes are open.
+    pub fn seen(&self, kind: &Arc<Kind>, object: &Arc<CachedObject>, lanes: &[Arc<Lane>]) {
+        for lane in lanes {
             self.note(lane, kind, object);
         }
     }
 
     /// A lane opens: what is there already is kept from it, too.
-    pub fn lane_opens(&self, state: &HostState, lane: &Arc<Lane>) {
-        let read = lane.grants.touched().filter(|grant| grant.allows(Access::Read));
-        for served in read.filter_map(|grant| lane.served(&grant.touch.kind)) {
-            for object in state.store.iter(&served.kind, None) {
-                self.note(lane, &served.kind, object);
-            }
+    pub fn lane_opens(&self, lane: &Arc<Lane>, objects: &[(Arc<Kind>, Arc<CachedObject>)]) {
+        for (kind, object) in objects {
+            self.note(lane, kind, object);
         }
     }
 
@@ -88,13 +80,13 @@ impl TooDeepReporter {
 }
 
 /// Tells of such objects; runs until it is dropped.
-pub async fn run(hub: Arc<Hub>) {
+pub async fn run(reporter: &TooDeepReporter, clock: &WallClock) {
     loop {
-        hub.too_deep.news.notified().await;
-        let TooDeepObjects { hidden, more } = std::mem::take(&mut *hub.too_deep.found.lock());
+        reporter.news.notified().await;
+        let TooDeepObjects { hidden, more } = std::mem::take(&mut *reporter.found.lock());
         let unnamed = more + hidden.len().saturating_sub(MOST_NAMED);
         for (index, hidden) in hidden.iter().enumerate() {
-            tell(&hub, hidden, index < MOST_NAMED).await;
+            tell(clock, hidden, index < MOST_NAMED).await;
         }
         if unnamed > 0 {
             tracing::warn!(
@@ -106,7 +98,7 @@ pub async fn run(hub: Arc<Hub>) {
     }
 }
 
-async fn tell(hub: &Hub, hidden: &Hidden, is_named: bool) {
+async fn tell(clock: &WallClock, hidden: &Hidden, is_named: bool) {
     let Hidden { lane, kind, object } = hidden;
     let problem = format!(
         "it nests deeper than {MAX_DEPTH} levels in a field that the plugin {} reads, and is not shown to it: make it shallower",
@@ -121,14 +113,11 @@ async fn tell(hub: &Hub, hidden: &Hidden, is_named: bool) {
         uid: &object.uid,
     };
     let event = Event {
-        severity: Severity::Warning,
+        type_: EventType::Warning,
         reason: Reason::TooDeep.to_string(),
         message: problem,
     };
-    let told = lane
-        .recorder
-        .record(&regarding, &event, &hub.clock.microseconds())
-        .await;
+    let told = lane.recorder.record(&regarding, &event, &clock.microseconds()).await;
     if let Err(error) = told {
         tracing::debug!(%kind, object = %object.name, error = chain(&error), "cannot emit an event about an object that nests too deep");
     }

@@ -13,9 +13,9 @@ use pilothouse_core::path::FieldPath;
 use pilothouse_core::query::{CheckedQuery, values_at};
 use serde_json::Value;
 
-use crate::hub::PrimaryRef;
-use crate::lane::{Lane, LaneId, metadata};
+use crate::lane::{Lane, metadata};
 use crate::lanes::Lanes;
+use crate::primary::{LaneId, PrimaryRef};
 use crate::queue::Cause;
 
 /// A change as readers see it; what is compared is computed once for all readers of a lane.

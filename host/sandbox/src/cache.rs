@@ -148,7 +148,38 @@ impl CodeIdentity {
     }
 }
 
+#[cfg(feature = "testing")]
+impl CodeCache {
+    /// A cache that holds nothing.
+    pub(crate) fn nowhere() -> Self {
+        Self {
+            directory: Err("a test needs no code".into()),
+            compiling: Mutex::new(()),
+            in_memory: Mutex::default(),
+        }
+    }
+}
+
 impl Code {
+    /// Code that is not there.
+    #[cfg(feature = "testing")]
+    pub(crate) fn nowhere() -> Self {
+        Self {
+            place: CodeLocation::Disk {
+                path: PathBuf::new(),
+                identity: CodeIdentity {
+                    device: 0,
+                    inode: 0,
+                    bytes: 0,
+                    changed: (0, 0),
+                },
+            },
+            bytes: 0,
+            version: "",
+            fresh: false,
+        }
+    }
+
     /// Where it can be mapped from.
     pub(crate) fn path(&self) -> PathBuf {
         match &self.place {

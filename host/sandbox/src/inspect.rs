@@ -4,7 +4,9 @@
 use std::collections::BTreeSet;
 
 use pilothouse_core::contract::{PACKAGE, VERSIONS};
-use wasmparser::{Encoding, Parser, Payload};
+use wasmparser::{
+    ComponentDefinedType, ComponentType, ComponentTypeDeclaration, Encoding, InstanceTypeDeclaration, Parser, Payload,
+};
 
 use crate::engine::MAX_MEMORY_BYTES;
 use crate::stop::shorten;
@@ -15,6 +17,9 @@ const MAX_NAMES: usize = 12;
 
 /// Bytes of one name in a message.
 const MAX_NAME: usize = 128;
+
+/// The fields of the record `request` in the drafts of version 0.1.0; the settled one has `configuration`.
+const DRAFT_REQUEST: [&str; 4] = ["object", "config", "attempt", "extensions"];
 
 /// Linear memory grows by this much.
 const DEFAULT_PAGE_BYTES: u64 = 65_536;
@@ -65,6 +70,12 @@ pub enum ComponentError {
         name: String,
         /// Its version.
         found: String,
+    },
+    /// It was built before the version that it names was settled.
+    #[error("the component was built against a draft of {PACKAGE}@{version}; rebuild it with the current SDK")]
+    Draft {
+        /// The version that it names.
+        version: &'static str,
     },
     /// It does not export what every plugin must.
     #[error("the component does not export {}; every plugin exports the manifest and the reconciler of {PACKAGE}", .names.join(" and "))]
@@ -127,6 +138,9 @@ pub(crate) fn inspect(bytes: &[u8]) -> Result<Inspected, ComponentError> {
     if !missing.is_empty() {
         return Err(ComponentError::MissingExports { names: missing });
     }
+    if found.has_draft_types {
+        return Err(ComponentError::Draft { version });
+    }
     if found.memory_bytes > MAX_MEMORY_BYTES {
         return Err(ComponentError::MemoryTooLarge {
             bytes: found.memory_bytes,
@@ -139,6 +153,8 @@ pub(crate) fn inspect(bytes: &[u8]) -> Result<Inspected, ComponentError> {
 struct FoundInterfaces {
     imports: BTreeSet<String>,
     exports: BTreeSet<String>,
+    /// Whether a record is of the form that only drafts of the contract had.
+    has_draft_types: bool,
     /// The largest memory that one of the core modules starts with.
     memory_bytes: u64,
 }
@@ -169,6 +185,11 @@ fn sections(bytes: &[u8]) -> Result<FoundInterfaces, ComponentError> {
                         .insert(export.map_err(|error| damaged(&error))?.name.name.to_owned());
                 }
             }
+            Payload::ComponentTypeSection(types) if depth == 0 => {
+                for ty in types {
+                    found.has_draft_types |= has_draft_types(&ty.map_err(|error| damaged(&error))?);
+                }
+            }
             Payload::MemorySection(memories) => {
                 for memory in memories {
                     let memory = memory.map_err(|error| damaged(&error))?;
@@ -182,6 +203,24 @@ fn sections(bytes: &[u8]) -> Result<FoundInterfaces, ComponentError> {
         }
     }
     Ok(found)
+}
+
+/// Whether a type, or one that it declares, is the `request` of the drafts of version 0.1.0, which every plugin uses.
+fn has_draft_types(ty: &ComponentType<'_>) -> bool {
+    match ty {
+        ComponentType::Defined(ComponentDefinedType::Record(fields)) => {
+            fields.iter().map(|(name, _)| *name).eq(DRAFT_REQUEST)
+        }
+        ComponentType::Component(declarations) => declarations.iter().any(|declaration| match declaration {
+            ComponentTypeDeclaration::Type(ty) => has_draft_types(ty),
+            _ => false,
+        }),
+        ComponentType::Instance(declarations) => declarations.iter().any(|declaration| match declaration {
+            InstanceTypeDeclaration::Type(ty) => has_draft_types(ty),
+            _ => false,
+        }),
+        _ => false,
+    }
 }
 
 fn damaged(error: &wasmparser::BinaryReaderError) -> ComponentError {

@@ -92,6 +92,26 @@ impl PluginComponent {
         Self { inner: Arc::new(inner) }
     }
 
+    /// A component without code, for tests of what surrounds it: it has a name, and every call of it fails.
+    #[cfg(feature = "testing")]
+    pub fn without_code(name: &str) -> Self {
+        let inner = PluginComponentInner {
+            shared: SandboxShared::without_cache(),
+            name: name.to_owned(),
+            digest: String::new(),
+            version: "",
+            component_bytes: 0,
+            optional: Optional::default(),
+            mapped: RwLock::new(Mapping {
+                code: Code::nowhere(),
+                mapped: Vec::new(),
+            }),
+            loaded: Instant::now(),
+            used: AtomicU64::new(0),
+        };
+        Self { inner: Arc::new(inner) }
+    }
+
     /// What it was loaded from: a path or a reference.
     pub fn name(&self) -> &str {
         &self.inner.name

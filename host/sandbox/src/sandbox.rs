@@ -107,6 +107,25 @@ pub(crate) struct Mapped {
     pub(crate) code: Code,
 }
 
+#[cfg(feature = "testing")]
+impl SandboxShared {
+    /// One for all components without code.
+    pub(crate) fn without_cache() -> Arc<Self> {
+        static SHARED: std::sync::OnceLock<Arc<SandboxShared>> = std::sync::OnceLock::new();
+        let shared = || Self {
+            ticker: EpochTicker::start().expect("a test can start a thread"),
+            cache: CodeCache::nowhere(),
+            compiler: Compiler::Child {
+                program: PathBuf::new(),
+            },
+            slots: 0,
+            max_component_bytes: 0,
+            runtimes: Mutex::default(),
+        };
+        SHARED.get_or_init(|| Arc::new(shared())).clone()
+    }
+}
+
 impl Sandbox {
     /// Checks the cache's directory and makes the engine for the default limits.
     pub fn new(options: SandboxOptions) -> Result<Self, SandboxError> {

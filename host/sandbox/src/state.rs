@@ -29,7 +29,7 @@ pub struct Usage {
     pub wake: Option<Duration>,
     /// Linear memory at its largest.
     pub memory_bytes: u64,
-    /// `cluster.get` and `cluster.find` calls.
+    /// `cluster.get` and `cluster.list` calls.
     pub reads: u64,
     /// Bytes that they handed to the guest.
     pub read_bytes: u64,

@@ -4,7 +4,7 @@
 mod support;
 
 use pilothouse_core::contract::{
-    Condition, ConditionStatus, Desired, Event, Lifecycle, LogLevel, Outcome, Ownership, Severity,
+    Condition, ConditionStatus, Desired, Event, EventType, Lifecycle, LogLevel, Outcome, Ownership,
 };
 use pilothouse_core::reason::Reason;
 use pilothouse_core::{Blame, Failure, Limits, Retry};
@@ -91,14 +91,14 @@ fn every_part_of_an_answer_arrives() {
     let sandbox = sandbox();
     // At 3072: one desired object, one condition, one event. At 3200: their texts.
     let data = r#"
-        (data (i32.const 3072) "\80\0c\00\00\07\00\00\00\01\05\00\00")
-        (data (i32.const 3088) "\87\0c\00\00\05\00\00\00\01\00\00\00\8c\0c\00\00\03\00\00\00\8f\0c\00\00\04\00\00\00")
-        (data (i32.const 3120) "\01\00\00\00\8c\0c\00\00\03\00\00\00\8f\0c\00\00\04\00\00\00")
-        (data (i32.const 3200) "{\"a\":1}ReadyWhytext")"#;
+        (data (i32.const 3072) "\80\0c\00\00\07\00\00\00\01\05\00\00\93\0c\00\00\02\00\00\00")
+        (data (i32.const 3096) "\87\0c\00\00\05\00\00\00\01\00\00\00\8c\0c\00\00\03\00\00\00\8f\0c\00\00\04\00\00\00")
+        (data (i32.const 3136) "\01\00\00\00\8c\0c\00\00\03\00\00\00\8f\0c\00\00\04\00\00\00")
+        (data (i32.const 3200) "{\"a\":1}ReadyWhytext{}")"#;
     let reconcile = format!(
         "(i32.store (i32.const 24) (i32.const 3072)) (i32.store (i32.const 28) (i32.const 1))
-         (i32.store (i32.const 44) (i32.const 3088)) (i32.store (i32.const 48) (i32.const 1))
-         (i32.store (i32.const 52) (i32.const 3120)) (i32.store (i32.const 56) (i32.const 1))
+         (i32.store (i32.const 44) (i32.const 3096)) (i32.store (i32.const 48) (i32.const 1))
+         (i32.store (i32.const 52) (i32.const 3136)) (i32.store (i32.const 56) (i32.const 1))
          {ECHO}"
     );
     let plugin = sandbox
@@ -111,18 +111,19 @@ fn every_part_of_an_answer_arrives() {
             lifecycle: Lifecycle {
                 create_only: true,
                 keep: false,
-                replace: true,
+                recreate: true,
             },
+            options: "{}".to_owned(),
         }],
         status: Some("{}".to_owned()),
         conditions: vec![Condition {
-            name: "Ready".to_owned(),
-            status: ConditionStatus::No,
+            type_: "Ready".to_owned(),
+            status: ConditionStatus::False,
             reason: why.clone(),
             message: text.clone(),
         }],
         events: vec![Event {
-            severity: Severity::Warning,
+            type_: EventType::Warning,
             reason: why,
             message: text,
         }],

@@ -226,10 +226,10 @@ fn aliased(count: u32) -> String {
         (loop $on
             (i32.store (local.get $at) (i32.const 65536))
             (i32.store offset=4 (local.get $at) (i32.const 1048576))
-            (local.set $at (i32.add (local.get $at) (i32.const 12)))
+            (local.set $at (i32.add (local.get $at) (i32.const 20)))
             (br_if $on (i32.lt_u (local.get $at) (i32.const {}))))
         (i32.store (i32.const 24) (i32.const 8192)) (i32.store (i32.const 28) (i32.const {count})) (i32.const 16)",
-        8192 + 12 * count
+        8192 + 20 * count
     )
 }
 
@@ -297,7 +297,7 @@ fn a_reason_longer_than_kubernetes_takes_is_refused() {
 #[test]
 fn extensions_that_the_contract_does_not_have_are_refused() {
     // The extensions are the configuration with its last byte left away: a lone brace.
-    let answer = "(i32.store8 (i32.const 80) (i32.const 1)) (i32.store (i32.const 84) (local.get $config))
+    let answer = "(i32.store8 (i32.const 80) (i32.const 1)) (i32.store (i32.const 84) (local.get $configuration))
         (i32.store (i32.const 88) (i32.const 1)) (i32.const 16)";
     let failure = failure("", answer);
     assert_eq!(failure.reason, Reason::InvalidAnswer);
@@ -342,7 +342,7 @@ fn a_silent_trap_is_told_as_such() {
 #[test]
 fn more_calls_at_once_than_slots_are_the_hosts_matter() {
     use pilothouse_core::Kind;
-    use pilothouse_core::contract::{Imports, LogLevel, Query};
+    use pilothouse_core::contract::{Imports, ListOptions, LogLevel};
     use pilothouse_sandbox::{Compiler, PluginComponent, Sandbox, SandboxOptions};
 
     /// Calls the plugin again while it is being called.
@@ -351,7 +351,7 @@ fn more_calls_at_once_than_slots_are_the_hosts_matter() {
         fn get(&mut self, _: &Kind, _: Option<&str>, _: &str) -> Result<Option<String>, Failure> {
             Ok(None)
         }
-        fn find(&mut self, _: &Kind, _: &Query, _: u64) -> Result<Vec<String>, Failure> {
+        fn list(&mut self, _: &Kind, _: &ListOptions, _: u64) -> Result<Vec<String>, Failure> {
             Ok(Vec::new())
         }
         fn now(&mut self, _: u64) -> u64 {

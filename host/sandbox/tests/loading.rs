@@ -202,6 +202,25 @@ fn the_right_name_with_another_type_is_refused() {
 }
 
 #[test]
+fn a_component_of_a_draft_of_the_contract_is_refused_with_the_next_step() {
+    let draft = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/drafts/plugin.wit");
+    let draft = fs::read_to_string(draft).unwrap();
+    let reading = r#"(import "pilothouse:plugin/cluster@0.1.0" "get"
+        (func $get (param i32 i32 i32 i32 i32 i32 i32 i32 i32 i32 i32 i32)))"#;
+    for imports in ["", reading] {
+        let component = component_of(&module(imports, "(i32.const 16)"), &draft, "plugin");
+        let (problem, message) = problem(&component);
+        assert!(
+            matches!(problem, ComponentError::Draft { version: "0.1.0" }),
+            "{message}"
+        );
+        assert!(message.contains("shop.wasm"), "{message}");
+        let told = "was built against a draft of pilothouse:plugin@0.1.0; rebuild it with the current SDK";
+        assert!(message.contains(told), "{message}");
+    }
+}
+
+#[test]
 fn an_import_of_the_right_name_with_another_type_is_refused() {
     let document = fs::read_to_string(wit())
         .unwrap()

@@ -6,7 +6,7 @@ mod support;
 
 use std::fs;
 
-use pilothouse_core::contract::{FieldError, Finalization, Operation, Outcome, Review};
+use pilothouse_core::contract::{FieldError, FieldErrorKind, Finalization, Outcome, Phase, Review, UserInfo};
 use pilothouse_core::reason::Reason;
 use pilothouse_core::{Blame, Failure, Kind, Limits, Retry};
 use pilothouse_sandbox::PluginComponent;
@@ -22,7 +22,7 @@ fn plugin(sandbox: &Own, imports: &str, bodies: &[(&str, &str)]) -> PluginCompon
     };
     let functions = format!(
         r#"(func (export "pilothouse:plugin/finalizer@0.1.0#finalize")
-             (param $object i32) (param $object_length i32) (param $config i32) (param $config_length i32)
+             (param $object i32) (param $object_length i32) (param $configuration i32) (param $configuration_length i32)
              (param $attempt i32) (param $extensions i32) (param $extensions_length i32) (result i32) {})
            (func (export "pilothouse:plugin/defaulter@0.1.0#apply-defaults") (param $review i32) (result i32) {})
            (func (export "pilothouse:plugin/validator@0.1.0#validate") (param $review i32) (result i32) {})
@@ -43,13 +43,15 @@ fn plugin(sandbox: &Own, imports: &str, bodies: &[(&str, &str)]) -> PluginCompon
 
 fn review() -> Review {
     Review {
-        operation: Operation::Update,
+        phase: Phase::Update,
         kind: Kind::new("x.dev", "v1", "Thing"),
         object: Some(r#"{"new":1}"#.to_owned()),
-        old: Some(r#"{"old":1}"#.to_owned()),
-        config: r#"{"config":1}"#.to_owned(),
-        username: "ann".to_owned(),
-        groups: vec!["crew".to_owned(), "mates".to_owned()],
+        old_object: Some(r#"{"old":1}"#.to_owned()),
+        configuration: r#"{"config":1}"#.to_owned(),
+        user_info: Some(UserInfo {
+            username: "ann".to_owned(),
+            groups: vec!["crew".to_owned(), "mates".to_owned()],
+        }),
         dry_run: true,
     }
 }
@@ -120,8 +122,8 @@ fn what_should_still_exist_is_held_to_the_limits_on_answers() {
 #[test]
 fn a_guest_is_given_the_review_as_it_is() {
     let sandbox = sandbox();
-    // Warns with the texts of the review, and with the operation and dry-run as digits.
-    let texts = [60, 52, 32, 44, 4, 12, 20];
+    // Warns with the texts of the review, and with phase, dry-run, the number of groups and whether there is a user as digits.
+    let texts = [64, 52, 32, 44, 4, 12, 20];
     let copies: Vec<String> = texts
         .iter()
         .enumerate()
@@ -131,12 +133,13 @@ fn a_guest_is_given_the_review_as_it_is() {
         })
         .collect();
     let second_group =
-        "(i64.store (i32.const 3128) (i64.load (i32.add (i32.load offset=68 (local.get $review)) (i32.const 8))))";
+        "(i64.store (i32.const 3128) (i64.load (i32.add (i32.load offset=72 (local.get $review)) (i32.const 8))))";
     let digits = "
         (i32.store8 (i32.const 3200) (i32.add (i32.const 48) (i32.load8_u (local.get $review))))
-        (i32.store8 (i32.const 3201) (i32.add (i32.const 48) (i32.load8_u offset=76 (local.get $review))))
-        (i32.store8 (i32.const 3202) (i32.add (i32.const 48) (i32.load offset=72 (local.get $review))))
-        (i32.store (i32.const 3136) (i32.const 3200)) (i32.store (i32.const 3140) (i32.const 3))";
+        (i32.store8 (i32.const 3201) (i32.add (i32.const 48) (i32.load8_u offset=80 (local.get $review))))
+        (i32.store8 (i32.const 3202) (i32.add (i32.const 48) (i32.load offset=76 (local.get $review))))
+        (i32.store8 (i32.const 3203) (i32.add (i32.const 48) (i32.load8_u offset=60 (local.get $review))))
+        (i32.store (i32.const 3136) (i32.const 3200)) (i32.store (i32.const 3140) (i32.const 4))";
     let validate = format!("{} {second_group} {digits} {}", copies.concat(), list(0, 9));
     let plugin = plugin(&sandbox, "", &[("validate", &validate)]);
     let call = plugin.validate(&review(), &Limits::default(), Recorder::default());
@@ -151,9 +154,27 @@ fn a_guest_is_given_the_review_as_it_is() {
             "v1",
             "Thing",
             "mates",
-            "112"
+            "1121"
         ]
     );
+}
+
+#[test]
+fn a_review_before_a_reconcile_says_so_and_has_no_user() {
+    let sandbox = sandbox();
+    let digits = "
+        (i32.store8 (i32.const 3200) (i32.add (i32.const 48) (i32.load8_u (local.get $review))))
+        (i32.store8 (i32.const 3201) (i32.add (i32.const 48) (i32.load8_u offset=60 (local.get $review))))
+        (i32.store (i32.const 3072) (i32.const 3200)) (i32.store (i32.const 3076) (i32.const 2))";
+    let validate = format!("{digits} {}", list(0, 1));
+    let plugin = plugin(&sandbox, "", &[("validate", &validate)]);
+    let review = Review {
+        phase: Phase::Reconcile,
+        user_info: None,
+        ..review()
+    };
+    let call = plugin.validate(&review, &Limits::default(), Recorder::default());
+    assert_eq!(call.result.unwrap().unwrap(), ["30"]);
 }
 
 #[test]
@@ -180,17 +201,19 @@ fn too_many_defaults_are_refused_by_the_limits_name() {
     assert!(call.result.unwrap_err().message.contains("limit outputBytes is 1024"));
 }
 
-/// Answers of a validator that refuses with so many errors, each of the path `{}` and the message `{`.
+/// Answers of a validator that refuses with so many errors, each of the kind `duplicate`, the path `{}` and the message `{`.
 fn refusing(count: usize) -> Result<Result<Vec<String>, Vec<FieldError>>, Failure> {
     let errors: Vec<String> = (0..count)
         .map(|index| {
-            let at = 3072 + 16 * index;
+            let at = 3072 + 20 * index;
             format!(
-                "(i32.store (i32.const {at}) (i32.const 2064)) (i32.store (i32.const {}) (i32.const 2))
+                "(i32.store8 (i32.const {at}) (i32.const 1))
+                 (i32.store (i32.const {}) (i32.const 2064)) (i32.store (i32.const {}) (i32.const 2))
                  (i32.store (i32.const {}) (i32.const 2064)) (i32.store (i32.const {}) (i32.const 1))",
                 at + 4,
                 at + 8,
-                at + 12
+                at + 12,
+                at + 16
             )
         })
         .collect();
@@ -210,6 +233,7 @@ fn refusing(count: usize) -> Result<Result<Vec<String>, Vec<FieldError>>, Failur
 #[test]
 fn each_error_of_a_refusal_has_its_field() {
     let error = FieldError {
+        kind: FieldErrorKind::Duplicate,
         path: "{}".to_owned(),
         message: "{".to_owned(),
     };

@@ -32,15 +32,15 @@ impl Plugin for EcsBindingPlugin {
     fn manifest(_: &Settings) -> Manifest {
         let controller = ControllerManifest::of::<EcsBinding>("ecs-binding")
             .fields([".spec"])
-            .touches(Touch::of::<EcsBinding>().contributed())
+            .touches(Touch::of::<EcsBinding>().contributed().anywhere())
             // The addresses and nothing else, so that no heartbeat wakes anybody.
-            .touches(Touch::of::<Node>().read([".status.addresses"]));
+            .touches(Touch::of::<Node>().read([".status.addresses"]).anywhere());
         Manifest::new(
             env!("CARGO_PKG_NAME"),
             env!("CARGO_PKG_VERSION"),
             env!("CARGO_PKG_DESCRIPTION"),
         )
-        .configuration(settings::schema())
+        .configuration_schema(settings::schema())
         .controller(controller)
         .crd(include_str!("../crds/ecsbinding.hopegi.com.yaml"))
     }
@@ -57,7 +57,7 @@ impl Controller for EcsBindingPlugin {
     fn reconcile(request: Request<EcsBinding, Settings>, cluster: &Cluster) -> Result<Outcome, Failure> {
         let EcsBinding { metadata, spec } = &request.object;
         Ok(Outcome::new()
-            .contributed(Labelled::of(&metadata.name, &request.config.cluster_name))
+            .contributed(Labelled::of(&metadata.name, &request.configuration.cluster_name))
             .condition(node::bound(spec, cluster)?))
     }
 }

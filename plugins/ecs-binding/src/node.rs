@@ -42,11 +42,11 @@ pub fn bound(spec: &EcsBindingSpec, cluster: &Cluster) -> Result<Condition, Fail
     } = spec;
     let Some(Node { status }) = cluster.get::<Node>(None, nodename)? else {
         let message = format!("there is no Node {nodename}; correct spec.nodename, or wait for the node to join");
-        return Ok(Condition::no("Bound", "NodeNotFound", message));
+        return Ok(Condition::is_false("Bound", "NodeNotFound", message));
     };
     if status.addresses.iter().any(|it| is_same(&it.address, innerip)) {
         let message = format!("Node {nodename} has the address {innerip}");
-        return Ok(Condition::yes("Bound", "AddressFound", message));
+        return Ok(Condition::is_true("Bound", "AddressFound", message));
     }
     let has = match &status.addresses[..] {
         [] => "no addresses".to_owned(),
@@ -66,7 +66,7 @@ pub fn bound(spec: &EcsBindingSpec, cluster: &Cluster) -> Result<Condition, Fail
         }
     };
     let message = format!("Node {nodename} has {has}, and not {innerip}; correct spec.innerip or spec.nodename");
-    Ok(Condition::no("Bound", "AddressMismatch", message))
+    Ok(Condition::is_false("Bound", "AddressMismatch", message))
 }
 
 /// Whether two texts are the same address: IPv6 addresses can be written in many ways.

@@ -47,7 +47,7 @@ fn a_binding_is_given_the_label_of_the_cluster_and_nothing_else() {
 
 #[test]
 fn the_clusters_name_is_the_configurations() {
-    let cluster = FakeCluster::new().config(json!({"clusterName": "Prod_1"}));
+    let cluster = FakeCluster::new().configuration(json!({"clusterName": "Prod_1"}));
     let answer = cluster.reconcile::<EcsBindingPlugin>(binding("10.0.0.1")).unwrap();
     let labels = &answer.object("EcsBinding", "web-1")["metadata"]["labels"];
     assert_eq!(*labels, json!({"hopegi.com/cluster": "Prod_1"}));
@@ -59,7 +59,10 @@ fn it_is_bound_when_the_node_has_the_address_among_others() {
     for innerip in ["10.0.0.1", "fd00::1", "FD00:0:0:0::1"] {
         let answer = cluster.reconcile::<EcsBindingPlugin>(binding(innerip)).unwrap();
         let message = format!("Node node-1 has the address {innerip}");
-        assert_eq!(bound(&answer), (ConditionStatus::Yes, "AddressFound", message.as_str()));
+        assert_eq!(
+            bound(&answer),
+            (ConditionStatus::True, "AddressFound", message.as_str())
+        );
     }
     assert_eq!(cluster.reads()[0].to_string(), "get v1 Node node-1");
 }
@@ -70,7 +73,7 @@ fn it_is_not_bound_without_the_node() {
         .reconcile::<EcsBindingPlugin>(binding("10.0.0.1"))
         .unwrap();
     let message = "there is no Node node-1; correct spec.nodename, or wait for the node to join";
-    assert_eq!(bound(&answer), (ConditionStatus::No, "NodeNotFound", message));
+    assert_eq!(bound(&answer), (ConditionStatus::False, "NodeNotFound", message));
 }
 
 #[test]
@@ -88,7 +91,7 @@ fn it_is_not_bound_when_the_node_has_other_addresses() {
         let message = format!("Node node-1 has {has}, and not 10.0.0.1; correct spec.innerip or spec.nodename");
         assert_eq!(
             bound(&answer),
-            (ConditionStatus::No, "AddressMismatch", message.as_str())
+            (ConditionStatus::False, "AddressMismatch", message.as_str())
         );
     }
 }

@@ -19,8 +19,12 @@ impl Controller for Http {
     type Object = ReverseProxy;
 
     fn reconcile(request: Request<ReverseProxy, Settings>, _: &Cluster) -> Result<Outcome, Failure> {
-        let Request { object, config, .. } = &request;
-        let (instance, configuration) = check::http(object, Absent::Image(&config.default_image))
+        let Request {
+            object,
+            configuration: settings,
+            ..
+        } = &request;
+        let (instance, configuration) = check::http(object, Absent::Image(&settings.default_image))
             .map_err(|errors| refusal(ReverseProxy::KIND.kind, &object.metadata, &errors))?;
         Ok(children::outcome(&instance, &configuration.text()))
     }
@@ -33,7 +37,7 @@ impl Defaulter for Http {
 
     fn apply_defaults(review: Review<Value, Settings>, _: &Cluster) -> Result<Value, Vec<FieldError>> {
         let mut object = review.object;
-        defaults::http(&mut object, &review.config);
+        defaults::http(&mut object, &review.configuration);
         Ok(object)
     }
 }

@@ -64,7 +64,7 @@ impl Plugin for ReverseProxyPlugin {
         ))
         .crd(include_str!("../crds/reverseproxies.nginx.lin2ur.cn.yaml"))
         .crd(include_str!("../crds/tcpreverseproxies.nginx.lin2ur.cn.yaml"))
-        .configuration(settings::schema())
+        .configuration_schema(settings::schema())
     }
 
     fn check(settings: &Settings) -> Result<(), String> {

@@ -23,8 +23,12 @@ impl Controller for Tcp {
     type Object = TcpReverseProxy;
 
     fn reconcile(request: Request<TcpReverseProxy, Settings>, _: &Cluster) -> Result<Outcome, Failure> {
-        let Request { object, config, .. } = &request;
-        let (instance, configuration) = check::tcp(object, Absent::Image(&config.default_image))
+        let Request {
+            object,
+            configuration: settings,
+            ..
+        } = &request;
+        let (instance, configuration) = check::tcp(object, Absent::Image(&settings.default_image))
             .map_err(|errors| refusal(TcpReverseProxy::KIND.kind, &object.metadata, &errors))?;
         Ok(children::outcome(&instance, &configuration.text()))
     }
@@ -47,7 +51,7 @@ impl Defaulter for Tcp {
 
     fn apply_defaults(review: Review<Value, Settings>, _: &Cluster) -> Result<Value, Vec<FieldError>> {
         let mut object = review.object;
-        defaults::tcp(&mut object, &review.config);
+        defaults::tcp(&mut object, &review.configuration);
         Ok(object)
     }
 }

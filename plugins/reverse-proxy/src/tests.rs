@@ -248,7 +248,7 @@ fn a_reverse_proxy_is_completed() {
 
 #[test]
 fn an_image_that_is_not_given_is_that_of_the_configuration() {
-    let cluster = FakeCluster::new().config(json!({"defaultImage": "mine:1"}));
+    let cluster = FakeCluster::new().configuration(json!({"defaultImage": "mine:1"}));
     let object = http(json!({"proxyPass": "http://a"}));
     let spec = &cluster.apply_defaults::<ReverseProxyPlugin>(object.clone()).unwrap()["spec"];
     assert_eq!(spec["image"], "mine:1");
@@ -323,7 +323,7 @@ fn all_that_is_wrong_is_said_at_once_and_by_field() {
     };
     assert!(message.starts_with("ReverseProxy shop/web: spec."), "{message}");
     assert!(
-        message.contains("spec.proxyPass: unknown \"noexists\" variable"),
+        message.contains("spec.proxyPass: Invalid value: unknown \"noexists\" variable"),
         "{message}"
     );
 }

@@ -18,7 +18,7 @@ use crate::time::Moment;
 /// Only what the manifest declares can be read, and only the declared fields are there.
 ///
 /// ```
-/// use pilothouse_plugin::{Cluster, Failure, Kind, ObjectMeta, Query, Resource};
+/// use pilothouse_plugin::{Cluster, Failure, Kind, ListOptions, ObjectMeta, Resource};
 ///
 /// #[derive(serde::Deserialize)]
 /// struct Service {
@@ -33,8 +33,8 @@ use crate::time::Moment;
 ///     if cluster.get::<Service>("default", "web")?.is_some() {
 ///         return Ok(true);
 ///     }
-///     let labelled = Query::new().namespace("default").labels("app=web").field(".spec.type", "NodePort").limit(1);
-///     Ok(!cluster.find::<Service>(labelled)?.is_empty())
+///     let labelled = ListOptions::new().namespace("default").labels("app=web").field(".spec.type", "NodePort").limit(1);
+///     Ok(!cluster.list::<Service>(labelled)?.is_empty())
 /// }
 /// # exposes_web(&pilothouse_plugin::testing::FakeCluster::new().cluster()).unwrap();
 /// ```
@@ -91,16 +91,16 @@ impl Cluster {
             .transpose()
     }
 
-    /// The objects that a query matches, in the order of namespace and name.
+    /// The objects that match, in the order of namespace and name.
     ///
     /// Fails when one of them has not the form of `T`, naming object and field.
-    pub fn find<T: Resource + DeserializeOwned>(&self, query: Query) -> Result<Vec<T>, Failure> {
-        self.raw_find(&T::KIND, query).iter().map(|json| read(json)).collect()
+    pub fn list<T: Resource + DeserializeOwned>(&self, options: ListOptions) -> Result<Vec<T>, Failure> {
+        self.raw_list(&T::KIND, options).iter().map(|json| read(json)).collect()
     }
 
-    /// As [`find`](Self::find), without a type.
-    pub fn find_json(&self, kind: &Kind, query: Query) -> Result<Vec<Value>, Failure> {
-        self.raw_find(kind, query).iter().map(|json| read(json)).collect()
+    /// As [`list`](Self::list), without a type.
+    pub fn list_json(&self, kind: &Kind, options: ListOptions) -> Result<Vec<Value>, Failure> {
+        self.raw_list(kind, options).iter().map(|json| read(json)).collect()
     }
 
     /// The time, rounded down to a multiple of the granularity (at least one second). The resource is reconciled again
@@ -134,19 +134,19 @@ impl Cluster {
         }
     }
 
-    fn raw_find(&self, kind: &Kind, query: Query) -> Vec<String> {
+    fn raw_list(&self, kind: &Kind, options: ListOptions) -> Vec<String> {
         match &self.source {
             #[cfg(target_family = "wasm")]
-            Source::Host => crate::raw::cluster::find(&kind.lower(), &query.lower()),
+            Source::Host => crate::raw::cluster::list(&kind.lower(), &options.lower()),
             #[cfg(not(target_family = "wasm"))]
-            Source::Fake(fake) => fake.find(&kind.lower(), &query.lower()),
+            Source::Fake(fake) => fake.list(&kind.lower(), &options.lower()),
         }
     }
 }
 
 impl Kind {
-    fn lower(&self) -> types::Kind {
-        types::Kind {
+    fn lower(&self) -> types::GroupVersionKind {
+        types::GroupVersionKind {
             group: self.group.to_owned(),
             version: self.version.to_owned(),
             kind: self.kind.to_owned(),
@@ -154,17 +154,17 @@ impl Kind {
     }
 }
 
-/// Which objects of a kind to find. What is given must all hold; without anything it is all that the plugin may see.
+/// Which objects of a kind to list. All conditions must hold; without any it is every object in every namespace.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[must_use]
-pub struct Query {
+pub struct ListOptions {
     namespace: Option<String>,
     labels: Option<String>,
     fields: Vec<(String, String)>,
     limit: Option<u32>,
 }
 
-impl Query {
+impl ListOptions {
     /// All objects of the kind.
     pub fn new() -> Self {
         Self::default()
@@ -195,17 +195,17 @@ impl Query {
         self
     }
 
-    fn lower(self) -> types::Query {
+    fn lower(self) -> types::ListOptions {
         let Self {
             namespace,
             labels,
             fields,
             limit,
         } = self;
-        types::Query {
+        types::ListOptions {
             namespace,
-            labels,
-            fields,
+            label_selector: labels,
+            field_selector: fields,
             limit,
         }
     }

@@ -4,7 +4,8 @@ use crate::fields::Fields;
 use crate::manifest::{ControllerManifest, Touch};
 use crate::object::{Kind, Resource};
 
-/// The kinds that a controller touches, by their types. Several declarations of one kind are one:
+/// The kinds that a controller touches, by their types. Several declarations of one kind are one, and options hold for all
+/// of them:
 ///
 /// ```
 /// use pilothouse_plugin::{ControllerManifest, Fields, Kind, ObjectMeta, Resource};

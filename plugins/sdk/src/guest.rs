@@ -8,7 +8,7 @@ use crate::raw::{Finalization, admission, types};
 /// those who need every byte of the answer, tests of the host for example. Exported by [`export_raw!`](crate::export_raw).
 pub trait RawPlugin {
     /// The manifest, or why the configuration can't be used.
-    fn describe(config: Option<String>) -> Result<String, String>;
+    fn describe(configuration: Option<String>) -> Result<String, String>;
 
     /// What should exist, or why that can't be said.
     fn reconcile(request: types::Request) -> Result<types::Outcome, types::Failure>;
@@ -50,8 +50,8 @@ mod typed {
     use crate::{Cluster, Failure, FieldError, Finalization};
 
     impl<P: crate::Plugin> RawPlugin for Typed<P> {
-        fn describe(config: Option<String>) -> Result<String, String> {
-            dispatch::describe::<P>(config.as_deref())
+        fn describe(configuration: Option<String>) -> Result<String, String> {
+            dispatch::describe::<P>(configuration.as_deref())
         }
 
         fn reconcile(request: types::Request) -> Result<types::Outcome, types::Failure> {
@@ -111,9 +111,9 @@ mod exports {
     use crate::raw::{admission, types};
 
     impl<P: RawPlugin> manifest::Guest for Exported<P> {
-        fn describe(config: Option<String>) -> Result<String, String> {
+        fn describe(configuration: Option<String>) -> Result<String, String> {
             log_panics();
-            P::describe(config)
+            P::describe(configuration)
         }
     }
 

@@ -49,8 +49,8 @@ mod time;
 #[doc(hidden)]
 pub use crate::guest::{assert_plugin, assert_raw_plugin};
 pub use crate::{
-    admission::{FieldError, Operation, Review},
-    cluster::{Cluster, Query},
+    admission::{FieldError, FieldErrorKind, Phase, Review, UserInfo},
+    cluster::{Cluster, ListOptions},
     fields::Fields,
     log::{Level, log},
     manifest::{ControllerManifest, Manifest, Touch},
@@ -59,7 +59,7 @@ pub use crate::{
         Converter, Defaulter, Finalization, Finalizer, HasConverter, HasDefaulter, HasFinalizer, HasValidator,
         Validator,
     },
-    outcome::{Condition, ConditionStatus, Event, Failure, Lifecycle, Outcome, Severity},
+    outcome::{Condition, ConditionStatus, Event, EventType, Failure, Lifecycle, Outcome},
     plugin::{Controller, Controllers, NoConfig, Plugin, Request},
     time::Moment,
 };

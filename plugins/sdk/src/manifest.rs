@@ -19,6 +19,7 @@ use crate::object::{Kind, Resource};
 /// # drop(manifest);
 /// ```
 #[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
 #[must_use]
 pub struct Manifest {
     name: String,
@@ -28,7 +29,7 @@ pub struct Manifest {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     crds: Vec<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    configuration: Option<Box<RawValue>>,
+    configuration_schema: Option<Box<RawValue>>,
 }
 
 impl Manifest {
@@ -41,7 +42,7 @@ impl Manifest {
             description: description.into(),
             controllers: Vec::new(),
             crds: Vec::new(),
-            configuration: None,
+            configuration_schema: None,
         }
     }
 
@@ -58,8 +59,8 @@ impl Manifest {
     }
 
     /// The JSON schema of the configuration. Without it the plugin takes none.
-    pub fn configuration(mut self, schema: serde_json::Value) -> Self {
-        self.configuration = Some(to_raw_value(&schema).expect("a JSON value is JSON"));
+    pub fn configuration_schema(mut self, schema: serde_json::Value) -> Self {
+        self.configuration_schema = Some(to_raw_value(&schema).expect("a JSON value is JSON"));
         self
     }
 }
@@ -119,7 +120,7 @@ impl ControllerManifest {
 
     /// Only resources that this label selector matches, for example `a=b,c in (d,e)`.
     pub fn with_labels(mut self, selector: impl Into<String>) -> Self {
-        self.filter.labels = Some(selector.into());
+        self.filter.label_selector = Some(selector.into());
         self
     }
 
@@ -146,21 +147,23 @@ impl ControllerManifest {
 
 /// Which resources a controller is for. What is given must all hold.
 #[derive(Clone, Debug, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
 struct Filter {
     #[serde(skip_serializing_if = "Option::is_none")]
     annotation: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    labels: Option<String>,
+    label_selector: Option<String>,
 }
 
 impl Filter {
     fn is_empty(&self) -> bool {
-        self.annotation.is_none() && self.labels.is_none()
+        self.annotation.is_none() && self.label_selector.is_none()
     }
 }
 
 /// A kind that a controller touches, and how.
 #[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
 #[must_use]
 pub struct Touch {
     pub(crate) kind: Kind,
@@ -168,7 +171,9 @@ pub struct Touch {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) fields: Vec<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    labels: Option<String>,
+    label_selector: Option<String>,
+    #[serde(skip_serializing_if = "Scope::is_default")]
+    scope: Scope,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     namespaces: Vec<String>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -186,14 +191,29 @@ pub(crate) enum Access {
     Contributed,
 }
 
+/// In which namespaces a kind is touched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+enum Scope {
+    Namespace,
+    Any,
+}
+
+impl Scope {
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+    fn is_default(&self) -> bool {
+        *self == Self::Namespace
+    }
+}
+
 impl Touch {
-    /// A kind that is touched; say how with the methods below.
+    /// A kind that is touched in the resource's own namespace; say how with the methods below.
     pub fn new(kind: Kind) -> Self {
         Self {
             kind,
             access: Vec::new(),
             fields: Vec::new(),
-            labels: None,
+            label_selector: None,
+            scope: Scope::Namespace,
             namespaces: Vec::new(),
             names: Vec::new(),
             optional: false,
@@ -223,13 +243,23 @@ impl Touch {
 
     /// Only objects that this label selector matches.
     pub fn with_labels(mut self, selector: impl Into<String>) -> Self {
-        self.labels = Some(selector.into());
+        self.label_selector = Some(selector.into());
         self
     }
 
-    /// Only objects in these namespaces.
+    /// Objects in every namespace and cluster-scoped objects, such as Nodes. Without it, and without
+    /// [`in_namespaces`](Self::in_namespaces), only objects in the resource's own namespace may be touched.
+    pub fn anywhere(mut self) -> Self {
+        self.scope = Scope::Any;
+        self
+    }
+
+    /// Only objects in these namespaces, whatever namespace the resource is in.
     pub fn in_namespaces(mut self, namespaces: impl IntoIterator<Item = impl Into<String>>) -> Self {
         self.namespaces.extend(namespaces.into_iter().map(Into::into));
+        if !self.namespaces.is_empty() {
+            self.scope = Scope::Any;
+        }
         self
     }
 

@@ -22,7 +22,7 @@ use crate::raw::types;
 ///         Lifecycle { create_only: true, keep: true, ..Lifecycle::default() },
 ///     )
 ///     .status(json!({"url": "https://example.com"}))
-///     .condition(Condition::yes("Available", "AllReplicasReady", "3 of 3 replicas are ready"))
+///     .condition(Condition::is_true("Available", "AllReplicasReady", "3 of 3 replicas are ready"))
 ///     .requeue_after(Duration::from_secs(60));
 /// # drop(outcome);
 /// ```
@@ -96,6 +96,7 @@ impl Outcome {
                 object,
                 ownership,
                 lifecycle: lifecycle.lower(),
+                options: "{}".to_owned(),
             });
         }
         self
@@ -144,7 +145,7 @@ pub struct Lifecycle {
     /// Left in place when it is no longer asked for, and when the resource goes.
     pub keep: bool,
     /// Deleted and made again where a changed field is immutable.
-    pub replace: bool,
+    pub recreate: bool,
 }
 
 impl Lifecycle {
@@ -152,12 +153,12 @@ impl Lifecycle {
         let Self {
             create_only,
             keep,
-            replace,
+            recreate,
         } = self;
         [
             (create_only, types::Lifecycle::CREATE_ONLY),
             (keep, types::Lifecycle::KEEP),
-            (replace, types::Lifecycle::REPLACE),
+            (recreate, types::Lifecycle::RECREATE),
         ]
         .into_iter()
         .filter(|(set, _)| *set)
@@ -169,19 +170,22 @@ impl Lifecycle {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConditionStatus {
     /// It holds.
-    Yes,
+    True,
     /// It does not hold.
-    No,
+    False,
     /// It cannot be said.
     Unknown,
 }
 
-/// One condition of a resource's status.
+/// The type of the condition that says whether a resource can be used.
+const READY: &str = "Ready";
+
+/// One condition of a resource's status, as `metav1.Condition`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Condition {
-    /// The condition's type, for example `Available`.
-    pub name: String,
+    /// For example `Available`.
+    pub type_: String,
     /// Whether it holds.
     pub status: ConditionStatus,
     /// Why, in one CamelCase word for programs.
@@ -192,29 +196,39 @@ pub struct Condition {
 
 impl Condition {
     /// A condition that holds.
-    pub fn yes(name: impl Into<String>, reason: impl Into<String>, message: impl Into<String>) -> Self {
-        Self::new(name, ConditionStatus::Yes, reason, message)
+    pub fn is_true(type_: impl Into<String>, reason: impl Into<String>, message: impl Into<String>) -> Self {
+        Self::new(type_, ConditionStatus::True, reason, message)
     }
 
     /// A condition that does not hold.
-    pub fn no(name: impl Into<String>, reason: impl Into<String>, message: impl Into<String>) -> Self {
-        Self::new(name, ConditionStatus::No, reason, message)
+    pub fn is_false(type_: impl Into<String>, reason: impl Into<String>, message: impl Into<String>) -> Self {
+        Self::new(type_, ConditionStatus::False, reason, message)
     }
 
     /// A condition of which nothing can be said.
-    pub fn unknown(name: impl Into<String>, reason: impl Into<String>, message: impl Into<String>) -> Self {
-        Self::new(name, ConditionStatus::Unknown, reason, message)
+    pub fn unknown(type_: impl Into<String>, reason: impl Into<String>, message: impl Into<String>) -> Self {
+        Self::new(type_, ConditionStatus::Unknown, reason, message)
+    }
+
+    /// The condition `Ready`, which holds: `kubectl wait --for=condition=Ready` and kstatus look at it.
+    pub fn ready(reason: impl Into<String>, message: impl Into<String>) -> Self {
+        Self::is_true(READY, reason, message)
+    }
+
+    /// The condition `Ready`, which does not hold.
+    pub fn not_ready(reason: impl Into<String>, message: impl Into<String>) -> Self {
+        Self::is_false(READY, reason, message)
     }
 
     /// A condition with the given status.
     pub fn new(
-        name: impl Into<String>,
+        type_: impl Into<String>,
         status: ConditionStatus,
         reason: impl Into<String>,
         message: impl Into<String>,
     ) -> Self {
         Self {
-            name: name.into(),
+            type_: type_.into(),
             status,
             reason: reason.into(),
             message: message.into(),
@@ -223,18 +237,18 @@ impl Condition {
 
     fn lower(self) -> types::Condition {
         let Self {
-            name,
+            type_,
             status,
             reason,
             message,
         } = self;
         let status = match status {
-            ConditionStatus::Yes => types::ConditionStatus::Yes,
-            ConditionStatus::No => types::ConditionStatus::No,
+            ConditionStatus::True => types::ConditionStatus::True,
+            ConditionStatus::False => types::ConditionStatus::False,
             ConditionStatus::Unknown => types::ConditionStatus::Unknown,
         };
         types::Condition {
-            name,
+            type_,
             status,
             reason,
             message,
@@ -242,9 +256,9 @@ impl Condition {
     }
 }
 
-/// How serious an event is.
+/// Whether an event is about something as it should be, as in core/v1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Severity {
+pub enum EventType {
     /// Something happened as it should.
     Normal,
     /// Somebody should look.
@@ -255,8 +269,8 @@ pub enum Severity {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Event {
-    /// How serious it is.
-    pub severity: Severity,
+    /// Normal or Warning.
+    pub type_: EventType,
     /// What happened, in one CamelCase word for programs.
     pub reason: String,
     /// What happened, in a sentence for people.
@@ -267,7 +281,7 @@ impl Event {
     /// Something happened as it should.
     pub fn normal(reason: impl Into<String>, message: impl Into<String>) -> Self {
         Self {
-            severity: Severity::Normal,
+            type_: EventType::Normal,
             reason: reason.into(),
             message: message.into(),
         }
@@ -276,27 +290,19 @@ impl Event {
     /// Somebody should look.
     pub fn warning(reason: impl Into<String>, message: impl Into<String>) -> Self {
         Self {
-            severity: Severity::Warning,
+            type_: EventType::Warning,
             reason: reason.into(),
             message: message.into(),
         }
     }
 
     fn lower(self) -> types::Event {
-        let Self {
-            severity,
-            reason,
-            message,
-        } = self;
-        let severity = match severity {
-            Severity::Normal => types::Severity::Normal,
-            Severity::Warning => types::Severity::Warning,
+        let Self { type_, reason, message } = self;
+        let type_ = match type_ {
+            EventType::Normal => types::EventType::Normal,
+            EventType::Warning => types::EventType::Warning,
         };
-        types::Event {
-            severity,
-            reason,
-            message,
-        }
+        types::Event { type_, reason, message }
     }
 }
 

@@ -96,17 +96,17 @@ pub struct Request<Object, Config = NoConfig> {
     /// The resource.
     pub object: Object,
     /// The plugin's configuration.
-    pub config: Config,
+    pub configuration: Config,
     /// Failures in a row before this call.
     pub attempt: u32,
 }
 
 impl<Object, Config> Request<Object, Config> {
     /// A first call; for tests that call a controller directly.
-    pub fn new(object: Object, config: Config) -> Self {
+    pub fn new(object: Object, configuration: Config) -> Self {
         Self {
             object,
-            config,
+            configuration,
             attempt: 0,
         }
     }
@@ -147,7 +147,7 @@ impl<C: Controller> Controllers<C::Config> for C {
             C::reconcile(
                 Request {
                     object,
-                    config,
+                    configuration: config,
                     attempt: call.attempt(),
                 },
                 cluster,

@@ -3,7 +3,7 @@
 
 use k8s_openapi::api::core::v1::{Node, Service};
 use pilothouse_plugin::testing::FakeCluster;
-use pilothouse_plugin::{Kind, Query, Resource};
+use pilothouse_plugin::{Kind, ListOptions, Resource};
 use serde_json::json;
 
 #[test]
@@ -22,7 +22,7 @@ fn types_of_the_crate_are_found_by_their_kind() {
     let service = cluster.get::<Service>("shop", "web").unwrap().unwrap();
     assert_eq!(service.spec.unwrap().ports.unwrap()[0].port, 80);
     let nodes = cluster
-        .find::<Node>(Query::new().field(".status.addresses[].address", "10.0.0.1"))
+        .list::<Node>(ListOptions::new().field(".status.addresses[].address", "10.0.0.1"))
         .unwrap();
     assert_eq!(nodes[0].metadata.name.as_deref(), Some("n"));
 }

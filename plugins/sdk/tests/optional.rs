@@ -3,7 +3,7 @@
 use pilothouse_plugin::testing::{FakeCluster, Finalized};
 use pilothouse_plugin::{
     Cluster, Controller, ControllerManifest, Converter, Defaulter, Failure, FieldError, Finalization, Finalizer, Kind,
-    Manifest, ObjectMeta, Operation, Outcome, Plugin, Request, Resource, Review, Touch, Validator,
+    Manifest, ObjectMeta, Outcome, Phase, Plugin, Request, Resource, Review, Touch, Validator,
 };
 use serde_json::{Value, json};
 
@@ -101,10 +101,10 @@ impl Defaulter for Webs {
     fn apply_defaults(review: Review<Value, Settings>, _: &Cluster) -> Result<Value, Vec<FieldError>> {
         let mut object = review.object;
         if !object["spec"].is_object() {
-            return Err(vec![FieldError::new("spec", "there is nothing to complete")]);
+            return Err(vec![FieldError::invalid("spec", "there is nothing to complete")]);
         }
         if object["spec"]["size"].is_null() {
-            object["spec"]["size"] = review.config.limit.into();
+            object["spec"]["size"] = review.configuration.limit.into();
         }
         Ok(object)
     }
@@ -117,14 +117,19 @@ impl Validator for Webs {
     fn validate(review: Review<Web, Settings>, _: &Cluster) -> Result<Vec<String>, Vec<FieldError>> {
         let Review {
             object,
-            old,
-            config,
-            operation,
+            old_object: old,
+            configuration: config,
+            phase,
+            user_info,
             ..
         } = review;
-        assert_eq!(operation == Operation::Create, old.is_none());
+        assert_eq!(phase == Phase::Update, old.is_some());
+        assert_eq!(phase == Phase::Reconcile, user_info.is_none());
         if object.spec.size > config.limit {
-            return Err(vec![FieldError::new("spec.size", format!("is over {}", config.limit))]);
+            return Err(vec![FieldError::invalid(
+                "spec.size",
+                format!("is over {}", config.limit),
+            )]);
         }
         let shrinks = old.is_some_and(|old| old.spec.size > object.spec.size);
         let name = object.metadata.name;
@@ -153,7 +158,7 @@ pilothouse_plugin::export!(
 );
 
 fn cluster() -> FakeCluster {
-    FakeCluster::new().config(json!({"limit": 5}))
+    FakeCluster::new().configuration(json!({"limit": 5}))
 }
 
 fn web(spec: &Value) -> Value {
@@ -188,7 +193,7 @@ fn a_defaulter_completes_objects_of_its_kind_and_leaves_others() {
     assert_eq!(completed, web(&json!({"other": true, "size": 5})));
     assert_eq!(cluster().apply_defaults::<Sites>(stream(None)), Ok(stream(None)));
     let errors = cluster().apply_defaults::<Sites>(web(&json!(7))).unwrap_err();
-    assert_eq!(errors, [FieldError::new("spec", "there is nothing to complete")]);
+    assert_eq!(errors, [FieldError::invalid("spec", "there is nothing to complete")]);
 }
 
 #[test]
@@ -197,17 +202,31 @@ fn a_validator_warns_or_refuses_by_field() {
     assert_eq!(validate(json!({"size": 5})), Ok(Vec::new()));
     assert_eq!(
         validate(json!({"size": 6})),
-        Err(vec![FieldError::new("spec.size", "is over 5")])
+        Err(vec![FieldError::invalid("spec.size", "is over 5")])
     );
     let refused = validate(json!({"size": "large"})).unwrap_err();
     assert_eq!(
         refused,
-        [FieldError::new(
+        [FieldError::invalid(
             "spec.size",
             "invalid type: string \"large\", expected u32"
         )]
     );
+    assert_eq!(
+        validate(json!({})).unwrap_err(),
+        [FieldError::required("spec.size", "")]
+    );
     assert_eq!(cluster().validate::<Sites>(stream(None)), Ok(Vec::new()));
+}
+
+#[test]
+fn a_validator_knows_that_it_is_called_before_a_reconcile() {
+    let validate = |size| cluster().validate_before_reconcile::<Sites>(web(&json!({"size": size})));
+    assert_eq!(validate(5), Ok(Vec::new()));
+    assert_eq!(
+        validate(6).unwrap_err()[0].to_string(),
+        "spec.size: Invalid value: is over 5"
+    );
 }
 
 #[test]

@@ -59,7 +59,7 @@ impl Plugin for Proxies {
 
     fn manifest(config: &Settings) -> Manifest {
         let manifest = Manifest::new("proxies", "0.1.0", "Two kinds.")
-            .configuration(json!({"type": "object"}))
+            .configuration_schema(json!({"type": "object"}))
             .controller(ControllerManifest::of::<Http>("http"));
         match config.forget.as_deref() {
             Some("tcp") => manifest,
@@ -87,7 +87,7 @@ impl Controller for HttpController {
     type Object = Http;
 
     fn reconcile(request: Request<Http, Settings>, _: &Cluster) -> Result<Outcome, Failure> {
-        Ok(Outcome::new().status(json!({"http": request.config.image.0, "attempt": request.attempt})))
+        Ok(Outcome::new().status(json!({"http": request.configuration.image.0, "attempt": request.attempt})))
     }
 }
 
@@ -96,7 +96,7 @@ impl Controller for TcpController {
     type Object = Tcp;
 
     fn reconcile(request: Request<Tcp, Settings>, _: &Cluster) -> Result<Outcome, Failure> {
-        Ok(Outcome::new().status(json!({"tcp": request.config.image.0})))
+        Ok(Outcome::new().status(json!({"tcp": request.configuration.image.0})))
     }
 }
 
@@ -108,7 +108,7 @@ fn object(kind: &str) -> Value {
 
 #[test]
 fn each_kind_goes_to_its_controller_with_configuration() {
-    let cluster = FakeCluster::new().config(json!({"image": "mine"}));
+    let cluster = FakeCluster::new().configuration(json!({"image": "mine"}));
     let http = cluster.reconcile_after::<Proxies>(object("HttpProxy"), 3).unwrap();
     assert_eq!(http.status, Some(json!({"http": "mine", "attempt": 3})));
     let tcp = FakeCluster::new().reconcile::<Proxies>(object("TcpProxy")).unwrap();

@@ -50,7 +50,7 @@ impl Plugin for ServiceIngressPlugin {
             env!("CARGO_PKG_VERSION"),
             env!("CARGO_PKG_DESCRIPTION"),
         )
-        .configuration(settings::schema())
+        .configuration_schema(settings::schema())
         .controller(controller)
     }
 
@@ -66,7 +66,7 @@ impl Controller for ServiceIngressPlugin {
     fn reconcile(request: Request<Service, Settings>, _: &Cluster) -> Result<Outcome, Failure> {
         let metadata = &request.object.metadata;
         let namespace = metadata.namespace.as_deref().unwrap_or_default();
-        Ok(Outcome::new().owned(Ingress::of(&metadata.name, namespace, &request.config)))
+        Ok(Outcome::new().owned(Ingress::of(&metadata.name, namespace, &request.configuration)))
     }
 }
 

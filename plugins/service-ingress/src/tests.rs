@@ -46,7 +46,7 @@ fn the_sample_is_annotated() {
 
 #[test]
 fn host_and_port_are_the_configurations() {
-    let cluster = FakeCluster::new().config(json!({"host": "*.shop.test", "servicePort": 8080}));
+    let cluster = FakeCluster::new().configuration(json!({"host": "*.shop.test", "servicePort": 8080}));
     let answer = cluster.reconcile::<ServiceIngressPlugin>(service()).unwrap();
     assert_eq!(*answer.object("Ingress", "web"), ingress("*.shop.test", 8080));
 }

@@ -23,7 +23,7 @@ pub enum Verdict {
 /// Decides. The holder comes first: one whose upstream is missing keeps its port, and the others wait.
 pub fn decide(stream: &StreamIngress, settings: &Settings, cluster: &Cluster) -> Result<Verdict, Failure> {
     let port = stream.port();
-    let refused = |reason: &str, message: String| Ok(Verdict::Refused(Condition::no(ACCEPTED, reason, message)));
+    let refused = |reason: &str, message: String| Ok(Verdict::Refused(Condition::is_false(ACCEPTED, reason, message)));
 
     if let Some(holder) = holder::other_holder(stream, cluster)? {
         let namespace = holder.metadata.namespace.as_deref().unwrap_or_default();
@@ -57,7 +57,7 @@ pub fn decide(stream: &StreamIngress, settings: &Settings, cluster: &Cluster) ->
         return refused("TargetNotFound", message);
     }
     let message = format!("{port} is held for {}", stream.destination());
-    Ok(Verdict::Accepted(Condition::yes(ACCEPTED, ACCEPTED, message)))
+    Ok(Verdict::Accepted(Condition::is_true(ACCEPTED, ACCEPTED, message)))
 }
 
 /// What of the ingress-nginx is not there. It is somebody else's, so it is never made.

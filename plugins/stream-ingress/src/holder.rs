@@ -1,6 +1,6 @@
 //! Owns who holds a port: of all StreamIngresses of the cluster that want it, the oldest that is not being deleted.
 
-use pilothouse_plugin::{Cluster, Failure, Kind, ObjectMeta, Query, Resource};
+use pilothouse_plugin::{Cluster, Failure, Kind, ListOptions, ObjectMeta, Resource};
 use serde::Deserialize;
 
 use crate::resource::{KIND, StreamIngress};
@@ -31,7 +31,7 @@ impl Resource for Rival {
 pub fn other_holder(stream: &StreamIngress, cluster: &Cluster) -> Result<Option<Rival>, Failure> {
     let wanted = &stream.spec;
     // By the number alone: the protocol may have been left out, which a condition on a field would miss.
-    let rivals = cluster.find::<Rival>(Query::new().field(".spec.listen", wanted.listen))?;
+    let rivals = cluster.list::<Rival>(ListOptions::new().field(".spec.listen", wanted.listen))?;
     let older = rivals.into_iter().filter(|rival| {
         wanted.protocol.is(rival.spec.protocol.as_deref())
             && rival.metadata.deletion_timestamp.is_none()

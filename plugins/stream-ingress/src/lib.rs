@@ -42,11 +42,12 @@ impl Plugin for StreamIngressPlugin {
             .named(settings.config_maps());
         let controller = ControllerManifest::of::<StreamIngress>("stream-ingress")
             .fields([".spec"])
-            .touches(Touch::of::<Rival>().read([".spec.listen", ".spec.protocol"]))
+            .touches(Touch::of::<Rival>().read([".spec.listen", ".spec.protocol"]).anywhere())
             .touches(
                 Touch::of::<Service>()
                     .read([".spec.ports[].port", ".spec.ports[].protocol"])
-                    .contributed(),
+                    .contributed()
+                    .anywhere(),
             )
             .touches(config_maps);
         Manifest::new(
@@ -54,7 +55,7 @@ impl Plugin for StreamIngressPlugin {
             env!("CARGO_PKG_VERSION"),
             env!("CARGO_PKG_DESCRIPTION"),
         )
-        .configuration(settings::schema())
+        .configuration_schema(settings::schema())
         .controller(controller)
         .crd(include_str!(
             "../crds/streamingresses.nginx-stream.jeffthecoder.xyz.yaml"
@@ -71,7 +72,7 @@ impl Controller for StreamIngressPlugin {
     type Object = StreamIngress;
 
     fn reconcile(request: Request<StreamIngress, Settings>, cluster: &Cluster) -> Result<Outcome, Failure> {
-        let (stream, settings) = (&request.object, &request.config);
+        let (stream, settings) = (&request.object, &request.configuration);
         let outcome = Outcome::new();
         Ok(match accept::decide(stream, settings, cluster)? {
             Verdict::Refused(condition) => outcome.condition(condition),

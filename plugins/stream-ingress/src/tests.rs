@@ -66,7 +66,7 @@ fn accepted(answer: &Answer) -> (ConditionStatus, &str, &str) {
 /// Checks that a StreamIngress gets nothing, for this reason and in these words.
 fn assert_refused(cluster: &FakeCluster, object: Value, reason: &str, message: &str) {
     let answer = reconcile(cluster, object);
-    assert_eq!(accepted(&answer), (ConditionStatus::No, reason, message));
+    assert_eq!(accepted(&answer), (ConditionStatus::False, reason, message));
     assert!(answer.desired.is_empty(), "nothing is written");
 }
 
@@ -92,7 +92,7 @@ fn a_port_becomes_a_config_map_entry_and_a_service_port() {
             .all(|desired| desired.ownership == Ownership::Contributed)
     );
     let message = "TCP 5432 is held for shop/postgres:5433";
-    assert_eq!(accepted(&answer), (ConditionStatus::Yes, "Accepted", message));
+    assert_eq!(accepted(&answer), (ConditionStatus::True, "Accepted", message));
 }
 
 #[test]
@@ -144,7 +144,7 @@ fn the_older_one_holds_a_port_and_the_others_say_who() {
     let older = cluster().with(postgres()).with(rival("b", 4)).with(rival("c", 3));
     assert_refused(&older, postgres(), "PortConflict", &held("c"));
     let younger = cluster().with(postgres()).with(rival("b", 6));
-    assert_eq!(accepted(&reconcile(&younger, postgres())).0, ConditionStatus::Yes);
+    assert_eq!(accepted(&reconcile(&younger, postgres())).0, ConditionStatus::True);
     // In the same second, the uid decides: that of `a` comes before that of `db`.
     let at_once = cluster().with(rival("a", 5)).with(rival("z", 5));
     assert_refused(&at_once, postgres(), "PortConflict", &held("a"));
@@ -167,7 +167,7 @@ fn who_is_going_or_wants_another_port_stands_in_nobodys_way() {
         .with(other("number", 5431, "TCP"))
         .with(other("protocol", 5432, "UDP"))
         .with(other("odd", 5432, "SCTP"));
-    assert_eq!(accepted(&reconcile(&cluster, postgres())).0, ConditionStatus::Yes);
+    assert_eq!(accepted(&reconcile(&cluster, postgres())).0, ConditionStatus::True);
 }
 
 #[test]
@@ -199,7 +199,7 @@ fn an_upstream_without_the_port_in_that_protocol_is_closed() {
         assert_refused(&closed, postgres(), "UpstreamPortClosed", message);
     }
     let open = cluster().with(service("shop", "postgres", &json!([{"port": 5433}])));
-    assert_eq!(accepted(&reconcile(&open, postgres())).0, ConditionStatus::Yes);
+    assert_eq!(accepted(&reconcile(&open, postgres())).0, ConditionStatus::True);
 }
 
 #[test]
@@ -230,7 +230,7 @@ fn without_an_ingress_nginx_nothing_is_written() {
     let message = text("Service ingress-nginx/ingress-nginx-controller");
     assert_refused(&service, postgres(), "TargetNotFound", &message);
     let other = cluster().without("v1", "ConfigMap", Some("ingress-nginx"), "udp-services");
-    assert_eq!(accepted(&reconcile(&other, postgres())).0, ConditionStatus::Yes);
+    assert_eq!(accepted(&reconcile(&other, postgres())).0, ConditionStatus::True);
 }
 
 #[test]
@@ -240,7 +240,7 @@ fn where_the_ingress_nginx_is_is_the_configurations() {
         .with(config_map("edge", "tcp"))
         .with(service("edge", "nginx", &json!([])))
         .with(service("shop", "postgres", &json!([{"port": 5433}])))
-        .config(config);
+        .configuration(config);
     let answer = reconcile(&cluster, postgres());
     assert_eq!(answer.objects(), ["ConfigMap tcp", "Service nginx"]);
     assert!(
@@ -259,7 +259,7 @@ fn an_answer_depends_on_claimants_and_the_forwarded_service() {
     assert_eq!(
         reads,
         [
-            "find nginx-stream.jeffthecoder.xyz/v1beta1 StreamIngress with .spec.listen=5432",
+            "list nginx-stream.jeffthecoder.xyz/v1beta1 StreamIngress with .spec.listen=5432",
             "get v1 Service shop/postgres",
             "get v1 ConfigMap ingress-nginx/tcp-services",
             "get v1 Service ingress-nginx/ingress-nginx-controller",

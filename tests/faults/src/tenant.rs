@@ -288,8 +288,9 @@ impl Tenant {
     }
 
     fn has_event(&self, uid: &Value) -> bool {
-        let is_of =
-            |it: &Value| it["kind"] == "Event" && it["reason"] == Reason::TooDeep.as_str() && it["regarding"]["uid"] == *uid;
+        let is_of = |it: &Value| {
+            it["kind"] == "Event" && it["reason"] == Reason::TooDeep.as_str() && it["regarding"]["uid"] == *uid
+        };
         self.simulator.objects().iter().any(is_of)
     }
 

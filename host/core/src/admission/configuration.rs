@@ -244,7 +244,7 @@ fn webhook(common: &WebhookContext<'_>, hook: &Hook, verb: &str, path: &str) -> 
             FailurePolicy::Ignore => "Ignore",
         },
         "timeoutSeconds": timeout_seconds,
-        "objectSelector": selector([filter.labels.as_ref(), object_selector.as_ref()], Vec::new()),
+        "objectSelector": selector([filter.label_selector.as_ref(), object_selector.as_ref()], Vec::new()),
         "namespaceSelector": selector([namespace_selector.as_ref()], places(common.own_namespace, namespaces)),
         "matchConditions": conditions(filter, match_conditions),
     })
@@ -356,7 +356,7 @@ mod tests {
         let mut hook = hook();
         hook.filter = Filter {
             annotation: Some("a.b/\"c".to_owned()),
-            labels: Some(Selector::parse("app=web,!legacy,tier notin (a,b)").unwrap()),
+            label_selector: Some(Selector::parse("app=web,!legacy,tier notin (a,b)").unwrap()),
         };
         let webhook = rendered(&hook);
         assert_eq!(

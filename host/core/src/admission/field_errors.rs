@@ -1,27 +1,13 @@
 //! Owns how a plugin's field errors read: as the API server words its own, with the value that the field has.
 
-use std::fmt::Write as _;
-
 use serde_json::{Value, json};
 
 use crate::answer::shorten;
-use crate::contract::FieldError;
+use crate::contract::{FieldError, FieldErrorKind};
 use crate::key::Kind;
 
 /// The most that is shown of a value, in bytes.
 const MAX_SHOWN: usize = 256;
-
-/// How the API server begins, and the cause that goes with it. A plugin may begin so itself.
-const BEGINNINGS: [(&str, &str); 8] = [
-    ("Invalid value", "FieldValueInvalid"),
-    ("Required value", "FieldValueRequired"),
-    ("Unsupported value", "FieldValueNotSupported"),
-    ("Duplicate value", "FieldValueDuplicate"),
-    ("Forbidden", "FieldValueForbidden"),
-    ("Not found", "FieldValueNotFound"),
-    ("Too long", "FieldValueTooLong"),
-    ("Too many", "FieldValueTooMany"),
-];
 
 /// Why an object is refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -97,38 +83,47 @@ fn full_name(kind: &Kind) -> String {
     }
 }
 
-fn cause(kind: &Kind, error: &FieldError, object: &Value) -> StatusCause {
-    let FieldError { path, message } = error;
-    let field = path.trim_start_matches('.').to_owned();
-    let worded = BEGINNINGS.iter().find(|(beginning, _)| message.starts_with(beginning));
-    if let Some((_, reason)) = worded {
-        return StatusCause {
-            reason,
-            field,
-            message: message.clone(),
-        };
+/// What the API server says of a field that is wrong in this way, and the cause that goes with it.
+fn words(kind: FieldErrorKind) -> (&'static str, &'static str) {
+    match kind {
+        FieldErrorKind::Required => ("Required value", "FieldValueRequired"),
+        FieldErrorKind::Duplicate => ("Duplicate value", "FieldValueDuplicate"),
+        FieldErrorKind::Forbidden => ("Forbidden", "FieldValueForbidden"),
+        FieldErrorKind::NotFound => ("Not found", "FieldValueNotFound"),
+        FieldErrorKind::Invalid => ("Invalid value", "FieldValueInvalid"),
     }
-    let mut said = String::new();
-    let reason = match (field.is_empty(), at(object, &field)) {
-        (true, _) => "FieldValueInvalid",
-        (false, None | Some(Value::Null)) => {
-            said.push_str("Required value: ");
-            "FieldValueRequired"
-        }
-        (false, Some(value)) => {
-            said.push_str("Invalid value: ");
-            // Messages are kept in logs that whoever may not read the Secret may read.
-            if !(kind.group.is_empty() && kind.kind == "Secret") {
-                write!(said, "{}: ", shorten(value.to_string(), MAX_SHOWN)).expect("writing to a String cannot fail");
-            }
-            "FieldValueInvalid"
-        }
-    };
-    said.push_str(message);
+}
+
+/// As `ErrorBody` of k8s.io/apimachinery/pkg/util/validation/field: a required or forbidden field is named without its
+/// value, and without a message nothing follows.
+fn cause(kind: &Kind, error: &FieldError, object: &Value) -> StatusCause {
+    let FieldError {
+        kind: error_kind,
+        path,
+        message,
+    } = error;
+    let field = path.trim_start_matches('.').to_owned();
+    let (beginning, reason) = words(*error_kind);
+    let (is_whole, is_invalid) = (field.is_empty(), *error_kind == FieldErrorKind::Invalid);
+    // Messages are kept in logs that whoever may not read the Secret may read.
+    let is_secret = kind.group.is_empty() && kind.kind == "Secret";
+    let has_value = !matches!(error_kind, FieldErrorKind::Required | FieldErrorKind::Forbidden);
+    let mut parts = Vec::new();
+    // That the whole object is an invalid value says nothing.
+    if !(is_whole && is_invalid) {
+        parts.push(beginning.to_owned());
+    }
+    if has_value && !is_whole && !is_secret {
+        let value = at(object, &field).unwrap_or(&Value::Null);
+        parts.push(shorten(value.to_string(), MAX_SHOWN));
+    }
+    if !message.is_empty() {
+        parts.push(message.clone());
+    }
     StatusCause {
         reason,
         field,
-        message: said,
+        message: parts.join(": "),
     }
 }
 
@@ -156,16 +151,18 @@ fn at<'a>(object: &'a Value, path: &str) -> Option<&'a Value> {
 
 #[cfg(test)]
 mod tests {
+    use super::FieldErrorKind::{Duplicate, Forbidden, Invalid, NotFound, Required};
     use super::*;
 
-    fn refusal(errors: &[(&str, &str)]) -> InvalidObject {
+    fn refusal(errors: &[(FieldErrorKind, &str, &str)]) -> InvalidObject {
         let object = json!({
             "metadata": {"annotations": {"a.b/c": "x"}},
             "spec": {"proxyPass": "http://$noexists", "ports": [{"port": 0}], "empty": null, "long": "ä".repeat(300)}
         });
         let errors: Vec<FieldError> = errors
             .iter()
-            .map(|(path, message)| FieldError {
+            .map(|(kind, path, message)| FieldError {
+                kind: *kind,
                 path: (*path).to_owned(),
                 message: (*message).to_owned(),
             })
@@ -173,60 +170,70 @@ mod tests {
         InvalidObject::new(&Kind::new("x.dev", "v1", "Thing"), "a", &errors, &object)
     }
 
-    fn message(path: &str, message: &str) -> String {
-        refusal(&[(path, message)]).message()
+    fn invalid(path: &str, message: &str) -> String {
+        refusal(&[(Invalid, path, message)]).message()
     }
 
     #[test]
     fn a_field_is_named_with_its_value() {
         assert_eq!(
-            message("spec.proxyPass", "unknown \"noexists\" variable"),
+            invalid("spec.proxyPass", "unknown \"noexists\" variable"),
             "spec.proxyPass: Invalid value: \"http://$noexists\": unknown \"noexists\" variable"
         );
         assert_eq!(
-            message(".spec.ports[0].port", "must be at least 1"),
+            invalid(".spec.ports[0].port", "must be at least 1"),
             "spec.ports[0].port: Invalid value: 0: must be at least 1"
         );
         assert_eq!(
-            message("metadata.annotations[a.b/c]", "no"),
+            invalid("metadata.annotations[a.b/c]", "no"),
             "metadata.annotations[a.b/c]: Invalid value: \"x\": no"
         );
+        for absent in ["spec.empty", "spec.ports[3]", "spec.ports[x].y"] {
+            assert_eq!(invalid(absent, "no"), format!("{absent}: Invalid value: null: no"));
+        }
+        assert_eq!(invalid("", "too much at once"), "too much at once");
     }
 
     #[test]
-    fn what_is_not_there_is_required() {
+    fn each_kind_of_error_reads_as_the_api_servers_own() {
+        let cases = [
+            (Required, "Required value: why", "Required value", "FieldValueRequired"),
+            (
+                Duplicate,
+                "Duplicate value: 0: why",
+                "Duplicate value: 0",
+                "FieldValueDuplicate",
+            ),
+            (Forbidden, "Forbidden: why", "Forbidden", "FieldValueForbidden"),
+            (NotFound, "Not found: 0: why", "Not found: 0", "FieldValueNotFound"),
+            (
+                Invalid,
+                "Invalid value: 0: why",
+                "Invalid value: 0",
+                "FieldValueInvalid",
+            ),
+        ];
+        for (kind, with_message, without, reason) in cases {
+            let refusal = refusal(&[(kind, "spec.ports[0].port", "why"), (kind, "spec.ports[0].port", "")]);
+            let causes = refusal.status()["details"]["causes"].take();
+            let expected = |message| json!({"reason": reason, "field": "spec.ports[0].port", "message": message});
+            assert_eq!(causes, json!([expected(with_message), expected(without)]));
+        }
         assert_eq!(
-            message("spec.image", "name one"),
-            "spec.image: Required value: name one"
+            refusal(&[(Forbidden, "", "not today")]).message(),
+            "Forbidden: not today"
         );
-        assert_eq!(
-            message("spec.empty", "name one"),
-            "spec.empty: Required value: name one"
-        );
-        assert_eq!(
-            message("spec.ports[3]", "name one"),
-            "spec.ports[3]: Required value: name one"
-        );
-        assert_eq!(message("spec.ports[x].y", "z"), "spec.ports[x].y: Required value: z");
-    }
-
-    #[test]
-    fn what_the_plugin_words_itself_is_left_as_it_is() {
-        assert_eq!(
-            message("spec.ports", "Forbidden: may not change"),
-            "spec.ports: Forbidden: may not change"
-        );
-        assert_eq!(message("", "too much at once"), "too much at once");
     }
 
     #[test]
     fn a_long_value_is_shown_shortened() {
-        assert!(message("spec.long", "too long").len() < 300);
+        assert!(invalid("spec.long", "too long").len() < 300);
     }
 
     #[test]
     fn a_secrets_values_are_not_shown() {
         let error = FieldError {
+            kind: Invalid,
             path: "data.key".to_owned(),
             message: "is not base64".to_owned(),
         };
@@ -241,7 +248,7 @@ mod tests {
 
     #[test]
     fn the_status_is_that_of_an_invalid_object() {
-        let status = refusal(&[("spec.a", "x"), ("", "y")]).status();
+        let status = refusal(&[(Required, "spec.a", "x"), (Invalid, "", "y")]).status();
         assert_eq!((&status["code"], &status["reason"]), (&json!(422), &json!("Invalid")));
         assert_eq!(
             status["message"],

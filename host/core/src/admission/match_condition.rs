@@ -9,8 +9,7 @@ use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
-use super::review::AdmissionRequest;
-use crate::contract::Operation;
+use super::review::{AdmissionRequest, Operation};
 
 /// The same in CEL, as a match condition: the API server then does not ask at all, not even a host that is down.
 ///

@@ -113,7 +113,8 @@ mod tests {
             "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": {"name": "oxen.x.dev"},
             "spec": {"group": "x.dev", "scope": "Namespaced", "names": {"kind": "Ox", "plural": "oxen"}, "versions": [version("v1", true), version("v2", false)]},
         });
-        let manifest = json!({"name": "farm", "version": "1", "controllers": [controller], "crds": [crd.to_string()]});
+        let manifest =
+            json!({"name": "farm", "version": "1.0.0", "controllers": [controller], "crds": [crd.to_string()]});
         let checked = manifest::parse(&manifest.to_string()).unwrap();
         let endpoint = Endpoint::Url("https://host".to_owned());
         let common = WebhookContext {

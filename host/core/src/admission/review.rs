@@ -9,7 +9,7 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use super::field_errors::InvalidObject;
-use crate::contract::Operation;
+use crate::contract::{Phase, UserInfo};
 use crate::key::Kind;
 
 /// The version that is asked and answered; the configurations ask for no other.
@@ -17,6 +17,27 @@ pub const API_VERSION: &str = "admission.k8s.io/v1";
 
 /// The kind of both question and answer.
 const KIND: &str = "AdmissionReview";
+
+/// What a request does to an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Operation {
+    /// CREATE.
+    Create,
+    /// UPDATE.
+    Update,
+    /// DELETE.
+    Delete,
+}
+
+impl From<Operation> for Phase {
+    fn from(operation: Operation) -> Self {
+        match operation {
+            Operation::Create => Self::Create,
+            Operation::Update => Self::Update,
+            Operation::Delete => Self::Delete,
+        }
+    }
+}
 
 /// What an API server asks. The objects stay where they are in the question: they may be large.
 #[derive(Debug)]
@@ -36,9 +57,7 @@ pub struct AdmissionRequest<'a> {
     /// As it is; none when it is made.
     pub old: Option<&'a RawValue>,
     /// Who asks for it.
-    pub username: String,
-    /// The groups of whoever asks.
-    pub groups: Vec<String>,
+    pub user_info: UserInfo,
     /// Whether nothing will be stored.
     pub dry_run: bool,
 }
@@ -106,7 +125,7 @@ pub fn parse(body: &[u8]) -> Result<AdmissionRequest<'_>, ReviewError> {
         Operation::Update if old.is_none() => return Err(ReviewError::Missing("request.oldObject")),
         _ => {}
     }
-    let UserInfo { username, groups } = user_info;
+    let RawUserInfo { username, groups } = user_info;
     Ok(AdmissionRequest {
         uid,
         kind,
@@ -115,8 +134,7 @@ pub fn parse(body: &[u8]) -> Result<AdmissionRequest<'_>, ReviewError> {
         operation,
         object,
         old,
-        username,
-        groups,
+        user_info: UserInfo { username, groups },
         dry_run,
     })
 }
@@ -174,13 +192,13 @@ struct RawRequest<'a> {
     #[serde(borrow)]
     old_object: Option<&'a RawValue>,
     #[serde(default)]
-    user_info: UserInfo,
+    user_info: RawUserInfo,
     #[serde(default)]
     dry_run: bool,
 }
 
 #[derive(Default, Deserialize)]
-struct UserInfo {
+struct RawUserInfo {
     #[serde(default)]
     username: String,
     #[serde(default)]
@@ -220,7 +238,8 @@ mod tests {
         assert_eq!(request.operation, Operation::Update);
         assert_eq!(request.object.unwrap().get(), r#"{"spec":1}"#);
         assert_eq!(request.old.unwrap().get(), r#"{"spec":2}"#);
-        assert_eq!((&*request.username, request.groups), ("ann", vec!["crew".to_owned()]));
+        let UserInfo { username, groups } = request.user_info;
+        assert_eq!((&*username, groups), ("ann", vec!["crew".to_owned()]));
         assert!(request.dry_run);
     }
 

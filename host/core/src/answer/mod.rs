@@ -153,7 +153,7 @@ pub fn check(
             "an answer has at most {MAX_CONDITIONS} conditions and as many events"
         )));
     }
-    if let Some(twice) = first_twice(conditions.iter().map(|it| it.name.as_str())) {
+    if let Some(twice) = first_twice(conditions.iter().map(|it| it.type_.as_str())) {
         return Err(invalid(format!("the answer has condition {twice} twice")));
     }
     let events = events.into_iter().map(check_event).collect::<Result<_, _>>()?;

@@ -2,14 +2,17 @@
 
 use serde_json::{Map, Value};
 
-use super::{DesiredObject, KindFacts, PrimaryName, invalid};
+use super::{DesiredObject, KindFacts, PrimaryName, invalid, shorten};
 use crate::canonical::canonical;
 use crate::contract::{Desired, Ownership};
 use crate::failure::Failure;
-use crate::grants::Grants;
+use crate::grants::{Grant, Grants};
 use crate::key::{Kind, Name};
 use crate::manifest::{Access, Touch, is_label};
 use crate::reason::Reason;
+
+/// Bytes of an option's name in a message.
+const MAX_OPTION: usize = 128;
 
 /// Makes an object of what is desired, in canonical form.
 pub(super) fn check_object(
@@ -52,12 +55,17 @@ pub(super) fn check_object(
     match grants.get(&kind) {
         Some(grant) if grant.allows(access) => {}
         Some(_) => {
-            let problem = format!("the manifest declares the kind without access {}", word(access));
-            return Err(undeclared(&kind, &name, access, &problem));
+            let access = word(access);
+            let problem = format!(
+                "the manifest declares the kind without access {access}; declare it under touches with access {access}"
+            );
+            return Err(undeclared(&kind, &name, &problem));
         }
         None => {
-            let problem = "the manifest does not declare the kind";
-            return Err(undeclared(&kind, &name, access, problem));
+            let access = word(access);
+            let problem =
+                format!("the manifest does not declare the kind; declare it under touches with access {access}");
+            return Err(undeclared(&kind, &name, &problem));
         }
     }
     let Some(facts) = facts(&kind) else {
@@ -71,10 +79,11 @@ pub(super) fn check_object(
     let name = Name::new(namespace.as_deref(), &name);
     if let Some(problem) = grants
         .get(&kind)
-        .and_then(|grant| outside(&grant.touch, &name, &body, wanted.ownership))
+        .and_then(|grant| outside(grant, primary.name, &name, &body, wanted.ownership))
     {
-        return Err(undeclared(&kind, &name.name, access, &problem));
+        return Err(undeclared(&kind, &name.name, &problem));
     }
+    check_options(position, &wanted.options, &kind, &name, grants)?;
     if wanted.ownership == Ownership::Owned && kind.same_kind(primary.kind) && name == *primary.name {
         return Err(invalid(format!(
             "{} {name} is desired by itself; an object cannot own itself",
@@ -97,24 +106,30 @@ pub(super) fn check_object(
 }
 
 /// How an object lies outside of what a plugin declares of its own objects: it would not see it again.
-fn outside(touch: &Touch, name: &Name, body: &Map<String, Value>, ownership: Ownership) -> Option<String> {
+fn outside(
+    grant: &Grant,
+    primary: &Name,
+    name: &Name,
+    body: &Map<String, Value>,
+    ownership: Ownership,
+) -> Option<String> {
     let Touch {
         kind: _,
         access: _,
         fields: _,
-        labels,
-        namespaces,
+        label_selector,
+        scope: _,
+        namespaces: _,
         names,
         optional: _,
-    } = touch;
-    let namespace = name.namespace.as_deref().unwrap_or_default();
-    if !namespaces.is_empty() && !namespaces.iter().any(|it| it == namespace) {
-        return Some(format!(
-            "namespace {namespace} is outside the namespaces that the manifest declares"
-        ));
+    } = &grant.touch;
+    let namespace = name.namespace.as_deref();
+    if let Some(problem) = grant.outside(primary, namespace) {
+        let place = namespace.map_or_else(|| "it is cluster-scoped".to_owned(), |it| format!("in namespace {it}"));
+        return Some(format!("{place}, {problem}"));
     }
     if !names.is_empty() && !names.iter().any(|it| **it == *name.name) {
-        return Some("its name is outside the names that the manifest declares".to_owned());
+        return Some("its name is outside the names that the manifest declares; add it under touches".to_owned());
     }
     // Somebody else's object has the labels that it has; they are looked at where it is found.
     if ownership == Ownership::Contributed {
@@ -122,16 +137,38 @@ fn outside(touch: &Touch, name: &Name, body: &Map<String, Value>, ownership: Own
     }
     let own = body.get("metadata").and_then(|metadata| metadata.get("labels"));
     let label = |key: &str| own.and_then(|labels| labels.get(key)).and_then(Value::as_str);
-    let labels = labels.as_ref().filter(|labels| !labels.matches(label))?;
-    Some(format!("its labels do not match {labels}, which the manifest declares"))
+    let labels = label_selector.as_ref().filter(|labels| !labels.matches(label))?;
+    Some(format!(
+        "its labels do not match {labels}, which the manifest declares; give it these labels"
+    ))
 }
 
-fn undeclared(kind: &Kind, name: &str, access: Access, problem: &str) -> Failure {
-    let access = word(access);
-    Failure::guest(
-        Reason::Undeclared,
-        format!("{kind} {name} is desired, but {problem}; declare it under touches with access {access}"),
-    )
+/// Holds the options of a desired object against those that this host knows, which are none so far.
+fn check_options(position: usize, options: &str, kind: &Kind, name: &Name, grants: &Grants) -> Result<(), Failure> {
+    if options == "{}" {
+        return Ok(());
+    }
+    let about = || {
+        format!(
+            "controller {}: desired object {position}, {} {name},",
+            grants.controller(),
+            kind.kind
+        )
+    };
+    let members: Map<String, Value> = serde_json::from_str(options)
+        .map_err(|error| invalid(format!("{} has options that are not a JSON object: {error}", about())))?;
+    match members.keys().next() {
+        None => Ok(()),
+        Some(member) => Err(invalid(format!(
+            "{} has the option {:?}, which this host does not know; update the host, or remove the option",
+            about(),
+            shorten(member.clone(), MAX_OPTION)
+        ))),
+    }
+}
+
+fn undeclared(kind: &Kind, name: &str, problem: &str) -> Failure {
+    Failure::guest(Reason::Undeclared, format!("{kind} {name} is desired, but {problem}"))
 }
 
 /// As the manifest spells it.

@@ -49,47 +49,43 @@ fn is_condition_type(text: &str) -> bool {
 
 pub(super) fn check_condition(condition: &Condition) -> Result<(), Failure> {
     let Condition {
-        name,
+        type_,
         status: _,
         reason,
         message,
     } = condition;
-    if !is_condition_type(name) {
+    if !is_condition_type(type_) {
         return Err(invalid(format!(
-            "the answer has a condition of type {name:?}, which is not a CamelCase word"
+            "the answer has a condition of type {type_:?}, which is not a CamelCase word"
         )));
     }
-    if is_host_condition(name) {
+    if is_host_condition(type_) {
         return Err(invalid(format!(
-            "the answer has the condition {name}, which is the host's own"
+            "the answer has the condition {type_}, which is the host's own"
         )));
     }
     if !is_reason(reason) {
         return Err(invalid(format!(
-            "condition {name} has the reason {reason:?}, which is not a CamelCase word"
+            "condition {type_} has the reason {reason:?}, which is not a CamelCase word"
         )));
     }
     if message.len() > MAX_CONDITION_MESSAGE {
         return Err(invalid(format!(
-            "condition {name} has a message over {MAX_CONDITION_MESSAGE} bytes"
+            "condition {type_} has a message over {MAX_CONDITION_MESSAGE} bytes"
         )));
     }
     Ok(())
 }
 
 pub(super) fn check_event(event: Event) -> Result<Event, Failure> {
-    let Event {
-        severity,
-        reason,
-        message,
-    } = event;
+    let Event { type_, reason, message } = event;
     if !is_reason(&reason) {
         return Err(invalid(format!(
             "an event has the reason {reason:?}, which is not a CamelCase word"
         )));
     }
     Ok(Event {
-        severity,
+        type_,
         reason,
         message: shorten(message, MAX_EVENT_MESSAGE),
     })

@@ -3,24 +3,26 @@
 use serde_json::json;
 
 use super::*;
-use crate::contract::{ConditionStatus, Desired, Severity};
+use crate::contract::{ConditionStatus, Desired, EventType};
 
 fn check_outcome(outcome: Outcome) -> Result<CheckedAnswer, Failure> {
     let grants = Grants::new(
         &serde_json::from_value(json!({
             "name": "c", "kind": {"group": "x.dev", "version": "v1", "kind": "X"},
             "touches": [
-                {"kind": {"group": "", "version": "v1", "kind": "ConfigMap"}, "access": ["owned"]},
+                {"kind": {"group": "", "version": "v1", "kind": "ConfigMap"}, "access": ["owned"], "scope": "Any"},
                 {"kind": {"group": "x.dev", "version": "v1", "kind": "X"}, "access": ["owned"]},
-                {"kind": {"group": "", "version": "v1", "kind": "Namespace"}, "access": ["owned", "contributed"]},
-                {"kind": {"group": "", "version": "v1", "kind": "Node"}, "access": ["contributed"],
-                 "names": ["n"], "labels": "app=mine"},
-                {"kind": {"group": "", "version": "v1", "kind": "Pod"}, "access": ["contributed"]},
+                {"kind": {"group": "", "version": "v1", "kind": "Namespace"}, "access": ["owned", "contributed"], "scope": "Any"},
+                {"kind": {"group": "", "version": "v1", "kind": "Node"}, "access": ["contributed"], "scope": "Any",
+                 "names": ["n"], "labelSelector": "app=mine"},
+                {"kind": {"group": "", "version": "v1", "kind": "Pod"}, "access": ["contributed"], "scope": "Any"},
                 {"kind": {"group": "y.dev", "version": "v1", "kind": "Unserved"}, "access": ["owned"]},
                 {"kind": {"group": "", "version": "v1", "kind": "Service"}, "access": ["owned"],
-                 "names": ["only"], "labels": "app=mine"},
-                {"kind": {"group": "", "version": "v1", "kind": "Endpoints"}, "access": ["owned"],
+                 "names": ["only"], "labelSelector": "app=mine"},
+                {"kind": {"group": "", "version": "v1", "kind": "Endpoints"}, "access": ["owned"], "scope": "Any",
                  "namespaces": ["elsewhere"]},
+                {"kind": {"group": "", "version": "v1", "kind": "Narrow"}, "access": ["owned", "contributed"]},
+                {"kind": {"group": "", "version": "v1", "kind": "NarrowCluster"}, "access": ["owned"]},
                 {"kind": {"group": "", "version": "v1", "kind": "Secret"}, "access": ["read"]}
             ]
         }))
@@ -42,7 +44,7 @@ fn check_outcome(outcome: Outcome) -> Result<CheckedAnswer, Failure> {
         &limits,
         |kind| match kind.kind.as_str() {
             "Unserved" => None,
-            "Namespace" | "Node" => Some(KindFacts {
+            "Namespace" | "Node" | "NarrowCluster" => Some(KindFacts {
                 namespaced: false,
                 has_status: true,
             }),
@@ -61,6 +63,7 @@ fn desiring(objects: &[&str]) -> Outcome {
             object: (*object).to_owned(),
             ownership: Ownership::Owned,
             lifecycle: Lifecycle::default(),
+            options: "{}".to_owned(),
         })
         .collect();
     Outcome {
@@ -124,6 +127,49 @@ fn contributing(object: &str) -> Outcome {
 }
 
 #[test]
+fn an_object_outside_the_primarys_namespace_needs_the_scope_any() {
+    let secret = r#"{"apiVersion":"v1","kind":"Narrow","metadata":{"name":"a","namespace":"b"}}"#;
+    for outcome in [desiring(&[secret]), contributing(secret)] {
+        let message = check_outcome(outcome).unwrap_err().message;
+        assert!(
+            message.contains("in namespace b, outside the primary's own namespace home"),
+            "{message}"
+        );
+        assert!(message.ends_with("with scope \"Any\""), "{message}");
+    }
+    let clusterwide = r#"{"apiVersion":"v1","kind":"NarrowCluster","metadata":{"name":"a"}}"#;
+    let message = check_outcome(desiring(&[clusterwide])).unwrap_err().message;
+    assert!(
+        message.contains("it is cluster-scoped, outside the primary's own namespace home"),
+        "{message}"
+    );
+    for within in [
+        secret.replace("\"b\"", "\"home\""),
+        secret.replace(",\"namespace\":\"b\"", ""),
+    ] {
+        assert!(check_outcome(desiring(&[&within])).is_ok());
+    }
+}
+
+#[test]
+fn an_unknown_option_is_refused_by_its_name() {
+    let with = |options: &str| {
+        let mut outcome = desiring(&[CONFIG_MAP]);
+        options.clone_into(&mut outcome.desired[0].options);
+        check_outcome(outcome).map_err(|failure| failure.message)
+    };
+    assert!(with("{}").is_ok() && with(" { } ").is_ok());
+    let unknown = with(r#"{"force":true}"#).unwrap_err();
+    assert!(
+        unknown.starts_with("controller c: desired object 0, ConfigMap home/a, has the option \"force\""),
+        "{unknown}"
+    );
+    for broken in ["", "[]", "{"] {
+        assert!(with(broken).unwrap_err().contains("options that are not a JSON object"));
+    }
+}
+
+#[test]
 fn fields_go_to_objects_of_any_place_and_to_the_primary_itself() {
     let answer = |object: &str| check_outcome(contributing(object)).unwrap().contributed.remove(0);
     let elsewhere = answer(r#"{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a","namespace":"b"}}"#);
@@ -171,7 +217,7 @@ fn an_object_that_the_plugin_would_not_see_again_is_refused() {
     assert!(message(&service("other", "mine")).contains("outside the names"));
     assert!(message(&service("only", "theirs")).contains("do not match app=mine"));
     let endpoints = r#"{"apiVersion":"v1","kind":"Endpoints","metadata":{"name":"a"}}"#;
-    assert!(message(endpoints).contains("namespace home is outside"));
+    assert!(message(endpoints).contains("in namespace home, outside the namespaces"));
 }
 
 #[test]
@@ -194,9 +240,9 @@ fn each_unusable_rest_is_named_with_its_fault() {
     assert!(message(status("3")).contains("status is not a JSON object"));
     assert!(message(status(r#"{"conditions":{}}"#)).contains("status.conditions must be a list"));
     assert!(message(status(r#"{"conditions":[{"type":"A"},{"type":"A"}]}"#)).contains("type A twice"));
-    let condition = |name: &str, reason: &str| Condition {
-        name: name.into(),
-        status: ConditionStatus::Yes,
+    let condition = |type_: &str, reason: &str| Condition {
+        type_: type_.into(),
+        status: ConditionStatus::True,
         reason: reason.into(),
         message: String::new(),
     };
@@ -211,7 +257,7 @@ fn each_unusable_rest_is_named_with_its_fault() {
     assert!(message(conditions(vec![condition("A", "")])).contains("reason \"\""));
     assert!(message(conditions(vec![condition("A", "R"), condition("A", "R")])).contains("A twice"));
     let event = Event {
-        severity: Severity::Normal,
+        type_: EventType::Normal,
         reason: String::new(),
         message: String::new(),
     };

@@ -18,10 +18,10 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 use tokio::sync::Semaphore;
 
-use crate::hub::Hub;
+use crate::context::HostContext;
+use crate::health::without_object;
 use crate::lane::Lane;
 use crate::plugins::PluginRegistry;
-use crate::plugins::log_limit::without_object;
 use crate::view::View;
 
 /// Calls at once; more wait for their turn, and for no reconcile.
@@ -37,7 +37,7 @@ const WAY_BACK: Duration = Duration::from_millis(300);
 
 /// Answers for the plugins that run.
 pub(super) struct AdmissionHandler {
-    hub: Arc<Hub>,
+    hub: Arc<HostContext>,
     registry: Arc<PluginRegistry>,
     /// Whether API servers have to show a certificate to have an object judged.
     wants_certificates: bool,
@@ -92,7 +92,7 @@ impl<'a> WebhookRoute<'a> {
 }
 
 impl AdmissionHandler {
-    pub(super) fn new(hub: Arc<Hub>, registry: Arc<PluginRegistry>, wants_certificates: bool) -> Self {
+    pub(super) fn new(hub: Arc<HostContext>, registry: Arc<PluginRegistry>, wants_certificates: bool) -> Self {
         Self {
             hub,
             registry,
@@ -133,7 +133,7 @@ impl AdmissionHandler {
             WebhookRoute::Judge { controller, .. } => lane.controller == controller,
             WebhookRoute::Convert { .. } => lane.component.optional().converter,
         };
-        let lanes = self.hub.lanes();
+        let lanes = self.hub.state.lanes();
         let mut of_plugin = lanes.iter().filter(|lane| &*lane.plugin == plugin).peekable();
         if of_plugin.peek().is_none() && self.registry.expects(plugin) == Some(true) {
             // An API server passes on what a server says for itself with this code, and with no other.
@@ -224,7 +224,7 @@ fn bad(error: impl std::fmt::Display) -> WebhookResponse {
 }
 
 fn judge(
-    hub: &Arc<Hub>,
+    hub: &Arc<HostContext>,
     asked: AdmissionInterface,
     lane: &Arc<Lane>,
     body: &[u8],
@@ -264,13 +264,12 @@ fn judge(
         whole: request.object.map_or("null", RawValue::get),
     };
     let asking = Review {
-        operation: request.operation,
+        phase: request.operation.into(),
         kind: request.kind,
         object,
-        old,
-        config: lane.config.clone(),
-        username: request.username,
-        groups: request.groups,
+        old_object: old,
+        configuration: lane.config.clone(),
+        user_info: Some(request.user_info),
         dry_run: request.dry_run,
     };
     let name = Name::new(request.namespace.as_deref(), &request.name);

@@ -21,7 +21,7 @@ use super::answer::AdmissionHandler;
 use super::hooks::{PluginWebhooks, plugin_webhooks};
 use super::secret;
 use super::{Maker, WebhookOptions};
-use crate::hub::Hub;
+use crate::context::HostContext;
 use crate::plugins::PluginRegistry;
 use crate::plugins::state::ConditionState;
 
@@ -90,7 +90,7 @@ enum KeepError {
 }
 
 /// Serves webhooks, and keeps all that they need, until it is dropped.
-pub async fn keep(client: Client, hub: Arc<Hub>, registry: Arc<PluginRegistry>, options: WebhookOptions) {
+pub async fn keep(client: Client, hub: Arc<HostContext>, registry: Arc<PluginRegistry>, options: WebhookOptions) {
     let mut keeper = Keeper {
         client,
         hub,
@@ -125,7 +125,7 @@ pub async fn keep(client: Client, hub: Arc<Hub>, registry: Arc<PluginRegistry>, 
 
 struct Keeper {
     client: Client,
-    hub: Arc<Hub>,
+    hub: Arc<HostContext>,
     registry: Arc<PluginRegistry>,
     options: WebhookOptions,
     /// The server, and what it shows.
@@ -154,7 +154,7 @@ impl Keeper {
         let certificates = self.certificates().await?;
         let clients = self.clients().await?;
         self.serve(&certificates, clients)?;
-        let wanted = plugin_webhooks(&self.hub.lanes(), &self.options, &certificates.bundle);
+        let wanted = plugin_webhooks(&self.hub.state.lanes(), &self.options, &certificates.bundle);
         let (mut problem, mut anothers) = (None, None);
         for (plugin, PluginWebhooks { objects, .. }) in &wanted {
             // What is wrong with one plugin keeps nobody from asking the others.
@@ -377,7 +377,7 @@ impl Keeper {
 
     /// What the objects in the cluster are made of, as far as it can change.
     fn seen(&self) -> WebhookInputs {
-        let lanes = self.hub.lanes();
+        let lanes = self.hub.state.lanes();
         let known = lanes.iter().map(|lane| {
             let served = lane.served(lane.grants.primary()).is_some();
             format!("{} {} {:?} {served}", lane.title(), lane.component.digest(), lane.mode)

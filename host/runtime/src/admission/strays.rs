@@ -12,7 +12,7 @@ use pilothouse_cluster::webhooks::{self, WebhookKind};
 use pilothouse_core::admission::configuration::{PLUGIN_LABEL, convert_path};
 use tokio::time::Instant;
 
-use crate::hub::Hub;
+use crate::context::HostContext;
 use crate::plugins::PluginRegistry;
 use crate::plugins::state::ConditionState;
 
@@ -37,7 +37,7 @@ struct StrayInputs {
 }
 
 /// Looks for ever.
-pub async fn look_for_strays(client: Client, hub: Arc<Hub>, registry: Arc<PluginRegistry>) {
+pub async fn look_for_strays(client: Client, hub: Arc<HostContext>, registry: Arc<PluginRegistry>) {
     let (mut said, mut refused) = (BTreeMap::new(), BTreeSet::new());
     loop {
         let Some(wanted) = stray_inputs(&hub, &registry) else {
@@ -59,8 +59,8 @@ pub async fn look_for_strays(client: Client, hub: Arc<Hub>, registry: Arc<Plugin
     }
 }
 
-fn stray_inputs(hub: &Hub, registry: &PluginRegistry) -> Option<StrayInputs> {
-    let lanes = hub.lanes();
+fn stray_inputs(hub: &HostContext, registry: &PluginRegistry) -> Option<StrayInputs> {
+    let lanes = hub.state.lanes();
     let converted = lanes.iter().flat_map(|lane| {
         let crds = lane.converted.iter();
         crds.map(|crd| (crd.clone(), lane.plugin.clone()))

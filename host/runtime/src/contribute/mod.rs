@@ -1,46 +1,30 @@
-//! Owns contributions: fields in other people's objects. A reconcile makes its primary's claims in the [`claims`] and
-//! waits for what becomes of them; [`worker`] makes the claims of many primaries into few writes, and [`settle`] finds
-//! out which claims the server takes.
+//! Carries out contributions: fields in other people's objects. A reconcile makes its primary's claims in the registry of
+//! [`crate::claims`] and waits for what becomes of them; [`worker`] makes the claims of many primaries into few writes, and
+//! [`settle`] finds out which claims the server takes.
 //!
 //! A primary that waits occupies no worker, so that all that are queued can make their claims before the first write.
 
-mod claims;
-mod ending;
 mod send;
 mod settle;
-mod target_queue;
-mod target_snapshot;
-mod target_state;
-mod unclaimed;
 mod worker;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use pilothouse_cluster::object::CachedObject;
 use pilothouse_core::answer::DesiredObject;
 use pilothouse_core::contribution::{ClaimAge, Leaves, take_apart};
 use pilothouse_core::reason::Reason;
 use pilothouse_core::{Failure, Key};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 
-pub use claims::{Contributions, TargetId, forget_refusals, withdraw};
-pub use ending::{Contribution, all_contributed, close_books};
-pub use target_state::{forget_unseen, target_changed, watch_ends};
-pub use unclaimed::{give_up, lane_goes, lane_opens};
 pub use worker::run;
 
-use self::claims::PendingClaims;
-use crate::hub::{Hub, PrimaryRef};
+use crate::claims::{ClaimRequest, PendingClaims, contributes};
+use crate::context::HostContext;
 use crate::lane::{Lane, metadata};
-
-/// Primaries that wait without a worker at most; more than these keep theirs.
-const MOST_WAITING: usize = 2048;
-
-/// Primaries that go on at once after waiting.
-const RESUMED_AT_ONCE: usize = 16;
+use crate::primary::PrimaryRef;
 
 /// What became of a primary's claims.
 #[derive(Default)]
@@ -55,14 +39,14 @@ pub struct Contributed {
 
 /// Makes the claims of a primary and waits for what becomes of them. `primary` is the object as the plugin saw it.
 pub async fn contribute(
-    hub: &Arc<Hub>,
+    hub: &Arc<HostContext>,
     lane: &Arc<Lane>,
     primary_ref: &PrimaryRef,
     primary: &CachedObject,
     desired: Vec<DesiredObject>,
 ) -> Contributed {
     let mut contributed = Contributed::default();
-    if !unclaimed::contributes(lane) && !hub.state.read().contributions.has_claims(lane, primary_ref) {
+    if !contributes(lane) && !hub.state.has_claims(lane, primary_ref) {
         return contributed;
     }
     let wanted = match take_all_apart(hub, lane, &desired).await {
@@ -79,13 +63,14 @@ pub async fn contribute(
             .to_owned(),
         uid: primary.uid.clone(),
     };
-    let registered = {
-        let mut state = hub.state.write();
-        let registered = claims::register(&mut state, lane, primary_ref, &primary.uid, &age, wanted);
-        unclaimed::answered(&mut state, lane, primary_ref);
-        registered
+    let request = ClaimRequest {
+        primary_ref,
+        uid: &primary.uid,
+        title: format!("{} {}", lane.grants.primary().kind, primary_ref.name).into(),
+        age,
+        wanted,
     };
-    hub.claims.notify_one();
+    let registered = hub.state.make_claims(lane, request);
     let PendingClaims::Known(mut outcomes, coming) = registered else {
         return contributed;
     };
@@ -115,7 +100,7 @@ pub async fn contribute(
 
 /// The fields that are wanted of each object.
 pub async fn take_all_apart(
-    hub: &Hub,
+    hub: &HostContext,
     lane: &Lane,
     desired: &[DesiredObject],
 ) -> Result<BTreeMap<Key, Leaves>, Failure> {
@@ -143,32 +128,15 @@ fn not_served(title: &str) -> Failure {
     Failure::cluster(Reason::NotSynced, problem)
 }
 
-/// How many wait, and whose turn it is to go on.
-pub struct Waiters {
-    count: AtomicUsize,
-    turns: Arc<Semaphore>,
-}
-
-impl Default for Waiters {
-    fn default() -> Self {
-        Self {
-            count: AtomicUsize::new(0),
-            turns: Arc::new(Semaphore::new(RESUMED_AT_ONCE)),
-        }
-    }
-}
-
 /// A primary that waits and leaves its worker to others.
 struct Waiting(Option<Parked>);
 
 impl Waiting {
-    fn begin(hub: &Arc<Hub>, primary_ref: &PrimaryRef) -> Self {
-        if hub.waiters.count.fetch_add(1, Ordering::Relaxed) >= MOST_WAITING {
-            hub.waiters.count.fetch_sub(1, Ordering::Relaxed);
+    fn begin(hub: &Arc<HostContext>, primary_ref: &PrimaryRef) -> Self {
+        if !hub.resume_slots.begin() {
             return Self(None);
         }
-        hub.state.write().queue.park(primary_ref.lane, &primary_ref.name);
-        hub.work.notify_one();
+        hub.state.park(primary_ref);
         Self(Some(Parked {
             hub: hub.clone(),
             primary_ref: primary_ref.clone(),
@@ -179,8 +147,7 @@ impl Waiting {
     /// Waits for a turn to go on. Those who kept their worker need none.
     async fn end(self) -> Option<ResumeSlot> {
         let parked = self.0?;
-        let turns = parked.hub.waiters.turns.clone();
-        let permit = turns.acquire_owned().await.ok();
+        let permit = parked.hub.resume_slots.turn().await;
         Some(ResumeSlot {
             _permit: permit,
             _parked: parked,
@@ -196,17 +163,14 @@ pub struct ResumeSlot {
 
 /// A primary's place among those that wait.
 struct Parked {
-    hub: Arc<Hub>,
+    hub: Arc<HostContext>,
     primary_ref: PrimaryRef,
     since: Instant,
 }
 
 impl Drop for Parked {
     fn drop(&mut self) {
-        self.hub.waiters.count.fetch_sub(1, Ordering::Relaxed);
-        let mut state = self.hub.state.write();
-        state
-            .queue
-            .unpark(self.primary_ref.lane, &self.primary_ref.name, self.since.elapsed());
+        self.hub.resume_slots.end();
+        self.hub.state.unpark(&self.primary_ref, self.since.elapsed());
     }
 }

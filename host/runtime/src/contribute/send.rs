@@ -13,7 +13,7 @@ use pilothouse_core::{Failure, Retry};
 use serde_json::{Value, json};
 
 use super::settle::TargetReconcile;
-use crate::hub::PrimaryRef;
+use crate::primary::PrimaryRef;
 
 /// How often a request is tried at once when the cluster has trouble.
 const TRIES: u32 = 3;

@@ -11,29 +11,12 @@ use pilothouse_core::contribution::{self, Claim, ClaimBisection, Leaves, Path, R
 use pilothouse_core::reason::Reason;
 use pilothouse_core::{Failure, Retry};
 
-use super::claims::UnpersistedContribution;
 use super::send::SendResult;
-use super::target_snapshot::{TargetSnapshot, refusal_fingerprint};
-use crate::hub::PrimaryRef;
+use crate::claims::{SettledTarget, TargetSnapshot, UnpersistedContribution, refusal_fingerprint};
+use crate::primary::PrimaryRef;
 
 /// How often a look starts anew because the target was changed meanwhile, before it is left for later.
 const MOST_RESTARTS: u32 = 5;
-
-/// What a look came to.
-pub struct SettledTarget {
-    /// For each primary, whether its claim is held.
-    pub results: BTreeMap<PrimaryRef, Result<(), Failure>>,
-    /// The claims that the server does not take, and the state of the target that this holds for.
-    pub refused: BTreeMap<PrimaryRef, (Failure, u64)>,
-    /// The target as our last request showed it.
-    pub newest: Option<Arc<CachedObject>>,
-    /// What the server made of what was sent.
-    pub unpersisted: Option<UnpersistedContribution>,
-    /// Whether something was written.
-    pub wrote: bool,
-    /// The look has to be repeated, after so long at least.
-    pub trouble: Option<Duration>,
-}
 
 /// Finds out what can be held, and sees to it that it is.
 pub async fn settle(look: TargetSnapshot) -> SettledTarget {

@@ -4,6 +4,7 @@ use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
 use pilothouse_cluster::host_resources::HostResource;
+use pilothouse_core::depth::MAX_DEPTH;
 use pilothouse_core::exclusive_kinds::PluginAge;
 use pilothouse_core::limits::{LimitError, Limits};
 use pilothouse_core::manifest::is_label;
@@ -99,6 +100,9 @@ pub enum PluginRequestError {
     /// A number is out of its range.
     #[error("spec.concurrency is {0}; it must be between 1 and 1000")]
     Concurrency(u32),
+    /// It cannot be read in full.
+    #[error("it nests deeper than {MAX_DEPTH} levels; make spec.configuration flatter")]
+    TooDeep,
     /// A list is too long.
     #[error("spec.namespaces names {0} namespaces; the most are {MOST_NAMESPACES}")]
     Namespaces(usize),
@@ -137,6 +141,9 @@ pub fn check_plugin(resource: &HostResource) -> Result<(), PluginRequestError> {
 fn read(resource: &HostResource) -> Result<DesiredPlugin, PluginRequestError> {
     if !is_label(&resource.name) {
         return Err(PluginRequestError::Name(resource.name.to_string()));
+    }
+    if resource.is_too_deep {
+        return Err(PluginRequestError::TooDeep);
     }
     let spec: resource::PluginSpec =
         serde_json::from_value(resource.spec.clone()).map_err(|error| PluginRequestError::Shape(error.to_string()))?;
@@ -202,8 +209,8 @@ mod tests {
 
     use super::*;
 
-    fn request(name: &str, spec: Value) -> Result<DesiredPlugin, String> {
-        let request = PluginRequest::from_resource(&HostResource {
+    fn resource(name: &str, spec: Value) -> HostResource {
+        HostResource {
             name: name.into(),
             uid: "u".into(),
             resource_version: "1".to_owned(),
@@ -213,7 +220,12 @@ mod tests {
             finalizers: Vec::new(),
             spec,
             status: Value::Null,
-        });
+            is_too_deep: false,
+        }
+    }
+
+    fn request(name: &str, spec: Value) -> Result<DesiredPlugin, String> {
+        let request = PluginRequest::from_resource(&resource(name, spec));
         assert_eq!(request.generation(), Some(3));
         request.wanted.map_err(|error| error.to_string())
     }
@@ -261,5 +273,15 @@ mod tests {
             let error = request(name, spec).unwrap_err();
             assert!(error.contains(words), "{words}: {error}");
         }
+    }
+
+    #[test]
+    fn a_resource_that_cannot_be_read_in_full_is_refused() {
+        let resource = HostResource {
+            is_too_deep: true,
+            ..resource("p", json!({"source": {"file": "a.wasm"}}))
+        };
+        let error = check_plugin(&resource).unwrap_err().to_string();
+        assert!(error.contains("deeper than 120 levels"), "{error}");
     }
 }

@@ -10,18 +10,17 @@ use parking_lot::Mutex;
 
 use pilothouse_cluster::discovery::ServedKind;
 use pilothouse_cluster::error::chain;
-use pilothouse_cluster::host_resources::{HostResource, HostResourceApi};
+use pilothouse_cluster::host_resources::HostResource;
 use pilothouse_cluster::object::CachedObject;
 use pilothouse_core::diff::rank;
 use pilothouse_core::{Key, Retry};
 use pilothouse_crds::plugin::DeletionPolicy;
-use tokio::sync::watch;
 
 use super::desired::{DesiredPlugin, PluginRequest};
+use super::plugin::{PluginTask, RunningVersion};
 use super::prepare::DescribedPlugin;
 use super::staging::StagedLanes;
-use super::task::{PluginTask, RunningVersion};
-use crate::contribute::{Contribution, all_contributed, close_books};
+use crate::claims::Contribution;
 use crate::lane::{Lane, RunMode};
 use crate::reconcile::{is_shared, release_all, release_child};
 
@@ -33,14 +32,6 @@ const PATIENCE: Duration = Duration::from_mins(1);
 
 /// How long primaries that are being deleted already may take to be finished. After that they are released.
 const FINISHING: Duration = Duration::from_mins(2);
-
-/// The Plugin resource of a plugin.
-pub struct PluginResourceHandle {
-    /// Where it is written.
-    pub kind: HostResourceApi,
-    /// As it was seen last.
-    pub live: watch::Receiver<Arc<HostResource>>,
-}
 
 impl PluginTask {
     /// Sees to it that the Plugin resource has the finalizer, if the plugin may leave something behind, and else not.
@@ -116,7 +107,7 @@ impl PluginTask {
         let unfinished = || {
             let of_lane = |lane: &Arc<Lane>| {
                 let kind = &lane.grants.primary().kind;
-                let names = hub.unfinished(lane).into_iter();
+                let names = hub.state.unfinished(lane).into_iter();
                 names.map(move |name| format!("{kind} {name}")).collect::<Vec<_>>()
             };
             match lanes.iter().flat_map(of_lane).collect::<Vec<_>>() {
@@ -160,11 +151,11 @@ impl PluginTask {
     /// or that the server does not let go of them, is `done`: what is owned by others is not deleted for it.
     async fn take_back(&self, lanes: &[Arc<Lane>], done: &Mutex<HashSet<Key>>) -> Result<(), String> {
         let hub = &self.context.hub;
-        if !close_books(hub, &self.identity.name) {
+        if !hub.state.close_claims(&self.identity.name) {
             return Err("what the plugin contributes is being written".to_owned());
         }
         let mut left = 0;
-        for Contribution { lane, served, object } in all_contributed(hub, lanes) {
+        for Contribution { lane, served, object } in hub.state.contributed_by(lanes) {
             let key = Key::new(served.kind.clone(), object.name.clone());
             if done.lock().contains(&key) {
                 continue;
@@ -204,7 +195,7 @@ impl PluginTask {
     /// object that another plugin applies too stays, and is that plugin's.
     async fn delete_children(&self, lanes: &[Arc<Lane>]) -> Result<(), String> {
         let children = |lane: &Arc<Lane>| {
-            let children = self.context.hub.children_of(lane).into_iter();
+            let children = self.context.hub.state.children_of_lane(lane).into_iter();
             children
                 .map(|(served, child)| (lane.clone(), served, child))
                 .collect::<Vec<_>>()

@@ -5,28 +5,24 @@
 //! Two hosts may run two versions of the plugin at the same time. So the memory is what the resource says, written only if
 //! the resource has not changed since, and a version that runs sees to it that what it makes stays remembered.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use parking_lot::Mutex;
 use pilothouse_cluster::error::chain;
 use pilothouse_cluster::host_resources::{HostResource, KINDS_MANAGER};
 use pilothouse_cluster::install::is_defined;
-use pilothouse_cluster::reflector::is_before;
 use pilothouse_core::Kind;
 use pilothouse_core::grants::Grants;
 use pilothouse_core::inventory::{Inventory, Made};
-use serde::de::DeserializeOwned;
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::time::Instant;
 
 use super::PluginContext;
-use super::finish::PluginResourceHandle;
+use super::inventory_write::{Cleared, InventoryScan};
+use super::plugin::{PluginResourceHandle, PluginTask, RunningVersion};
 use super::prepare::former_lanes;
-use super::task::{PluginTask, RunningVersion};
+use crate::claims::GivenUp;
 use crate::lane::{Lane, RunMode};
-use crate::leftovers::GivenUp;
 
 /// How often it is looked whether anything is left of earlier versions.
 const LOOK: Duration = Duration::from_secs(10);
@@ -36,51 +32,6 @@ const FORGOTTEN_AFTER: Duration = Duration::from_secs(20);
 
 /// How long it is waited for the resource as another write has left it.
 const SEEN_WITHIN: Duration = Duration::from_secs(10);
-
-/// What was written last, and what was seen of what it is about.
-#[derive(Default)]
-pub struct InventoryWrite {
-    last: Mutex<Option<WrittenInventory>>,
-    seen: Mutex<InventoryScan>,
-}
-
-/// What the last look has seen.
-#[derive(Default)]
-struct InventoryScan {
-    cleared: Cleared,
-    asked: GivenUp,
-    looked: Option<Instant>,
-}
-
-struct WrittenInventory {
-    /// Of the resource with this uid.
-    uid: Arc<str>,
-    /// In which version the resource has it; none if its server does not take it.
-    version: Option<String>,
-    inventory: Inventory,
-}
-
-impl InventoryWrite {
-    fn next_look(&self) -> Instant {
-        *self.seen.lock().looked.get_or_insert_with(Instant::now) + LOOK
-    }
-
-    /// What the resource remembers. What was written last may not have been seen yet.
-    fn known(&self, live: &HostResource) -> Inventory {
-        match &*self.last.lock() {
-            Some(entry) if entry.uid == live.uid && entry.is_newer_than(live) => entry.inventory.clone(),
-            _ => read(&live.status),
-        }
-    }
-}
-
-impl WrittenInventory {
-    fn is_newer_than(&self, live: &HostResource) -> bool {
-        self.version
-            .as_deref()
-            .is_none_or(|version| is_before(&live.resource_version, version))
-    }
-}
 
 /// Why nothing was written.
 enum SendError {
@@ -112,9 +63,6 @@ impl InventoryChange {
         }
     }
 }
-
-/// When nothing was first seen to be left of something.
-type Cleared = HashMap<(Kind, Kind, Option<Made>), Instant>;
 
 impl PluginTask {
     /// What the plugin's versions have made, or may have.
@@ -150,7 +98,7 @@ impl PluginTask {
                 .any(|lane| lane.is_former || !lane.former.is_empty());
             let gone = tokio::select! {
                 changed = live.changed() => changed.is_err(),
-                () = tokio::time::sleep_until(self.written.next_look()), if looks => {
+                () = tokio::time::sleep_until(self.written.looked() + LOOK), if looks => {
                     // In a box of its own: every plugin that runs has room for this, and few ever come here.
                     let changes = Box::pin(self.look(&running.lanes)).await;
                     if !changes.is_empty() {
@@ -170,13 +118,13 @@ impl PluginTask {
     async fn look(&self, lanes: &[Arc<Lane>]) -> Vec<InventoryChange> {
         let InventoryScan {
             mut cleared, mut asked, ..
-        } = std::mem::take(&mut *self.written.seen.lock());
+        } = self.written.take_scan();
         let news = self.what_is_left(lanes, &mut cleared, &mut asked).await;
-        *self.written.seen.lock() = InventoryScan {
+        self.written.put_scan(InventoryScan {
             cleared,
             asked,
             looked: Some(Instant::now()),
-        };
+        });
         news
     }
 
@@ -198,9 +146,9 @@ impl PluginTask {
             cleared.entry(what).or_insert_with(Instant::now).elapsed() >= FORGOTTEN_AFTER
         };
         for lane in lanes {
-            hub.give_up(lane, asked);
+            hub.state.give_up(lane, asked);
             let primary = lane.grants.primary();
-            if lane.is_former && hub.served.is_missing(primary) {
+            if lane.is_former && hub.kinds.is_missing(primary) {
                 if let Some(served) = self.served_elsewhere(primary).await {
                     news.push(InventoryChange::PrimaryMoved(primary.clone(), served));
                     continue;
@@ -212,14 +160,19 @@ impl PluginTask {
             }
             for former in lane.former.iter() {
                 let kind = &former.kind;
-                let is_missing = hub.served.is_missing(kind);
+                let is_missing = hub.kinds.is_missing(kind);
                 if is_missing && let Some(served) = self.served_elsewhere(kind).await {
                     news.push(InventoryChange::Moved(lane.grants.clone(), kind.clone(), served));
                     continue;
                 }
                 let is_gone = is_missing && self.is_served_nowhere(kind).await;
                 for made in Made::ALL.into_iter().filter(|made| former.reach_of(*made).is_some()) {
-                    if is_over(lane, kind, Some(made), is_gone || hub.is_cleared(lane, former, made)) {
+                    if is_over(
+                        lane,
+                        kind,
+                        Some(made),
+                        is_gone || hub.state.is_cleared(lane, former, made),
+                    ) {
                         tracing::info!(
                             lane = lane.title(), %kind, ?made, "all objects of an earlier version of the plugin are gone"
                         );
@@ -228,8 +181,8 @@ impl PluginTask {
                 }
             }
             if let Some(finalizer) = lane.finalizer.as_ref().filter(|_| lane.is_former) {
-                let is_gone = hub.served.is_missing(primary) && self.is_served_nowhere(primary).await;
-                if is_over(lane, primary, None, is_gone || hub.is_released(lane)) {
+                let is_gone = hub.kinds.is_missing(primary) && self.is_served_nowhere(primary).await;
+                if is_over(lane, primary, None, is_gone || hub.state.is_released(lane)) {
                     news.push(InventoryChange::Released(primary.clone(), finalizer.clone()));
                 }
             }
@@ -240,7 +193,7 @@ impl PluginTask {
     /// Deletes the children of a controller whose primaries are all gone with their definition, as far as Kubernetes does
     /// not. What cannot be deleted is tried again at the next look.
     async fn collect(&self, lane: &Lane) {
-        for (served, child) in self.context.hub.left_behind(lane) {
+        for (served, child) in self.context.hub.state.left_behind(lane) {
             let (kind, object) = (&served.kind, &child.name);
             match lane.writer.delete(&served, &child).await {
                 Ok(()) => {
@@ -303,10 +256,10 @@ impl PluginTask {
             return;
         }
         let PluginContext { hub, informers, .. } = &*self.context;
-        hub.exchange_lane(&other);
+        hub.state.exchange_lane(&other);
         informers.add(&other);
         informers.remove(lane);
-        hub.push_all(&other);
+        hub.state.push_all(&other);
         *lane = other;
     }
 
@@ -333,11 +286,7 @@ impl PluginTask {
             drop(turn);
             match sent {
                 Ok(version) => {
-                    *self.written.last.lock() = Some(WrittenInventory {
-                        uid: live.uid.clone(),
-                        version,
-                        inventory,
-                    });
+                    self.written.written(live.uid.clone(), version, inventory);
                     return Ok(());
                 }
                 Err(SendError::Outdated) => {
@@ -420,63 +369,4 @@ fn is_followed(known: &Inventory, lanes: &[Arc<Lane>]) -> bool {
     lanes.iter().all(|lane| *lane.former == *known.former(&lane.grants))
         && formers.clone().count() == left.len()
         && left.iter().all(has_lane)
-}
-
-/// What a status remembers. An entry that another version of the host wrote in another form is passed over.
-fn read(status: &Value) -> Inventory {
-    Inventory {
-        owned: entries(&status["ownedKinds"]),
-        contributed: entries(&status["contributedKinds"]),
-        finalizers: entries(&status["finalizers"]),
-    }
-}
-
-fn entries<T: DeserializeOwned>(list: &Value) -> Vec<T> {
-    let entries = list.as_array().into_iter().flatten();
-    entries.filter_map(|entry| T::deserialize(entry).ok()).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_entry_that_cannot_be_read_does_not_hide_the_others() {
-        let kind = |kind: &str| json!({"group": "", "version": "v1", "kind": kind});
-        let status =
-            json!({"ownedKinds": [{"primary": kind("P"), "kind": "A"}, {"primary": kind("P"), "kind": kind("B")}]});
-        let known = read(&status);
-        assert_eq!((known.owned.len(), &*known.owned[0].kind.kind), (1, "B"));
-        assert_eq!(read(&Value::Null), Inventory::default());
-    }
-
-    fn live(version: &str, kinds: &Value) -> HostResource {
-        HostResource {
-            name: "p".into(),
-            uid: "u".into(),
-            resource_version: version.to_owned(),
-            generation: Some(1),
-            created: String::new(),
-            deleting: false,
-            finalizers: Vec::new(),
-            spec: Value::Null,
-            status: json!({"ownedKinds": kinds}),
-        }
-    }
-
-    #[test]
-    fn an_inventory_written_later_by_another_host_counts() {
-        let kind = |kind: &str| json!({"group": "", "version": "v1", "kind": kind});
-        let entry = |name: &str| json!([{"primary": kind("P"), "kind": kind(name)}]);
-        let ours = read(&json!({"ownedKinds": entry("A")}));
-        let written = InventoryWrite::default();
-        *written.last.lock() = Some(WrittenInventory {
-            uid: "u".into(),
-            version: Some("7".to_owned()),
-            inventory: ours.clone(),
-        });
-        assert_eq!(written.known(&live("6", &json!([]))), ours, "it is not seen yet");
-        assert_eq!(written.known(&live("7", &entry("A"))), ours);
-        assert_eq!(written.known(&live("8", &entry("B"))).owned[0].kind.kind, "B");
-    }
 }

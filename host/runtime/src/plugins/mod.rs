@@ -1,22 +1,24 @@
 //! Owns the life cycle of plugins: the desired state of each, its startup, its replacement by another version, its
 //! deletion, and its status.
 //!
-//! `desired` is what somebody asked for, `resources` and `static_plugins` say where from; `task` is what happens to one plugin, by
-//! way of `source`, `directory_reader`, `prepare`, `staging` and `finish`; `exclusive_kinds` keeps two from having the
-//! same kind, `inventory` knows what earlier versions owned; `state`, `health` and `status_writer` make the status of
-//! the Plugin resource; `log_limit` bounds what guests log.
+//! `desired` is what somebody asked for, `resources` and `static_plugins` say where from; `life_cycle` is the state machine
+//! of one plugin, and `task` drives it, by way of `source`, `directory_reader`, `prepare`, `staging`, `running` and `finish`;
+//! `exclusive_kinds` keeps two from having the same kind, `inventory` knows what earlier versions owned; `state`, `health`
+//! and `status_writer` make the status of the Plugin resource; `log_limit` bounds what guests log.
 
 mod desired;
 mod directory_reader;
 mod exclusive_kinds;
 mod finish;
-pub mod health;
 mod inventory;
-pub mod log_limit;
+mod inventory_write;
+mod life_cycle;
 mod permissions;
+mod plugin;
 mod prepare;
 pub mod reporting;
 pub mod resources;
+mod running;
 mod source;
 mod staging;
 pub mod state;
@@ -38,9 +40,9 @@ pub use self::desired::check_plugin;
 use self::directory_reader::DirectoryReader;
 use self::exclusive_kinds::ExclusiveKinds;
 use self::state::{ConditionState, PluginState, StartupStep};
-use crate::host::HostOptions;
-use crate::hub::Hub;
+use crate::context::HostContext;
 use crate::informers::Informers;
+use crate::options::HostOptions;
 
 /// Components that are compiled at the same time. The compiler uses two threads, and the others have to go on.
 const COMPILERS: usize = 1;
@@ -65,7 +67,7 @@ pub struct Library {
 pub struct PluginContext {
     client: Client,
     options: HostOptions,
-    hub: Arc<Hub>,
+    hub: Arc<HostContext>,
     informers: Informers,
     library: Option<Library>,
     looks: DirectoryReader,
@@ -81,7 +83,7 @@ impl PluginContext {
     pub fn new(
         client: Client,
         options: HostOptions,
-        hub: Arc<Hub>,
+        hub: Arc<HostContext>,
         registry: Arc<PluginRegistry>,
         library: Option<Library>,
     ) -> Self {

@@ -13,8 +13,8 @@ use pilothouse_core::manifest::Access;
 use tokio::time::Instant;
 
 use super::desired::DesiredPlugin;
+use super::plugin::{PluginTask, RunningVersion};
 use super::prepare::DescribedPlugin;
-use super::task::{PluginTask, RunningVersion};
 use crate::lane::{Lane, RunMode};
 
 /// The most rights that are asked about at once: a plugin that names many namespaces has very many.
@@ -38,8 +38,8 @@ impl PluginTask {
         // Another version may have run before.
         let mut are_missing = health.has_warning(RIGHTS);
         loop {
-            let settled = hub.settled.notified();
-            is_asked |= hub.is_forbidden(&running.lanes);
+            let settled = hub.kinds.settled();
+            is_asked |= hub.kinds.is_forbidden(&running.lanes);
             let next = match looked {
                 None => Instant::now(),
                 Some(looked) => looked + if is_asked { LEAST_WAIT } else { RECHECK },

@@ -18,10 +18,11 @@ use pilothouse_sandbox::{LogSink, PluginComponent};
 use serde_json::Value;
 
 use super::desired::DesiredPlugin;
-use super::health::PluginHealth;
 use crate::call_slots::CallSlots;
-use crate::hub::Hub;
-use crate::lane::{Lane, LaneId};
+use crate::context::HostContext;
+use crate::health::PluginHealth;
+use crate::lane::Lane;
+use crate::primary::LaneId;
 
 /// What a plugin has for all its versions.
 pub struct PluginIdentity {
@@ -117,14 +118,14 @@ fn ask(
             if let Ok(bare) = component.describe_with_log(None, limits, log())
                 && let Ok(checked) = manifest::parse(&bare)
             {
-                configuration::check(checked.manifest.configuration.as_ref(), config)?;
+                configuration::check(checked.manifest.configuration_schema.as_ref(), config)?;
             }
             Err(failure)
         }
         described => described,
     };
     let CheckedManifest { manifest, crds } = manifest::parse(&described.map_err(DescribeError::Describe)?)?;
-    configuration::check(manifest.configuration.as_ref(), config)?;
+    configuration::check(manifest.configuration_schema.as_ref(), config)?;
     let mut controllers = manifest.controllers.iter();
     if let Some(controller) = controllers.find(|it| it.finalizer.is_some() && !component.optional().finalizer) {
         return Err(DescribeError::Finalizer(controller.name.clone()));
@@ -196,7 +197,7 @@ impl DescribedPlugin {
         identity: &PluginIdentity,
         wanted: &DesiredPlugin,
         known: &Inventory,
-        hub: &Hub,
+        hub: &HostContext,
     ) -> Vec<Arc<Lane>> {
         let converted: Arc<[String]> = self
             .crds
@@ -208,7 +209,7 @@ impl DescribedPlugin {
             let brings_crd = self.crd_of(controller).is_some();
             let grants = Grants::new(controller);
             Arc::new(Lane {
-                id: hub.state.write().lanes.reserve(),
+                id: hub.state.reserve_lane(),
                 plugin: identity.name.clone(),
                 controller: controller.name.clone(),
                 former: known.former(&grants).into(),
@@ -234,7 +235,7 @@ impl DescribedPlugin {
                 recorder: identity.recorder.clone(),
                 health: identity.health.clone(),
                 calls: identity.calls.clone(),
-                served: hub.served.clone(),
+                served: hub.kinds.served(),
             })
         };
         let mut lanes: Vec<_> = self.controllers.iter().map(lane).collect();
@@ -244,14 +245,14 @@ impl DescribedPlugin {
 }
 
 /// The lanes of controllers that the plugin of these lanes does not have any more, as far as something of theirs is known.
-pub fn former_lanes(lanes: &[Arc<Lane>], known: &Inventory, hub: &Hub) -> Vec<Arc<Lane>> {
+pub fn former_lanes(lanes: &[Arc<Lane>], known: &Inventory, hub: &HostContext) -> Vec<Arc<Lane>> {
     let own = lanes.iter().filter(|lane| !lane.is_former);
     let Some(template) = own.clone().next() else {
         return Vec::new();
     };
     let left = known.without_controller(own.map(|lane| &lane.grants));
     let lane = |(primary, finalizer): (Kind, Option<String>)| {
-        let id = hub.state.write().lanes.reserve();
+        let id = hub.state.reserve_lane();
         let former = known.former(&Grants::new(&former_controller(&primary)));
         Arc::new(template.of_former_controller(id, &primary, finalizer, former.into()))
     };

@@ -6,23 +6,18 @@ use std::time::Duration;
 use pilothouse_cluster::error::chain;
 use pilothouse_cluster::events::Regarding;
 use pilothouse_core::answer::shorten;
-use pilothouse_core::contract::{Event, Severity};
+use pilothouse_core::contract::{Event, EventType};
 use pilothouse_core::{Kind, Name};
 use pilothouse_crds::plugin::{GROUP, VERSION};
 
+use super::plugin::{PluginTask, RunningVersion};
 use super::prepare::DescribedPlugin;
-use super::staging::StartupProblem;
-use super::state::{ConditionState, StartupStep};
-use super::task::{PluginTask, RunningVersion};
+use super::state::{ConditionState, StartupProblem, StartupStep};
+use crate::health::about_status;
 use crate::lane::RunMode;
 
 /// The longest message of an event, in bytes: what the API server takes.
 const LONGEST_NOTE: usize = 1024;
-
-/// What a warning is about that says what of a kind's status is not written.
-pub fn about_status(primary: &Kind) -> String {
-    format!("status of {primary}")
-}
 
 impl PluginTask {
     /// Says whether all that the version that runs needs is there.
@@ -82,6 +77,17 @@ impl PluginTask {
         });
     }
 
+    /// Nothing runs, as the spec wants it.
+    pub fn report_suspension(&self) {
+        self.plugin_state.set(|known| {
+            known.set(
+                StartupStep::Ready,
+                ConditionState::no("Suspended", "spec.mode is Suspended; its objects stay as they are"),
+            );
+            known.busy = None;
+        });
+    }
+
     /// The request cannot be fulfilled; the running version continues. The log, the Plugin's status and an event on it
     /// say so.
     pub async fn refuse(&self, running: Option<&RunningVersion>, problem: &StartupProblem) {
@@ -133,7 +139,7 @@ impl PluginTask {
             uid: &live.uid,
         };
         let event = Event {
-            severity: Severity::Warning,
+            type_: EventType::Warning,
             reason: reason.to_owned(),
             message: shorten(message, LONGEST_NOTE),
         };

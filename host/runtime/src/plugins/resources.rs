@@ -15,9 +15,8 @@ use tokio::task::{AbortHandle, JoinSet};
 
 use super::PluginContext;
 use super::desired::PluginRequest;
-use super::finish::PluginResourceHandle;
+use super::plugin::{PluginResourceHandle, PluginTask};
 use super::status_writer::PluginStatusWriter;
-use super::task::PluginTask;
 
 /// The resource's name.
 const PLURAL: &str = "plugins";

@@ -14,12 +14,13 @@ use tokio::time::Instant;
 
 use super::PluginContext;
 use super::desired::{ComponentSource, DesiredPlugin, PluginRequest};
-use super::log_limit::without_object;
+use super::life_cycle::{LifeEvent, LifeState};
 use super::permissions::RECHECK;
+use super::plugin::{LoadedComponent, PluginTask, RunningVersion};
 use super::prepare::{DescribedPlugin, describe};
-use super::source::{ComponentFile, SourceError};
-use super::state::{ConditionState, StartupStep};
-use super::task::{KIND_TAKEN, PluginTask, RunningVersion};
+use super::source::SourceError;
+use super::state::{ConditionState, KIND_TAKEN, StartupProblem, StartupStep};
+use crate::health::without_object;
 use crate::lane::Lane;
 use crate::reconcile::try_out;
 
@@ -29,15 +30,6 @@ const LONGEST_WAIT: Duration = Duration::from_secs(15);
 
 /// Primaries of each controller on which a new version is tried before it takes over.
 const TRIED: usize = 10;
-
-/// A component that is loaded, and the file that it came from.
-#[derive(Clone)]
-pub struct LoadedComponent {
-    /// The component.
-    pub component: PluginComponent,
-    /// Its file; none if it was loaded before.
-    pub found: Option<ComponentFile>,
-}
 
 /// A version that can take over.
 pub struct StagedVersion {
@@ -49,27 +41,6 @@ pub struct StagedVersion {
     pub described: DescribedPlugin,
     /// Its lanes, watched for already if another version runs.
     pub lanes: StagedLanes,
-}
-
-/// Why a plugin does not run as it is wanted.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct StartupProblem {
-    /// The step that failed.
-    pub step: StartupStep,
-    /// The reason of the condition.
-    pub reason: &'static str,
-    /// What failed, why, and what to do.
-    pub message: String,
-}
-
-impl StartupProblem {
-    fn new(step: StartupStep, reason: &'static str, message: impl Into<String>) -> Self {
-        Self {
-            step,
-            reason,
-            message: message.into(),
-        }
-    }
 }
 
 /// Lanes for which the cache is widened before they take over. What is not taken is not watched for any more.
@@ -102,9 +73,11 @@ impl Drop for StagedLanes {
 }
 
 impl PluginTask {
-    /// Brings what is wanted as far as it can come without taking over; none if it runs already.
+    /// Brings what is wanted as far as it can come without taking over, and `life` through the stages of a startup; none if
+    /// it runs already.
     pub async fn stage(
         &self,
+        life: &mut LifeState,
         running: Option<&RunningVersion>,
         request: &Arc<PluginRequest>,
         wanted: &DesiredPlugin,
@@ -118,14 +91,21 @@ impl PluginTask {
         if running.is_some_and(is_same) {
             return Ok(None);
         }
+        self.enter(life, LifeEvent::Loaded);
         let described = self.describe(&loaded, wanted).await?;
+        self.enter(life, LifeEvent::Described);
         self.claim(running, wanted, &described)?;
+        self.enter(life, LifeEvent::KindsClaimed);
         self.install(wanted, &described).await;
+        self.enter(life, LifeEvent::CrdsInstalled);
         self.sync_plugin_finalizer(wanted, &described).await;
+        self.enter(life, LifeEvent::FinalizerUpdated);
         let lanes = if let Some(running) = running {
             let lanes = self.candidates(wanted, &described);
             self.listed(lanes.lanes()).await;
+            self.enter(life, LifeEvent::KindsListed);
             self.try_out(running, lanes.lanes()).await?;
+            self.enter(life, LifeEvent::TrialPassed);
             lanes
         } else {
             StagedLanes {
@@ -331,13 +311,13 @@ impl PluginTask {
     /// Waits until the cache has all that lanes need which are not in the hub.
     pub async fn listed(&self, lanes: &[Arc<Lane>]) {
         loop {
-            let settled = self.context.hub.settled.notified();
+            let settled = self.context.hub.kinds.settled();
             let missing = self.context.hub.missing(lanes);
             if missing.is_empty() {
                 return;
             }
             let mut why = format!("the new version waits until {missing} is served and listed");
-            if self.context.hub.is_forbidden(lanes)
+            if self.context.hub.kinds.is_forbidden(lanes)
                 && let Some(rights) = Box::pin(self.missing_permissions(lanes)).await
             {
                 why = format!("{why}; {rights}");
@@ -353,7 +333,7 @@ impl PluginTask {
         let hub = &self.context.hub;
         for lane in lanes {
             let Some(old) = running.lane_for(lane) else { continue };
-            for name in hub.sample_primaries(lane, TRIED) {
+            for name in hub.state.sample_primaries(lane, TRIED) {
                 let Some(failure) = try_out(hub, lane, &name)
                     .await
                     .filter(|failure| failure.blame == Blame::Guest)

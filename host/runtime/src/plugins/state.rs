@@ -70,6 +70,31 @@ pub enum StartupStep {
     Ready,
 }
 
+/// The reason of a problem that goes when an older plugin goes.
+pub const KIND_TAKEN: &str = "KindTaken";
+
+/// Why a plugin does not run as it is wanted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StartupProblem {
+    /// The step that failed.
+    pub step: StartupStep,
+    /// The reason of the condition.
+    pub reason: &'static str,
+    /// What failed, why, and what to do.
+    pub message: String,
+}
+
+impl StartupProblem {
+    /// A step failed.
+    pub fn new(step: StartupStep, reason: &'static str, message: impl Into<String>) -> Self {
+        Self {
+            step,
+            reason,
+            message: message.into(),
+        }
+    }
+}
+
 /// What is known of a plugin.
 #[derive(Clone)]
 pub struct PluginFacts {

@@ -10,10 +10,9 @@ use tokio::task::JoinSet;
 
 use super::PluginContext;
 use super::desired::{ComponentSource, DesiredPlugin, PluginRequest};
-use super::health::PluginHealth;
-use super::log_limit::without_object;
+use super::plugin::PluginTask;
 use super::prepare::{DescribeError, describe};
-use super::task::PluginTask;
+use crate::health::{PluginHealth, without_object};
 use crate::lane::StaticPlugin;
 
 /// Why a plugin of the command line cannot be used.

@@ -14,9 +14,9 @@ use serde_json::Value;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::health::PluginHealth;
 use super::state::{PluginFacts, PluginState, StatusFigures, status};
-use crate::hub::Hub;
+use crate::context::HostContext;
+use crate::health::PluginHealth;
 use crate::lane::Lane;
 
 /// The shortest time between two writes.
@@ -56,7 +56,7 @@ pub struct PluginStatusWriter {
     /// What is known of its calls.
     pub health: Arc<PluginHealth>,
     /// Where objects are counted.
-    pub hub: Arc<Hub>,
+    pub hub: Arc<HostContext>,
 }
 
 /// The status that was written last.
@@ -208,7 +208,7 @@ impl PluginStatusWriter {
                 return last.count;
             }
         }
-        let counts = known.lanes.iter().map(|lane| self.hub.unselected_children(lane));
+        let counts = known.lanes.iter().map(|lane| self.hub.state.unselected_children(lane));
         let count = u64::try_from(counts.sum::<usize>()).unwrap_or(u64::MAX);
         writer_state.unselected = Some(UnselectedCount {
             counted: Instant::now(),
@@ -221,7 +221,7 @@ impl PluginStatusWriter {
 
     fn figures(&self, known: &PluginFacts, writer_state: &mut StatusWriterState) -> StatusFigures {
         let controllers = known.lanes.iter().filter(|lane| !lane.is_former).map(|lane| {
-            let (objects, depth) = self.hub.count(lane);
+            let (objects, depth) = self.hub.state.count(lane);
             let count = |number: usize| u64::try_from(number).unwrap_or(u64::MAX);
             ControllerStatus {
                 name: lane.controller.clone(),
@@ -232,7 +232,9 @@ impl PluginStatusWriter {
         });
         let controllers = controllers.collect();
         let plugin = known.lanes.first().map(|lane| &*lane.plugin);
-        let waited_for = plugin.map(|plugin| self.hub.waited_for(plugin)).unwrap_or_default();
+        let waited_for = plugin
+            .map(|plugin| self.hub.state.waited_for(plugin))
+            .unwrap_or_default();
         let named = waited_for.iter().take(MOST_WAITED_FOR);
         StatusFigures {
             controllers,
@@ -266,7 +268,7 @@ impl PluginStatusWriter {
 
     fn previews(&self, known: &PluginFacts) -> Vec<PreviewedPrimary> {
         let of_lane = |lane: &Arc<Lane>| {
-            let previews = self.hub.previews(lane).into_iter();
+            let previews = self.hub.state.previews(lane).into_iter();
             let changing = previews.filter(|(_, preview)| !preview.changes.is_empty());
             let told = changing.map(|(name, preview)| PreviewedPrimary {
                 controller: lane.controller.clone(),

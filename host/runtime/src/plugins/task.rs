@@ -1,9 +1,7 @@
-//! Runs the task of one plugin: follows its desired state, replaces versions, supervises the running version, and ends.
-//! How a version comes up to where it can take over is `staging`'s matter.
+//! Runs the task of one plugin: brings the events of its life cycle, and carries out what [`super::life_cycle`] decides.
+//! How a version comes up to where it can take over is `staging`'s matter, and the version that runs is `running`'s.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use pilothouse_cluster::events::EventRecorder;
 use pilothouse_cluster::write::FieldManagerClient;
@@ -14,74 +12,35 @@ use tokio::time::Instant;
 use super::PluginContext;
 use super::desired::{ComponentSource, DesiredPlugin, PluginRequest};
 use super::directory_reader::ReadHung;
-use super::finish::PluginResourceHandle;
-use super::inventory::InventoryWrite;
-use super::prepare::{PluginIdentity, in_place_of};
+use super::inventory_write::InventoryWrite;
+use super::life_cycle::{LifeAction, LifeEvent, LifeState, RefusedUntil, Transition};
+use super::plugin::{PluginResourceHandle, PluginTask, RunningVersion};
+use super::prepare::PluginIdentity;
 use super::source::{ComponentFile, SourceChange};
-use super::staging::{LoadedComponent, StagedVersion, StartupProblem};
-use super::state::{ConditionState, PluginState, StartupStep};
+use super::staging::StagedVersion;
+use super::state::{ConditionState, PluginState, StartupProblem, StartupStep};
 use crate::lane::{Lane, calls_of_a_plugin};
 
-/// How often it is looked whether the plugin is idle.
-const SLEEP_LOOK: Duration = Duration::from_secs(10);
-
-/// One plugin.
-pub struct PluginTask {
-    /// What it shares with the others.
-    pub context: Arc<PluginContext>,
-    /// What it has for all its versions.
-    pub identity: PluginIdentity,
-    /// What is known of it.
-    pub plugin_state: Arc<PluginState>,
-    /// Its resource, if it has one.
-    pub own: Option<PluginResourceHandle>,
-    /// What was written to it to be remembered.
-    pub written: InventoryWrite,
+/// The versions of a plugin, as its task holds them.
+#[derive(Default)]
+struct TaskVersions {
+    /// The version that is loaded.
+    running: Option<RunningVersion>,
+    /// The version that can take over.
+    staged: Option<Box<StagedVersion>>,
+    /// The last crash, until something is tried again.
+    crash: Option<CrashBackoff>,
 }
 
-/// The version that runs.
-pub struct RunningVersion {
-    /// What it was brought for.
-    pub request: Arc<PluginRequest>,
-    /// Where it came from.
-    pub loaded: LoadedComponent,
-    /// The CRDs that it has to itself: their names, and the kinds for people. What else it said of itself is in its lanes.
-    pub crds: BTreeMap<Arc<str>, Arc<str>>,
-    /// Its lanes, which are in the hub.
-    pub lanes: Vec<Arc<Lane>>,
-}
-
-impl RunningVersion {
-    /// The lane of the same primaries as another version's.
-    pub fn lane_for(&self, other: &Lane) -> Option<&Arc<Lane>> {
-        let same = |lane: &&Arc<Lane>| lane.grants.primary().same_kind(other.grants.primary());
-        self.lanes.iter().find(same)
-    }
-}
-
-/// What is to be done next.
-enum NextStep {
-    TakeOver(Box<StagedVersion>),
-    /// Nothing is to run for now; the way up goes on.
-    Leave,
-    /// What it remembers of earlier versions has changed.
-    FollowMemory,
-    /// It was stopped because its calls crash.
-    Crashed(Duration, String),
-    /// It has been stopped for long enough, or something else is wanted of it.
-    TryAgain,
-    /// Its resource is being deleted.
-    Finish,
-    /// It cannot be used, and nothing will change that.
-    GiveUp,
-}
-
-/// A plugin that was stopped waits before it is tried again, unless something else is wanted of it.
+/// A version whose calls crashed is not called before a time, unless something else is wanted.
 struct CrashBackoff {
     until: Instant,
     request: Arc<PluginRequest>,
     found: Option<ComponentFile>,
 }
+
+/// In these states what is wanted was examined, and a version is.
+const WANTED: &str = "a version starts, runs or is refused only if the spec asks for it";
 
 impl PluginTask {
     /// A plugin of which nothing is known yet.
@@ -107,270 +66,226 @@ impl PluginTask {
         }
     }
 
-    /// Follows the orders until there is none, or, where there will be no other, until it cannot be carried out. What
-    /// happens seldom is on the heap while it does: there may be a thousand of these, and nearly all of them wait.
+    /// Follows what is wanted until nobody wants the plugin any more, or, where nothing else will be wanted, until it cannot
+    /// be used. What happens seldom is on the heap while it does: there may be a thousand of these tasks, and nearly all
+    /// of them wait.
     pub async fn run(self, mut requests: watch::Receiver<Option<Arc<PluginRequest>>>) {
-        let name = self.identity.name.clone();
-        let mut running: Option<RunningVersion> = None;
-        let mut penalty: Option<CrashBackoff> = None;
-        loop {
-            let Some(request) = requests.borrow_and_update().clone() else {
-                break;
+        let mut life = LifeState::FIRST;
+        let mut versions = TaskVersions::default();
+        while life != LifeState::Ended {
+            let (request, is_news) = {
+                let request = requests.borrow_and_update();
+                (request.clone(), request.has_changed())
             };
-            let next = tokio::select! {
-                biased;
-                changed = requests.changed() => match changed {
-                    Ok(()) => continue,
-                    Err(_) => break,
-                },
-                next = self.watch_over(running.as_ref()) => next,
-                next = self.advance(running.as_ref(), &request, penalty.as_ref()) => next,
+            let transition = match &request {
+                None => self.next(life, LifeEvent::Gone),
+                Some(_) if is_news => self.next(life, LifeEvent::RequestChanged),
+                Some(request) => {
+                    let TaskVersions { running, staged, crash } = &mut versions;
+                    tokio::select! {
+                        biased;
+                        changed = requests.changed() => match changed {
+                            Ok(()) => self.next(life, LifeEvent::RequestChanged),
+                            Err(_) => self.next(life, LifeEvent::Gone),
+                        },
+                        event = self.watch_over(running.as_ref()) => self.next(life, event),
+                        transition = self.work(&mut life, running.as_ref(), request, crash.as_ref(), staged) => transition,
+                    }
+                }
             };
-            match next {
-                NextStep::TakeOver(arrival) => {
-                    penalty = None;
-                    running = Some(Box::pin(self.take_over(running.take(), *arrival)).await);
-                }
-                NextStep::Leave => Box::pin(self.leave(running.take())).await,
-                NextStep::FollowMemory => {
-                    if let Some(before) = running.take() {
-                        running = Some(Box::pin(self.follow_memory(before)).await);
-                    }
-                }
-                NextStep::Crashed(wait, why) => {
-                    if let Some(running) = &running {
-                        penalty = Some(CrashBackoff {
-                            until: Instant::now() + wait,
-                            request: running.request.clone(),
-                            found: running.loaded.found.clone(),
-                        });
-                    }
-                    self.report_crash(wait, &why);
-                }
-                NextStep::TryAgain => {
-                    penalty = None;
-                    self.go_on();
-                    for lane in running.iter().flat_map(|running| &running.lanes) {
-                        self.context.hub.push_all(lane);
-                    }
-                }
-                NextStep::Finish => {
-                    self.go_on();
-                    Box::pin(self.finish(running.take(), &request)).await;
-                    if requests.changed().await.is_err() {
-                        break;
-                    }
-                }
-                NextStep::GiveUp => break,
+            life = transition.next;
+            for action in transition.actions {
+                self.carry_out(action, &mut versions, request.as_ref()).await;
             }
         }
-        Box::pin(self.leave(running.take())).await;
-        self.context.hub.plugins.leave(&name);
-        self.context.hub.competing_plugin_left(&name);
-        self.context.claims.give_up(&name);
-        self.context.registry.leave(&name);
+        let name = &*self.identity.name;
+        self.context.hub.plugins.leave(name);
+        self.context.hub.state.competing_plugin_left(name);
+        self.context.claims.give_up(name);
+        self.context.registry.leave(name);
     }
 
-    /// Goes on until something has to be done to be where the order wants the plugin.
-    async fn advance(
+    /// What an event leads to.
+    fn next(&self, life: LifeState, event: LifeEvent) -> Transition {
+        let plugin = &*self.identity.name;
+        match life.on(event) {
+            Ok(transition) => {
+                tracing::trace!(plugin, from = ?life, to = ?transition.next, "the state of the plugin");
+                transition
+            }
+            Err(error) => {
+                debug_assert!(false, "{error}");
+                tracing::error!(plugin, %error, "an event of the plugin is ignored");
+                let current = life.current();
+                Transition {
+                    next: LifeState::Examining { current },
+                    actions: Vec::new(),
+                }
+            }
+        }
+    }
+
+    /// A startup has reached its next stage.
+    pub fn enter(&self, life: &mut LifeState, event: LifeEvent) {
+        *life = self.next(*life, event).next;
+    }
+
+    /// Does what each state asks for, beside the supervision of the version that runs, until a transition asks for more
+    /// than to report something.
+    async fn work(
         &self,
+        life: &mut LifeState,
         running: Option<&RunningVersion>,
         request: &Arc<PluginRequest>,
-        penalty: Option<&CrashBackoff>,
-    ) -> NextStep {
+        crash: Option<&CrashBackoff>,
+        staged: &mut Option<Box<StagedVersion>>,
+    ) -> Transition {
+        // The component's file as it was before the last startup.
+        let mut seen = None;
+        loop {
+            let event = match *life {
+                LifeState::Examining { .. } => self.examine(request),
+                LifeState::Starting(_) => {
+                    let wanted = request.wanted.as_ref().expect(WANTED);
+                    self.plugin_state.set(|known| known.busy = Some(Instant::now()));
+                    seen = self.seen(wanted).await;
+                    match Box::pin(self.stage(life, running, request, wanted)).await {
+                        Ok(Some(version)) => {
+                            *staged = Some(Box::new(version));
+                            LifeEvent::Recorded
+                        }
+                        Ok(None) => LifeEvent::AlreadyRuns,
+                        Err(problem) => LifeEvent::StartupFailed {
+                            problem,
+                            is_final: request.resource.is_none(),
+                        },
+                    }
+                }
+                LifeState::Running => {
+                    let wanted = request.wanted.as_ref().expect(WANTED);
+                    self.source_changed(wanted, seen.as_ref()).await;
+                    LifeEvent::ComponentChanged
+                }
+                LifeState::Refused { until, .. } => self.wait_for_retry(request, until, seen.as_ref()).await,
+                LifeState::CrashBackoff => {
+                    let crash = crash.expect("the crash is noted when it is reported");
+                    self.wait_after_crash(request, crash).await
+                }
+                LifeState::Suspended | LifeState::Finishing | LifeState::Ended => std::future::pending().await,
+            };
+            let transition = self.next(*life, event);
+            if transition.next == LifeState::Ended || !transition.actions.iter().all(LifeAction::is_report) {
+                return transition;
+            }
+            *life = transition.next;
+            for action in &transition.actions {
+                self.report(action, running).await;
+            }
+        }
+    }
+
+    /// Reads what is wanted.
+    fn examine(&self, request: &PluginRequest) -> LifeEvent {
         self.plugin_state.set(|known| known.generation = request.generation());
         if request.resource.as_ref().is_some_and(|resource| resource.deleting) {
-            return NextStep::Finish;
+            return LifeEvent::DeletionWanted;
         }
-        let wanted = match &request.wanted {
-            Ok(wanted) => wanted,
-            Err(error) => {
-                self.refuse(running, &problem(StartupStep::Ready, "InvalidSpec", &error.to_string()))
-                    .await;
-                return std::future::pending().await;
-            }
-        };
-        if wanted.is_suspended {
-            if running.is_some() {
-                return NextStep::Leave;
-            }
-            self.plugin_state.set(|known| {
-                known.set(
-                    StartupStep::Ready,
-                    ConditionState::no("Suspended", "spec.mode is Suspended; its objects stay as they are"),
-                );
-                known.busy = None;
-            });
-            return std::future::pending().await;
-        }
-        if let Some(penalty) = penalty {
-            if penalty.request.is_same(request) {
-                tokio::select! {
-                    () = tokio::time::sleep_until(penalty.until) => {}
-                    () = self.source_changed(wanted, penalty.found.as_ref()) => self.identity.health.reset_crashes(),
-                }
-            } else {
-                self.identity.health.reset_crashes();
-            }
-            return NextStep::TryAgain;
-        }
-        let mut failures = 0;
-        loop {
-            self.plugin_state.set(|known| known.busy = Some(Instant::now()));
-            let seen = self.seen(wanted).await;
-            match Box::pin(self.stage(running, request, wanted)).await {
-                Ok(Some(arrival)) => return NextStep::TakeOver(Box::new(arrival)),
-                Ok(None) => {
-                    failures = 0;
-                    self.report_ready(running);
-                    self.source_changed(wanted, seen.as_ref()).await;
-                }
-                Err(problem) => {
-                    self.refuse(running, &problem).await;
-                    if request.resource.is_none() {
-                        return NextStep::GiveUp;
-                    }
-                    failures += 1;
-                    let waits_for_others = problem.reason == KIND_TAKEN && running.is_none();
-                    tokio::select! {
-                        () = tokio::time::sleep(backoff::delay(failures, 0)), if !waits_for_others => {}
-                        () = self.source_changed(wanted, seen.as_ref()) => failures = 0,
-                        () = self.context.claims.granted(&self.identity.name), if waits_for_others => {}
-                    }
-                }
-            }
+        match &request.wanted {
+            Ok(wanted) if wanted.is_suspended => LifeEvent::SuspensionWanted,
+            Ok(_) => LifeEvent::VersionWanted,
+            Err(error) => LifeEvent::SpecInvalid(StartupProblem::new(
+                StartupStep::Ready,
+                "InvalidSpec",
+                error.to_string(),
+            )),
         }
     }
 
-    /// Looks after the version that runs: whether it has what it needs, whether it is allowed and sound, and whether it
-    /// may sleep.
-    async fn watch_over(&self, running: Option<&RunningVersion>) -> NextStep {
-        let Some(running) = running else {
+    async fn wait_for_retry(
+        &self,
+        request: &PluginRequest,
+        until: RefusedUntil,
+        seen: Option<&ComponentFile>,
+    ) -> LifeEvent {
+        if until == RefusedUntil::Changed {
             return std::future::pending().await;
+        }
+        let component_changed = self.source_changed(request.wanted.as_ref().expect(WANTED), seen);
+        let due = async {
+            if let RefusedUntil::Retry { failures } = until {
+                tokio::time::sleep(backoff::delay(failures, 0)).await;
+                return LifeEvent::RetryDue;
+            }
+            self.context.claims.granted(&self.identity.name).await;
+            LifeEvent::KindsFreed
         };
         tokio::select! {
-            (wait, why) = self.identity.health.stop() => NextStep::Crashed(wait, why),
-            () = self.context.claims.lost(&self.identity.name) => NextStep::Leave,
-            () = self.maintain_inventory(running) => NextStep::FollowMemory,
-            () = self.watch_permissions(running) => unreachable!("rights are minded for ever"),
-            () = self.follow_kinds(running) => unreachable!("kinds are followed for ever"),
-            () = self.let_sleep(running) => unreachable!("it may sleep for ever"),
+            event = due => event,
+            () = component_changed => LifeEvent::ComponentChanged,
         }
     }
 
-    /// A new version takes over: from here on each object is the new one's, once what of it is under way has ended.
-    async fn take_over(&self, before: Option<RunningVersion>, arrival: StagedVersion) -> RunningVersion {
-        let StagedVersion {
-            request,
-            loaded,
-            described,
-            lanes,
-        } = arrival;
-        let (hub, informers) = (&self.context.hub, &self.context.informers);
-        let (candidates, watched) = lanes.take();
-        let mut left = before.as_ref().map(|before| before.lanes.clone()).unwrap_or_default();
-        let mut lanes = Vec::with_capacity(candidates.len());
-        for candidate in candidates {
-            let same = |lane: &Arc<Lane>| lane.grants.primary().same_kind(candidate.grants.primary());
-            if let Some(index) = left.iter().position(same) {
-                let old = left.swap_remove(index);
-                let lane = in_place_of(&candidate, old.id);
-                hub.register_lane(&lane);
-                // What the candidate needs is watched already, so none of this asks for a list.
-                informers.remove(&old);
-                informers.add(&lane);
-                informers.remove(&candidate);
-                lanes.push(lane);
-            } else {
-                hub.register_lane(&candidate);
-                if !watched {
-                    informers.add(&candidate);
+    async fn wait_after_crash(&self, request: &PluginRequest, crash: &CrashBackoff) -> LifeEvent {
+        if !crash.request.is_same(request) {
+            return LifeEvent::CrashSuperseded;
+        }
+        let wanted = request.wanted.as_ref().expect(WANTED);
+        tokio::select! {
+            () = tokio::time::sleep_until(crash.until) => LifeEvent::RetryDue,
+            () = self.source_changed(wanted, crash.found.as_ref()) => LifeEvent::CrashSuperseded,
+        }
+    }
+
+    async fn carry_out(&self, action: LifeAction, versions: &mut TaskVersions, request: Option<&Arc<PluginRequest>>) {
+        let TaskVersions { running, staged, crash } = versions;
+        match action {
+            LifeAction::ReportRefusal(_) | LifeAction::ReportRunning | LifeAction::ReportSuspension => {
+                Box::pin(self.report(&action, running.as_ref())).await;
+            }
+            LifeAction::ReportCrash { wait, why } => {
+                *crash = running.as_ref().map(|running| CrashBackoff {
+                    until: Instant::now() + wait,
+                    request: running.request.clone(),
+                    found: running.loaded.found.clone(),
+                });
+                self.report_crash(wait, &why);
+            }
+            LifeAction::TakeOver => {
+                if let Some(staged) = staged.take() {
+                    *running = Some(Box::pin(self.take_over(running.take(), *staged)).await);
                 }
-                lanes.push(candidate);
+            }
+            LifeAction::Unload => Box::pin(self.leave(running.take())).await,
+            LifeAction::FollowInventory => {
+                if let Some(before) = running.take() {
+                    *running = Some(Box::pin(self.follow_memory(before)).await);
+                }
+            }
+            LifeAction::ResetCrashes => self.identity.health.reset_crashes(),
+            LifeAction::Resume => {
+                *crash = None;
+                self.go_on();
+            }
+            LifeAction::Requeue => {
+                for lane in running.iter().flat_map(|running| &running.lanes) {
+                    self.context.hub.state.push_all(lane);
+                }
+            }
+            LifeAction::Finish => {
+                if let Some(request) = request {
+                    Box::pin(self.finish(running.take(), request)).await;
+                }
             }
         }
-        if let Some(before) = &before {
-            tracing::info!(
-                plugin = &*self.identity.name,
-                from = before.loaded.component.digest(),
-                to = loaded.component.digest(),
-                version = described.version,
-                "a new version has taken over"
-            );
-            self.identity.health.reset_crashes();
-        }
-        self.go_on();
-        self.report_status_gaps(&described);
-        self.remove(&left).await;
-        self.plugin_state.set(|known| {
-            known.lanes.clone_from(&lanes);
-            known.digest = Some(loaded.component.digest().to_owned());
-            known.version = Some(described.version.clone());
-        });
-        RunningVersion {
-            request,
-            loaded,
-            crds: described.exclusive(),
-            lanes,
-        }
     }
 
-    /// Nobody waits any more because calls crashed.
-    fn go_on(&self) {
-        self.identity.health.resume();
-        self.context.hub.resume(&self.identity.name);
-    }
-
-    /// The version that runs goes; its objects stay.
-    pub async fn leave(&self, running: Option<RunningVersion>) {
-        let Some(running) = running else { return };
-        self.remove(&running.lanes).await;
-        self.plugin_state.set(|known| known.lanes.clear());
-        tracing::info!(
-            plugin = &*self.identity.name,
-            "the plugin is unloaded; its objects stay as they are"
-        );
-    }
-
-    /// Lanes go, once what is under way has ended.
-    pub async fn remove(&self, lanes: &[Arc<Lane>]) {
-        self.stop(lanes).await;
-        for lane in lanes {
-            self.context.hub.remove_lane(lane.id);
-            self.context.informers.remove(lane);
-        }
-    }
-
-    /// Nothing of these lanes is begun any more; what is under way has ended.
-    pub async fn stop(&self, lanes: &[Arc<Lane>]) {
-        let hub = &self.context.hub;
-        for lane in lanes {
-            hub.close_lane(lane.id);
-        }
-        for lane in lanes {
-            hub.nothing_runs_in(lane.id).await;
-        }
-    }
-
-    /// Says whether all kinds are served and listed, as long as it is watched over.
-    async fn follow_kinds(&self, running: &RunningVersion) {
-        loop {
-            let settled = self.context.hub.settled.notified();
-            self.report_ready(Some(running));
-            settled.await;
-        }
-    }
-
-    async fn let_sleep(&self, running: &RunningVersion) {
-        let component = &running.loaded.component;
-        let after = self.context.options.sleep_after;
-        loop {
-            tokio::time::sleep(SLEEP_LOOK.min(after)).await;
-            self.identity.health.log_limiter.tell(&self.identity.name);
-            if component.is_awake() && component.idle() >= after {
-                component.sleep();
-                tracing::debug!(plugin = &*self.identity.name, "unloaded the code of the idle plugin");
-            }
+    /// Carries out an action that only reports something.
+    async fn report(&self, action: &LifeAction, running: Option<&RunningVersion>) {
+        match action {
+            LifeAction::ReportRefusal(problem) => self.refuse(running, problem).await,
+            LifeAction::ReportRunning => self.report_ready(running),
+            LifeAction::ReportSuspension => self.report_suspension(),
+            _ => {}
         }
     }
 
@@ -425,16 +340,5 @@ impl PluginTask {
                 }
             }
         }
-    }
-}
-
-/// The reason of a problem that goes when somebody else goes.
-pub const KIND_TAKEN: &str = "KindTaken";
-
-fn problem(step: StartupStep, reason: &'static str, message: &str) -> StartupProblem {
-    StartupProblem {
-        step,
-        reason,
-        message: message.to_owned(),
     }
 }

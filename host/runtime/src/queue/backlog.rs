@@ -7,7 +7,7 @@ use std::time::Duration;
 use pilothouse_core::{Name, Tenant, backoff};
 use tokio::time::Instant;
 
-use super::hot_loop::{HotLoop, HotLoopLimiter, RunRecord};
+use super::hot_loop::{HotLoop, HotLoopLimiter, RunRecord, seed};
 use super::item::{ActiveRun, Due, Hold, QueueItem, Queued};
 use super::ready_queue::ReadyQueue;
 use super::{Cause, Depth, JobResult, Priority, ReconcileResult, RequeueAt};
@@ -377,16 +377,4 @@ impl Backlog {
             self.items.remove(name);
         }
     }
-}
-
-/// A seed for the jitter that is the same in each run: FNV-1a over the object's place.
-pub fn seed(name: &Name) -> u64 {
-    let text = name
-        .namespace
-        .iter()
-        .chain([&name.name])
-        .flat_map(|part| part.bytes().chain([0]));
-    text.fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-    })
 }

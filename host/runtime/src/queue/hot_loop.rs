@@ -10,7 +10,6 @@ use pilothouse_core::{Failure, Name, backoff};
 use tokio::time::Instant;
 
 use super::Cause;
-use super::backlog::seed;
 
 /// Runs in a row that may write before an object is slowed.
 pub const FREE_RUNS: u32 = 10;
@@ -208,4 +207,16 @@ impl HotLoopLimiter {
         }
         calm
     }
+}
+
+/// A seed for the jitter that is the same in each run: FNV-1a over the object's place.
+pub fn seed(name: &Name) -> u64 {
+    let text = name
+        .namespace
+        .iter()
+        .chain([&name.name])
+        .flat_map(|part| part.bytes().chain([0]));
+    text.fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    })
 }

@@ -25,7 +25,7 @@ use self::backlog::Backlog;
 pub use self::hot_loop::HotLoop;
 use self::share::PluginShare;
 pub use self::types::{Capacity, Cause, Depth, Job, JobResult, Priority, ReconcileResult, RequeueAt};
-use crate::lane::LaneId;
+use crate::primary::LaneId;
 
 /// Of this many workers one is kept for plugins of which none is at work, so that however many others are busy, a plugin
 /// with little to do begins at once.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use pilothouse_core::Failure;
 use pilothouse_core::admission::field_errors::InvalidObject;
 use pilothouse_core::admission::patch::with_defaults;
-use pilothouse_core::contract::{FieldError, Operation, Request, Review};
+use pilothouse_core::contract::{FieldError, Phase, Request, Review};
 use pilothouse_core::reason::Reason;
 use serde_json::Value;
 
@@ -39,18 +39,17 @@ impl Admitted {
 pub fn admit(lane: &Lane, name: &str, request: Request, view: View) -> Admitted {
     let Request {
         object,
-        config,
+        configuration,
         attempt,
     } = request;
     let optional = lane.component.optional();
     let mut review = Review {
-        operation: Operation::Create,
+        phase: Phase::Reconcile,
         kind: lane.grants.primary().clone(),
         object: Some(object.clone()),
-        old: None,
-        config: config.clone(),
-        username: String::new(),
-        groups: Vec::new(),
+        old_object: None,
+        configuration: configuration.clone(),
+        user_info: None,
         dry_run: false,
     };
     let (mut object, mut view, mut used) = (object, view, Duration::ZERO);
@@ -91,7 +90,7 @@ pub fn admit(lane: &Lane, name: &str, request: Request, view: View) -> Admitted 
     }
     let result = Ok(Request {
         object,
-        config,
+        configuration,
         attempt,
     });
     Admitted { result, view, used }

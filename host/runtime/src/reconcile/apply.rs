@@ -9,22 +9,23 @@ use pilothouse_cluster::error::RequestError;
 use pilothouse_cluster::object::CachedObject;
 use pilothouse_cluster::write::LiveObject;
 use pilothouse_core::answer::CheckedAnswer;
-use pilothouse_core::dependencies::Read;
 use pilothouse_core::diff::{Action, Difference};
 use pilothouse_core::fields::{FieldSet, LeafSemantics};
 use pilothouse_core::ownership::{self, Owner, OwnerLink};
 use pilothouse_core::reason::Reason;
-use pilothouse_core::{Failure, Name, Retry};
+use pilothouse_core::{Failure, Retry};
 use tokio::time::Instant;
 
-use super::diff::{Planned, PlannedObject, decide};
-use super::requests::{Deleted, Requests, key, version};
+use super::diff::{Decider, Planned, PlannedObject, key};
+use super::requests::{Deleted, Requests, version};
 use super::takeover;
+use crate::context::HostContext;
 use crate::contribute::{Contributed, ResumeSlot, contribute};
-use crate::hub::{Hub, PrimaryRef, UnpersistedApply};
 use crate::lane::Lane;
-use crate::queue::{Priority, RequeueAt};
+use crate::primary::PrimaryRef;
+use crate::queue::{Cause, RequeueAt};
 use crate::refusals::RefusedPart;
+use crate::unpersisted::UnpersistedApply;
 
 /// What was done, and what can be reported of it.
 pub struct Applied {
@@ -56,7 +57,7 @@ impl Applied {
     }
 
     /// When the object has to run again if nothing changes.
-    pub fn again(&self, hub: &Hub) -> Option<RequeueAt> {
+    pub fn again(&self, hub: &HostContext) -> Option<RequeueAt> {
         let asked = self.answer.as_ref().and_then(|answer| answer.requeue_after);
         let moment = self.wake_at.map(|moment| moment.saturating_sub(hub.clock.now()).max(1));
         let wait = [asked, moment].into_iter().flatten().min()?;
@@ -79,7 +80,7 @@ impl Applied {
 ///
 /// Without the primary, nothing is desired, and there is nothing to contribute.
 pub async fn apply(
-    hub: &Arc<Hub>,
+    hub: &Arc<HostContext>,
     lane: &Arc<Lane>,
     primary_ref: &PrimaryRef,
     primary: Option<&CachedObject>,
@@ -88,11 +89,11 @@ pub async fn apply(
     let Planned {
         steps,
         prune,
-        mut answer,
+        contributed,
+        answer,
         owner,
         wake_at,
     } = planned;
-    let contributed = std::mem::take(&mut answer.contributed);
     let mut work = PlanExecution {
         hub,
         lane,
@@ -108,8 +109,8 @@ pub async fn apply(
             turn: None,
         },
     };
-    for mut step in steps {
-        if let Err(failure) = work.carry_out(&mut step).await {
+    for step in steps {
+        if let Err(failure) = work.carry_out(step).await {
             work.applied.fail(failure);
         }
     }
@@ -142,26 +143,6 @@ pub enum StepResult {
     Outdated(Box<RequestError>),
 }
 
-/// Depends on an object that stands in the way. If it has changed since it was seen so, the reader runs again at once:
-/// meanwhile nobody watched on its behalf. That a cache does not have it which shows only some of the kind says nothing.
-pub fn depend_on_obstacle(
-    hub: &Hub,
-    primary_ref: &PrimaryRef,
-    served: &ServedKind,
-    object: &Name,
-    seen: Option<&CachedObject>,
-) {
-    let read = Read::Obstacle(served.kind.clone(), object.clone());
-    let version = |object: &CachedObject| (object.uid.clone(), object.resource_version.clone());
-    let mut state = hub.state.write();
-    let now = state.store.get(&served.kind, object).map(|object| version(object));
-    state.dependencies.add(primary_ref, read);
-    let is_comparable = now.is_some() || state.store.would_know(&served.kind, object);
-    if is_comparable && now != seen.map(version) {
-        state.queue.push(primary_ref.lane, &primary_ref.name, Priority::Change);
-    }
-}
-
 /// Nothing can be done before an object is gone.
 pub fn waiting(message: String) -> Failure {
     Failure::cluster(Reason::Waiting, message).retry(Retry::Change)
@@ -169,7 +150,7 @@ pub fn waiting(message: String) -> Failure {
 
 /// A plan that is being carried out.
 pub struct PlanExecution<'a> {
-    pub(super) hub: &'a Hub,
+    pub(super) hub: &'a HostContext,
     pub(super) lane: &'a Lane,
     pub(super) primary_ref: &'a PrimaryRef,
     pub(super) requests: Requests<'a>,
@@ -178,11 +159,11 @@ pub struct PlanExecution<'a> {
 }
 
 impl PlanExecution<'_> {
-    /// Carries a step out. Where the object is not what the step was decided for, one look at it decides anew.
-    async fn carry_out(&mut self, step: &mut PlannedObject) -> Result<(), Failure> {
+    /// Carries a step out. Where the object is not what the step was decided for, another is made from a look at it.
+    async fn carry_out(&mut self, mut step: PlannedObject) -> Result<(), Failure> {
         let mut looks = 0;
         loop {
-            let error = match self.act(step).await? {
+            let error = match self.act(&step).await? {
                 StepResult::Done => return Ok(()),
                 StepResult::Outdated(error) => error,
             };
@@ -190,7 +171,7 @@ impl PlanExecution<'_> {
                 return Err(error.into_failure("apply", &step.desired.title()));
             }
             looks += 1;
-            self.look_again(step).await?;
+            step = self.look_again(step).await?;
         }
     }
 
@@ -218,16 +199,11 @@ impl PlanExecution<'_> {
             }
             Action::CompetingPlugin(manager) => {
                 self.depend_on_obstacle(step);
-                let mut state = self.hub.state.write();
-                if decide(self.hub, &state, self.lane, &self.owner, step) == step.action {
-                    state.competing_waits.wait_for(manager, self.primary_ref);
-                } else {
-                    // It has let go meanwhile, and told nobody who did not wait yet.
-                    state
-                        .queue
-                        .push(self.primary_ref.lane, &self.primary_ref.name, Priority::Change);
+                self.hub.state.wait_for_plugin(manager, self.primary_ref);
+                if Decider::new(self.hub, self.lane, &self.owner).decide(step) != step.action {
+                    // It has let go before, and told nobody who did not wait yet.
+                    self.hub.state.requeue(self.primary_ref, Cause::Others);
                 }
-                drop(state);
                 Err(held_by_plugin(step, manager))
             }
             Action::Adopt(manager) => {
@@ -257,29 +233,26 @@ impl PlanExecution<'_> {
         }
     }
 
-    /// Decides a step anew, from the object as it is now. The primary runs again only once the cache has seen that.
-    async fn look_again(&self, step: &mut PlannedObject) -> Result<(), Failure> {
+    /// Decides anew what a step is for, from the object as it is now. The primary runs again only once the cache has seen
+    /// that.
+    async fn look_again(&self, step: PlannedObject) -> Result<PlannedObject, Failure> {
         let live = self.requests.live(&step.served, &step.desired.name).await;
         let live = live.map_err(|error| error.into_failure("look at", &step.desired.title()))?;
-        step.live = live.map(|live| Arc::new(live.object));
-        let mut state = self.hub.state.write();
-        if let Some(live) = &step.live
-            && state.store.would_know(&step.served.kind, &step.desired.name)
-        {
-            state.await_echo(key(&step.served, &step.desired.name), version(live), self.primary_ref);
+        let live = live.map(|live| Arc::new(live.object));
+        if let Some(live) = &live {
+            let key = key(&step.served, &step.desired.name);
+            self.hub.state.await_version(key, version(live), self.primary_ref);
         }
-        step.action = decide(self.hub, &state, self.lane, &self.owner, step);
-        Ok(())
+        let step = PlannedObject { live, ..step };
+        let action = Decider::new(self.hub, self.lane, &self.owner).decide(&step);
+        Ok(PlannedObject { action, ..step })
     }
 
     fn depend_on_obstacle(&self, step: &PlannedObject) {
-        depend_on_obstacle(
-            self.hub,
-            self.primary_ref,
-            &step.served,
-            &step.desired.name,
-            step.live.as_deref(),
-        );
+        let live = step.live.as_deref();
+        self.hub
+            .state
+            .depend_on_obstacle(self.primary_ref, &step.served, &step.desired.name, live);
     }
 
     pub(super) fn foreign(&self, step: &PlannedObject) -> Failure {
@@ -299,14 +272,8 @@ impl PlanExecution<'_> {
     /// The failure with which the server refused the same before, if nothing has changed since.
     fn refused_before(&self, step: &PlannedObject) -> Result<(), Failure> {
         let key = key(&step.served, &step.desired.name);
-        let state = self.hub.state.read();
-        let known = state.refusals.recall(
-            &key,
-            RefusedPart::Main,
-            &step.digest,
-            step.live.as_deref(),
-            Instant::now(),
-        );
+        let live = step.live.as_deref();
+        let known = self.hub.state.refusal(&key, RefusedPart::Main, &step.digest, live);
         known.map_or(Ok(()), Err)
     }
 
@@ -324,15 +291,10 @@ impl PlanExecution<'_> {
 
     fn remember_refusal(&self, step: &PlannedObject, failure: &Failure) {
         let refused = (key(&step.served, &step.desired.name), RefusedPart::Main);
-        let mut state = self.hub.state.write();
-        let refusals = &mut state.refusals;
-        refusals.note(
-            refused,
-            &step.digest,
-            step.live.as_deref(),
-            failure.clone(),
-            Instant::now(),
-        );
+        let live = step.live.as_deref();
+        self.hub
+            .state
+            .note_refusal(refused, &step.digest, live, failure.clone());
     }
 
     async fn update(&mut self, step: &PlannedObject, difference: &Difference) -> Result<StepResult, Failure> {
@@ -346,7 +308,7 @@ impl PlanExecution<'_> {
         let object = match self.requests.apply(step, &live.uid).await {
             Ok(sent) => sent.object,
             Err(error) if error.is_about_another_object() => return Ok(StepResult::Outdated(Box::new(error))),
-            Err(error) if error.is_immutable() && step.desired.lifecycle.replace => {
+            Err(error) if error.is_immutable() && step.desired.lifecycle.recreate => {
                 return Err(self.replace(step, &error).await);
             }
             Err(error) => return Err(self.refused(step, "apply", error)),
@@ -466,29 +428,25 @@ impl PlanExecution<'_> {
         }
         // An entry that cannot be read by the types of its kind is whole as our own apply has left it.
         let is_remembered = was_whole || step.action == Action::Apply(Difference::Unclear);
-        let mut state = self.hub.state.write();
-        state.refusals.forget(key.clone(), RefusedPart::Main);
         if missing.is_empty() && !is_remembered {
-            state.unpersisted.remove(&key);
+            self.hub.state.applied(key, None);
             return;
         }
         let unpersisted = UnpersistedApply {
             digest: step.digest.as_str().into(),
             left: entry.map(|entry| entry.fields().into()).unwrap_or_default(),
         };
-        state.unpersisted.insert(key, unpersisted);
-        drop(state);
+        self.hub.state.applied(key, Some(unpersisted));
         self.report_unpersisted(step, &missing);
     }
 
     /// The same for an object that was left alone because of that memory.
     fn recall_unpersisted(&mut self, step: &PlannedObject) {
-        let state = self.hub.state.read();
-        let Some(unpersisted) = state.unpersisted.get(&key(&step.served, &step.desired.name)) else {
+        let key = key(&step.served, &step.desired.name);
+        let Some(unpersisted) = self.hub.state.unpersisted(&key) else {
             return;
         };
         let set: FieldSet = serde_json::from_str(&unpersisted.left).unwrap_or_default();
-        drop(state);
         let missing = set.missing(&step.body, LeafSemantics::AsApplied);
         self.report_unpersisted(step, &missing.paths);
     }

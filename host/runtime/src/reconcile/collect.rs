@@ -6,36 +6,32 @@ use std::sync::Arc;
 use pilothouse_cluster::discovery::ServedKind;
 use pilothouse_cluster::object::CachedObject;
 use pilothouse_core::diff::rank;
-use pilothouse_core::ownership::{Owner, OwnerLink};
+use pilothouse_core::ownership::Owner;
 use pilothouse_core::{Failure, Name};
 
 use super::diff::is_named;
 use super::requests::{Deleted, Requests};
-use crate::hub::{Hub, PrimaryRef};
+use crate::context::HostContext;
+use crate::custody::is_labelled;
 use crate::lane::Lane;
+use crate::primary::PrimaryRef;
 
 /// Collects what primaries of this name have left behind.
-pub async fn collect(hub: &Hub, lane: &Lane, primary_ref: &PrimaryRef) -> Result<(), Failure> {
-    let uids = hub.state.read().orphaned.get(primary_ref).cloned().unwrap_or_default();
+pub async fn collect(hub: &HostContext, lane: &Lane, primary_ref: &PrimaryRef) -> Result<(), Failure> {
+    let uids = hub.state.orphans_of(primary_ref);
     if uids.is_empty() {
         return Ok(());
     }
     let requests = Requests::new(hub, lane, primary_ref);
     for uid in uids {
         collect_one(hub, lane, primary_ref, &requests, &uid).await?;
-        let mut state = hub.state.write();
-        if let Some(left) = state.orphaned.get_mut(primary_ref) {
-            left.remove(&uid);
-            if left.is_empty() {
-                state.orphaned.remove(primary_ref);
-            }
-        }
+        hub.state.collected(primary_ref, &uid);
     }
     Ok(())
 }
 
 async fn collect_one(
-    hub: &Hub,
+    hub: &HostContext,
     lane: &Lane,
     primary_ref: &PrimaryRef,
     requests: &Requests<'_>,
@@ -71,17 +67,13 @@ async fn collect_one(
 
 /// The children that name this owner, by its place and by its uid, and that are the host's to collect. What else has the
 /// uid in its label says nothing about them: anybody may have written it.
-fn children(hub: &Hub, lane: &Lane, owner: &Name, uid: &str) -> Vec<(ServedKind, Arc<CachedObject>)> {
+fn children(hub: &HostContext, lane: &Lane, owner: &Name, uid: &str) -> Vec<(ServedKind, Arc<CachedObject>)> {
     let owner = Owner {
         kind: lane.grants.primary().clone(),
         name: owner.clone(),
         uid: uid.to_owned(),
     };
-    let state = hub.state.read();
-    let labelled = |child: &CachedObject| child.controller.as_ref().is_some_and(|it| it.bond == OwnerLink::Label);
-    state
-        .children_of(lane, uid)
-        .filter(|(_, child)| labelled(child) && is_named(child, &owner) && !child.deleting)
-        .map(|(served, child)| (served, child.clone()))
-        .collect()
+    let mut children = hub.state.children_of(lane, uid);
+    children.retain(|(_, child)| is_labelled(child) && is_named(child, &owner) && !child.deleting);
+    children
 }

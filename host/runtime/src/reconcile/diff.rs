@@ -10,14 +10,15 @@ use pilothouse_cluster::object::{AppliedFields, CachedObject, ControllerRef};
 use pilothouse_core::answer::{CheckedAnswer, DesiredObject};
 use pilothouse_core::diff::{self, Action, Difference, LiveEntry, LiveOwnership};
 use pilothouse_core::ownership::{CurrentOwner, Owner, OwnerLink};
-use pilothouse_core::{Kind, Name};
+use pilothouse_core::{Key, Kind, Name};
 use serde_json::{Map, Value};
 
-use super::requests::key;
 use super::validate::Validated;
 use crate::competing_plugins::competing_plugin;
-use crate::hub::{HostState, Hub, UnpersistedApply};
+use crate::context::HostContext;
 use crate::lane::Lane;
+use crate::state::{DiffSnapshot, ObjectSnapshot, OwnerSnapshot};
+use crate::unpersisted::UnpersistedApply;
 
 /// What has to be done, in this order.
 pub struct Planned {
@@ -25,6 +26,8 @@ pub struct Planned {
     pub steps: Vec<PlannedObject>,
     /// Objects of ours that are not desired any more.
     pub prune: Vec<(ServedKind, Arc<CachedObject>)>,
+    /// What is desired of others' objects.
+    pub contributed: Vec<DesiredObject>,
     /// The rest of the answer.
     pub answer: CheckedAnswer,
     /// The owner of the children.
@@ -60,8 +63,20 @@ impl PlannedObject {
     }
 }
 
+/// What an owner's objects are decided by, beside themselves.
+pub struct Decider<'a> {
+    /// The host.
+    pub hub: &'a HostContext,
+    /// The lane that desires them.
+    pub lane: &'a Lane,
+    /// Their owner.
+    pub owner: &'a Owner,
+    /// The owner and the lanes as they are.
+    pub snapshot: OwnerSnapshot,
+}
+
 /// Compares.
-pub async fn diff(hub: &Hub, lane: &Lane, owner: &Owner, validated: Validated) -> Planned {
+pub async fn diff(hub: &HostContext, lane: &Lane, owner: &Owner, validated: Validated) -> Planned {
     let mut planned = compare(hub, lane, owner, validated);
     let unclear = planned.steps.iter().filter(|step| step.is_unclear());
     let kinds: BTreeSet<Kind> = unclear.map(|step| (*step.served.kind).clone()).collect();
@@ -74,26 +89,75 @@ pub async fn diff(hub: &Hub, lane: &Lane, owner: &Owner, validated: Validated) -
         }
     }
     if !kinds.is_empty() {
-        let state = hub.state.read();
+        let decider = Decider::new(hub, lane, owner);
         for step in planned.steps.iter_mut().filter(|step| step.is_unclear()) {
-            step.action = decide(hub, &state, lane, owner, step);
+            step.action = decider.decide(step);
         }
     }
     planned
 }
 
-fn compare(hub: &Hub, lane: &Lane, owner: &Owner, validated: Validated) -> Planned {
+fn compare(hub: &HostContext, lane: &Lane, owner: &Owner, validated: Validated) -> Planned {
     let Validated { mut answer, wake_at } = validated;
-    let state = hub.state.read();
-    let mut wanted: HashSet<(Arc<Kind>, Name)> = HashSet::with_capacity(answer.owned.len());
-    let mut steps = Vec::with_capacity(answer.owned.len());
-    answer.owned.sort_by_key(|desired| diff::rank(&desired.kind));
-    for desired in std::mem::take(&mut answer.owned) {
+    let mut owned = std::mem::take(&mut answer.owned);
+    let contributed = std::mem::take(&mut answer.contributed);
+    owned.sort_by_key(|desired| diff::rank(&desired.kind));
+    let served = |desired: DesiredObject| {
         let served = lane.served(&desired.kind).expect("validate let only served kinds pass");
-        wanted.insert((served.kind.clone(), desired.name.clone()));
-        let (body, digest) = diff::body(&desired, owner);
-        let live = state.store.get(&served.kind, &desired.name).cloned();
-        let mut step = PlannedObject {
+        (served, desired)
+    };
+    let owned: Vec<_> = owned.into_iter().map(served).collect();
+    let keys: Vec<Key> = owned
+        .iter()
+        .map(|(served, desired)| key(served, &desired.name))
+        .collect();
+    let DiffSnapshot {
+        owner: snapshot,
+        objects,
+        children,
+    } = hub.state.diff_snapshot(lane, owner, &keys);
+    let decider = Decider {
+        hub,
+        lane,
+        owner,
+        snapshot,
+    };
+    let step = |((served, desired), object): (_, ObjectSnapshot)| {
+        let ObjectSnapshot { live, unpersisted } = object;
+        decider.plan(served, desired, live, unpersisted.as_ref())
+    };
+    let steps = owned.into_iter().zip(objects).map(step).collect();
+    Planned {
+        steps,
+        prune: undesired(children, owner, &keys.into_iter().collect()),
+        contributed,
+        answer,
+        owner: owner.clone(),
+        wake_at,
+    }
+}
+
+impl<'a> Decider<'a> {
+    /// Decides by what is there now.
+    pub fn new(hub: &'a HostContext, lane: &'a Lane, owner: &'a Owner) -> Self {
+        Self {
+            hub,
+            lane,
+            owner,
+            snapshot: hub.state.owner_snapshot(owner),
+        }
+    }
+
+    /// Plans what is to be done with a desired object.
+    fn plan(
+        &self,
+        served: ServedKind,
+        desired: DesiredObject,
+        live: Option<Arc<CachedObject>>,
+        unpersisted: Option<&UnpersistedApply>,
+    ) -> PlannedObject {
+        let (body, digest) = diff::body(&desired, self.owner);
+        let step = PlannedObject {
             served,
             desired,
             body,
@@ -101,52 +165,61 @@ fn compare(hub: &Hub, lane: &Lane, owner: &Owner, validated: Validated) -> Plann
             live,
             action: Action::Nothing,
         };
-        step.action = decide(hub, &state, lane, owner, &step);
-        steps.push(step);
+        PlannedObject {
+            action: self.action(&step, unpersisted),
+            ..step
+        }
     }
-    let prune = undesired(&state, lane, owner, &wanted);
-    drop(state);
-    Planned {
-        steps,
-        prune,
-        answer,
-        owner: owner.clone(),
-        wake_at,
+
+    /// Decides a step, from the object that it has.
+    pub fn decide(&self, step: &PlannedObject) -> Action {
+        let unpersisted = self.hub.state.unpersisted(&key(&step.served, &step.desired.name));
+        self.action(step, unpersisted.as_ref())
+    }
+
+    fn action(&self, step: &PlannedObject, unpersisted: Option<&UnpersistedApply>) -> Action {
+        let PlannedObject {
+            served,
+            desired,
+            body,
+            digest,
+            live,
+            action: _,
+        } = step;
+        let Self {
+            hub,
+            lane,
+            owner,
+            snapshot,
+        } = self;
+        let Some(object) = live else {
+            return diff::decide(desired, body, digest, owner, None);
+        };
+        let entry = object.entry(lane.writer.manager(), false);
+        let fields = entry.map(|entry| entry.field_set());
+        let types = hub.schemas.known_types(&served.kind);
+        let primary = snapshot.primary.as_deref();
+        let live = LiveOwnership {
+            holder: object.controller.as_ref().map(|it| holder(it, object, owner)),
+            deleting: object.deleting,
+            digest: object.digest.as_deref(),
+            entry: entry.zip(fields.as_ref()).map(|(entry, fields)| LiveEntry {
+                api_version: entry.api_version,
+                fields,
+                types: types.as_deref(),
+                as_we_left_it: unpersisted.is_some_and(|UnpersistedApply { digest: applied, left }| {
+                    **applied == **digest && **left == *entry.fields()
+                }),
+            }),
+            rival: competing_plugin(&snapshot.lanes, &hub.plugins, lane, (owner, primary), object),
+        };
+        diff::decide(desired, body, digest, owner, Some(&live))
     }
 }
 
-/// Decides a step, from the object that it has.
-pub fn decide(hub: &Hub, state: &HostState, lane: &Lane, owner: &Owner, step: &PlannedObject) -> Action {
-    let PlannedObject {
-        served,
-        desired,
-        body,
-        digest,
-        live,
-        action: _,
-    } = step;
-    let Some(object) = live else {
-        return diff::decide(desired, body, digest, owner, None);
-    };
-    let entry = object.entry(lane.writer.manager(), false);
-    let unpersisted = state.unpersisted.get(&key(served, &desired.name));
-    let fields = entry.map(|entry| entry.field_set());
-    let types = hub.schemas.known_types(&served.kind);
-    let live = LiveOwnership {
-        holder: object.controller.as_ref().map(|it| holder(it, object, owner)),
-        deleting: object.deleting,
-        digest: object.digest.as_deref(),
-        entry: entry.zip(fields.as_ref()).map(|(entry, fields)| LiveEntry {
-            api_version: entry.api_version,
-            fields,
-            types: types.as_deref(),
-            as_we_left_it: unpersisted.is_some_and(|UnpersistedApply { digest: applied, left }| {
-                **applied == **digest && **left == *entry.fields()
-            }),
-        }),
-        rival: competing_plugin(state, &hub.plugins, lane, owner, object),
-    };
-    diff::decide(desired, body, digest, owner, Some(&live))
+/// Where an object stands.
+pub fn key(served: &ServedKind, name: &Name) -> Key {
+    Key::new(served.kind.clone(), name.clone())
 }
 
 /// Who holds an object, seen from an owner.
@@ -183,17 +256,13 @@ pub fn is_named(child: &CachedObject, owner: &Owner) -> bool {
 /// The living children that this plugin applied for the owner and that are not wanted any more, in the reverse of the
 /// order in which they are made. What was to be kept is not among them.
 fn undesired(
-    state: &HostState,
-    lane: &Lane,
+    mut children: Vec<(ServedKind, Arc<CachedObject>)>,
     owner: &Owner,
-    wanted: &HashSet<(Arc<Kind>, Name)>,
+    wanted: &HashSet<Key>,
 ) -> Vec<(ServedKind, Arc<CachedObject>)> {
-    let mut undesired: Vec<_> = state
-        .children_of(lane, &owner.uid)
-        .filter(|(_, child)| !child.deleting && is_named(child, owner))
-        .filter(|(served, child)| !wanted.contains(&(served.kind.clone(), child.name.clone())))
-        .map(|(served, child)| (served, child.clone()))
-        .collect();
-    undesired.sort_by_key(|(served, _)| Reverse(diff::rank(&served.kind)));
-    undesired
+    children.retain(|(served, child)| {
+        !child.deleting && is_named(child, owner) && !wanted.contains(&key(served, &child.name))
+    });
+    children.sort_by_key(|(served, _)| Reverse(diff::rank(&served.kind)));
+    children
 }

@@ -2,7 +2,6 @@
 //! owned is gone. Makes requests.
 
 use std::borrow::Cow;
-use std::sync::Arc;
 
 use pilothouse_cluster::discovery::ServedKind;
 use pilothouse_cluster::error::RequestError;
@@ -10,12 +9,14 @@ use pilothouse_cluster::object::CachedObject;
 use pilothouse_core::reason::Reason;
 use pilothouse_core::{Failure, Retry};
 
-use super::apply::{depend_on_obstacle, waiting};
-use super::requests::{Requests, Tries, key, version};
+use super::apply::waiting;
+use super::diff::key;
+use super::requests::{Requests, Tries, version};
 use crate::competing_plugins::is_reconciled_by_another;
+use crate::context::HostContext;
 use crate::echo::AwaitedEcho;
-use crate::hub::{Hub, PrimaryRef};
 use crate::lane::{Lane, finalizers};
+use crate::primary::PrimaryRef;
 
 /// The most objects that a message names.
 const NAMED_OBJECTS: usize = 5;
@@ -32,7 +33,12 @@ enum FinalizerChange {
 
 /// Sets the finalizer, if the lane has one and the object has not. Says whether it did: then the object runs again when
 /// the cache shows it.
-pub async fn set(hub: &Hub, lane: &Lane, primary_ref: &PrimaryRef, object: &CachedObject) -> Result<bool, Failure> {
+pub async fn set(
+    hub: &HostContext,
+    lane: &Lane,
+    primary_ref: &PrimaryRef,
+    object: &CachedObject,
+) -> Result<bool, Failure> {
     match &lane.finalizer {
         Some(finalizer) if !finalizers(object).contains(finalizer) => {
             rewrite(hub, lane, primary_ref, object, FinalizerChange::There).await?;
@@ -43,7 +49,12 @@ pub async fn set(hub: &Hub, lane: &Lane, primary_ref: &PrimaryRef, object: &Cach
 }
 
 /// Takes the finalizer off, once all that was owned is gone. What is still there is waited for.
-pub async fn release(hub: &Hub, lane: &Lane, primary_ref: &PrimaryRef, object: &CachedObject) -> Result<(), Failure> {
+pub async fn release(
+    hub: &HostContext,
+    lane: &Lane,
+    primary_ref: &PrimaryRef,
+    object: &CachedObject,
+) -> Result<(), Failure> {
     if !lane.has_finalized(object) {
         return Ok(());
     }
@@ -55,7 +66,12 @@ pub async fn release(hub: &Hub, lane: &Lane, primary_ref: &PrimaryRef, object: &
 
 /// Takes the finalizer off an object that the Plugin does not select any more, if the Plugin has put it there: another one
 /// with the same component, in another host, may have done so.
-pub async fn unselect(hub: &Hub, lane: &Lane, primary_ref: &PrimaryRef, object: &CachedObject) -> Result<(), Failure> {
+pub async fn unselect(
+    hub: &HostContext,
+    lane: &Lane,
+    primary_ref: &PrimaryRef,
+    object: &CachedObject,
+) -> Result<(), Failure> {
     let Some(served) = lane
         .served(lane.grants.primary())
         .filter(|_| lane.has_finalized(object))
@@ -83,15 +99,10 @@ pub async fn unselect(hub: &Hub, lane: &Lane, primary_ref: &PrimaryRef, object: 
 
 /// Takes the finalizer off every primary that a lane selects and whose plugin goes, whatever they own; says off how many.
 /// They are stranded else: nobody would ever finalize them.
-pub async fn release_all(hub: &Hub, lane: &Lane) -> Result<usize, Failure> {
-    let held: Vec<_> = {
-        let state = hub.state.read();
-        let primaries = state.store.iter(lane.grants.primary(), None);
-        let is_ours = |object: &&Arc<CachedObject>| {
-            lane.selects(&object.name) && lane.has_finalized(object) && !is_reconciled_by_another(&state, lane, object)
-        };
-        primaries.filter(is_ours).cloned().collect()
-    };
+pub async fn release_all(hub: &HostContext, lane: &Lane) -> Result<usize, Failure> {
+    let lanes = hub.state.lanes();
+    let mut held = hub.state.primaries_of(lane);
+    held.retain(|object| lane.has_finalized(object) && !is_reconciled_by_another(&lanes, lane, object));
     for object in &held {
         let primary_ref = PrimaryRef {
             lane: lane.id,
@@ -104,7 +115,7 @@ pub async fn release_all(hub: &Hub, lane: &Lane) -> Result<usize, Failure> {
 
 /// Writes the list of finalizers, with or without ours. An object that has changed meanwhile is looked at anew.
 async fn rewrite(
-    hub: &Hub,
+    hub: &HostContext,
     lane: &Lane,
     primary_ref: &PrimaryRef,
     cached: &CachedObject,
@@ -184,17 +195,19 @@ fn has_changed(error: &RequestError) -> bool {
     matches!(error.code(), Some(409 | 422))
 }
 
-fn wait_for_children(hub: &Hub, lane: &Lane, primary_ref: &PrimaryRef, object: &CachedObject) -> Result<(), Failure> {
-    let left: Vec<_> = {
-        let state = hub.state.read();
-        let children = state.children_of(lane, &object.uid);
-        children.map(|(served, child)| (served, child.clone())).collect()
-    };
+fn wait_for_children(
+    hub: &HostContext,
+    lane: &Lane,
+    primary_ref: &PrimaryRef,
+    object: &CachedObject,
+) -> Result<(), Failure> {
+    let left = hub.state.children_of(lane, &object.uid);
     if left.is_empty() {
         return Ok(());
     }
     for (served, child) in &left {
-        depend_on_obstacle(hub, primary_ref, served, &child.name, Some(child));
+        hub.state
+            .depend_on_obstacle(primary_ref, served, &child.name, Some(child));
     }
     let named: Vec<_> = left
         .iter()

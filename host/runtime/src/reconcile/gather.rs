@@ -10,7 +10,7 @@ use pilothouse_core::ownership::Owner;
 use pilothouse_core::reason::Reason;
 use pilothouse_core::{Failure, Kind};
 
-use crate::hub::Hub;
+use crate::context::HostContext;
 use crate::lane::{Lane, RunMode};
 use crate::queue::Job;
 
@@ -49,9 +49,9 @@ pub struct ExcludedPrimary {
 }
 
 /// Looks the object up.
-pub fn gather(hub: &Hub, lane: &Lane, job: &Job) -> GatherResult {
+pub fn gather(hub: &HostContext, lane: &Lane, job: &Job) -> GatherResult {
     let primary = lane.grants.primary();
-    let Some(object) = hub.state.read().store.get(primary, &job.name).cloned() else {
+    let Some(object) = hub.state.get(primary, &job.name) else {
         return GatherResult::Gone;
     };
     let owner = Owner {
@@ -75,7 +75,7 @@ pub fn gather(hub: &Hub, lane: &Lane, job: &Job) -> GatherResult {
     let unreadable = shown.is_none().then(|| too_deep(primary, &object));
     let request = Request {
         object: shown.unwrap_or_default(),
-        config: lane.config.clone(),
+        configuration: lane.config.clone(),
         attempt: job.failures,
     };
     GatherResult::Selected(Gathered {

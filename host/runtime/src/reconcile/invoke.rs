@@ -11,7 +11,7 @@ use pilothouse_sandbox::CallResult;
 
 use super::admit::{Admitted, admit};
 use super::gather::Gathered;
-use crate::hub::Hub;
+use crate::context::HostContext;
 use crate::lane::Lane;
 use crate::view::View;
 
@@ -28,7 +28,7 @@ pub struct Invoked {
 }
 
 /// Asks the plugin what should exist; of an object that is being deleted, what should still exist.
-pub async fn invoke(hub: &Arc<Hub>, lane: &Arc<Lane>, gathered: &Gathered) -> Invoked {
+pub async fn invoke(hub: &Arc<HostContext>, lane: &Arc<Lane>, gathered: &Gathered) -> Invoked {
     let view = View::new(hub.clone(), lane.clone(), gathered.object.name.clone());
     let (asked, request, object) = (lane.clone(), gathered.request.clone(), gathered.object.clone());
     let turn = lane.calls.take(Tenant::of(&gathered.object.name)).await;

@@ -26,9 +26,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::competing_plugins::is_reconciled_by_another;
-use crate::contribute;
-use crate::hub::{Hub, PrimaryRef};
+use crate::context::HostContext;
 use crate::lane::{Lane, RunMode};
+use crate::primary::PrimaryRef;
 use crate::queue::{Job, JobResult, ReconcileResult, RequeueAt};
 use pilothouse_cluster::object::CachedObject;
 use pilothouse_core::reason::Reason;
@@ -39,7 +39,7 @@ use report::StatusWrite;
 pub use requests::{is_shared, release_child};
 
 /// Reconciles one object once.
-pub async fn reconcile(hub: &Arc<Hub>, lane: &Arc<Lane>, job: &Job) -> JobResult {
+pub async fn reconcile(hub: &Arc<HostContext>, lane: &Arc<Lane>, job: &Job) -> JobResult {
     let primary_ref = PrimaryRef {
         lane: job.lane,
         name: job.name.clone(),
@@ -59,8 +59,7 @@ pub async fn reconcile(hub: &Arc<Hub>, lane: &Arc<Lane>, job: &Job) -> JobResult
         gather::GatherResult::Filtered(left) => leave(hub, lane, &primary_ref, left).await,
         gather::GatherResult::Unselected(left) => unselect(hub, lane, &primary_ref, left).await,
         gather::GatherResult::Gone => {
-            hub.state.write().forget_primary(lane, &primary_ref);
-            hub.claims.notify_one();
+            hub.state.forget_primary(lane, &primary_ref);
             JobResult::unchanged(ReconcileResult::Gone)
         }
         gather::GatherResult::Kept => JobResult::unchanged(ReconcileResult::Done { again: None }),
@@ -78,8 +77,13 @@ pub async fn reconcile(hub: &Arc<Hub>, lane: &Arc<Lane>, job: &Job) -> JobResult
 /// Whether a primary is gone or going that has lost a child to somebody else. Where its own watch is behind that of the
 /// child, as when it is listed anew, the cache does not know: the child would be made again and collected again, over and
 /// over. An API server that does not answer is no reason to wait.
-async fn has_gone_with_a_child(hub: &Hub, lane: &Lane, primary_ref: &PrimaryRef, object: &CachedObject) -> bool {
-    if !hub.state.write().lost_child.remove(primary_ref) || object.deleting {
+async fn has_gone_with_a_child(
+    hub: &HostContext,
+    lane: &Lane,
+    primary_ref: &PrimaryRef,
+    object: &CachedObject,
+) -> bool {
+    if !hub.state.take_lost_child(primary_ref) || object.deleting {
         return false;
     }
     let Some(served) = lane.served(lane.grants.primary()) else {
@@ -92,7 +96,7 @@ async fn has_gone_with_a_child(hub: &Hub, lane: &Lane, primary_ref: &PrimaryRef,
 }
 
 async fn reconcile_selected(
-    hub: &Arc<Hub>,
+    hub: &Arc<HostContext>,
     lane: &Arc<Lane>,
     primary_ref: &PrimaryRef,
     job: &Job,
@@ -139,7 +143,7 @@ async fn reconcile_selected(
     };
     if let Err(failure) = &planned
         && failure.reason == Reason::NotSynced
-        && !hub.state.read().queue.is_open(lane.id)
+        && !hub.state.is_open(lane.id)
     {
         // A kind went during the call. Everything is reconciled again when the lane opens, and until then there is nothing
         // to say that the lane's closing did not.
@@ -155,7 +159,7 @@ async fn reconcile_selected(
         Ok(planned) => contest::look(lane, job, object, planned).await,
         Err(_) => None,
     };
-    let mut applied = match planned {
+    let applied = match planned {
         Ok(planned) => apply::apply(hub, lane, primary_ref, Some(object), planned).await,
         Err(failure) => apply::Applied {
             wake_at,
@@ -163,18 +167,23 @@ async fn reconcile_selected(
         },
     };
     let (again, wrote) = (applied.again(hub), applied.writes > 0);
-    if is_done {
-        // The plugin has nothing more to say; what it said last stays.
-        applied.answer = None;
-        if applied.failure.is_none() {
-            match finalize::release(hub, lane, primary_ref, object).await {
-                Ok(()) => return without_writes(None),
-                Err(failure) => applied.fail(failure),
-            }
+    let mut unreleased = None;
+    if is_done && applied.failure.is_none() {
+        match finalize::release(hub, lane, primary_ref, object).await {
+            Ok(()) => return without_writes(None),
+            Err(failure) => unreleased = Some(failure),
         }
     }
-    applied.failure = applied.failure.or_else(|| contention.as_deref().cloned());
-    let reported = report::report(hub, lane, primary_ref, &gathered, applied).await;
+    let to_report = apply::Applied {
+        // A plugin that is done has nothing more to say; what it said last stays.
+        answer: applied.answer.filter(|_| !is_done),
+        failure: applied
+            .failure
+            .or(unreleased)
+            .or_else(|| contention.as_deref().cloned()),
+        ..applied
+    };
+    let reported = report::report(hub, lane, primary_ref, &gathered, to_report).await;
     let said = reported.said();
     if said.is_some() && job.hot_loop.as_ref().is_some_and(|hot_loop| hot_loop.repeats) {
         tracing::warn!(
@@ -183,25 +192,29 @@ async fn reconcile_selected(
         );
     }
     let report::Reported { failure, written } = reported;
-    let reported = match written {
-        StatusWrite::Nothing => false,
-        // In a hot loop it is the host that says so, and says otherwise when the hot loop is over.
-        StatusWrite::OfHost(_) => job.hot_loop.is_none(),
-        StatusWrite::OfPlugin(_) => true,
-    };
     JobResult {
         verdict: verdict(failure.as_ref(), again),
         used,
         wrote,
-        reported,
+        reported: counts(&written, job),
         said,
         failure,
         contention,
     }
 }
 
+/// Whether the write of a status counts for the hot-loop limiter.
+fn counts(written: &StatusWrite, job: &Job) -> bool {
+    match written {
+        StatusWrite::Nothing => false,
+        // In a hot loop it is the host that says so, and says otherwise when the hot loop is over.
+        StatusWrite::OfHost(_) => job.hot_loop.is_none(),
+        StatusWrite::OfPlugin(_) => true,
+    }
+}
+
 /// Lets a lane's plugin answer for an object, and says why it cannot. Nothing comes of the answer: plugins are pure.
-pub async fn try_out(hub: &Arc<Hub>, lane: &Arc<Lane>, name: &Name) -> Option<Failure> {
+pub async fn try_out(hub: &Arc<HostContext>, lane: &Arc<Lane>, name: &Name) -> Option<Failure> {
     let job = Job {
         lane: lane.id,
         name: name.clone(),
@@ -219,31 +232,30 @@ pub async fn try_out(hub: &Arc<Hub>, lane: &Arc<Lane>, name: &Name) -> Option<Fa
 }
 
 /// An object that has left the filter: nothing is desired of it any more.
-async fn leave(hub: &Arc<Hub>, lane: &Arc<Lane>, primary_ref: &PrimaryRef, left: gather::ExcludedPrimary) -> JobResult {
+async fn leave(
+    hub: &Arc<HostContext>,
+    lane: &Arc<Lane>,
+    primary_ref: &PrimaryRef,
+    left: gather::ExcludedPrimary,
+) -> JobResult {
     let gather::ExcludedPrimary { object, owner } = left;
-    {
-        let mut state = hub.state.write();
-        state.forget_reader(primary_ref);
-        contribute::withdraw(&mut state, lane, primary_ref);
-    }
-    hub.claims.notify_one();
+    hub.state.leave_filter(lane, primary_ref);
     let planned = diff::diff(hub, lane, &owner, validate::Validated::nothing()).await;
     if lane.mode == RunMode::Preview {
         return previewed(hub, lane, primary_ref, Ok(planned)).await;
     }
-    let mut applied = apply::apply(hub, lane, primary_ref, None, planned).await;
+    let applied = apply::apply(hub, lane, primary_ref, None, planned).await;
     let is_held = lane.has_finalized(&object);
-    if applied.failure.is_none()
-        && let Err(failure) = finalize::release(hub, lane, primary_ref, &object).await
-    {
-        applied.fail(failure);
-    }
-    if let Some(failure) = &applied.failure {
+    let failure = match applied.failure {
+        None => finalize::release(hub, lane, primary_ref, &object).await.err(),
+        failure => failure,
+    };
+    if let Some(failure) = &failure {
         tracing::warn!(lane = lane.title(), object = %primary_ref.name, %failure, "cannot clean up after an object");
     }
     JobResult {
         wrote: applied.writes > 0 || is_held,
-        ..without_writes(applied.failure)
+        ..without_writes(failure)
     }
 }
 
@@ -251,18 +263,14 @@ async fn leave(hub: &Arc<Hub>, lane: &Arc<Lane>, primary_ref: &PrimaryRef, left:
 /// for the object stays as it is, unless the Plugin deletes what it does not select. Where another Plugin selects the
 /// object, everything is that Plugin's.
 async fn unselect(
-    hub: &Arc<Hub>,
+    hub: &Arc<HostContext>,
     lane: &Arc<Lane>,
     primary_ref: &PrimaryRef,
     left: gather::ExcludedPrimary,
 ) -> JobResult {
     let gather::ExcludedPrimary { object, owner } = left;
-    let is_handed_over = {
-        let mut state = hub.state.write();
-        state.forget_primary(lane, primary_ref);
-        is_reconciled_by_another(&state, lane, &object)
-    };
-    hub.claims.notify_one();
+    hub.state.forget_primary(lane, primary_ref);
+    let is_handed_over = is_reconciled_by_another(&hub.state.lanes(), lane, &object);
     if lane.mode != RunMode::Active || is_handed_over {
         return JobResult::unchanged(ReconcileResult::Done { again: None });
     }
@@ -285,7 +293,7 @@ async fn unselect(
 
 /// The end of a reconcile of a plugin that is in preview; a failure is told in the log alone.
 async fn previewed(
-    hub: &Hub,
+    hub: &HostContext,
     lane: &Lane,
     primary_ref: &PrimaryRef,
     planned: Result<diff::Planned, Failure>,

@@ -12,25 +12,24 @@ use pilothouse_core::preview::{Preview, PreviewAction, PreviewedChange};
 use pilothouse_core::{Failure, Key};
 use serde_json::{Value, json};
 
-use super::apply::depend_on_obstacle;
-use super::diff::{Planned, PlannedObject};
-use super::requests::{Requests, key};
+use super::diff::{Planned, PlannedObject, key};
+use super::requests::Requests;
+use crate::context::HostContext;
 use crate::contribute;
-use crate::hub::{Hub, PrimaryRef};
 use crate::lane::Lane;
+use crate::primary::PrimaryRef;
 
 /// Notes and logs what carrying out the plan would change.
-pub async fn preview(hub: &Hub, lane: &Lane, primary_ref: &PrimaryRef, planned: &Planned) -> Result<(), Failure> {
-    let contributed = &planned.answer.contributed;
+pub async fn preview(
+    hub: &HostContext,
+    lane: &Lane,
+    primary_ref: &PrimaryRef,
+    planned: &Planned,
+) -> Result<(), Failure> {
+    let contributed = &planned.contributed;
     let targets = targets(hub, lane, primary_ref, contributed);
     let basis = basis(planned, &targets);
-    if hub
-        .state
-        .read()
-        .previews
-        .get(primary_ref)
-        .is_some_and(|known| known.basis == basis)
-    {
+    if hub.state.has_preview(primary_ref, &basis) {
         return Ok(());
     }
     let requests = Requests::new(hub, lane, primary_ref);
@@ -69,7 +68,7 @@ pub async fn preview(hub: &Hub, lane: &Lane, primary_ref: &PrimaryRef, planned: 
         tracing::info!(lane, %owner, ?act, object, fields, more_fields, "would change");
     }
     tracing::info!(lane, %owner, changes = preview.changes.len() + more, "previewed");
-    hub.state.write().previews.put(primary_ref.clone(), preview);
+    hub.state.put_preview(primary_ref, preview);
     Ok(())
 }
 
@@ -105,15 +104,16 @@ async fn change_of(
 
 /// What is contributed to, as the cache has it: all of each object. The primary is asked again when one changes.
 fn targets(
-    hub: &Hub,
+    hub: &HostContext,
     lane: &Lane,
     primary_ref: &PrimaryRef,
     contributed: &[DesiredObject],
 ) -> Vec<(Key, Option<Arc<CachedObject>>)> {
     let target = |desired: &DesiredObject| {
         let served = lane.served(&desired.kind).expect("validate let only served kinds pass");
-        let live = hub.state.read().store.get(&served.kind, &desired.name).cloned();
-        depend_on_obstacle(hub, primary_ref, &served, &desired.name, live.as_deref());
+        let live = hub.state.get(&served.kind, &desired.name);
+        hub.state
+            .depend_on_obstacle(primary_ref, &served, &desired.name, live.as_deref());
         (key(&served, &desired.name), live)
     };
     contributed.iter().map(target).collect()
@@ -130,14 +130,9 @@ fn basis(planned: &Planned, targets: &[(Key, Option<Arc<CachedObject>>)]) -> Str
         .prune
         .iter()
         .map(|(served, child)| json!([served.kind.kind, child.name.to_string(), &*child.uid]));
-    let contributed = planned
-        .answer
-        .contributed
-        .iter()
-        .zip(targets)
-        .map(|(desired, (_, live))| {
-            let live = live.as_ref().map(|live| (&*live.uid, &*live.resource_version));
-            json!([desired.title(), desired.body, live])
-        });
+    let contributed = planned.contributed.iter().zip(targets).map(|(desired, (_, live))| {
+        let live = live.as_ref().map(|live| (&*live.uid, &*live.resource_version));
+        json!([desired.title(), desired.body, live])
+    });
     digest(&Value::Array(steps.chain(prune).chain(contributed).collect()))
 }

@@ -9,21 +9,22 @@ use pilothouse_cluster::events::Regarding;
 use pilothouse_cluster::object::CachedObject;
 use pilothouse_core::answer::CheckedAnswer;
 use pilothouse_core::canonical::digest;
-use pilothouse_core::contract::{Event, Severity};
+use pilothouse_core::contract::{Event, EventType};
 use pilothouse_core::host_conditions::{HostConditions, RECONCILED};
 use pilothouse_core::reason::Reason;
 use pilothouse_core::status::{self, PluginPart, StatusInput};
 use pilothouse_core::{Failure, Key, Retry};
 use serde_json::{Map, Value};
-use tokio::time::Instant;
 
 use super::apply::Applied;
 use super::gather::Gathered;
 use super::requests::{Requests, version};
 use super::status_schema;
-use crate::hub::{Hub, PrimaryRef, UnpersistedApply};
+use crate::context::HostContext;
 use crate::lane::Lane;
+use crate::primary::PrimaryRef;
 use crate::refusals::RefusedPart;
+use crate::unpersisted::UnpersistedApply;
 use crate::visibility;
 
 /// The reason of the Warning event that tells of a failed reconcile.
@@ -88,7 +89,7 @@ fn failing_since(status: &Value) -> Option<&str> {
 
 /// Reports, and says how the reconcile ended.
 pub async fn report(
-    hub: &Hub,
+    hub: &HostContext,
     lane: &Lane,
     primary_ref: &PrimaryRef,
     gathered: &Gathered,
@@ -178,7 +179,7 @@ pub fn has_news(object: &CachedObject, answer: &CheckedAnswer) -> bool {
 }
 
 async fn tell(
-    hub: &Hub,
+    hub: &HostContext,
     lane: &Lane,
     gathered: &Gathered,
     events: &[Event],
@@ -201,7 +202,7 @@ async fn tell(
     // A child always goes before its successor comes; the condition says so.
     if failure.reason != Reason::Waiting {
         let event = Event {
-            severity: Severity::Warning,
+            type_: EventType::Warning,
             reason: RECONCILE_FAILED.to_owned(),
             message: pilothouse_core::answer::shorten(failure.message.clone(), 1024),
         };
@@ -234,7 +235,7 @@ impl StatusExtent<'_> {
 
 /// Writes the status if it differs.
 async fn state(
-    hub: &Hub,
+    hub: &HostContext,
     lane: &Lane,
     primary_ref: &PrimaryRef,
     gathered: &Gathered,
@@ -284,17 +285,13 @@ async fn state(
             return Ok(Stated::new(StatusWrite::Nothing, live.as_ref()));
         }
         let asked = digest(&Value::Object(without_times(&desired)));
-        let refused = hub
-            .state
-            .read()
-            .refusals
-            .recall(&key, extent.part(), &asked, Some(object), Instant::now());
+        let refused = hub.state.refusal(&key, extent.part(), &asked, Some(object));
         let failure = match refused {
             Some(failure) => failure,
             None => match send(hub, lane, primary_ref, gathered, &served, &desired).await {
                 Ok(Some(object)) => {
                     if answer.is_some() {
-                        hub.state.write().refusals.forget(key.clone(), extent.part());
+                        hub.state.forget_refusal(key.clone(), extent.part());
                     }
                     if !remember(hub, lane, key, &object, &desired) && !is_fitted {
                         // It was taken and dropped: what the schema says about that is told.
@@ -316,12 +313,8 @@ async fn state(
         if failure.retry == Retry::Backoff {
             return Err(failure);
         }
-        let mut state = hub.state.write();
         let refused = (key.clone(), extent.part());
-        state
-            .refusals
-            .note(refused, &asked, Some(object), failure.clone(), Instant::now());
-        drop(state);
+        hub.state.note_refusal(refused, &asked, Some(object), failure.clone());
         if is_asked || is_fitted {
             return Err(failure);
         }
@@ -332,7 +325,7 @@ async fn state(
 
 /// Applies the status; none if there is nothing left to report to.
 async fn send(
-    hub: &Hub,
+    hub: &HostContext,
     lane: &Lane,
     primary_ref: &PrimaryRef,
     gathered: &Gathered,
@@ -413,7 +406,7 @@ fn own_part(object: &CachedObject, lane: &Lane, live: Option<&Value>) -> Option<
 }
 
 fn is_as_desired(
-    hub: &Hub,
+    hub: &HostContext,
     lane: &Lane,
     key: &Key,
     object: &CachedObject,
@@ -424,28 +417,19 @@ fn is_as_desired(
     if status::status_is_as_desired(desired, live, fields.as_ref()) {
         return true;
     }
-    let state = hub.state.read();
-    state
-        .unpersisted
-        .get(key)
-        .is_some_and(|unpersisted| *unpersisted == unpersisted_status(desired, live))
+    let unpersisted = hub.state.unpersisted(key);
+    unpersisted.is_some_and(|unpersisted| unpersisted == unpersisted_status(desired, live))
 }
 
 /// What the server made of a status that it did not keep as it was sent is remembered, so that it is sent once. Says whether
 /// it is as desired.
-fn remember(hub: &Hub, lane: &Lane, key: Key, object: &CachedObject, desired: &Map<String, Value>) -> bool {
+fn remember(hub: &HostContext, lane: &Lane, key: Key, object: &CachedObject, desired: &Map<String, Value>) -> bool {
     let live = visibility::status(object);
     let fields = object.entry(lane.writer.manager(), true).map(|entry| entry.field_set());
-    let mut state = hub.state.write();
-    if status::status_is_as_desired(desired, live.as_ref(), fields.as_ref()) {
-        state.unpersisted.remove(&key);
-        true
-    } else {
-        state
-            .unpersisted
-            .insert(key, unpersisted_status(desired, live.as_ref()));
-        false
-    }
+    let is_as_desired = status::status_is_as_desired(desired, live.as_ref(), fields.as_ref());
+    let unpersisted = (!is_as_desired).then(|| unpersisted_status(desired, live.as_ref()));
+    hub.state.status_applied(key, unpersisted);
+    is_as_desired
 }
 
 /// A digest's beginning, which is enough to compare two statuses of one object.

@@ -11,10 +11,11 @@ use pilothouse_core::takeover;
 use pilothouse_core::{Key, Name};
 use tokio::time::Instant;
 
-use super::diff::PlannedObject;
+use super::diff::{PlannedObject, key};
+use crate::context::HostContext;
 use crate::echo::AwaitedEcho;
-use crate::hub::{Hub, PrimaryRef};
 use crate::lane::Lane;
+use crate::primary::PrimaryRef;
 
 /// How often one request is made at most.
 const TRIES: u32 = 3;
@@ -28,7 +29,7 @@ const FIRST_PAUSE: Duration = Duration::from_millis(250);
 
 /// The requests of one reconcile.
 pub struct Requests<'a> {
-    hub: &'a Hub,
+    hub: &'a HostContext,
     lane: &'a Lane,
     primary_ref: &'a PrimaryRef,
     deadline: Instant,
@@ -40,7 +41,7 @@ pub struct Tries(u32);
 
 impl<'a> Requests<'a> {
     /// For a reconcile that begins to make requests now.
-    pub fn new(hub: &'a Hub, lane: &'a Lane, primary_ref: &'a PrimaryRef) -> Self {
+    pub fn new(hub: &'a HostContext, lane: &'a Lane, primary_ref: &'a PrimaryRef) -> Self {
         Self {
             hub,
             lane,
@@ -140,10 +141,10 @@ impl<'a> Requests<'a> {
         request: impl Future<Output = Result<T, RequestError>>,
         awaited: impl FnOnce(&T) -> AwaitedEcho,
     ) -> Result<T, RequestError> {
-        self.hub.state.write().writing.begin(key.clone(), self.primary_ref);
+        self.hub.state.begin_write(key.clone(), self.primary_ref);
         let sent = request.await;
         let awaited = sent.as_ref().ok().map(awaited);
-        self.hub.state.write().end_write(key, awaited, self.primary_ref);
+        self.hub.state.end_write(key, awaited, self.primary_ref);
         sent
     }
 
@@ -218,11 +219,6 @@ pub enum Deleted {
     Before,
     /// Another plugin applies it: it stays.
     Released,
-}
-
-/// Where a child stands.
-pub fn key(served: &ServedKind, name: &Name) -> Key {
-    Key::new(served.kind.clone(), name.clone())
 }
 
 /// The version that the cache has to see.

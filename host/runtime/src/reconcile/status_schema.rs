@@ -2,15 +2,15 @@
 //! in the log, in an event about the object that met it first, and in the Plugin's status. Makes requests.
 
 use pilothouse_cluster::events::Regarding;
-use pilothouse_core::contract::{Event, Severity};
+use pilothouse_core::contract::{Event, EventType};
 use pilothouse_core::schema_pruning;
 use pilothouse_core::status::{self, OBSERVED_GENERATION, STATUS};
 use serde_json::{Map, Value};
 
 use super::gather::Gathered;
-use crate::hub::Hub;
+use crate::context::HostContext;
+use crate::health::about_status;
 use crate::lane::Lane;
-use crate::plugins::reporting::about_status;
 
 /// The reason of the Warning event.
 const STATUS_INCOMPLETE: &str = "StatusIncomplete";
@@ -22,7 +22,7 @@ const LONGEST_NOTE: usize = 1024;
 /// be now; where it does not tell, the status is left as it is. What the plugin says now stays in it where it would be
 /// refused, because that is the plugin's failure; `own` are the members that it gives.
 pub async fn fitted(
-    hub: &Hub,
+    hub: &HostContext,
     lane: &Lane,
     gathered: &Gathered,
     mut desired: Map<String, Value>,
@@ -59,7 +59,7 @@ pub async fn fitted(
 }
 
 /// Tells what keeps a status from being written, or a part of it.
-pub async fn say(hub: &Hub, lane: &Lane, gathered: &Gathered, problem: &str) {
+pub async fn say(hub: &HostContext, lane: &Lane, gathered: &Gathered, problem: &str) {
     let kind = lane.grants.primary();
     if !lane.health.warn(&about_status(kind), problem) {
         return;
@@ -72,7 +72,7 @@ pub async fn say(hub: &Hub, lane: &Lane, gathered: &Gathered, problem: &str) {
         uid: &gathered.object.uid,
     };
     let event = Event {
-        severity: Severity::Warning,
+        type_: EventType::Warning,
         reason: STATUS_INCOMPLETE.to_owned(),
         message: pilothouse_core::answer::shorten(problem.to_owned(), LONGEST_NOTE),
     };

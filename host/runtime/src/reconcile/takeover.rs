@@ -6,8 +6,8 @@ use pilothouse_cluster::write::LiveObject;
 use pilothouse_core::ownership::Owner;
 use pilothouse_core::{Failure, Retry, takeover};
 
-use super::diff::{PlannedObject, holder};
-use super::requests::{Requests, key, version};
+use super::diff::{PlannedObject, holder, key};
+use super::requests::{Requests, version};
 use crate::lane::Lane;
 
 /// Takes over the fields of former managers. Says whether the object is ours now: it has such fields, and is nobody

@@ -11,10 +11,11 @@ use pilothouse_core::dependencies::Read;
 
 use super::gather::Gathered;
 use super::invoke::Invoked;
-use crate::hub::{Hub, PrimaryRef};
+use crate::context::HostContext;
 use crate::lane::Lane;
-use crate::queue::{Cause, Priority};
-use crate::view::{ReadFingerprint, Recheck};
+use crate::primary::PrimaryRef;
+use crate::queue::Cause;
+use crate::reads::{ReadFingerprint, Recheck};
 
 /// An answer that may be carried out.
 pub struct Validated {
@@ -36,7 +37,7 @@ impl Validated {
 
 /// Registers the dependencies and checks the answer.
 pub async fn validate(
-    hub: &Hub,
+    hub: &HostContext,
     lane: &Arc<Lane>,
     gathered: &Gathered,
     primary_ref: &PrimaryRef,
@@ -70,16 +71,8 @@ pub fn check(lane: &Lane, gathered: &Gathered, result: Result<Outcome, Failure>)
 /// this moment nobody watched on its behalf.
 ///
 /// What is compared is taken from the cache in the same step, and compared without its lock.
-async fn depend(hub: &Hub, lane: &Arc<Lane>, primary_ref: &PrimaryRef, reads: BTreeMap<Read, ReadFingerprint>) {
-    let rechecks: Vec<Recheck> = {
-        let mut state = hub.state.write();
-        let rechecks = reads
-            .iter()
-            .filter_map(|(read, answered)| answered.recheck(&state.store, read));
-        let rechecks = rechecks.collect();
-        state.depend(primary_ref, reads.into_keys().collect());
-        rechecks
-    };
+async fn depend(hub: &HostContext, lane: &Arc<Lane>, primary_ref: &PrimaryRef, reads: BTreeMap<Read, ReadFingerprint>) {
+    let rechecks = hub.state.depend(primary_ref, reads);
     let (quick, slow): (Vec<_>, Vec<_>) = rechecks.into_iter().partition(Recheck::is_quick);
     let mut outdated = quick.iter().any(|recheck| recheck.is_outdated(lane));
     if !outdated && !slow.is_empty() {
@@ -91,10 +84,7 @@ async fn depend(hub: &Hub, lane: &Arc<Lane>, primary_ref: &PrimaryRef, reads: BT
         outdated = compared.await.unwrap_or(true);
     }
     if outdated {
-        let mut state = hub.state.write();
         // It may have been the host itself, on behalf of another object.
-        state
-            .queue
-            .push_for(primary_ref.lane, &primary_ref.name, Priority::Change, Cause::Ours);
+        hub.state.requeue(primary_ref, Cause::Ours);
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use pilothouse_core::contract::{Imports, LogLevel, Query};
+use pilothouse_core::contract::{Imports, ListOptions, LogLevel};
 use pilothouse_core::grants::Grants;
 use pilothouse_core::path::Projection;
 use pilothouse_core::{Failure, Kind, Name};
@@ -16,12 +16,13 @@ pub struct Cache(Arc<Contents>);
 
 struct Contents {
     grants: Grants,
+    primary: Name,
     objects: Vec<(Kind, Name, Value)>,
 }
 
 impl Cache {
     /// Objects without the fields that the controller does not see.
-    pub fn new(grants: Grants, objects: impl Iterator<Item = (Kind, Value)>) -> Self {
+    pub fn new(grants: Grants, primary: Name, objects: impl Iterator<Item = (Kind, Value)>) -> Self {
         let visible = |(kind, object): (Kind, Value)| {
             let projection = &grants.get(&kind).unwrap().projection;
             let object: Value = serde_json::from_str(&shown(&object, projection, &kind)).unwrap();
@@ -30,7 +31,11 @@ impl Cache {
             (kind, name, object)
         };
         let objects = objects.map(visible).collect();
-        Self(Arc::new(Contents { grants, objects }))
+        Self(Arc::new(Contents {
+            grants,
+            primary,
+            objects,
+        }))
     }
 
     /// For one call in the sandbox.
@@ -70,17 +75,25 @@ impl View {
 impl Imports for View {
     fn get(&mut self, kind: &Kind, namespace: Option<&str>, name: &str) -> Result<Option<String>, Failure> {
         self.reads += 1;
-        let Contents { grants, objects } = &*self.cache.0;
-        grants.check_get(kind, namespace, name)?;
+        let Contents {
+            grants,
+            primary,
+            objects,
+        } = &*self.cache.0;
+        grants.check_get(primary, kind, namespace, name)?;
         let wanted = Name::new(namespace, name);
         let found = objects.iter().find(|(its, name, _)| its == kind && *name == wanted);
         Ok(found.map(|(_, _, object)| object.to_string()))
     }
 
-    fn find(&mut self, kind: &Kind, query: &Query, _: u64) -> Result<Vec<String>, Failure> {
+    fn list(&mut self, kind: &Kind, options: &ListOptions, _: u64) -> Result<Vec<String>, Failure> {
         self.reads += 1;
-        let Contents { grants, objects } = &*self.cache.0;
-        let (_, query) = grants.check_find(kind, query)?;
+        let Contents {
+            grants,
+            primary,
+            objects,
+        } = &*self.cache.0;
+        let (_, query) = grants.check_list(primary, kind, options)?;
         let found = objects
             .iter()
             .filter(|(its, name, object)| its == kind && query.matches(name, object));

@@ -108,9 +108,11 @@ impl Case {
         let grants = Grants::new(manifest.controllers.iter().find(is_its).unwrap());
         let request = Request {
             object: shown(&primary, grants.primary_projection(), grants.primary()),
-            config: "{}".to_owned(),
+            configuration: "{}".to_owned(),
             attempt: 0,
         };
+        let metadata = &primary["metadata"];
+        let its_name = pilothouse_core::Name::new(metadata["namespace"].as_str(), metadata["name"].as_str().unwrap());
         let mut objects = around();
         // A controller may look at others of its own kind, and finds this one among them.
         if grants.get(grants.primary()).is_some() {
@@ -122,7 +124,7 @@ impl Case {
             plugin,
             request,
             native,
-            cache: Cache::new(grants, objects),
+            cache: Cache::new(grants, its_name, objects),
         }
     }
 
@@ -173,7 +175,7 @@ where
     C::Config: DeserializeOwned,
 {
     let object: C::Object = serde_json::from_str(&request.object).unwrap();
-    let config: C::Config = serde_json::from_str(&request.config).unwrap();
+    let config: C::Config = serde_json::from_str(&request.configuration).unwrap();
     C::reconcile(pilothouse_plugin::Request::new(object, config), &cluster.cluster())
 }
 

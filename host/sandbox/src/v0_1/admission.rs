@@ -2,7 +2,7 @@
 //! and the bounds on how a guest may refuse an object or warn about it.
 
 use pilothouse_core::Failure;
-use pilothouse_core::contract::{self, FieldError, Operation};
+use pilothouse_core::contract::{self, FieldError, FieldErrorKind, Phase, UserInfo};
 use pilothouse_core::reason::Reason;
 
 use crate::stop::{MAX_GUEST_WORDS, shorten};
@@ -33,31 +33,33 @@ const MAX_PATH: usize = 512;
 /// What the guest is given. This version knows no extensions.
 pub(super) fn review(review: &contract::Review) -> guest::Review {
     let contract::Review {
-        operation,
+        phase,
         kind,
         object,
-        old,
-        config,
-        username,
-        groups,
+        old_object,
+        configuration,
+        user_info,
         dry_run,
     } = review;
     guest::Review {
-        operation: match operation {
-            Operation::Create => guest::Operation::Create,
-            Operation::Update => guest::Operation::Update,
-            Operation::Delete => guest::Operation::Delete,
+        phase: match phase {
+            Phase::Create => guest::Phase::Create,
+            Phase::Update => guest::Phase::Update,
+            Phase::Delete => guest::Phase::Delete,
+            Phase::Reconcile => guest::Phase::Reconcile,
         },
-        kind: types::Kind {
+        kind: types::GroupVersionKind {
             group: kind.group.clone(),
             version: kind.version.clone(),
             kind: kind.kind.clone(),
         },
         object: object.clone(),
-        old: old.clone(),
-        config: config.clone(),
-        username: username.clone(),
-        groups: groups.clone(),
+        old_object: old_object.clone(),
+        configuration: configuration.clone(),
+        user_info: user_info.as_ref().map(|UserInfo { username, groups }| guest::UserInfo {
+            username: username.clone(),
+            groups: groups.clone(),
+        }),
         dry_run: *dry_run,
         extensions: "{}".to_owned(),
     }
@@ -73,14 +75,26 @@ pub(super) fn refusal(errors: Vec<guest::FieldError>) -> Result<Vec<FieldError>,
     }
     let over = errors.len().saturating_sub(MAX_TOLD);
     let told = errors.into_iter().take(MAX_TOLD).map(|error| FieldError {
+        kind: kind(error.kind),
         path: shorten(&error.path, MAX_PATH),
         message: shorten(&error.message, MAX_GUEST_WORDS),
     });
     let more = (over > 0).then(|| FieldError {
+        kind: FieldErrorKind::Invalid,
         path: String::new(),
         message: format!("and {over} more errors"),
     });
     Ok(told.chain(more).collect())
+}
+
+fn kind(kind: guest::FieldErrorKind) -> FieldErrorKind {
+    match kind {
+        guest::FieldErrorKind::Required => FieldErrorKind::Required,
+        guest::FieldErrorKind::Duplicate => FieldErrorKind::Duplicate,
+        guest::FieldErrorKind::Forbidden => FieldErrorKind::Forbidden,
+        guest::FieldErrorKind::NotFound => FieldErrorKind::NotFound,
+        guest::FieldErrorKind::Invalid => FieldErrorKind::Invalid,
+    }
 }
 
 /// What the guest warns of.

@@ -1,7 +1,7 @@
 //! Owns the way from version 0.1.0's types to the contract's words, and the bounds on what a guest may answer.
 
 use pilothouse_core::contract::{
-    Condition, ConditionStatus, Desired, Event, Lifecycle, Outcome, Ownership, Request, Severity,
+    Condition, ConditionStatus, Desired, Event, EventType, Lifecycle, Outcome, Ownership, Request,
 };
 use pilothouse_core::reason::Reason;
 use pilothouse_core::{Failure, Limits};
@@ -34,12 +34,12 @@ const MAX_EVENT_MESSAGE: usize = 1024;
 pub(super) fn request(request: &Request) -> guest::Request<'_> {
     let Request {
         object,
-        config,
+        configuration,
         attempt,
     } = request;
     guest::Request {
         object,
-        config,
+        configuration,
         attempt: *attempt,
         extensions: "{}",
     }
@@ -66,8 +66,10 @@ pub(super) fn outcome(outcome: guest::Outcome, limits: &Limits) -> Result<Outcom
     if desired.len() as u64 > limits.output_objects {
         return Err(Limit::OutputObjects.failure(limits));
     }
-    let bytes =
-        desired.iter().map(|desired| desired.object.len()).sum::<usize>() + status.as_ref().map_or(0, String::len);
+    let of_objects = desired
+        .iter()
+        .map(|desired| desired.object.len() + desired.options.len());
+    let bytes = of_objects.sum::<usize>() + status.as_ref().map_or(0, String::len);
     if bytes as u64 > limits.output_bytes {
         return Err(Limit::OutputBytes.failure(limits));
     }
@@ -118,21 +120,21 @@ fn no_longer(what: &str, text: &str, most: usize) -> Result<(), Failure> {
 
 fn condition(condition: guest::Condition) -> Result<Condition, Failure> {
     let guest::Condition {
-        name,
+        type_,
         status,
         reason,
         message,
     } = condition;
-    no_longer("a condition type", &name, MAX_CONDITION_TYPE)?;
+    no_longer("a condition type", &type_, MAX_CONDITION_TYPE)?;
     no_longer("a condition reason", &reason, MAX_CONDITION_REASON)?;
     let message = shorten(&message, MAX_CONDITION_MESSAGE);
     let status = match status {
-        guest::ConditionStatus::Yes => ConditionStatus::Yes,
-        guest::ConditionStatus::No => ConditionStatus::No,
+        guest::ConditionStatus::True => ConditionStatus::True,
+        guest::ConditionStatus::False => ConditionStatus::False,
         guest::ConditionStatus::Unknown => ConditionStatus::Unknown,
     };
     Ok(Condition {
-        name,
+        type_,
         status,
         reason,
         message,
@@ -140,22 +142,14 @@ fn condition(condition: guest::Condition) -> Result<Condition, Failure> {
 }
 
 fn event(event: guest::Event) -> Result<Event, Failure> {
-    let guest::Event {
-        severity,
-        reason,
-        message,
-    } = event;
+    let guest::Event { type_, reason, message } = event;
     no_longer("an event reason", &reason, MAX_EVENT_REASON)?;
     let message = shorten(&message, MAX_EVENT_MESSAGE);
-    let severity = match severity {
-        guest::Severity::Normal => Severity::Normal,
-        guest::Severity::Warning => Severity::Warning,
+    let type_ = match type_ {
+        guest::EventType::Normal => EventType::Normal,
+        guest::EventType::Warning => EventType::Warning,
     };
-    Ok(Event {
-        severity,
-        reason,
-        message,
-    })
+    Ok(Event { type_, reason, message })
 }
 
 impl From<guest::Desired> for Desired {
@@ -164,6 +158,7 @@ impl From<guest::Desired> for Desired {
             object,
             ownership,
             lifecycle,
+            options,
         } = desired;
         Self {
             object,
@@ -174,8 +169,9 @@ impl From<guest::Desired> for Desired {
             lifecycle: Lifecycle {
                 create_only: lifecycle.contains(guest::Lifecycle::CREATE_ONLY),
                 keep: lifecycle.contains(guest::Lifecycle::KEEP),
-                replace: lifecycle.contains(guest::Lifecycle::REPLACE),
+                recreate: lifecycle.contains(guest::Lifecycle::RECREATE),
             },
+            options,
         }
     }
 }

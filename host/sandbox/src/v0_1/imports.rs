@@ -12,7 +12,12 @@ use crate::stop::Stop;
 impl types::Host for CallState {}
 
 impl cluster::Host for CallState {
-    fn get(&mut self, kind: types::Kind, namespace: Option<String>, name: String) -> wasmtime::Result<Option<String>> {
+    fn get(
+        &mut self,
+        kind: types::GroupVersionKind,
+        namespace: Option<String>,
+        name: String,
+    ) -> wasmtime::Result<Option<String>> {
         self.begin_read()?;
         let kind = Kind::from(kind);
         let imports = self.imports("cluster.get")?;
@@ -21,12 +26,12 @@ impl cluster::Host for CallState {
         Ok(answer)
     }
 
-    fn find(&mut self, kind: types::Kind, query: types::Query) -> wasmtime::Result<Vec<String>> {
+    fn list(&mut self, kind: types::GroupVersionKind, options: types::ListOptions) -> wasmtime::Result<Vec<String>> {
         self.begin_read()?;
-        let (kind, query) = (Kind::from(kind), contract::Query::from(query));
+        let (kind, options) = (Kind::from(kind), contract::ListOptions::from(options));
         let left = self.read_bytes_left();
-        let imports = self.imports("cluster.find")?;
-        let answer = imports.find(&kind, &query, left).map_err(Stop::Failure)?;
+        let imports = self.imports("cluster.list")?;
+        let answer = imports.list(&kind, &options, left).map_err(Stop::Failure)?;
         self.end_read(answer.iter().map(String::len).sum())?;
         Ok(answer)
     }
@@ -54,25 +59,25 @@ impl clock::Host for CallState {
 /// The contract promises a granularity of at least one second, so a finer one would wake objects all the time.
 const LEAST_GRANULARITY: u64 = 1000;
 
-impl From<types::Kind> for Kind {
-    fn from(kind: types::Kind) -> Self {
-        let types::Kind { group, version, kind } = kind;
+impl From<types::GroupVersionKind> for Kind {
+    fn from(kind: types::GroupVersionKind) -> Self {
+        let types::GroupVersionKind { group, version, kind } = kind;
         Self { group, version, kind }
     }
 }
 
-impl From<types::Query> for contract::Query {
-    fn from(query: types::Query) -> Self {
-        let types::Query {
+impl From<types::ListOptions> for contract::ListOptions {
+    fn from(options: types::ListOptions) -> Self {
+        let types::ListOptions {
             namespace,
-            labels,
-            fields,
+            label_selector,
+            field_selector,
             limit,
-        } = query;
+        } = options;
         Self {
             namespace,
-            labels,
-            fields,
+            label_selector,
+            field_selector,
             limit,
         }
     }

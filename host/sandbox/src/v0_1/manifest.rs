@@ -15,9 +15,9 @@ impl Adapter {
     pub(crate) fn describe(
         &self,
         store: &mut Store<CallState>,
-        config: Option<&str>,
+        configuration: Option<&str>,
     ) -> wasmtime::Result<Result<String, String>> {
         let plugin = self.pre.instantiate(&mut *store)?;
-        plugin.pilothouse_plugin_manifest().call_describe(store, config)
+        plugin.pilothouse_plugin_manifest().call_describe(store, configuration)
     }
 }

@@ -10,7 +10,7 @@ use std::fs;
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
 
-use pilothouse_core::contract::{Imports, LogLevel, Query, Request};
+use pilothouse_core::contract::{Imports, ListOptions, LogLevel, Request};
 use pilothouse_core::{Failure, Kind};
 use pilothouse_sandbox::{Compiler, PluginComponent, Sandbox, SandboxOptions};
 use wit_component::{ComponentEncoder, StringEncoding, embed_component_metadata};
@@ -93,8 +93,8 @@ pub fn component_of(text: &str, wit: &str, world: &str) -> Vec<u8> {
 
 /// The text of a core module that exports all that the world `plugin` wants.
 ///
-/// `reconcile` is the body of its reconcile function, which has the parameters `$object $object_length $config
-/// $config_length $attempt $extensions $extensions_length` and gives the address of its answer; `more` is put before it:
+/// `reconcile` is the body of its reconcile function, which has the parameters `$object $object_length $configuration
+/// $configuration_length $attempt $extensions $extensions_length` and gives the address of its answer; `more` is put before it:
 /// imports first. Memory below 1024 is zero: an answer at 16 is an outcome without anything.
 pub fn module(more: &str, reconcile: &str) -> String {
     format!(
@@ -112,7 +112,7 @@ pub fn module(more: &str, reconcile: &str) -> String {
           (func (export "pilothouse:plugin/manifest@0.1.0#describe") (param i32 i32 i32) (result i32)
             (i32.const 2048))
           (func (export "pilothouse:plugin/reconciler@0.1.0#reconcile")
-            (param $object i32) (param $object_length i32) (param $config i32) (param $config_length i32)
+            (param $object i32) (param $object_length i32) (param $configuration i32) (param $configuration_length i32)
             (param $attempt i32) (param $extensions i32) (param $extensions_length i32) (result i32)
             {reconcile})
         )"#
@@ -136,7 +136,7 @@ impl Imports for Recorder {
         self.failure.clone().map_or_else(|| Ok(self.answer.clone()), Err)
     }
 
-    fn find(&mut self, _: &Kind, _: &Query, _: u64) -> Result<Vec<String>, Failure> {
+    fn list(&mut self, _: &Kind, _: &ListOptions, _: u64) -> Result<Vec<String>, Failure> {
         Ok(self.answer.clone().into_iter().collect())
     }
 
@@ -156,7 +156,7 @@ impl Imports for Recorder {
 pub fn request(object: &str) -> Request {
     Request {
         object: object.to_owned(),
-        config: "{}".to_owned(),
+        configuration: "{}".to_owned(),
         attempt: 0,
     }
 }

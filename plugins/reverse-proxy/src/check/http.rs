@@ -139,13 +139,13 @@ fn headers<'a>(spec: &'a ReverseProxySpec, url: Option<Url<'a>>, problems: &mut 
                 free.insert(value.as_str());
             }
             Entry::Occupied(taken) => {
-                problems.add(
+                problems.push(FieldError::duplicate(
                     path,
-                    format_args!(
+                    format!(
                         "is {} a second time: case does not matter in names of headers",
                         taken.key()
                     ),
-                );
+                ));
             }
         }
     }

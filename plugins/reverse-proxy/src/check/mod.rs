@@ -30,7 +30,11 @@ struct Problems(Vec<FieldError>);
 
 impl Problems {
     fn add(&mut self, path: impl Into<String>, problem: impl Display) {
-        self.0.push(FieldError::new(path, problem.to_string()));
+        self.push(FieldError::invalid(path, problem.to_string()));
+    }
+
+    fn push(&mut self, error: FieldError) {
+        self.0.push(error);
     }
 
     /// What was checked, if there is nothing wrong with anything.

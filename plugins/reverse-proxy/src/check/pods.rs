@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use pilothouse_plugin::ObjectMeta;
+use pilothouse_plugin::{FieldError, ObjectMeta};
 use serde_json::value::RawValue;
 
 use super::{Absent, Problems};
@@ -53,7 +53,7 @@ pub(super) fn check<'a>(
         );
     }
     if metadata.namespace.is_none() {
-        problems.add("metadata.namespace", "is missing; create it in a namespace");
+        problems.push(FieldError::required("metadata.namespace", "create it in a namespace"));
     }
     problems.check_range("spec.replicas", common.replicas, 0, i32::MAX);
     problems.check_range(
@@ -66,10 +66,10 @@ pub(super) fn check<'a>(
     check_labels("spec.podLabels", common.pod_labels, problems);
     for label in [MANAGED_BY, INSTANCE, CONFIG_SUM] {
         if common.pod_labels.is_some_and(|labels| labels.contains_key(label)) {
-            problems.add(
+            problems.push(FieldError::forbidden(
                 format!("spec.podLabels[{label}]"),
-                "is set by the operator; leave it out",
-            );
+                "the operator sets it; leave it out",
+            ));
         }
     }
     Instance {
@@ -92,7 +92,7 @@ fn image<'a>(given: Option<&'a str>, absent: Absent<'a>, problems: &mut Problems
     match (given, absent) {
         (None, Absent::Image(image)) => image,
         (None, Absent::Refused) => {
-            problems.add(PATH, "is empty; name an nginx image");
+            problems.push(FieldError::required(PATH, "name an nginx image"));
             ""
         }
         (Some(image), _) => {

@@ -89,10 +89,10 @@ fn servers<'a>(servers: &'a [UpstreamServer], problems: &mut Problems) -> Vec<Se
         if let Err(problem) = syntax::check_word(server, syntax::Value::Http) {
             problems.add(address, problem);
         } else if servers[..index].iter().any(|earlier| earlier.server == *server) {
-            problems.add(
+            problems.push(FieldError::duplicate(
                 address,
-                format_args!("is {server:?}, as is that of an earlier server; give it more weight instead"),
-            );
+                "give the earlier server more weight instead",
+            ));
         } else {
             problems.check(&address, address::check("upstream", server, Port::Required));
         }

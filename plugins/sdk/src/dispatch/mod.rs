@@ -54,7 +54,7 @@ fn check_kinds<P: Plugin>(manifest: &Manifest) -> Result<(), String> {
 /// Calls the plugin's controller for the object's kind.
 pub(crate) fn reconcile<P: Plugin>(request: &types::Request, cluster: &Cluster) -> Result<types::Outcome, Failure> {
     let call = Call::read(request)?;
-    let config = read_config::<P::Config>(&request.config).map_err(Failure::Permanent)?;
+    let config = read_config::<P::Config>(&request.configuration).map_err(Failure::Permanent)?;
     match P::Controllers::reconcile(&call, config, cluster) {
         Ok(answer) => answer.and_then(Outcome::lower),
         Err(_) => Err(Failure::Permanent(format!(

@@ -4,7 +4,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::{Call, read_config};
-use crate::admission::{FieldError, Operation, Review};
+use crate::admission::{FieldError, Phase, Review, UserInfo};
 use crate::cluster::Cluster;
 use crate::locate;
 use crate::object::{Kind, Resource};
@@ -83,7 +83,7 @@ pub struct ConvertCall<'a> {
 /// Asks the plugin's finalizer for the object's kind.
 pub(crate) fn finalize<P: HasFinalizer>(request: &types::Request, cluster: &Cluster) -> Result<Finalization, Failure> {
     let call = Call::read(request)?;
-    let config = read_config::<P::Config>(&request.config).map_err(Failure::Permanent)?;
+    let config = read_config::<P::Config>(&request.configuration).map_err(Failure::Permanent)?;
     P::Finalizers::handle(&call, config, cluster).unwrap_or_else(|_| {
         Err(Failure::Permanent(format!(
             "{call} is of a kind that this plugin has no finalizer for; its author has to add it"
@@ -129,46 +129,54 @@ pub(crate) fn convert<P: HasConverter>(object: &str, api_version: &str, cluster:
 
 impl<'a> ReviewCall<'a> {
     fn read(review: &'a admission::Review) -> Result<Self, Vec<FieldError>> {
-        match review.object.as_deref().or(review.old.as_deref()) {
+        match review.object.as_deref().or(review.old_object.as_deref()) {
             Some(object) => Ok(Self { review, object }),
-            None => Err(vec![FieldError::new("", "the review has no object")]),
+            None => Err(vec![FieldError::invalid("", "the review has no object")]),
         }
     }
 
     fn config<Config: DeserializeOwned + Default>(&self) -> Result<Config, Vec<FieldError>> {
-        read_config(&self.review.config).map_err(|error| vec![FieldError::new("", error)])
+        read_config(&self.review.configuration).map_err(|error| vec![FieldError::invalid("", error)])
     }
 
     fn is_for(&self, wanted: &Kind) -> bool {
-        let types::Kind { group, version, kind } = &self.review.kind;
+        let types::GroupVersionKind { group, version, kind } = &self.review.kind;
         wanted.group == group && wanted.version == version && wanted.kind == kind
     }
 
     /// The review in the author's words; an object that has not the author's form is refused by the field.
     fn typed<Object: DeserializeOwned, Config>(&self, config: Config) -> Result<Review<Object, Config>, FieldError> {
         let admission::Review {
-            operation,
+            phase,
             kind: _,
             object: _,
-            old,
-            config: _,
-            username,
-            groups,
+            old_object,
+            configuration: _,
+            user_info,
             dry_run,
             extensions: _,
         } = self.review;
-        let object = serde_json::from_str(self.object).map_err(|error| {
-            let (path, cause) = locate::find(self.object, &error);
-            FieldError::new(path, cause)
-        })?;
+        let object = serde_json::from_str(self.object).map_err(|error| unreadable(self.object, &error))?;
         let mut review = Review::create(object, config);
-        review.operation = Operation::lift(*operation);
+        review.phase = Phase::lift(*phase);
         // What was stored under an older definition may have any form, and must not stand in the way of its correction.
-        review.old = old.as_deref().and_then(|old| serde_json::from_str(old).ok());
-        review.username.clone_from(username);
-        review.groups.clone_from(groups);
+        review.old_object = old_object.as_deref().and_then(|old| serde_json::from_str(old).ok());
+        review.user_info = user_info.as_ref().map(UserInfo::lift);
         review.dry_run = *dry_run;
         Ok(review)
+    }
+}
+
+/// An object that has not the author's form, as an error of the field.
+fn unreadable(object: &str, error: &serde_json::Error) -> FieldError {
+    let (path, cause) = locate::find(object, error);
+    let missing = cause
+        .strip_prefix("missing field `")
+        .and_then(|rest| rest.strip_suffix('`'));
+    match missing {
+        Some(field) if path.is_empty() => FieldError::required(field, ""),
+        Some(field) => FieldError::required(format!("{path}.{field}"), ""),
+        None => FieldError::invalid(path, cause),
     }
 }
 

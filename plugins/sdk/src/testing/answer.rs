@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::outcome::{Condition, ConditionStatus, Event, Failure, Lifecycle, Outcome, Severity};
+use crate::outcome::{Condition, ConditionStatus, Event, EventType, Failure, Lifecycle, Outcome};
 use crate::raw::types;
 
 /// What a plugin answered.
@@ -73,9 +73,9 @@ impl Answer {
         self.desired.iter().map(|desired| named(&desired.object)).collect()
     }
 
-    /// The condition of this name.
-    pub fn condition(&self, name: &str) -> Option<&Condition> {
-        self.conditions.iter().find(|condition| condition.name == name)
+    /// The condition of this type.
+    pub fn condition(&self, type_: &str) -> Option<&Condition> {
+        self.conditions.iter().find(|condition| condition.type_ == type_)
     }
 
     pub(super) fn read(outcome: types::Outcome) -> Self {
@@ -96,6 +96,7 @@ impl Answer {
                          object,
                          ownership,
                          lifecycle,
+                         options: _,
                      }| DesiredObject {
                         object: json(object),
                         ownership: match ownership {
@@ -105,7 +106,7 @@ impl Answer {
                         lifecycle: Lifecycle {
                             create_only: has(lifecycle, types::Lifecycle::CREATE_ONLY),
                             keep: has(lifecycle, types::Lifecycle::KEEP),
-                            replace: has(lifecycle, types::Lifecycle::REPLACE),
+                            recreate: has(lifecycle, types::Lifecycle::RECREATE),
                         },
                     },
                 )
@@ -115,18 +116,18 @@ impl Answer {
                 .into_iter()
                 .map(
                     |types::Condition {
-                         name,
+                         type_,
                          status,
                          reason,
                          message,
                      }| {
                         let status = match status {
-                            types::ConditionStatus::Yes => ConditionStatus::Yes,
-                            types::ConditionStatus::No => ConditionStatus::No,
+                            types::ConditionStatus::True => ConditionStatus::True,
+                            types::ConditionStatus::False => ConditionStatus::False,
                             types::ConditionStatus::Unknown => ConditionStatus::Unknown,
                         };
                         Condition {
-                            name,
+                            type_,
                             status,
                             reason,
                             message,
@@ -136,23 +137,13 @@ impl Answer {
                 .collect(),
             events: events
                 .into_iter()
-                .map(
-                    |types::Event {
-                         severity,
-                         reason,
-                         message,
-                     }| {
-                        let severity = match severity {
-                            types::Severity::Normal => Severity::Normal,
-                            types::Severity::Warning => Severity::Warning,
-                        };
-                        Event {
-                            severity,
-                            reason,
-                            message,
-                        }
-                    },
-                )
+                .map(|types::Event { type_, reason, message }| {
+                    let type_ = match type_ {
+                        types::EventType::Normal => EventType::Normal,
+                        types::EventType::Warning => EventType::Warning,
+                    };
+                    Event { type_, reason, message }
+                })
                 .collect(),
             requeue_after: requeue_after.map(Duration::from_millis),
         }

@@ -12,6 +12,8 @@ use crate::raw::types;
 pub(super) struct Grants {
     /// The finalizer's name.
     pub(super) finalizer: Option<String>,
+    /// The namespace of the object that is reconciled.
+    home: Option<String>,
     fields: Vec<FieldPath>,
     touches: Vec<Touch>,
 }
@@ -23,6 +25,7 @@ pub(super) struct Touch {
     access: Vec<String>,
     fields: Vec<FieldPath>,
     labels: Option<String>,
+    is_anywhere: bool,
     namespaces: Vec<String>,
     names: Vec<String>,
 }
@@ -42,12 +45,14 @@ impl Grants {
                 kind: touch["kind"].clone(),
                 access: texts(&touch["access"]),
                 fields: paths(&touch["fields"]),
-                labels: touch["labels"].as_str().map(str::to_owned),
+                labels: touch["labelSelector"].as_str().map(str::to_owned),
+                is_anywhere: touch["scope"] == "Any",
                 namespaces: texts(&touch["namespaces"]),
                 names: texts(&touch["names"]),
             });
         Some(Self {
             finalizer: controller["finalizer"].as_str().map(str::to_owned),
+            home: object["metadata"]["namespace"].as_str().map(str::to_owned),
             fields: paths(&controller["fields"]),
             touches: touches.collect(),
         })
@@ -59,8 +64,8 @@ impl Grants {
     }
 
     /// The declaration under which a kind is read.
-    pub(super) fn readable(&self, kind: &types::Kind) -> &Touch {
-        let types::Kind {
+    pub(super) fn readable(&self, kind: &types::GroupVersionKind) -> &Touch {
+        let types::GroupVersionKind {
             group,
             version,
             kind: name,
@@ -87,10 +92,27 @@ impl Grants {
         let declared = self
             .touches
             .iter()
-            .any(|touch| is_of(object, &touch.kind) && touch.allows(access));
+            .find(|touch| is_of(object, &touch.kind) && touch.allows(access))
+            .unwrap_or_else(|| {
+                panic!("the answer has this object as {access}, which the manifest does not declare: {object}")
+            });
+        // The host fills in the namespace. Which kinds have none only a cluster knows.
+        let namespace = object["metadata"]["namespace"].as_str().or(self.home.as_deref());
+        self.check_place(declared, namespace, &format!("the answer has {object}"));
+    }
+
+    /// Checks that objects in a namespace (none: in every one, or outside of all) may be touched.
+    pub(super) fn check_place(&self, touch: &Touch, namespace: Option<&str>, what: &str) {
+        let home = self.home.as_deref();
         assert!(
-            declared,
-            "the answer has this object as {access}, which the manifest does not declare: {object}"
+            touch.is_anywhere || (namespace.is_some() && namespace == home),
+            "{what} in namespace {namespace:?}, and the manifest declares the kind for the resource's own namespace \
+             {home:?}: add .anywhere() or .in_namespaces(..)"
+        );
+        let listed = &touch.namespaces;
+        assert!(
+            listed.is_empty() || namespace.is_some_and(|namespace| listed.iter().any(|one| one == namespace)),
+            "{what} in namespace {namespace:?}, and the manifest declares only {listed:?}"
         );
     }
 }
@@ -112,13 +134,11 @@ impl Touch {
     }
 
     /// Checks that an object of this name may be read.
-    pub(super) fn check_name(&self, namespace: Option<&str>, name: &str) {
-        let allowed = |list: &[String], text: &str| list.is_empty() || list.iter().any(|one| one == text);
+    pub(super) fn check_name(&self, name: &str) {
         assert!(
-            allowed(&self.names, name) && namespace.is_none_or(|namespace| allowed(&self.namespaces, namespace)),
-            "{name} in {namespace:?} is read, and the manifest declares only {:?} in {:?}",
-            self.names,
-            self.namespaces
+            self.names.is_empty() || self.names.iter().any(|one| one == name),
+            "{name} is read, and the manifest declares only {:?}",
+            self.names
         );
     }
 

@@ -64,8 +64,8 @@ use crate::time::Moment;
 const START: Moment = Moment::from_millis(1_735_689_600_000);
 
 /// The manifest as the host gets it, or why the configuration can't be used.
-pub fn describe<P: Plugin>(config: Option<&Value>) -> Result<Value, String> {
-    let manifest = dispatch::describe::<P>(config.map(ToString::to_string).as_deref())?;
+pub fn describe<P: Plugin>(configuration: Option<&Value>) -> Result<Value, String> {
+    let manifest = dispatch::describe::<P>(configuration.map(ToString::to_string).as_deref())?;
     serde_json::from_str(&manifest).map_err(|error| format!("the manifest is not JSON: {error}"))
 }
 
@@ -80,7 +80,7 @@ struct State {
     /// By kind, namespace and name, which is the order in which they are found.
     objects: BTreeMap<(KindKey, Option<String>, String), Value>,
     now: Moment,
-    config: Value,
+    configuration: Value,
     reads: Vec<Read>,
     /// What the manifest allows; everything while no plugin is called.
     grants: Option<Rc<Grants>>,
@@ -91,7 +91,7 @@ impl Default for State {
         Self {
             objects: BTreeMap::new(),
             now: START,
-            config: Value::Null,
+            configuration: Value::Null,
             reads: Vec::new(),
             grants: None,
         }
@@ -115,15 +115,15 @@ pub enum Read {
         name: String,
     },
     /// All objects that match.
-    Find {
+    List {
         /// Their `apiVersion` and kind.
         kind: String,
         /// Their namespace.
         namespace: Option<String>,
         /// The label selector.
-        labels: Option<String>,
+        label_selector: Option<String>,
         /// The conditions on fields.
-        fields: Vec<(String, String)>,
+        field_selector: Vec<(String, String)>,
     },
     /// The time, to so many milliseconds.
     Now(u64),
@@ -138,20 +138,20 @@ impl fmt::Display for Read {
                 Some(namespace) => write!(formatter, "get {kind} {namespace}/{name}"),
                 None => write!(formatter, "get {kind} {name}"),
             },
-            Self::Find {
+            Self::List {
                 kind,
                 namespace,
-                labels,
-                fields,
+                label_selector,
+                field_selector,
             } => {
-                write!(formatter, "find {kind}")?;
+                write!(formatter, "list {kind}")?;
                 if let Some(namespace) = namespace {
                     write!(formatter, " in {namespace}")?;
                 }
-                if let Some(labels) = labels {
+                if let Some(labels) = label_selector {
                     write!(formatter, " labelled {labels}")?;
                 }
-                fields
+                field_selector
                     .iter()
                     .try_for_each(|(path, value)| write!(formatter, " with {path}={value}"))
             }
@@ -205,8 +205,8 @@ impl FakeCluster {
 
     /// Sets the plugin's configuration.
     #[must_use]
-    pub fn config(self, config: Value) -> Self {
-        self.state.borrow_mut().config = config;
+    pub fn configuration(self, configuration: Value) -> Self {
+        self.state.borrow_mut().configuration = configuration;
         self
     }
 
@@ -245,7 +245,7 @@ impl FakeCluster {
         let grants = self.grants::<P>(object);
         let request = types::Request {
             object: grants.visible_of_primary(object).to_string(),
-            config: self.configuration(),
+            configuration: self.configuration_json(),
             attempt,
             extensions: "{}".to_owned(),
         };
@@ -255,17 +255,18 @@ impl FakeCluster {
     /// What the manifest allows the controller for an object's kind.
     fn grants<P: Plugin>(&self, object: &Value) -> Rc<Grants> {
         let (_, _, name) = key_of(object);
-        let config = self.state.borrow().config.clone();
-        let manifest = describe::<P>(Some(&config)).unwrap_or_else(|error| panic!("the plugin refuses: {error}"));
+        let configuration = self.state.borrow().configuration.clone();
+        let manifest =
+            describe::<P>(Some(&configuration)).unwrap_or_else(|error| panic!("the plugin refuses: {error}"));
         let grants = Grants::of(&manifest, object)
             .unwrap_or_else(|| panic!("the manifest has no controller for the kind of {name}; add one"));
         Rc::new(grants)
     }
 
-    fn configuration(&self) -> String {
-        match &self.state.borrow().config {
+    fn configuration_json(&self) -> String {
+        match &self.state.borrow().configuration {
             Value::Null => "{}".to_owned(),
-            config => config.to_string(),
+            configuration => configuration.to_string(),
         }
     }
 
@@ -289,7 +290,7 @@ impl FakeCluster {
         state.now.as_millis() >= moment
     }
 
-    pub(crate) fn get(&self, kind: &types::Kind, namespace: Option<&str>, name: &str) -> Option<String> {
+    pub(crate) fn get(&self, kind: &types::GroupVersionKind, namespace: Option<&str>, name: &str) -> Option<String> {
         let mut state = self.state.borrow_mut();
         let namespace = namespace.map(str::to_owned);
         state.reads.push(Read::Get {
@@ -302,7 +303,8 @@ impl FakeCluster {
             None => object.map(ToString::to_string),
             Some(grants) => {
                 let touch = grants.readable(kind);
-                touch.check_name(namespace.as_deref(), name);
+                grants.check_place(touch, namespace.as_deref(), &format!("{} {name} is read", shown(kind)));
+                touch.check_name(name);
                 object
                     .and_then(|object| touch.visible(object))
                     .map(|object| object.to_string())
@@ -310,22 +312,26 @@ impl FakeCluster {
         }
     }
 
-    pub(crate) fn find(&self, kind: &types::Kind, query: &types::Query) -> Vec<String> {
-        let types::Query {
+    pub(crate) fn list(&self, kind: &types::GroupVersionKind, options: &types::ListOptions) -> Vec<String> {
+        let types::ListOptions {
             namespace,
-            labels,
-            fields,
+            label_selector,
+            field_selector,
             limit,
-        } = query;
+        } = options;
         let mut state = self.state.borrow_mut();
-        state.reads.push(Read::Find {
+        state.reads.push(Read::List {
             kind: shown(kind),
             namespace: namespace.clone(),
-            labels: labels.clone(),
-            fields: fields.clone(),
+            label_selector: label_selector.clone(),
+            field_selector: field_selector.clone(),
         });
-        let touch = state.grants.as_ref().map(|grants| grants.readable(kind));
-        let conditions: Vec<_> = fields
+        let touch = state.grants.as_ref().map(|grants| {
+            let touch = grants.readable(kind);
+            grants.check_place(touch, namespace.as_deref(), &format!("{} is listed", shown(kind)));
+            touch
+        });
+        let conditions: Vec<_> = field_selector
             .iter()
             .map(|(path, value)| {
                 if let Some(touch) = touch {
@@ -336,7 +342,9 @@ impl FakeCluster {
             .collect();
         let matches = |object: &Value| {
             conditions.iter().all(|(path, value)| path.has_value(object, value))
-                && labels.as_deref().is_none_or(|labels| selector::matches(labels, object))
+                && label_selector
+                    .as_deref()
+                    .is_none_or(|labels| selector::matches(labels, object))
         };
         state
             .objects
@@ -371,12 +379,12 @@ fn kind_key(api_version: &str, kind: &str) -> KindKey {
     (group.to_owned(), version.to_owned(), kind.to_owned())
 }
 
-fn key(kind: &types::Kind) -> KindKey {
+fn key(kind: &types::GroupVersionKind) -> KindKey {
     (kind.group.clone(), kind.version.clone(), kind.kind.clone())
 }
 
-fn shown(kind: &types::Kind) -> String {
-    let types::Kind { group, version, kind } = kind;
+fn shown(kind: &types::GroupVersionKind) -> String {
+    let types::GroupVersionKind { group, version, kind } = kind;
     if group.is_empty() {
         format!("{version} {kind}")
     } else {

@@ -54,7 +54,7 @@ impl FakeCluster {
     }
 
     fn defaults_of<P: HasDefaulter>(&self, object: &Value) -> Result<Value, Vec<FieldError>> {
-        let review = self.review(None, object);
+        let review = self.review(admission::Phase::Create, None, object);
         let grants = self.grants::<P>(object);
         let completed = self.granted(&grants, || {
             dispatch::optional::apply_defaults::<P>(&review, &self.cluster())
@@ -68,20 +68,26 @@ impl FakeCluster {
     ///
     /// As [`reconcile`](Self::reconcile).
     pub fn validate<P: HasValidator>(&self, object: Value) -> Result<Vec<String>, Vec<FieldError>> {
-        self.validate_review::<P>(None, &object)
+        self.validate_review::<P>(admission::Phase::Create, None, &object)
+    }
+
+    /// As [`validate`](Self::validate), when the object is about to be reconciled: no request is made, so nobody makes it.
+    pub fn validate_before_reconcile<P: HasValidator>(&self, object: Value) -> Result<Vec<String>, Vec<FieldError>> {
+        self.validate_review::<P>(admission::Phase::Reconcile, None, &object)
     }
 
     /// As [`validate`](Self::validate), when the object becomes another.
     pub fn validate_update<P: HasValidator>(&self, old: Value, object: Value) -> Result<Vec<String>, Vec<FieldError>> {
-        self.validate_review::<P>(Some(&old), &object)
+        self.validate_review::<P>(admission::Phase::Update, Some(&old), &object)
     }
 
     fn validate_review<P: HasValidator>(
         &self,
+        phase: admission::Phase,
         old: Option<&Value>,
         object: &Value,
     ) -> Result<Vec<String>, Vec<FieldError>> {
-        let review = self.review(old, object);
+        let review = self.review(phase, old, object);
         let grants = self.grants::<P>(object);
         self.granted(&grants, || dispatch::optional::validate::<P>(&review, &self.cluster()))
     }
@@ -92,19 +98,21 @@ impl FakeCluster {
         Ok(serde_json::from_str(&converted).expect("serde_json has written it"))
     }
 
-    fn review(&self, old: Option<&Value>, object: &Value) -> admission::Review {
+    fn review(&self, phase: admission::Phase, old: Option<&Value>, object: &Value) -> admission::Review {
         let ((group, version, kind), _, _) = key_of(object);
         admission::Review {
-            operation: match old {
-                None => admission::Operation::Create,
-                Some(_) => admission::Operation::Update,
-            },
-            kind: types::Kind { group, version, kind },
+            phase,
+            kind: types::GroupVersionKind { group, version, kind },
             object: Some(object.to_string()),
-            old: old.map(ToString::to_string),
-            config: self.configuration(),
-            username: "somebody".to_owned(),
-            groups: Vec::new(),
+            old_object: old.map(ToString::to_string),
+            configuration: self.configuration_json(),
+            user_info: match phase {
+                admission::Phase::Reconcile => None,
+                _ => Some(admission::UserInfo {
+                    username: "somebody".to_owned(),
+                    groups: Vec::new(),
+                }),
+            },
             dry_run: false,
             extensions: "{}".to_owned(),
         }

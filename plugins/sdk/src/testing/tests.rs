@@ -4,8 +4,8 @@ use serde_json::{Value, json};
 
 use super::{FakeCluster, Read, describe};
 use crate::{
-    Cluster, Condition, Controller, ControllerManifest, Event, Failure, Kind, Lifecycle, Manifest, Moment, NoConfig,
-    ObjectMeta, Outcome, Plugin, Query, Request, Resource, Touch,
+    Cluster, Condition, Controller, ControllerManifest, Event, Failure, Kind, Lifecycle, ListOptions, Manifest, Moment,
+    NoConfig, ObjectMeta, Outcome, Plugin, Request, Resource, Touch,
 };
 use std::time::Duration;
 
@@ -45,7 +45,7 @@ impl Plugin for Sample {
                         .read([".data[\"a.b/c\"]", ".items[].port"])
                         .named(["one", "two"]),
                 )
-                .touches(Touch::new(NODE).read([".spec"]).with_labels("zone=here")),
+                .touches(Touch::new(NODE).read([".spec"]).with_labels("zone=here").anywhere()),
         )
     }
 }
@@ -60,16 +60,23 @@ impl Controller for Sample {
         let namespace = metadata.namespace.as_deref();
         let object =
             |kind: &str| json!({"apiVersion": "v1", "kind": kind, "metadata": {"name": "one", "namespace": "a"}});
-        let found = |query| cluster.find_json(&CONFIG_MAP, query).map(Value::Array);
+        let found = |query| cluster.list_json(&CONFIG_MAP, query).map(Value::Array);
         Ok(match spec.does.as_str() {
             "get" => Outcome::new().status(cluster.get_json(&CONFIG_MAP, namespace, "one")?),
             "get-other-name" => Outcome::new().status(cluster.get_json(&CONFIG_MAP, namespace, "three")?),
             "get-undeclared" => {
                 Outcome::new().status(cluster.get_json(&Kind::new("", "v1", "Secret"), namespace, "one")?)
             }
-            "find-nodes" => Outcome::new().status(cluster.find_json(&NODE, Query::new())?),
-            "find-by-port" => Outcome::new().status(found(Query::new().field(".items[].port", 80))?),
-            "find-undeclared" => Outcome::new().status(found(Query::new().field(".data.x", 80))?),
+            "get-elsewhere" => Outcome::new().status(cluster.get_json(&CONFIG_MAP, "b", "two")?),
+            "list-everywhere" => Outcome::new().status(found(ListOptions::new())?),
+            "own-elsewhere" => Outcome::new().owned(json!({
+                "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "one", "namespace": "b"},
+            })),
+            "list-nodes" => Outcome::new().status(cluster.list_json(&NODE, ListOptions::new())?),
+            "list-by-port" => {
+                Outcome::new().status(found(ListOptions::new().namespace("a").field(".items[].port", 80))?)
+            }
+            "list-undeclared" => Outcome::new().status(found(ListOptions::new().namespace("a").field(".data.x", 80))?),
             "own" => Outcome::new().owned_with(
                 object("ConfigMap"),
                 Lifecycle {
@@ -128,7 +135,7 @@ fn a_plugin_sees_the_fields_that_it_declared_and_metadata() {
 }
 
 #[test]
-fn a_query_finds_what_matches_within_the_declaration() {
+fn a_list_has_what_matches_within_the_declaration() {
     let names = |does| {
         let status = cluster().reconcile::<Sample>(sample(does)).unwrap().status.unwrap();
         status
@@ -138,8 +145,8 @@ fn a_query_finds_what_matches_within_the_declaration() {
             .map(|object| object["metadata"]["name"].clone())
             .collect::<Vec<_>>()
     };
-    assert_eq!(names("find-nodes"), ["n1"]);
-    assert_eq!(names("find-by-port"), ["one"]);
+    assert_eq!(names("list-nodes"), ["n1"]);
+    assert_eq!(names("list-by-port"), ["one"]);
 }
 
 #[test]
@@ -149,15 +156,33 @@ fn reading_an_undeclared_kind_fails_the_test() {
 }
 
 #[test]
-#[should_panic(expected = "three in Some(\"a\") is read, and the manifest declares only")]
+#[should_panic(expected = "three is read, and the manifest declares only")]
 fn reading_an_undeclared_name_fails_the_test() {
     let _ = cluster().reconcile::<Sample>(sample("get-other-name"));
 }
 
 #[test]
+#[should_panic(expected = "v1 ConfigMap two is read in namespace Some(\"b\")")]
+fn reading_outside_the_resources_namespace_fails_the_test() {
+    let _ = cluster().reconcile::<Sample>(sample("get-elsewhere"));
+}
+
+#[test]
+#[should_panic(expected = "v1 ConfigMap is listed in namespace None")]
+fn listing_every_namespace_fails_the_test() {
+    let _ = cluster().reconcile::<Sample>(sample("list-everywhere"));
+}
+
+#[test]
+#[should_panic(expected = "add .anywhere()")]
+fn owning_outside_the_resources_namespace_fails_the_test() {
+    let _ = cluster().reconcile::<Sample>(sample("own-elsewhere"));
+}
+
+#[test]
 #[should_panic(expected = "objects are found by .data.x, which the manifest does not declare")]
-fn finding_by_an_undeclared_field_fails_the_test() {
-    let _ = cluster().reconcile::<Sample>(sample("find-undeclared"));
+fn listing_by_an_undeclared_field_fails_the_test() {
+    let _ = cluster().reconcile::<Sample>(sample("list-undeclared"));
 }
 
 #[test]

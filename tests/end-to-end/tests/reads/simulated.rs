@@ -209,7 +209,7 @@ async fn what_changes_during_a_call_after_it_was_read_is_not_missed() {
 
 #[tokio::test(start_paused = true)]
 async fn watches_cover_all_declarations_and_each_plugin_sees_its_own() {
-    let red = |namespaces: Value| secrets(&json!({"labels": "tier=red", "namespaces": namespaces}));
+    let red = |namespaces: Value| secrets(&json!({"labelSelector": "tier=red", "namespaces": namespaces}));
     let stage = Stage::with(&[
         ("one", json!([red(json!(["default"]))])),
         ("both", json!([red(json!(["default", "kube-public"]))])),
@@ -251,7 +251,7 @@ async fn watches_cover_all_declarations_and_each_plugin_sees_its_own() {
 #[tokio::test(start_paused = true)]
 async fn an_object_outside_the_watched_labels_is_read_before_a_create() {
     let kind = json!({"group": "", "version": "v1", "kind": "ConfigMap"});
-    let own = json!([{"kind": kind, "access": ["owned"], "labels": "reader=r"}]);
+    let own = json!([{"kind": kind, "access": ["owned"], "labelSelector": "reader=r"}]);
     let stage = Stage::with(&[("r", own)]).await;
     let theirs =
         json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "taken", "namespace": "default"}});
@@ -276,7 +276,7 @@ async fn an_object_outside_the_watched_labels_is_read_before_a_create() {
 #[tokio::test(start_paused = true)]
 async fn a_neighbours_wider_watch_is_not_visible() {
     let stage = Stage::with(&[
-        ("red", json!([secrets(&json!({"labels": "tier=red"}))])),
+        ("red", json!([secrets(&json!({"labelSelector": "tier=red"}))])),
         ("all", json!([secrets(&json!({}))])),
     ])
     .await;

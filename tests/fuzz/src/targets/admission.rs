@@ -3,7 +3,7 @@
 
 use pilothouse_core::admission::field_errors::InvalidObject;
 use pilothouse_core::admission::{conversion, match_condition, patch, review};
-use pilothouse_core::contract::FieldError;
+use pilothouse_core::contract::{FieldError, FieldErrorKind};
 use pilothouse_core::path::{FieldPath, Projection};
 use serde_json::Value;
 
@@ -46,11 +46,13 @@ fn reviewed(body: &str, answer: &str) {
             Err(failure) => refused(&failure, ""),
         }
     }
-    let error = FieldError {
+    let error = |kind| FieldError {
+        kind,
         path: answer.lines().next().unwrap_or_default().to_owned(),
         message: answer.to_owned(),
     };
-    let refusal = InvalidObject::new(&request.kind, &request.name, &[error], &whole);
+    let errors = [FieldErrorKind::Invalid, FieldErrorKind::Forbidden].map(error);
+    let refusal = InvalidObject::new(&request.kind, &request.name, &errors, &whole);
     let answer = review::refused(&request.uid, &refusal);
     assert_eq!(answer["response"]["allowed"], false);
 }

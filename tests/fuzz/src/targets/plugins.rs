@@ -21,7 +21,12 @@ const PLUGINS: [&str; 5] = [
 ];
 
 /// What no plugin's failure may be, whatever the object is.
-const FAULTS: [Reason; 4] = [Reason::GuestTrap, Reason::GuestLimit, Reason::InvalidAnswer, Reason::Undeclared];
+const FAULTS: [Reason; 4] = [
+    Reason::GuestTrap,
+    Reason::GuestLimit,
+    Reason::InvalidAnswer,
+    Reason::Undeclared,
+];
 
 static LOADED: LazyLock<Vec<(&str, Isolated)>> = LazyLock::new(|| PLUGINS.map(|name| (name, load(name))).into());
 

@@ -75,7 +75,7 @@ impl Plugin for BundlePlugin {
         )
         .controller(controller)
         .crd(include_str!("../crds/bundles.bench.example.dev.yaml"))
-        .configuration(serde_json::json!({
+        .configuration_schema(serde_json::json!({
             "type": "object",
             "additionalProperties": false,
             "properties": {"shared": {"type": "boolean"}},
@@ -90,7 +90,7 @@ impl Controller for BundlePlugin {
     fn reconcile(request: Request<Bundle, Config>, cluster: &Cluster) -> Result<Outcome, Failure> {
         let Bundle { metadata, spec } = &request.object;
         let namespace = metadata.namespace.as_deref().unwrap_or_default();
-        let shared = if request.config.shared {
+        let shared = if request.configuration.shared {
             cluster.get::<Shared>(namespace, "shared")?
         } else {
             None

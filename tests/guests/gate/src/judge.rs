@@ -60,8 +60,28 @@ pub fn with_colour(gate: &str) -> String {
     gate.to_string()
 }
 
-/// Warnings about a gate, or what is wrong with it, by path.
-pub fn judge(gate: &str, has_leave: impl Fn(&str) -> bool) -> Result<Vec<String>, Vec<(String, String)>> {
+/// What is wrong with a field of a gate.
+pub struct Problem {
+    pub kind: Kind,
+    pub path: &'static str,
+    pub message: String,
+}
+
+/// How a field is wrong.
+pub enum Kind {
+    Required,
+    Forbidden,
+    NotFound,
+    Invalid,
+}
+
+/// Warnings about a gate, or what is wrong with it.
+pub fn judge(gate: &str, is_reconcile: bool, has_leave: impl Fn(&str) -> bool) -> Result<Vec<String>, Vec<Problem>> {
+    let problem = |kind, path, message: &str| Problem {
+        kind,
+        path,
+        message: message.to_owned(),
+    };
     let gate = parse(gate);
     let spec = &gate["spec"];
     match spec["behaviour"].as_str() {
@@ -70,18 +90,28 @@ pub fn judge(gate: &str, has_leave: impl Fn(&str) -> bool) -> Result<Vec<String>
             std::hint::black_box(());
         },
         Some("ask-leave") if !has_leave(gate["metadata"]["namespace"].as_str().unwrap_or_default()) => {
-            let message = format!("Forbidden: there is no ConfigMap {LEAVE}");
-            return Err(vec![("spec.behaviour".to_owned(), message)]);
+            let message = format!("there is no ConfigMap {LEAVE}");
+            return Err(vec![problem(Kind::Forbidden, "spec.behaviour", &message)]);
+        }
+        Some("refuse-reconcile") if is_reconcile => {
+            return Err(vec![problem(
+                Kind::NotFound,
+                "spec.behaviour",
+                "it is reviewed before a reconcile",
+            )]);
         }
         _ => {}
     }
     let size = spec["size"].as_i64();
     let mut errors = Vec::new();
-    if size.is_none_or(|size| !(0..=LARGEST).contains(&size)) {
-        errors.push(("spec.size".to_owned(), format!("must be 0 to {LARGEST}")));
+    let range = format!("must be 0 to {LARGEST}");
+    match size {
+        None if spec["size"].is_null() => errors.push(problem(Kind::Required, "spec.size", &range)),
+        Some(size) if (0..=LARGEST).contains(&size) => {}
+        _ => errors.push(problem(Kind::Invalid, "spec.size", &range)),
     }
     if spec["colour"] == "invisible" {
-        errors.push(("spec.colour".to_owned(), "must be one that can be seen".to_owned()));
+        errors.push(problem(Kind::Invalid, "spec.colour", "must be one that can be seen"));
     }
     if !errors.is_empty() {
         return Err(errors);

@@ -22,7 +22,8 @@ mod component {
     wit_bindgen::generate!({ path: "../../../wit", world: "plugin-with-everything" });
 
     use exports::pilothouse::plugin::{converter, defaulter, finalizer, manifest, reconciler, validator};
-    use pilothouse::plugin::types::{Desired, Failure, Kind, Lifecycle, Outcome, Ownership, Request};
+    use pilothouse::plugin::admission::{FieldErrorKind, Phase};
+    use pilothouse::plugin::types::{Desired, Failure, GroupVersionKind, Lifecycle, Outcome, Ownership, Request};
 
     use crate::judge;
 
@@ -43,6 +44,7 @@ mod component {
                     object: judge::config_map(&request.object),
                     ownership: Ownership::Owned,
                     lifecycle: Lifecycle::empty(),
+                    options: "{}".to_owned(),
                 }],
                 status: None,
                 conditions: Vec::new(),
@@ -71,19 +73,29 @@ mod component {
         fn validate(review: validator::Review) -> Result<Vec<String>, Vec<validator::FieldError>> {
             let object = review.object.expect("it is never asked about deletions");
             let leave = |namespace: &str| {
-                let config_map = Kind {
+                let config_map = GroupVersionKind {
                     group: String::new(),
                     version: "v1".to_owned(),
                     kind: "ConfigMap".to_owned(),
                 };
                 pilothouse::plugin::cluster::get(&config_map, Some(namespace), judge::LEAVE).is_some()
             };
-            judge::judge(&object, leave).map_err(|errors| {
-                errors
-                    .into_iter()
-                    .map(|(path, message)| validator::FieldError { path, message })
-                    .collect()
-            })
+            let is_reconcile = review.phase == Phase::Reconcile;
+            judge::judge(&object, is_reconcile, leave).map_err(|problems| problems.into_iter().map(lower).collect())
+        }
+    }
+
+    fn lower(problem: judge::Problem) -> validator::FieldError {
+        let judge::Problem { kind, path, message } = problem;
+        validator::FieldError {
+            kind: match kind {
+                judge::Kind::Required => FieldErrorKind::Required,
+                judge::Kind::Forbidden => FieldErrorKind::Forbidden,
+                judge::Kind::NotFound => FieldErrorKind::NotFound,
+                judge::Kind::Invalid => FieldErrorKind::Invalid,
+            },
+            path: path.to_owned(),
+            message,
         }
     }
 

@@ -26,6 +26,7 @@ pub fn outcome(objects: impl IntoIterator<Item = String>) -> Outcome {
         object,
         ownership: Ownership::Owned,
         lifecycle: Lifecycle::empty(),
+        options: "{}".to_owned(),
     };
     Outcome {
         desired: objects.into_iter().map(desired).collect(),
@@ -44,8 +45,8 @@ pub fn config_map_json(name: &str, namespace: &str, data: &Value) -> String {
 }
 
 /// A kind in the contract's words.
-pub fn lower(kind: Kind) -> types::Kind {
-    types::Kind {
+pub fn lower(kind: Kind) -> types::GroupVersionKind {
+    types::GroupVersionKind {
         group: kind.group.to_owned(),
         version: kind.version.to_owned(),
         kind: kind.kind.to_owned(),
@@ -53,10 +54,10 @@ pub fn lower(kind: Kind) -> types::Kind {
 }
 
 /// A condition that holds.
-pub fn condition(name: &str) -> Condition {
+pub fn condition(type_: &str) -> Condition {
     Condition {
-        name: name.to_owned(),
-        status: ConditionStatus::Yes,
+        type_: type_.to_owned(),
+        status: ConditionStatus::True,
         reason: "ToldTo".to_owned(),
         message: "this is what the resource asks for".to_owned(),
     }

@@ -2,7 +2,7 @@
 
 use std::hint::black_box;
 
-use pilothouse_plugin::raw::types::{Outcome, Query};
+use pilothouse_plugin::raw::types::{ListOptions, Outcome};
 use pilothouse_plugin::raw::{cluster, log};
 
 use crate::answers;
@@ -120,14 +120,14 @@ fn read_often(given: &Given) -> Outcome {
 
 /// Asks for everything again and again.
 fn find_often(given: &Given) -> Outcome {
-    let query = Query {
+    let options = ListOptions {
         namespace: None,
-        labels: None,
-        fields: Vec::new(),
+        label_selector: None,
+        field_selector: Vec::new(),
         limit: None,
     };
     for _ in 0..given.count_or(OFTEN) {
-        black_box(cluster::find(&answers::lower(crate::CONFIG_MAP), &query));
+        black_box(cluster::list(&answers::lower(crate::CONFIG_MAP), &options));
     }
     answers::config_map(given)
 }

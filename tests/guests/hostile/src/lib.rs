@@ -86,9 +86,9 @@ impl RawPlugin for Hostile {
             Describe::Loop => exhaust::spin(),
             Describe::Garbage => Ok("{\"name\": hostile".to_owned()),
             Describe::UnknownMember => Ok(manifest([]).replacen('{', "{\"surprise\":true,", 1)),
-            Describe::UnservedKind => Ok(manifest([
-                Touch::new(Kind::new("unserved.test.dev", "v1", "Unserved")).read(["."])
-            ])),
+            Describe::UnservedKind => Ok(manifest([Touch::new(Kind::new("unserved.test.dev", "v1", "Unserved"))
+                .read(["."])
+                .anywhere()])),
             Describe::LogFlood => {
                 exhaust::flood(SAID);
                 Ok(manifest([]))
@@ -106,7 +106,7 @@ impl RawPlugin for Hostile {
             describe: _,
             behaviour,
             text,
-        } = Config::read(Some(&request.config)).map_err(Failure::Permanent)?;
+        } = Config::read(Some(&request.configuration)).map_err(Failure::Permanent)?;
         let mut given = Given::read(&request).map_err(Failure::Permanent)?;
         given.behaviour = behaviour.unwrap_or(given.behaviour);
         given.text = text.unwrap_or(given.text);
@@ -135,7 +135,7 @@ fn manifest_of<const FIELDS: usize>(
 ) -> String {
     let controller = ControllerManifest::new("hostile", HOSTILE)
         .fields(fields)
-        .touches(Touch::new(CONFIG_MAP).owned().read([".data"]))
+        .touches(Touch::new(CONFIG_MAP).owned().read([".data"]).anywhere())
         .touches(Touch::new(DEPLOYMENT).owned());
     let controller = touches.into_iter().fold(controller, ControllerManifest::touches);
     let manifest = Manifest::new(
@@ -145,7 +145,7 @@ fn manifest_of<const FIELDS: usize>(
     )
     .controller(controller)
     .crd(include_str!("../crds/hostiles.hostile.test.dev.yaml"))
-    .configuration(serde_json::json!({
+    .configuration_schema(serde_json::json!({
         "type": "object",
         "additionalProperties": false,
         "properties": {

@@ -1,7 +1,7 @@
 //! Owns the behaviours about objects: those that the host or the API server refuses, those that read what they may not,
 //! and those that never come to rest.
 
-use pilothouse_plugin::raw::types::{self, Outcome, Ownership, Query};
+use pilothouse_plugin::raw::types::{self, ListOptions, Outcome, Ownership};
 use pilothouse_plugin::raw::{clock, cluster};
 use serde_json::{Value, json};
 
@@ -76,13 +76,13 @@ fn found_by(given: &Given, labels: Option<&str>, fields: &[(&str, &str)]) -> Out
         .iter()
         .map(|(path, value)| ((*path).to_owned(), (*value).to_owned()))
         .collect();
-    let query = Query {
+    let options = ListOptions {
         namespace: Some(given.namespace.clone()),
-        labels: labels.map(str::to_owned),
-        fields,
+        label_selector: labels.map(str::to_owned),
+        field_selector: fields,
         limit: None,
     };
-    let found = cluster::find(&lower(CONFIG_MAP), &query);
+    let found = cluster::list(&lower(CONFIG_MAP), &options);
     config_map_with(given, &format!("found {}", found.len()))
 }
 

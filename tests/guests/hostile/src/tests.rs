@@ -13,7 +13,7 @@ fn reconcile(spec: &Value, attempt: u32) -> Result<Outcome, Failure> {
     });
     Hostile::reconcile(Request {
         object: object.to_string(),
-        config: "{}".to_owned(),
+        configuration: "{}".to_owned(),
         attempt,
         extensions: "{}".to_owned(),
     })
@@ -44,7 +44,7 @@ fn the_good_answer_is_one_config_map_a_status_and_a_condition() {
             json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"text": "hello"}});
         assert_eq!(objects(&outcome), [config_map]);
         assert_eq!(outcome.status.as_deref(), Some(r#"{"text":"hello"}"#));
-        assert_eq!(outcome.conditions[0].name, "Behaved");
+        assert_eq!(outcome.conditions[0].type_, "Behaved");
     }
 }
 

@@ -1,6 +1,6 @@
 //! Owns the behaviours about what is said beside the objects: status, conditions, events, when to run again.
 
-use pilothouse_plugin::raw::types::{Condition, ConditionStatus, Event, Outcome, Severity};
+use pilothouse_plugin::raw::types::{Condition, ConditionStatus, Event, EventType, Outcome};
 use pilothouse_plugin::raw::{clock, cluster};
 use serde_json::{Value, json};
 
@@ -46,7 +46,7 @@ pub fn of(behaviour: Behaviour, given: &Given) -> Option<Outcome> {
         },
         Behaviour::SameConditionTwice => {
             let no = Condition {
-                status: ConditionStatus::No,
+                status: ConditionStatus::False,
                 ..condition("Behaved")
             };
             Outcome {
@@ -91,7 +91,7 @@ pub fn of(behaviour: Behaviour, given: &Given) -> Option<Outcome> {
 
 fn event(reason: &str, message: String) -> Event {
     Event {
-        severity: Severity::Normal,
+        type_: EventType::Normal,
         reason: reason.to_owned(),
         message,
     }

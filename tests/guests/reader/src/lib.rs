@@ -7,7 +7,7 @@
 #![forbid(unsafe_code)]
 
 use pilothouse_plugin::raw::RawPlugin;
-use pilothouse_plugin::raw::types::{self, Desired, Failure, Lifecycle, Outcome, Ownership, Query, Request};
+use pilothouse_plugin::raw::types::{self, Desired, Failure, Lifecycle, ListOptions, Outcome, Ownership, Request};
 use pilothouse_plugin::raw::{clock, cluster, log};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -39,7 +39,7 @@ enum Read {
     /// One object.
     Get {
         #[serde(with = "Kind")]
-        kind: types::Kind,
+        kind: types::GroupVersionKind,
         namespace: Option<String>,
         name: String,
         /// It is read again until it has this text; what was there at first is what was seen.
@@ -48,7 +48,7 @@ enum Read {
     /// Those that a query finds.
     Find {
         #[serde(with = "Kind")]
-        kind: types::Kind,
+        kind: types::GroupVersionKind,
         namespace: Option<String>,
         labels: Option<String>,
         #[serde(default)]
@@ -61,7 +61,7 @@ enum Read {
 
 /// A kind in the contract's words.
 #[derive(Debug, Deserialize)]
-#[serde(remote = "types::Kind")]
+#[serde(remote = "types::GroupVersionKind")]
 #[allow(clippy::struct_field_names, reason = "a kind's kind is what Kubernetes calls it")]
 struct Kind {
     group: String,
@@ -77,6 +77,12 @@ impl RawPlugin for Reader {
         if !touches.iter().any(|touch| touch["kind"]["kind"] == "ConfigMap") {
             touches.push(json!({"kind": {"group": "", "version": "v1", "kind": "ConfigMap"}, "access": ["owned"]}));
         }
+        for touch in &mut touches {
+            // The resources here are about reading; those about where say it.
+            if touch["scope"].is_null() {
+                touch["scope"] = json!("Any");
+            }
+        }
         let manifest = json!({
             "name": env!("CARGO_PKG_NAME"),
             "version": env!("CARGO_PKG_VERSION"),
@@ -84,10 +90,10 @@ impl RawPlugin for Reader {
             "controllers": [{
                 "name": "reader",
                 "kind": {"group": "", "version": "v1", "kind": "ServiceAccount"},
-                "filter": {"labels": config.objects},
+                "filter": {"labelSelector": config.objects},
                 "touches": touches,
             }],
-            "configuration": {"type": "object"},
+            "configurationSchema": {"type": "object"},
         });
         Ok(manifest.to_string())
     }
@@ -113,6 +119,7 @@ impl RawPlugin for Reader {
                 object: kept.to_string(),
                 ownership: Ownership::Owned,
                 lifecycle: Lifecycle::empty(),
+                options: "{}".to_owned(),
             }],
             status: None,
             conditions: Vec::new(),
@@ -175,13 +182,13 @@ fn read(read: Read) -> Value {
             fields,
             limit,
         } => {
-            let query = Query {
+            let options = ListOptions {
                 namespace,
-                labels,
-                fields,
+                label_selector: labels,
+                field_selector: fields,
                 limit,
             };
-            cluster::find(&kind, &query).into_iter().map(parsed).collect()
+            cluster::list(&kind, &options).into_iter().map(parsed).collect()
         }
         Read::Reached(moment) => Value::Bool(clock::reached(moment)),
     }

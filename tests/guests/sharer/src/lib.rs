@@ -93,7 +93,7 @@ impl RawPlugin for Sharer {
         if let Some(words) = spec.fails {
             return Err(Failure::Transient(words));
         }
-        let config = Config::read(Some(&request.config)).map_err(Failure::Permanent)?;
+        let config = Config::read(Some(&request.configuration)).map_err(Failure::Permanent)?;
         let is_declared = |object: &&Value| {
             let kind = object["kind"].as_str().unwrap_or_default();
             !CONTRIBUTED.contains(&kind) || config.contributes(kind)
@@ -108,6 +108,7 @@ impl RawPlugin for Sharer {
             object: object.to_string(),
             ownership,
             lifecycle: Lifecycle::empty(),
+            options: "{}".to_owned(),
         });
         Ok(Outcome {
             desired: desired.collect(),
@@ -124,7 +125,7 @@ pilothouse_plugin::export_raw!(Sharer);
 
 fn manifest(config: &Config) -> String {
     let primary = config.kind;
-    let mut config_maps = Touch::new(Kind::new("", "v1", "ConfigMap")).owned();
+    let mut config_maps = Touch::new(Kind::new("", "v1", "ConfigMap")).owned().anywhere();
     if config.contributes("ConfigMap") {
         config_maps = config_maps.contributed();
     }
@@ -133,9 +134,9 @@ fn manifest(config: &Config) -> String {
         // Whoever wears this label is left alone.
         .with_labels("off!=yes")
         .touches(config_maps)
-        .touches(Touch::new(primary.kind()).contributed());
+        .touches(Touch::new(primary.kind()).contributed().anywhere());
     if config.contributes("Service") {
-        controller = controller.touches(Touch::new(Kind::new("", "v1", "Service")).contributed());
+        controller = controller.touches(Touch::new(Kind::new("", "v1", "Service")).contributed().anywhere());
     }
     let manifest = Manifest::new(
         env!("CARGO_PKG_NAME"),
@@ -144,7 +145,7 @@ fn manifest(config: &Config) -> String {
     )
     .controller(controller)
     .crd(primary.crd())
-    .configuration(json!({
+    .configuration_schema(json!({
         "type": "object",
         "additionalProperties": false,
         "properties": {
@@ -166,7 +167,7 @@ mod tests {
         });
         Sharer::reconcile(Request {
             object: object.to_string(),
-            config: "{}".to_owned(),
+            configuration: "{}".to_owned(),
             attempt: 0,
             extensions: "{}".to_owned(),
         })

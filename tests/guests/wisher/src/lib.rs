@@ -133,7 +133,7 @@ impl RawPlugin for Wisher {
             holds: _,
             traps: _,
         } = spec_of(&request)?;
-        let config = Config::read(Some(&request.config)).map_err(Failure::Permanent)?;
+        let config = Config::read(Some(&request.configuration)).map_err(Failure::Permanent)?;
         owns.retain(|owned| config.owns(&owned.object));
         Ok(Outcome {
             status: config.status.as_ref().map(Value::to_string),
@@ -181,13 +181,14 @@ fn outcome(owns: Vec<Owned>) -> Outcome {
         let flags = [
             (create_only, Lifecycle::CREATE_ONLY),
             (keep, Lifecycle::KEEP),
-            (replace, Lifecycle::REPLACE),
+            (replace, Lifecycle::RECREATE),
         ];
         let set = flags.into_iter().filter(|(set, _)| *set);
         Desired {
             object: object.to_string(),
             ownership: Ownership::Owned,
             lifecycle: set.fold(Lifecycle::empty(), |all, (_, flag)| all | flag),
+            options: "{}".to_owned(),
         }
     });
     Outcome {
@@ -205,7 +206,7 @@ fn manifest(config: &Config) -> String {
         let controller = ControllerManifest::new(name, Kind::new("wishes.test.dev", "v1", kind)).fields([".spec"]);
         let touches = config
             .owned()
-            .map(|kind| Touch::new(kind).owned().in_namespaces(&config.places));
+            .map(|kind| Touch::new(kind).owned().anywhere().in_namespaces(&config.places));
         touches.fold(controller, ControllerManifest::touches)
     };
     let mut manifest = Manifest::new(
@@ -222,7 +223,7 @@ fn manifest(config: &Config) -> String {
     for crd in config.crds() {
         manifest = manifest.crd(crd);
     }
-    let manifest = manifest.configuration(json!({
+    let manifest = manifest.configuration_schema(json!({
         "type": "object",
         "additionalProperties": false,
         "properties": {
@@ -247,7 +248,7 @@ mod tests {
         });
         Request {
             object: object.to_string(),
-            config: "{}".to_owned(),
+            configuration: "{}".to_owned(),
             attempt: 0,
             extensions: "{}".to_owned(),
         }
@@ -267,7 +268,7 @@ mod tests {
             ["Service", "ConfigMap"].map(|kind| object(kind).to_string())
         );
         assert_eq!(outcome.desired[0].lifecycle, Lifecycle::KEEP);
-        assert_eq!(outcome.desired[1].lifecycle, Lifecycle::REPLACE);
+        assert_eq!(outcome.desired[1].lifecycle, Lifecycle::RECREATE);
     }
 
     #[test]
@@ -300,7 +301,7 @@ mod tests {
         ];
         let spec = json!({"owns": objects_of.map(|object| json!({"object": object}))});
         let asked = Request {
-            config,
+            configuration: config,
             ..request(&spec)
         };
         assert_eq!(

@@ -3,7 +3,7 @@
 
 use pilothouse_core::{
     Failure,
-    contract::{FieldError, Operation, Review, ValidatorResult},
+    contract::{FieldError, Phase, Review, UserInfo, ValidatorResult},
     reason::Reason,
 };
 use serde_json::Value;
@@ -64,17 +64,12 @@ impl Isolated {
     fn review(&self, about: &About, old: Option<&Value>) -> Result<Review, Box<Failed>> {
         let old = old.map(|old| self.about(old)).transpose()?;
         Ok(Review {
-            operation: if old.is_some() {
-                Operation::Update
-            } else {
-                Operation::Create
-            },
+            phase: if old.is_some() { Phase::Update } else { Phase::Create },
             kind: about.kind.clone(),
             object: Some(about.shown.clone()),
-            old: old.map(|old| old.shown),
-            config: self.config(),
-            username: String::new(),
-            groups: Vec::new(),
+            old_object: old.map(|old| old.shown),
+            configuration: self.configuration(),
+            user_info: Some(UserInfo::default()),
             dry_run: false,
         })
     }

@@ -8,7 +8,7 @@ use std::{
 
 use pilothouse_core::{
     Failure, Kind, Name,
-    contract::{Imports, LogLevel, Query},
+    contract::{Imports, ListOptions, LogLevel},
     dependencies::Read,
     grants::{Grant, Grants},
     path::Projection,
@@ -35,6 +35,7 @@ pub struct LogLine {
 pub(super) struct Cache {
     pub(super) objects: Arc<Objects>,
     pub(super) grants: Arc<Grants>,
+    pub(super) primary: Name,
     pub(super) now: u64,
     pub(super) reads: BTreeSet<Read>,
     pub(super) log: Vec<LogLine>,
@@ -42,7 +43,7 @@ pub(super) struct Cache {
 
 impl Imports for Cache {
     fn get(&mut self, kind: &Kind, namespace: Option<&str>, name: &str) -> Result<Option<String>, Failure> {
-        let grant = self.grants.check_get(kind, namespace, name)?;
+        let grant = self.grants.check_get(&self.primary, kind, namespace, name)?;
         let name = Name::new(namespace, name);
         let object = self.objects.get(&(kind.clone(), name.clone()));
         let visible = object.filter(|object| is_selected(grant, object));
@@ -53,8 +54,8 @@ impl Imports for Cache {
         Ok(text)
     }
 
-    fn find(&mut self, kind: &Kind, query: &Query, _: u64) -> Result<Vec<String>, Failure> {
-        let (grant, query) = self.grants.check_find(kind, query)?;
+    fn list(&mut self, kind: &Kind, options: &ListOptions, _: u64) -> Result<Vec<String>, Failure> {
+        let (grant, query) = self.grants.check_list(&self.primary, kind, options)?;
         let limit = query
             .limit
             .map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(usize::MAX));
@@ -99,7 +100,7 @@ pub(super) fn project(projection: &Projection, object: &Value, kind: &Kind) -> R
 fn is_selected(grant: &Grant, object: &Value) -> bool {
     grant
         .touch
-        .labels
+        .label_selector
         .as_ref()
         .is_none_or(|labels| labels.matches(|key| label(object, key)))
 }

@@ -252,12 +252,12 @@ impl Isolated {
     fn request(&self, object: String) -> Request {
         Request {
             object,
-            config: self.config(),
+            configuration: self.configuration(),
             attempt: self.attempt,
         }
     }
 
-    fn config(&self) -> String {
+    fn configuration(&self) -> String {
         self.configuration
             .as_ref()
             .map_or_else(|| "{}".to_owned(), Value::to_string)
@@ -273,6 +273,7 @@ impl Isolated {
             let cache = Cache {
                 objects: self.objects.clone(),
                 grants: about.grants.clone(),
+                primary: about.name.clone(),
                 now: self.now,
                 reads: BTreeSet::new(),
                 log: Vec::new(),

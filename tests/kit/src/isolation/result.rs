@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, fmt};
 use pilothouse_core::{
     Failure,
     answer::{CheckedAnswer, DesiredObject},
-    contract::{Condition, Severity},
+    contract::{Condition, EventType},
     dependencies::Read,
 };
 use pilothouse_sandbox::Usage;
@@ -131,7 +131,7 @@ impl Reconciled {
 
     /// The condition of this type.
     pub fn condition(&self, kind: &str) -> Option<&Condition> {
-        self.answer.conditions.iter().find(|condition| condition.name == kind)
+        self.answer.conditions.iter().find(|condition| condition.type_ == kind)
     }
 
     /// The whole answer as YAML, the same for the same answer: to be kept in a file and compared.
@@ -152,13 +152,13 @@ impl Reconciled {
         let conditions: Vec<Value> = conditions
             .iter()
             .map(
-                |it| json!({"type": it.name, "status": it.status.as_str(), "reason": it.reason, "message": it.message}),
+                |it| json!({"type": it.type_, "status": it.status.as_str(), "reason": it.reason, "message": it.message}),
             )
             .collect();
         let events: Vec<Value> = events
             .iter()
             .map(|event| {
-                let kind = if event.severity == Severity::Warning {
+                let kind = if event.type_ == EventType::Warning {
                     "Warning"
                 } else {
                     "Normal"

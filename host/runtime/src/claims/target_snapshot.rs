@@ -1,5 +1,5 @@
-//! Takes the snapshot with which the reconcile of a target begins: everything known of it, read under the lock, and
-//! whether anything can be contributed to it at all. Makes no request.
+//! Owns what a look at a target begins with: everything known of it, captured from the cache and the claims in one moment,
+//! and whether anything can be contributed to it at all.
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -7,16 +7,32 @@ use std::sync::Arc;
 
 use pilothouse_cluster::discovery::ServedKind;
 use pilothouse_cluster::object::CachedObject;
+use pilothouse_cluster::store::Store;
 use pilothouse_core::contribution::{self, Claim, Leaves, Path};
 use pilothouse_core::reason::Reason;
 use pilothouse_core::{Failure, Key, Retry};
 
-use super::claims::{TargetId, UnpersistedContribution};
-use super::{target_state, unclaimed};
-use crate::hub::{HostState, PrimaryRef};
+use super::registry::Contributions;
+use super::target::{TargetId, UnpersistedContribution, WaitingClaims};
+use super::unclaimed::{is_given_up, lane_for};
 use crate::lane::{Lane, has_labels};
+use crate::lanes::Lanes;
+use crate::primary::PrimaryRef;
 
-/// What there is to look at, taken under the lock.
+/// What is known of a target, as it was captured: nothing of it has been read yet.
+pub struct CapturedTarget {
+    lane: Arc<Lane>,
+    served: ServedKind,
+    key: Key,
+    live: Option<Arc<CachedObject>>,
+    claims: BTreeMap<PrimaryRef, Claim>,
+    titles: BTreeMap<PrimaryRef, Arc<str>>,
+    refused: BTreeMap<PrimaryRef, (Failure, u64)>,
+    all_known: bool,
+    unpersisted: Option<UnpersistedContribution>,
+}
+
+/// What there is to look at.
 pub struct TargetSnapshot {
     /// A lane of the plugin.
     pub lane: Arc<Lane>,
@@ -40,43 +56,74 @@ pub struct TargetSnapshot {
     pub unpersisted: Option<UnpersistedContribution>,
 }
 
-impl TargetSnapshot {
-    /// Takes what is known of a target; none when it has been forgotten.
-    pub fn new(state: &mut HostState, id: &TargetId) -> Option<Self> {
-        let HostState {
-            store,
-            contributions,
-            lanes,
-            ..
-        } = state;
-        let (target, all_known) = contributions.target(id)?;
-        let live = target_state::best_known(store, id, target);
-        let all_known = all_known || unclaimed::is_given_up(lanes, &id.0, &id.1.kind, &id.1.name);
-        let lane = unclaimed::lane_for(lanes, &id.0, &id.1.kind)?.clone();
+impl Contributions {
+    /// Captures what is known of a target, and takes those who wait for a look at it; none when it has been forgotten.
+    pub fn begin_look(
+        &mut self,
+        store: &Store,
+        lanes: &Lanes,
+        id: &TargetId,
+    ) -> Option<(WaitingClaims, CapturedTarget)> {
+        let claims = self.plugins.get_mut(&id.0)?;
+        let all_known = claims.settled || is_given_up(lanes, &id.0, &id.1.kind, &id.1.name);
+        let target = claims.targets.get_mut(&id.1)?;
+        let waiters = std::mem::take(&mut target.waiters);
+        let lane = lane_for(lanes, &id.0, &id.1.kind)?.clone();
         let served = lane.served(&id.1.kind)?.clone();
-        let mut now = None;
-        let mut look = Self {
-            title: id.1.to_string(),
-            key: id.1.clone(),
+        let cached = store.get(&id.1.kind, &id.1.name);
+        let mut captured = CapturedTarget {
             lane,
             served,
-            live,
+            key: id.1.clone(),
+            live: cached.map(|cached| target.best_known(cached)),
             claims: BTreeMap::new(),
             titles: BTreeMap::new(),
             refused: BTreeMap::new(),
             all_known,
             unpersisted: target.unpersisted,
         };
-        for (primary_ref, wanted) in &target.claims {
-            look.claims.insert(primary_ref.clone(), wanted.claim.clone());
-            look.titles.insert(primary_ref.clone(), wanted.title.clone());
-            if let (Some((failure, against)), Some(live)) = (&wanted.refused, &look.live)
-                && *against == *now.get_or_insert_with(|| refusal_fingerprint(live))
-            {
-                look.refused.insert(primary_ref.clone(), failure.clone());
+        for (primary_ref, claim) in &target.claims {
+            captured.claims.insert(primary_ref.clone(), claim.claim.clone());
+            captured.titles.insert(primary_ref.clone(), claim.title.clone());
+            if let Some(refused) = &claim.refused {
+                captured.refused.insert(primary_ref.clone(), refused.clone());
             }
         }
-        Some(look)
+        Some((waiters, captured))
+    }
+}
+
+impl TargetSnapshot {
+    /// Reads what was captured: a refusal counts as long as the target is as it was then.
+    pub fn new(captured: CapturedTarget) -> Self {
+        let CapturedTarget {
+            lane,
+            served,
+            key,
+            live,
+            claims,
+            titles,
+            refused,
+            all_known,
+            unpersisted,
+        } = captured;
+        let now = live.as_ref().filter(|_| !refused.is_empty());
+        let now = now.map(|live| refusal_fingerprint(live));
+        let refused = refused.into_iter().filter(|(_, (_, against))| Some(*against) == now);
+        Self {
+            title: key.to_string(),
+            refused: refused
+                .map(|(primary_ref, (failure, _))| (primary_ref, failure))
+                .collect(),
+            lane,
+            served,
+            key,
+            live,
+            claims,
+            titles,
+            all_known,
+            unpersisted,
+        }
     }
 
     /// The claims that are looked at.
@@ -127,7 +174,7 @@ impl TargetSnapshot {
                 format!("{title} is being deleted; what is contributed to it waits for its successor")
             }
             Some(live) => {
-                let labels = self.lane.grants.get(&self.key.kind)?.touch.labels.as_ref()?;
+                let labels = self.lane.grants.get(&self.key.kind)?.touch.label_selector.as_ref()?;
                 if has_labels(live, labels) {
                     return None;
                 }

@@ -2,16 +2,12 @@
 //! whatever they are for. What is over is dropped, counted, and told once in a while.
 
 use std::fmt::Write as _;
-use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use pilothouse_core::Name;
 use pilothouse_core::contract::LogLevel;
-use pilothouse_sandbox::LogSink;
 use tokio::time::Instant;
-
-use super::health::PluginHealth;
 
 /// How much a plugin may log at once, in bytes: as much as sixteen calls may at most.
 const BURST: u64 = 1024 * 1024;
@@ -37,11 +33,6 @@ struct ByteBucket {
     filled: Option<Instant>,
     dropped: u64,
     told: Option<Instant>,
-}
-
-/// The log of a plugin's calls that belong to no object: it describes itself, or converts.
-pub fn without_object(plugin: Arc<str>, health: Arc<PluginHealth>) -> LogSink {
-    Box::new(move |level, message, fields| health.log_limiter.log(&plugin, None, level, message, fields))
 }
 
 impl GuestLogLimiter {

@@ -8,14 +8,15 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use pilothouse_core::crash::{Advice, Census, CrashHistory};
 use pilothouse_core::reason::Reason;
-use pilothouse_core::{Failure, Name, Tenant};
+use pilothouse_core::{Failure, Kind, Name, Tenant};
 use pilothouse_crds::plugin::LastFailure;
+use pilothouse_sandbox::LogSink;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use super::log_limit::GuestLogLimiter;
 use crate::clock::WallClock;
-use crate::lane::LaneId;
+use crate::log_limit::GuestLogLimiter;
+use crate::primary::LaneId;
 
 /// How long a count of the objects is good enough that says that the plugin need not be slowed.
 const CENSUS_HOLDS: Duration = Duration::from_secs(10);
@@ -72,6 +73,16 @@ pub struct FinishedCall<'a> {
     pub was_called: bool,
     /// Why it failed.
     pub failure: Option<&'a Failure>,
+}
+
+/// What a warning is about that says what of a kind's status is not written.
+pub fn about_status(primary: &Kind) -> String {
+    format!("status of {primary}")
+}
+
+/// The log of a plugin's calls that belong to no object: it describes itself, or converts.
+pub fn without_object(plugin: Arc<str>, health: Arc<PluginHealth>) -> LogSink {
+    Box::new(move |level, message, fields| health.log_limiter.log(&plugin, None, level, message, fields))
 }
 
 impl PluginHealth {

@@ -1,0 +1,62 @@
+//! Decides when a target is looked at less often, because somebody keeps taking back what is contributed to it.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// Writes in a row that nobody asked for before a target is looked at less often.
+const FREE_REVERTS: u32 = 10;
+
+/// After so long without one, what comes next belongs to no hot loop.
+const CALM: Duration = Duration::from_secs(10);
+
+/// Writes in a row that no primary had asked for: somebody takes back what is ours.
+#[derive(Default)]
+pub struct RevertLimiter {
+    count: u32,
+    last: Option<Instant>,
+    calm_at: Option<Instant>,
+}
+
+impl RevertLimiter {
+    /// Notes a write that nobody had asked for; when that happens again and again, looks become rare.
+    pub fn note(&mut self, now: Instant, limit: impl Fn(u32) -> Duration) {
+        let Self { count, last, calm_at } = self;
+        let quiet_since = calm_at.or(*last);
+        if quiet_since.is_some_and(|since| since + CALM < now) {
+            *count = 0;
+        }
+        *count += 1;
+        *last = Some(now);
+        *calm_at = count.checked_sub(FREE_REVERTS).map(|over| now + limit(over));
+    }
+
+    /// Until when the target is left alone, if it is.
+    pub fn calm_at(&self) -> Option<Instant> {
+        self.calm_at
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_target_that_is_reverted_again_and_again_is_slowed() {
+        let mut limiter = RevertLimiter::default();
+        let limit = |over| Duration::from_secs(1) * (over + 1);
+        for _ in 1..FREE_REVERTS {
+            limiter.note(Instant::now(), limit);
+        }
+        assert_eq!(limiter.calm_at(), None);
+        limiter.note(Instant::now(), limit);
+        assert_eq!(limiter.calm_at(), Some(Instant::now() + Duration::from_secs(1)));
+        tokio::time::advance(CALM + Duration::from_secs(2)).await;
+        limiter.note(Instant::now(), limit);
+        assert_eq!(
+            limiter.calm_at(),
+            None,
+            "what comes after a calm time belongs to no hot loop"
+        );
+    }
+}

@@ -1,0 +1,69 @@
+//! Joins what every part of the running host needs. Each field is a module that owns its state and is used by its
+//! operations; nothing is decided here.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use pilothouse_cluster::Client;
+use pilothouse_cluster::openapi::Schemas;
+
+use crate::blocking::Blocking;
+use crate::clock::WallClock;
+use crate::competing_plugins::KnownPlugins;
+use crate::definition_changes::DefinitionChanges;
+use crate::kind_registry::KindRegistry;
+use crate::queue::Capacity;
+use crate::resume_slots::ResumeSlots;
+use crate::state::SharedState;
+use crate::too_deep::TooDeepReporter;
+
+/// What every part of the running host needs.
+pub struct HostContext {
+    /// The cache, the lanes, the dependencies, the claims and the queue, behind one lock.
+    pub state: SharedState,
+    /// What is known of the kinds that lanes need.
+    pub kinds: KindRegistry,
+    /// The time of day.
+    pub clock: WallClock,
+    /// Where the calls of guests run.
+    pub blocking: Blocking,
+    /// The plugins that there are.
+    pub plugins: KnownPlugins,
+    /// How often the definitions of each group have changed.
+    pub definitions: DefinitionChanges,
+    /// How values are merged.
+    pub schemas: Schemas,
+    /// The primaries that wait for what becomes of their claims.
+    pub resume_slots: ResumeSlots,
+    /// Objects that nest too deep for the plugins that read them, to be told of.
+    pub too_deep: TooDeepReporter,
+    /// Mistakes of the host that it has noticed and got over: waits that nothing would have ended, panics of watches.
+    mistakes: AtomicU64,
+}
+
+impl HostContext {
+    /// A host that has not begun.
+    pub fn new(client: Client, clock: WallClock, blocking: Blocking, capacity: Capacity) -> Self {
+        Self {
+            state: SharedState::new(capacity),
+            kinds: KindRegistry::default(),
+            clock,
+            blocking,
+            plugins: KnownPlugins::default(),
+            definitions: DefinitionChanges::default(),
+            schemas: Schemas::new(client),
+            resume_slots: ResumeSlots::default(),
+            too_deep: TooDeepReporter::default(),
+            mistakes: AtomicU64::new(0),
+        }
+    }
+
+    /// The host has noticed a mistake of its own and got over it; the log names it.
+    pub fn count_mistake(&self) {
+        self.mistakes.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// How many mistakes of its own the host has noticed.
+    pub fn mistakes(&self) -> u64 {
+        self.mistakes.load(Ordering::Relaxed)
+    }
+}

@@ -1,0 +1,52 @@
+//! Owns how a host is told to run.
+
+use std::time::Duration;
+
+use crate::admission::WebhookOptions;
+use crate::blocking::Blocking;
+use crate::clock::WallClock;
+
+/// How the host runs.
+#[derive(Clone, Debug)]
+pub struct HostOptions {
+    /// Whether the CRDs that plugins bring are installed.
+    pub install_crds: bool,
+    /// How often every object is reconciled again though nothing is known to have changed.
+    pub resync: Duration,
+    /// Reconciles at once, over all lanes.
+    pub workers: usize,
+    /// Reconciles at once of one plugin that does not say itself how many.
+    pub plugin_workers: usize,
+    /// How long work in flight may take to end on a stop.
+    pub grace: Duration,
+    /// After how long without a call a plugin's code is unmapped until the next one.
+    pub sleep_after: Duration,
+    /// After how long without work the memory is given back that only the work needed; none means never.
+    pub give_back_after: Option<Duration>,
+    /// The name of this process in events.
+    pub instance: String,
+    /// How webhooks are served; none means that they are off.
+    pub webhooks: Option<WebhookOptions>,
+    /// The time of day.
+    pub clock: WallClock,
+    /// Where the calls of guests run.
+    pub blocking: Blocking,
+}
+
+impl Default for HostOptions {
+    fn default() -> Self {
+        Self {
+            install_crds: false,
+            resync: Duration::from_hours(1),
+            workers: 32,
+            plugin_workers: 16,
+            grace: Duration::from_secs(10),
+            sleep_after: Duration::from_secs(30),
+            give_back_after: None,
+            instance: "pilothouse".to_owned(),
+            webhooks: None,
+            clock: WallClock::System,
+            blocking: Blocking::Threads,
+        }
+    }
+}

@@ -1,0 +1,68 @@
+//! Owns what there is of one plugin: what it has for all its versions, its resource, and the version that runs. What happens to
+//! it is `task`'s matter.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use pilothouse_cluster::host_resources::{HostResource, HostResourceApi};
+use pilothouse_sandbox::PluginComponent;
+use tokio::sync::watch;
+
+use super::PluginContext;
+use super::desired::PluginRequest;
+use super::inventory_write::InventoryWrite;
+use super::prepare::PluginIdentity;
+use super::source::ComponentFile;
+use super::state::PluginState;
+use crate::lane::Lane;
+
+/// One plugin.
+pub struct PluginTask {
+    /// What it shares with the others.
+    pub context: Arc<PluginContext>,
+    /// What it has for all its versions.
+    pub identity: PluginIdentity,
+    /// What is known of it.
+    pub plugin_state: Arc<PluginState>,
+    /// Its resource, if it has one.
+    pub own: Option<PluginResourceHandle>,
+    /// What was written to it to be remembered.
+    pub written: InventoryWrite,
+}
+
+/// The version that runs.
+pub struct RunningVersion {
+    /// What it was brought for.
+    pub request: Arc<PluginRequest>,
+    /// Where it came from.
+    pub loaded: LoadedComponent,
+    /// The CRDs that it has to itself: their names, and the kinds for people. What else it said of itself is in its lanes.
+    pub crds: BTreeMap<Arc<str>, Arc<str>>,
+    /// Its lanes, which are in the hub.
+    pub lanes: Vec<Arc<Lane>>,
+}
+
+impl RunningVersion {
+    /// The lane of the same primaries as another version's.
+    pub fn lane_for(&self, other: &Lane) -> Option<&Arc<Lane>> {
+        let same = |lane: &&Arc<Lane>| lane.grants.primary().same_kind(other.grants.primary());
+        self.lanes.iter().find(same)
+    }
+}
+
+/// A component that is loaded, and the file that it came from.
+#[derive(Clone)]
+pub struct LoadedComponent {
+    /// The component.
+    pub component: PluginComponent,
+    /// Its file; none if it was loaded before.
+    pub found: Option<ComponentFile>,
+}
+
+/// The Plugin resource of a plugin.
+pub struct PluginResourceHandle {
+    /// Where it is written.
+    pub kind: HostResourceApi,
+    /// As it was seen last.
+    pub live: watch::Receiver<Arc<HostResource>>,
+}

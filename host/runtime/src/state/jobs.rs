@@ -1,0 +1,115 @@
+//! Hands out reconciles and takes in how they ended.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use pilothouse_cluster::object::CachedObject;
+use pilothouse_core::Tenant;
+use pilothouse_core::crash::Census;
+use tokio::time::Instant;
+
+use super::SharedState;
+use crate::clock::WallClock;
+use crate::health::{FinishedCall, PluginPause};
+use crate::lane::Lane;
+use crate::primary::PrimaryRef;
+use crate::queue::{Cause, Job, JobResult, Priority};
+
+impl SharedState {
+    /// The next reconcile, with its lane. Both are taken in one step: from here on a lane that takes over gets this object
+    /// only when the job is done.
+    pub fn take_job(&self) -> Option<(Job, Arc<Lane>)> {
+        let mut tables = self.tables.write();
+        let job = tables.queue.pop(Instant::now())?;
+        let lane = tables.lanes.get(job.lane);
+        let lane = lane.expect("a lane has a queue as long as it is there").clone();
+        Some((job, lane))
+    }
+
+    /// A job has ended, for the queue and for its plugin's health.
+    pub fn finish(&self, lane: &Lane, job: &Job, ended: &JobResult, clock: &WallClock) {
+        let now = Instant::now();
+        let is_there = {
+            let mut tables = self.tables.write();
+            tables.queue.done(job, ended, now);
+            let primary_ref = PrimaryRef::new(job.lane, job.name.clone());
+            tables.own_writes.abandon(&primary_ref);
+            tables.store.get(lane.grants.primary(), &job.name).is_some()
+        };
+        let call = FinishedCall {
+            lane: job.lane,
+            object: &job.name,
+            is_there,
+            was_called: !ended.used.is_zero(),
+            failure: ended.failure.as_ref(),
+        };
+        let pause = lane.health.ended(&call, clock, || self.census(&lane.plugin));
+        if let Some(PluginPause { wait, tenants }) = pause {
+            self.tables.write().queue.pause(&lane.plugin, tenants, now + wait);
+        }
+        self.ended.notify_waiters();
+    }
+
+    /// How many objects a plugin has to serve, by whose they are.
+    fn census(&self, plugin: &str) -> Census {
+        let lanes: Vec<(Arc<Lane>, Vec<Arc<CachedObject>>)> = {
+            let tables = self.tables.read();
+            let of_plugin = tables.lanes.iter().filter(|lane| *lane.plugin == *plugin);
+            let primaries = |lane: &Arc<Lane>| tables.store.iter(lane.grants.primary(), None).cloned().collect();
+            of_plugin.map(|lane| (lane.clone(), primaries(lane))).collect()
+        };
+        let mut census = Census::new();
+        for (lane, primaries) in lanes {
+            let is_filtered = lane.is_filtered();
+            for object in primaries
+                .iter()
+                .filter(|object| !is_filtered || lane.reconciles(object))
+            {
+                *census.entry(Tenant::of(&object.name)).or_default() += 1;
+            }
+        }
+        census
+    }
+
+    /// Asks for another reconcile of a primary.
+    pub fn requeue(&self, primary_ref: &PrimaryRef, cause: Cause) {
+        let mut tables = self.tables.write();
+        tables
+            .queue
+            .push_for(primary_ref.lane, &primary_ref.name, Priority::Change, cause);
+    }
+
+    /// A job waits for what others do: another may run in its place.
+    pub fn park(&self, primary_ref: &PrimaryRef) {
+        self.tables.write().queue.park(primary_ref.lane, &primary_ref.name);
+        self.work.notify_one();
+    }
+
+    /// A job that waited so long is to end.
+    pub fn unpark(&self, primary_ref: &PrimaryRef, waited: Duration) {
+        let mut tables = self.tables.write();
+        tables.queue.unpark(primary_ref.lane, &primary_ref.name, waited);
+    }
+
+    /// Hands out everything of a plugin again of which some had to wait.
+    pub fn resume(&self, plugin: &str) {
+        self.tables.write().queue.resume(plugin);
+        self.work.notify_one();
+    }
+
+    /// When something is due that only waits for its time, and whether anybody waits for a time of day.
+    pub fn next_due(&self) -> (Option<Instant>, bool) {
+        let tables = self.tables.read();
+        (tables.queue.next_due(), tables.queue.waits_for_clock())
+    }
+
+    /// The wall clock has jumped: whoever waits for a time of day is asked again.
+    pub fn clock_jumped(&self) {
+        self.tables.write().queue.clock_jumped(Instant::now());
+    }
+
+    /// How many objects are queued or held.
+    pub fn queued(&self) -> usize {
+        self.tables.read().queue.waiting()
+    }
+}

@@ -1,0 +1,304 @@
+//! Opens, replaces and closes lanes. A lane that opens has all of its primaries queued and all of its claims awaited in the
+//! step in which it opens, so that nothing that changes meanwhile is missed.
+
+use std::sync::Arc;
+
+use pilothouse_cluster::object::CachedObject;
+use pilothouse_cluster::store::Store;
+use pilothouse_core::dependencies::budget::GROUP_BYTES;
+use pilothouse_core::manifest::Access;
+use pilothouse_core::{Kind, Name};
+use tokio::time::Instant;
+
+use super::{SharedState, Tables};
+use crate::custody::{Custody, custody, is_ours};
+use crate::lane::Lane;
+use crate::lanes::Lanes;
+use crate::primary::{LaneId, PrimaryRef};
+use crate::queue::{Depth, Priority};
+
+/// What is known of the kinds that a lane needs.
+pub trait KindsOfLane {
+    /// Whether a lane has all that it needs to open.
+    fn are_ready(&self, lane: &Lane, store: &Store) -> bool;
+    /// A kind that the cluster does not serve, and without which the lane cannot go on.
+    fn missing(&self, lane: &Lane) -> Option<Kind>;
+}
+
+/// A lane that has opened, or has been replaced while it was open.
+pub struct OpenedLane {
+    /// The lane.
+    pub lane: Arc<Lane>,
+    /// How many objects of its primary kind there are.
+    pub objects: usize,
+    /// Objects that it reads and that nest too deep, so that they may have to be kept from it.
+    pub too_deep: Vec<(Arc<Kind>, Arc<CachedObject>)>,
+}
+
+/// What became of a lane whose kinds were looked at.
+pub enum LaneChange {
+    /// It opens.
+    Opened(OpenedLane),
+    /// It is closed until the cluster serves a kind again.
+    Closed(Arc<Lane>, Kind),
+}
+
+impl SharedState {
+    /// The lanes as they are now.
+    pub fn lanes(&self) -> Lanes {
+        self.tables.read().lanes.clone()
+    }
+
+    /// A number for a lane that is to come.
+    pub fn reserve_lane(&self) -> LaneId {
+        self.tables.write().lanes.reserve()
+    }
+
+    /// Puts a lane in its place. One that replaces an open lane goes on where that one was, and has every primary of both
+    /// reconciled, each after what of it is under way. Says which one it replaces, and what it opens with.
+    pub fn put_lane(&self, lane: &Arc<Lane>) -> (Option<Arc<Lane>>, Option<OpenedLane>) {
+        let mut tables = self.tables.write();
+        let replaced = tables.lanes.put(lane.clone());
+        tables.share_reads(&lane.plugin);
+        if !tables.queue.is_open(lane.id) {
+            return (replaced, None);
+        }
+        let opened = tables.open_claims(lane);
+        tables.forget_previews_of(lane.id);
+        if let Some(replaced) = &replaced {
+            tables.enqueue_all(replaced);
+        }
+        tables.dependencies.begin_anew(&lane.id);
+        tables.enqueue_all(lane);
+        (replaced, Some(opened))
+    }
+
+    /// Puts a lane in the place of one that looks for other kinds of earlier versions, and does the same with it.
+    pub fn exchange_lane(&self, lane: &Arc<Lane>) {
+        self.tables.write().lanes.put(lane.clone());
+    }
+
+    /// Opens those of these lanes whose kinds have all been listed, and closes those that need a kind which is not served
+    /// any more. A lane that is not in its place, or that leaves, stays as it is.
+    pub fn settle_lanes(&self, select: impl Fn(&Lanes) -> Vec<Arc<Lane>>, kinds: &impl KindsOfLane) -> Vec<LaneChange> {
+        let mut tables = self.tables.write();
+        let mut changes = Vec::new();
+        for lane in select(&tables.lanes) {
+            if tables.leaving.contains(&lane.id) {
+                continue;
+            }
+            if tables.queue.is_open(lane.id) {
+                if let Some(kind) = kinds.missing(&lane) {
+                    tables.queue.close(lane.id);
+                    changes.push(LaneChange::Closed(lane, kind));
+                }
+            } else if kinds.are_ready(&lane, &tables.store) {
+                let opened = tables.open_claims(&lane);
+                tables.enqueue_all(&lane);
+                changes.push(LaneChange::Opened(opened));
+            }
+        }
+        drop(tables);
+        self.work.notify_one();
+        self.claims.notify_one();
+        changes
+    }
+
+    /// Stops a lane for good: nothing of it is woken or handed out any more; what runs, runs to its end.
+    pub fn close_lane(&self, id: LaneId) {
+        let mut tables = self.tables.write();
+        tables.queue.close(id);
+        tables.leaving.insert(id);
+    }
+
+    /// Waits until nothing of a lane runs.
+    pub async fn nothing_runs_in(&self, id: LaneId) {
+        loop {
+            let ended = self.ended.notified();
+            if self.tables.read().queue.depth(id, Instant::now()).running == 0 {
+                return;
+            }
+            ended.await;
+        }
+    }
+
+    /// Forgets a lane that is closed and of which nothing runs. Says which lane it was.
+    pub fn remove_lane(&self, id: LaneId) -> Option<Arc<Lane>> {
+        let mut tables = self.tables.write();
+        let tables = &mut *tables;
+        tables.queue.remove(id);
+        let removed = tables.lanes.remove(id);
+        if let Some(lane) = &removed {
+            tables.contributions.lane_goes(&tables.lanes, &mut tables.queue, lane);
+        }
+        tables.leaving.remove(&id);
+        tables.selected.remove(&id);
+        tables.forget_previews_of(id);
+        tables.orphans.remove_lane(id);
+        for (kind, path) in tables.dependencies.remove_group(&id) {
+            tables.store.drop_index(&kind, &path);
+        }
+        tables.own_writes.remove_lane(id);
+        removed
+    }
+
+    /// Whether a lane runs.
+    pub fn is_open(&self, id: LaneId) -> bool {
+        self.tables.read().queue.is_open(id)
+    }
+
+    /// Whether every lane is open and nothing is queued, running or waiting for the cache.
+    pub fn is_idle(&self) -> bool {
+        let tables = self.tables.read();
+        let mut lanes = tables.lanes.iter();
+        lanes.all(|lane| tables.queue.is_open(lane.id)) && tables.queue.is_idle() && tables.contributions.is_idle()
+    }
+
+    /// How many primaries a lane reconciles, and what it has to do.
+    pub fn count(&self, lane: &Lane) -> (usize, Depth) {
+        let tables = self.tables.read();
+        let depth = tables.queue.depth(lane.id, Instant::now());
+        if !lane.is_filtered() {
+            return (tables.store.len(lane.grants.primary()), depth);
+        }
+        let counted = || {
+            let primaries = tables.store.iter(lane.grants.primary(), None);
+            primaries.filter(|object| lane.reconciles(object)).count()
+        };
+        // A lane that is closed is not routed to, and one that was replaced may have another filter.
+        let current = tables.lanes.get(lane.id);
+        let is_current = current.is_some_and(|it| std::ptr::eq(Arc::as_ptr(it), lane));
+        let is_counted = is_current && tables.queue.is_open(lane.id);
+        let Some(&selected) = tables.selected.get(&lane.id).filter(|_| is_counted) else {
+            return (counted(), depth);
+        };
+        debug_assert_eq!(selected, counted(), "the primaries of {}", lane.title());
+        (selected, depth)
+    }
+
+    /// What each lane has to do.
+    pub fn depths(&self) -> Vec<(Arc<Lane>, Depth)> {
+        let (tables, now) = (self.tables.read(), Instant::now());
+        let lanes = tables.lanes.iter();
+        lanes
+            .map(|lane| (lane.clone(), tables.queue.depth(lane.id, now)))
+            .collect()
+    }
+
+    /// Asks for a reconcile of every primary of a lane.
+    pub fn push_all(&self, lane: &Lane) {
+        let mut tables = self.tables.write();
+        tables.dependencies.begin_anew(&lane.id);
+        tables.enqueue_all(lane);
+        drop(tables);
+        self.work.notify_one();
+    }
+
+    /// A plugin is gone, or selects other primaries: whoever waits for what it applied is reconciled again.
+    pub fn competing_plugin_left(&self, plugin: &str) {
+        let mut tables = self.tables.write();
+        for primary_ref in tables.competing_waits.take(plugin) {
+            tables.queue.push(primary_ref.lane, &primary_ref.name, Priority::Change);
+        }
+        drop(tables);
+        self.work.notify_one();
+    }
+}
+
+impl Tables {
+    /// Lets a lane run, and has the claims of its primaries awaited.
+    fn open_claims(&mut self, lane: &Arc<Lane>) -> OpenedLane {
+        let Self {
+            store,
+            queue,
+            lanes,
+            contributions,
+            ..
+        } = self;
+        queue.open(lane.id, &lane.plugin, lane.concurrency);
+        contributions.lane_opens(store, lanes, queue, lane);
+        let read = lane.grants.touched().filter(|grant| grant.allows(Access::Read));
+        let read = read.filter_map(|grant| lane.served(&grant.touch.kind));
+        let too_deep = read.flat_map(|served| {
+            let objects = store.iter(&served.kind, None).filter(|object| object.is_too_deep());
+            objects.map(move |object| (served.kind.clone(), object.clone()))
+        });
+        OpenedLane {
+            lane: lane.clone(),
+            objects: store.len(lane.grants.primary()),
+            too_deep: too_deep.collect(),
+        }
+    }
+
+    /// The lanes of a plugin share the bytes that its recorded reads may take.
+    fn share_reads(&mut self, plugin: &str) {
+        let of_plugin = self.lanes.iter().filter(|lane| *lane.plugin == *plugin);
+        let lanes: Vec<LaneId> = of_plugin.map(|lane| lane.id).collect();
+        for lane in &lanes {
+            self.dependencies.allow(lane, GROUP_BYTES / lanes.len());
+        }
+    }
+
+    fn forget_previews_of(&mut self, lane: LaneId) {
+        let of_lane = self.previews.iter().map(|(primary_ref, _)| primary_ref);
+        let gone: Vec<_> = of_lane
+            .filter(|primary_ref| primary_ref.lane == lane)
+            .cloned()
+            .collect();
+        for primary_ref in gone {
+            self.previews.forget(&primary_ref);
+        }
+    }
+
+    /// Asks for a reconcile of every primary of a lane, and counts those that it reconciles.
+    pub(super) fn enqueue_all(&mut self, lane: &Lane) {
+        let Self {
+            store,
+            queue,
+            orphans,
+            selected,
+            ..
+        } = self;
+        let has_filter = lane.has_filter();
+        let mut count = 0;
+        for object in store.iter(lane.grants.primary(), None) {
+            let is_selected = lane.reconciles(object);
+            count += usize::from(is_selected);
+            // Objects that left the filter while nobody watched may still have our finalizer.
+            if is_selected || ((has_filter || !lane.selects(&object.name)) && lane.has_finalized(object)) {
+                queue.push(lane.id, &object.name, urgency(lane, object));
+            }
+        }
+        selected.insert(lane.id, count);
+        for kind in lane.owned_kinds() {
+            for child in store.iter(kind, None).filter(|child| is_ours(lane, child)) {
+                match custody(store, lane, child) {
+                    // They may still have children of ours, too.
+                    Some(Custody::Living(owner)) if has_filter || is_to_prune(lane, &owner) => {
+                        queue.push(lane.id, &owner, Priority::Resync);
+                    }
+                    Some(Custody::Orphaned(owner, uid)) => {
+                        queue.push(lane.id, &owner, Priority::Resync);
+                        orphans.add(PrimaryRef::new(lane.id, owner), uid);
+                    }
+                    _ => {}
+                }
+            }
+        }
+    }
+}
+
+/// Whether what the plugin made for a primary is pruned because the primary is outside of the Plugin's namespaces.
+fn is_to_prune(lane: &Lane, owner: &Name) -> bool {
+    lane.prunes_unselected && !lane.selects(owner)
+}
+
+/// How urgent a primary is of which nobody knows what has happened to it. At a start, one that has no status yet does not
+/// wait behind thousands that have been looked at before.
+fn urgency(lane: &Lane, object: &CachedObject) -> Priority {
+    if lane.brings_crd && object.entry(lane.writer.manager(), true).is_none() {
+        Priority::New
+    } else {
+        Priority::Resync
+    }
+}

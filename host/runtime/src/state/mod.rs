@@ -1,0 +1,131 @@
+//! Owns the shared state, behind the one lock of the host: the cache, who has read what, the lanes, the work queue, the
+//! claims, and what is remembered of our own writes.
+//!
+//! These change together, because between any two of them every race is a missed wake-up. An object that changes between a
+//! read of it and the record of that read would wake nobody; a lane that opens between a primary's coming and its routing
+//! would never reconcile it; a write whose echo comes before it is awaited would be awaited for ever. So each operation
+//! here is one step. It takes the lock once, holds it while it looks up and moves entries, and leaves parsing, comparing and
+//! logging to its caller. What each table does by itself is in its own module; the tables are private to this folder.
+//!
+//! `observe` takes in what watches see, and `route` decides which primaries that concerns. `lanes` opens, replaces and
+//! closes lanes, `jobs` hands out and ends reconciles, `reads` answers and records what plugins read, `writes` follows our
+//! own writes, `claims` leads to the registry of claims, `snapshot` answers questions about the cache, `leftovers` those about
+//! what earlier versions of a plugin made, and `waits` lists what waits for something.
+
+mod claims;
+mod jobs;
+mod lanes;
+mod leftovers;
+mod observe;
+mod reads;
+mod route;
+mod snapshot;
+#[cfg(test)]
+mod tests;
+mod waits;
+mod writes;
+
+use std::collections::{HashMap, HashSet};
+
+use parking_lot::RwLock;
+use pilothouse_cluster::store::Store;
+use pilothouse_core::dependencies::Dependencies;
+use pilothouse_core::preview::Previews;
+use tokio::sync::Notify;
+
+use crate::claims::Contributions;
+use crate::competing_plugins::CompetingPluginWaits;
+use crate::echo::OwnWrites;
+use crate::lanes::Lanes;
+use crate::orphans::Orphans;
+use crate::primary::{LaneId, PrimaryRef};
+use crate::queue::{Capacity, WorkQueue};
+use crate::refusals::Refusals;
+use crate::unpersisted::UnpersistedApplies;
+
+pub use lanes::{KindsOfLane, LaneChange};
+pub use snapshot::{DiffSnapshot, ObjectSnapshot, OwnerSnapshot};
+pub use waits::PendingWait;
+
+/// The shared state.
+pub struct SharedState {
+    tables: RwLock<Tables>,
+    /// Told whenever the queue may have something to do.
+    work: Notify,
+    /// Told whenever there may be something to contribute.
+    claims: Notify,
+    /// Told whenever a job has ended.
+    ended: Notify,
+}
+
+/// What the lock guards.
+struct Tables {
+    /// The cache.
+    store: Store,
+    /// Who has read what.
+    dependencies: Dependencies<PrimaryRef>,
+    /// What is to be done.
+    queue: WorkQueue,
+    /// Whose work it is. A lane that is replaced keeps its number, and with it what is queued and what was read.
+    lanes: Lanes,
+    /// Lanes that will not open again.
+    leaving: HashSet<LaneId>,
+    /// How many primaries each open lane reconciles: counted when it opens, and kept by `route`.
+    selected: HashMap<LaneId, usize>,
+    /// Writes of ours that the cache has not seen yet.
+    own_writes: OwnWrites,
+    /// Children and statuses that the server does not hold as they were applied.
+    unpersisted: UnpersistedApplies,
+    /// Who contributes what to which object.
+    contributions: Contributions,
+    /// Bodies that the server refuses for good.
+    refusals: Refusals,
+    /// Who waits because another plugin applies what is desired.
+    competing_waits: CompetingPluginWaits,
+    /// Whose children need a look.
+    orphans: Orphans,
+    /// What plugins that are in preview would do.
+    previews: Previews<PrimaryRef>,
+}
+
+impl SharedState {
+    /// Nothing is known and nothing is to be done.
+    pub fn new(capacity: Capacity) -> Self {
+        Self {
+            tables: RwLock::new(Tables {
+                store: Store::default(),
+                dependencies: Dependencies::default(),
+                queue: WorkQueue::new(capacity),
+                lanes: Lanes::default(),
+                leaving: HashSet::new(),
+                selected: HashMap::new(),
+                own_writes: OwnWrites::default(),
+                unpersisted: UnpersistedApplies::default(),
+                contributions: Contributions::default(),
+                refusals: Refusals::default(),
+                competing_waits: CompetingPluginWaits::default(),
+                orphans: Orphans::default(),
+                previews: Previews::default(),
+            }),
+            work: Notify::new(),
+            claims: Notify::new(),
+            ended: Notify::new(),
+        }
+    }
+
+    /// Waits until the queue may have something to do.
+    pub async fn work_comes(&self) {
+        self.work.notified().await;
+    }
+
+    /// Waits until there may be something to contribute.
+    pub async fn claims_come(&self) {
+        self.claims.notified().await;
+    }
+
+    /// Something has changed that no operation here has told of.
+    pub fn tell_all(&self) {
+        self.work.notify_one();
+        self.claims.notify_one();
+    }
+}

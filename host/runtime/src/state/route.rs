@@ -1,0 +1,160 @@
+//! Decides which primaries a change of an object requeues: the primary itself, the owner of a child, the primaries that have
+//! read the object, and those that have claims on it.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use pilothouse_cluster::object::CachedObject;
+use pilothouse_cluster::store::ObjectChange;
+use pilothouse_core::dependencies::Woken;
+use pilothouse_core::{Key, Name};
+
+use super::Tables;
+use crate::custody::{Custody, children_of, custody, is_labelled, is_ours};
+use crate::echo::ChangeOrigin;
+use crate::lane::Lane;
+use crate::lanes::Lanes;
+use crate::primary::PrimaryRef;
+use crate::queue::{Cause, Priority};
+use crate::refusals::RefusedPart;
+use crate::visibility::ChangeVisibility;
+
+impl Tables {
+    /// Enqueues every primary that a change concerns.
+    pub(super) fn route(&mut self, lanes: &Lanes, change: &ObjectChange) {
+        let by_us = self.own_writes.observe(lanes, &mut self.queue, change) == ChangeOrigin::Ours;
+        let seen = ChangeVisibility::new(lanes, change);
+        for lane in lanes.of_kind(&change.kind) {
+            if !self.queue.is_open(lane.id) {
+                continue;
+            }
+            if *lane.grants.primary() == *change.kind {
+                self.route_primary(lane, change, &seen, by_us);
+            }
+            if is_touched(lane, change) && !is_held_alike(lane, change) {
+                self.route_child(lane, change, by_us);
+            }
+        }
+        self.contributions.target_changed(&mut self.queue, change);
+        let cause = if by_us { Cause::Ours } else { Cause::Others };
+        self.wake_readers(change, &seen, cause);
+        if change.new.is_none() {
+            // A successor of the same name is not judged by what is remembered of this one.
+            let key = Key::new(change.kind.clone(), change.name().clone());
+            for part in RefusedPart::OF_STATUS {
+                self.refusals.forget(key.clone(), part);
+            }
+            self.unpersisted.forget(&key);
+        }
+    }
+
+    fn route_primary(&mut self, lane: &Lane, change: &ObjectChange, seen: &ChangeVisibility<'_>, by_us: bool) {
+        let name = change.name();
+        let [was_selected, is_selected] =
+            [&change.old, &change.new].map(|object| object.as_ref().is_some_and(|object| lane.reconciles(object)));
+        if let Some(count) = self.selected.get_mut(&lane.id) {
+            *count = *count + usize::from(is_selected) - usize::from(was_selected);
+        }
+        let Some(new) = &change.new else {
+            return self.primary_gone(lane, name, change.old.as_deref());
+        };
+        if lane.is_former {
+            if self.has_left_something(lane, new) {
+                self.queue.push(lane.id, name, Priority::Resync);
+            }
+            return;
+        }
+        if !is_selected && !was_selected {
+            return;
+        }
+        let status_drifts = || lane.brings_crd && !by_us && seen.status_differs();
+        if seen.primary_differs(lane) || status_drifts() {
+            self.queue.push_for(lane.id, name, Priority::Change, seen.cause(by_us));
+        }
+    }
+
+    fn primary_gone(&mut self, lane: &Lane, name: &Name, old: Option<&CachedObject>) {
+        let primary_ref = PrimaryRef::new(lane.id, name.clone());
+        self.forget_primary(lane, &primary_ref);
+        self.queue.forget(lane.id, name);
+        lane.health.gone(lane.id, name);
+        if let Some(old) = old
+            && lane.selects(name)
+            && children_of(&self.store, lane, &old.uid).any(|(_, child)| is_labelled(child))
+        {
+            self.orphans.add(primary_ref, old.uid.clone());
+            self.queue.push(lane.id, name, Priority::Change);
+        }
+    }
+
+    /// The owner of a child is woken, but not by its own write; a child whose owner is gone is to be collected, whoever
+    /// wrote it: the owner may have gone while it was being made.
+    fn route_child(&mut self, lane: &Lane, change: &ObjectChange, by_us: bool) {
+        let mut woken = BTreeSet::new();
+        for child in [change.old.as_ref(), change.new.as_ref()].into_iter().flatten() {
+            if let Some(Custody::Living(owner)) = custody(&self.store, lane, child)
+                && !by_us
+            {
+                woken.insert(owner);
+            }
+        }
+        if let Some(child) = &change.new
+            && let Some(Custody::Orphaned(owner, uid)) = custody(&self.store, lane, child)
+        {
+            self.orphans.add(PrimaryRef::new(lane.id, owner.clone()), uid);
+            woken.insert(owner);
+        }
+        for owner in woken {
+            if change.new.is_none() {
+                self.orphans.lose_child(PrimaryRef::new(lane.id, owner.clone()));
+            }
+            self.queue.push(lane.id, &owner, Priority::Change);
+        }
+    }
+
+    /// Takes a change to everybody who has read what changed.
+    fn wake_readers(&mut self, change: &ObjectChange, seen: &ChangeVisibility<'_>, cause: Cause) {
+        let Woken { readers, groups } = self.dependencies.woken(&change.kind, change.name(), seen);
+        for primary_ref in readers {
+            self.queue
+                .push_for(primary_ref.lane, &primary_ref.name, Priority::Wake, cause);
+        }
+        for lane in groups.iter().filter_map(|id| self.lanes.get(*id)) {
+            let primaries = self.store.iter(lane.grants.primary(), None);
+            for primary in primaries.filter(|primary| lane.reconciles(primary)) {
+                self.queue.push_for(lane.id, &primary.name, Priority::Wake, cause);
+            }
+        }
+    }
+
+    /// A primary is gone, or about to go without the plugin being asked: nothing is known on its behalf any more.
+    pub(super) fn forget_primary(&mut self, lane: &Lane, primary_ref: &PrimaryRef) {
+        self.forget_reader(primary_ref);
+        self.previews.forget(primary_ref);
+        self.competing_waits.forget(primary_ref);
+        self.withdraw(lane, primary_ref);
+    }
+
+    /// Whether an object was reconciled by a controller that is not there any more, and something of it is left.
+    fn has_left_something(&self, lane: &Lane, object: &CachedObject) -> bool {
+        lane.selects(&object.name)
+            && (lane.has_finalized(object) || children_of(&self.store, lane, &object.uid).next().is_some())
+    }
+}
+
+fn is_touched(lane: &Lane, change: &ObjectChange) -> bool {
+    [&change.old, &change.new]
+        .into_iter()
+        .flatten()
+        .any(|object| is_ours(lane, object))
+}
+
+/// What others hold of a child, or the plugin itself contributes to it, is not its owner's matter.
+fn is_held_alike(lane: &Lane, change: &ObjectChange) -> bool {
+    let is_held_like =
+        |old: &Arc<CachedObject>, new: &CachedObject| old.is_held_like(new, |manager| manager == lane.writer.manager());
+    match (&change.old, &change.new) {
+        (Some(old), Some(new)) => is_held_like(old, new),
+        _ => false,
+    }
+}

@@ -1,0 +1,44 @@
+//! Owns what the API server made of applies that it does not hold as they were sent: a field that it prunes or rewrites is
+//! remembered, so that it costs one request and not one for each reconcile.
+
+use std::collections::HashMap;
+
+use pilothouse_core::{Key, Kind};
+
+/// What the server made of an apply of ours and does not hold as it was sent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnpersistedApply {
+    /// The digest of what was applied.
+    pub digest: Box<str>,
+    /// What the server has since: the field set of our entry, or the status.
+    pub left: Box<str>,
+}
+
+/// Children and statuses that the server does not hold as they were applied.
+#[derive(Default)]
+pub struct UnpersistedApplies(HashMap<Key, UnpersistedApply>);
+
+impl UnpersistedApplies {
+    /// What is known of an object.
+    pub fn get(&self, key: &Key) -> Option<&UnpersistedApply> {
+        self.0.get(key)
+    }
+
+    /// An object was applied: what the server does not hold of it, if there is anything.
+    pub fn set(&mut self, key: Key, unpersisted: Option<UnpersistedApply>) {
+        match unpersisted {
+            Some(unpersisted) => _ = self.0.insert(key, unpersisted),
+            None => self.forget(&key),
+        }
+    }
+
+    /// An object is gone.
+    pub fn forget(&mut self, key: &Key) {
+        self.0.remove(key);
+    }
+
+    /// The definition of a kind is another than it was.
+    pub fn forget_kind(&mut self, kind: &Kind) {
+        self.0.retain(|key, _| *key.kind != *kind);
+    }
+}

@@ -1,0 +1,269 @@
+//! Keeps the files of the crate in layers: no import cycle spans more than two of them.
+//!
+//! A file imports another if a `use` declaration or a path in its code that begins with `crate`, `self` or `super` leads
+//! there. A path through a re-export leads to the file that has the item, and a re-export itself imports nothing. Code for
+//! tests does not count.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::Path;
+
+/// The most files of a cycle.
+const LONGEST: usize = 2;
+
+/// A path as segments.
+type Segments = Vec<String>;
+
+/// One file.
+#[derive(Default)]
+struct Module {
+    file: String,
+    /// Paths that it names, from the crate's root.
+    paths: Vec<Segments>,
+    /// What it re-exports, by the name under which it does.
+    exports: BTreeMap<String, Segments>,
+}
+
+fn segments(path: &str) -> Segments {
+    path.split("::").map(|segment| segment.trim().to_owned()).collect()
+}
+
+/// The code without comments, and without what is for tests alone.
+fn code_of(text: &str) -> String {
+    let lines = text.lines().map(|line| line.split("//").next().unwrap_or_default());
+    let code = lines.collect::<Vec<_>>().join("\n");
+    match code.find("#[cfg(test)]\nmod tests {") {
+        Some(tests) => code[..tests].to_owned(),
+        None => code,
+    }
+}
+
+/// The paths of a use tree, each with the name that it brings.
+fn expand(tree: &str, prefix: &str, found: &mut Vec<(String, String)>) {
+    let tree = tree.trim();
+    let Some((before, group)) = tree.split_once('{') else {
+        let (path, name) = tree.split_once(" as ").unwrap_or((tree, ""));
+        let name = if name.is_empty() {
+            path.rsplit("::").next().unwrap_or_default()
+        } else {
+            name
+        };
+        if !path.is_empty() {
+            found.push((format!("{prefix}{}", path.trim()), name.trim().to_owned()));
+        }
+        return;
+    };
+    let group = group.rsplit_once('}').map_or(group, |(group, _)| group);
+    let (mut depth, mut start) = (0, 0);
+    let prefix = format!("{prefix}{before}");
+    for (index, character) in group.char_indices() {
+        match character {
+            '{' => depth += 1,
+            '}' => depth -= 1,
+            ',' if depth == 0 => {
+                expand(&group[start..index], &prefix, found);
+                start = index + 1;
+            }
+            _ => {}
+        }
+    }
+    expand(&group[start..], &prefix, found);
+}
+
+/// A path from the root of the crate; none if it leads to another crate.
+fn absolute(path: &str, module: &[String], names: &BTreeSet<Segments>) -> Option<Segments> {
+    let mut path = segments(path);
+    let mut base = match path.first()?.as_str() {
+        "crate" => Vec::new(),
+        "self" => module.to_vec(),
+        "super" => module[..module.len().checked_sub(1)?].to_vec(),
+        child => {
+            let mut child_path = module.to_vec();
+            child_path.push(child.to_owned());
+            if !names.contains(&child_path) {
+                return None;
+            }
+            path.insert(0, "self".to_owned());
+            module.to_vec()
+        }
+    };
+    for segment in &path[1..] {
+        if segment == "super" {
+            base.pop();
+        } else if segment != "self" {
+            base.push(segment.clone());
+        }
+    }
+    Some(base)
+}
+
+/// Paths within code, such as `crate::lane::finalizers(object)`.
+fn inline_paths(code: &str) -> Vec<String> {
+    let is_part = |character: char| character.is_alphanumeric() || character == '_' || character == ':';
+    let words = code.split(|character: char| !is_part(character));
+    words
+        .filter(|word| word.starts_with("crate::") || word.starts_with("super::"))
+        .map(|word| word.trim_end_matches(':').to_owned())
+        .collect()
+}
+
+fn read(folder: &Path, module: &[String], found: &mut Vec<(Segments, String, String)>) {
+    for entry in fs::read_dir(folder).expect("the folder can be read") {
+        let path = entry.expect("it can be read").path();
+        let name = path.file_stem().expect("it has a name").to_string_lossy().into_owned();
+        let mut module = module.to_vec();
+        if path.is_dir() {
+            module.push(name);
+            read(&path, &module, found);
+        } else if name != "tests" && name != "test_support" {
+            if name != "mod" && name != "lib" {
+                module.push(name);
+            }
+            let text = fs::read_to_string(&path).expect("it can be read");
+            found.push((module, path.display().to_string(), code_of(&text)));
+        }
+    }
+}
+
+fn modules(source: &Path) -> BTreeMap<Segments, Module> {
+    let mut files = Vec::new();
+    read(source, &[], &mut files);
+    let names: BTreeSet<Segments> = files.iter().map(|(module, ..)| module.clone()).collect();
+    let parsed = files.into_iter().map(|(name, file, code)| {
+        let file = file.trim_start_matches(&format!("{}/", source.display())).to_owned();
+        let mut module = Module {
+            file,
+            ..Module::default()
+        };
+        let mut rest = String::new();
+        for statement in code.split_inclusive(';') {
+            let flat = statement.split_whitespace().collect::<Vec<_>>().join(" ");
+            let Some((before, tree)) = flat.strip_suffix(';').and_then(|flat| flat.rsplit_once("use ")) else {
+                rest.push_str(statement);
+                continue;
+            };
+            let mut found = Vec::new();
+            expand(tree, "", &mut found);
+            let is_export = before.trim_end().ends_with("pub") || before.trim_end().ends_with(')');
+            for (path, short) in found {
+                let Some(path) = absolute(&path, &name, &names) else {
+                    continue;
+                };
+                module.exports.insert(short, path.clone());
+                if !is_export {
+                    module.paths.push(path);
+                }
+            }
+        }
+        for path in inline_paths(&rest) {
+            module.paths.extend(absolute(&path, &name, &names));
+        }
+        (name, module)
+    });
+    parsed.collect()
+}
+
+/// The file that a path leads to, through what is re-exported on the way.
+fn resolve(modules: &BTreeMap<Segments, Module>, path: &[String], depth: usize) -> Option<Segments> {
+    let mut at = Vec::new();
+    for (index, segment) in path.iter().enumerate() {
+        let mut child = at.clone();
+        child.push(segment.clone());
+        if modules.contains_key(&child) {
+            at = child;
+            continue;
+        }
+        if let Some(export) = modules.get(&at)?.exports.get(segment)
+            && depth < 10
+        {
+            let whole: Segments = export.iter().chain(&path[index + 1..]).cloned().collect();
+            return resolve(modules, &whole, depth + 1);
+        }
+        break;
+    }
+    modules.contains_key(&at).then_some(at)
+}
+
+/// The strongly connected components of a graph that have more than one node, by Kosaraju's algorithm.
+fn cycles(edges: &BTreeMap<Segments, BTreeSet<Segments>>) -> Vec<BTreeSet<Segments>> {
+    fn visit(
+        edges: &BTreeMap<Segments, BTreeSet<Segments>>,
+        node: &Segments,
+        seen: &mut BTreeSet<Segments>,
+        order: &mut Vec<Segments>,
+    ) {
+        if seen.insert(node.clone()) {
+            for next in edges.get(node).into_iter().flatten() {
+                visit(edges, next, seen, order);
+            }
+            order.push(node.clone());
+        }
+    }
+    let (mut seen, mut order) = (BTreeSet::new(), Vec::new());
+    for node in edges.keys() {
+        visit(edges, node, &mut seen, &mut order);
+    }
+    let mut back: BTreeMap<Segments, BTreeSet<Segments>> = BTreeMap::new();
+    for (from, nexts) in edges {
+        for next in nexts {
+            back.entry(next.clone()).or_default().insert(from.clone());
+        }
+    }
+    let mut seen = BTreeSet::new();
+    let mut components = Vec::new();
+    for node in order.iter().rev() {
+        let mut component = Vec::new();
+        visit(&back, node, &mut seen, &mut component);
+        if component.len() > 1 {
+            components.push(component.into_iter().collect());
+        }
+    }
+    components
+}
+
+fn import_cycles(source: &Path) -> Vec<BTreeSet<String>> {
+    let modules = modules(source);
+    let mut edges = BTreeMap::new();
+    for (name, module) in &modules {
+        let imports = module.paths.iter().filter_map(|path| resolve(&modules, path, 0));
+        let imports: BTreeSet<Segments> = imports.filter(|import| import != name).collect();
+        edges.insert(name.clone(), imports);
+    }
+    let file = |name: &Segments| modules[name].file.clone();
+    let cycles = cycles(&edges).into_iter();
+    cycles.map(|cycle| cycle.iter().map(file).collect()).collect()
+}
+
+#[test]
+fn no_import_cycle_spans_more_than_two_files() {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    assert!(modules(&source).len() > 50, "the files are found");
+    let long: Vec<_> = import_cycles(&source)
+        .into_iter()
+        .filter(|cycle| cycle.len() > LONGEST)
+        .collect();
+    assert!(
+        long.is_empty(),
+        "these files import each other in a cycle; let the lower one take what it needs as an argument: {long:#?}"
+    );
+}
+
+#[test]
+fn a_cycle_through_a_re_export_and_an_inline_path_is_found() {
+    let folder = tempfile::tempdir().expect("there is room for three files");
+    let files = [
+        ("lib.rs", "mod a;\nmod b;\nmod c;\npub use a::One;"),
+        ("a.rs", "use crate::b::{self, Two as Other};\npub struct One;"),
+        ("b.rs", "pub struct Two;\nfn f() { crate::c::g() }"),
+        (
+            "c.rs",
+            "use crate::One;\n#[cfg(test)]\nmod tests {\n    use crate::d::X;\n}",
+        ),
+        ("d.rs", "use crate::c::g;\npub struct X;"),
+    ];
+    for (name, text) in files {
+        fs::write(folder.path().join(name), text).expect("there is room for it");
+    }
+    let cycle = BTreeSet::from(["a.rs", "b.rs", "c.rs"].map(str::to_owned));
+    assert_eq!(import_cycles(folder.path()), [cycle]);
+}
