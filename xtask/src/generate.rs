@@ -1,9 +1,11 @@
 //! Owns making anew every file that is generated from code, and whether one is stale. Leaves how a file is made to the
 //! test that compares it: with `UPDATE` set, it writes instead.
 
+use std::path::PathBuf;
+
 use anyhow::{Context as _, Result, ensure};
 
-use crate::cargo;
+use crate::{builders, cargo};
 
 /// The tests that compare a generated file with what the code gives, by parts of their names; all stand in libraries.
 const GENERATED: [&str; 4] = ["crd::", "generated::", "schema::", "crd_file"];
@@ -14,10 +16,17 @@ pub struct GenerateOptions {
     /// Write no file; fail if a generated file is out of date.
     #[arg(long)]
     check: bool,
+    /// First read the Kubernetes API anew: from the folder api/openapi-spec/v3 in the sources of a version of Kubernetes.
+    #[arg(long, value_name = "FOLDER", conflicts_with = "check")]
+    openapi: Option<PathBuf>,
 }
 
 /// Writes or checks all generated files.
 pub fn run(options: &GenerateOptions) -> Result<()> {
+    if let Some(folder) = &options.openapi {
+        builders::extract::run(folder)?;
+    }
+    builders::generated::run(options.check)?;
     let mut command = cargo();
     // With the whole workspace's choice of features, as the tests are: the dependencies are not built again.
     command

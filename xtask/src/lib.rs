@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 pub mod bench;
+pub mod builders;
 pub mod ci;
 pub mod controlplane;
 pub mod demo;

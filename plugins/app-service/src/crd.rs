@@ -1,12 +1,10 @@
-//! Owns the CustomResourceDefinition: generated from the types of `resource` and the status below, kept in `crds/`.
+//! Owns the form of the status, and the CustomResourceDefinition in `crds/`: generated from the types of `resource` and the
+//! status below.
 //!
-//! It is made by a test and nowhere else, so nothing that makes schemas is in the component.
+//! A test makes it and nothing else, so nothing that makes schemas is in the component.
 
-use kube::CustomResourceExt;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-
-use crate::resource::Definition;
 
 /// The status of the Deployment, and what the host says about the resource.
 #[derive(Clone, Debug, Deserialize, Serialize, JsonSchema)]
@@ -84,5 +82,6 @@ pub struct AppServiceCondition {
 
 #[test]
 fn the_definition_that_is_kept_is_the_one_that_the_types_give() {
-    pilothouse_definitions::keep_definition(env!("CARGO_MANIFEST_DIR"), &Definition::crd());
+    let definition = pilothouse_plugin::crd::<crate::AppService>();
+    pilothouse_definitions::keep_definition(env!("CARGO_MANIFEST_DIR"), &definition);
 }

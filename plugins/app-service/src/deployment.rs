@@ -2,125 +2,40 @@
 
 use std::collections::BTreeMap;
 
-use pilothouse_plugin::{Cluster, Failure, Kind, ObjectMeta, Resource};
-use serde::{Deserialize, Serialize};
+use pilothouse_plugin::k8s::apps::v1::Deployment;
+use pilothouse_plugin::k8s::core::v1::Container;
+use pilothouse_plugin::{Cluster, Failure, ObjectMeta, Resource};
+use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use crate::check::App;
 use crate::ports::ContainerPort;
 
-const KIND: Kind = Kind::new("apps", "v1", "Deployment");
-
-/// The Deployment of an app. The types list the fields that are ours and nothing else, so everything else stays as the
-/// server or somebody else sets it.
-#[derive(Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Deployment<'a> {
-    api_version: &'static str,
-    kind: &'static str,
-    metadata: Metadata<'a>,
-    spec: Spec<'a>,
-}
-
-#[derive(Debug, Serialize)]
-struct Metadata<'a> {
-    name: &'a str,
-    namespace: &'a str,
-    labels: Labels<'a>,
-}
-
-#[derive(Clone, Copy, Debug, Serialize)]
-struct Labels<'a> {
-    app: &'a str,
-}
-
-#[derive(Debug, Serialize)]
-struct Spec<'a> {
-    replicas: i32,
-    selector: Selector<'a>,
-    template: Template<'a>,
-}
-
-#[derive(Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Selector<'a> {
-    match_labels: Labels<'a>,
-}
-
-#[derive(Debug, Serialize)]
-struct Template<'a> {
-    metadata: TemplateMetadata<'a>,
-    spec: PodSpec<'a>,
-}
-
-#[derive(Debug, Serialize)]
-struct TemplateMetadata<'a> {
-    labels: Labels<'a>,
-}
-
-#[derive(Debug, Serialize)]
-struct PodSpec<'a> {
-    containers: [Container<'a>; 1],
-}
-
-#[derive(Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Container<'a> {
-    name: &'a str,
-    image: &'a str,
-    image_pull_policy: &'static str,
-    #[serde(skip_serializing_if = "<[ContainerPort<'_>]>::is_empty")]
-    ports: &'a [ContainerPort<'a>],
-}
-
-impl Resource for Deployment<'_> {
-    const KIND: Kind = KIND;
-}
-
-impl<'a> Deployment<'a> {
-    /// The Deployment that should exist for an app.
-    pub fn of(app: &'a App<'a>) -> Self {
-        let labels = Labels { app: app.name };
-        let container = Container {
-            name: app.name,
-            image: app.image,
-            image_pull_policy: "IfNotPresent",
-            ports: &app.container_ports,
-        };
-        Self {
-            api_version: "apps/v1",
-            kind: "Deployment",
-            metadata: Metadata {
-                name: app.name,
-                namespace: app.namespace,
-                labels,
-            },
-            spec: Spec {
-                replicas: app.size,
-                selector: Selector { match_labels: labels },
-                template: Template {
-                    metadata: TemplateMetadata { labels },
-                    spec: PodSpec {
-                        containers: [container],
-                    },
-                },
-            },
-        }
-    }
+/// The Deployment that should exist for an app. It sets the fields that are ours and nothing else, so everything else
+/// stays as the server or somebody else sets it.
+pub fn deployment(app: &App<'_>) -> Deployment {
+    let labels = [("app", app.name)];
+    let container = Container::new(app.name)
+        .image(app.image)
+        .image_pull_policy("IfNotPresent")
+        .ports(app.container_ports.iter().map(ContainerPort::build));
+    Deployment::new(app.name)
+        .namespace(app.namespace)
+        .labels(labels)
+        .replicas(app.size)
+        .pod_labels(labels)
+        .container(container)
 }
 
 /// The members of a Deployment's status, whatever a newer cluster adds to them.
 pub type DeploymentStatus = BTreeMap<String, Box<RawValue>>;
 
 /// What is read of the Deployment that exists.
-#[derive(Deserialize)]
-struct LiveDeployment {
+#[derive(Deserialize, Resource)]
+#[resource(group = "apps", version = "v1", kind = "Deployment")]
+pub struct LiveDeployment {
     metadata: ObjectMeta,
     status: Option<DeploymentStatus>,
-}
-
-impl Resource for LiveDeployment {
-    const KIND: Kind = KIND;
 }
 
 /// Reads the status of the app's own Deployment; none while there is no such Deployment, or while somebody else's has

@@ -7,7 +7,6 @@
 #![forbid(unsafe_code)]
 
 mod check;
-#[cfg(test)]
 mod crd;
 mod deployment;
 mod ports;
@@ -16,12 +15,15 @@ mod service;
 #[cfg(test)]
 mod tests;
 
+use pilothouse_plugin::k8s::{apps::v1::Deployment, core::v1::Service};
 use pilothouse_plugin::{
-    Cluster, Controller, ControllerManifest, Failure, Manifest, NoConfig, Outcome, Plugin, Request, Touch,
+    Cluster, Controller, ControllerManifest, Failure, Manifest, NoConfig, Outcome, Plugin, Request,
 };
 
+use crate::check::App;
+pub use crate::crd::{AppServiceCondition, AppServiceStatus};
+use crate::deployment::LiveDeployment;
 pub use crate::resource::{AppService, AppServiceSpec, IntOrString, Protocol, ServicePort};
-use crate::{check::App, deployment::Deployment, service::Service};
 
 /// The plugin, and the controller of its only kind.
 #[derive(Debug)]
@@ -33,9 +35,9 @@ impl Plugin for AppServicePlugin {
 
     fn manifest(_: &NoConfig) -> Manifest {
         let controller = ControllerManifest::of::<AppService>("app-service")
-            .fields([".spec"])
-            .touches(Touch::of::<Deployment<'_>>().owned().read([".status"]))
-            .touches(Touch::of::<Service<'_>>().owned());
+            .owns::<Deployment>()
+            .reads::<LiveDeployment>()
+            .owns::<Service>();
         Manifest::new(
             env!("CARGO_PKG_NAME"),
             env!("CARGO_PKG_VERSION"),
@@ -54,11 +56,11 @@ impl Controller for AppServicePlugin {
         let app = App::check(&request.object).map_err(Failure::permanent)?;
         let status = deployment::status_of_child(&app, cluster)?;
 
-        let mut outcome = Outcome::new().owned(Deployment::of(&app)).status(status);
-        if let Some(service) = Service::of(&app) {
-            outcome = outcome.owned(service);
-        }
-        Ok(outcome)
+        let outcome = Outcome::new().owned(deployment::deployment(&app)).status(status);
+        Ok(match service::service(&app) {
+            Some(service) => outcome.owned(service),
+            None => outcome,
+        })
     }
 }
 

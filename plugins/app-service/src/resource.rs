@@ -1,68 +1,56 @@
 //! Owns the form of an AppService as users write it. The CRD is generated from the types and comments of this file.
-#![cfg_attr(
-    test,
-    allow(clippy::duplicated_attributes, reason = "each column of the definition has a type")
-)]
 
 use std::fmt;
 
-use pilothouse_plugin::{Kind, ObjectMeta, Resource};
-use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+pub use pilothouse_plugin::k8s::IntOrString;
+use pilothouse_plugin::{ObjectMeta, Resource};
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::Deserialize;
 
-/// An AppService: the fields that the plugin looks at.
-#[derive(Clone, Debug, Deserialize)]
+use crate::crd::AppServiceStatus;
+
+/// An AppService stands for a Deployment and a NodePort Service of the same name.
+#[derive(Clone, Debug, Deserialize, Resource)]
+#[resource(group = "kosmos.io", version = "v1", kind = "AppService")]
+#[crd(
+    plural = "appservices",
+    shortname = "aps",
+    status = AppServiceStatus,
+    validation(
+        rule = "self.metadata.name.size() <= 63 && self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$')",
+        message = "metadata.name is the name of the container and of the Service too: at most 63 characters a-z, 0-9 and '-', beginning with a letter and ending with a letter or digit"
+    ),
+    scale(spec_replicas_path = ".spec.size", status_replicas_path = ".status.replicas"),
+    printcolumn(name = "Size", type_ = "integer", json_path = ".spec.size"),
+    printcolumn(name = "Image", type_ = "string", json_path = ".spec.image"),
+    printcolumn(name = "Available", type_ = "integer", json_path = ".status.availableReplicas"),
+    printcolumn(
+        name = "Reconciled",
+        type_ = "string",
+        json_path = ".status.conditions[?(@.type==\"Reconciled\")].status"
+    ),
+    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
+)]
 pub struct AppService {
     /// Name, namespace, uid and so on.
     pub metadata: ObjectMeta,
-    /// What the user wants.
+    /// What the user wants, all of which is read.
+    #[resource(whole)]
     pub spec: AppServiceSpec,
 }
 
-impl Resource for AppService {
-    const KIND: Kind = Kind::new("kosmos.io", "v1", "AppService");
-}
-
 /// What should run, how often, and on which ports it can be reached.
-#[derive(Clone, Debug, Deserialize)]
-#[cfg_attr(test, derive(Serialize, schemars::JsonSchema, kube::CustomResource))]
-#[cfg_attr(
-    test,
-    kube(
-        group = "kosmos.io",
-        version = "v1",
-        kind = "AppService",
-        root = "Definition",
-        doc = "An AppService stands for a Deployment and a NodePort Service of the same name.",
-        plural = "appservices",
-        singular = "appservice",
-        shortname = "aps",
-        namespaced,
-        status = "crate::crd::AppServiceStatus",
-        validation = Rule::new("self.metadata.name.size() <= 63 && self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$')").message("metadata.name is the name of the container and of the Service too: at most 63 characters a-z, 0-9 and '-', beginning with a letter and ending with a letter or digit"),
-        scale(spec_replicas_path = ".spec.size", status_replicas_path = ".status.replicas"),
-        printcolumn(name = "Size", type_ = "integer", json_path = ".spec.size"),
-        printcolumn(name = "Image", type_ = "string", json_path = ".spec.image"),
-        printcolumn(name = "Available", type_ = "integer", json_path = ".status.availableReplicas"),
-        printcolumn(
-            name = "Reconciled",
-            type_ = "string",
-            json_path = ".status.conditions[?(@.type==\"Reconciled\")].status"
-        ),
-        printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
-    )
-)]
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
 pub struct AppServiceSpec {
     /// How many replicas run.
-    #[cfg_attr(test, schemars(range(min = 0)))]
+    #[schemars(range(min = 0))]
     pub size: i32,
     /// The container image, for example `nginx:1.7.9`.
-    #[cfg_attr(test, schemars(length(min = 1, max = 1024), regex(pattern = r"^\S+$")))]
+    #[schemars(length(min = 1, max = 1024), regex(pattern = r"^\S+$"))]
     pub image: String,
     /// The ports of the Service, as in its own spec. Without ports there is no Service.
     #[serde(default)]
-    #[cfg_attr(
-        test,
-        schemars(
+    #[schemars(
             with = "Vec<ServicePort>",
             default,
             length(max = 200),
@@ -80,52 +68,44 @@ pub struct AppServiceSpec {
                     },
                 ]
             )
-        )
-    )]
+        )]
     pub ports: Option<Vec<ServicePort>>,
 }
 
 /// One port of the Service.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ServicePort {
     /// The name of the port, a DNS label. Needed when there is more than one port.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(
-        test,
-        schemars(
-            with = "String",
-            length(max = 63),
-            regex(pattern = r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?)?$")
-        )
+    #[serde(default)]
+    #[schemars(
+        with = "String",
+        length(max = 63),
+        regex(pattern = r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?)?$")
     )]
     pub name: Option<String>,
     /// The number under which the Service offers the port.
-    #[cfg_attr(test, schemars(with = "i32", range(min = 1, max = 65535)))]
+    #[schemars(with = "i32", range(min = 1, max = 65535))]
     pub port: u16,
     /// The port of the container: a number, or a name, for which the container gets a port of that name with the number
     /// of `port`. The number of `port` when absent.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(test, schemars(with = "IntOrString"))]
+    #[serde(default)]
+    #[schemars(schema_with = "target_port")]
     pub target_port: Option<IntOrString>,
     /// The port on each node. The cluster chooses one when absent.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(test, schemars(with = "i32", range(min = 0, max = 65535)))]
+    #[serde(default)]
+    #[schemars(with = "i32", range(min = 0, max = 65535))]
     pub node_port: Option<u16>,
     /// The IP protocol.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(test, schemars(with = "Protocol", extend("default" = "TCP")))]
+    #[serde(default)]
+    #[schemars(with = "Protocol", extend("default" = "TCP"))]
     pub protocol: Option<Protocol>,
     /// The application protocol: a hint for implementations that know it, for example `http` or `kubernetes.io/h2c`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(
-        test,
-        schemars(
-            with = "String",
-            length(max = 316),
-            regex(pattern = r"^(([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?$")
-        )
+    #[serde(default)]
+    #[schemars(
+        with = "String",
+        length(max = 316),
+        regex(pattern = r"^(([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?$")
     )]
     pub app_protocol: Option<String>,
 }
@@ -138,8 +118,8 @@ impl ServicePort {
 }
 
 /// An IP protocol that Services know.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema), schemars(inline))]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[schemars(inline)]
 #[serde(rename_all = "UPPERCASE")]
 pub enum Protocol {
     /// Transmission Control Protocol.
@@ -151,83 +131,30 @@ pub enum Protocol {
     Sctp,
 }
 
-impl fmt::Display for Protocol {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(match self {
+impl Protocol {
+    /// The protocol as Kubernetes writes it.
+    pub fn as_str(self) -> &'static str {
+        match self {
             Self::Tcp => "TCP",
             Self::Udp => "UDP",
             Self::Sctp => "SCTP",
-        })
-    }
-}
-
-/// A number or a name.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum IntOrString {
-    /// A number.
-    Int(i64),
-    /// A name.
-    String(String),
-}
-
-/// Written out, because the derived form for either-or types first copies what it reads, and carries the code for it.
-impl<'de> Deserialize<'de> for IntOrString {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Visitor;
-
-        impl de::Visitor<'_> for Visitor {
-            type Value = IntOrString;
-
-            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-                formatter.write_str("a port number or a port name")
-            }
-
-            fn visit_i64<E: de::Error>(self, value: i64) -> Result<IntOrString, E> {
-                Ok(IntOrString::Int(value))
-            }
-
-            fn visit_u64<E: de::Error>(self, value: u64) -> Result<IntOrString, E> {
-                i64::try_from(value)
-                    .map(IntOrString::Int)
-                    .map_err(|_| E::invalid_value(de::Unexpected::Unsigned(value), &self))
-            }
-
-            fn visit_str<E: de::Error>(self, value: &str) -> Result<IntOrString, E> {
-                Ok(IntOrString::String(value.to_owned()))
-            }
-        }
-
-        deserializer.deserialize_any(Visitor)
-    }
-}
-
-impl Serialize for IntOrString {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        match self {
-            Self::Int(number) => serializer.serialize_i64(*number),
-            Self::String(name) => serializer.serialize_str(name),
         }
     }
 }
 
-#[cfg(test)]
-impl schemars::JsonSchema for IntOrString {
-    fn inline_schema() -> bool {
-        true
+impl fmt::Display for Protocol {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(self.as_str())
     }
+}
 
-    fn schema_name() -> std::borrow::Cow<'static, str> {
-        "IntOrString".into()
-    }
-
-    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
-        // Bounds hold for numbers only, the others for names only; 0 and the empty name are as good as none.
-        schemars::json_schema!({
-            "x-kubernetes-int-or-string": true,
-            "minimum": 0,
-            "maximum": 65535,
-            "maxLength": 15,
-            "pattern": "^(([0-9]+-)*[0-9]*[a-z][a-z0-9]*(-[a-z0-9]+)*)?$",
-        })
-    }
+/// The bounds of a port's number and of its name; 0 and the empty name are as good as none.
+fn target_port(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "x-kubernetes-int-or-string": true,
+        "minimum": 0,
+        "maximum": 65535,
+        "maxLength": 15,
+        "pattern": "^(([0-9]+-)*[0-9]*[a-z][a-z0-9]*(-[a-z0-9]+)*)?$",
+    })
 }

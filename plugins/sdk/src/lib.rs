@@ -3,7 +3,9 @@
 //! # The houses of this crate
 //!
 //! What an author writes is in `plugin`, `optional` and `object`; what is answered in `outcome`; what is looked at before
-//! it is stored in `admission`; what may be asked in `cluster` and `time`; what the plugin is in `manifest`. `dispatch` and `locate` lead from JSON to the author's types, `guest`,
+//! it is stored in `admission`; what may be asked in `cluster` and `time`; what the plugin is in `manifest` and,
+//! as far as it follows from types, in `declare` and `fields`. `k8s` has the builders of objects, `crd` the definitions of a
+//! plugin's own kinds. `dispatch` and `locate` lead from JSON to the author's types, `guest`,
 //! `bindings` and `allocator` are the component's side, and [`testing`] stands in for the host in native tests.
 
 #![allow(
@@ -25,8 +27,14 @@ mod allocator;
 )]
 pub mod bindings;
 mod cluster;
+#[cfg(feature = "crd")]
+pub mod crd;
+mod declare;
 mod dispatch;
+mod fields;
 mod guest;
+#[cfg(feature = "k8s-meta")]
+pub mod k8s;
 mod locate;
 mod log;
 mod manifest;
@@ -43,6 +51,7 @@ pub use crate::guest::{assert_plugin, assert_raw_plugin};
 pub use crate::{
     admission::{FieldError, FieldErrorKind, Phase, Review, UserInfo},
     cluster::{Cluster, ListOptions},
+    fields::Fields,
     log::{Level, log},
     manifest::{ControllerManifest, Manifest, Touch},
     object::{Kind, ObjectMeta, OwnerReference, Resource},
@@ -54,6 +63,18 @@ pub use crate::{
     plugin::{Controller, Controllers, NoConfig, Plugin, Request},
     time::Moment,
 };
+
+#[cfg(feature = "crd")]
+pub use crate::crd::crd;
+pub use pilothouse_plugin_derive::{Fields, Resource};
+/// Makes a JSON value, for a status for example.
+pub use serde_json::json;
+
+/// What the code of the derives calls.
+#[doc(hidden)]
+pub mod derive {
+    pub use crate::fields::{child, each, whole};
+}
 
 /// The contract itself, for those who need what the types of this crate smooth over. It grows as `wit/` does.
 pub mod raw {

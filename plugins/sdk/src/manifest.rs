@@ -3,6 +3,7 @@
 use serde::Serialize;
 use serde_json::value::{RawValue, to_raw_value};
 
+use crate::declare;
 use crate::object::{Kind, Resource};
 
 /// What a plugin is: its name and version, its controllers, and the CRDs that it brings.
@@ -95,9 +96,13 @@ impl ControllerManifest {
         }
     }
 
-    /// As [`new`](Self::new), for the kind of a type.
+    /// As [`new`](Self::new), for the kind of a type and the fields that the type reads.
+    ///
+    /// The status is not among them, even if the type has a member for it: a plugin does not read what it writes.
     pub fn of<T: Resource>(name: impl Into<String>) -> Self {
-        Self::new(name, T::KIND)
+        let mut fields = T::fields();
+        fields.retain(|path| !declare::is_of_status(path));
+        Self::new(name, T::KIND).fields(fields)
     }
 
     /// The fields of the resource that are looked at, for example `.spec` or `.spec.ports[].port`; `.` is everything.

@@ -57,29 +57,40 @@ impl fmt::Display for Kind {
 
 /// A Rust type that is the form of a Kubernetes kind.
 ///
-/// The type lists the fields that the plugin looks at; everything else of the object is skipped when it is read.
+/// The type lists the fields that the plugin looks at; everything else of the object is skipped when it is read. The
+/// derive takes the kind from its attribute and the fields from the type, so that a field that is read is declared:
 ///
 /// ```
-/// use pilothouse_plugin::{Kind, ObjectMeta, Resource};
+/// use pilothouse_plugin::{Fields, Kind, ObjectMeta, Resource};
 ///
-/// #[derive(serde::Deserialize)]
+/// #[derive(serde::Deserialize, Resource)]
+/// #[resource(group = "kosmos.io", version = "v1", kind = "AppService")]
 /// struct AppService {
 ///     metadata: ObjectMeta,
 ///     spec: AppServiceSpec,
 /// }
 ///
-/// #[derive(serde::Deserialize)]
+/// #[derive(serde::Deserialize, Fields)]
 /// struct AppServiceSpec {
 ///     size: u32,
 /// }
 ///
-/// impl Resource for AppService {
-///     const KIND: Kind = Kind::new("kosmos.io", "v1", "AppService");
-/// }
+/// assert_eq!(AppService::KIND, Kind::new("kosmos.io", "v1", "AppService"));
+/// assert_eq!(AppService::fields(), [".spec.size"]);
 /// ```
+///
+/// By hand only the kind is needed. Then the manifest lists the fields: with
+/// [`ControllerManifest::fields`](crate::ControllerManifest::fields) for what is reconciled, with
+/// [`Touch::read`](crate::Touch::read) for what is read.
 pub trait Resource {
     /// The kind that the type is the form of.
     const KIND: Kind;
+
+    /// The paths of the fields that the type reads, beside the metadata, which is always there; empty if the type does not
+    /// say.
+    fn fields() -> Vec<String> {
+        Vec::new()
+    }
 }
 
 #[cfg(feature = "k8s-openapi")]

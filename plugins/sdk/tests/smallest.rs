@@ -1,36 +1,26 @@
 //! The plugin of the README, word for word; `readme.rs` compares them.
 
-use pilothouse_plugin::*;
-use serde_json::json;
+use pilothouse_plugin::{k8s::core::v1::ConfigMap, *};
 
-/// A greeting, and whom it is for.
-#[derive(serde::Deserialize)]
+#[derive(serde::Deserialize, Resource)]
+#[resource(group = "example.com", version = "v1", kind = "Greeting")]
 struct Greeting {
     metadata: ObjectMeta,
     spec: GreetingSpec,
 }
 
-#[derive(serde::Deserialize)]
+#[derive(serde::Deserialize, Fields)]
 struct GreetingSpec {
     name: String,
 }
-
-impl Resource for Greeting {
-    const KIND: Kind = Kind::new("example.com", "v1", "Greeting");
-}
-
-const CONFIG_MAP: Kind = Kind::new("", "v1", "ConfigMap");
 
 struct Greeter;
 
 impl Plugin for Greeter {
     type Config = NoConfig;
     type Controllers = Self;
-
     fn manifest(_: &NoConfig) -> Manifest {
-        let controller = ControllerManifest::of::<Greeting>("greeter")
-            .fields([".spec"])
-            .touches(Touch::new(CONFIG_MAP).owned());
+        let controller = ControllerManifest::of::<Greeting>("greeter").owns::<ConfigMap>();
         Manifest::new("greeter", "0.1.0", "A ConfigMap with a greeting for each Greeting.").controller(controller)
     }
 }
@@ -38,23 +28,13 @@ impl Plugin for Greeter {
 impl Controller for Greeter {
     type Config = NoConfig;
     type Object = Greeting;
-
     fn reconcile(request: Request<Greeting>, _: &Cluster) -> Result<Outcome, Failure> {
         let Greeting { metadata, spec } = request.object;
-        if spec.name.is_empty() {
-            return Err(Failure::permanent(format!(
-                "Greeting {}: spec.name is empty; say who is greeted",
-                metadata.name
-            )));
-        }
         let text = format!("Hello, {}!", spec.name);
-        Ok(Outcome::new()
-            .owned(json!({
-                "apiVersion": "v1", "kind": "ConfigMap",
-                "metadata": {"name": metadata.name, "namespace": metadata.namespace},
-                "data": {"text": text},
-            }))
-            .status(json!({"text": text})))
+        let config_map = ConfigMap::new(metadata.name)
+            .namespace(metadata.namespace)
+            .data([("text", &text)]);
+        Ok(Outcome::new().owned(config_map).status(json!({"text": text})))
     }
 }
 
@@ -65,27 +45,29 @@ mod tests {
     use super::*;
     use pilothouse_plugin::testing::FakeCluster;
 
-    fn greeting(name: &str) -> serde_json::Value {
+    fn greeting(spec: &serde_json::Value) -> serde_json::Value {
         json!({
             "apiVersion": "example.com/v1", "kind": "Greeting",
             "metadata": {"name": "morning", "namespace": "default"},
-            "spec": {"name": name},
+            "spec": spec,
         })
     }
 
     #[test]
     fn greets_by_name() {
-        let answer = FakeCluster::new().reconcile::<Greeter>(greeting("Ada")).unwrap();
+        let answer = FakeCluster::new()
+            .reconcile::<Greeter>(greeting(&json!({"name": "Ada"})))
+            .unwrap();
         assert_eq!(answer.object("ConfigMap", "morning")["data"]["text"], "Hello, Ada!");
         assert_eq!(answer.status, Some(json!({"text": "Hello, Ada!"})));
     }
 
     #[test]
     fn greets_nobody_without_a_name() {
-        let failure = FakeCluster::new().reconcile::<Greeter>(greeting("")).unwrap_err();
-        assert_eq!(
-            failure,
-            Failure::permanent("Greeting morning: spec.name is empty; say who is greeted")
-        );
+        let failure = FakeCluster::new()
+            .reconcile::<Greeter>(greeting(&json!({})))
+            .unwrap_err();
+        let message = "Greeting default/morning cannot be read: spec: missing field `name`; correct the field";
+        assert_eq!(failure, Failure::permanent(message));
     }
 }

@@ -4,12 +4,10 @@
 //!
 //! ```no_run
 //! # let crd = serde_json::json!({"metadata": {"name": "appservices.kosmos.io"}});
-//! // `crd` is what kube's derive gives: `AppService::crd()`.
+//! // `crd` is what the SDK makes of a type: `pilothouse_plugin::crd::<AppService>()`.
 //! pilothouse_definitions::keep_definition(env!("CARGO_MANIFEST_DIR"), &crd);
 //! ```
 #![forbid(unsafe_code)]
-
-mod conditions;
 
 use std::path::{Path, PathBuf};
 use std::{env, fs};
@@ -19,7 +17,7 @@ use schemars::generate::SchemaSettings;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-pub use crate::conditions::{Condition, ConditionStatus, ConditionsOnly};
+pub use pilothouse_plugin::crd::{Condition, ConditionStatus, ConditionsOnly};
 
 /// The name of the file with the schema of a plugin's configuration, in the plugin's folder.
 pub const CONFIGURATION: &str = "configuration.schema.json";

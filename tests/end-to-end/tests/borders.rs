@@ -123,7 +123,6 @@ const ONLY: &[(&str, &[&str])] = &[
             "pilothouse-floor",
             "pilothouse-fuzz",
             "pilothouse-crds",
-            "app-service",
             "hostile",
         ],
     ),

@@ -10,13 +10,11 @@ mod children;
 #[cfg(test)]
 mod tests;
 
+use pilothouse_plugin::k8s::{apps::v1::Deployment, core::v1::ConfigMap, core::v1::Service};
 use pilothouse_plugin::{
-    Cluster, Controller, ControllerManifest, Failure, Kind, Manifest, ObjectMeta, Outcome, Plugin, Request, Resource,
-    Touch,
+    Cluster, Controller, ControllerManifest, Failure, Fields, Manifest, ObjectMeta, Outcome, Plugin, Request, Resource,
 };
 use serde::Deserialize;
-
-use crate::children::{ConfigMap, Deployment, Service};
 
 /// The plugin, and the controller of its only kind.
 #[derive(Debug)]
@@ -31,9 +29,11 @@ pub struct Config {
 }
 
 /// What users write.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, Resource)]
+#[resource(group = "bench.example.dev", version = "v1", kind = "Bundle")]
 pub struct Bundle {
     metadata: ObjectMeta,
+    #[resource(whole)]
     spec: Spec,
 }
 
@@ -45,22 +45,15 @@ struct Spec {
 }
 
 /// What is read of the ConfigMap `shared`.
-#[derive(Deserialize)]
+#[derive(Deserialize, Resource)]
+#[resource(group = "", version = "v1", kind = "ConfigMap")]
 struct Shared {
     data: Option<SharedData>,
 }
 
-#[derive(Deserialize)]
+#[derive(Deserialize, Fields)]
 struct SharedData {
     payload: Option<String>,
-}
-
-impl Resource for Bundle {
-    const KIND: Kind = Kind::new("bench.example.dev", "v1", "Bundle");
-}
-
-impl Resource for Shared {
-    const KIND: Kind = children::CONFIG_MAP;
 }
 
 impl Plugin for BundlePlugin {
@@ -68,16 +61,13 @@ impl Plugin for BundlePlugin {
     type Controllers = Self;
 
     fn manifest(config: &Config) -> Manifest {
-        let config_map = Touch::of::<ConfigMap<'_>>().owned();
-        let controller = ControllerManifest::of::<Bundle>("bundle")
-            .fields([".spec"])
-            .touches(if config.shared {
-                config_map.read([".data.payload"])
-            } else {
-                config_map
-            })
-            .touches(Touch::of::<Service<'_>>().owned())
-            .touches(Touch::of::<Deployment<'_>>().owned());
+        let controller = ControllerManifest::of::<Bundle>("bundle").owns::<ConfigMap>();
+        let controller = if config.shared {
+            controller.reads::<Shared>()
+        } else {
+            controller
+        };
+        let controller = controller.owns::<Service>().owns::<Deployment>();
         Manifest::new(
             env!("CARGO_PKG_NAME"),
             env!("CARGO_PKG_VERSION"),
@@ -108,9 +98,9 @@ impl Controller for BundlePlugin {
         let shared = shared.and_then(|shared| shared.data?.payload);
         let payload = shared.as_deref().unwrap_or(&spec.payload);
         Ok(Outcome::new()
-            .owned(ConfigMap::new(metadata, payload))
-            .owned(Service::new(metadata, spec.port))
-            .owned(Deployment::new(metadata, &spec.image))
+            .owned(children::config_map(metadata, payload))
+            .owned(children::service(metadata, spec.port))
+            .owned(children::deployment(metadata, &spec.image))
             .status(serde_json::json!({"ready": true})))
     }
 }

@@ -1,0 +1,224 @@
+//! Owns the way from what schemars generates to a structural schema, the form that CustomResourceDefinitions need.
+//!
+//! Rules: <https://kubernetes.io/docs/tasks/extend-kubernetes/custom-resources/custom-resource-definitions/#specifying-a-structural-schema>.
+//! The result is that of kube's derive, so that a definition does not change for who comes from there.
+
+use serde_json::{Map, Value, json};
+
+/// Makes a schema and all schemas below it structural.
+pub(super) fn make_structural(schema: &mut Value) {
+    let Some(members) = schema.as_object_mut() else { return };
+    for name in ["items", "additionalProperties", "not"] {
+        if let Some(inner) = members.get_mut(name) {
+            make_structural(inner);
+        }
+    }
+    if let Some(Value::Object(properties)) = members.get_mut("properties") {
+        properties.values_mut().for_each(make_structural);
+    }
+    for name in ["allOf", "anyOf", "oneOf"] {
+        if let Some(Value::Array(variants)) = members.get_mut(name) {
+            variants.iter_mut().for_each(make_structural);
+        }
+    }
+    // The name of the Rust type, and what the API server does not take.
+    for name in ["title", "uniqueItems", "$schema", "components"] {
+        members.remove(name);
+    }
+    if members.get("default") == Some(&Value::Null) {
+        members.remove("default");
+    }
+    // Formats of unsigned numbers are not OpenAPI's; their bounds stay.
+    if members
+        .get("format")
+        .and_then(Value::as_str)
+        .is_some_and(|format| format.starts_with("uint"))
+    {
+        members.remove("format");
+    }
+    if let Some(Value::Array(required)) = members.get_mut("required") {
+        required.sort_by(|one, other| one.as_str().cmp(&other.as_str()));
+    }
+    take_optional(members);
+    gather_constants(members);
+    gather_properties(members, "oneOf", true);
+    gather_properties(members, "anyOf", false);
+    close(members);
+    allow_null_for_either(members);
+}
+
+/// `Option` of an enum comes as a choice between the enum and `null`.
+fn take_optional(members: &mut Map<String, Value>) {
+    let Some(Value::Array(variants)) = members.get("anyOf") else {
+        return;
+    };
+    let [first, second] = variants.as_slice() else { return };
+    if second.get("nullable") != Some(&json!(true)) || second.get("enum") != Some(&json!([null])) {
+        return;
+    }
+    let Value::Object(first) = first.clone() else { return };
+    members.remove("anyOf");
+    for (name, member) in first {
+        // What is said of the field stands above what is said of its type.
+        members.entry(name).or_insert(member);
+    }
+    members.insert("nullable".to_owned(), true.into());
+}
+
+/// An enum of words whose variants have descriptions comes as a choice of constants.
+fn gather_constants(members: &mut Map<String, Value>) {
+    let Some(Value::Array(variants)) = members.get_mut("oneOf") else {
+        return;
+    };
+    let mut constants = Vec::new();
+    let mut type_ = None;
+    variants.retain(|variant| {
+        let Some(values) = variant.get("enum").and_then(Value::as_array) else {
+            return true;
+        };
+        constants.extend(values.iter().cloned());
+        type_ = type_.take().or_else(|| variant.get("type").cloned());
+        false
+    });
+    let is_empty = variants.is_empty();
+    if constants.is_empty() {
+        return;
+    }
+    if is_empty {
+        members.remove("oneOf");
+    }
+    members.insert("enum".to_owned(), constants.into());
+    if let Some(type_) = type_ {
+        members.entry("type").or_insert(type_);
+    }
+}
+
+/// Variants with data are objects, whose properties have to stand outside of the choice.
+fn gather_properties(members: &mut Map<String, Value>, choice: &str, describe: bool) {
+    let Some(Value::Array(mut variants)) = members.remove(choice) else {
+        return;
+    };
+    for variant in variants.iter_mut().filter_map(Value::as_object_mut) {
+        let description = variant.remove("description");
+        let type_ = variant.remove("type");
+        variant.remove("additionalProperties");
+        let Some(Value::Object(mut properties)) = variant.remove("properties") else {
+            continue;
+        };
+        if let (true, Some(description), 1) = (describe, description, properties.len()) {
+            for property in properties.values_mut() {
+                property["description"] = description.clone();
+            }
+        }
+        if let Some(type_) = type_ {
+            members.entry("type").or_insert(type_);
+        }
+        let all = members.entry("properties").or_insert_with(|| json!({}));
+        for (name, property) in properties {
+            let known = all.get(&name);
+            assert!(
+                known.is_none_or(|known| *known == property),
+                "the member {name} has two schemas, in two variants; give it one, or two names"
+            );
+            all[name] = property;
+        }
+    }
+    members.insert(choice.to_owned(), variants.into());
+}
+
+/// Objects with properties are pruned by the server, unless a flattened map takes the rest.
+fn close(members: &mut Map<String, Value>) {
+    if !members.contains_key("properties") {
+        return;
+    }
+    match members.get("additionalProperties") {
+        Some(Value::Bool(true)) => {
+            members.remove("additionalProperties");
+            members.insert("x-kubernetes-preserve-unknown-fields".to_owned(), true.into());
+        }
+        Some(Value::Bool(false)) => drop(members.remove("additionalProperties")),
+        _ => {}
+    }
+}
+
+/// A number or a string that may be absent may be null, as any other member of an `Option`.
+fn allow_null_for_either(members: &mut Map<String, Value>) {
+    let required = members.get("required").cloned().unwrap_or_default();
+    let is_required = |name: &String| required.as_array().is_some_and(|all| all.iter().any(|one| one == name));
+    let Some(Value::Object(properties)) = members.get_mut("properties") else {
+        return;
+    };
+    for (name, property) in properties {
+        if !is_required(name) && property.get("x-kubernetes-int-or-string") == Some(&json!(true)) {
+            property["nullable"] = true.into();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use schemars::JsonSchema;
+    use serde_json::{Value, json};
+
+    use super::super::schema_of;
+
+    #[derive(JsonSchema)]
+    #[expect(dead_code, reason = "only its schema is looked at")]
+    struct Spec {
+        /// A port.
+        port: u16,
+        /// What follows.
+        mode: Option<Mode>,
+        source: Source,
+        #[schemars(length(max = 3))]
+        words: std::collections::BTreeSet<String>,
+    }
+
+    /// A mode.
+    #[derive(JsonSchema)]
+    #[expect(dead_code, reason = "only its schema is looked at")]
+    enum Mode {
+        /// Fast.
+        Fast,
+        /// Slow.
+        Slow,
+    }
+
+    #[derive(JsonSchema)]
+    #[serde(rename_all = "camelCase")]
+    #[expect(dead_code, reason = "only its schema is looked at")]
+    enum Source {
+        /// From a file.
+        File(String),
+        /// From the net.
+        Url { host: String },
+    }
+
+    #[test]
+    fn a_schema_is_structural() {
+        let expected = json!({
+            "type": "object",
+            "required": ["port", "source", "words"],
+            "properties": {
+                "port": {"description": "A port.", "type": "integer", "minimum": 0, "maximum": 65535},
+                "mode": {
+                    "description": "What follows.", "type": "string", "enum": ["Fast", "Slow"], "nullable": true,
+                },
+                "source": {
+                    "type": "object",
+                    "properties": {
+                        "file": {"description": "From a file.", "type": "string"},
+                        "url": {
+                            "description": "From the net.", "type": "object",
+                            "properties": {"host": {"type": "string"}}, "required": ["host"],
+                        },
+                    },
+                    "oneOf": [{"required": ["file"]}, {"required": ["url"]}],
+                },
+                "words": {"type": "array", "items": {"type": "string"}, "maxItems": 3},
+            },
+        });
+        let schema: Value = schema_of::<Spec>();
+        assert_eq!(schema, expected, "{schema:#}");
+    }
+}

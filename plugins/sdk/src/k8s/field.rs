@@ -1,0 +1,85 @@
+//! Owns which Rust values a setter takes for a field of a Kubernetes object.
+
+use serde_json::{Number, Value};
+
+use super::IntOrString;
+
+/// A value for a field whose type is `T`: a `T`, what converts to one without loss, or an `Option` of that. `None` leaves
+/// the field as it is.
+///
+/// ```
+/// use pilothouse_plugin::k8s::core::v1::ServicePort;
+///
+/// let node_port: Option<u16> = None;
+/// let port = ServicePort::new(80u16).name("http").node_port(node_port).target_port("web");
+/// assert_eq!(
+///     serde_json::to_value(port).unwrap(),
+///     serde_json::json!({"port": 80, "name": "http", "targetPort": "web"})
+/// );
+/// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a value for a field of type `{T}`",
+    note = "strings take &str and String, numbers the integers that fit, objects their builder, and each an Option of that"
+)]
+pub trait Field<T> {
+    /// The value as JSON; `null` for none.
+    fn into_value(self) -> Value;
+}
+
+impl<T, F: Field<T>> Field<T> for Option<F> {
+    fn into_value(self) -> Value {
+        self.map_or(Value::Null, F::into_value)
+    }
+}
+
+impl Field<Value> for Value {
+    fn into_value(self) -> Value {
+        self
+    }
+}
+
+impl Field<f64> for f64 {
+    fn into_value(self) -> Value {
+        Number::from_f64(self).map_or(Value::Null, Value::Number)
+    }
+}
+
+macro_rules! converts {
+    ($($field:ty: $($value:ty)+;)+) => {
+        $($(
+            impl Field<$field> for $value {
+                fn into_value(self) -> Value {
+                    Value::from(self)
+                }
+            }
+        )+)+
+    };
+}
+
+converts! {
+    bool: bool;
+    i32: i8 u8 i16 u16 i32;
+    i64: i8 u8 i16 u16 i32 u32 i64;
+    String: &str String std::borrow::Cow<'_, str>;
+    IntOrString: i8 u8 i16 u16 i32 &str String;
+}
+
+macro_rules! copies {
+    ($($field:ty)+) => {
+        $(
+            impl Field<$field> for &String {
+                fn into_value(self) -> Value {
+                    Value::from(self.as_str())
+                }
+            }
+
+            impl Field<$field> for &Option<String> {
+                fn into_value(self) -> Value {
+                    self.as_deref().map_or(Value::Null, Value::from)
+                }
+            }
+        )+
+    };
+}
+
+copies!(String IntOrString);

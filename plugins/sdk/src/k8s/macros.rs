@@ -1,0 +1,181 @@
+//! Owns what all builders have in common; the generated files call these macros.
+
+/// A part of an object: everything but a kind.
+macro_rules! part {
+    ($(#[$attribute:meta])* $name:ident) => {
+        $(#[$attribute])*
+        #[derive(Clone, Debug, Default, PartialEq)]
+        #[must_use]
+        pub struct $name(pub(in crate::k8s) $crate::k8s::members::Members);
+
+        $crate::k8s::macros::builder!($name);
+
+        impl<'de> serde::Deserialize<'de> for $name {
+            fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                $crate::k8s::members::Members::deserialize(deserializer).map(Self)
+            }
+        }
+
+        /// Any object: the API server checks what a plugin makes of it.
+        #[cfg(feature = "crd")]
+        impl schemars::JsonSchema for $name {
+            fn inline_schema() -> bool {
+                true
+            }
+
+            fn schema_name() -> std::borrow::Cow<'static, str> {
+                stringify!($name).into()
+            }
+
+            fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+                schemars::json_schema!({"type": "object", "x-kubernetes-preserve-unknown-fields": true})
+            }
+        }
+
+        impl $crate::Fields for $name {
+            fn fields_at(path: &str, fields: &mut Vec<String>) {
+                $crate::fields::whole(path, fields);
+            }
+        }
+    };
+}
+
+/// A kind, with the setters of its metadata.
+macro_rules! kind {
+    ($(#[$attribute:meta])* $name:ident, $group:literal, $version:literal, $api_version:literal) => {
+        $(#[$attribute])*
+        #[derive(Clone, Debug, PartialEq)]
+        #[must_use]
+        pub struct $name(pub(in crate::k8s) $crate::k8s::members::Members);
+
+        $crate::k8s::macros::builder!($name);
+        $crate::k8s::macros::metadata!($name);
+
+        impl $crate::Resource for $name {
+            const KIND: $crate::Kind = $crate::Kind::new($group, $version, stringify!($name));
+        }
+
+        impl $name {
+            /// An object with this name, or with none if the server is to generate it.
+            pub fn new(name: impl $crate::k8s::Field<String>) -> Self {
+                Self($crate::k8s::members::object($api_version, stringify!($name), name.into_value()))
+            }
+
+            /// The object's namespace. A primary's own, an `Option<String>`, can be passed on as it is.
+            pub fn namespace(self, namespace: impl $crate::k8s::Field<String>) -> Self {
+                self.put(&["metadata", "namespace"], namespace)
+            }
+        }
+    };
+}
+
+macro_rules! metadata {
+    ($name:ident) => {
+        impl $name {
+            /// Sets these labels and leaves others.
+            pub fn labels(
+                self,
+                labels: impl IntoIterator<Item = (impl Into<String>, impl $crate::k8s::Field<String>)>,
+            ) -> Self {
+                self.put_map(&["metadata", "labels"], labels)
+            }
+
+            /// Sets one label.
+            pub fn label(self, key: impl Into<String>, value: impl $crate::k8s::Field<String>) -> Self {
+                self.put_entry(&["metadata", "labels"], key, value)
+            }
+
+            /// Sets these annotations and leaves others.
+            pub fn annotations(
+                self,
+                annotations: impl IntoIterator<Item = (impl Into<String>, impl $crate::k8s::Field<String>)>,
+            ) -> Self {
+                self.put_map(&["metadata", "annotations"], annotations)
+            }
+
+            /// Sets one annotation.
+            pub fn annotation(self, key: impl Into<String>, value: impl $crate::k8s::Field<String>) -> Self {
+                self.put_entry(&["metadata", "annotations"], key, value)
+            }
+
+            /// Sets these members of the metadata and leaves others.
+            pub fn metadata(mut self, metadata: impl $crate::k8s::Field<$crate::k8s::meta::v1::ObjectMeta>) -> Self {
+                $crate::k8s::members::merge(&mut self.0, &["metadata"], metadata.into_value());
+                self
+            }
+        }
+    };
+}
+
+macro_rules! builder {
+    ($name:ident) => {
+        impl serde::Serialize for $name {
+            fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                self.0.serialize(serializer)
+            }
+        }
+
+        impl From<$name> for serde_json::Value {
+            fn from(builder: $name) -> Self {
+                Self::Object(builder.0)
+            }
+        }
+
+        impl $crate::k8s::Field<$name> for $name {
+            fn into_value(self) -> serde_json::Value {
+                self.into()
+            }
+        }
+
+        #[allow(dead_code, reason = "not every object has fields of each form")]
+        impl $name {
+            /// Sets a field that has no setter, by its name in JSON.
+            pub fn field(self, name: &str, value: impl Into<serde_json::Value>) -> Self {
+                self.put(&[name], value.into())
+            }
+
+            pub(in crate::k8s) fn put<T>(mut self, path: &[&str], value: impl $crate::k8s::Field<T>) -> Self {
+                $crate::k8s::members::put(&mut self.0, path, value.into_value());
+                self
+            }
+
+            pub(in crate::k8s) fn put_list<T>(
+                mut self,
+                path: &[&str],
+                items: impl IntoIterator<Item = impl $crate::k8s::Field<T>>,
+            ) -> Self {
+                let items = items.into_iter().map($crate::k8s::Field::into_value).collect();
+                $crate::k8s::members::put_list(&mut self.0, path, items);
+                self
+            }
+
+            pub(in crate::k8s) fn push<T>(mut self, path: &[&str], item: impl $crate::k8s::Field<T>) -> Self {
+                $crate::k8s::members::push(&mut self.0, path, item.into_value());
+                self
+            }
+
+            pub(in crate::k8s) fn put_map<T>(
+                mut self,
+                path: &[&str],
+                entries: impl IntoIterator<Item = (impl Into<String>, impl $crate::k8s::Field<T>)>,
+            ) -> Self {
+                for (key, value) in entries {
+                    $crate::k8s::members::insert(&mut self.0, path, key.into(), value.into_value());
+                }
+                self
+            }
+
+            pub(in crate::k8s) fn put_entry<T>(
+                mut self,
+                path: &[&str],
+                key: impl Into<String>,
+                value: impl $crate::k8s::Field<T>,
+            ) -> Self {
+                $crate::k8s::members::insert(&mut self.0, path, key.into(), value.into_value());
+                self
+            }
+        }
+    };
+}
+
+pub(super) use {builder, kind, metadata, part};

@@ -1,0 +1,53 @@
+//! Owns the shortcuts to the pods of workloads, beside the generated setters.
+
+use serde_json::Value;
+
+use super::Field;
+use super::apps::v1::{DaemonSet, Deployment, ReplicaSet, StatefulSet};
+use super::core::v1::{Container, Volume};
+use super::members::{self, Members};
+
+macro_rules! workloads {
+    ($($workload:ident)+) => {
+        $(
+            impl $workload {
+                /// Gives the pods these labels, and selects them by these: sets `spec.selector.matchLabels` and
+                /// `spec.template.metadata.labels`.
+                pub fn pod_labels(
+                    mut self,
+                    labels: impl IntoIterator<Item = (impl Into<String>, impl Field<String>)>,
+                ) -> Self {
+                    for (key, value) in labels {
+                        pod_label(&mut self.0, key.into(), value.into_value());
+                    }
+                    self
+                }
+
+                /// Adds a container to the pods: to `spec.template.spec.containers`.
+                pub fn container(self, container: impl Field<Container>) -> Self {
+                    self.push(&["spec", "template", "spec", "containers"], container)
+                }
+
+                /// Adds an init container to the pods: to `spec.template.spec.initContainers`.
+                pub fn init_container(self, container: impl Field<Container>) -> Self {
+                    self.push(&["spec", "template", "spec", "initContainers"], container)
+                }
+
+                /// Adds a volume to the pods: to `spec.template.spec.volumes`.
+                pub fn volume(self, volume: impl Field<Volume>) -> Self {
+                    self.push(&["spec", "template", "spec", "volumes"], volume)
+                }
+            }
+        )+
+    };
+}
+
+workloads!(DaemonSet Deployment ReplicaSet StatefulSet);
+
+#[inline(never)]
+fn pod_label(workload: &mut Members, key: String, value: Value) {
+    // Not `value.clone()`, which would link the clone of every form of JSON value.
+    let same = value.as_str().map_or(Value::Null, Value::from);
+    members::insert(workload, &["spec", "selector", "matchLabels"], key.clone(), same);
+    members::insert(workload, &["spec", "template", "metadata", "labels"], key, value);
+}
