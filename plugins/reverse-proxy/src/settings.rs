@@ -1,5 +1,6 @@
 //! Owns the plugin's configuration.
 
+use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -7,12 +8,11 @@ use serde_json::Value;
 const DEFAULT_IMAGE: &str = "nginx:1.27-alpine";
 
 /// The configuration of reverse-proxy.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields, rename_all = "camelCase")]
 pub struct Settings {
     /// The nginx image of resources that name none.
-    #[cfg_attr(test, schemars(length(min = 1, max = 512), regex(pattern = r"^[!-~]+$")))]
+    #[schemars(length(min = 1, max = 512), regex(pattern = r"^[!-~]+$"))]
     pub default_image: String,
 }
 
