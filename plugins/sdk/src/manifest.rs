@@ -62,6 +62,17 @@ impl Manifest {
         self.configuration = Some(to_raw_value(&schema).expect("a JSON value is JSON"));
         self
     }
+
+    /// As [`configuration`](Self::configuration), with the text of a file, as a rule by `include_str!`.
+    ///
+    /// # Panics
+    ///
+    /// When the text is not JSON.
+    pub fn configuration_file(mut self, json: impl Into<String>) -> Self {
+        let schema = RawValue::from_string(json.into());
+        self.configuration = Some(schema.expect("the schema of the configuration is JSON"));
+        self
+    }
 }
 
 /// One kind that a plugin reconciles, and what it touches for it.
