@@ -1,4 +1,5 @@
 //! Owns the form of a StreamIngress as users write it. The CRD is generated from the types and comments of this file.
+#![allow(clippy::duplicated_attributes, reason = "each column of the definition has a type")]
 
 use std::fmt;
 use std::num::NonZeroU16;
