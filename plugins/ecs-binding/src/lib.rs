@@ -1,22 +1,20 @@
 //! The ecs-binding plugin: an EcsBinding records which cloud host (ECS) is which node.
 //!
-//! `resource` is what users write, `node` finds out whether it is true, `label` is what every EcsBinding is given, and
-//! `settings` the configuration. `generated` writes the CustomResourceDefinition and the configuration's schema.
+//! `resource` is what users write, `node` finds out whether it is true, and `settings` is the configuration. The label that
+//! every EcsBinding is given is contributed in this file: other labels are their owners'.
 
 #![forbid(unsafe_code)]
 
-#[cfg(test)]
-mod generated;
-mod label;
 mod node;
 mod resource;
 mod settings;
 #[cfg(test)]
 mod tests;
 
-use pilothouse_plugin::{Cluster, Controller, ControllerManifest, Failure, Manifest, Outcome, Plugin, Request, Touch};
+use pilothouse_plugin::{
+    Cluster, Controller, ControllerManifest, Failure, Manifest, Outcome, Plugin, Request, Resource as _, Touch, json,
+};
 
-use crate::label::Labelled;
 use crate::node::Node;
 pub use crate::resource::{EcsBinding, EcsBindingSpec};
 pub use crate::settings::Settings;
@@ -31,16 +29,14 @@ impl Plugin for EcsBindingPlugin {
 
     fn manifest(_: &Settings) -> Manifest {
         let controller = ControllerManifest::of::<EcsBinding>("ecs-binding")
-            .fields([".spec"])
-            .touches(Touch::of::<EcsBinding>().contributed().anywhere())
-            // The addresses and nothing else, so that no heartbeat wakes anybody.
-            .touches(Touch::of::<Node>().read([".status.addresses"]).anywhere());
+            .contributes_with::<EcsBinding>(Touch::anywhere)
+            .reads_with::<Node>(Touch::anywhere);
         Manifest::new(
             env!("CARGO_PKG_NAME"),
             env!("CARGO_PKG_VERSION"),
             env!("CARGO_PKG_DESCRIPTION"),
         )
-        .configuration_schema(settings::schema())
+        .configuration_schema(include_str!("../configuration.schema.json"))
         .controller(controller)
         .crd(include_str!("../crds/ecsbinding.hopegi.com.yaml"))
     }
@@ -56,9 +52,11 @@ impl Controller for EcsBindingPlugin {
 
     fn reconcile(request: Request<EcsBinding, Settings>, cluster: &Cluster) -> Result<Outcome, Failure> {
         let EcsBinding { metadata, spec } = &request.object;
-        Ok(Outcome::new()
-            .contributed(Labelled::of(&metadata.name, &request.configuration.cluster_name))
-            .condition(node::bound(spec, cluster)?))
+        let label = json!({
+            "apiVersion": EcsBinding::KIND.api_version(), "kind": EcsBinding::KIND.kind,
+            "metadata": {"name": metadata.name, "labels": {"hopegi.com/cluster": request.configuration.cluster_name}},
+        });
+        Ok(Outcome::new().contributed(label).condition(node::bound(spec, cluster)?))
     }
 }
 

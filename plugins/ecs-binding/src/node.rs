@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use pilothouse_plugin::{Cluster, Condition, Failure, Kind, Resource};
+use pilothouse_plugin::{Cluster, Condition, Failure, Fields, Resource};
 use serde::Deserialize;
 
 use crate::resource::EcsBindingSpec;
@@ -10,16 +10,18 @@ use crate::resource::EcsBindingSpec;
 /// The most addresses of a node that a message names.
 const NAMED_ADDRESSES: usize = 8;
 
-/// What is read of a node.
-#[derive(Debug, Deserialize)]
+/// What is read of a node: the addresses and nothing else, so that no heartbeat wakes anybody.
+#[derive(Debug, Deserialize, Resource)]
+#[resource(group = "", version = "v1", kind = "Node")]
 pub struct Node {
     #[serde(default)]
     status: NodeStatus,
 }
 
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, Fields)]
 struct NodeStatus {
     #[serde(default)]
+    #[resource(whole)]
     addresses: Vec<NodeAddress>,
 }
 
@@ -28,18 +30,9 @@ struct NodeAddress {
     address: String,
 }
 
-impl Resource for Node {
-    const KIND: Kind = Kind::new("", "v1", "Node");
-}
-
 /// Looks for the node of a binding. Whatever is found, the answer depends on the node, there or not.
 pub fn bound(spec: &EcsBindingSpec, cluster: &Cluster) -> Result<Condition, Failure> {
-    let EcsBindingSpec {
-        id: _,
-        name: _,
-        nodename,
-        innerip,
-    } = spec;
+    let EcsBindingSpec { nodename, innerip, .. } = spec;
     let Some(Node { status }) = cluster.get::<Node>(None, nodename)? else {
         let message = format!("there is no Node {nodename}; correct spec.nodename, or wait for the node to join");
         return Ok(Condition::is_false("Bound", "NodeNotFound", message));
@@ -48,22 +41,11 @@ pub fn bound(spec: &EcsBindingSpec, cluster: &Cluster) -> Result<Condition, Fail
         let message = format!("Node {nodename} has the address {innerip}");
         return Ok(Condition::is_true("Bound", "AddressFound", message));
     }
-    let has = match &status.addresses[..] {
-        [] => "no addresses".to_owned(),
-        addresses => {
-            let named: Vec<_> = addresses
-                .iter()
-                .take(NAMED_ADDRESSES)
-                .map(|it| it.address.as_str())
-                .collect();
-            let more = addresses.len() - named.len();
-            let more = if more > 0 {
-                format!(" and {more} more")
-            } else {
-                String::new()
-            };
-            format!("{}{more}", named.join(", "))
-        }
+    let all: Vec<&str> = status.addresses.iter().map(|it| it.address.as_str()).collect();
+    let has = match all.split_at_checked(NAMED_ADDRESSES) {
+        _ if all.is_empty() => "no addresses".to_owned(),
+        Some((named, more)) if !more.is_empty() => format!("{} and {} more", named.join(", "), more.len()),
+        _ => all.join(", "),
     };
     let message = format!("Node {nodename} has {has}, and not {innerip}; correct spec.innerip or spec.nodename");
     Ok(Condition::is_false("Bound", "AddressMismatch", message))

@@ -1,23 +1,17 @@
 //! Owns the plugin's configuration: the cluster's name, and which name no label can have.
 
+use pilothouse_plugin::names::is_label_value;
+use schemars::JsonSchema;
 use serde::Deserialize;
-use serde_json::Value;
-
-/// The longest value of a label, in bytes.
-const LONGEST_LABEL_VALUE: usize = 63;
 
 /// The configuration of ecs-binding.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase", deny_unknown_fields)]
 pub struct Settings {
     /// The name of the cluster, which every EcsBinding has as the value of its label `hopegi.com/cluster`.
-    #[cfg_attr(
-        test,
-        schemars(
-            length(min = 1, max = LONGEST_LABEL_VALUE),
-            regex(pattern = r"^[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$")
-        )
+    #[schemars(
+        length(min = 1, max = 63),
+        regex(pattern = r"^[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$")
     )]
     pub cluster_name: String,
 }
@@ -34,24 +28,17 @@ impl Settings {
     /// Why no label can have this name as its value. The API server would refuse every one of them.
     pub fn check(&self) -> Result<(), String> {
         let Self { cluster_name: name } = self;
-        let is_usable = (1..=LONGEST_LABEL_VALUE).contains(&name.len())
-            && name
-                .bytes()
-                .all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte))
-            && name.starts_with(|first: char| first.is_ascii_alphanumeric())
-            && name.ends_with(|last: char| last.is_ascii_alphanumeric());
-        if is_usable {
+        if !name.is_empty() && is_label_value(name) {
             return Ok(());
         }
         Err(format!(
-            "clusterName: {name:?} cannot be a label's value; give 1 to {LONGEST_LABEL_VALUE} characters A-Z, a-z, 0-9, '-', '_' \
-             and '.' that begin and end with a letter or digit"
+            "clusterName: {name:?} cannot be a label's value; give 1 to 63 characters A-Z, a-z, 0-9, '-', '_' and '.' that \
+             begin and end with a letter or digit"
         ))
     }
 }
 
-/// The schema of the configuration, generated from the type above.
-pub fn schema() -> Value {
-    let text = include_str!("../configuration.schema.json");
-    serde_json::from_str(text).expect("a test has written it as JSON")
+#[test]
+fn the_schema_that_is_kept_is_the_one_that_the_type_gives() {
+    pilothouse_definitions::keep_configuration::<Settings>(env!("CARGO_MANIFEST_DIR"));
 }

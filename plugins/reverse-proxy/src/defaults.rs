@@ -7,10 +7,8 @@ use crate::nginx::http::COMBINED;
 use crate::nginx::syntax;
 use crate::settings::Settings;
 
-/// Completes a ReverseProxy.
-pub(crate) fn http(object: &mut Value, settings: &Settings) {
-    let Some(spec) = spec(object) else { return };
-    image(spec, settings);
+/// Completes what only a ReverseProxy has.
+pub(crate) fn http(spec: &mut Map<String, Value>) {
     if is_absent(spec, "logFormat") {
         spec.insert("logFormat".to_owned(), COMBINED.into());
     }
@@ -33,15 +31,8 @@ pub(crate) fn http(object: &mut Value, settings: &Settings) {
     }
 }
 
-/// Completes a TCPReverseProxy.
-pub(crate) fn tcp(object: &mut Value, settings: &Settings) {
-    if let Some(spec) = spec(object) {
-        image(spec, settings);
-    }
-}
-
 /// The spec, unless the object is being deleted: then it is left as it is.
-fn spec(object: &mut Value) -> Option<&mut Map<String, Value>> {
+pub(crate) fn spec(object: &mut Value) -> Option<&mut Map<String, Value>> {
     if object
         .pointer("/metadata/deletionTimestamp")
         .is_some_and(|moment| !moment.is_null())
@@ -51,7 +42,8 @@ fn spec(object: &mut Value) -> Option<&mut Map<String, Value>> {
     object.get_mut("spec")?.as_object_mut()
 }
 
-fn image(spec: &mut Map<String, Value>, settings: &Settings) {
+/// Completes the image, which is the configuration's if absent or empty.
+pub(crate) fn image(spec: &mut Map<String, Value>, settings: &Settings) {
     if is_absent(spec, "image") || spec["image"] == "" {
         spec.insert("image".to_owned(), settings.default_image.as_str().into());
     }

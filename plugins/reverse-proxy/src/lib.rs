@@ -3,37 +3,37 @@
 //!
 //! `resource` is what users write, `defaults` completes it, `check` makes of it a proxy that can be built or says which
 //! fields stand in the way, `nginx` is what nginx itself takes (variables, syntax, regular expressions) and writes its
-//! configuration, `children` are the objects, and `http` and `tcp` join them for one kind each. `generated`
-//! writes the CustomResourceDefinitions and the schema of the configuration from types.
+//! configuration, `children` are the objects, and `proxies` joins them for each kind. `schemas` has what the types of
+//! `resource` do not say of the CustomResourceDefinitions.
 
 #![forbid(unsafe_code)]
 
 mod check;
 mod children;
 mod defaults;
-#[cfg(test)]
-mod generated;
-mod http;
 mod nginx;
+mod proxies;
 mod resource;
+mod schemas;
 mod settings;
-mod tcp;
 #[cfg(test)]
 mod tests;
 
-use pilothouse_plugin::{ControllerManifest, Failure, FieldError, Manifest, ObjectMeta, Plugin, Touch};
-
-use crate::{
-    children::{config_map::ConfigMap, deployment::Deployment, service::Service},
-    tcp::FINALIZER,
+use pilothouse_plugin::k8s::{
+    apps::v1::Deployment,
+    core::v1::{ConfigMap, Service},
 };
+use pilothouse_plugin::{ControllerManifest, Manifest, Plugin};
+
 pub use crate::{
-    http::Http,
     nginx::variables,
+    proxies::{Http, Tcp},
     resource::{ReverseProxy, ReverseProxySpec, TcpReverseProxy, TcpReverseProxySpec},
     settings::Settings,
-    tcp::Tcp,
 };
+
+/// The finalizer by which a TCPReverseProxy stays until its children are gone.
+const FINALIZER: &str = "nginx.lin2ur.cn/finalizer";
 
 /// The plugin.
 #[derive(Debug)]
@@ -44,39 +44,31 @@ impl Plugin for ReverseProxyPlugin {
     type Controllers = (Http, Tcp);
 
     fn manifest(_: &Settings) -> Manifest {
-        let touching_children = |controller: ControllerManifest| {
+        let with_children = |controller: ControllerManifest| {
             controller
-                .fields([".spec"])
                 // What users of the original operator alert on.
                 .failure_reason("Failure")
-                .touches(Touch::of::<ConfigMap<'_>>().owned())
-                .touches(Touch::of::<Deployment<'_>>().owned())
-                .touches(Touch::of::<Service<'_>>().owned())
+                .owns::<ConfigMap>()
+                .owns::<Deployment>()
+                .owns::<Service>()
         };
         Manifest::new(
             env!("CARGO_PKG_NAME"),
             env!("CARGO_PKG_VERSION"),
             env!("CARGO_PKG_DESCRIPTION"),
         )
-        .controller(touching_children(ControllerManifest::of::<ReverseProxy>("http")))
-        .controller(touching_children(
+        .controller(with_children(ControllerManifest::of::<ReverseProxy>("http")))
+        .controller(with_children(
             ControllerManifest::of::<TcpReverseProxy>("tcp").finalizer(FINALIZER),
         ))
         .crd(include_str!("../crds/reverseproxies.nginx.lin2ur.cn.yaml"))
         .crd(include_str!("../crds/tcpreverseproxies.nginx.lin2ur.cn.yaml"))
-        .configuration_schema(settings::schema())
+        .configuration_schema(include_str!("../configuration.schema.json"))
     }
 
     fn check(settings: &Settings) -> Result<(), String> {
         settings.check()
     }
-}
-
-/// All that is wrong with a resource, as one failure: it stays until somebody corrects the resource.
-fn refusal(kind: &str, metadata: &ObjectMeta, errors: &[FieldError]) -> Failure {
-    let namespace = metadata.namespace.as_deref().unwrap_or_default();
-    let errors: Vec<String> = errors.iter().map(ToString::to_string).collect();
-    Failure::permanent(format!("{kind} {namespace}/{}: {}", metadata.name, errors.join("; ")))
 }
 
 pilothouse_plugin::export!(

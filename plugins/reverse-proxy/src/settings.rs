@@ -1,7 +1,7 @@
 //! Owns the plugin's configuration.
 
+use schemars::JsonSchema;
 use serde::Deserialize;
-use serde_json::Value;
 
 /// The image of resources that name none, where an installation says nothing else.
 const DEFAULT_IMAGE: &str = "nginx:1.27-alpine";
@@ -10,12 +10,11 @@ const DEFAULT_IMAGE: &str = "nginx:1.27-alpine";
 const LONGEST_IMAGE: usize = 512;
 
 /// The configuration of reverse-proxy.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(default, deny_unknown_fields, rename_all = "camelCase")]
 pub struct Settings {
     /// The nginx image of resources that name none.
-    #[cfg_attr(test, schemars(length(min = 1, max = LONGEST_IMAGE), regex(pattern = r"^[!-~]+$")))]
+    #[schemars(length(min = 1, max = LONGEST_IMAGE), regex(pattern = r"^[!-~]+$"))]
     pub default_image: String,
 }
 
@@ -44,10 +43,4 @@ impl Settings {
         }
         Ok(())
     }
-}
-
-/// The schema of the configuration, generated from the type above.
-pub(crate) fn schema() -> Value {
-    let text = include_str!("../configuration.schema.json");
-    serde_json::from_str(text).expect("a test has written it as JSON")
 }

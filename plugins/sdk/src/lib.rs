@@ -38,6 +38,7 @@ pub mod k8s;
 mod locate;
 mod log;
 mod manifest;
+pub mod names;
 mod object;
 mod optional;
 mod outcome;

@@ -1,7 +1,7 @@
 //! Owns the builders of the manifest: what a plugin is and what it may touch, as the JSON of the contract.
 
 use serde::Serialize;
-use serde_json::value::{RawValue, to_raw_value};
+use serde_json::value::RawValue;
 
 use crate::declare;
 use crate::object::{Kind, Resource};
@@ -58,9 +58,15 @@ impl Manifest {
         self
     }
 
-    /// The JSON schema of the configuration. Without it the plugin takes none.
-    pub fn configuration_schema(mut self, schema: serde_json::Value) -> Self {
-        self.configuration_schema = Some(to_raw_value(&schema).expect("a JSON value is JSON"));
+    /// The JSON schema of the configuration, as a rule the text of a file by `include_str!`. Without it the plugin takes
+    /// none.
+    ///
+    /// # Panics
+    ///
+    /// When the text is not JSON.
+    pub fn configuration_schema(mut self, json: impl ToString) -> Self {
+        let schema = RawValue::from_string(json.to_string());
+        self.configuration_schema = Some(schema.expect("the schema of the configuration is JSON"));
         self
     }
 }

@@ -10,27 +10,23 @@ mod settings;
 #[cfg(test)]
 mod tests;
 
+use pilothouse_plugin::k8s::networking::v1::Ingress;
 use pilothouse_plugin::{
-    Cluster, Controller, ControllerManifest, Failure, Kind, Manifest, ObjectMeta, Outcome, Plugin, Request, Resource,
-    Touch,
+    Cluster, Controller, ControllerManifest, Failure, Manifest, ObjectMeta, Outcome, Plugin, Request, Resource,
 };
 use serde::Deserialize;
 
-use crate::ingress::Ingress;
 pub use crate::settings::Settings;
 
 /// The annotation that asks for an Ingress; its value does not matter.
 pub const ANNOTATION: &str = "ingress/http";
 
 /// A Service: its name and namespace are all that is looked at.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, Resource)]
+#[resource(group = "", version = "v1", kind = "Service")]
 pub struct Service {
     /// Name, namespace and so on.
     pub metadata: ObjectMeta,
-}
-
-impl Resource for Service {
-    const KIND: Kind = Kind::new("", "v1", "Service");
 }
 
 /// The plugin, and the controller of Services.
@@ -44,13 +40,13 @@ impl Plugin for ServiceIngressPlugin {
     fn manifest(_: &Settings) -> Manifest {
         let controller = ControllerManifest::of::<Service>("service-ingress")
             .with_annotation(ANNOTATION)
-            .touches(Touch::of::<Ingress<'_>>().owned());
+            .owns::<Ingress>();
         Manifest::new(
             env!("CARGO_PKG_NAME"),
             env!("CARGO_PKG_VERSION"),
             env!("CARGO_PKG_DESCRIPTION"),
         )
-        .configuration_schema(settings::schema())
+        .configuration_schema(include_str!("../configuration.schema.json"))
         .controller(controller)
     }
 
@@ -64,9 +60,8 @@ impl Controller for ServiceIngressPlugin {
     type Object = Service;
 
     fn reconcile(request: Request<Service, Settings>, _: &Cluster) -> Result<Outcome, Failure> {
-        let metadata = &request.object.metadata;
-        let namespace = metadata.namespace.as_deref().unwrap_or_default();
-        Ok(Outcome::new().owned(Ingress::of(&metadata.name, namespace, &request.configuration)))
+        let ingress = ingress::ingress(&request.object.metadata, &request.configuration);
+        Ok(Outcome::new().owned(ingress))
     }
 }
 

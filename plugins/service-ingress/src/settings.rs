@@ -2,28 +2,24 @@
 
 use std::num::NonZeroU16;
 
+use pilothouse_plugin::names::is_dns_name;
+use schemars::JsonSchema;
 use serde::Deserialize;
-use serde_json::Value;
 
-/// The longest DNS name, in bytes (RFC 1035).
+/// The longest host, in bytes, a leading `*.` included.
 const LONGEST_HOST: usize = 253;
 
 /// The configuration of service-ingress.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase", deny_unknown_fields)]
 pub struct Settings {
     /// The host of each Ingress: a DNS name in lower case, which may begin with `*.`.
-    #[cfg_attr(
-        test,
-        schemars(
-            length(min = 1, max = LONGEST_HOST),
-            regex(pattern = r"^(\*\.)?[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$")
-        )
+    #[schemars(
+        length(min = 1, max = LONGEST_HOST),
+        regex(pattern = r"^(\*\.)?[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$")
     )]
     pub host: String,
     /// The port of the Service that each Ingress leads to.
-    #[cfg_attr(test, schemars(with = "u16", range(min = 1)))]
     pub service_port: NonZeroU16,
 }
 
@@ -40,8 +36,7 @@ impl Settings {
     /// Why an Ingress cannot have this host. The API server would refuse every one of them.
     pub fn check(&self) -> Result<(), String> {
         let Self { host, service_port: _ } = self;
-        let name = host.strip_prefix("*.").unwrap_or(host);
-        if host.len() <= LONGEST_HOST && name.split('.').all(is_label) {
+        if host.len() <= LONGEST_HOST && is_dns_name(host.strip_prefix("*.").unwrap_or(host)) {
             return Ok(());
         }
         Err(format!(
@@ -50,27 +45,7 @@ impl Settings {
     }
 }
 
-/// The schema of the configuration, generated from the type above.
-pub fn schema() -> Value {
-    let text = include_str!("../configuration.schema.json");
-    serde_json::from_str(text).expect("a test has written it as JSON")
-}
-
-fn is_label(text: &str) -> bool {
-    (1..=63).contains(&text.len())
-        && text
-            .bytes()
-            .all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-')
-        && !text.starts_with('-')
-        && !text.ends_with('-')
-}
-
-#[cfg(test)]
-mod generated {
-    use super::Settings;
-
-    #[test]
-    fn the_schema_that_is_kept_is_the_one_that_the_type_gives() {
-        pilothouse_definitions::keep_configuration::<Settings>(env!("CARGO_MANIFEST_DIR"));
-    }
+#[test]
+fn the_schema_that_is_kept_is_the_one_that_the_type_gives() {
+    pilothouse_definitions::keep_configuration::<Settings>(env!("CARGO_MANIFEST_DIR"));
 }

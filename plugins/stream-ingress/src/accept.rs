@@ -1,15 +1,20 @@
 //! Owns the condition `Accepted`: whether a StreamIngress may have its port, and if not, why and what to do.
 
-use pilothouse_plugin::{Cluster, Condition, Failure, Resource as _};
+use pilothouse_plugin::{Cluster, Condition, Failure, Resource};
+use serde::Deserialize;
 
-use crate::entry::ConfigMap;
 use crate::holder;
 use crate::resource::StreamIngress;
 use crate::settings::Settings;
-use crate::upstream::{self, Service, Upstream};
+use crate::upstream::{self, LiveService, Upstream};
 
 /// The condition's type.
 const ACCEPTED: &str = "Accepted";
+
+/// What is read of a ConfigMap: that it is there.
+#[derive(Debug, Deserialize, Resource)]
+#[resource(group = "", version = "v1", kind = "ConfigMap")]
+pub struct LiveConfigMap {}
 
 /// What comes of a StreamIngress.
 #[derive(Debug)]
@@ -62,16 +67,11 @@ pub fn decide(stream: &StreamIngress, settings: &Settings, cluster: &Cluster) ->
 
 /// What of the ingress-nginx is not there. It is somebody else's, so it is never made.
 fn missing_target(stream: &StreamIngress, settings: &Settings, cluster: &Cluster) -> Result<Option<String>, Failure> {
-    let namespace = settings.namespace.as_str();
+    let Settings { namespace, service, .. } = settings;
     let config_map = settings.config_map(stream.spec.protocol);
-    if cluster.get_json(&ConfigMap::KIND, namespace, config_map)?.is_none() {
+    if cluster.get::<LiveConfigMap>(namespace.as_str(), config_map)?.is_none() {
         return Ok(Some(format!("ConfigMap {namespace}/{config_map}")));
     }
-    if cluster
-        .get_json(&Service::KIND, namespace, &settings.service)?
-        .is_none()
-    {
-        return Ok(Some(format!("Service {namespace}/{}", settings.service)));
-    }
-    Ok(None)
+    let found = cluster.get::<LiveService>(namespace.as_str(), service)?;
+    Ok(found.is_none().then(|| format!("Service {namespace}/{service}")))
 }

@@ -1,12 +1,13 @@
 //! Owns who holds a port: of all StreamIngresses of the cluster that want it, the oldest that is not being deleted.
 
-use pilothouse_plugin::{Cluster, Failure, Kind, ListOptions, ObjectMeta, Resource};
+use pilothouse_plugin::{Cluster, Failure, Fields, ListOptions, ObjectMeta, Resource};
 use serde::Deserialize;
 
-use crate::resource::{KIND, StreamIngress};
+use crate::resource::StreamIngress;
 
 /// What is read of the other StreamIngresses.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, Resource)]
+#[resource(group = "nginx-stream.jeffthecoder.xyz", version = "v1beta1", kind = "StreamIngress")]
 pub struct Rival {
     /// Its name and age.
     pub metadata: ObjectMeta,
@@ -14,14 +15,12 @@ pub struct Rival {
 }
 
 /// The protocol as a text, so that one that cannot be used stands in nobody's way.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, Fields)]
 struct RivalSpec {
+    #[expect(dead_code, reason = "the query names it")]
+    listen: u16,
     #[serde(default)]
     protocol: Option<String>,
-}
-
-impl Resource for Rival {
-    const KIND: Kind = KIND;
 }
 
 /// The StreamIngress that holds the port which this one wants; none when it is this one.

@@ -2,14 +2,12 @@
 //!
 //! `resource` is what users write. `accept` decides whether one may have its port, asking `holder` who holds it and
 //! `upstream` whether it leads anywhere; `entry` is what it then contributes to the ConfigMap and the Service of the
-//! ingress-nginx that `settings` names. `generated` writes the CustomResourceDefinition and the configuration's schema.
+//! ingress-nginx that `settings` names.
 
 #![forbid(unsafe_code)]
 
 mod accept;
 mod entry;
-#[cfg(test)]
-mod generated;
 mod holder;
 mod resource;
 mod settings;
@@ -17,14 +15,14 @@ mod settings;
 mod tests;
 mod upstream;
 
+use pilothouse_plugin::k8s::core::v1::{ConfigMap, Service};
 use pilothouse_plugin::{Cluster, Controller, ControllerManifest, Failure, Manifest, Outcome, Plugin, Request, Touch};
 
-use crate::accept::Verdict;
-use crate::entry::{ConfigMap, ServicePorts};
+use crate::accept::{LiveConfigMap, Verdict};
 use crate::holder::Rival;
 pub use crate::resource::{Protocol, StreamIngress, StreamIngressSpec, Upstream};
 pub use crate::settings::Settings;
-use crate::upstream::Service;
+use crate::upstream::LiveService;
 
 /// The plugin, and the controller of its only kind.
 #[derive(Debug)]
@@ -35,27 +33,21 @@ impl Plugin for StreamIngressPlugin {
     type Controllers = Self;
 
     fn manifest(settings: &Settings) -> Manifest {
-        let config_maps = Touch::of::<ConfigMap<'_>>()
-            .read(Vec::<String>::new())
-            .contributed()
-            .in_namespaces([&settings.namespace])
-            .named(settings.config_maps());
         let controller = ControllerManifest::of::<StreamIngress>("stream-ingress")
-            .fields([".spec"])
-            .touches(Touch::of::<Rival>().read([".spec.listen", ".spec.protocol"]).anywhere())
-            .touches(
-                Touch::of::<Service>()
-                    .read([".spec.ports[].port", ".spec.ports[].protocol"])
-                    .contributed()
-                    .anywhere(),
-            )
-            .touches(config_maps);
+            .reads_with::<Rival>(Touch::anywhere)
+            .reads::<LiveService>()
+            .contributes_with::<Service>(Touch::anywhere)
+            .reads::<LiveConfigMap>()
+            .contributes_with::<ConfigMap>(|touch| {
+                let touch = touch.in_namespaces([&settings.namespace]);
+                touch.named([&settings.tcp_config_map, &settings.udp_config_map])
+            });
         Manifest::new(
             env!("CARGO_PKG_NAME"),
             env!("CARGO_PKG_VERSION"),
             env!("CARGO_PKG_DESCRIPTION"),
         )
-        .configuration_schema(settings::schema())
+        .configuration_schema(include_str!("../configuration.schema.json"))
         .controller(controller)
         .crd(include_str!(
             "../crds/streamingresses.nginx-stream.jeffthecoder.xyz.yaml"
@@ -77,8 +69,8 @@ impl Controller for StreamIngressPlugin {
         Ok(match accept::decide(stream, settings, cluster)? {
             Verdict::Refused(condition) => outcome.condition(condition),
             Verdict::Accepted(condition) => outcome
-                .contributed(ConfigMap::of(stream, settings))
-                .contributed(ServicePorts::of(stream, settings))
+                .contributed(entry::config_map(stream, settings))
+                .contributed(entry::service(stream, settings))
                 .condition(condition),
         })
     }

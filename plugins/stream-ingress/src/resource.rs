@@ -1,29 +1,40 @@
 //! Owns the form of a StreamIngress as users write it. The CRD is generated from the types and comments of this file.
-#![cfg_attr(
-    test,
-    allow(clippy::duplicated_attributes, reason = "each column of the definition has a type")
-)]
+#![allow(clippy::duplicated_attributes, reason = "each column of the definition has a type")]
 
 use std::fmt;
 use std::num::NonZeroU16;
 
-use pilothouse_plugin::{Kind, ObjectMeta, Resource};
+use pilothouse_plugin::{ObjectMeta, Resource};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// The kind, which is also read: every StreamIngress looks at those that want the same port.
-pub const KIND: Kind = Kind::new("nginx-stream.jeffthecoder.xyz", "v1beta1", "StreamIngress");
-
-/// A StreamIngress: the fields that the plugin looks at.
-#[derive(Clone, Debug, Deserialize)]
+/// A StreamIngress opens a TCP or UDP port on the ingress-nginx that all share.
+#[derive(Clone, Debug, Deserialize, Resource)]
+#[resource(group = "nginx-stream.jeffthecoder.xyz", version = "v1beta1", kind = "StreamIngress")]
+#[crd(
+    plural = "streamingresses",
+    printcolumn(name = "Listen", type_ = "integer", json_path = ".spec.listen"),
+    printcolumn(name = "Protocol", type_ = "string", json_path = ".spec.protocol"),
+    printcolumn(name = "Upstream", type_ = "string", json_path = ".spec.upstream.service"),
+    printcolumn(name = "Port", type_ = "integer", json_path = ".spec.upstream.port"),
+    printcolumn(
+        name = "Accepted",
+        type_ = "string",
+        json_path = ".status.conditions[?(@.type==\"Accepted\")].status"
+    ),
+    printcolumn(
+        name = "Reason",
+        type_ = "string",
+        json_path = ".status.conditions[?(@.type==\"Accepted\")].reason"
+    ),
+    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
+)]
 pub struct StreamIngress {
     /// Name, namespace, uid and so on.
     pub metadata: ObjectMeta,
     /// What the user wants.
+    #[resource(whole)]
     pub spec: StreamIngressSpec,
-}
-
-impl Resource for StreamIngress {
-    const KIND: Kind = KIND;
 }
 
 impl StreamIngress {
@@ -40,54 +51,18 @@ impl StreamIngress {
 
     /// Where the port leads, in the form of ingress-nginx: `namespace/service:port`.
     pub fn destination(&self) -> String {
-        let Upstream {
-            namespace: _,
-            service,
-            port,
-        } = &self.spec.upstream;
+        let Upstream { service, port, .. } = &self.spec.upstream;
         format!("{}/{service}:{port}", self.upstream_namespace())
     }
 }
 
 /// Which port is opened, and where it leads.
-#[derive(Clone, Debug, Deserialize)]
-#[cfg_attr(test, derive(Serialize, schemars::JsonSchema, kube::CustomResource))]
-#[cfg_attr(
-    test,
-    kube(
-        group = "nginx-stream.jeffthecoder.xyz",
-        version = "v1beta1",
-        kind = "StreamIngress",
-        root = "Definition",
-        doc = "A StreamIngress opens a TCP or UDP port on the ingress-nginx that all share.",
-        plural = "streamingresses",
-        singular = "streamingress",
-        namespaced,
-        status = "pilothouse_definitions::ConditionsOnly",
-        printcolumn(name = "Listen", type_ = "integer", json_path = ".spec.listen"),
-        printcolumn(name = "Protocol", type_ = "string", json_path = ".spec.protocol"),
-        printcolumn(name = "Upstream", type_ = "string", json_path = ".spec.upstream.service"),
-        printcolumn(name = "Port", type_ = "integer", json_path = ".spec.upstream.port"),
-        printcolumn(
-            name = "Accepted",
-            type_ = "string",
-            json_path = ".status.conditions[?(@.type==\"Accepted\")].status"
-        ),
-        printcolumn(
-            name = "Reason",
-            type_ = "string",
-            json_path = ".status.conditions[?(@.type==\"Accepted\")].reason"
-        ),
-        printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
-    )
-)]
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
 pub struct StreamIngressSpec {
     /// The port that is opened, which one StreamIngress can hold per protocol: the oldest that asks for it.
-    #[cfg_attr(test, schemars(with = "i32", range(min = 1, max = 65535)))]
     pub listen: NonZeroU16,
     /// The protocol of the port, here and upstream.
     #[serde(default)]
-    #[cfg_attr(test, schemars(default))]
     pub protocol: Protocol,
     /// Where the port leads.
     pub upstream: Upstream,
@@ -98,34 +73,26 @@ pub struct StreamIngressSpec {
 }
 
 /// A Service and one of its ports.
-#[derive(Clone, Debug, Deserialize)]
-#[cfg_attr(test, derive(Serialize, schemars::JsonSchema))]
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
 pub struct Upstream {
     /// The Service's namespace. The namespace of the StreamIngress when absent.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[cfg_attr(
-        test,
-        schemars(
-            with = "String",
-            length(min = 1, max = 63),
-            regex(pattern = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")
-        )
+    #[serde(default)]
+    #[schemars(
+        with = "String",
+        length(min = 1, max = 63),
+        regex(pattern = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")
     )]
     pub namespace: Option<String>,
     /// The Service's name.
-    #[cfg_attr(
-        test,
-        schemars(length(min = 1, max = 63), regex(pattern = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"))
-    )]
+    #[schemars(length(min = 1, max = 63), regex(pattern = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"))]
     pub service: String,
     /// The number of the Service's port.
-    #[cfg_attr(test, schemars(with = "i32", range(min = 1, max = 65535)))]
     pub port: NonZeroU16,
 }
 
 /// A protocol that ingress-nginx passes on.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema), schemars(inline))]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[schemars(inline)]
 #[serde(rename_all = "UPPERCASE")]
 pub enum Protocol {
     /// Transmission Control Protocol.
@@ -137,7 +104,7 @@ pub enum Protocol {
 
 impl Protocol {
     /// As the API has it.
-    fn name(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             Self::Tcp => "TCP",
             Self::Udp => "UDP",
@@ -146,24 +113,22 @@ impl Protocol {
 
     /// Whether a protocol as the API has it, TCP when it is left out, is this one.
     pub fn is(self, name: Option<&str>) -> bool {
-        name.unwrap_or("TCP") == self.name()
-    }
-
-    /// As names of ports have it.
-    pub fn lower_case(self) -> &'static str {
-        match self {
-            Self::Tcp => "tcp",
-            Self::Udp => "udp",
-        }
+        name.unwrap_or("TCP") == self.as_str()
     }
 }
 
 impl fmt::Display for Protocol {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(self.name())
+        formatter.write_str(self.as_str())
     }
 }
 
 fn is_service_by_default() -> bool {
     true
+}
+
+#[test]
+fn the_definition_that_is_kept_is_the_one_that_the_types_give() {
+    let definition = pilothouse_plugin::crd::<StreamIngress>();
+    pilothouse_definitions::keep_definition(env!("CARGO_MANIFEST_DIR"), &definition);
 }

@@ -1,38 +1,26 @@
 //! Owns the plugin's configuration: which ingress-nginx ports are opened on, and which names cannot be had.
 
+use pilothouse_plugin::names::{is_dns_label, is_dns_name};
+use schemars::JsonSchema;
 use serde::Deserialize;
-use serde_json::Value;
 
 use crate::resource::Protocol;
 
 /// The configuration of stream-ingress.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(default, rename_all = "camelCase", deny_unknown_fields)]
 pub struct Settings {
     /// The namespace of the ingress-nginx.
-    #[cfg_attr(
-        test,
-        schemars(length(min = 1, max = 63), regex(pattern = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"))
-    )]
+    #[schemars(length(min = 1, max = 63), regex(pattern = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"))]
     pub namespace: String,
     /// The ConfigMap of its TCP ports.
-    #[cfg_attr(
-        test,
-        schemars(length(min = 1, max = 253), regex(pattern = r"^[a-z0-9]([-.a-z0-9]*[a-z0-9])?$"))
-    )]
+    #[schemars(length(min = 1, max = 253), regex(pattern = r"^[a-z0-9]([-.a-z0-9]*[a-z0-9])?$"))]
     pub tcp_config_map: String,
     /// The ConfigMap of its UDP ports; another one than that of its TCP ports.
-    #[cfg_attr(
-        test,
-        schemars(length(min = 1, max = 253), regex(pattern = r"^[a-z0-9]([-.a-z0-9]*[a-z0-9])?$"))
-    )]
+    #[schemars(length(min = 1, max = 253), regex(pattern = r"^[a-z0-9]([-.a-z0-9]*[a-z0-9])?$"))]
     pub udp_config_map: String,
     /// The Service of its controller.
-    #[cfg_attr(
-        test,
-        schemars(length(min = 1, max = 63), regex(pattern = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"))
-    )]
+    #[schemars(length(min = 1, max = 63), regex(pattern = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"))]
     pub service: String,
 }
 
@@ -57,14 +45,14 @@ impl Settings {
             service,
         } = self;
         for (field, name) in [("namespace", namespace), ("service", service)] {
-            if !is_label(name) {
+            if !is_dns_label(name) {
                 return Err(format!(
                     "{field}: {name:?} is no name; give 1 to 63 characters a-z, 0-9 and '-' that begin and end with a letter or digit"
                 ));
             }
         }
         for (field, name) in [("tcpConfigMap", tcp_config_map), ("udpConfigMap", udp_config_map)] {
-            if name.len() > 253 || !name.split('.').all(is_label) {
+            if !is_dns_name(name) {
                 return Err(format!(
                     "{field}: {name:?} is no name; give at most 253 characters a-z, 0-9, '-' and '.' that begin and end with a letter \
                      or digit"
@@ -86,24 +74,9 @@ impl Settings {
             Protocol::Udp => &self.udp_config_map,
         }
     }
-
-    /// Both ConfigMaps.
-    pub fn config_maps(&self) -> [&str; 2] {
-        [&self.tcp_config_map, &self.udp_config_map]
-    }
 }
 
-/// The schema of the configuration, generated from the type above.
-pub fn schema() -> Value {
-    let text = include_str!("../configuration.schema.json");
-    serde_json::from_str(text).expect("a test has written it as JSON")
-}
-
-fn is_label(text: &str) -> bool {
-    (1..=63).contains(&text.len())
-        && text
-            .bytes()
-            .all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-')
-        && !text.starts_with('-')
-        && !text.ends_with('-')
+#[test]
+fn the_schema_that_is_kept_is_the_one_that_the_type_gives() {
+    pilothouse_definitions::keep_configuration::<Settings>(env!("CARGO_MANIFEST_DIR"));
 }

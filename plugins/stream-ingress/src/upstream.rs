@@ -1,33 +1,29 @@
 //! Owns whether an upstream leads anywhere: the Service is there and has the port, in the same protocol.
 
-use pilothouse_plugin::{Cluster, Failure, Kind, Resource};
+use pilothouse_plugin::{Cluster, Failure, Fields, Resource};
 use serde::Deserialize;
 
 use crate::resource::StreamIngress;
 
 /// What is read of a Service.
-#[derive(Debug, Deserialize)]
-pub struct Service {
+#[derive(Debug, Deserialize, Resource)]
+#[resource(group = "", version = "v1", kind = "Service")]
+pub struct LiveService {
     #[serde(default)]
     spec: ServiceSpec,
 }
 
-#[derive(Debug, Default, Deserialize)]
+#[derive(Debug, Default, Deserialize, Fields)]
 struct ServiceSpec {
     #[serde(default)]
     ports: Vec<ServicePort>,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Deserialize, Fields)]
 struct ServicePort {
     port: u16,
     /// A Service may have a protocol that no StreamIngress has.
-    #[serde(default)]
     protocol: Option<String>,
-}
-
-impl Resource for Service {
-    const KIND: Kind = Kind::new("", "v1", "Service");
 }
 
 /// How an upstream is.
@@ -47,8 +43,8 @@ pub fn look(stream: &StreamIngress, cluster: &Cluster) -> Result<Upstream, Failu
     if !spec.is_service {
         return Ok(Upstream::Open);
     }
-    let service = cluster.get::<Service>(stream.upstream_namespace(), &spec.upstream.service)?;
-    let Some(Service { spec: service }) = service else {
+    let service = cluster.get::<LiveService>(stream.upstream_namespace(), &spec.upstream.service)?;
+    let Some(LiveService { spec: service }) = service else {
         return Ok(Upstream::NotFound);
     };
     let is_open = |offered: &ServicePort| {

@@ -3,51 +3,57 @@
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 
-use pilothouse_plugin::FieldError;
+use pilothouse_plugin::{FieldError, ObjectMeta};
+use serde_json::{Map, Value};
 
-use super::pods::{self, Instance};
-use super::{Absent, Problems, resolver, timeout, workers};
+use super::pods;
+use super::{Absent, Checked, Problems, check_resolver, check_timeout};
+use crate::defaults;
 use crate::nginx::address::Url;
-use crate::nginx::http::{COMBINED, Configuration, LONGEST_HEADER, Rewrite};
+use crate::nginx::http::{COMBINED, Configuration, LONGEST_HEADER};
 use crate::nginx::{regex, syntax};
-use crate::resource::{HTTP_TIMEOUT, Protocol, ReverseProxy, ReverseProxySpec, RewriteRule};
+use crate::proxies::Proxy;
+use crate::resource::{Protocol, ReverseProxy, RewriteRule};
 
-/// The most entries of each list and map.
-const MOST_ENTRIES: usize = 64;
+impl Proxy for ReverseProxy {
+    type Configuration<'a> = Configuration<'a>;
 
-/// What both the pods and their nginx are made of.
-pub(crate) fn check<'a>(
-    resource: &'a ReverseProxy,
-    absent: Absent<'a>,
-) -> Result<(Instance<'a>, Configuration<'a>), Vec<FieldError>> {
-    let ReverseProxy { metadata, spec } = resource;
-    let mut problems = Problems::default();
-    let common = spec.common();
-    let instance = pods::check("ngx-proxy-", metadata, &common, Protocol::Tcp, absent, &mut problems);
-    let url = proxy_pass(&spec.proxy_pass, &mut problems);
-    let log_format = spec.log_format.as_deref().unwrap_or(COMBINED);
-    problems.check("spec.logFormat", syntax::check(log_format, syntax::Value::LogFormat));
-    let mut seconds =
-        |path, given: &'a Option<String>| timeout(path, given.as_deref(), HTTP_TIMEOUT, &["s"], &mut problems);
-    let read_timeout = seconds("spec.proxyReadTimeout", &spec.proxy_read_timeout);
-    let send_timeout = seconds("spec.proxySendTimeout", &spec.proxy_send_timeout);
-    let connect_timeout = seconds("spec.proxyConnectTimeout", &spec.proxy_connect_timeout);
-    let configuration = Configuration {
-        workers: workers(&common, &mut problems),
-        resolver: resolver(&common, &mut problems),
-        log_format: Some(log_format).filter(|format| !format.is_empty()),
-        rewrites: rewrites(spec.rewrite.as_deref().unwrap_or_default(), &mut problems),
-        hidden_headers: hidden_headers(spec.proxy_hide_header.as_deref().unwrap_or_default(), &mut problems),
-        headers: headers(spec, url, &mut problems),
-        connect_timeout,
-        read_timeout,
-        send_timeout,
-        proxy_pass: &spec.proxy_pass,
-    };
-    problems.or((instance, configuration))
+    fn metadata(&self) -> &ObjectMeta {
+        &self.metadata
+    }
+
+    fn check<'a>(&'a self, absent: Absent<'a>) -> Checked<'a, Configuration<'a>> {
+        let Self { metadata, spec } = self;
+        let mut problems = Problems::default();
+        let common = spec.common();
+        let instance = pods::check("ngx-proxy-", metadata, common, Protocol::Tcp, absent, &mut problems);
+        let url = check_proxy_pass(&spec.proxy_pass, &mut problems);
+        let log_format = spec.log_format.as_deref().unwrap_or(COMBINED);
+        problems.check("spec.logFormat", syntax::check(log_format, syntax::Value::LogFormat));
+        for (path, timeout) in [
+            ("spec.proxyReadTimeout", &spec.proxy_read_timeout),
+            ("spec.proxySendTimeout", &spec.proxy_send_timeout),
+            ("spec.proxyConnectTimeout", &spec.proxy_connect_timeout),
+        ] {
+            check_timeout(path, timeout, &["s"], &mut problems);
+        }
+        check_resolver(&spec.resolver, &mut problems);
+        check_rewrites(&spec.rewrite, &mut problems);
+        let configuration = Configuration {
+            common,
+            spec,
+            hidden_headers: hidden_headers(&spec.proxy_hide_header, &mut problems),
+            headers: headers(&spec.proxy_set_header, url, &mut problems),
+        };
+        problems.or((instance, configuration))
+    }
+
+    fn complete(spec: &mut Map<String, Value>) {
+        defaults::http(spec);
+    }
 }
 
-fn proxy_pass<'a>(text: &'a str, problems: &mut Problems) -> Option<Url<'a>> {
+fn check_proxy_pass<'a>(text: &'a str, problems: &mut Problems) -> Option<Url<'a>> {
     const PATH: &str = "spec.proxyPass";
     if let Err(problem) = syntax::check_word(text, syntax::Value::Http) {
         problems.add(PATH, problem);
@@ -66,36 +72,22 @@ fn proxy_pass<'a>(text: &'a str, problems: &mut Problems) -> Option<Url<'a>> {
     }
 }
 
-fn rewrites<'a>(rules: &'a [RewriteRule], problems: &mut Problems) -> Vec<Rewrite<'a>> {
-    check_count("spec.rewrite", rules.len(), problems);
-    let checked = rules.iter().enumerate().map(|(index, rule)| {
-        let RewriteRule {
-            regex,
-            replacement,
-            flag,
-        } = rule;
+fn check_rewrites(rules: &[RewriteRule], problems: &mut Problems) {
+    for (index, rule) in rules.iter().enumerate() {
         let path = format!("spec.rewrite[{index}]");
-        check_regex(&format!("{path}.regex"), regex, problems);
+        check_regex(&format!("{path}.regex"), &rule.regex, problems);
         let path = format!("{path}.replacement");
-        if replacement.is_empty() {
+        if rule.replacement.is_empty() {
             problems.add(path, "empty replacement");
         } else {
-            problems.check(&path, syntax::check_word(replacement, syntax::Value::Http));
+            problems.check(&path, syntax::check_word(&rule.replacement, syntax::Value::Http));
         }
-        Rewrite {
-            regex,
-            replacement,
-            flag: flag.unwrap_or_default(),
-        }
-    });
-    checked.collect()
+    }
 }
 
 fn check_regex(path: &str, pattern: &str, problems: &mut Problems) {
     let breaks = |character: &char| matches!(character, ';' | '"' | '\'');
-    if pattern.is_empty() {
-        problems.add(path, "is empty; ^ matches every path");
-    } else if let Err(problem) = syntax::check_length(pattern) {
+    if let Err(problem) = syntax::check_length(pattern) {
         problems.add(path, problem);
     } else if let Some(character) = pattern.chars().find(|character| !matches!(character, ' '..='~')) {
         problems.add(
@@ -118,7 +110,6 @@ fn check_regex(path: &str, pattern: &str, problems: &mut Problems) {
 }
 
 fn hidden_headers(names: &[String], problems: &mut Problems) -> BTreeSet<String> {
-    check_count("spec.proxyHideHeader", names.len(), problems);
     for (index, name) in names.iter().enumerate() {
         check_header_name(&format!("spec.proxyHideHeader[{index}]"), name, problems);
     }
@@ -126,10 +117,12 @@ fn hidden_headers(names: &[String], problems: &mut Problems) -> BTreeSet<String>
 }
 
 /// The headers by name in lower case, with the host of the URL unless another is given.
-fn headers<'a>(spec: &'a ReverseProxySpec, url: Option<Url<'a>>, problems: &mut Problems) -> BTreeMap<String, &'a str> {
+fn headers<'a>(
+    given: &'a BTreeMap<String, String>,
+    url: Option<Url<'a>>,
+    problems: &mut Problems,
+) -> BTreeMap<String, &'a str> {
     let mut headers = BTreeMap::new();
-    let given = spec.proxy_set_header.iter().flatten();
-    check_count("spec.proxySetHeader", given.clone().count(), problems);
     for (name, value) in given {
         let path = format!("spec.proxySetHeader[{name}]");
         check_header_name(&path, name, problems);
@@ -162,11 +155,5 @@ fn check_header_name(path: &str, name: &str, problems: &mut Problems) {
             path,
             format_args!("is no name of a header: 1 to {LONGEST_HEADER} letters, digits, '-', '_' and '.'"),
         );
-    }
-}
-
-fn check_count(path: &str, count: usize, problems: &mut Problems) {
-    if count > MOST_ENTRIES {
-        problems.add(path, format_args!("has {count} entries; there can be {MOST_ENTRIES}"));
     }
 }

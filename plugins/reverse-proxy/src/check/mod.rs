@@ -1,5 +1,6 @@
-//! Owns the step from what users write to a proxy that can be built: what has passed is not questioned again. What the
-//! CRD forbids is checked too, since the cluster's may be older than the plugin.
+//! Owns the step from what users write to a proxy that can be built: what has passed is not questioned again. The
+//! definition has the bounds of single fields; what it cannot say is checked here, and whatever nginx reads is checked
+//! for nginx.
 
 mod http;
 mod pods;
@@ -9,11 +10,9 @@ use std::fmt::Display;
 
 use pilothouse_plugin::FieldError;
 
-pub(crate) use self::{http::check as http, pods::Instance, tcp::check as tcp};
+pub(crate) use self::pods::Instance;
 use crate::nginx::address::{self, Port};
-use crate::nginx::http::Workers;
 use crate::nginx::syntax;
-use crate::resource::Common;
 
 /// What an absent image is.
 #[derive(Clone, Copy, Debug)]
@@ -23,6 +22,9 @@ pub(crate) enum Absent<'a> {
     /// An error: it was to be filled in.
     Refused,
 }
+
+/// What the pods and their nginx are made of, or what is wrong with a resource, field by field.
+pub(crate) type Checked<'a, Configuration> = Result<(Instance<'a>, Configuration), Vec<FieldError>>;
 
 /// What is wrong with a resource, field by field.
 #[derive(Debug, Default)]
@@ -48,29 +50,11 @@ impl Problems {
             self.add(path, problem);
         }
     }
-
-    fn check_range(&mut self, path: &str, number: i32, least: i32, most: i32) {
-        if !(least..=most).contains(&number) {
-            self.add(path, format_args!("is {number}; give a number from {least} to {most}"));
-        }
-    }
 }
 
-/// The workers of both kinds.
-fn workers(common: &Common<'_>, problems: &mut Problems) -> Workers {
-    if let Some(processes) = common.worker_processes {
-        problems.check_range("spec.workerProcesses", processes, 1, 512);
-    }
-    problems.check_range("spec.workerConnections", common.worker_connections, 4, 1_000_000);
-    Workers {
-        processes: common.worker_processes,
-        connections: common.worker_connections,
-    }
-}
-
-/// The name servers of both kinds: addresses, and nginx's parameters.
-fn resolver<'a>(common: &Common<'a>, problems: &mut Problems) -> &'a [String] {
-    for (index, word) in common.resolver.iter().enumerate() {
+/// Checks the name servers of both kinds: addresses, and nginx's parameters.
+fn check_resolver(words: &[String], problems: &mut Problems) {
+    for (index, word) in words.iter().enumerate() {
         let path = format!("spec.resolver[{index}]");
         if let Err(problem) = syntax::check_word(word, syntax::Value::Http) {
             problems.add(path, problem);
@@ -87,10 +71,6 @@ fn resolver<'a>(common: &Common<'a>, problems: &mut Problems) -> &'a [String] {
             problems.check(&path, address::check("resolver", word, Port::Optional));
         }
     }
-    if !common.resolver.is_empty() && common.resolver.iter().all(|word| word.contains('=')) {
-        problems.add("spec.resolver", "no name servers defined");
-    }
-    common.resolver
 }
 
 /// Whether this is a number, of at most seven digits, with one of these units behind it.
@@ -102,21 +82,12 @@ fn is_time(text: &str, units: &[&str]) -> bool {
     (1..=7).contains(&digits.len()) && units.contains(&unit)
 }
 
-/// A timeout, or what it is when nothing is said.
-fn timeout<'a>(
-    path: &str,
-    given: Option<&'a str>,
-    default: &'static str,
-    units: &[&str],
-    problems: &mut Problems,
-) -> &'a str {
-    let given = given.unwrap_or(default);
-    if !is_time(given, units) {
+fn check_timeout(path: &str, timeout: &str, units: &[&str], problems: &mut Problems) {
+    if !is_time(timeout, units) {
         let units = units.join(" or ");
         problems.add(
             path,
-            format_args!("is {given:?}; give a number of at most seven digits and {units}"),
+            format_args!("is {timeout:?}; give a number of at most seven digits and {units}"),
         );
     }
-    given
 }

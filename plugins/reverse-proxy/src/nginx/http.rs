@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::address::Url;
 use super::syntax::has_variables;
 use super::writer::Writer;
-use crate::resource::Flag;
+use crate::resource::{Common, ReverseProxySpec, RewriteRule};
 
 /// The log format that nginx calls `combined`.
 pub(crate) const COMBINED: &str = "$remote_addr - $remote_user [$time_local] \"$request\" $status $body_bytes_sent \
@@ -23,71 +23,45 @@ pub(crate) const PROBE_PATH: &str = "/_/ping";
 /// The longest name of a header, in bytes. The hashes of header names are made for it.
 pub(crate) const LONGEST_HEADER: u16 = 128;
 
-/// How many worker processes, and how many connections each of them has.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Workers {
-    /// As many as there are cores when absent.
-    pub processes: Option<i32>,
-    /// For each process.
-    pub connections: i32,
-}
-
 /// What the configuration is made of, checked.
 #[derive(Debug)]
 pub(crate) struct Configuration<'a> {
-    pub workers: Workers,
-    pub resolver: &'a [String],
-    /// None: no access log.
-    pub log_format: Option<&'a str>,
-    pub rewrites: Vec<Rewrite<'a>>,
+    pub common: Common<'a>,
+    pub spec: &'a ReverseProxySpec,
     /// In lower case.
     pub hidden_headers: BTreeSet<String>,
     /// By name in lower case.
     pub headers: BTreeMap<String, &'a str>,
-    pub connect_timeout: &'a str,
-    pub read_timeout: &'a str,
-    pub send_timeout: &'a str,
-    pub proxy_pass: &'a str,
 }
 
-/// One rewrite of the path.
-#[derive(Debug)]
-pub(crate) struct Rewrite<'a> {
-    pub regex: &'a str,
-    pub replacement: &'a str,
-    pub flag: Flag,
-}
-
-impl Configuration<'_> {
-    /// What nginx takes, and what will not work all the same.
-    pub(crate) fn warnings(&self) -> Vec<String> {
-        let looked_up = Url::parse(self.proxy_pass).is_some_and(|url| has_variables(url.authority));
+impl super::Configuration for Configuration<'_> {
+    fn warnings(&self) -> Vec<String> {
+        let looked_up = Url::parse(&self.spec.proxy_pass).is_some_and(|url| has_variables(url.authority));
         let warning = "spec.proxyPass has a variable in its host, which nginx looks up for each request: without \
                        spec.resolver it finds none but addresses";
-        (looked_up && self.resolver.is_empty())
+        (looked_up && self.common.resolver.is_empty())
             .then(|| warning.to_owned())
             .into_iter()
             .collect()
     }
 
-    /// The text of `nginx.conf`.
-    pub(crate) fn text(&self) -> String {
+    fn text(&self) -> String {
         let mut writer = Writer::default();
-        write_main(&mut writer, self.workers);
+        write_main(&mut writer, self.common);
         writer.gap();
         writer.block("http", &[], |writer| {
             write_temporary_paths(writer);
             // Names of headers are hashed into buckets, and nginx refuses to start when one does not fit.
             writer.number("proxy_headers_hash_bucket_size", 2 * LONGEST_HEADER);
             writer.number("proxy_headers_hash_max_size", 4096);
-            match self.log_format {
-                Some(format) => {
+            match self.spec.log_format.as_deref().unwrap_or(COMBINED) {
+                "" => writer.directive("access_log", &["off"]),
+                format => {
                     writer.directive("log_format", &["proxy", format]);
                     writer.directive("access_log", &["/dev/stdout", "proxy"]);
                 }
-                None => writer.directive("access_log", &["off"]),
             }
-            write_resolver(writer, self.resolver);
+            write_resolver(writer, self.common.resolver);
             writer.gap();
             writer.block("map", &["$http_upgrade", "$connection_upgrade"], |writer| {
                 writer.directive("default", &["upgrade"]);
@@ -103,20 +77,23 @@ impl Configuration<'_> {
         });
         writer.finish()
     }
+}
 
+impl Configuration<'_> {
     fn write_location(&self, writer: &mut Writer) {
-        for Rewrite {
+        let spec = self.spec;
+        for RewriteRule {
             regex,
             replacement,
             flag,
-        } in &self.rewrites
+        } in &spec.rewrite
         {
             writer.directive("rewrite", &[regex, replacement, flag.word()]);
         }
         writer.directive("proxy_http_version", &["1.1"]);
-        writer.directive("proxy_connect_timeout", &[self.connect_timeout]);
-        writer.directive("proxy_read_timeout", &[self.read_timeout]);
-        writer.directive("proxy_send_timeout", &[self.send_timeout]);
+        writer.directive("proxy_connect_timeout", &[&spec.proxy_connect_timeout]);
+        writer.directive("proxy_read_timeout", &[&spec.proxy_read_timeout]);
+        writer.directive("proxy_send_timeout", &[&spec.proxy_send_timeout]);
         for header in &self.hidden_headers {
             writer.directive("proxy_hide_header", &[header]);
         }
@@ -131,20 +108,22 @@ impl Configuration<'_> {
         for (name, value) in &self.headers {
             writer.directive("proxy_set_header", &[name, value]);
         }
-        writer.directive("proxy_pass", &[self.proxy_pass]);
+        writer.directive("proxy_pass", &[&spec.proxy_pass]);
     }
 }
 
 /// What stands outside of all protocols.
-pub(super) fn write_main(writer: &mut Writer, Workers { processes, connections }: Workers) {
-    match processes {
+pub(super) fn write_main(writer: &mut Writer, common: Common<'_>) {
+    match common.worker_processes {
         Some(processes) => writer.number("worker_processes", processes),
         None => writer.directive("worker_processes", &["auto"]),
     }
     writer.directive("pid", &["/tmp/nginx.pid"]);
     writer.directive("error_log", &["/dev/stderr"]);
     writer.gap();
-    writer.block("events", &[], |writer| writer.number("worker_connections", connections));
+    writer.block("events", &[], |writer| {
+        writer.number("worker_connections", common.worker_connections);
+    });
 }
 
 /// nginx makes these folders when it starts, and only `/tmp` can be written to.

@@ -7,3 +7,14 @@ pub(crate) mod stream;
 pub(crate) mod syntax;
 pub mod variables;
 mod writer;
+
+/// What a configuration of nginx is made of, checked.
+pub(crate) trait Configuration {
+    /// The text of `nginx.conf`.
+    fn text(&self) -> String;
+
+    /// What nginx takes, and what will not work all the same.
+    fn warnings(&self) -> Vec<String> {
+        Vec::new()
+    }
+}

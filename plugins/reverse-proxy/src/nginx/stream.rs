@@ -1,8 +1,8 @@
 //! Owns the configuration of a TCPReverseProxy's nginx.
 
-use super::http::{PORT, Workers, write_main, write_probe, write_resolver, write_temporary_paths};
+use super::http::{PORT, write_main, write_probe, write_resolver, write_temporary_paths};
 use super::writer::Writer;
-use crate::resource::Protocol;
+use crate::resource::{Common, Protocol, TcpReverseProxySpec, UpstreamServer};
 
 /// The only upstream.
 const UPSTREAM: &str = "servers";
@@ -10,12 +10,9 @@ const UPSTREAM: &str = "servers";
 /// What the configuration is made of, checked.
 #[derive(Debug)]
 pub(crate) struct Configuration<'a> {
-    pub workers: Workers,
-    pub resolver: &'a [String],
+    pub common: Common<'a>,
+    pub spec: &'a TcpReverseProxySpec,
     pub hash: Option<Hash<'a>>,
-    pub servers: Vec<Server<'a>>,
-    pub protocol: Protocol,
-    pub timeout: &'a str,
 }
 
 /// How clients are spread over the servers.
@@ -25,30 +22,21 @@ pub(crate) struct Hash<'a> {
     pub consistent: bool,
 }
 
-/// One server of the upstream.
-#[derive(Debug)]
-pub(crate) struct Server<'a> {
-    pub address: &'a str,
-    pub weight: Option<i32>,
-    pub max_connections: Option<i32>,
-}
-
-impl Configuration<'_> {
-    /// The text of `nginx.conf`.
-    pub(crate) fn text(&self) -> String {
+impl super::Configuration for Configuration<'_> {
+    fn text(&self) -> String {
         let mut writer = Writer::default();
-        write_main(&mut writer, self.workers);
+        write_main(&mut writer, self.common);
         writer.gap();
         writer.block("stream", &[], |writer| {
-            write_resolver(writer, self.resolver);
+            write_resolver(writer, self.common.resolver);
             writer.block("upstream", &[UPSTREAM], |writer| self.write_upstream(writer));
             writer.gap();
             writer.block("server", &[], |writer| {
-                match self.protocol {
+                match self.spec.protocol {
                     Protocol::Tcp => writer.number("listen", PORT),
                     Protocol::Udp => writer.directive("listen", &[&PORT.to_string(), "udp"]),
                 }
-                writer.directive("proxy_timeout", &[self.timeout]);
+                writer.directive("proxy_timeout", &[&self.spec.proxy_timeout]);
                 writer.directive("proxy_pass", &[UPSTREAM]);
             });
         });
@@ -60,22 +48,24 @@ impl Configuration<'_> {
         });
         writer.finish()
     }
+}
 
+impl Configuration<'_> {
     fn write_upstream(&self, writer: &mut Writer) {
         match self.hash {
             Some(Hash { key, consistent: true }) => writer.directive("hash", &[key, "consistent"]),
             Some(Hash { key, consistent: false }) => writer.directive("hash", &[key]),
             None => {}
         }
-        for Server {
-            address,
+        for UpstreamServer {
+            server,
             weight,
-            max_connections,
-        } in &self.servers
+            max_conns,
+        } in &self.spec.servers
         {
             let weight = weight.map(|weight| format!("weight={weight}"));
-            let most = max_connections.map(|most| format!("max_conns={most}"));
-            let values: Vec<&str> = std::iter::once(*address)
+            let most = max_conns.map(|most| format!("max_conns={most}"));
+            let values: Vec<&str> = std::iter::once(server.as_str())
                 .chain(weight.as_deref())
                 .chain(most.as_deref())
                 .collect();

@@ -127,6 +127,12 @@ macro_rules! builder {
             }
         }
 
+        impl $crate::k8s::Field<$name> for &$name {
+            fn into_value(self) -> serde_json::Value {
+                self.clone().into()
+            }
+        }
+
         #[allow(dead_code, reason = "not every object has fields of each form")]
         impl $name {
             /// Sets a field that has no setter, by its name in JSON.
