@@ -142,7 +142,8 @@ pub fn run(options: &BenchOptions) -> Result<()> {
     }
 }
 
-/// The host, and the floor that it is compared with, built alike and steered by a program whose own speed does not matter.
+/// The host, and the baseline client that it is compared with, built alike and steered by a program whose own speed does
+/// not matter.
 fn steer(profile: &str, example: &str, arguments: &[String]) -> Result<()> {
     let measured = [
         "build",

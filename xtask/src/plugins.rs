@@ -26,7 +26,7 @@ const TARGET: &str = "wasm32-unknown-unknown";
 const PROFILE: &str = "plugin";
 
 /// The folders of which each subfolder with a Cargo.toml is a plugin.
-const HOUSES: [&str; 2] = ["plugins", "tests/guests"];
+const PLUGIN_FOLDERS: [&str; 2] = ["plugins", "tests/guests"];
 
 /// The folder that is none: what plugins are written with.
 const SDK: &str = "plugins/sdk";
@@ -141,10 +141,10 @@ fn packages(toolchain: &Toolchain) -> Result<Vec<Package>> {
         else {
             continue;
         };
-        let in_house = folder
+        let is_inside = folder
             .parent()
-            .is_some_and(|parent| HOUSES.iter().any(|house| parent == Path::new(house)));
-        if !in_house || folder == Path::new(SDK) {
+            .is_some_and(|parent| PLUGIN_FOLDERS.iter().any(|it| parent == Path::new(it)));
+        if !is_inside || folder == Path::new(SDK) {
             continue;
         }
         let Some(library) = targets

@@ -1,4 +1,4 @@
-//! The only house that knows kube: how the host sees a cluster and changes it.
+//! The only crate that knows kube: how the host sees a cluster and changes it.
 //!
 //! [`discovery`] says what is served, [`reflector`] lists and watches a kind into [`object::CachedObject`] objects,
 //! which [`codec`] makes small and [`store`] keeps, [`mod@write`] applies and deletes, [`openapi`] says how values are

@@ -1,4 +1,4 @@
-//! Owns the words of the plugin contract (wit/plugin.wit) as plain types, so that no other house needs the bindings.
+//! Owns the words of the plugin contract (wit/plugin.wit) as plain types, so that no other crate needs the bindings.
 
 use crate::key::Kind;
 

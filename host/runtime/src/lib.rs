@@ -1,4 +1,4 @@
-//! Joins the houses: what host/cluster sees goes through a queue into the six stages of [`reconcile`], which ask
+//! Joins the host's crates: what host/cluster sees goes through a queue into the six stages of [`reconcile`], which ask
 //! host/sandbox what it means and host/core what to do about it.
 #![forbid(unsafe_code)]
 

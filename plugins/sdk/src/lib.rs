@@ -1,6 +1,6 @@
 #![doc = include_str!("../README.md")]
 //!
-//! # The houses of this crate
+//! # The modules of this crate
 //!
 //! What an author writes is in `plugin`, `optional` and `object`; what is answered in `outcome`; what is looked at before
 //! it is stored in `admission`; what may be asked in `cluster` and `time`; what the plugin is in `manifest` and,

@@ -1,6 +1,6 @@
 //! Owns the life cycle of a plugin as a state machine: which state an event leads to, and what has to be done on the way.
 //! It does no I/O and waits for nothing: `task` produces the events and carries out the actions. ARCHITECTURE.md has the
-//! diagram, and a table of what each state means for the conditions of the Plugin.
+//! diagram, and docs/conditions.md what each state means for the conditions of the Plugin.
 
 use std::time::Duration;
 

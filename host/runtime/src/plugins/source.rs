@@ -1,5 +1,5 @@
 //! Owns fetching a component from the plugin directory, and noticing that there is another one. Leaves registries to a
-//! house of their own, and to `directory_reader` what becomes of a file system that hangs.
+//! crate of their own, and to `directory_reader` what becomes of a file system that hangs.
 
 use std::fs::{self, Metadata};
 use std::io;

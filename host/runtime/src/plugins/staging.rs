@@ -123,7 +123,7 @@ impl PluginTask {
         }))
     }
 
-    /// Lanes that are not in the hub, for which the cache is widened.
+    /// Lanes that are not registered yet, for which the cache is widened.
     pub fn candidates(&self, wanted: &DesiredPlugin, described: &DescribedPlugin) -> StagedLanes {
         let lanes = self.lanes(wanted, described);
         for lane in &lanes {
@@ -308,7 +308,7 @@ impl PluginTask {
         .await;
     }
 
-    /// Waits until the cache has all that lanes need which are not in the hub.
+    /// Waits until the cache has all that these lanes need, which are not registered yet.
     pub async fn listed(&self, lanes: &[Arc<Lane>]) {
         loop {
             let settled = self.context.hub.kinds.settled();

@@ -1,4 +1,4 @@
-//! Owns the write requests of a reconcile: each is recorded in the hub before and after, and transient errors are
+//! Owns the write requests of a reconcile: each is recorded in the shared state before and after, and transient errors are
 //! retried within the reconcile's time budget.
 
 use std::time::Duration;

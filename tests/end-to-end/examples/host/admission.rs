@@ -70,7 +70,7 @@ pub async fn measure(size: &Size) -> Outcome<()> {
     })
     .await?;
     if asking.refuses(&asking.unasked).await {
-        return Err("the webhooks are asked about kube-system, so there is no floor".into());
+        return Err("the webhooks are asked about kube-system, so there is no baseline".into());
     }
     settled(&cluster, &mut host).await?;
 

@@ -1,5 +1,5 @@
-//! Owns the clusters with Bundles that the host or the floor converges, one cluster for each run, and that both leave the
-//! same behind.
+//! Owns the clusters with Bundles that the host or the baseline client converges, one cluster for each run, and that both
+//! leave the same behind.
 
 use std::collections::HashMap;
 use std::process::Stdio;
@@ -48,7 +48,7 @@ pub struct Hosted {
     pub peak: f64,
 }
 
-/// What the floor says of itself.
+/// What the baseline client says of itself.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Said {
@@ -90,7 +90,8 @@ pub async fn watching(cluster: &Cluster, host: &mut ProcessHost, mark: Mark) -> 
     .await
 }
 
-/// The floor converges a cluster, and is watched at it as the host is: the watch costs the API server something too.
+/// The baseline client converges a cluster, and is watched at it as the host is: the watch costs the API server
+/// something too.
 pub async fn by_floor(cluster: &Cluster, objects: usize) -> Outcome<Run> {
     let ready = Ready::watch(cluster.client().await?);
     let begun = Instant::now();
@@ -154,7 +155,7 @@ pub fn compare(one: &Run, other: &Run) -> Outcome<()> {
     Err("the contenders do not make as many objects".into())
 }
 
-/// Runs the floor's program.
+/// Runs the baseline client's program.
 pub async fn floor(cluster: &Cluster, task: &str, objects: usize) -> Outcome<Said> {
     let output = tokio::process::Command::new(program("pilothouse-floor"))
         .arg(task)
@@ -164,12 +165,12 @@ pub async fn floor(cluster: &Cluster, task: &str, objects: usize) -> Outcome<Sai
         .output()
         .await?;
     if !output.status.success() {
-        return Err(format!("the floor's program ended with {}", output.status).into());
+        return Err(format!("the baseline client's program ended with {}", output.status).into());
     }
     Ok(serde_json::from_slice(&output.stdout)?)
 }
 
-/// A Bundle beside those of the floor.
+/// A Bundle beside those of the baseline client.
 pub fn bundle(name: &str) -> Outcome<DynamicObject> {
     Ok(serde_json::from_value(json!({
         "apiVersion": "bench.example.dev/v1", "kind": "Bundle", "metadata": {"name": name},

@@ -1,4 +1,4 @@
-//! New objects, beside what the floor needs for the same.
+//! New objects, beside what the baseline client needs for the same.
 
 use pilothouse_testkit::host::SteeredHost as _;
 
@@ -45,15 +45,15 @@ fn print_pairs(objects: usize, pairs: &[(Run, Hosted)]) {
     };
     let count = number(objects);
     heading(&format!(
-        "{objects} new Bundles on a real API server; the floor is a client of its own with {IN_FLIGHT} requests in flight"
+        "{objects} new Bundles on a real API server; the baseline is a client of its own with {IN_FLIGHT} requests in flight"
     ));
     line(
-        "the floor: writes a second",
+        "the baseline: writes a second",
         &each(&|floor, _| number(floor.writes) / floor.seconds, 0),
         "",
     );
     line(
-        "the host: share of the floor's rate",
+        "the host: share of the baseline's rate",
         &each(&|floor, hosted| floor.seconds / hosted.run.seconds, 2),
         "aim 0.95",
     );
@@ -63,12 +63,12 @@ fn print_pairs(objects: usize, pairs: &[(Run, Hosted)]) {
         "aim 4",
     );
     line(
-        "the floor: CPU seconds for 1000 objects",
+        "the baseline: CPU seconds for 1000 objects",
         &each(&|floor, _| floor.cpu_seconds / count * 1000.0, 2),
         "",
     );
     line(
-        "the host: the same, as a multiple of the floor's",
+        "the host: the same, as a multiple of the baseline's",
         &each(&|floor, hosted| hosted.run.cpu_seconds / floor.cpu_seconds, 2),
         "aim 1.3",
     );
