@@ -19,7 +19,7 @@ use crate::health::about_status;
 const SETTLED: Duration = Duration::from_secs(10);
 
 /// Follows the definitions of the cluster for ever.
-pub async fn follow(client: Client, hub: Arc<HostContext>) {
+pub async fn follow(client: Client, host: Arc<HostContext>) {
     let (sender, mut news) = mpsc::unbounded_channel();
     let mut told = false;
     let follow = definitions::follow(client, move |news| {
@@ -35,10 +35,10 @@ pub async fn follow(client: Client, hub: Arc<HostContext>) {
             Some(news) = news.recv() => match news {
                 DefinitionEvent::Listed => {}
                 DefinitionEvent::Changed(name) => {
-                    hub.definition_changed(&name);
+                    host.definition_changed(&name);
                     later.insert(Instant::now() + SETTLED, name);
                 }
-                DefinitionEvent::Touched(name) | DefinitionEvent::Gone(name) => hub.recheck(&name),
+                DefinitionEvent::Touched(name) | DefinitionEvent::Gone(name) => host.recheck(&name),
                 DefinitionEvent::Forbidden(problem) => if !std::mem::replace(&mut told, true) {
                     tracing::warn!(
                         problem,
@@ -49,7 +49,7 @@ pub async fn follow(client: Client, hub: Arc<HostContext>) {
             },
             () = sleep_until(due), if due.is_some() => {
                 if let Some((_, name)) = later.pop_first() {
-                    hub.definition_changed(&name);
+                    host.definition_changed(&name);
                 }
             }
         }

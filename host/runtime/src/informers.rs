@@ -37,7 +37,7 @@ const RECHECKS: [Duration; 3] = [Duration::ZERO, Duration::from_secs(2), Duratio
 pub struct Informers {
     client: Client,
     discovery: Arc<Discovery>,
-    hub: Arc<HostContext>,
+    host: Arc<HostContext>,
     kinds: Mutex<HashMap<Kind, Informer>>,
 }
 
@@ -59,11 +59,11 @@ impl Drop for Informer {
 
 impl Informers {
     /// Nothing is watched yet.
-    pub fn new(client: Client, hub: Arc<HostContext>) -> Self {
+    pub fn new(client: Client, host: Arc<HostContext>) -> Self {
         Self {
             discovery: Arc::new(Discovery::new(client.clone())),
             client,
-            hub,
+            host,
             kinds: Mutex::default(),
         }
     }
@@ -86,7 +86,7 @@ impl Informers {
                 continue;
             };
             watched.lanes.push((lane.clone(), need.clone()));
-            self.hub.state.learn_facts_of(lane, &watched.codec);
+            self.host.state.learn_facts_of(lane, &watched.codec);
             if !watched.need.covers(&need) {
                 let union = watched.need.clone().union(&need);
                 watched.codec.trim_to(union.projection.clone());
@@ -94,7 +94,7 @@ impl Informers {
             }
         }
         drop(kinds);
-        self.hub.open_if_synced(lane);
+        self.host.open_if_synced(lane);
     }
 
     /// Ends what only this lane needed. The lane is to be closed already.
@@ -108,12 +108,12 @@ impl Informers {
             let needs = watched.lanes.iter().map(|(_, need)| need.clone());
             let Some(need) = needs.reduce(|one, other| one.union(&other)) else {
                 kinds.remove(&kind);
-                self.hub.forget_kind(&kind);
+                self.host.forget_kind(&kind);
                 continue;
             };
             if need.projection != watched.need.projection {
                 watched.codec.trim_to(need.projection.clone());
-                self.hub.state.trim(&watched.codec);
+                self.host.state.trim(&watched.codec);
             }
             if need.reach != watched.need.reach || need.detail() != watched.need.detail() {
                 self.restart(watched, need);
@@ -143,7 +143,7 @@ impl Informers {
         let following = InformerTask {
             client: self.client.clone(),
             discovery: self.discovery.clone(),
-            hub: self.hub.clone(),
+            host: self.host.clone(),
             codec: codec.clone(),
             reach: need.reach.clone(),
             detail: need.detail(),
@@ -175,7 +175,7 @@ fn needs(lane: &Lane) -> HashMap<Kind, CacheNeed> {
 struct InformerTask {
     client: Client,
     discovery: Arc<Discovery>,
-    hub: Arc<HostContext>,
+    host: Arc<HostContext>,
     codec: Arc<ObjectCodec>,
     reach: Reach,
     detail: Detail,
@@ -190,8 +190,8 @@ impl InformerTask {
             let served = self.find(since).await;
             let begun = Instant::now();
             let namespaced = served.facts.namespaced;
-            let sources = self.hub.state.watches_begin(&self.codec, &self.reach, namespaced);
-            self.hub.kind_is_served(&served);
+            let sources = self.host.state.watches_begin(&self.codec, &self.reach, namespaced);
+            self.host.kind_is_served(&served);
             let mut follows = JoinSet::new();
             for source in sources {
                 let watch = Reflector {
@@ -201,7 +201,7 @@ impl InformerTask {
                     source,
                     detail: self.detail,
                     codec: self.codec.clone(),
-                    sink: self.hub.clone(),
+                    sink: self.host.clone(),
                 };
                 follows.spawn(watch.follow());
             }
@@ -224,7 +224,7 @@ impl InformerTask {
     /// Waits until a definition of the kind's group changes, and the kind is not served after that. How else it may be served
     /// is seen when its watch ends.
     async fn is_unserved(&self, group: &str) {
-        let mut changes = self.hub.definitions.subscribe();
+        let mut changes = self.host.definitions.subscribe();
         loop {
             changes.changed(group).await;
             // A server takes a moment to do what the definition says.
@@ -240,13 +240,13 @@ impl InformerTask {
 
     async fn find(&self, mut since: Instant) -> ServedKind {
         let kind = self.codec.kind();
-        let mut changes = self.hub.definitions.subscribe();
+        let mut changes = self.host.definitions.subscribe();
         let mut wait = FIRST_WAIT;
         loop {
             match self.discovery.find(kind, since).await {
                 Ok(Some(served)) => return served,
-                Ok(None) => self.hub.kind_is_missing(kind),
-                Err(error) => self.hub.trouble(kind, WatchError::from(&error)),
+                Ok(None) => self.host.kind_is_missing(kind),
+                Err(error) => self.host.trouble(kind, WatchError::from(&error)),
             }
             tokio::select! {
                 () = tokio::time::sleep(wait) => wait = (wait * 2).min(LONGEST_WAIT),

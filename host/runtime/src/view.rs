@@ -24,7 +24,7 @@ const FINEST_GRANULARITY: u64 = 1000;
 
 /// The cache and the clock as one call sees them, and what it asked.
 pub struct View {
-    hub: Arc<HostContext>,
+    host: Arc<HostContext>,
     lane: Arc<Lane>,
     primary: Name,
     now: u64,
@@ -36,10 +36,10 @@ pub struct View {
 
 impl View {
     /// A view for one call. Time stands still during it.
-    pub fn new(hub: Arc<HostContext>, lane: Arc<Lane>, primary: Name) -> Self {
-        let now = hub.clock.now();
+    pub fn new(host: Arc<HostContext>, lane: Arc<Lane>, primary: Name) -> Self {
+        let now = host.clock.now();
         Self {
-            hub,
+            host,
             lane,
             primary,
             now,
@@ -60,12 +60,12 @@ impl View {
 
     /// The kind, if the cache can answer for it: all that was declared is listed, or it is optional and not served.
     fn known(&self, kind: &Kind, grant: &Grant) -> Result<Arc<Kind>, Failure> {
-        if grant.touch.optional && self.hub.kinds.is_missing(kind) {
+        if grant.touch.optional && self.host.kinds.is_missing(kind) {
             return Ok(Arc::new(kind.clone()));
         }
         let reach = Reach::of(&grant.touch);
         match self.lane.served(kind) {
-            Some(served) if self.hub.state.has_listed(kind, &grant.projection, &reach) => Ok(served.kind),
+            Some(served) if self.host.state.has_listed(kind, &grant.projection, &reach) => Ok(served.kind),
             _ => Err(Failure::cluster(
                 Reason::NotSynced,
                 format!("{kind} is read, but the cache has not listed it yet"),
@@ -79,7 +79,7 @@ impl Imports for View {
         let grant = self.lane.grants.check_get(&self.primary, kind, namespace, name)?;
         let kind = self.known(kind, grant)?;
         let name = Name::new(namespace, name);
-        let (object, changes) = self.hub.state.get_with_changes(&kind, &name);
+        let (object, changes) = self.host.state.get_with_changes(&kind, &name);
         let text = object.and_then(|object| self.lane.show_read(&kind, &object));
         self.note(Read::Get(kind, name), changes, u64::MAX, |hasher| text.hash(hasher));
         Ok(text)
@@ -88,7 +88,7 @@ impl Imports for View {
     fn list(&mut self, kind: &Kind, options: &ListOptions, most_bytes: u64) -> Result<Vec<String>, Failure> {
         let (grant, query) = self.lane.grants.check_list(&self.primary, kind, options)?;
         let kind = self.known(kind, grant)?;
-        let candidates = self.hub.state.candidates(&kind, &query);
+        let candidates = self.host.state.candidates(&kind, &query);
         let (mut texts, mut last) = (Vec::new(), None);
         show_found(&self.lane, &kind, &query, &candidates, most_bytes, |object, text| {
             texts.push(text);

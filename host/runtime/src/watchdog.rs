@@ -26,18 +26,18 @@ const EXPLAINED: Duration = Duration::from_mins(5);
 const AGAIN_AFTER: Duration = Duration::from_mins(1);
 
 /// Looks at what waits; runs until it is dropped.
-pub async fn run(hub: Arc<HostContext>) {
+pub async fn run(host: Arc<HostContext>) {
     let mut known: HashMap<PendingWait, Instant> = HashMap::new();
     let mut look = tokio::time::interval_at(Instant::now() + LOOK_EVERY, LOOK_EVERY);
     look.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         look.tick().await;
         let now = Instant::now();
-        let waits = hub.state.pending_waits();
+        let waits = host.state.pending_waits();
         known.retain(|wait, _| waits.contains(wait));
         for wait in waits {
             // What the log has told of already explains any time.
-            if is_explained(&hub, &wait) {
+            if is_explained(&host, &wait) {
                 known.insert(wait, now);
                 continue;
             }
@@ -45,9 +45,9 @@ pub async fn run(hub: Arc<HostContext>) {
             if now - since < EXPLAINED {
                 continue;
             }
-            if resume(&hub, &wait).await {
+            if resume(&host, &wait).await {
                 known.remove(&wait);
-                hub.count_mistake();
+                host.count_mistake();
             } else {
                 known.insert(wait, now + AGAIN_AFTER - EXPLAINED);
             }
@@ -56,25 +56,25 @@ pub async fn run(hub: Arc<HostContext>) {
 }
 
 /// Whether the watch that would end a wait has trouble.
-fn is_explained(hub: &HostContext, wait: &PendingWait) -> bool {
+fn is_explained(host: &HostContext, wait: &PendingWait) -> bool {
     match wait {
-        PendingWait::Echo(key, ..) | PendingWait::Contributed((_, key), ..) => hub.kinds.has_trouble(&key.kind),
+        PendingWait::Echo(key, ..) | PendingWait::Contributed((_, key), ..) => host.kinds.has_trouble(&key.kind),
         PendingWait::Claims(_) | PendingWait::Write(..) | PendingWait::Held(..) => false,
     }
 }
 
 /// Ends a wait. Says whether it did: a cluster that cannot be asked is asked again.
-async fn resume(hub: &HostContext, wait: &PendingWait) -> bool {
+async fn resume(host: &HostContext, wait: &PendingWait) -> bool {
     let live = match wait {
         PendingWait::Echo(key, primary_ref, _) | PendingWait::Contributed((_, key), primary_ref, _) => {
-            look(hub, key, primary_ref).await
+            look(host, key, primary_ref).await
         }
         PendingWait::Claims(_) | PendingWait::Write(..) | PendingWait::Held(..) => true,
     };
     if !live {
         return false;
     }
-    hub.state.end_wait(wait);
+    host.state.end_wait(wait);
     match wait {
         PendingWait::Echo(key, primary_ref, awaited) => tell(
             &format!("the cache has not shown a write of {key} ({awaited:?})"),
@@ -104,15 +104,15 @@ fn tell(problem: &str, primary_ref: &PrimaryRef) {
 
 /// Reads an object past the cache, and has the cache take in what it shows. Says whether that is possible now; where
 /// there is nobody to ask for, nothing has to be waited for either.
-async fn look(hub: &HostContext, key: &Key, primary_ref: &PrimaryRef) -> bool {
-    let (lane, before) = hub.state.lane_and_object(primary_ref, key);
+async fn look(host: &HostContext, key: &Key, primary_ref: &PrimaryRef) -> bool {
+    let (lane, before) = host.state.lane_and_object(primary_ref, key);
     let Some((lane, served)) = lane.and_then(|lane| Some((lane.clone(), lane.served(&key.kind)?))) else {
         return true;
     };
     match lane.writer.live(&served, &key.name).await {
         Ok(live) => {
             let live = live.map(|live| live.object);
-            hub.state.correct(key, before.as_deref(), live.as_ref());
+            host.state.correct(key, before.as_deref(), live.as_ref());
             true
         }
         Err(error) => {

@@ -37,7 +37,7 @@ const WAY_BACK: Duration = Duration::from_millis(300);
 
 /// Answers for the plugins that run.
 pub(super) struct AdmissionHandler {
-    hub: Arc<HostContext>,
+    host: Arc<HostContext>,
     registry: Arc<PluginRegistry>,
     /// Whether API servers have to show a certificate to have an object judged.
     wants_certificates: bool,
@@ -92,9 +92,9 @@ impl<'a> WebhookRoute<'a> {
 }
 
 impl AdmissionHandler {
-    pub(super) fn new(hub: Arc<HostContext>, registry: Arc<PluginRegistry>, wants_certificates: bool) -> Self {
+    pub(super) fn new(host: Arc<HostContext>, registry: Arc<PluginRegistry>, wants_certificates: bool) -> Self {
         Self {
-            hub,
+            host,
             registry,
             wants_certificates,
             calls: Arc::new(Semaphore::new(CALLS)),
@@ -133,7 +133,7 @@ impl AdmissionHandler {
             WebhookRoute::Judge { controller, .. } => lane.controller == controller,
             WebhookRoute::Convert { .. } => lane.component.optional().converter,
         };
-        let lanes = self.hub.state.lanes();
+        let lanes = self.host.state.lanes();
         let mut of_plugin = lanes.iter().filter(|lane| &*lane.plugin == plugin).peekable();
         if of_plugin.peek().is_none() && self.registry.expects(plugin) == Some(true) {
             // An API server passes on what a server says for itself with this code, and with no other.
@@ -161,8 +161,8 @@ impl AdmissionHandler {
         let of_plugin = self.calls_of(&lane.plugin);
         let turn = async |calls: Arc<Semaphore>| calls.acquire_owned().await.expect("the semaphore is never closed");
         let turns = (turn(of_plugin).await, turn(self.calls.clone()).await);
-        let (hub, asked) = (
-            self.hub.clone(),
+        let (host, asked) = (
+            self.host.clone(),
             match route {
                 WebhookRoute::Judge { asked, .. } => Some(asked),
                 WebhookRoute::Convert { .. } => None,
@@ -170,7 +170,7 @@ impl AdmissionHandler {
         );
         let call = tokio::task::spawn_blocking(move || {
             let answer = match asked {
-                Some(asked) => judge(&hub, asked, &lane, &body),
+                Some(asked) => judge(&host, asked, &lane, &body),
                 None => convert(&lane, &body),
             };
             drop((turns, body));
@@ -224,7 +224,7 @@ fn bad(error: impl std::fmt::Display) -> WebhookResponse {
 }
 
 fn judge(
-    hub: &Arc<HostContext>,
+    host: &Arc<HostContext>,
     asked: AdmissionInterface,
     lane: &Arc<Lane>,
     body: &[u8],
@@ -273,7 +273,7 @@ fn judge(
         dry_run: request.dry_run,
     };
     let name = Name::new(request.namespace.as_deref(), &request.name);
-    let view = View::new(hub.clone(), lane.clone(), name);
+    let view = View::new(host.clone(), lane.clone(), name);
     match asked {
         AdmissionInterface::Defaulter => subject.default(asking, view),
         AdmissionInterface::Validator => subject.validate(&asking, view),

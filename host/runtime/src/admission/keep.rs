@@ -90,10 +90,10 @@ enum KeepError {
 }
 
 /// Serves webhooks, and keeps all that they need, until it is dropped.
-pub async fn keep(client: Client, hub: Arc<HostContext>, registry: Arc<PluginRegistry>, options: WebhookOptions) {
+pub async fn keep(client: Client, host: Arc<HostContext>, registry: Arc<PluginRegistry>, options: WebhookOptions) {
     let mut keeper = Keeper {
         client,
-        hub,
+        host,
         registry,
         options,
         served: None,
@@ -125,7 +125,7 @@ pub async fn keep(client: Client, hub: Arc<HostContext>, registry: Arc<PluginReg
 
 struct Keeper {
     client: Client,
-    hub: Arc<HostContext>,
+    host: Arc<HostContext>,
     registry: Arc<PluginRegistry>,
     options: WebhookOptions,
     /// The server, and what it shows.
@@ -154,7 +154,7 @@ impl Keeper {
         let certificates = self.certificates().await?;
         let clients = self.clients().await?;
         self.serve(&certificates, clients)?;
-        let wanted = plugin_webhooks(&self.hub.state.lanes(), &self.options, &certificates.bundle);
+        let wanted = plugin_webhooks(&self.host.state.lanes(), &self.options, &certificates.bundle);
         let (mut problem, mut anothers) = (None, None);
         for (plugin, PluginWebhooks { objects, .. }) in &wanted {
             // What is wrong with one plugin keeps nobody from asking the others.
@@ -312,7 +312,7 @@ impl Keeper {
         }
         let address = self.options.listen;
         let (tls, shown) = watch::channel(config()?);
-        let answering = AdmissionHandler::new(self.hub.clone(), self.registry.clone(), clients.is_some());
+        let answering = AdmissionHandler::new(self.host.clone(), self.registry.clone(), clients.is_some());
         let answering = Arc::new(answering);
         let server =
             WebhookServer::start(address, shown, answering).map_err(|source| KeepError::Listen { address, source })?;
@@ -377,7 +377,7 @@ impl Keeper {
 
     /// What the objects in the cluster are made of, as far as it can change.
     fn seen(&self) -> WebhookInputs {
-        let lanes = self.hub.state.lanes();
+        let lanes = self.host.state.lanes();
         let known = lanes.iter().map(|lane| {
             let served = lane.served(lane.grants.primary()).is_some();
             format!("{} {} {:?} {served}", lane.title(), lane.component.digest(), lane.mode)
@@ -389,7 +389,7 @@ impl Keeper {
     }
 
     fn now(&self) -> SystemTime {
-        UNIX_EPOCH + Duration::from_millis(self.hub.clock.now())
+        UNIX_EPOCH + Duration::from_millis(self.host.clock.now())
     }
 }
 

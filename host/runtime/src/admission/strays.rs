@@ -37,10 +37,10 @@ struct StrayInputs {
 }
 
 /// Looks for ever.
-pub async fn look_for_strays(client: Client, hub: Arc<HostContext>, registry: Arc<PluginRegistry>) {
+pub async fn look_for_strays(client: Client, host: Arc<HostContext>, registry: Arc<PluginRegistry>) {
     let (mut said, mut refused) = (BTreeMap::new(), BTreeSet::new());
     loop {
-        let Some(wanted) = stray_inputs(&hub, &registry) else {
+        let Some(wanted) = stray_inputs(&host, &registry) else {
             tokio::time::sleep(GLANCE).await;
             continue;
         };
@@ -53,14 +53,14 @@ pub async fn look_for_strays(client: Client, hub: Arc<HostContext>, registry: Ar
         tell(&registry, &wanted, &found, &said);
         said = found;
         let looked = Instant::now();
-        while looked.elapsed() < LOOK && stray_inputs(&hub, &registry).as_ref() == Some(&wanted) {
+        while looked.elapsed() < LOOK && stray_inputs(&host, &registry).as_ref() == Some(&wanted) {
             tokio::time::sleep(GLANCE).await;
         }
     }
 }
 
-fn stray_inputs(hub: &HostContext, registry: &PluginRegistry) -> Option<StrayInputs> {
-    let lanes = hub.state.lanes();
+fn stray_inputs(host: &HostContext, registry: &PluginRegistry) -> Option<StrayInputs> {
+    let lanes = host.state.lanes();
     let converted = lanes.iter().flat_map(|lane| {
         let crds = lane.converted.iter();
         crds.map(|crd| (crd.clone(), lane.plugin.clone()))

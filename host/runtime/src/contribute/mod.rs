@@ -39,17 +39,17 @@ pub struct Contributed {
 
 /// Makes the claims of a primary and waits for what becomes of them. `primary` is the object as the plugin saw it.
 pub async fn contribute(
-    hub: &Arc<HostContext>,
+    host: &Arc<HostContext>,
     lane: &Arc<Lane>,
     primary_ref: &PrimaryRef,
     primary: &CachedObject,
     desired: Vec<DesiredObject>,
 ) -> Contributed {
     let mut contributed = Contributed::default();
-    if !contributes(lane) && !hub.state.has_claims(lane, primary_ref) {
+    if !contributes(lane) && !host.state.has_claims(lane, primary_ref) {
         return contributed;
     }
-    let wanted = match take_all_apart(hub, lane, &desired).await {
+    let wanted = match take_all_apart(host, lane, &desired).await {
         Ok(wanted) => wanted,
         Err(failure) => {
             contributed.failures.push(failure);
@@ -70,12 +70,12 @@ pub async fn contribute(
         age,
         wanted,
     };
-    let registered = hub.state.make_claims(lane, request);
+    let registered = host.state.make_claims(lane, request);
     let PendingClaims::Known(mut outcomes, coming) = registered else {
         return contributed;
     };
     if !coming.is_empty() {
-        let waiting = Waiting::begin(hub, primary_ref);
+        let waiting = Waiting::begin(host, primary_ref);
         let mut came = Vec::with_capacity(coming.len());
         for outcome in coming {
             came.push(outcome.await);
@@ -100,11 +100,11 @@ pub async fn contribute(
 
 /// The fields that are wanted of each object.
 pub async fn take_all_apart(
-    hub: &HostContext,
+    host: &HostContext,
     lane: &Lane,
     desired: &[DesiredObject],
 ) -> Result<BTreeMap<Key, Leaves>, Failure> {
-    let types = hub.schemas.types(desired.iter().map(DesiredObject::kind)).await;
+    let types = host.schemas.types(desired.iter().map(DesiredObject::kind)).await;
     let types = types.map_err(|error| {
         let problem = format!("cannot contribute anything before the lists of the kinds are known: {error}");
         Failure::cluster(Reason::ClusterUnavailable, problem)
@@ -134,13 +134,13 @@ fn not_served(title: &str) -> Failure {
 struct Waiting(Option<Parked>);
 
 impl Waiting {
-    fn begin(hub: &Arc<HostContext>, primary_ref: &PrimaryRef) -> Self {
-        if !hub.resume_slots.begin() {
+    fn begin(host: &Arc<HostContext>, primary_ref: &PrimaryRef) -> Self {
+        if !host.resume_slots.begin() {
             return Self(None);
         }
-        hub.state.park(primary_ref);
+        host.state.park(primary_ref);
         Self(Some(Parked {
-            hub: hub.clone(),
+            host: host.clone(),
             primary_ref: primary_ref.clone(),
             since: Instant::now(),
         }))
@@ -149,7 +149,7 @@ impl Waiting {
     /// Waits for a turn to go on. Those who kept their worker need none.
     async fn end(self) -> Option<ResumeSlot> {
         let parked = self.0?;
-        let permit = parked.hub.resume_slots.turn().await;
+        let permit = parked.host.resume_slots.turn().await;
         Some(ResumeSlot {
             _permit: permit,
             _parked: parked,
@@ -165,14 +165,14 @@ pub struct ResumeSlot {
 
 /// A primary's place among those that wait.
 struct Parked {
-    hub: Arc<HostContext>,
+    host: Arc<HostContext>,
     primary_ref: PrimaryRef,
     since: Instant,
 }
 
 impl Drop for Parked {
     fn drop(&mut self) {
-        self.hub.resume_slots.end();
-        self.hub.state.unpark(&self.primary_ref, self.since.elapsed());
+        self.host.resume_slots.end();
+        self.host.state.unpark(&self.primary_ref, self.since.elapsed());
     }
 }

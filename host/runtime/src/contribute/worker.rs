@@ -20,16 +20,16 @@ const LINGER_STEP: Duration = Duration::from_millis(5);
 const LOOKS_AT_ONCE: usize = 16;
 
 /// Looks at targets whenever there is something to look at; runs until it is dropped.
-pub async fn run(hub: Arc<HostContext>) {
+pub async fn run(host: Arc<HostContext>) {
     let mut looks = JoinSet::new();
     loop {
         let room = LOOKS_AT_ONCE.saturating_sub(looks.len());
-        let (targets, due) = hub.state.take_targets(room, LONGEST_LINGER, LINGER_STEP);
+        let (targets, due) = host.state.take_targets(room, LONGEST_LINGER, LINGER_STEP);
         for id in targets {
-            looks.spawn(look(hub.clone(), id));
+            looks.spawn(look(host.clone(), id));
         }
         tokio::select! {
-            () = hub.state.claims_come() => {}
+            () = host.state.claims_come() => {}
             Some(ended) = looks.join_next(), if !looks.is_empty() => if let Err(error) = ended {
                 tracing::error!(%error, "reconciling a contribution target panicked; this is a bug of the host");
             },
@@ -47,19 +47,19 @@ async fn sleep_until(due: Option<Instant>) {
 
 /// Marks a target as looked at, also when the look does not come to its end.
 struct TargetInProgress<'a> {
-    hub: &'a HostContext,
+    host: &'a HostContext,
     id: &'a TargetId,
 }
 
 impl Drop for TargetInProgress<'_> {
     fn drop(&mut self) {
-        self.hub.state.target_done(self.id);
+        self.host.state.target_done(self.id);
     }
 }
 
-async fn look(hub: Arc<HostContext>, id: TargetId) {
-    let _busy = TargetInProgress { hub: &hub, id: &id };
-    let Some((waiters, captured)) = hub.state.begin_look(&id) else {
+async fn look(host: Arc<HostContext>, id: TargetId) {
+    let _busy = TargetInProgress { host: &host, id: &id };
+    let Some((waiters, captured)) = host.state.begin_look(&id) else {
         return;
     };
     let look = TargetSnapshot::new(captured);
@@ -73,5 +73,5 @@ async fn look(hub: Arc<HostContext>, id: TargetId) {
         waiters,
         settled,
     };
-    hub.state.end_look(&id, look);
+    host.state.end_look(&id, look);
 }

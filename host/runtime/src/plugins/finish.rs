@@ -75,7 +75,7 @@ impl PluginTask {
         };
         self.clean_up(wanted, candidates.lanes()).await;
         for lane in candidates.lanes() {
-            self.context.hub.remove_lane(lane.id);
+            self.context.host.remove_lane(lane.id);
         }
         true
     }
@@ -93,7 +93,7 @@ impl PluginTask {
         }
         for lane in lanes {
             self.until_done(|| async {
-                release_all(&self.context.hub, lane)
+                release_all(&self.context.host, lane)
                     .await
                     .map_err(|failure| failure.message)
             })
@@ -103,11 +103,11 @@ impl PluginTask {
 
     /// Lets the plugin finish the primaries that are being deleted already, while all others are left as they are.
     async fn finish_primaries(&self, lanes: &[Arc<Lane>]) {
-        let hub = &self.context.hub;
+        let host = &self.context.host;
         let unfinished = || {
             let of_lane = |lane: &Arc<Lane>| {
                 let kind = &lane.grants.primary().kind;
-                let names = hub.state.unfinished(lane).into_iter();
+                let names = host.state.unfinished(lane).into_iter();
                 names.map(move |name| format!("{kind} {name}")).collect::<Vec<_>>()
             };
             match lanes.iter().flat_map(of_lane).collect::<Vec<_>>() {
@@ -123,7 +123,7 @@ impl PluginTask {
             return;
         }
         for lane in lanes {
-            hub.register_lane(&Arc::new(Lane {
+            host.register_lane(&Arc::new(Lane {
                 mode: RunMode::Finishing,
                 ..(**lane).clone()
             }));
@@ -150,12 +150,12 @@ impl PluginTask {
     /// Gives up what the plugin contributes; what has not been given up yet is the error. An object whose fields have been,
     /// or that the server does not let go of them, is `done`: what is owned by others is not deleted for it.
     async fn take_back(&self, lanes: &[Arc<Lane>], done: &Mutex<HashSet<Key>>) -> Result<(), String> {
-        let hub = &self.context.hub;
-        if !hub.state.close_claims(&self.identity.name) {
+        let host = &self.context.host;
+        if !host.state.close_claims(&self.identity.name) {
             return Err("what the plugin contributes is being written".to_owned());
         }
         let mut left = 0;
-        for Contribution { lane, served, object } in hub.state.contributed_by(lanes) {
+        for Contribution { lane, served, object } in host.state.contributed_by(lanes) {
             let key = Key::new(served.kind.clone(), object.name.clone());
             if done.lock().contains(&key) {
                 continue;
@@ -195,7 +195,7 @@ impl PluginTask {
     /// object that another plugin applies too stays, and is that plugin's.
     async fn delete_children(&self, lanes: &[Arc<Lane>]) -> Result<(), String> {
         let children = |lane: &Arc<Lane>| {
-            let children = self.context.hub.state.children_of_lane(lane).into_iter();
+            let children = self.context.host.state.children_of_lane(lane).into_iter();
             children
                 .map(|(served, child)| (lane.clone(), served, child))
                 .collect::<Vec<_>>()

@@ -135,7 +135,7 @@ impl PluginTask {
         cleared: &mut Cleared,
         asked: &mut GivenUp,
     ) -> Vec<InventoryChange> {
-        let hub = &self.context.hub;
+        let host = &self.context.host;
         let mut news = Vec::new();
         let mut is_over = |lane: &Lane, kind: &Kind, made, is_cleared: bool| {
             let what = (lane.grants.primary().clone(), kind.clone(), made);
@@ -146,9 +146,9 @@ impl PluginTask {
             cleared.entry(what).or_insert_with(Instant::now).elapsed() >= FORGOTTEN_AFTER
         };
         for lane in lanes {
-            hub.state.give_up(lane, asked);
+            host.state.give_up(lane, asked);
             let primary = lane.grants.primary();
-            if lane.is_former && hub.kinds.is_missing(primary) {
+            if lane.is_former && host.kinds.is_missing(primary) {
                 if let Some(served) = self.served_elsewhere(primary).await {
                     news.push(InventoryChange::PrimaryMoved(primary.clone(), served));
                     continue;
@@ -160,7 +160,7 @@ impl PluginTask {
             }
             for former in lane.former.iter() {
                 let kind = &former.kind;
-                let is_missing = hub.kinds.is_missing(kind);
+                let is_missing = host.kinds.is_missing(kind);
                 if is_missing && let Some(served) = self.served_elsewhere(kind).await {
                     news.push(InventoryChange::Moved(lane.grants.clone(), kind.clone(), served));
                     continue;
@@ -171,7 +171,7 @@ impl PluginTask {
                         lane,
                         kind,
                         Some(made),
-                        is_gone || hub.state.is_cleared(lane, former, made),
+                        is_gone || host.state.is_cleared(lane, former, made),
                     ) {
                         tracing::info!(
                             lane = lane.title(), %kind, ?made, "all objects of an earlier version of the plugin are gone"
@@ -181,8 +181,8 @@ impl PluginTask {
                 }
             }
             if let Some(finalizer) = lane.finalizer.as_ref().filter(|_| lane.is_former) {
-                let is_gone = hub.kinds.is_missing(primary) && self.is_served_nowhere(primary).await;
-                if is_over(lane, primary, None, is_gone || hub.state.is_released(lane)) {
+                let is_gone = host.kinds.is_missing(primary) && self.is_served_nowhere(primary).await;
+                if is_over(lane, primary, None, is_gone || host.state.is_released(lane)) {
                     news.push(InventoryChange::Released(primary.clone(), finalizer.clone()));
                 }
             }
@@ -193,7 +193,7 @@ impl PluginTask {
     /// Deletes the children of a controller whose primaries are all gone with their definition, as far as Kubernetes does
     /// not. What cannot be deleted is tried again at the next look.
     async fn collect(&self, lane: &Lane) {
-        for (served, child) in self.context.hub.state.left_behind(lane) {
+        for (served, child) in self.context.host.state.left_behind(lane) {
             let (kind, object) = (&served.kind, &child.name);
             match lane.writer.delete(&served, &child).await {
                 Ok(()) => {
@@ -217,11 +217,11 @@ impl PluginTask {
 
     /// Watches for what is remembered, and for nothing else of earlier versions.
     pub async fn follow_memory(&self, mut running: RunningVersion) -> RunningVersion {
-        let PluginContext { hub, informers, .. } = &*self.context;
+        let PluginContext { host, informers, .. } = &*self.context;
         let known = self.known();
         let (mut lanes, formers): (Vec<_>, Vec<_>) = running.lanes.into_iter().partition(|lane| !lane.is_former);
         let mut left = formers;
-        for wanted in former_lanes(&lanes, &known, hub) {
+        for wanted in former_lanes(&lanes, &known, host) {
             let same = |lane: &Arc<Lane>| lane.grants.primary() == wanted.grants.primary();
             if let Some(index) = left.iter().position(same) {
                 let mut lane = left.swap_remove(index);
@@ -232,7 +232,7 @@ impl PluginTask {
                 });
                 lanes.push(lane);
             } else {
-                hub.register_lane(&wanted);
+                host.register_lane(&wanted);
                 informers.add(&wanted);
                 lanes.push(wanted);
             }
@@ -255,11 +255,11 @@ impl PluginTask {
         if *other.former == *lane.former && other.finalizer == lane.finalizer {
             return;
         }
-        let PluginContext { hub, informers, .. } = &*self.context;
-        hub.state.exchange_lane(&other);
+        let PluginContext { host, informers, .. } = &*self.context;
+        host.state.exchange_lane(&other);
         informers.add(&other);
         informers.remove(lane);
-        hub.state.push_all(&other);
+        host.state.push_all(&other);
         *lane = other;
     }
 

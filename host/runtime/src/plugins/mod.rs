@@ -67,7 +67,7 @@ pub struct Library {
 pub struct PluginContext {
     client: Client,
     options: HostOptions,
-    hub: Arc<HostContext>,
+    host: Arc<HostContext>,
     informers: Informers,
     library: Option<Library>,
     looks: DirectoryReader,
@@ -83,16 +83,16 @@ impl PluginContext {
     pub fn new(
         client: Client,
         options: HostOptions,
-        hub: Arc<HostContext>,
+        host: Arc<HostContext>,
         registry: Arc<PluginRegistry>,
         library: Option<Library>,
     ) -> Self {
         Self {
-            informers: Informers::new(client.clone(), hub.clone()),
+            informers: Informers::new(client.clone(), host.clone()),
             looks: DirectoryReader::new(options.blocking.clone()),
             client,
             options,
-            hub,
+            host,
             library,
             claims: ExclusiveKinds::default(),
             compiling: Semaphore::new(COMPILERS),

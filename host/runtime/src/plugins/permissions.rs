@@ -32,14 +32,14 @@ const RIGHTS: &str = "rights";
 impl PluginTask {
     /// Looks after the rights of a version that runs, for ever.
     pub async fn watch_permissions(&self, running: &RunningVersion) {
-        let (hub, health, recorder) = (&self.context.hub, &self.identity.health, &self.identity.recorder);
+        let (host, health, recorder) = (&self.context.host, &self.identity.health, &self.identity.recorder);
         let mut looked: Option<Instant> = None;
         let mut is_asked = false;
         // Another version may have run before.
         let mut are_missing = health.has_warning(RIGHTS);
         loop {
-            let settled = hub.kinds.settled();
-            is_asked |= hub.kinds.is_forbidden(&running.lanes);
+            let settled = host.kinds.settled();
+            is_asked |= host.kinds.is_forbidden(&running.lanes);
             let next = match looked {
                 None => Instant::now(),
                 Some(looked) => looked + if is_asked { LEAST_WAIT } else { RECHECK },

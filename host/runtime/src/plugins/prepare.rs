@@ -207,7 +207,7 @@ impl DescribedPlugin {
         identity: &PluginIdentity,
         wanted: &DesiredPlugin,
         known: &Inventory,
-        hub: &HostContext,
+        host: &HostContext,
     ) -> Vec<Arc<Lane>> {
         let converted: Arc<[String]> = self
             .crds
@@ -219,7 +219,7 @@ impl DescribedPlugin {
             let brings_crd = self.crd_of(controller).is_some();
             let grants = Grants::new(controller);
             Arc::new(Lane {
-                id: hub.state.reserve_lane(),
+                id: host.state.reserve_lane(),
                 plugin: identity.name.clone(),
                 controller: controller.name.clone(),
                 former: known.former(&grants).into(),
@@ -245,24 +245,24 @@ impl DescribedPlugin {
                 recorder: identity.recorder.clone(),
                 health: identity.health.clone(),
                 calls: identity.calls.clone(),
-                served: hub.kinds.served(),
+                served: host.kinds.served(),
             })
         };
         let mut lanes: Vec<_> = self.controllers.iter().map(lane).collect();
-        lanes.extend(former_lanes(&lanes, known, hub));
+        lanes.extend(former_lanes(&lanes, known, host));
         lanes
     }
 }
 
 /// The lanes of controllers that the plugin of these lanes does not have any more, as far as something of theirs is known.
-pub fn former_lanes(lanes: &[Arc<Lane>], known: &Inventory, hub: &HostContext) -> Vec<Arc<Lane>> {
+pub fn former_lanes(lanes: &[Arc<Lane>], known: &Inventory, host: &HostContext) -> Vec<Arc<Lane>> {
     let own = lanes.iter().filter(|lane| !lane.is_former);
     let Some(template) = own.clone().next() else {
         return Vec::new();
     };
     let left = known.without_controller(own.map(|lane| &lane.grants));
     let lane = |(primary, finalizer): (Kind, Option<String>)| {
-        let id = hub.state.reserve_lane();
+        let id = host.state.reserve_lane();
         let former = known.former(&Grants::new(&former_controller(&primary)));
         Arc::new(template.of_former_controller(id, &primary, finalizer, former.into()))
     };

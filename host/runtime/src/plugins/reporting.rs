@@ -26,7 +26,7 @@ impl PluginTask {
         if self.identity.health.is_stopped() {
             return;
         }
-        let missing = self.context.hub.missing(&running.lanes);
+        let missing = self.context.host.missing(&running.lanes);
         if missing.is_empty()
             && let Some(own) = &self.own
         {
@@ -147,7 +147,7 @@ impl PluginTask {
         // What was told before this process began is not told again, and not asked for again either.
         let told = async {
             recorder.recall().await?;
-            let now = self.context.hub.clock.microseconds();
+            let now = self.context.host.clock.microseconds();
             recorder.record_failure(&regarding, &event, None, &now).await
         };
         if let Err(error) = told.await {

@@ -89,7 +89,7 @@ pub async fn follow(context: Arc<PluginContext>) {
                 live: live.subscribe(),
                 plugin_state: plugin_task.plugin_state.clone(),
                 health: plugin_task.identity.health.clone(),
-                hub: context.hub.clone(),
+                host: context.host.clone(),
             };
             let requests = watch::Sender::new(Some(Arc::new(request)));
             let (name, receiver) = (name.clone(), requests.subscribe());
@@ -104,7 +104,7 @@ pub async fn follow(context: Arc<PluginContext>) {
                 name
             });
         }
-        context.hub.plugins.are_complete();
+        context.host.plugins.are_complete();
         while tellers.try_join_next().is_some() {}
     }
 }

@@ -37,7 +37,7 @@ impl PluginTask {
             described,
             lanes,
         } = arrival;
-        let (hub, informers) = (&self.context.hub, &self.context.informers);
+        let (host, informers) = (&self.context.host, &self.context.informers);
         let (candidates, watched) = lanes.take();
         let mut left = before.as_ref().map(|before| before.lanes.clone()).unwrap_or_default();
         let mut lanes = Vec::with_capacity(candidates.len());
@@ -46,14 +46,14 @@ impl PluginTask {
             if let Some(index) = left.iter().position(same) {
                 let old = left.swap_remove(index);
                 let lane = in_place_of(&candidate, old.id);
-                hub.register_lane(&lane);
+                host.register_lane(&lane);
                 // What the candidate needs is watched already, so none of this asks for a list.
                 informers.remove(&old);
                 informers.add(&lane);
                 informers.remove(&candidate);
                 lanes.push(lane);
             } else {
-                hub.register_lane(&candidate);
+                host.register_lane(&candidate);
                 if !watched {
                     informers.add(&candidate);
                 }
@@ -89,7 +89,7 @@ impl PluginTask {
     /// Nobody waits any more because calls crashed.
     pub fn go_on(&self) {
         self.identity.health.resume();
-        self.context.hub.state.resume(&self.identity.name);
+        self.context.host.state.resume(&self.identity.name);
     }
 
     /// The version that runs goes; its objects stay.
@@ -107,26 +107,26 @@ impl PluginTask {
     pub async fn remove(&self, lanes: &[Arc<Lane>]) {
         self.stop(lanes).await;
         for lane in lanes {
-            self.context.hub.remove_lane(lane.id);
+            self.context.host.remove_lane(lane.id);
             self.context.informers.remove(lane);
         }
     }
 
     /// Nothing of these lanes is begun any more; what is under way has ended.
     pub async fn stop(&self, lanes: &[Arc<Lane>]) {
-        let hub = &self.context.hub;
+        let host = &self.context.host;
         for lane in lanes {
-            hub.state.close_lane(lane.id);
+            host.state.close_lane(lane.id);
         }
         for lane in lanes {
-            hub.state.nothing_runs_in(lane.id).await;
+            host.state.nothing_runs_in(lane.id).await;
         }
     }
 
     /// Says whether all kinds are served and listed, as long as it is watched over.
     async fn follow_kinds(&self, running: &RunningVersion) {
         loop {
-            let settled = self.context.hub.kinds.settled();
+            let settled = self.context.host.kinds.settled();
             self.report_ready(Some(running));
             settled.await;
         }

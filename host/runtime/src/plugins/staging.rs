@@ -137,7 +137,7 @@ impl PluginTask {
     }
 
     pub fn lanes(&self, wanted: &DesiredPlugin, described: &DescribedPlugin) -> Vec<Arc<Lane>> {
-        described.lanes(&self.identity, wanted, &self.known(), &self.context.hub)
+        described.lanes(&self.identity, wanted, &self.known(), &self.context.host)
     }
 
     /// Asks a component what it is.
@@ -311,13 +311,13 @@ impl PluginTask {
     /// Waits until the cache has all that these lanes need, which are not registered yet.
     pub async fn listed(&self, lanes: &[Arc<Lane>]) {
         loop {
-            let settled = self.context.hub.kinds.settled();
-            let missing = self.context.hub.missing(lanes);
+            let settled = self.context.host.kinds.settled();
+            let missing = self.context.host.missing(lanes);
             if missing.is_empty() {
                 return;
             }
             let mut why = format!("the new version waits until {missing} is served and listed");
-            if self.context.hub.kinds.is_forbidden(lanes)
+            if self.context.host.kinds.is_forbidden(lanes)
                 && let Some(rights) = Box::pin(self.missing_permissions(lanes)).await
             {
                 why = format!("{why}; {rights}");
@@ -330,17 +330,17 @@ impl PluginTask {
     /// Lets the new version answer for primaries that the old one can answer for. Plugins are pure: a call changes
     /// nothing.
     async fn try_out(&self, running: &RunningVersion, lanes: &[Arc<Lane>]) -> Result<(), StartupProblem> {
-        let hub = &self.context.hub;
+        let host = &self.context.host;
         for lane in lanes {
             let Some(old) = running.lane_for(lane) else { continue };
-            for name in hub.state.sample_primaries(lane, TRIED) {
-                let Some(failure) = try_out(hub, lane, &name)
+            for name in host.state.sample_primaries(lane, TRIED) {
+                let Some(failure) = try_out(host, lane, &name)
                     .await
                     .filter(|failure| failure.blame == Blame::Guest)
                 else {
                     continue;
                 };
-                let is_new = try_out(hub, old, &name)
+                let is_new = try_out(host, old, &name)
                     .await
                     .is_none_or(|failure| failure.blame != Blame::Guest);
                 if is_new {

@@ -56,7 +56,7 @@ pub struct PluginStatusWriter {
     /// What is known of its calls.
     pub health: Arc<PluginHealth>,
     /// Where objects are counted.
-    pub hub: Arc<HostContext>,
+    pub host: Arc<HostContext>,
 }
 
 /// The status that was written last.
@@ -140,7 +140,7 @@ impl PluginStatusWriter {
         let ahead = last.filter(|last| is_before(&resource.resource_version, &last.version));
         let live = ahead.map_or(&resource.status, |last| &last.left);
         let live: PluginStatus = serde_json::from_value(live.clone()).unwrap_or_default();
-        let desired = status(&known, figures, &live, &self.hub.clock.seconds());
+        let desired = status(&known, figures, &live, &self.host.clock.seconds());
         let is_as_left = |last: &WrittenStatus| ahead.is_some() || last.left == resource.status;
         let is_told = desired == live || last.is_some_and(|last| last.status == desired && is_as_left(last));
         if is_told {
@@ -208,7 +208,7 @@ impl PluginStatusWriter {
                 return last.count;
             }
         }
-        let counts = known.lanes.iter().map(|lane| self.hub.state.unselected_children(lane));
+        let counts = known.lanes.iter().map(|lane| self.host.state.unselected_children(lane));
         let count = u64::try_from(counts.sum::<usize>()).unwrap_or(u64::MAX);
         writer_state.unselected = Some(UnselectedCount {
             counted: Instant::now(),
@@ -221,7 +221,7 @@ impl PluginStatusWriter {
 
     fn figures(&self, known: &PluginFacts, writer_state: &mut StatusWriterState) -> StatusFigures {
         let controllers = known.lanes.iter().filter(|lane| !lane.is_former).map(|lane| {
-            let (objects, depth) = self.hub.state.count(lane);
+            let (objects, depth) = self.host.state.count(lane);
             let count = |number: usize| u64::try_from(number).unwrap_or(u64::MAX);
             ControllerStatus {
                 name: lane.controller.clone(),
@@ -233,7 +233,7 @@ impl PluginStatusWriter {
         let controllers = controllers.collect();
         let plugin = known.lanes.first().map(|lane| &*lane.plugin);
         let waited_for = plugin
-            .map(|plugin| self.hub.state.waited_for(plugin))
+            .map(|plugin| self.host.state.waited_for(plugin))
             .unwrap_or_default();
         let named = waited_for.iter().take(MOST_WAITED_FOR);
         StatusFigures {
@@ -268,7 +268,7 @@ impl PluginStatusWriter {
 
     fn previews(&self, known: &PluginFacts) -> Vec<PreviewedPrimary> {
         let of_lane = |lane: &Arc<Lane>| {
-            let previews = self.hub.state.previews(lane).into_iter();
+            let previews = self.host.state.previews(lane).into_iter();
             let changing = previews.filter(|(_, preview)| !preview.changes.is_empty());
             let told = changing.map(|(name, preview)| PreviewedPrimary {
                 controller: lane.controller.clone(),

@@ -55,7 +55,7 @@ impl PluginTask {
             name: name.clone(),
         };
         let plugin_state = Arc::<PluginState>::default();
-        context.hub.plugins.enter(&name);
+        context.host.plugins.enter(&name);
         context.registry.enter(name, plugin_state.clone());
         Self {
             context,
@@ -99,8 +99,8 @@ impl PluginTask {
             }
         }
         let name = &*self.identity.name;
-        self.context.hub.plugins.leave(name);
-        self.context.hub.state.competing_plugin_left(name);
+        self.context.host.plugins.leave(name);
+        self.context.host.state.competing_plugin_left(name);
         self.context.claims.give_up(name);
         self.context.registry.leave(name);
     }
@@ -268,7 +268,7 @@ impl PluginTask {
             }
             LifeAction::Requeue => {
                 for lane in running.iter().flat_map(|running| &running.lanes) {
-                    self.context.hub.state.push_all(lane);
+                    self.context.host.state.push_all(lane);
                 }
             }
             LifeAction::Finish => {

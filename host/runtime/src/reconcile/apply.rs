@@ -57,9 +57,11 @@ impl Applied {
     }
 
     /// When the object has to run again if nothing changes.
-    pub fn again(&self, hub: &HostContext) -> Option<RequeueAt> {
+    pub fn again(&self, host: &HostContext) -> Option<RequeueAt> {
         let asked = self.answer.as_ref().and_then(|answer| answer.requeue_after);
-        let moment = self.wake_at.map(|moment| moment.saturating_sub(hub.clock.now()).max(1));
+        let moment = self
+            .wake_at
+            .map(|moment| moment.saturating_sub(host.clock.now()).max(1));
         let wait = [asked, moment].into_iter().flatten().min()?;
         Some(RequeueAt {
             at: Instant::now() + Duration::from_millis(wait),
@@ -80,7 +82,7 @@ impl Applied {
 ///
 /// Without the primary, nothing is desired, and there is nothing to contribute.
 pub async fn apply(
-    hub: &Arc<HostContext>,
+    host: &Arc<HostContext>,
     lane: &Arc<Lane>,
     primary_ref: &PrimaryRef,
     primary: Option<&CachedObject>,
@@ -95,10 +97,10 @@ pub async fn apply(
         wake_at,
     } = planned;
     let mut work = PlanExecution {
-        hub,
+        host,
         lane,
         primary_ref,
-        requests: Requests::new(hub, lane, primary_ref),
+        requests: Requests::new(host, lane, primary_ref),
         owner,
         applied: Applied {
             answer: Some(answer),
@@ -115,7 +117,7 @@ pub async fn apply(
         }
     }
     if let Some(primary) = primary {
-        let Contributed { failures, wrote, turn } = contribute(hub, lane, primary_ref, primary, contributed).await;
+        let Contributed { failures, wrote, turn } = contribute(host, lane, primary_ref, primary, contributed).await;
         work.applied.turn = turn;
         work.applied.writes += u32::from(wrote);
         for failure in failures {
@@ -150,7 +152,7 @@ pub fn waiting(message: String) -> Failure {
 
 /// A plan that is being carried out.
 pub struct PlanExecution<'a> {
-    pub(super) hub: &'a HostContext,
+    pub(super) host: &'a HostContext,
     pub(super) lane: &'a Lane,
     pub(super) primary_ref: &'a PrimaryRef,
     pub(super) requests: Requests<'a>,
@@ -199,10 +201,10 @@ impl PlanExecution<'_> {
             }
             Action::CompetingPlugin(manager) => {
                 self.depend_on_obstacle(step);
-                self.hub.state.wait_for_plugin(manager, self.primary_ref);
-                if Decider::new(self.hub, self.lane, &self.owner).decide(step) != step.action {
+                self.host.state.wait_for_plugin(manager, self.primary_ref);
+                if Decider::new(self.host, self.lane, &self.owner).decide(step) != step.action {
                     // It has let go before, and told nobody who did not wait yet.
-                    self.hub.state.requeue(self.primary_ref, Cause::Others);
+                    self.host.state.requeue(self.primary_ref, Cause::Others);
                 }
                 Err(held_by_plugin(step, manager))
             }
@@ -241,16 +243,16 @@ impl PlanExecution<'_> {
         let live = live.map(|live| Arc::new(live.object));
         if let Some(live) = &live {
             let key = key(&step.desired.served, &step.desired.name);
-            self.hub.state.await_version(key, version(live), self.primary_ref);
+            self.host.state.await_version(key, version(live), self.primary_ref);
         }
         let step = PlannedObject { live, ..step };
-        let action = Decider::new(self.hub, self.lane, &self.owner).decide(&step);
+        let action = Decider::new(self.host, self.lane, &self.owner).decide(&step);
         Ok(PlannedObject { action, ..step })
     }
 
     fn depend_on_obstacle(&self, step: &PlannedObject) {
         let live = step.live.as_deref();
-        self.hub
+        self.host
             .state
             .depend_on_obstacle(self.primary_ref, &step.desired.served, &step.desired.name, live);
     }
@@ -273,7 +275,7 @@ impl PlanExecution<'_> {
     fn refused_before(&self, step: &PlannedObject) -> Result<(), Failure> {
         let key = key(&step.desired.served, &step.desired.name);
         let live = step.live.as_deref();
-        let known = self.hub.state.refusal(&key, RefusedPart::Main, &step.digest, live);
+        let known = self.host.state.refusal(&key, RefusedPart::Main, &step.digest, live);
         known.map_or(Ok(()), Err)
     }
 
@@ -292,7 +294,7 @@ impl PlanExecution<'_> {
     fn remember_refusal(&self, step: &PlannedObject, failure: &Failure) {
         let refused = (key(&step.desired.served, &step.desired.name), RefusedPart::Main);
         let live = step.live.as_deref();
-        self.hub
+        self.host
             .state
             .note_refusal(refused, &step.digest, live, failure.clone());
     }
@@ -426,26 +428,26 @@ impl PlanExecution<'_> {
             && missing.is_empty()
             && entry.map(|entry| entry.fields()) == step.entry(self.lane).map(|entry| entry.fields());
         if was_whole {
-            self.hub.schemas.forget(step.desired.kind());
+            self.host.schemas.forget(step.desired.kind());
         }
         // An entry that cannot be read by the types of its kind is whole as our own apply has left it.
         let is_remembered = was_whole || step.action == Action::Apply(Difference::Unclear);
         if missing.is_empty() && !is_remembered {
-            self.hub.state.applied(key, None);
+            self.host.state.applied(key, None);
             return;
         }
         let unpersisted = UnpersistedApply {
             digest: step.digest.as_str().into(),
             left: entry.map(|entry| entry.fields().into()).unwrap_or_default(),
         };
-        self.hub.state.applied(key, Some(unpersisted));
+        self.host.state.applied(key, Some(unpersisted));
         self.report_unpersisted(step, &missing);
     }
 
     /// The same for an object that was left alone because of that memory.
     fn recall_unpersisted(&mut self, step: &PlannedObject) {
         let key = key(&step.desired.served, &step.desired.name);
-        let Some(unpersisted) = self.hub.state.unpersisted(&key) else {
+        let Some(unpersisted) = self.host.state.unpersisted(&key) else {
             return;
         };
         let set: FieldSet = serde_json::from_str(&unpersisted.left).unwrap_or_default();

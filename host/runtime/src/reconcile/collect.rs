@@ -17,27 +17,27 @@ use crate::lane::Lane;
 use crate::primary::PrimaryRef;
 
 /// Collects what primaries of this name have left behind.
-pub async fn collect(hub: &HostContext, lane: &Lane, primary_ref: &PrimaryRef) -> Result<(), Failure> {
-    let uids = hub.state.orphans_of(primary_ref);
+pub async fn collect(host: &HostContext, lane: &Lane, primary_ref: &PrimaryRef) -> Result<(), Failure> {
+    let uids = host.state.orphans_of(primary_ref);
     if uids.is_empty() {
         return Ok(());
     }
-    let requests = Requests::new(hub, lane, primary_ref);
+    let requests = Requests::new(host, lane, primary_ref);
     for uid in uids {
-        collect_one(hub, lane, primary_ref, &requests, &uid).await?;
-        hub.state.collected(primary_ref, &uid);
+        collect_one(host, lane, primary_ref, &requests, &uid).await?;
+        host.state.collected(primary_ref, &uid);
     }
     Ok(())
 }
 
 async fn collect_one(
-    hub: &HostContext,
+    host: &HostContext,
     lane: &Lane,
     primary_ref: &PrimaryRef,
     requests: &Requests<'_>,
     uid: &str,
 ) -> Result<(), Failure> {
-    let mut children = children(hub, lane, &primary_ref.name, uid);
+    let mut children = children(host, lane, &primary_ref.name, uid);
     let Some(primary) = lane.served(lane.grants.primary()).filter(|_| !children.is_empty()) else {
         return Ok(());
     };
@@ -67,13 +67,13 @@ async fn collect_one(
 
 /// The children that name this owner, by its place and by its uid, and that are the host's to collect. What else has the
 /// uid in its label says nothing about them: anybody may have written it.
-fn children(hub: &HostContext, lane: &Lane, owner: &Name, uid: &str) -> Vec<(ServedKind, Arc<CachedObject>)> {
+fn children(host: &HostContext, lane: &Lane, owner: &Name, uid: &str) -> Vec<(ServedKind, Arc<CachedObject>)> {
     let owner = Owner {
         kind: lane.grants.primary().clone(),
         name: owner.clone(),
         uid: uid.to_owned(),
     };
-    let mut children = hub.state.children_of(lane, uid);
+    let mut children = host.state.children_of(lane, uid);
     children.retain(|(_, child)| is_labelled(child) && is_named(child, &owner) && !child.deleting);
     children
 }

@@ -64,7 +64,7 @@ impl PlannedObject {
 /// What an owner's objects are decided by, beside themselves.
 pub struct Decider<'a> {
     /// The host.
-    pub hub: &'a HostContext,
+    pub host: &'a HostContext,
     /// The lane that desires them.
     pub lane: &'a Lane,
     /// Their owner.
@@ -74,12 +74,12 @@ pub struct Decider<'a> {
 }
 
 /// Compares.
-pub async fn diff(hub: &HostContext, lane: &Lane, owner: &Owner, validated: Validated) -> Planned {
-    let mut planned = compare(hub, lane, owner, validated);
+pub async fn diff(host: &HostContext, lane: &Lane, owner: &Owner, validated: Validated) -> Planned {
+    let mut planned = compare(host, lane, owner, validated);
     let unclear = planned.steps.iter().filter(|step| step.is_unclear());
     let kinds: BTreeSet<Kind> = unclear.map(|step| step.desired.kind().clone()).collect();
     for kind in &kinds {
-        if let Err(error) = hub.schemas.types_or_free(kind).await {
+        if let Err(error) = host.schemas.types_or_free(kind).await {
             tracing::warn!(
                 lane = lane.title(), owner = %owner.name, %kind, %error,
                 "cannot ask the API server how objects of this kind are merged, so whether one was changed is unclear; it is applied again"
@@ -87,7 +87,7 @@ pub async fn diff(hub: &HostContext, lane: &Lane, owner: &Owner, validated: Vali
         }
     }
     if !kinds.is_empty() {
-        let decider = Decider::new(hub, lane, owner);
+        let decider = Decider::new(host, lane, owner);
         for step in planned.steps.iter_mut().filter(|step| step.is_unclear()) {
             step.action = decider.decide(step);
         }
@@ -95,7 +95,7 @@ pub async fn diff(hub: &HostContext, lane: &Lane, owner: &Owner, validated: Vali
     planned
 }
 
-fn compare(hub: &HostContext, lane: &Lane, owner: &Owner, validated: Validated) -> Planned {
+fn compare(host: &HostContext, lane: &Lane, owner: &Owner, validated: Validated) -> Planned {
     let Validated { mut answer, wake_at } = validated;
     let mut owned = std::mem::take(&mut answer.owned);
     let contributed = std::mem::take(&mut answer.contributed);
@@ -108,9 +108,9 @@ fn compare(hub: &HostContext, lane: &Lane, owner: &Owner, validated: Validated) 
         owner: snapshot,
         objects,
         children,
-    } = hub.state.diff_snapshot(lane, owner, &keys);
+    } = host.state.diff_snapshot(lane, owner, &keys);
     let decider = Decider {
-        hub,
+        host,
         lane,
         owner,
         snapshot,
@@ -132,12 +132,12 @@ fn compare(hub: &HostContext, lane: &Lane, owner: &Owner, validated: Validated) 
 
 impl<'a> Decider<'a> {
     /// Decides by what is there now.
-    pub fn new(hub: &'a HostContext, lane: &'a Lane, owner: &'a Owner) -> Self {
+    pub fn new(host: &'a HostContext, lane: &'a Lane, owner: &'a Owner) -> Self {
         Self {
-            hub,
+            host,
             lane,
             owner,
-            snapshot: hub.state.owner_snapshot(owner),
+            snapshot: host.state.owner_snapshot(owner),
         }
     }
 
@@ -165,7 +165,7 @@ impl<'a> Decider<'a> {
     /// Decides a step, from the object that it has.
     pub fn decide(&self, step: &PlannedObject) -> Action {
         let unpersisted = self
-            .hub
+            .host
             .state
             .unpersisted(&key(&step.desired.served, &step.desired.name));
         self.action(step, unpersisted.as_ref())
@@ -180,7 +180,7 @@ impl<'a> Decider<'a> {
             action: _,
         } = step;
         let Self {
-            hub,
+            host,
             lane,
             owner,
             snapshot,
@@ -190,7 +190,7 @@ impl<'a> Decider<'a> {
         };
         let entry = object.entry(lane.writer.manager(), false);
         let fields = entry.map(|entry| entry.field_set());
-        let types = hub.schemas.known_types(desired.kind());
+        let types = host.schemas.known_types(desired.kind());
         let primary = snapshot.primary.as_deref();
         let live = LiveOwnership {
             holder: object.controller.as_ref().map(|it| holder(it, object, owner)),
@@ -204,7 +204,7 @@ impl<'a> Decider<'a> {
                     **applied == **digest && **left == *entry.fields()
                 }),
             }),
-            rival: competing_plugin(&snapshot.lanes, &hub.plugins, lane, (owner, primary), object),
+            rival: competing_plugin(&snapshot.lanes, &host.plugins, lane, (owner, primary), object),
         };
         diff::decide(desired, body, digest, owner, Some(&live))
     }

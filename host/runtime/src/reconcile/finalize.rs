@@ -34,14 +34,14 @@ enum FinalizerChange {
 /// Sets the finalizer, if the lane has one and the object has not. Says whether it did: then the object runs again when
 /// the cache shows it.
 pub async fn set(
-    hub: &HostContext,
+    host: &HostContext,
     lane: &Lane,
     primary_ref: &PrimaryRef,
     object: &CachedObject,
 ) -> Result<bool, Failure> {
     match &lane.finalizer {
         Some(finalizer) if !object.finalizers().iter().any(|it| **it == **finalizer) => {
-            rewrite(hub, lane, primary_ref, object, FinalizerChange::There).await?;
+            rewrite(host, lane, primary_ref, object, FinalizerChange::There).await?;
             Ok(true)
         }
         _ => Ok(false),
@@ -50,7 +50,7 @@ pub async fn set(
 
 /// Takes the finalizer off, once all that was owned is gone. What is still there is waited for.
 pub async fn release(
-    hub: &HostContext,
+    host: &HostContext,
     lane: &Lane,
     primary_ref: &PrimaryRef,
     object: &CachedObject,
@@ -58,8 +58,8 @@ pub async fn release(
     if !lane.has_finalized(object) {
         return Ok(());
     }
-    wait_for_children(hub, lane, primary_ref, object)?;
-    rewrite(hub, lane, primary_ref, object, FinalizerChange::Gone).await?;
+    wait_for_children(host, lane, primary_ref, object)?;
+    rewrite(host, lane, primary_ref, object, FinalizerChange::Gone).await?;
     tracing::info!(lane = lane.title(), object = %object.name, finalizer = lane.finalizer, "released");
     Ok(())
 }
@@ -67,7 +67,7 @@ pub async fn release(
 /// Takes the finalizer off an object that the Plugin does not select any more, if the Plugin has put it there: another one
 /// with the same component, in another host, may have done so.
 pub async fn unselect(
-    hub: &HostContext,
+    host: &HostContext,
     lane: &Lane,
     primary_ref: &PrimaryRef,
     object: &CachedObject,
@@ -78,7 +78,7 @@ pub async fn unselect(
     else {
         return Ok(());
     };
-    let live = Requests::new(hub, lane, primary_ref).live(&served, &object.name).await;
+    let live = Requests::new(host, lane, primary_ref).live(&served, &object.name).await;
     let live = live.map_err(|error| error.into_failure("look at", &title(lane, object)))?;
     let Some(live) = live.filter(|live| live.object.uid == object.uid) else {
         return Ok(());
@@ -89,7 +89,7 @@ pub async fn unselect(
     if !finalizers.any(serde_json::Value::is_object) {
         return Ok(());
     }
-    rewrite(hub, lane, primary_ref, &live.object, FinalizerChange::Gone).await?;
+    rewrite(host, lane, primary_ref, &live.object, FinalizerChange::Gone).await?;
     tracing::info!(
         lane = lane.title(), object = %object.name, finalizer = lane.finalizer,
         "took the finalizer off an object outside of spec.namespaces"
@@ -99,23 +99,23 @@ pub async fn unselect(
 
 /// Takes the finalizer off every primary that a lane selects and whose plugin goes, whatever they own; says off how many.
 /// They are stranded else: nobody would ever finalize them.
-pub async fn release_all(hub: &HostContext, lane: &Lane) -> Result<usize, Failure> {
-    let lanes = hub.state.lanes();
-    let mut held = hub.state.primaries_of(lane);
+pub async fn release_all(host: &HostContext, lane: &Lane) -> Result<usize, Failure> {
+    let lanes = host.state.lanes();
+    let mut held = host.state.primaries_of(lane);
     held.retain(|object| lane.has_finalized(object) && !is_reconciled_by_another(&lanes, lane, object));
     for object in &held {
         let primary_ref = PrimaryRef {
             lane: lane.id,
             name: object.name.clone(),
         };
-        rewrite(hub, lane, &primary_ref, object, FinalizerChange::Gone).await?;
+        rewrite(host, lane, &primary_ref, object, FinalizerChange::Gone).await?;
     }
     Ok(held.len())
 }
 
 /// Writes the list of finalizers, with or without ours. An object that has changed meanwhile is looked at anew.
 async fn rewrite(
-    hub: &HostContext,
+    host: &HostContext,
     lane: &Lane,
     primary_ref: &PrimaryRef,
     cached: &CachedObject,
@@ -125,7 +125,7 @@ async fn rewrite(
         return Ok(());
     };
     let title = title(lane, cached);
-    let requests = Requests::new(hub, lane, primary_ref);
+    let requests = Requests::new(host, lane, primary_ref);
     let mut object = Cow::Borrowed(cached);
     let (mut looks, mut tries) = (0, Tries::default());
     loop {
@@ -196,17 +196,17 @@ fn has_changed(error: &RequestError) -> bool {
 }
 
 fn wait_for_children(
-    hub: &HostContext,
+    host: &HostContext,
     lane: &Lane,
     primary_ref: &PrimaryRef,
     object: &CachedObject,
 ) -> Result<(), Failure> {
-    let left = hub.state.children_of(lane, &object.uid);
+    let left = host.state.children_of(lane, &object.uid);
     if left.is_empty() {
         return Ok(());
     }
     for (served, child) in &left {
-        hub.state
+        host.state
             .depend_on_obstacle(primary_ref, served, &child.name, Some(child));
     }
     let named: Vec<_> = left

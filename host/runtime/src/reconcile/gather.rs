@@ -49,9 +49,9 @@ pub struct ExcludedPrimary {
 }
 
 /// Looks the object up.
-pub fn gather(hub: &HostContext, lane: &Lane, job: &Job) -> GatherResult {
+pub fn gather(host: &HostContext, lane: &Lane, job: &Job) -> GatherResult {
     let primary = lane.grants.primary();
-    let Some(object) = hub.state.get(primary, &job.name) else {
+    let Some(object) = host.state.get(primary, &job.name) else {
         return GatherResult::Gone;
     };
     let owner = Owner {

@@ -28,11 +28,11 @@ pub struct Invoked {
 }
 
 /// Asks the plugin what should exist; of an object that is being deleted, what should still exist.
-pub async fn invoke(hub: &Arc<HostContext>, lane: &Arc<Lane>, gathered: &Gathered) -> Invoked {
-    let view = View::new(hub.clone(), lane.clone(), gathered.object.name.clone());
+pub async fn invoke(host: &Arc<HostContext>, lane: &Arc<Lane>, gathered: &Gathered) -> Invoked {
+    let view = View::new(host.clone(), lane.clone(), gathered.object.name.clone());
     let (asked, request, object) = (lane.clone(), gathered.request.clone(), gathered.object.clone());
     let turn = lane.calls.take(Tenant::of(&gathered.object.name)).await;
-    let call = hub.blocking.run(move || {
+    let call = host.blocking.run(move || {
         // Given back when the call is over, also when nobody waits for it any more.
         let _turn = turn;
         let admitted = if object.deleting {
@@ -64,7 +64,7 @@ pub async fn invoke(hub: &Arc<HostContext>, lane: &Arc<Lane>, gathered: &Gathere
                 result,
                 is_done,
                 view: Some(view),
-                used: hub.blocking.taken(used),
+                used: host.blocking.taken(used),
             }
         }
         Err(error) => Invoked {

@@ -39,27 +39,27 @@ use report::StatusWrite;
 pub use requests::{is_shared, release_child};
 
 /// Reconciles one object once.
-pub async fn reconcile(hub: &Arc<HostContext>, lane: &Arc<Lane>, job: &Job) -> JobResult {
+pub async fn reconcile(host: &Arc<HostContext>, lane: &Arc<Lane>, job: &Job) -> JobResult {
     let primary_ref = PrimaryRef {
         lane: job.lane,
         name: job.name.clone(),
     };
     let collected = match lane.mode {
-        RunMode::Active | RunMode::Finishing => collect::collect(hub, lane, &primary_ref).await,
+        RunMode::Active | RunMode::Finishing => collect::collect(host, lane, &primary_ref).await,
         RunMode::Preview => Ok(()),
     };
-    let mut ended = match gather::gather(hub, lane, job) {
+    let mut ended = match gather::gather(host, lane, job) {
         gather::GatherResult::Selected(gathered)
-            if has_gone_with_a_child(hub, lane, &primary_ref, &gathered.object).await =>
+            if has_gone_with_a_child(host, lane, &primary_ref, &gathered.object).await =>
         {
             // Its watch is behind, and will say so.
             JobResult::unchanged(ReconcileResult::Done { again: None })
         }
-        gather::GatherResult::Selected(gathered) => reconcile_selected(hub, lane, &primary_ref, job, gathered).await,
-        gather::GatherResult::Filtered(left) => leave(hub, lane, &primary_ref, left).await,
-        gather::GatherResult::Unselected(left) => unselect(hub, lane, &primary_ref, left).await,
+        gather::GatherResult::Selected(gathered) => reconcile_selected(host, lane, &primary_ref, job, gathered).await,
+        gather::GatherResult::Filtered(left) => leave(host, lane, &primary_ref, left).await,
+        gather::GatherResult::Unselected(left) => unselect(host, lane, &primary_ref, left).await,
         gather::GatherResult::Gone => {
-            hub.state.forget_primary(lane, &primary_ref);
+            host.state.forget_primary(lane, &primary_ref);
             JobResult::unchanged(ReconcileResult::Gone)
         }
         gather::GatherResult::Kept => JobResult::unchanged(ReconcileResult::Done { again: None }),
@@ -78,12 +78,12 @@ pub async fn reconcile(hub: &Arc<HostContext>, lane: &Arc<Lane>, job: &Job) -> J
 /// child, as when it is listed anew, the cache does not know: the child would be made again and collected again, over and
 /// over. An API server that does not answer is no reason to wait.
 async fn has_gone_with_a_child(
-    hub: &HostContext,
+    host: &HostContext,
     lane: &Lane,
     primary_ref: &PrimaryRef,
     object: &CachedObject,
 ) -> bool {
-    if !hub.state.take_lost_child(primary_ref) || object.deleting {
+    if !host.state.take_lost_child(primary_ref) || object.deleting {
         return false;
     }
     let Some(served) = lane.served(lane.grants.primary()) else {
@@ -96,7 +96,7 @@ async fn has_gone_with_a_child(
 }
 
 async fn reconcile_selected(
-    hub: &Arc<HostContext>,
+    host: &Arc<HostContext>,
     lane: &Arc<Lane>,
     primary_ref: &PrimaryRef,
     job: &Job,
@@ -105,17 +105,17 @@ async fn reconcile_selected(
     let object = &gathered.object;
     if let Some(failure) = &gathered.unreadable {
         if lane.mode == RunMode::Preview {
-            return previewed(hub, lane, primary_ref, Err(failure.clone())).await;
+            return previewed(host, lane, primary_ref, Err(failure.clone())).await;
         }
         let applied = apply::Applied::nothing(failure.clone());
-        let reported = report::report(hub, lane, primary_ref, &gathered, applied).await;
+        let reported = report::report(host, lane, primary_ref, &gathered, applied).await;
         return JobResult {
             said: reported.said(),
             ..without_writes(reported.failure)
         };
     }
     if lane.mode == RunMode::Active && !object.deleting {
-        match finalize::set(hub, lane, primary_ref, object).await {
+        match finalize::set(host, lane, primary_ref, object).await {
             Ok(false) => {}
             Ok(true) => {
                 return JobResult {
@@ -125,7 +125,7 @@ async fn reconcile_selected(
             }
             Err(failure) => {
                 let applied = apply::Applied::nothing(failure);
-                let reported = report::report(hub, lane, primary_ref, &gathered, applied).await;
+                let reported = report::report(host, lane, primary_ref, &gathered, applied).await;
                 return JobResult {
                     said: reported.said(),
                     ..without_writes(reported.failure)
@@ -133,17 +133,17 @@ async fn reconcile_selected(
             }
         }
     }
-    let invoked = invoke::invoke(hub, lane, &gathered).await;
+    let invoked = invoke::invoke(host, lane, &gathered).await;
     let (used, is_done) = (invoked.used, invoked.is_done);
     let wake_at = invoked.view.as_ref().and_then(|view| view.wake_at);
-    let validated = validate::validate(hub, lane, &gathered, primary_ref, invoked).await;
+    let validated = validate::validate(host, lane, &gathered, primary_ref, invoked).await;
     let planned = match validated {
-        Ok(answer) => Ok(diff::diff(hub, lane, &gathered.owner, answer).await),
+        Ok(answer) => Ok(diff::diff(host, lane, &gathered.owner, answer).await),
         Err(failure) => Err(failure),
     };
     if let Err(failure) = &planned
         && failure.reason == Reason::NotSynced
-        && !hub.state.is_open(lane.id)
+        && !host.state.is_open(lane.id)
     {
         // A kind went during the call. Everything is reconciled again when the lane opens, and until then there is nothing
         // to say that the lane's closing did not.
@@ -152,7 +152,7 @@ async fn reconcile_selected(
     if lane.mode == RunMode::Preview {
         return JobResult {
             used,
-            ..previewed(hub, lane, primary_ref, planned).await
+            ..previewed(host, lane, primary_ref, planned).await
         };
     }
     let contention = match &planned {
@@ -160,16 +160,16 @@ async fn reconcile_selected(
         Err(_) => None,
     };
     let applied = match planned {
-        Ok(planned) => apply::apply(hub, lane, primary_ref, Some(object), planned).await,
+        Ok(planned) => apply::apply(host, lane, primary_ref, Some(object), planned).await,
         Err(failure) => apply::Applied {
             wake_at,
             ..apply::Applied::nothing(failure)
         },
     };
-    let (again, wrote) = (applied.again(hub), applied.writes > 0);
+    let (again, wrote) = (applied.again(host), applied.writes > 0);
     let mut unreleased = None;
     if is_done && applied.failure.is_none() {
-        match finalize::release(hub, lane, primary_ref, object).await {
+        match finalize::release(host, lane, primary_ref, object).await {
             Ok(()) => return without_writes(None),
             Err(failure) => unreleased = Some(failure),
         }
@@ -183,7 +183,7 @@ async fn reconcile_selected(
             .or_else(|| contention.as_deref().cloned()),
         ..applied
     };
-    let reported = report::report(hub, lane, primary_ref, &gathered, to_report).await;
+    let reported = report::report(host, lane, primary_ref, &gathered, to_report).await;
     let said = reported.said();
     if said.is_some() && job.hot_loop.as_ref().is_some_and(|hot_loop| hot_loop.repeats) {
         tracing::warn!(
@@ -214,40 +214,40 @@ fn counts(written: &StatusWrite, job: &Job) -> bool {
 }
 
 /// Lets a lane's plugin answer for an object, and says why it cannot. Nothing comes of the answer: plugins are pure.
-pub async fn try_out(hub: &Arc<HostContext>, lane: &Arc<Lane>, name: &Name) -> Option<Failure> {
+pub async fn try_out(host: &Arc<HostContext>, lane: &Arc<Lane>, name: &Name) -> Option<Failure> {
     let job = Job {
         lane: lane.id,
         name: name.clone(),
         failures: 0,
         hot_loop: None,
     };
-    let gather::GatherResult::Selected(gathered) = gather::gather(hub, lane, &job) else {
+    let gather::GatherResult::Selected(gathered) = gather::gather(host, lane, &job) else {
         return None;
     };
     if gathered.unreadable.is_some() {
         return None;
     }
-    let invoked = invoke::invoke(hub, lane, &gathered).await;
+    let invoked = invoke::invoke(host, lane, &gathered).await;
     validate::check(lane, &gathered, invoked.result).err()
 }
 
 /// An object that has left the filter: nothing is desired of it any more.
 async fn leave(
-    hub: &Arc<HostContext>,
+    host: &Arc<HostContext>,
     lane: &Arc<Lane>,
     primary_ref: &PrimaryRef,
     left: gather::ExcludedPrimary,
 ) -> JobResult {
     let gather::ExcludedPrimary { object, owner } = left;
-    hub.state.leave_filter(lane, primary_ref);
-    let planned = diff::diff(hub, lane, &owner, validate::Validated::nothing()).await;
+    host.state.leave_filter(lane, primary_ref);
+    let planned = diff::diff(host, lane, &owner, validate::Validated::nothing()).await;
     if lane.mode == RunMode::Preview {
-        return previewed(hub, lane, primary_ref, Ok(planned)).await;
+        return previewed(host, lane, primary_ref, Ok(planned)).await;
     }
-    let applied = apply::apply(hub, lane, primary_ref, None, planned).await;
+    let applied = apply::apply(host, lane, primary_ref, None, planned).await;
     let is_held = lane.has_finalized(&object);
     let failure = match applied.failure {
-        None => finalize::release(hub, lane, primary_ref, &object).await.err(),
+        None => finalize::release(host, lane, primary_ref, &object).await.err(),
         failure => failure,
     };
     if let Some(failure) = &failure {
@@ -263,24 +263,24 @@ async fn leave(
 /// for the object stays as it is, unless the Plugin deletes what it does not select. Where another Plugin selects the
 /// object, everything is that Plugin's.
 async fn unselect(
-    hub: &Arc<HostContext>,
+    host: &Arc<HostContext>,
     lane: &Arc<Lane>,
     primary_ref: &PrimaryRef,
     left: gather::ExcludedPrimary,
 ) -> JobResult {
     let gather::ExcludedPrimary { object, owner } = left;
-    hub.state.forget_primary(lane, primary_ref);
-    let is_handed_over = is_reconciled_by_another(&hub.state.lanes(), lane, &object);
+    host.state.forget_primary(lane, primary_ref);
+    let is_handed_over = is_reconciled_by_another(&host.state.lanes(), lane, &object);
     if lane.mode != RunMode::Active || is_handed_over {
         return JobResult::unchanged(ReconcileResult::Done { again: None });
     }
     let mut failure = None;
     if lane.prunes_unselected {
-        let planned = diff::diff(hub, lane, &owner, validate::Validated::nothing()).await;
-        failure = apply::apply(hub, lane, primary_ref, None, planned).await.failure;
+        let planned = diff::diff(host, lane, &owner, validate::Validated::nothing()).await;
+        failure = apply::apply(host, lane, primary_ref, None, planned).await.failure;
     }
     if failure.is_none() {
-        failure = finalize::unselect(hub, lane, primary_ref, &object).await.err();
+        failure = finalize::unselect(host, lane, primary_ref, &object).await.err();
     }
     if let Some(failure) = &failure {
         tracing::warn!(
@@ -293,13 +293,13 @@ async fn unselect(
 
 /// The end of a reconcile of a plugin that is in preview; a failure is told in the log alone.
 async fn previewed(
-    hub: &HostContext,
+    host: &HostContext,
     lane: &Lane,
     primary_ref: &PrimaryRef,
     planned: Result<diff::Planned, Failure>,
 ) -> JobResult {
     let failure = match planned {
-        Ok(planned) => preview::preview(hub, lane, primary_ref, &planned).await.err(),
+        Ok(planned) => preview::preview(host, lane, primary_ref, &planned).await.err(),
         Err(failure) => Some(failure),
     };
     if let Some(failure) = &failure {

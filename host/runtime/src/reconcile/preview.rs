@@ -21,18 +21,18 @@ use crate::primary::PrimaryRef;
 
 /// Notes and logs what carrying out the plan would change.
 pub async fn preview(
-    hub: &HostContext,
+    host: &HostContext,
     lane: &Lane,
     primary_ref: &PrimaryRef,
     planned: &Planned,
 ) -> Result<(), Failure> {
     let contributed = &planned.contributed;
-    let targets = targets(hub, primary_ref, contributed);
+    let targets = targets(host, primary_ref, contributed);
     let basis = basis(planned, &targets);
-    if hub.state.has_preview(primary_ref, &basis) {
+    if host.state.has_preview(primary_ref, &basis) {
         return Ok(());
     }
-    let requests = Requests::new(hub, lane, primary_ref);
+    let requests = Requests::new(host, lane, primary_ref);
     let mut changes = Vec::new();
     for step in &planned.steps {
         changes.extend(change_of(lane, &requests, step).await?);
@@ -43,7 +43,7 @@ pub async fn preview(
             format!("{} {}", served.kind.kind, child.name),
         ));
     }
-    let claims = contribute::take_all_apart(hub, lane, contributed).await?;
+    let claims = contribute::take_all_apart(host, lane, contributed).await?;
     for (desired, (key, live)) in contributed.iter().zip(&targets) {
         // Nothing is made only to contribute to it, nor to what goes.
         if let (Some(live), Some(claim)) = (live.as_ref().filter(|live| !live.deleting), claims.get(key)) {
@@ -68,7 +68,7 @@ pub async fn preview(
         tracing::info!(lane, %owner, ?act, object, fields, more_fields, "would change");
     }
     tracing::info!(lane, %owner, changes = preview.changes.len() + more, "previewed");
-    hub.state.put_preview(primary_ref, preview);
+    host.state.put_preview(primary_ref, preview);
     Ok(())
 }
 
@@ -104,14 +104,15 @@ async fn change_of(
 
 /// What is contributed to, as the cache has it: all of each object. The primary is asked again when one changes.
 fn targets(
-    hub: &HostContext,
+    host: &HostContext,
     primary_ref: &PrimaryRef,
     contributed: &[DesiredObject],
 ) -> Vec<(Key, Option<Arc<CachedObject>>)> {
     let target = |desired: &DesiredObject| {
         let DesiredObject { served, name, .. } = desired;
-        let live = hub.state.get(&served.kind, name);
-        hub.state.depend_on_obstacle(primary_ref, served, name, live.as_deref());
+        let live = host.state.get(&served.kind, name);
+        host.state
+            .depend_on_obstacle(primary_ref, served, name, live.as_deref());
         (key(served, name), live)
     };
     contributed.iter().map(target).collect()

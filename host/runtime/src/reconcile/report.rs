@@ -89,7 +89,7 @@ fn failing_since(status: &Value) -> Option<&str> {
 
 /// Reports, and says how the reconcile ended.
 pub async fn report(
-    hub: &HostContext,
+    host: &HostContext,
     lane: &Lane,
     primary_ref: &PrimaryRef,
     gathered: &Gathered,
@@ -106,7 +106,7 @@ pub async fn report(
     } = applied;
     let whole = StatusExtent::Whole(answer.as_ref());
     let mut stated = state(
-        hub,
+        host,
         lane,
         primary_ref,
         gathered,
@@ -121,7 +121,7 @@ pub async fn report(
     for less in [StatusExtent::WithoutAnswer, StatusExtent::Bare] {
         match stated {
             Err(refused) if refused.retry == Retry::Change => {
-                stated = state(hub, lane, primary_ref, gathered, less, Some(&refused), &[]).await;
+                stated = state(host, lane, primary_ref, gathered, less, Some(&refused), &[]).await;
                 failure.get_or_insert(refused);
             }
             _ => break,
@@ -130,7 +130,7 @@ pub async fn report(
     if let Err(refused) = &stated
         && refused.retry == Retry::Change
     {
-        status_schema::say(hub, lane, gathered, &refused.message).await;
+        status_schema::say(host, lane, gathered, &refused.message).await;
     }
     let events = answer
         .as_ref()
@@ -138,7 +138,7 @@ pub async fn report(
         .unwrap_or_default();
     let since = stated.as_ref().ok().and_then(|stated| stated.failing_since.as_deref());
     let told = tell(
-        hub,
+        host,
         lane,
         gathered,
         events,
@@ -179,7 +179,7 @@ pub fn has_news(object: &CachedObject, answer: &CheckedAnswer) -> bool {
 }
 
 async fn tell(
-    hub: &HostContext,
+    host: &HostContext,
     lane: &Lane,
     gathered: &Gathered,
     events: &[Event],
@@ -190,7 +190,7 @@ async fn tell(
         name: &gathered.object.name,
         uid: &gathered.object.uid,
     };
-    let now = hub.clock.microseconds();
+    let now = host.clock.microseconds();
     let refused = |error: RequestError| error.into_failure("emit an event on", &title(lane, gathered));
     for event in events {
         lane.recorder.record(&regarding, event, &now).await.map_err(refused)?;
@@ -235,7 +235,7 @@ impl StatusExtent<'_> {
 
 /// Writes the status if it differs.
 async fn state(
-    hub: &HostContext,
+    host: &HostContext,
     lane: &Lane,
     primary_ref: &PrimaryRef,
     gathered: &Gathered,
@@ -251,7 +251,7 @@ async fn state(
     }
     if !served.facts.has_status {
         let problem = status::without_subresource(&lane.grants.primary().kind);
-        status_schema::say(hub, lane, gathered, &problem).await;
+        status_schema::say(host, lane, gathered, &problem).await;
         return Ok(Stated::new(StatusWrite::Nothing, None));
     }
     let object = &gathered.object;
@@ -275,27 +275,27 @@ async fn state(
         host: &host_conditions(lane, failure, unpersisted_fields),
         live: live.as_ref(),
         generation: object.generation,
-        now: &hub.clock.seconds(),
+        now: &host.clock.seconds(),
     });
     let own = answer.and_then(|answer| answer.status.as_ref());
     let mut is_asked = lane.asks_for_schema;
     loop {
-        let (desired, is_fitted) = status_schema::fitted(hub, lane, gathered, whole.clone(), own, is_asked).await;
-        if is_as_desired(hub, lane, &key, object, live.as_ref(), &desired) {
+        let (desired, is_fitted) = status_schema::fitted(host, lane, gathered, whole.clone(), own, is_asked).await;
+        if is_as_desired(host, lane, &key, object, live.as_ref(), &desired) {
             return Ok(Stated::new(StatusWrite::Nothing, live.as_ref()));
         }
         let asked = digest(&Value::Object(without_times(&desired)));
-        let refused = hub.state.refusal(&key, extent.part(), &asked, Some(object));
+        let refused = host.state.refusal(&key, extent.part(), &asked, Some(object));
         let failure = match refused {
             Some(failure) => failure,
-            None => match send(hub, lane, primary_ref, gathered, &served, &desired).await {
+            None => match send(host, lane, primary_ref, gathered, &served, &desired).await {
                 Ok(Some(object)) => {
                     if answer.is_some() {
-                        hub.state.forget_refusal(key.clone(), extent.part());
+                        host.state.forget_refusal(key.clone(), extent.part());
                     }
-                    if !remember(hub, lane, key, &object, &desired) && !is_fitted {
+                    if !remember(host, lane, key, &object, &desired) && !is_fitted {
                         // It was taken and dropped: what the schema says about that is told.
-                        status_schema::fitted(hub, lane, gathered, whole, None, true).await;
+                        status_schema::fitted(host, lane, gathered, whole, None, true).await;
                     }
                     let written = if status::says_more_than_the_host(&desired, live.as_ref()) {
                         StatusWrite::OfPlugin(said(&asked))
@@ -314,7 +314,7 @@ async fn state(
             return Err(failure);
         }
         let refused = (key.clone(), extent.part());
-        hub.state.note_refusal(refused, &asked, Some(object), failure.clone());
+        host.state.note_refusal(refused, &asked, Some(object), failure.clone());
         if is_asked || is_fitted {
             return Err(failure);
         }
@@ -325,7 +325,7 @@ async fn state(
 
 /// Applies the status; none if there is nothing left to report to.
 async fn send(
-    hub: &HostContext,
+    host: &HostContext,
     lane: &Lane,
     primary_ref: &PrimaryRef,
     gathered: &Gathered,
@@ -334,7 +334,7 @@ async fn send(
 ) -> Result<Option<CachedObject>, Failure> {
     let object = &gathered.object;
     let key = Key::new(served.kind.clone(), object.name.clone());
-    let requests = Requests::new(hub, lane, primary_ref);
+    let requests = Requests::new(host, lane, primary_ref);
     let sent = requests.with_conflict_retries(|| {
         let request = lane.writer.apply_status(served, &object.name, &object.uid, desired);
         requests.tracked(key.clone(), request, version)
@@ -406,7 +406,7 @@ fn own_part(object: &CachedObject, lane: &Lane, live: Option<&Value>) -> Option<
 }
 
 fn is_as_desired(
-    hub: &HostContext,
+    host: &HostContext,
     lane: &Lane,
     key: &Key,
     object: &CachedObject,
@@ -417,18 +417,18 @@ fn is_as_desired(
     if status::status_is_as_desired(desired, live, fields.as_ref()) {
         return true;
     }
-    let unpersisted = hub.state.unpersisted(key);
+    let unpersisted = host.state.unpersisted(key);
     unpersisted.is_some_and(|unpersisted| unpersisted == unpersisted_status(desired, live))
 }
 
 /// What the server made of a status that it did not keep as it was sent is remembered, so that it is sent once. Says whether
 /// it is as desired.
-fn remember(hub: &HostContext, lane: &Lane, key: Key, object: &CachedObject, desired: &Map<String, Value>) -> bool {
+fn remember(host: &HostContext, lane: &Lane, key: Key, object: &CachedObject, desired: &Map<String, Value>) -> bool {
     let live = visibility::status(object);
     let fields = object.entry(lane.writer.manager(), true).map(|entry| entry.field_set());
     let is_as_desired = status::status_is_as_desired(desired, live.as_ref(), fields.as_ref());
     let unpersisted = (!is_as_desired).then(|| unpersisted_status(desired, live.as_ref()));
-    hub.state.status_applied(key, unpersisted);
+    host.state.status_applied(key, unpersisted);
     is_as_desired
 }
 

@@ -29,7 +29,7 @@ const FIRST_PAUSE: Duration = Duration::from_millis(250);
 
 /// The requests of one reconcile.
 pub struct Requests<'a> {
-    hub: &'a HostContext,
+    host: &'a HostContext,
     lane: &'a Lane,
     primary_ref: &'a PrimaryRef,
     deadline: Instant,
@@ -41,9 +41,9 @@ pub struct Tries(u32);
 
 impl<'a> Requests<'a> {
     /// For a reconcile that begins to make requests now.
-    pub fn new(hub: &'a HostContext, lane: &'a Lane, primary_ref: &'a PrimaryRef) -> Self {
+    pub fn new(host: &'a HostContext, lane: &'a Lane, primary_ref: &'a PrimaryRef) -> Self {
         Self {
-            hub,
+            host,
             lane,
             primary_ref,
             deadline: Instant::now() + PATIENCE,
@@ -141,10 +141,10 @@ impl<'a> Requests<'a> {
         request: impl Future<Output = Result<T, RequestError>>,
         awaited: impl FnOnce(&T) -> AwaitedEcho,
     ) -> Result<T, RequestError> {
-        self.hub.state.begin_write(key.clone(), self.primary_ref);
+        self.host.state.begin_write(key.clone(), self.primary_ref);
         let sent = request.await;
         let awaited = sent.as_ref().ok().map(awaited);
-        self.hub.state.end_write(key, awaited, self.primary_ref);
+        self.host.state.end_write(key, awaited, self.primary_ref);
         sent
     }
 

@@ -22,7 +22,7 @@ const LONGEST_NOTE: usize = 1024;
 /// be now; where it does not tell, the status is left as it is. What the plugin says now stays in it where it would be
 /// refused, because that is the plugin's failure; `own` are the members that it gives.
 pub async fn fitted(
-    hub: &HostContext,
+    host: &HostContext,
     lane: &Lane,
     gathered: &Gathered,
     mut desired: Map<String, Value>,
@@ -30,9 +30,9 @@ pub async fn fitted(
     ask: bool,
 ) -> (Map<String, Value>, bool) {
     let kind = lane.grants.primary();
-    let mut schema = hub.schemas.known_status(kind);
-    if schema.is_none() && (ask || hub.schemas.has_other_status(kind)) {
-        schema = match hub.schemas.status(kind).await {
+    let mut schema = host.schemas.known_status(kind);
+    if schema.is_none() && (ask || host.schemas.has_other_status(kind)) {
+        schema = match host.schemas.status(kind).await {
             Ok(schema) => Some(schema),
             Err(error) => {
                 tracing::debug!(lane = lane.title(), %kind, %error, "cannot ask what the status may have");
@@ -50,7 +50,7 @@ pub async fn fitted(
     let mut value = Value::Object(desired);
     let omitted = schema_pruning::prune_to_schema(&schema, &mut value, STATUS);
     if !omitted.is_empty() {
-        say(hub, lane, gathered, &status::left_out(&kind.kind, &omitted)).await;
+        say(host, lane, gathered, &status::left_out(&kind.kind, &omitted)).await;
     }
     if let Value::Object(fitted) = value {
         kept.extend(fitted);
@@ -59,7 +59,7 @@ pub async fn fitted(
 }
 
 /// Tells what keeps a status from being written, or a part of it.
-pub async fn say(hub: &HostContext, lane: &Lane, gathered: &Gathered, problem: &str) {
+pub async fn say(host: &HostContext, lane: &Lane, gathered: &Gathered, problem: &str) {
     let kind = lane.grants.primary();
     if !lane.health.warn(&about_status(kind), problem) {
         return;
@@ -77,7 +77,7 @@ pub async fn say(hub: &HostContext, lane: &Lane, gathered: &Gathered, problem: &
         message: pilothouse_core::answer::shorten(problem.to_owned(), LONGEST_NOTE),
     };
     // The log and the Plugin's status say it, too.
-    let now = hub.clock.microseconds();
+    let now = host.clock.microseconds();
     if let Err(error) = lane.recorder.record_for_kind(&regarding, &event, &now).await {
         tracing::debug!(lane = lane.title(), object = %name, %error, "cannot emit an event");
     }

@@ -37,7 +37,7 @@ impl Validated {
 
 /// Registers the dependencies and checks the answer.
 pub async fn validate(
-    hub: &HostContext,
+    host: &HostContext,
     lane: &Arc<Lane>,
     gathered: &Gathered,
     primary_ref: &PrimaryRef,
@@ -50,7 +50,7 @@ pub async fn validate(
         used: _,
     } = invoked;
     let wake_at = view.as_ref().and_then(|view| view.wake_at);
-    depend(hub, lane, primary_ref, view.map(|view| view.reads).unwrap_or_default()).await;
+    depend(host, lane, primary_ref, view.map(|view| view.reads).unwrap_or_default()).await;
     Ok(Validated {
         answer: check(lane, gathered, result)?,
         wake_at,
@@ -70,13 +70,18 @@ pub fn check(lane: &Lane, gathered: &Gathered, result: Result<Outcome, Failure>)
 /// this moment nobody watched on its behalf.
 ///
 /// What is compared is taken from the cache in the same step, and compared without its lock.
-async fn depend(hub: &HostContext, lane: &Arc<Lane>, primary_ref: &PrimaryRef, reads: BTreeMap<Read, ReadFingerprint>) {
-    let rechecks = hub.state.depend(primary_ref, reads);
+async fn depend(
+    host: &HostContext,
+    lane: &Arc<Lane>,
+    primary_ref: &PrimaryRef,
+    reads: BTreeMap<Read, ReadFingerprint>,
+) {
+    let rechecks = host.state.depend(primary_ref, reads);
     let (quick, slow): (Vec<_>, Vec<_>) = rechecks.into_iter().partition(Recheck::is_quick);
     let mut outdated = quick.iter().any(|recheck| recheck.is_outdated(lane));
     if !outdated && !slow.is_empty() {
         let lane = lane.clone();
-        let compared = hub
+        let compared = host
             .blocking
             .run(move || slow.iter().any(|recheck| recheck.is_outdated(&lane)));
         // To run once too often does no harm.
@@ -84,6 +89,6 @@ async fn depend(hub: &HostContext, lane: &Arc<Lane>, primary_ref: &PrimaryRef, r
     }
     if outdated {
         // It may have been the host itself, on behalf of another object.
-        hub.state.requeue(primary_ref, Cause::Ours);
+        host.state.requeue(primary_ref, Cause::Ours);
     }
 }
