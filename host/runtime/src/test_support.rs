@@ -83,6 +83,9 @@ impl TestHost {
     pub fn list(&self, kind: &Kind, objects: &[Value]) -> WatchSource {
         self.serve(kind);
         let codec = Arc::new(ObjectCodec::new(Arc::new(kind.clone()), Projection::whole()));
+        for lane in self.context.state.lanes().of_kind(kind) {
+            codec.ask(&lane.fact_keys(kind));
+        }
         let mut sources = self.context.state.watches_begin(&codec, &Reach::all(), true);
         let source = sources.remove(0);
         self.relist(&source, objects);

@@ -141,9 +141,10 @@ fn of_nodes_only_the_addresses_are_asked_for() {
         "kind": {"group": "hopegi.com", "version": "v1", "kind": "EcsBinding"},
         "fields": [".spec"],
         "touches": [
-            {"kind": {"group": "hopegi.com", "version": "v1", "kind": "EcsBinding"}, "access": ["contributed"]},
+            {"kind": {"group": "hopegi.com", "version": "v1", "kind": "EcsBinding"}, "scope": "Any", "access": ["contributed"]},
             {
                 "kind": {"group": "", "version": "v1", "kind": "Node"},
+                "scope": "Any",
                 "access": ["read"],
                 "fields": [".status.addresses"],
             },

@@ -390,7 +390,7 @@ fn the_manifest_declares_both_kinds_and_brings_their_crds() {
     }
     assert_eq!(manifest["crds"].as_array().unwrap().len(), 2);
     assert_eq!(
-        manifest["configuration"]["properties"]["defaultImage"]["default"],
+        manifest["configurationSchema"]["properties"]["defaultImage"]["default"],
         "nginx:1.27-alpine"
     );
 }

@@ -58,7 +58,7 @@ mod isolated {
             failed
                 .failure
                 .message
-                .contains("spec.proxyPass: unknown \"noexists\" variable"),
+                .contains("spec.proxyPass: Invalid value: unknown \"noexists\" variable"),
             "{failed}"
         );
     }

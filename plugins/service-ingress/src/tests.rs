@@ -89,10 +89,13 @@ fn only_annotated_services_are_asked_for_and_no_field_of_them() {
     }]);
     assert_eq!(manifest["controllers"], controller);
     assert_eq!(
-        manifest["configuration"]["properties"]["host"]["default"],
+        manifest["configurationSchema"]["properties"]["host"]["default"],
         "example.com"
     );
-    assert_eq!(manifest["configuration"]["properties"]["servicePort"]["default"], 80);
+    assert_eq!(
+        manifest["configurationSchema"]["properties"]["servicePort"]["default"],
+        80
+    );
     assert_eq!(manifest["crds"], Value::Null);
 }
 

@@ -344,14 +344,16 @@ fn the_manifest_reaches_no_further_than_the_configuration() {
         "kind": stream,
         "fields": [".spec"],
         "touches": [
-            {"kind": stream, "access": ["read"], "fields": [".spec.listen", ".spec.protocol"]},
+            {"kind": stream, "scope": "Any", "access": ["read"], "fields": [".spec.listen", ".spec.protocol"]},
             {
                 "kind": {"group": "", "version": "v1", "kind": "Service"},
+                "scope": "Any",
                 "access": ["read", "contributed"],
                 "fields": [".spec.ports[].port", ".spec.ports[].protocol"],
             },
             {
                 "kind": {"group": "", "version": "v1", "kind": "ConfigMap"},
+                "scope": "Any",
                 "access": ["read", "contributed"],
                 "namespaces": ["edge"],
                 "names": ["tcp-services", "udp-services"],

@@ -95,10 +95,8 @@ mod isolated {
     #[test]
     fn a_failure_says_whose_fault_it_is() {
         let plugin = Isolated::load(component("app-service")).unwrap();
-        let failed = plugin
-            .reconcile(&app(&json!({"size": -1, "image": "web:1"})))
-            .unwrap_err();
-        assert!(failed.to_string().contains("spec.size is -1"), "{failed}");
+        let failed = plugin.reconcile(&app(&json!({"image": "web:1"}))).unwrap_err();
+        assert!(failed.to_string().contains("missing field `size`"), "{failed}");
     }
 
     #[test]
