@@ -166,8 +166,8 @@ impl ObjectCodec {
     }
 
     /// Facts that many objects have, kept once.
-    pub(crate) fn facts(&self, facts: MetadataFacts) -> Arc<MetadataFacts> {
-        self.facts.keep(&facts, || Arc::new(facts.clone()))
+    pub(crate) fn facts(&self, facts: &MetadataFacts) -> Arc<MetadataFacts> {
+        self.facts.keep(facts, || Arc::new(facts.clone()))
     }
 
     /// Entries that many objects have, kept once.

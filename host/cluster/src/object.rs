@@ -270,7 +270,7 @@ impl CachedObject {
             digest: annotations.and_then(|it| it.desired),
             is_too_deep,
             entries: codec.entries(&entries),
-            facts: codec.facts(metadata.facts(codec.keys())),
+            facts: codec.facts(&metadata.facts(codec.keys())),
             marks: fingerprint(&[metadata.get("labels"), metadata.get("annotations")]),
             status: fingerprint(&[parts.get("status")]),
             packed: Box::default(),
@@ -295,7 +295,7 @@ impl CachedObject {
         let text = self.text();
         let parts: RawObject<'_> = serde_json::from_str(&text).expect("the text was read through when it came");
         Self {
-            facts: codec.facts(parts.metadata.facts(codec.keys())),
+            facts: codec.facts(&parts.metadata.facts(codec.keys())),
             ..self.clone()
         }
     }

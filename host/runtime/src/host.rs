@@ -43,27 +43,27 @@ pub struct UnfinishedWork {
 /// A look into a running host, and a push.
 #[derive(Clone)]
 pub struct Handle {
-    host: Arc<HostContext>,
+    context: Arc<HostContext>,
     registry: Arc<PluginRegistry>,
 }
 
 impl Handle {
     /// Reconciles every object again.
     pub fn resync(&self) {
-        for lane in self.host.state.lanes().iter() {
-            self.host.state.push_all(lane);
+        for lane in self.context.state.lanes().iter() {
+            self.context.state.push_all(lane);
         }
     }
 
     /// Whether every plugin is where it can be, every lane is open and nothing is queued, running or waiting for the
     /// cache.
     pub fn is_idle(&self) -> bool {
-        self.registry.is_settled() && self.host.state.is_idle()
+        self.registry.is_settled() && self.context.state.is_idle()
     }
 
     /// The primaries of a plugin that have to answer before fields that nobody claims are given up, by controller.
     pub fn waited_for(&self, plugin: &str) -> Vec<(String, String)> {
-        let waited_for = self.host.state.waited_for(plugin).into_iter();
+        let waited_for = self.context.state.waited_for(plugin).into_iter();
         waited_for
             .map(|(controller, name)| (controller, name.to_string()))
             .collect()
@@ -72,7 +72,7 @@ impl Handle {
     /// How many mistakes of its own the host has noticed and got over since it began: waits that nothing would have
     /// ended, and panics of watches. The log names each.
     pub fn stuck(&self) -> u64 {
-        self.host.mistakes()
+        self.context.mistakes()
     }
 
     /// A look at each plugin.
@@ -82,7 +82,7 @@ impl Handle {
 
     /// What each lane holds, by `plugin/controller`.
     pub fn depths(&self) -> Vec<(String, Depth)> {
-        let depths = self.host.state.depths().into_iter();
+        let depths = self.context.state.depths().into_iter();
         depths.map(|(lane, depth)| (lane.title(), depth)).collect()
     }
 }
@@ -91,7 +91,7 @@ impl Handle {
 pub struct Host {
     client: Client,
     options: HostOptions,
-    host: Arc<HostContext>,
+    context: Arc<HostContext>,
     registry: Arc<PluginRegistry>,
 }
 
@@ -103,11 +103,11 @@ impl Host {
             per_plugin: options.plugin_workers,
         };
         let (clock, blocking) = (options.clock.clone(), options.blocking.clone());
-        let host = Arc::new(HostContext::new(client.clone(), clock, blocking, capacity));
+        let context = Arc::new(HostContext::new(client.clone(), clock, blocking, capacity));
         Self {
             client,
             options,
-            host,
+            context,
             registry: Arc::default(),
         }
     }
@@ -115,7 +115,7 @@ impl Host {
     /// A handle that stays valid while the host runs.
     pub fn handle(&self) -> Handle {
         Handle {
-            host: self.host.clone(),
+            context: self.context.clone(),
             registry: self.registry.clone(),
         }
     }
@@ -153,7 +153,7 @@ impl Host {
         Arc::new(PluginContext::new(
             self.client.clone(),
             self.options.clone(),
-            self.host.clone(),
+            self.context.clone(),
             self.registry.clone(),
             library,
         ))
@@ -169,18 +169,18 @@ impl Host {
         let Self {
             client,
             options,
-            host,
+            context,
             registry,
         } = self;
         let mut background = JoinSet::new();
-        background.spawn(contribute::run(host.clone()));
-        background.spawn(watchdog::run(host.clone()));
-        let told = host.clone();
+        background.spawn(contribute::run(context.clone()));
+        background.spawn(watchdog::run(context.clone()));
+        let told = context.clone();
         background.spawn(async move { too_deep::run(&told.too_deep, &told.clock).await });
-        background.spawn(definitions::follow(client.clone(), host.clone()));
+        background.spawn(definitions::follow(client.clone(), context.clone()));
         match options.webhooks.clone() {
-            Some(webhooks) => background.spawn(admission::keep(client, host.clone(), registry, webhooks)),
-            None => background.spawn(admission::look_for_strays(client, host.clone(), registry)),
+            Some(webhooks) => background.spawn(admission::keep(client, context.clone(), registry, webhooks)),
+            None => background.spawn(admission::look_for_strays(client, context.clone(), registry)),
         };
         let mut jobs = Jobs {
             running: JoinSet::new(),
@@ -188,19 +188,19 @@ impl Host {
         };
         let mut resync = tokio::time::interval_at(Instant::now() + options.resync, options.resync);
         let mut quiet = IdleTimer::new(options.give_back_after);
-        let mut jumps = JumpWatch::new(host.clock.clone());
+        let mut jumps = JumpWatch::new(context.clock.clone());
         let mut look = tokio::time::interval(JUMP_LOOK);
         look.set_missed_tick_behavior(MissedTickBehavior::Delay);
         tokio::pin!(stop, plugins);
         loop {
-            jobs.hand_out(&host);
-            let (due, waits_for_clock) = host.state.next_due();
+            jobs.hand_out(&context);
+            let (due, waits_for_clock) = context.state.next_due();
             tokio::select! {
                 () = &mut stop => break,
-                () = host.state.work_comes() => quiet.restart(),
+                () = context.state.work_comes() => quiet.restart(),
                 Some(ended) = jobs.running.join_next_with_id(), if !jobs.running.is_empty() => {
                     quiet.restart();
-                    jobs.end(&host, ended);
+                    jobs.end(&context, ended);
                 }
                 () = sleep_until(quiet.due()), if quiet.due().is_some() && jobs.running.is_empty() => {
                     quiet.acknowledge();
@@ -210,13 +210,13 @@ impl Host {
                 () = sleep_until(due), if due.is_some() => {}
                 _ = look.tick(), if waits_for_clock => if jumps.has_jumped() {
                     tracing::info!("the wall clock has jumped; requeued the objects that wait for a time of day");
-                    host.state.clock_jumped();
+                    context.state.clock_jumped();
                 },
                 _ = resync.tick() => handle.resync(),
                 () = &mut plugins => return Err(StartError::NothingToRun),
             }
         }
-        Ok(jobs.stop(&host, options.grace).await)
+        Ok(jobs.stop(&context, options.grace).await)
     }
 }
 
@@ -234,18 +234,18 @@ struct Jobs {
 }
 
 impl Jobs {
-    fn hand_out(&mut self, host: &Arc<HostContext>) {
-        while let Some((job, lane)) = host.state.take_job() {
-            let (host, ours, task) = (host.clone(), lane.clone(), job.clone());
+    fn hand_out(&mut self, context: &Arc<HostContext>) {
+        while let Some((job, lane)) = context.state.take_job() {
+            let (context, ours, task) = (context.clone(), lane.clone(), job.clone());
             let id = self
                 .running
-                .spawn(async move { reconcile(&host, &ours, &task).await })
+                .spawn(async move { reconcile(&context, &ours, &task).await })
                 .id();
             self.who.insert(id, (job, lane));
         }
     }
 
-    fn end(&mut self, host: &HostContext, ended: Result<(Id, JobResult), tokio::task::JoinError>) {
+    fn end(&mut self, context: &HostContext, ended: Result<(Id, JobResult), tokio::task::JoinError>) {
         let (id, ended) = match ended {
             Ok(ended) => ended,
             Err(error) => {
@@ -258,16 +258,16 @@ impl Jobs {
             }
         };
         if let Some((job, lane)) = self.who.remove(&id) {
-            host.state.finish(&lane, &job, &ended, &host.clock);
+            context.state.finish(&lane, &job, &ended, &context.clock);
         }
     }
 
     /// Waits for what runs, then abandons it.
-    async fn stop(mut self, host: &HostContext, grace: Duration) -> UnfinishedWork {
+    async fn stop(mut self, context: &HostContext, grace: Duration) -> UnfinishedWork {
         let deadline = Instant::now() + grace;
         while !self.running.is_empty() {
             match tokio::time::timeout_at(deadline, self.running.join_next_with_id()).await {
-                Ok(Some(ended)) => self.end(host, ended),
+                Ok(Some(ended)) => self.end(context, ended),
                 Ok(None) | Err(_) => break,
             }
         }
@@ -279,7 +279,7 @@ impl Jobs {
             .collect();
         UnfinishedWork {
             abandoned,
-            queued: host.state.queued(),
+            queued: context.state.queued(),
         }
     }
 }

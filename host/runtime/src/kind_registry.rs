@@ -75,9 +75,9 @@ impl KindRegistry {
     }
 
     /// The watch of a kind has trouble, which the log tells of once. Says whether that is news.
-    pub fn has_new_trouble(&self, kind: &Arc<Kind>, trouble: WatchError) -> bool {
+    pub fn has_new_trouble(&self, kind: &Arc<Kind>, trouble: &WatchError) -> bool {
         let before = self.trouble.lock().insert(kind.clone(), trouble.clone());
-        let is_news = before.as_ref() != Some(&trouble);
+        let is_news = before.as_ref() != Some(trouble);
         if is_news && trouble.is_about_connection() {
             // The client's log has a line for all watches.
             tracing::debug!(%kind, trouble = &trouble.message, "the watch failed; retrying with back-off");

@@ -36,7 +36,7 @@ impl Sink for HostContext {
     }
 
     fn trouble(&self, kind: &Arc<Kind>, trouble: WatchError) {
-        if self.kinds.has_new_trouble(kind, trouble) {
+        if self.kinds.has_new_trouble(kind, &trouble) {
             self.settle_lanes_of(kind);
         }
     }

@@ -60,6 +60,7 @@ impl StreamIngress {
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 pub struct StreamIngressSpec {
     /// The port that is opened, which one StreamIngress can hold per protocol: the oldest that asks for it.
+    #[schemars(extend("format" = "int32"))]
     pub listen: NonZeroU16,
     /// The protocol of the port, here and upstream.
     #[serde(default)]
@@ -87,6 +88,7 @@ pub struct Upstream {
     #[schemars(length(min = 1, max = 63), regex(pattern = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"))]
     pub service: String,
     /// The number of the Service's port.
+    #[schemars(extend("format" = "int32"))]
     pub port: NonZeroU16,
 }
 

@@ -752,10 +752,9 @@ mod tests {
                 let mut current = state.current();
                 for action in &actions {
                     current = match (action, current) {
-                        (Action::TakeOver, _) => CurrentVersion::Running,
+                        (Action::TakeOver, _) | (Action::Resume, CurrentVersion::Stopped) => CurrentVersion::Running,
                         (Action::Unload | Action::Finish, _) => CurrentVersion::None,
                         (Action::ReportCrash { .. }, _) => CurrentVersion::Stopped,
-                        (Action::Resume, CurrentVersion::Stopped) => CurrentVersion::Running,
                         (_, current) => current,
                     };
                 }
