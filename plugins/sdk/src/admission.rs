@@ -4,7 +4,8 @@ use std::fmt;
 
 use crate::raw::admission;
 
-/// What somebody is about to do to an object, looked at before it is done.
+/// What a defaulter or a validator is given: an object that somebody is about to create, update or delete, or that is
+/// about to be reconciled.
 ///
 /// `Object` is what the author of a [`Validator`](crate::Validator) looks at, and JSON for a
 /// [`Defaulter`](crate::Defaulter).
@@ -13,15 +14,15 @@ use crate::raw::admission;
 pub struct Review<Object, Config = crate::NoConfig> {
     /// Whether the object is about to be created, updated or deleted by somebody, or reconciled.
     pub phase: Phase,
-    /// The object as it would be; when it is deleted, as it was.
+    /// The object as it would be stored or is reconciled; when it is deleted, as it was.
     pub object: Object,
-    /// The object as it was; none when it is created, or when it had not the form of the type.
+    /// The object as it was before an update or a deletion; none in other phases, or if the type cannot read it.
     pub old_object: Option<Object>,
     /// The plugin's configuration.
     pub configuration: Config,
-    /// Who does it. None before a reconcile: a rule about users has to let an object pass there.
+    /// Who makes the request. None before a reconcile, where a rule about users has to accept the object.
     pub user_info: Option<UserInfo>,
-    /// Whether nothing will be stored.
+    /// Whether the request is a dry run, of which nothing is stored.
     pub dry_run: bool,
 }
 
@@ -84,10 +85,10 @@ pub enum Phase {
     Create,
     /// Somebody is about to update it.
     Update,
-    /// Somebody is about to delete it.
+    /// Somebody is about to delete it. The host does not ask about deletions today.
     Delete,
     /// It is about to be reconciled. The host has each object reviewed then, because it may have been stored before the
-    /// plugin was there, or while no webhook was.
+    /// plugin or its webhooks were there.
     Reconcile,
 }
 
@@ -117,7 +118,7 @@ pub enum FieldErrorKind {
     Invalid,
 }
 
-/// What is wrong with one field of an object. The host says it in the API server's words, with the field's value:
+/// What is wrong with one field of an object. The host reports it in the API server's words, with the field's value:
 /// `spec.size: Invalid value: -1: must not be negative`.
 ///
 /// ```

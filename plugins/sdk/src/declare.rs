@@ -4,8 +4,8 @@ use crate::fields::Fields;
 use crate::manifest::{ControllerManifest, Touch};
 use crate::object::{Kind, Resource};
 
-/// The kinds that a controller touches, by their types. Several declarations of one kind are one, and options hold for all
-/// of them:
+/// The kinds that a controller touches, by their types. Several declarations of one kind are merged into one, and an
+/// option of one holds for all of them:
 ///
 /// ```
 /// use pilothouse_plugin::{ControllerManifest, Fields, Kind, ObjectMeta, Resource};
@@ -35,7 +35,7 @@ use crate::object::{Kind, Resource};
 /// # drop(controller);
 /// ```
 impl ControllerManifest {
-    /// Objects of this kind are made and kept.
+    /// Objects of this kind are created for a resource, and belong to it.
     pub fn owns<T: Resource>(self) -> Self {
         self.owns_with::<T>(|touch| touch)
     }
@@ -45,7 +45,7 @@ impl ControllerManifest {
         self.touch(T::KIND, |touch| options(touch.owned()))
     }
 
-    /// Objects of this kind are read: the fields that the type reads.
+    /// Objects of this kind are read: their metadata and the fields that the type reads.
     pub fn reads<T: Resource + Fields>(self) -> Self {
         self.reads_with::<T>(|touch| touch)
     }

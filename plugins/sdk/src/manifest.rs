@@ -9,12 +9,15 @@ use crate::object::{Kind, Resource};
 /// What a plugin is: its name and version, its controllers, and the CRDs that it brings.
 ///
 /// ```
-/// use pilothouse_plugin::{ControllerManifest, Kind, Manifest, Touch};
+/// use pilothouse_plugin::{ControllerManifest, Kind, Manifest, Resource};
 ///
+/// # struct AppService;
+/// # impl Resource for AppService { const KIND: Kind = Kind::new("kosmos.io", "v1", "AppService"); }
+/// # struct Deployment;
+/// # impl Resource for Deployment { const KIND: Kind = Kind::new("apps", "v1", "Deployment"); }
 /// let manifest = Manifest::new("app-service", "0.1.0", "A Deployment and a Service for each AppService.").controller(
-///     ControllerManifest::new("app-service", Kind::new("kosmos.io", "v1", "AppService"))
-///         .fields([".spec"])
-///         .touches(Touch::new(Kind::new("apps", "v1", "Deployment")).owned().read([".status"])),
+///     ControllerManifest::of::<AppService>("app-service")
+///         .owns_with::<Deployment>(|touch| touch.read([".status"])),
 /// );
 /// # drop(manifest);
 /// ```
@@ -52,18 +55,18 @@ impl Manifest {
         self
     }
 
-    /// Adds the YAML of one CustomResourceDefinition that the plugin brings, as a rule by `include_str!`.
+    /// Adds the YAML of one CustomResourceDefinition that the plugin brings, usually by `include_str!`.
     pub fn crd(mut self, yaml: impl Into<String>) -> Self {
         self.crds.push(yaml.into());
         self
     }
 
-    /// The JSON schema of the configuration, as a rule the text of a file by `include_str!`. Without it the plugin takes
-    /// none.
+    /// The JSON schema of the configuration, usually the text of a file by `include_str!`. Without a schema the plugin
+    /// takes no configuration.
     ///
     /// # Panics
     ///
-    /// When the text is not JSON.
+    /// If the text is not JSON.
     pub fn configuration_schema(mut self, json: impl ToString) -> Self {
         let schema = RawValue::from_string(json.to_string());
         self.configuration_schema = Some(schema.expect("the schema of the configuration is JSON"));
@@ -137,14 +140,16 @@ impl ControllerManifest {
     }
 
     /// The reason that the condition `Reconciled` always has while it is False, for operators whose users know such a
-    /// reason. The message then begins with the host's reason, as in `GuestTrap: ...`; without it, the condition has the
-    /// host's reason, one of those in docs/conditions.md.
+    /// reason. The message then begins with the host's reason, as in `GuestTrap: ...`, unless that is `Failure`.
+    /// Without a fixed reason the condition has the host's reason, one of those in docs/conditions.md.
     pub fn failure_reason(mut self, reason: impl Into<String>) -> Self {
         self.failure_reason = Some(reason.into());
         self
     }
 
-    /// Adds one kind that is read, owned or contributed to.
+    /// Adds one kind that is read, owned or contributed to. Where there is a type for the kind, [`owns`](Self::owns),
+    /// [`reads`](Self::reads) and [`contributes`](Self::contributes) say the same in fewer words. A kind may be added
+    /// only once, so do not use both for one kind.
     pub fn touches(mut self, touch: Touch) -> Self {
         self.touches.push(touch);
         self
@@ -212,7 +217,7 @@ impl Scope {
 }
 
 impl Touch {
-    /// A kind that is touched in the resource's own namespace; say how with the methods below.
+    /// A kind that is touched in the resource's own namespace. The methods below say how, which is required.
     pub fn new(kind: Kind) -> Self {
         Self {
             kind,
@@ -231,7 +236,7 @@ impl Touch {
         Self::new(T::KIND)
     }
 
-    /// Objects of this kind are made and kept.
+    /// Objects of this kind are created for a resource, and belong to it.
     pub fn owned(self) -> Self {
         self.access(Access::Owned)
     }
@@ -241,7 +246,7 @@ impl Touch {
         self.access(Access::Contributed)
     }
 
-    /// Objects of this kind are read, and of them these fields (as in [`ControllerManifest::fields`]) beside metadata.
+    /// Objects of this kind are read: their metadata and these fields, as in [`ControllerManifest::fields`].
     pub fn read(mut self, fields: impl IntoIterator<Item = impl Into<String>>) -> Self {
         self.fields.extend(fields.into_iter().map(Into::into));
         self.access(Access::Read)
@@ -275,7 +280,7 @@ impl Touch {
         self
     }
 
-    /// The kind need not be served by the cluster: then it reads as empty.
+    /// The cluster need not serve this kind. While it does not, the plugin runs, and reads find no object.
     pub fn optional(mut self) -> Self {
         self.optional = true;
         self

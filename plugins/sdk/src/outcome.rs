@@ -8,7 +8,7 @@ use crate::raw::types;
 
 /// What should exist for a resource, and what is to be said about it.
 ///
-/// The objects are complete: what an earlier answer asked for and this one does not goes.
+/// The objects are complete: an object that an earlier outcome had and this one does not have is deleted.
 ///
 /// ```
 /// use pilothouse_plugin::{Condition, Lifecycle, Outcome};
@@ -39,13 +39,13 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// Nothing should exist, and there is nothing to say.
+    /// An outcome without objects, status, conditions and events.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// An object that is ours: it gets an owner reference, its fields are kept as given, and it is deleted once it is
-    /// no longer asked for.
+    /// An object that belongs to the resource: it gets an owner reference, the given fields are kept as given, and it
+    /// is deleted once it is no longer in the outcome.
     pub fn owned(self, object: impl Serialize) -> Self {
         self.owned_with(object, Lifecycle::default())
     }
@@ -55,35 +55,39 @@ impl Outcome {
         self.desire(object, types::Ownership::Owned, lifecycle)
     }
 
-    /// Fields of an object that is someone else's and must exist. They go once they are no longer asked for; fields that
-    /// others have set are never overwritten.
+    /// Fields of an object that is someone else's and must exist. They are removed once they are no longer in the
+    /// outcome; fields that others have set are never overwritten.
     ///
-    /// The object may be one that the plugin itself owns, for this primary or another. What is owned counts where the two
-    /// set a field to different values; the condition of who contributes then names both.
+    /// The object may be one that the plugin itself owns, for this resource or another. Where the two set a field to
+    /// different values, the owner's value stays, and the condition of the contributing resource names both.
     pub fn contributed(self, object: impl Serialize) -> Self {
         self.desire(object, types::Ownership::Contributed, Lifecycle::default())
     }
 
-    /// The resource's status, without conditions, unless they are taken over from a child. `null` is no status.
+    /// The resource's status, a JSON object. `null` is no status.
+    ///
+    /// The host writes `observedGeneration` itself and drops what is given here. Conditions belong into
+    /// [`condition`](Self::condition); only those that are taken over from a child belong into the status.
     pub fn status(mut self, status: impl Serialize) -> Self {
         self.status = self.json("the status", &status).filter(|status| status != "null");
         self
     }
 
-    /// A condition of the resource. The host keeps its lastTransitionTime and observedGeneration.
+    /// A condition of the resource. The host sets its `lastTransitionTime` and `observedGeneration`. `Reconciled`,
+    /// `Reconciling` and `Stalled` are the host's own conditions: an outcome with one of them is refused.
     pub fn condition(mut self, condition: Condition) -> Self {
         self.conditions.push(condition);
         self
     }
 
-    /// Something to tell about the resource. The host drops repetitions.
+    /// An event about the resource. The host drops repetitions.
     pub fn event(mut self, event: Event) -> Self {
         self.events.push(event);
         self
     }
 
-    /// Reconcile again after this time, and after a second at least, even if nothing changes. Ask the [`Cluster`](crate::Cluster) for the time where
-    /// that is what the answer depends on.
+    /// Reconcile again after this time, even if nothing changes: from 1 ms to a year; less than a second counts as a
+    /// second. If the outcome depends on the time, ask the [`Cluster`](crate::Cluster) for it instead.
     pub fn requeue_after(mut self, delay: Duration) -> Self {
         self.requeue_after = Some(delay);
         self
@@ -140,11 +144,11 @@ impl Outcome {
 /// Exceptions to the life of an owned object.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Lifecycle {
-    /// Made when absent, then never changed.
+    /// Created when absent, then never changed.
     pub create_only: bool,
-    /// Left in place when it is no longer asked for, and when the resource goes.
+    /// Left in place when it is no longer in the outcome, and when the resource is deleted.
     pub keep: bool,
-    /// Deleted and made again where a changed field is immutable.
+    /// Deleted and created again where a changed field is immutable.
     pub recreate: bool,
 }
 
@@ -173,14 +177,15 @@ pub enum ConditionStatus {
     True,
     /// It does not hold.
     False,
-    /// It cannot be said.
+    /// It is not known whether it holds.
     Unknown,
 }
 
 /// The type of the condition that says whether a resource can be used.
 const READY: &str = "Ready";
 
-/// One condition of a resource's status, as `metav1.Condition`.
+/// One condition of a resource's status, as `metav1.Condition`. The reason has at most 128 bytes; the host cuts a
+/// message after 32,768 bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Condition {
@@ -205,7 +210,7 @@ impl Condition {
         Self::new(type_, ConditionStatus::False, reason, message)
     }
 
-    /// A condition of which nothing can be said.
+    /// A condition of which it is not known whether it holds.
     pub fn unknown(type_: impl Into<String>, reason: impl Into<String>, message: impl Into<String>) -> Self {
         Self::new(type_, ConditionStatus::Unknown, reason, message)
     }
@@ -265,7 +270,7 @@ pub enum EventType {
     Warning,
 }
 
-/// Something to tell about a resource.
+/// An event about a resource. The reason has at most 128 bytes; the host cuts a message after 1,024 bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Event {

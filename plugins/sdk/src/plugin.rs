@@ -59,17 +59,18 @@ use crate::outcome::{Failure, Outcome};
 /// # fn main() {}
 /// ```
 pub trait Plugin {
-    /// The plugin's configuration; [`NoConfig`] where there is none. Its `Default` is what holds when an installation
-    /// gives no configuration.
+    /// The plugin's configuration; [`NoConfig`] where there is none. Its `Default` is used if an installation gives no
+    /// configuration.
     type Config: DeserializeOwned + Default;
 
     /// The plugin's controllers: one [`Controller`], or a tuple of up to eight.
     type Controllers: Controllers<Self::Config>;
 
-    /// What the plugin is and what it may touch, under this configuration.
+    /// What the plugin is and what it may touch, with this configuration.
     fn manifest(config: &Self::Config) -> Manifest;
 
-    /// Why this configuration can't be used, by field. What its type says is already checked.
+    /// Checks what the type of the configuration cannot express. The error says why the configuration can't be used, by
+    /// field.
     fn check(_config: &Self::Config) -> Result<(), String> {
         Ok(())
     }
@@ -85,7 +86,7 @@ pub trait Controller {
     /// The kind, as a type that lists the fields that are looked at.
     type Object: Resource + DeserializeOwned;
 
-    /// What should exist for the resource, or why that can't be said.
+    /// What should exist for the resource, or why this call failed.
     fn reconcile(request: Request<Self::Object, Self::Config>, cluster: &Cluster) -> Result<Outcome, Failure>;
 }
 
@@ -111,7 +112,7 @@ impl<Object, Config> Request<Object, Config> {
         }
     }
 
-    /// The same after this many failures.
+    /// The same request after this many failures in a row.
     #[must_use]
     pub fn after_failures(self, attempt: u32) -> Self {
         Self { attempt, ..self }
