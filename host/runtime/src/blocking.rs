@@ -1,5 +1,5 @@
-//! Owns where work runs that keeps a thread busy, such as the call of a guest: on threads that may block, or, for tests that
-//! have to be repeatable, one after the other on the runtime's own thread.
+//! Owns where work runs that keeps a thread busy, such as the call of a guest: on threads that may block, or, for tests
+//! that have to be repeatable, one after the other on the runtime's own thread.
 
 use std::fmt;
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! Owns the wall clock, so that a test can hold it, and the look-out for its jumps. Waiting is tokio's matter and never
-//! depends on it.
+//! Owns the wall clock, so that a test can control it, and the detection of its jumps. Timers are tokio's and do not depend
+//! on it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};

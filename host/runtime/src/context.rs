@@ -1,5 +1,4 @@
-//! Joins what every part of the running host needs. Each field is a module that owns its state and is used by its
-//! operations; nothing is decided here.
+//! Joins what every part of the running host needs. Each field is of a type that owns its state; nothing is decided here.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

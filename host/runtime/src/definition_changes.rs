@@ -1,5 +1,4 @@
-//! Owns how often the CustomResourceDefinitions of each group have changed, so that those who wait for a change of one are
-//! told.
+//! Counts the changes of CustomResourceDefinitions by group, and wakes those who wait for one.
 
 use std::collections::HashMap;
 use std::sync::Arc;

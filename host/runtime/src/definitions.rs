@@ -1,7 +1,7 @@
-//! Owns what a change of a CustomResourceDefinition means: what was refused or dropped by the old one is sent again, how
-//! values of its kind are merged is asked again, and a kind that goes or comes is noticed at once. Without the right to watch
-//! definitions, all of that waits for the next start, for a watch to end, or for the time after which a refusal counts no
-//! more.
+//! Owns the consequences of a change of a CustomResourceDefinition: writes that the old one refused or changed are sent
+//! again, the host looks up again how values of the kind are merged, and a kind that appears or disappears is noticed at
+//! once. Without the right to watch definitions, all of this waits for the next start, for a watch to end, or for a refusal
+//! to expire.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -2,7 +2,8 @@
 //! is enough for all of them.
 //!
 //! A lane that needs more than what is watched has the kind listed again; the others go on with what is known. When one
-//! that needed more goes, what is cached is trimmed where it lies. How lanes open and close by it is `lane_registry`'s matter.
+//! that needed more goes, what is cached is trimmed where it lies. How lanes open and close by it is `lane_registry`'s
+//! matter.
 
 use std::collections::{BTreeSet, HashMap};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};

@@ -1,5 +1,5 @@
-//! Owns what is known of the kinds that lanes need: how the cluster serves them, whether their watches have trouble, and who
-//! was told that one is missing. What that means for the lanes is decided in `lane_registry`.
+//! Owns what is known of the kinds that lanes need: how the cluster serves them, whether their watches fail, and to which
+//! plugins a missing kind was reported. `lane_registry` decides what that means for the lanes.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;

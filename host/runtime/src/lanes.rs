@@ -1,5 +1,5 @@
 //! Owns the set of lanes: which there are now, each under a number that is never given twice, and which of them a kind
-//! concerns. A clone is a look at the set as it is: it costs a count and holds no lock.
+//! concerns. A clone is a snapshot of the set: it costs one reference count and holds no lock.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;

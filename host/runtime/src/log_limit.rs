@@ -1,5 +1,5 @@
 //! Owns what the guests of one plugin write to the log, and how much of it: a token bucket of bytes over all its calls,
-//! whatever they are for. What is over is dropped, counted, and told once in a while.
+//! whatever they are for. Lines above it are dropped and counted, and the count is logged from time to time.
 
 use std::fmt::Write as _;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Owns how a host is told to run.
+//! Owns the options of a host.
 
 use std::time::Duration;
 

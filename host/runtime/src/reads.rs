@@ -1,5 +1,5 @@
-//! Owns what a read was answered with, and whether it would be answered otherwise now: what may have changed is taken from the
-//! cache in one moment, and compared later without it.
+//! Owns the fingerprints of reads, and the check whether a read would return something else now: what may have changed is
+//! taken from the cache in one moment, and compared later without it.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;

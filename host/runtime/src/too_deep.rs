@@ -1,5 +1,5 @@
-//! Owns the warning about objects that nest deeper than a plugin can read, and which it is therefore not shown: a line of
-//! the log and an event on each, told by every plugin that would read it. Of a primary, its own condition tells.
+//! Owns the warning about objects that nest too deeply to be shown to plugins: a log line and an event on each, for every
+//! plugin that would read it. For a primary, its own condition says so.
 
 use std::sync::Arc;
 use std::time::Duration;

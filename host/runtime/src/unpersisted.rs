@@ -1,5 +1,5 @@
-//! Owns what the API server made of applies that it does not hold as they were sent: a field that it prunes or rewrites is
-//! remembered, so that it costs one request and not one for each reconcile.
+//! Owns what the API server made of applies that it did not store as they were sent. A field that it prunes or rewrites is
+//! remembered, so that it costs one request instead of one for each reconcile.
 
 use std::collections::HashMap;
 

@@ -1,5 +1,5 @@
-//! Takes in what each watch sees: the shared state first, which queues whoever is concerned, then lanes that open by it, and
-//! what is told.
+//! Takes in what each watch sees: the shared state first, which queues whoever is concerned, then lanes that open by
+//! it, and what is told.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! Owns answering API servers: which plugin a path means, and one call of it, in time. What cannot be answered is an
-//! error of HTTP, so that the failure policy decides.
+//! Owns the answers to API servers: finds the plugin that a path means, and calls it once, in time. A failure is answered
+//! with an HTTP error, so that the failure policy decides.
 
 use std::collections::HashMap;
 use std::sync::Arc;

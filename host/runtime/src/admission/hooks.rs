@@ -1,4 +1,4 @@
-//! Owns which objects make API servers ask about the lanes that run. Reads what is known, makes no request.
+//! Owns which webhook configurations and conversions the running lanes need. Makes no request.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

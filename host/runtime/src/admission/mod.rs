@@ -1,6 +1,6 @@
-//! Owns how API servers ask plugins: a server on threads of its own, so that no queue of reconciles makes it wait
-//! (`answer`), what has to be kept in the cluster for it (`keep`, with `secret` and `hooks`), and what is left of it where it
-//! is off (`strays`).
+//! Owns how API servers ask plugins: a server on threads of its own, so that no queue of reconciles delays it (`answer`),
+//! the objects that the cluster has to have for it (`keep`, with `secret` and `hooks`), and the search for such objects
+//! where webhooks are off (`strays`).
 
 mod answer;
 mod hooks;

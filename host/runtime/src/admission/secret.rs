@@ -1,5 +1,5 @@
-//! Owns what is in the Secret with the webhooks' certificates, and whose such a Secret is: the host writes into one that is
-//! empty, or that it or an earlier version of it has made, and into no other. Makes no request.
+//! Owns the content of the Secret with the webhooks' certificates, and whose such a Secret is: the host writes only into
+//! a Secret that is empty or its own, also if an earlier version of the host made it. Makes no request.
 
 use std::collections::BTreeMap;
 

@@ -1,6 +1,7 @@
-//! Owns finding what still has API servers ask about this host's plugins while it serves no webhooks: with the failure
-//! policy Fail, every change of their objects is refused then. What is found is told, with the command that removes it. It
-//! is never removed here, because another host of the cluster may answer. Nothing else waits for this, or fails with it.
+//! Owns the search for objects that make API servers ask about this host's plugins while it serves no webhooks: with
+//! the failure policy Fail, every change of the plugins' objects is then refused. Each is reported with the command
+//! that removes it. It is never removed here, because another host of the cluster may answer. Nothing else waits for
+//! this search.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

@@ -2,8 +2,9 @@
 //! looked at. Makes no request: [`crate::contribute`] carries out what is decided here.
 //!
 //! `registry` is who wants what, `target` one object that a plugin contributes to, `target_queue` which targets are to be
-//! looked at, `due` which of them now, `cache_news` what a watch shows of a target, `unclaimed` which fields are given up,
-//! and `target_snapshot` all that a look begins with. Every operation that also concerns the cache, the lanes or the work
+//! looked at, `due` which of them now, `revert_limiter` which of them less often, `cache_news` what a watch shows of a
+//! target, `unclaimed` which fields are given up, `target_snapshot` all that a look begins with, and `outcome` how a look
+//! ends. Every operation that also concerns the cache, the lanes or the work
 //! queue takes them as arguments, so that [`crate::state`] can do it in one step.
 
 mod cache_news;

@@ -1,6 +1,6 @@
 //! Owns what a plugin's resource remembers of its versions: the kinds that they own and contribute to, and the finalizers
-//! that they set. It is written before anything is made, and shortened when nothing is left of what is not declared any
-//! more. A plugin of the command line has no resource, and remembers nothing.
+//! that they set. It is written before anything is created, and shortened when nothing is left of what is no longer
+//! declared. A plugin of the command line has no resource, and remembers nothing.
 //!
 //! Two hosts may run two versions of the plugin at the same time. So the memory is what the resource says, written only if
 //! the resource has not changed since, and a version that runs sees to it that what it makes stays remembered.

@@ -1,4 +1,4 @@
-//! Owns what was written last to a plugin's resource to be remembered, and what was seen since of what that is about.
+//! Owns the inventory that was written last to a plugin's resource, and what the watches have shown since of what it lists.
 
 use std::collections::HashMap;
 use std::sync::Arc;

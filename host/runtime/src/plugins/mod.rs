@@ -1,10 +1,11 @@
 //! Owns the life cycle of plugins: the desired state of each, its startup, its replacement by another version, its
 //! deletion, and its status.
 //!
-//! `desired` is what somebody asked for, `resources` and `static_plugins` say where from; `life_cycle` is the state machine
-//! of one plugin, and `task` drives it, by way of `source`, `directory_reader`, `prepare`, `staging`, `running` and `finish`;
-//! `exclusive_kinds` keeps two from having the same kind, `inventory` knows what earlier versions owned; `state`, `health`
-//! and `status_writer` make the status of the Plugin resource; `log_limit` bounds what guests log.
+//! `desired` is what somebody asked for, `resources` and `static_plugins` say where from; `life_cycle` is the state
+//! machine of one plugin, and `task` drives it, by way of `source`, `directory_reader`, `prepare`, `staging`, `running`
+//! and `finish`; `plugin` is what there is of one plugin; `exclusive_kinds` keeps two from having the same kind,
+//! `permissions` names missing rights, `inventory` and `inventory_write` know what earlier versions owned; `reporting`,
+//! `state` and `status_writer` make the status of the Plugin resource, together with [`crate::health`].
 
 mod desired;
 mod directory_reader;

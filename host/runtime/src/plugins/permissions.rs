@@ -1,5 +1,5 @@
-//! Owns which rights a plugin needs, and telling all that are missing together as soon as one is found to be. Nobody asks as
-//! long as nothing is refused.
+//! Owns which rights a plugin needs, and the report of all that are missing as soon as one request is denied. Until then,
+//! no permission is reviewed.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! Owns what there is of one plugin: what it has for all its versions, its resource, and the version that runs. What happens to
-//! it is `task`'s matter.
+//! Owns the parts of one plugin: what all its versions share, its resource, and the version that runs. `task` decides what
+//! happens to them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Owns following the Plugin resources of the cluster: each has a life, and somebody who tells how it fares.
+//! Follows the Plugin resources of the cluster: each has a task that runs its plugin, and one that writes its status.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -2,7 +2,8 @@
 //! one object at a time.
 //!
 //! `backlog` is what one lane has to do, `ready_queue` in which order it comes, `share` what each plugin has used of the
-//! workers, `hot_loop` how objects are slowed that would go on for ever, `types` what goes in and what comes out.
+//! workers, `hot_loop` how objects are slowed that would go on for ever, `item` what is remembered of one object, `types`
+//! what goes in and what comes out.
 //! Nothing here waits or does I/O.
 
 mod backlog;

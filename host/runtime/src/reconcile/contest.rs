@@ -1,4 +1,4 @@
-//! Owns what is told of an object that is written again and again: one look at the live child shows who fights over it.
+//! Owns the report about an object that is written again and again: one read of the live child shows who fights over it.
 //! Makes a request, and only for an object that the queue has slowed.
 
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! Owns the making of an object that is not there as far as the host knows. The server itself refuses a create where an
-//! object exists: whose that is, is decided from a look at it, and nothing of it was changed. Makes requests.
+//! Owns the creation of an object that does not exist as far as the host knows. If one exists, the server refuses the
+//! create and nothing of the object is changed; a read of it then shows whose it is. Makes requests.
 
 use pilothouse_cluster::write::ApplyPrecondition;
 use pilothouse_core::Failure;

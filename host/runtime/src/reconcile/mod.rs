@@ -1,9 +1,9 @@
 //! Owns the order of a reconcile: six stages, each in its own file. Each takes what the one before it made, so that no
 //! stage can be left out or run early.
 //!
-//! gather and diff look at the cache; invoke runs the guest; validate is pure; apply and report make requests. Beside
-//! them, `collect` clears away what dead primaries left, `finalize` holds primaries for plugins that have something to do
-//! before one goes, and `preview` stands where apply and report do for a plugin that only says what it would do.
+//! gather and diff read the cache; invoke runs the guest; validate checks the answer and records what was read; apply and
+//! report make requests. Beside them, `collect` deletes children of deleted primaries, `finalize` handles the
+//! plugin's finalizer, and `preview` takes the place of apply and report for a plugin in preview.
 
 mod admit;
 mod apply;

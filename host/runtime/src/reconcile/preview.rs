@@ -1,5 +1,5 @@
-//! Owns the fifth stage of a plugin that is in preview: what would be written is told, and nothing is. Makes requests that
-//! only look, and those once for each plan.
+//! Owns the fifth stage of a plugin that is in preview: reports what would be written, and writes nothing. Makes only
+//! requests that read, once for each plan.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! Owns what of a status the cluster's definition of a kind takes: the rest is left out, and that is told once for the kind,
-//! in the log, in an event about the object that met it first, and in the Plugin's status. Makes requests.
+//! Owns which part of a status the cluster's CRD of a kind accepts. The rest is left out, which is reported once for the
+//! kind: in the log, in an event about the first such object, and in the Plugin's status. Makes requests.
 
 use pilothouse_cluster::events::Regarding;
 use pilothouse_core::contract::{Event, EventType};

@@ -1,6 +1,6 @@
-//! Answers what earlier versions of a plugin have left: objects of kinds that it does not own any more, fields in objects of
-//! kinds that it does not contribute to any more, children and finalizers of controllers that it does not have any more.
-//! Nothing of all that is desired, so it is pruned, given up and released as everything is.
+//! Answers what earlier versions of a plugin have left: objects of kinds that it does not own any more, fields in
+//! objects of kinds that it does not contribute to any more, children and finalizers of controllers that it does not
+//! have any more. Nothing of all that is desired, so it is pruned, given up and released as everything is.
 
 use std::sync::Arc;
 

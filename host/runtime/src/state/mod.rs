@@ -1,16 +1,17 @@
 //! Owns the shared state, behind the one lock of the host: the cache, who has read what, the lanes, the work queue, the
 //! claims, and what is remembered of our own writes.
 //!
-//! These change together, because between any two of them every race is a missed wake-up. An object that changes between a
-//! read of it and the record of that read would wake nobody; a lane that opens between a primary's coming and its routing
-//! would never reconcile it; a write whose echo comes before it is awaited would be awaited for ever. So each operation
-//! here is one step. It takes the lock once, holds it while it looks up and moves entries, and leaves parsing, comparing and
-//! logging to its caller. What each table does by itself is in its own module; the tables are private to this folder.
+//! These change together, because between any two of them every race is a missed wake-up. An object that changes
+//! between a read of it and the record of that read would wake nobody; a lane that opens between a primary's coming and
+//! its routing would never reconcile it; a write whose echo comes before it is awaited would be awaited for ever. So
+//! each operation here is one step. It takes the lock once, holds it while it looks up and moves entries, and leaves
+//! parsing, comparing and logging to its caller. What each table does by itself is in its own module; the tables are
+//! private to this folder.
 //!
 //! `observe` takes in what watches see, and `route` decides which primaries that concerns. `lanes` opens, replaces and
-//! closes lanes, `jobs` hands out and ends reconciles, `reads` answers and records what plugins read, `writes` follows our
-//! own writes, `claims` leads to the registry of claims, `snapshot` answers questions about the cache, `leftovers` those about
-//! what earlier versions of a plugin made, and `waits` lists what waits for something.
+//! closes lanes, `jobs` hands out and ends reconciles, `reads` answers and records what plugins read, `writes` follows
+//! our own writes, `claims` leads to the registry of claims, `snapshot` answers questions about the cache, `leftovers`
+//! those about what earlier versions of a plugin made, and `waits` lists what waits for something.
 
 mod claims;
 mod jobs;

@@ -1,5 +1,5 @@
-//! Answers what plugins read, and records who has read what. A record and the comparison with what was answered begin in one
-//! step, so that no change falls between them.
+//! Answers what plugins read, and records who has read what. A record and the comparison with what was answered begin
+//! in one step, so that no change falls between them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! Decides which primaries a change of an object requeues: the primary itself, the owner of a child, the primaries that have
-//! read the object, and those that have claims on it.
+//! Decides which primaries a change of an object requeues: the primary itself, the owner of a child, the primaries that
+//! have read the object, and those that have claims on it.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! What the shared state promises: whom a change requeues, when lanes open and close, and that a primary waits for the cache
-//! to show what was written for it.
+//! What the shared state promises: whom a change requeues, when lanes open and close, and that a primary waits for the
+//! cache to show what was written for it.
 
 use std::sync::Arc;
 
