@@ -320,7 +320,7 @@ mod tests {
 
     /// `UPDATE=1` writes the file instead.
     #[test]
-    fn crd_file_is_as_generated() {
+    fn generated_crd_is_what_the_types_give() {
         let file = Path::new(env!("CARGO_MANIFEST_DIR"))
             .join("yaml")
             .join("plugins.pilothouse.dev.yaml");

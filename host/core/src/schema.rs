@@ -33,7 +33,7 @@ fn sorted(value: Value) -> Value {
 }
 
 #[test]
-fn the_schema_that_is_kept_is_the_one_that_the_types_give() {
+fn generated_schema_is_what_the_types_give() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../wit/manifest.schema.json");
     let generated = generated();
     if env::var_os("UPDATE").is_some() {

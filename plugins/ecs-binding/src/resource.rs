@@ -50,7 +50,7 @@ pub struct EcsBindingSpec {
 }
 
 #[test]
-fn the_definition_that_is_kept_is_the_one_that_the_types_give() {
+fn generated_crd_is_what_the_types_give() {
     let definition = pilothouse_plugin::crd::<EcsBinding>();
     pilothouse_definitions::keep_definition(env!("CARGO_MANIFEST_DIR"), &definition);
 }

@@ -74,13 +74,13 @@ fn written_out(schema: &Value, all: &Value) -> Value {
 }
 
 #[test]
-fn the_definitions_that_are_kept_are_those_that_the_types_give() {
+fn generated_crds_are_what_the_types_give() {
     let folder = env!("CARGO_MANIFEST_DIR");
     pilothouse_definitions::keep_definition(folder, &pilothouse_plugin::crd::<crate::ReverseProxy>());
     pilothouse_definitions::keep_definition(folder, &pilothouse_plugin::crd::<crate::TcpReverseProxy>());
 }
 
 #[test]
-fn the_schema_that_is_kept_is_the_one_that_the_type_gives() {
+fn generated_configuration_schema_is_what_the_type_gives() {
     pilothouse_definitions::keep_configuration::<crate::Settings>(env!("CARGO_MANIFEST_DIR"));
 }

@@ -130,7 +130,7 @@ fn is_service_by_default() -> bool {
 }
 
 #[test]
-fn the_definition_that_is_kept_is_the_one_that_the_types_give() {
+fn generated_crd_is_what_the_types_give() {
     let definition = pilothouse_plugin::crd::<StreamIngress>();
     pilothouse_definitions::keep_definition(env!("CARGO_MANIFEST_DIR"), &definition);
 }

@@ -77,6 +77,6 @@ impl Settings {
 }
 
 #[test]
-fn the_schema_that_is_kept_is_the_one_that_the_type_gives() {
+fn generated_configuration_schema_is_what_the_type_gives() {
     pilothouse_definitions::keep_configuration::<Settings>(env!("CARGO_MANIFEST_DIR"));
 }

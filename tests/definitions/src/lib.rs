@@ -64,6 +64,13 @@ pub fn keep_configuration<T: JsonSchema>(plugin: &str) {
 }
 
 fn keep(path: &PathBuf, generated: &str) {
+    // The test runner names each test's thread after the test, unless all run on the main one.
+    let thread = std::thread::current();
+    let test = thread.name().unwrap_or("main");
+    assert!(
+        test == "main" || test.contains("generated_"),
+        "the test {test} keeps a generated file, so its name has to begin with generated_: `cargo xtask generate` finds it by that"
+    );
     if env::var_os("UPDATE").is_some() {
         fs::create_dir_all(path.parent().expect("it is in the plugin's folder")).expect("the folder can be made");
         fs::write(path, generated).expect("the file can be written");
