@@ -332,7 +332,7 @@ impl RequestError {
                 format!(
                     "cannot {verb} {title}: the API server refuses it: {message}; the field cannot be changed in place: \
                      delete {title}, which is then made anew, or take the change back; a plugin can ask for lifecycle \
-                     replace"
+                     recreate"
                 ),
             ),
             400 | 413 | 415 | 422 => Failure::guest(

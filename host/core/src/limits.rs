@@ -37,7 +37,7 @@ pub struct Limits {
     /// Desired objects in one answer, 1 to 100,000.
     #[schemars(range(min = 1, max = 100_000))]
     pub output_objects: u64,
-    /// `cluster.get` and `cluster.list` calls in one call, 0 to 100,000.
+    /// `cluster.get`, `cluster.list`, `clock.now` and `clock.reached` calls in one call, 0 to 100,000.
     #[schemars(range(min = 0, max = 100_000))]
     pub reads: u64,
     /// Bytes that `cluster.get` and `cluster.list` may hand to the guest in one call, 0 to 64 MiB.

@@ -135,7 +135,8 @@ impl Outcome {
             status,
             conditions: conditions.into_iter().map(Condition::lower).collect(),
             events: events.into_iter().map(Event::lower).collect(),
-            requeue_after: requeue_after.map(|delay| u64::try_from(delay.as_millis()).unwrap_or(u64::MAX)),
+            // The contract has no 0; less than a second counts as one second anyway.
+            requeue_after: requeue_after.map(|delay| u64::try_from(delay.as_millis()).unwrap_or(u64::MAX).max(1)),
             extensions: None,
         })
     }
@@ -339,5 +340,16 @@ impl Failure {
             Self::Transient(message) => types::Failure::Transient(message),
             Self::Permanent(message) => types::Failure::Permanent(message),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wait_of_less_than_a_millisecond_is_one_that_the_contract_has() {
+        let lowered = Outcome::new().requeue_after(Duration::from_nanos(1)).lower().unwrap();
+        assert_eq!(lowered.requeue_after, Some(1));
     }
 }

@@ -6,7 +6,7 @@ use super::{first_twice, invalid, shorten};
 use crate::contract::{Condition, Event};
 use crate::failure::Failure;
 use crate::host_conditions::is_host_condition;
-use crate::reason::is_reason;
+use crate::reason::{MAX_REASON_BYTES, is_reason};
 
 /// The longest message of a condition that is kept; the schema of metav1.Condition allows no more.
 pub const MAX_CONDITION_MESSAGE: usize = 32_768;
@@ -66,7 +66,7 @@ pub(super) fn check_condition(condition: &Condition) -> Result<(), Failure> {
     }
     if !is_reason(reason) {
         return Err(invalid(format!(
-            "condition {type_} has the reason {reason:?}, which is not a CamelCase word"
+            "condition {type_} has the reason {reason:?}, which is not a CamelCase word of at most {MAX_REASON_BYTES} bytes"
         )));
     }
     if message.len() > MAX_CONDITION_MESSAGE {
@@ -81,7 +81,7 @@ pub(super) fn check_event(event: Event) -> Result<Event, Failure> {
     let Event { type_, reason, message } = event;
     if !is_reason(&reason) {
         return Err(invalid(format!(
-            "an event has the reason {reason:?}, which is not a CamelCase word"
+            "an event has the reason {reason:?}, which is not a CamelCase word of at most {MAX_REASON_BYTES} bytes"
         )));
     }
     Ok(Event {
