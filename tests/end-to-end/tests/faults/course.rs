@@ -20,8 +20,9 @@ use crate::outcome::{Births, Outcome};
 const LONGEST_BACKOFF: Duration = Duration::from_mins(6);
 
 /// How long what has to come may take, by the clock of the test: back-off reaches five minutes, and a watch that says
-/// nothing is given up after three.
-const WITHIN: Duration = Duration::from_hours(1);
+/// nothing is given up after three. Where every second page of a list expires, a list of many pages takes many tries, 30
+/// seconds apart: within one hour one run of about fifty had no luck.
+const WITHIN: Duration = Duration::from_hours(6);
 
 /// How long to pause between two looks, by the same clock: each takes its time, and back-off means many.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
