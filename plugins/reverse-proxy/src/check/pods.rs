@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use pilothouse_plugin::names::{is_dns_name, is_label_value};
 use pilothouse_plugin::{FieldError, ObjectMeta};
 
 use super::{Absent, Problems};
@@ -52,13 +53,13 @@ fn check_labels(path: &str, labels: &BTreeMap<String, String>, problems: &mut Pr
         let (prefix, name) = key
             .split_once('/')
             .map_or((None, key.as_str()), |(prefix, name)| (Some(prefix), name));
-        if !is_name(name) || prefix.is_some_and(|prefix| !is_domain(prefix)) {
+        if name.is_empty() || !is_label_value(name) || prefix.is_some_and(|prefix| !is_dns_name(prefix)) {
             problems.add(
                 path,
                 "is no name of a label: at most 63 letters, digits, '-', '_' and '.', with a letter or digit at both ends, and \
                  if need be a domain and '/' before it",
             );
-        } else if !value.is_empty() && !is_name(value) {
+        } else if !is_label_value(value) {
             problems.add(
                 path,
                 format_args!(
@@ -68,18 +69,4 @@ fn check_labels(path: &str, labels: &BTreeMap<String, String>, problems: &mut Pr
             );
         }
     }
-}
-
-fn is_name(text: &str) -> bool {
-    text.len() <= 63
-        && text
-            .bytes()
-            .all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte))
-        && text.starts_with(|first: char| first.is_ascii_alphanumeric())
-        && text.ends_with(|last: char| last.is_ascii_alphanumeric())
-}
-
-fn is_domain(text: &str) -> bool {
-    let is_label = |label: &str| is_name(label) && label.bytes().all(|byte| !byte.is_ascii_uppercase() && byte != b'_');
-    text.len() <= 253 && text.split('.').all(is_label)
 }
