@@ -59,13 +59,55 @@ pub struct PluginSource {
     /// A file below the host's plugin directory, or a directory there that has one component.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub file: Option<String>,
-    /// An OCI reference, such as `registry.example.com/plugins/app-service:0.1.0`.
+    /// An OCI artifact in a registry, or in an OCI layout below the host's plugin directory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub oci: Option<String>,
-    /// The digest that the component must have, `sha256:` and 64 hexadecimal digits.
+    pub oci: Option<OciSource>,
+    /// The digest that the component in `file` must have, `sha256:` and 64 hexadecimal digits. An artifact is pinned in
+    /// `oci.reference` instead.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(regex(pattern = r"^sha256:[0-9a-f]{64}$"))]
     pub digest: Option<String>,
+}
+
+/// An OCI artifact, and when the host moves to another one.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct OciSource {
+    /// The artifact: `HOST[:PORT]/REPOSITORY` with `@sha256:DIGEST` for Pinned, with `:TAG` for Tag, and with neither for
+    /// SemVer. `oci-layout:PATH` in place of the repository names an OCI layout below the host's plugin directory.
+    #[schemars(length(min = 1, max = 512))]
+    pub reference: String,
+    /// A Secret of type kubernetes.io/dockerconfigjson in the host's namespace with the registry's credentials.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 253))]
+    pub pull_secret: Option<String>,
+    /// When the host moves to another artifact.
+    #[serde(default)]
+    pub update_policy: UpdatePolicy,
+    /// For SemVer: the versions that may run, such as `>=1.2.0, <2.0.0` or `^1.2`, in the notation of Cargo.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 128))]
+    pub range: Option<String>,
+    /// For Tag and SemVer: how often the registry is asked, such as `90s`, `10m` or `1h`; at least `10s`.
+    #[serde(default = "default_interval")]
+    #[schemars(regex(pattern = r"^([0-9]{1,6}(h|m|s))+$"), length(max = 32))]
+    pub interval: String,
+}
+
+fn default_interval() -> String {
+    "10m".to_owned()
+}
+
+/// When the host moves to another artifact.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum UpdatePolicy {
+    /// Never: the reference has a digest.
+    #[default]
+    Pinned,
+    /// When the reference's tag names another digest.
+    Tag,
+    /// When the repository has a newer tag within `range`, or the newest one names another digest.
+    SemVer,
 }
 
 /// Whether a plugin acts.
@@ -103,6 +145,9 @@ pub struct PluginStatus {
     /// The version that its manifest names.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
+    /// The artifact that runs, if the component comes from one. A host that restarts begins with it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub artifact: Option<ArtifactStatus>,
     /// Primaries that it reconciles.
     pub objects: u64,
     /// Primaries whose last reconcile failed.
@@ -139,13 +184,31 @@ pub struct PluginStatus {
     /// In mode Preview: what would be written for some primaries.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub previews: Vec<PreviewedPrimary>,
-    /// Fetched, Compiled, Established (all its kinds are served and synced), Ready.
+    /// Fetched, Verified (of artifacts only), Compiled, Established (all its kinds are served and synced), Ready.
     pub conditions: Vec<PluginCondition>,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks so")]
 fn is_zero(count: &u64) -> bool {
     *count == 0
+}
+
+/// The artifact that a component comes from.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ArtifactStatus {
+    /// `spec.source.oci.reference` as it was when the artifact was chosen.
+    pub reference: String,
+    /// The tag that was chosen, unless the reference pins a digest.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tag: Option<String>,
+    /// The digest of the artifact's manifest: what signatures are about, and what `reference@digest` pins.
+    pub digest: String,
+    /// The size of the component, in bytes.
+    pub size: u64,
+    /// Who signed it: the name of a key, or the issuer and the subject of a certificate. None: it runs unsigned.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub signer: Option<String>,
 }
 
 /// A primary that has yet to say what it wants of other people's objects.
@@ -222,10 +285,23 @@ pub struct PluginCondition {
 /// The CustomResourceDefinition of `Plugin`.
 pub fn plugin_definition() -> Value {
     let mut spec = structural_schema::<PluginSpec>();
-    spec["properties"]["source"]["x-kubernetes-validations"] = json!([{
-        "rule": "has(self.file) != has(self.oci)",
-        "message": "give either file or oci",
-    }]);
+    spec["properties"]["source"]["x-kubernetes-validations"] = json!([
+        {"rule": "has(self.file) != has(self.oci)", "message": "give either file or oci"},
+        {
+            "rule": "!has(self.oci) || !has(self.digest)",
+            "message": "digest goes with file; pin an artifact with @sha256:... in oci.reference",
+        },
+    ]);
+    spec["properties"]["source"]["properties"]["oci"]["x-kubernetes-validations"] = json!([
+        {
+            "rule": "(self.updatePolicy == 'Pinned') == self.reference.contains('@')",
+            "message": "a reference with a digest goes with updatePolicy Pinned, and any other with Tag or SemVer",
+        },
+        {
+            "rule": "(self.updatePolicy == 'SemVer') == has(self.range)",
+            "message": "updatePolicy SemVer needs range, and range goes with no other policy",
+        },
+    ]);
     spec["properties"]["configuration"] = json!({
         "description": "The plugin's configuration; its manifest has the schema.",
         "type": "object",
@@ -265,6 +341,7 @@ pub fn plugin_definition() -> Value {
                     column("Age", "date", ".metadata.creationTimestamp"),
                     wide("Message", ".status.conditions[?(@.type==\"Ready\")].message"),
                     wide("Digest", ".status.digest"),
+                    wide("Artifact", ".status.artifact.digest"),
                 ],
                 "schema": {"openAPIV3Schema": {
                     "description": "A plugin that the host is to run. Its name is the plugin's identity.",
@@ -291,6 +368,14 @@ mod tests {
             (spec.mode, spec.deletion_policy, spec.concurrency),
             (Mode::Active, DeletionPolicy::Orphan, 16)
         );
+    }
+
+    #[test]
+    fn an_artifact_is_pinned_unless_it_says_otherwise() {
+        let spec = json!({"source": {"oci": {"reference": "example.com/a@sha256:0"}}});
+        let spec: PluginSpec = serde_json::from_value(spec).unwrap();
+        let oci = spec.source.oci.unwrap();
+        assert_eq!((oci.update_policy, &*oci.interval), (UpdatePolicy::Pinned, "10m"));
     }
 
     #[test]

@@ -166,6 +166,7 @@ impl RunCommand {
             let library = Library {
                 sandbox,
                 directory: plugin_dir,
+                artifacts: None,
             };
             host.run_resources(library, stopped()?).await?
         } else {

@@ -23,6 +23,7 @@ pub mod object;
 pub mod openapi;
 mod pages;
 pub mod permissions;
+pub mod pull_secret;
 mod raw_object;
 pub mod reflector;
 pub mod release;

@@ -25,6 +25,8 @@ pub struct HostOptions {
     pub give_back_after: Option<Duration>,
     /// The name of this process in events.
     pub instance: String,
+    /// The namespace that the host runs in, where pull secrets are; none if it is not known.
+    pub namespace: Option<String>,
     /// How webhooks are served; none means that they are off.
     pub webhooks: Option<WebhookOptions>,
     /// The time of day.
@@ -44,6 +46,7 @@ impl Default for HostOptions {
             sleep_after: Duration::from_secs(30),
             give_back_after: None,
             instance: "pilothouse".to_owned(),
+            namespace: None,
             webhooks: None,
             clock: WallClock::System,
             blocking: Blocking::Threads,

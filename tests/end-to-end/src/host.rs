@@ -1,11 +1,13 @@
 //! Owns the host inside a test's process: started on a cluster's client, pushed, and stopped in order.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use pilothouse_cluster::webhooks::SecretPlace;
 use pilothouse_core::Limits;
 use pilothouse_core::admission::configuration::Endpoint;
+use pilothouse_runtime::artifacts::ArtifactStore;
 use pilothouse_runtime::{
     Handle, Host, HostOptions, Library, Lifetimes, Maker, RunMode, StaticPlugin, UnfinishedWork, WebhookOptions,
 };
@@ -27,6 +29,7 @@ pub struct RuntimeHost {
     options: HostOptions,
     limits: Limits,
     follows_resources: bool,
+    artifacts: Option<Arc<dyn ArtifactStore>>,
     running: Option<Running>,
     tail: Tail,
     _guard: DefaultGuard,
@@ -58,10 +61,16 @@ impl RuntimeHost {
             options,
             limits,
             follows_resources: false,
+            artifacts: None,
             running: None,
             tail,
             _guard: guard,
         }
+    }
+
+    /// Has it fetch artifacts from a store, from its next start on.
+    pub fn fetch_from(&mut self, store: Arc<dyn ArtifactStore>) {
+        self.artifacts = Some(store);
     }
 
     /// Has it serve webhooks from its next start on.
@@ -91,6 +100,7 @@ impl RuntimeHost {
         let library = Library {
             sandbox: components::sandbox().clone(),
             directory,
+            artifacts: self.artifacts.clone(),
         };
         let host = self.host(cluster).await?;
         let (stop, stopped) = stop();

@@ -190,6 +190,7 @@ impl Shared {
         let library = inner.follows_resources.then(|| Library {
             sandbox: components::sandbox().clone(),
             directory: components::folder(),
+            artifacts: None,
         });
         let ended = tokio::spawn(async move {
             let ended = match library {

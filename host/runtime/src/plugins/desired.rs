@@ -2,16 +2,19 @@
 
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use pilothouse_cluster::host_resources::HostResource;
 use pilothouse_core::depth::MAX_DEPTH;
 use pilothouse_core::exclusive_kinds::PluginAge;
 use pilothouse_core::limits::{LimitError, Limits};
 use pilothouse_core::manifest::is_label;
-use pilothouse_crds::plugin::{self as resource, DeletionPolicy};
+use pilothouse_crds::plugin::{self as resource, DeletionPolicy, UpdatePolicy};
 use pilothouse_sandbox::PluginComponent;
+use semver::VersionReq;
 use serde_json::Value;
 
+use crate::artifacts::{ArtifactRequest, ArtifactUpdate};
 use crate::lane::RunMode;
 
 /// The longest name: with it, field managers stay under the 128 bytes that Kubernetes allows.
@@ -19,6 +22,10 @@ const LONGEST_NAME: usize = 63;
 
 /// The most namespaces that one Plugin may name.
 const MOST_NAMESPACES: usize = 1000;
+
+/// How often a registry may be asked at most, and must be asked at least.
+const SHORTEST_INTERVAL: Duration = Duration::from_secs(10);
+const LONGEST_INTERVAL: Duration = Duration::from_hours(24 * 365);
 
 /// What somebody asked for, as far as it can be understood.
 #[derive(Clone, Debug)]
@@ -77,6 +84,8 @@ pub enum ComponentSource {
         /// The SHA-256 that it must have, in hexadecimal digits.
         digest: Option<String>,
     },
+    /// An OCI artifact.
+    Artifact(Arc<ArtifactRequest>),
 }
 
 /// Why an order cannot be carried out.
@@ -91,9 +100,9 @@ pub enum PluginRequestError {
     /// The path leads out of the plugin directory.
     #[error("spec.source.file is {0:?}; it must be a path below the host's plugin directory, without ..")]
     Path(String),
-    /// Registries are not there yet.
-    #[error("spec.source.oci is not supported by this version; give the component as spec.source.file")]
-    Oci,
+    /// The policy does not fit the reference.
+    #[error("spec.source.oci: {0}")]
+    Artifact(String),
     /// A limit is out of its range.
     #[error("spec.limits: {0}")]
     Limit(#[from] LimitError),
@@ -183,11 +192,23 @@ fn read(resource: &HostResource) -> Result<DesiredPlugin, PluginRequestError> {
 
 fn read_source(source: resource::PluginSource) -> Result<ComponentSource, PluginRequestError> {
     let resource::PluginSource { file, oci, digest } = source;
-    let Some(file) = file else {
-        return Err(match oci {
-            Some(_) => PluginRequestError::Oci,
-            None => PluginRequestError::Shape("source has neither file nor oci".to_owned()),
-        });
+    let file = match (file, oci) {
+        (Some(file), None) => file,
+        (None, Some(_)) if digest.is_some() => {
+            return Err(PluginRequestError::Shape(
+                "source.digest goes with file; pin an artifact with @sha256:... in source.oci.reference".to_owned(),
+            ));
+        }
+        (None, Some(oci)) => {
+            let request = read_artifact(oci).map_err(PluginRequestError::Artifact)?;
+            return Ok(ComponentSource::Artifact(Arc::new(request)));
+        }
+        (Some(_), Some(_)) => return Err(PluginRequestError::Shape("source has both file and oci".to_owned())),
+        (None, None) => {
+            return Err(PluginRequestError::Shape(
+                "source has neither file nor oci".to_owned(),
+            ));
+        }
     };
     let path = Path::new(&file);
     let is_below = path
@@ -201,6 +222,83 @@ fn read_source(source: resource::PluginSource) -> Result<ComponentSource, Plugin
         path: path.to_owned(),
         digest,
     })
+}
+
+/// Reads a reference and its policy. Whether the reference is one is the store's to say.
+fn read_artifact(source: resource::OciSource) -> Result<ArtifactRequest, String> {
+    let resource::OciSource {
+        reference,
+        pull_secret,
+        update_policy,
+        range,
+        interval,
+    } = source;
+    let has_digest = reference.contains('@');
+    let update = match (update_policy, range) {
+        (UpdatePolicy::Pinned, None) if !has_digest => {
+            return Err(format!(
+                "updatePolicy Pinned needs a reference with a digest, and {reference} has none; append the @sha256:... that \
+                 pilothouse inspect prints, or choose updatePolicy Tag"
+            ));
+        }
+        (UpdatePolicy::Tag | UpdatePolicy::SemVer, _) if has_digest => {
+            return Err(format!(
+                "{reference} has a digest, which never moves; remove it, or choose updatePolicy Pinned"
+            ));
+        }
+        (UpdatePolicy::Pinned, None) => ArtifactUpdate::Pinned,
+        (UpdatePolicy::Tag, None) => ArtifactUpdate::Tag,
+        (UpdatePolicy::Pinned | UpdatePolicy::Tag, Some(range)) => {
+            return Err(format!("range {range:?} goes with updatePolicy SemVer only; remove it"));
+        }
+        (UpdatePolicy::SemVer, None) => {
+            return Err("updatePolicy SemVer needs range, such as >=1.2.0, <2.0.0".to_owned());
+        }
+        (UpdatePolicy::SemVer, Some(range)) => match VersionReq::parse(&range) {
+            Ok(_) => ArtifactUpdate::SemVer(range),
+            Err(error) => {
+                return Err(format!(
+                    "range {range:?} is not a range of versions: {error}; write one such as >=1.2.0, <2.0.0"
+                ));
+            }
+        },
+    };
+    Ok(ArtifactRequest {
+        reference,
+        update,
+        interval: read_interval(&interval)?,
+        pull_secret,
+    })
+}
+
+/// Reads `1h30m`.
+fn read_interval(text: &str) -> Result<Duration, String> {
+    let wrong = || {
+        format!(
+            "interval is {text:?}; write hours, minutes and seconds such as 90s, 10m or 1h30m, from {} s to {} h",
+            SHORTEST_INTERVAL.as_secs(),
+            LONGEST_INTERVAL.as_secs() / 3600
+        )
+    };
+    let mut seconds = 0_u64;
+    let mut rest = text;
+    while let Some(end) = rest.find(|character: char| !character.is_ascii_digit()) {
+        let number: u64 = rest[..end].parse().map_err(|_| wrong())?;
+        let unit = match rest.as_bytes()[end] {
+            b'h' => 3600,
+            b'm' => 60,
+            b's' => 1,
+            _ => return Err(wrong()),
+        };
+        let part = number.checked_mul(unit).ok_or_else(wrong)?;
+        seconds = seconds.checked_add(part).ok_or_else(wrong)?;
+        rest = &rest[end + 1..];
+    }
+    let interval = Duration::from_secs(seconds);
+    if !rest.is_empty() || !(SHORTEST_INTERVAL..=LONGEST_INTERVAL).contains(&interval) {
+        return Err(wrong());
+    }
+    Ok(interval)
 }
 
 #[cfg(test)]
@@ -231,6 +329,19 @@ mod tests {
     }
 
     #[test]
+    fn an_interval_has_units_and_bounds() {
+        let read = |text: &str| read_interval(text).map(|interval| interval.as_secs());
+        assert_eq!(
+            (read("90s"), read("10m"), read("1h30m"), read("2m5s")),
+            (Ok(90), Ok(600), Ok(5400), Ok(125))
+        );
+        let endless = "9".repeat(30) + "h";
+        for text in ["", "10", "9s", "1d", "m", "-5m", "1h 5m", "9999999999h", "é5m", &endless] {
+            assert!(read(text).unwrap_err().contains("write hours, minutes"), "{text}");
+        }
+    }
+
+    #[test]
     fn a_resource_is_read_with_the_defaults() {
         let wanted = request("p", json!({"source": {"file": "a/b.wasm"}, "configuration": {"x": 1}})).unwrap();
         assert!(
@@ -250,7 +361,37 @@ mod tests {
             (
                 "p",
                 json!({"source": {"oci": "example.com/a"}}),
-                "spec.source.oci is not supported",
+                "invalid type: string",
+            ),
+            (
+                "p",
+                json!({"source": {"oci": {"reference": "example.com/a:1"}}}),
+                "updatePolicy Pinned needs a reference with a digest, and example.com/a:1 has none",
+            ),
+            (
+                "p",
+                json!({"source": {"oci": {"reference": "example.com/a@sha256:0", "updatePolicy": "Tag"}}}),
+                "has a digest, which never moves",
+            ),
+            (
+                "p",
+                json!({"source": {"oci": {"reference": "example.com/a", "updatePolicy": "SemVer"}}}),
+                "updatePolicy SemVer needs range",
+            ),
+            (
+                "p",
+                json!({"source": {"oci": {"reference": "example.com/a", "updatePolicy": "SemVer", "range": "new"}}}),
+                "range \"new\" is not a range of versions",
+            ),
+            (
+                "p",
+                json!({"source": {"oci": {"reference": "example.com/a:1", "updatePolicy": "Tag", "range": "1"}}}),
+                "goes with updatePolicy SemVer only",
+            ),
+            (
+                "p",
+                json!({"source": {"oci": {"reference": "example.com/a@sha256:0"}, "digest": "sha256:0"}}),
+                "source.digest goes with file",
             ),
             (
                 "p",

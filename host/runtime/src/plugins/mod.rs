@@ -2,11 +2,12 @@
 //! deletion, and its status.
 //!
 //! `desired` is what somebody asked for, `resources` and `static_plugins` say where from; `life_cycle` is the state
-//! machine of one plugin, and `task` drives it, by way of `source`, `directory_reader`, `prepare`, `staging`, `running`
-//! and `finish`; `plugin` is what there is of one plugin; `exclusive_kinds` keeps two from having the same kind,
+//! machine of one plugin, and `task` drives it, by way of `source`, `directory_reader`, `artifact`, `prepare`, `staging`,
+//! `running` and `finish`; `plugin` is what there is of one plugin; `exclusive_kinds` keeps two from having the same kind,
 //! `permissions` names missing rights, `inventory` and `inventory_write` know what earlier versions owned; `reporting`,
 //! `state` and `status_writer` make the status of the Plugin resource, together with [`crate::health`].
 
+mod artifact;
 mod desired;
 mod directory_reader;
 mod exclusive_kinds;
@@ -41,6 +42,7 @@ pub use self::desired::check_plugin;
 use self::directory_reader::DirectoryReader;
 use self::exclusive_kinds::ExclusiveKinds;
 use self::state::{ConditionState, PluginState, StartupStep};
+use crate::artifacts::ArtifactStore;
 use crate::context::HostContext;
 use crate::informers::Informers;
 use crate::options::HostOptions;
@@ -62,6 +64,8 @@ pub struct Library {
     pub sandbox: Sandbox,
     /// `spec.source.file` is below this directory.
     pub directory: PathBuf,
+    /// Where OCI artifacts come from; none: a Plugin that wants one is refused.
+    pub artifacts: Option<Arc<dyn ArtifactStore>>,
 }
 
 /// What all plugins of a host have in common.

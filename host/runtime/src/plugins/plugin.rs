@@ -9,11 +9,13 @@ use pilothouse_sandbox::PluginComponent;
 use tokio::sync::watch;
 
 use super::PluginContext;
+use super::artifact::ArtifactMemory;
 use super::desired::PluginRequest;
 use super::inventory_write::InventoryWrite;
 use super::prepare::PluginIdentity;
 use super::source::ComponentFile;
 use super::state::PluginState;
+use crate::artifacts::FetchedArtifact;
 use crate::lane::Lane;
 
 /// One plugin.
@@ -28,6 +30,8 @@ pub struct PluginTask {
     pub own: Option<PluginResourceHandle>,
     /// What was written to it to be remembered.
     pub written: InventoryWrite,
+    /// What is known of its artifact.
+    pub artifact: ArtifactMemory,
 }
 
 /// The version that runs.
@@ -50,13 +54,37 @@ impl RunningVersion {
     }
 }
 
-/// A component that is loaded, and the file that it came from.
+/// A component that is loaded, and where it came from.
 #[derive(Clone)]
 pub struct LoadedComponent {
     /// The component.
     pub component: PluginComponent,
-    /// Its file; none if it was loaded before.
-    pub found: Option<ComponentFile>,
+    /// What its source was; none if it was loaded before.
+    pub found: Option<SourceStamp>,
+    /// The artifact that it came from, if it is one.
+    pub artifact: Option<Arc<LoadedArtifact>>,
+}
+
+/// An artifact whose component is loaded.
+pub struct LoadedArtifact {
+    /// The reference as the spec had it.
+    pub reference: String,
+    /// The artifact, which keeps its place in the cache.
+    pub fetched: FetchedArtifact,
+}
+
+/// A state of a source, by which another one is noticed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SourceStamp {
+    /// A file as it was.
+    File(ComponentFile),
+    /// An artifact, by the digest of its manifest, and the number of the trust policy that took or refused it.
+    Artifact {
+        /// The digest.
+        digest: String,
+        /// The number of the trust policy.
+        trust: u64,
+    },
 }
 
 /// The Plugin resource of a plugin.

@@ -128,8 +128,13 @@ impl PluginTask {
         }
     }
 
-    /// Emits a Warning event on the Plugin. If that fails, nothing is lost: the status says it too.
     async fn emit_warning(&self, reason: &str, message: String) {
+        self.emit(EventType::Warning, reason, message).await;
+    }
+
+    /// Emits an event on the Plugin. If that fails, nothing is lost: the status says it too. A warning is emitted once for as
+    /// long as its cause lasts, and anything else each time.
+    pub async fn emit(&self, type_: EventType, reason: &str, message: String) {
         let Some(own) = &self.own else { return };
         let live = own.live.borrow().clone();
         let (kind, name) = (Kind::new(GROUP, VERSION, "Plugin"), Name::new(None, &live.name));
@@ -139,7 +144,7 @@ impl PluginTask {
             uid: &live.uid,
         };
         let event = Event {
-            type_: EventType::Warning,
+            type_,
             reason: reason.to_owned(),
             message: shorten(message, LONGEST_NOTE),
         };
@@ -148,7 +153,8 @@ impl PluginTask {
         let told = async {
             recorder.recall().await?;
             let now = self.context.host.clock.microseconds();
-            recorder.record_failure(&regarding, &event, None, &now).await
+            let episode = (type_ != EventType::Warning).then_some(&*now);
+            recorder.record_failure(&regarding, &event, episode, &now).await
         };
         if let Err(error) = told.await {
             tracing::warn!(

@@ -71,6 +71,7 @@ impl PluginTask {
             self.identity.health.reset_crashes();
         }
         self.go_on();
+        self.report_artifact(&loaded).await;
         self.report_status_gaps(&described);
         self.remove(&left).await;
         self.plugin_state.set(|known| {

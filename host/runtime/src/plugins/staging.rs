@@ -1,6 +1,7 @@
 //! Stages a version of a plugin: loads and describes it, checks that it may have its kinds, waits for its CRDs and, if
 //! another version runs, lists its kinds and tries its first calls. An abandoned version leaves nothing behind.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,11 +13,11 @@ use pilothouse_core::exclusive_kinds::ExclusiveKindRequest;
 use pilothouse_sandbox::{LoadError, PluginComponent};
 use tokio::time::Instant;
 
-use super::PluginContext;
+use super::{Library, PluginContext};
 use super::desired::{ComponentSource, DesiredPlugin, PluginRequest};
 use super::life_cycle::{LifeEvent, LifeState};
 use super::permissions::RECHECK;
-use super::plugin::{LoadedComponent, PluginTask, RunningVersion};
+use super::plugin::{LoadedComponent, PluginTask, RunningVersion, SourceStamp};
 use super::prepare::{DescribedPlugin, describe};
 use super::source::SourceError;
 use super::state::{ConditionState, KIND_TAKEN, StartupProblem, StartupStep};
@@ -170,15 +171,17 @@ impl PluginTask {
         source: &ComponentSource,
         known: Option<&LoadedComponent>,
     ) -> Result<LoadedComponent, StartupProblem> {
-        let (path, digest) = match source {
-            ComponentSource::Loaded(component) => {
-                return Ok(LoadedComponent {
-                    component: component.clone(),
-                    found: None,
-                });
-            }
-            ComponentSource::File { path, digest } => (path, digest.clone()),
-        };
+        let is_artifact = matches!(source, ComponentSource::Artifact(_));
+        if self.plugin_state.known().is_artifact != is_artifact {
+            self.plugin_state.set(|known| known.is_artifact = is_artifact);
+        }
+        if let ComponentSource::Loaded(component) = source {
+            return Ok(LoadedComponent {
+                component: component.clone(),
+                found: None,
+                artifact: None,
+            });
+        }
         let Some(library) = &self.context.library else {
             return Err(StartupProblem::new(
                 StartupStep::Fetched,
@@ -186,11 +189,27 @@ impl PluginTask {
                 "this host has no plugin directory",
             ));
         };
+        match source {
+            ComponentSource::Loaded(_) => unreachable!("returned above"),
+            ComponentSource::File { path, digest } => self.load_file(library, path, digest.clone(), known).await,
+            ComponentSource::Artifact(request) => self.load_artifact(library, request, known).await,
+        }
+    }
+
+    /// Loads a component from the plugin directory, unless it is the one that is known.
+    async fn load_file(
+        &self,
+        library: &Library,
+        path: &Path,
+        digest: Option<String>,
+        known: Option<&LoadedComponent>,
+    ) -> Result<LoadedComponent, StartupProblem> {
         let failed = |error: SourceError| StartupProblem::new(StartupStep::Fetched, "FetchFailed", error.to_string());
         let looks = &self.context.looks;
         let found = looks.find(&library.directory, path).await.map_err(failed)?;
+        let stamp = SourceStamp::File(found.clone());
         let is_known = |known: &&LoadedComponent| {
-            known.found.as_ref() == Some(&found)
+            known.found.as_ref() == Some(&stamp)
                 && digest
                     .as_deref()
                     .is_none_or(|digest| digest == known.component.digest())
@@ -198,44 +217,10 @@ impl PluginTask {
         if let Some(known) = known.filter(is_known) {
             return Ok(known.clone());
         }
-        let file = &found.file;
-        let hung = |hung| {
-            failed(SourceError::Hung {
-                path: file.clone(),
-                hung,
-            })
-        };
-        let (sandbox, path, expected) = (library.sandbox.clone(), file.clone(), digest.clone());
-        let compiled_before = looks.at(file, move || sandbox.load_known(&path, expected.as_deref()));
-        let known = compiled_before.await.map_err(hung)?;
-        let component = if let Some(component) = known.map_err(|error| load_problem(&error))? {
-            component
-        } else {
-            let _turn = self.context.compiling.acquire().await;
-            let (sandbox, path) = (library.sandbox.clone(), file.clone());
-            let read = looks.at(file, move || sandbox.read(&path, digest.as_deref()));
-            let read = read.await.map_err(hung)?.map_err(|error| load_problem(&error))?;
-            let sandbox = library.sandbox.clone();
-            self.context
-                .options
-                .blocking
-                .run(move || sandbox.load_read(&read))
-                .await
-                .map_err(|error| {
-                    StartupProblem::new(
-                        StartupStep::Compiled,
-                        "HostFault",
-                        format!("loading it was lost: {error}"),
-                    )
-                })?
-                .map_err(|error| load_problem(&error))?
-        };
-        let digest = component.digest();
+        let component = self.compile(library, &found.file, digest).await?;
+        let fetched = format!("{} has sha256:{}", found.file.display(), component.digest());
         self.plugin_state.set(|known| {
-            known.set(
-                StartupStep::Fetched,
-                ConditionState::yes("Fetched", format!("{} has sha256:{digest}", found.file.display())),
-            );
+            known.set(StartupStep::Fetched, ConditionState::yes("Fetched", fetched));
             known.set(
                 StartupStep::Compiled,
                 ConditionState::yes("Compiled", compiled(&component)),
@@ -243,8 +228,48 @@ impl PluginTask {
         });
         Ok(LoadedComponent {
             component,
-            found: Some(found),
+            found: Some(stamp),
+            artifact: None,
         })
+    }
+
+    /// Loads the component in a file, if it has this digest; compiles it unless that was done before.
+    pub async fn compile(
+        &self,
+        library: &Library,
+        file: &Path,
+        digest: Option<String>,
+    ) -> Result<PluginComponent, StartupProblem> {
+        let looks = &self.context.looks;
+        let hung = |hung| {
+            let path = file.to_owned();
+            let error = SourceError::Hung { path, hung };
+            StartupProblem::new(StartupStep::Fetched, "FetchFailed", error.to_string())
+        };
+        let (sandbox, path, expected) = (library.sandbox.clone(), file.to_owned(), digest.clone());
+        let compiled_before = looks.at(file, move || sandbox.load_known(&path, expected.as_deref()));
+        let known = compiled_before.await.map_err(hung)?;
+        if let Some(component) = known.map_err(|error| load_problem(&error))? {
+            return Ok(component);
+        }
+        let _turn = self.context.compiling.acquire().await;
+        let (sandbox, path) = (library.sandbox.clone(), file.to_owned());
+        let read = looks.at(file, move || sandbox.read(&path, digest.as_deref()));
+        let read = read.await.map_err(hung)?.map_err(|error| load_problem(&error))?;
+        let sandbox = library.sandbox.clone();
+        self.context
+            .options
+            .blocking
+            .run(move || sandbox.load_read(&read))
+            .await
+            .map_err(|error| {
+                StartupProblem::new(
+                    StartupStep::Compiled,
+                    "HostFault",
+                    format!("loading it was lost: {error}"),
+                )
+            })?
+            .map_err(|error| load_problem(&error))
     }
 
     /// Asks for the kinds whose CRDs the plugin brings. If somebody older has one, a version that runs keeps what it has.
@@ -386,7 +411,7 @@ impl PluginTask {
 }
 
 /// What is said of compiled code.
-fn compiled(component: &PluginComponent) -> String {
+pub fn compiled(component: &PluginComponent) -> String {
     let bytes = component.code_bytes();
     match component.kept_in_memory_because() {
         None => format!("{bytes} bytes of machine code"),

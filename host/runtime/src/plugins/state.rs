@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use pilothouse_crds::plugin::{
-    ControllerStatus, LastFailure, PluginCondition, PluginStatus, PreviewedPrimary, WaitedPrimary,
+    ArtifactStatus, ControllerStatus, LastFailure, PluginCondition, PluginStatus, PreviewedPrimary, WaitedPrimary,
 };
 use tokio::sync::Notify;
 use tokio::time::Instant;
@@ -62,6 +62,8 @@ impl ConditionState {
 pub enum StartupStep {
     /// The component is there.
     Fetched,
+    /// Its signature was checked. Only an artifact has one.
+    Verified,
     /// It is a plugin that this host can run.
     Compiled,
     /// All its kinds are served and listed.
@@ -95,13 +97,28 @@ impl StartupProblem {
     }
 }
 
+/// The artifact that runs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RunningArtifact {
+    /// Not known yet: what an earlier process recorded stands.
+    Unknown,
+    /// What runs is not from an artifact.
+    None,
+    /// This one.
+    Known(ArtifactStatus),
+}
+
 /// What is known of a plugin.
 #[derive(Clone)]
 pub struct PluginFacts {
     /// The generation of the spec that this is about.
     pub generation: Option<i64>,
     /// By step.
-    facts: [ConditionState; 4],
+    facts: [ConditionState; 5],
+    /// Whether the component comes from an artifact, so that there is something to verify.
+    pub is_artifact: bool,
+    /// The artifact that runs, as far as that is known.
+    pub artifact: RunningArtifact,
     /// The digest of the component that runs.
     pub digest: Option<String>,
     /// Its version.
@@ -144,6 +161,8 @@ impl Default for PluginState {
             known: Mutex::new(PluginFacts {
                 generation: None,
                 facts: std::array::from_fn(|_| ConditionState::unknown()),
+                is_artifact: false,
+                artifact: RunningArtifact::Unknown,
                 digest: None,
                 version: None,
                 lanes: Vec::new(),
@@ -226,16 +245,23 @@ pub fn status(known: &PluginFacts, figures: StatusFigures, live: &PluginStatus, 
         condition_of(fact, name)
     };
     let warning = known.warning.clone().map(|fact| condition_of(fact, ADMITTING));
+    let verified = known.is_artifact.then(|| condition(StartupStep::Verified, "Verified"));
     let steps = [
-        condition(StartupStep::Fetched, "Fetched"),
-        condition(StartupStep::Compiled, "Compiled"),
-        condition(StartupStep::Established, "Established"),
-        condition(StartupStep::Ready, "Ready"),
+        Some(condition(StartupStep::Fetched, "Fetched")),
+        verified,
+        Some(condition(StartupStep::Compiled, "Compiled")),
+        Some(condition(StartupStep::Established, "Established")),
+        Some(condition(StartupStep::Ready, "Ready")),
     ];
     PluginStatus {
         observed_generation: known.generation,
         digest: known.digest.clone().map(|digest| format!("sha256:{digest}")),
         version: known.version.clone(),
+        artifact: match &known.artifact {
+            RunningArtifact::Unknown => live.artifact.clone(),
+            RunningArtifact::None => None,
+            RunningArtifact::Known(artifact) => Some(artifact.clone()),
+        },
         objects: controllers.iter().map(|controller| controller.objects).sum(),
         failing: controllers.iter().map(|controller| controller.failing).sum(),
         controllers,
@@ -248,7 +274,7 @@ pub fn status(known: &PluginFacts, figures: StatusFigures, live: &PluginStatus, 
         finalizers: live.finalizers.clone(),
         warnings,
         previews,
-        conditions: steps.into_iter().chain(warning).collect(),
+        conditions: steps.into_iter().flatten().chain(warning).collect(),
     }
 }
 
@@ -331,6 +357,38 @@ mod tests {
             (second.objects, second.failing, second.observed_generation),
             (3, 2, Some(2))
         );
+    }
+
+    #[test]
+    fn only_an_artifact_has_a_signature_to_verify() {
+        let file = status(&known(), figures(), &PluginStatus::default(), NOW);
+        assert!(file.conditions.iter().all(|condition| condition.kind != "Verified"));
+        let mut artifact = known();
+        artifact.is_artifact = true;
+        let artifact = status(&artifact, figures(), &PluginStatus::default(), NOW);
+        assert_eq!(of(&artifact, "Verified").status, "Unknown");
+    }
+
+    #[test]
+    fn the_recorded_artifact_stands_until_another_one_runs() {
+        let artifact = |digest: &str| ArtifactStatus {
+            reference: "example.com/a:1".to_owned(),
+            tag: Some("1".to_owned()),
+            digest: digest.to_owned(),
+            size: 1,
+            signer: None,
+        };
+        let live = PluginStatus {
+            artifact: Some(artifact("old")),
+            ..PluginStatus::default()
+        };
+        let mut known = known();
+        let told = |known: &PluginFacts| status(known, figures(), &live, NOW).artifact.map(|it| it.digest);
+        assert_eq!(told(&known).as_deref(), Some("old"));
+        known.artifact = RunningArtifact::Known(artifact("new"));
+        assert_eq!(told(&known).as_deref(), Some("new"));
+        known.artifact = RunningArtifact::None;
+        assert_eq!(told(&known), None);
     }
 
     #[test]

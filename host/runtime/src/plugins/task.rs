@@ -1,6 +1,7 @@
 //! Runs the task of one plugin: brings the events of its life cycle, and carries out what [`super::life_cycle`] decides.
 //! How a version comes up to where it can take over is `staging`'s matter, and the version that runs is `running`'s.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use pilothouse_cluster::events::EventRecorder;
@@ -9,12 +10,13 @@ use pilothouse_core::backoff;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::PluginContext;
+use super::{Library, PluginContext};
+use super::artifact::ArtifactMemory;
 use super::desired::{ComponentSource, DesiredPlugin, PluginRequest};
 use super::directory_reader::ReadHung;
 use super::inventory_write::InventoryWrite;
 use super::life_cycle::{LifeAction, LifeEvent, LifeState, RefusedUntil, Transition};
-use super::plugin::{PluginResourceHandle, PluginTask, RunningVersion};
+use super::plugin::{PluginResourceHandle, PluginTask, RunningVersion, SourceStamp};
 use super::prepare::PluginIdentity;
 use super::source::{ComponentFile, SourceChange};
 use super::staging::StagedVersion;
@@ -36,7 +38,7 @@ struct TaskVersions {
 struct CrashBackoff {
     until: Instant,
     request: Arc<PluginRequest>,
-    found: Option<ComponentFile>,
+    found: Option<SourceStamp>,
 }
 
 /// In these states what is wanted was examined, and a version is.
@@ -63,6 +65,7 @@ impl PluginTask {
             plugin_state,
             own,
             written: InventoryWrite::default(),
+            artifact: ArtifactMemory::default(),
         }
     }
 
@@ -140,7 +143,7 @@ impl PluginTask {
         crash: Option<&CrashBackoff>,
         staged: &mut Option<Box<StagedVersion>>,
     ) -> Transition {
-        // The component's file as it was before the last startup.
+        // The component's source as it was before the last startup.
         let mut seen = None;
         loop {
             let event = match *life {
@@ -149,7 +152,12 @@ impl PluginTask {
                     let wanted = request.wanted.as_ref().expect(WANTED);
                     self.plugin_state.set(|known| known.busy = Some(Instant::now()));
                     seen = self.seen(wanted).await;
-                    match Box::pin(self.stage(life, running, request, wanted)).await {
+                    let staging = Box::pin(self.stage(life, running, request, wanted)).await;
+                    if let ComponentSource::Artifact(_) = &wanted.source {
+                        // Another artifact than the one that was resolved on the way.
+                        seen = self.artifact.last();
+                    }
+                    match staging {
                         Ok(Some(version)) => {
                             *staged = Some(Box::new(version));
                             LifeEvent::Recorded
@@ -205,7 +213,7 @@ impl PluginTask {
         &self,
         request: &PluginRequest,
         until: RefusedUntil,
-        seen: Option<&ComponentFile>,
+        seen: Option<&SourceStamp>,
     ) -> LifeEvent {
         if until == RefusedUntil::Changed {
             return std::future::pending().await;
@@ -289,21 +297,40 @@ impl PluginTask {
         }
     }
 
-    async fn seen(&self, wanted: &DesiredPlugin) -> Option<ComponentFile> {
+    async fn seen(&self, wanted: &DesiredPlugin) -> Option<SourceStamp> {
         match (&wanted.source, &self.context.library) {
             (ComponentSource::File { path, .. }, Some(library)) => {
-                self.context.looks.find(&library.directory, path).await.ok()
+                let found = self.context.looks.find(&library.directory, path).await;
+                found.ok().map(SourceStamp::File)
             }
             _ => None,
         }
     }
 
-    /// Waits until there is another component. While the file system hangs, the Plugin's status says so, and what runs goes
-    /// on.
-    async fn source_changed(&self, wanted: &DesiredPlugin, before: Option<&ComponentFile>) {
-        let (ComponentSource::File { path, .. }, Some(library)) = (&wanted.source, &self.context.library) else {
+    /// Waits until there is another component.
+    async fn source_changed(&self, wanted: &DesiredPlugin, before: Option<&SourceStamp>) {
+        let Some(library) = &self.context.library else {
             return std::future::pending().await;
         };
+        match (&wanted.source, before) {
+            (ComponentSource::Loaded(_), _) => std::future::pending().await,
+            (ComponentSource::File { path, .. }, Some(SourceStamp::File(before))) => {
+                self.file_changed(library, path, Some(before)).await;
+            }
+            (ComponentSource::File { path, .. }, _) => self.file_changed(library, path, None).await,
+            (ComponentSource::Artifact(request), Some(SourceStamp::Artifact { digest, trust })) => {
+                self.artifact_changed(library, request, Some(digest), *trust).await;
+            }
+            (ComponentSource::Artifact(request), _) => {
+                let trust = self.artifact.trust();
+                self.artifact_changed(library, request, None, trust).await;
+            }
+        }
+    }
+
+    /// Waits until there is another component in a file. While the file system hangs, the Plugin's status says so, and what
+    /// runs goes on.
+    async fn file_changed(&self, library: &Library, path: &Path, before: Option<&ComponentFile>) {
         let (directory, name) = (&library.directory, &*self.identity.name);
         let mut trouble: Option<(ReadHung, Option<ConditionState>)> = None;
         loop {

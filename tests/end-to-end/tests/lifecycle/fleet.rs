@@ -28,7 +28,11 @@ impl Fleet {
     }
 
     pub async fn start_with(cluster: Cluster, options: HostOptions) -> Self {
-        let host = RuntimeHost::new(options, unhurried());
+        Self::start_host_with(cluster, RuntimeHost::new(options, unhurried())).await
+    }
+
+    /// Starts this host.
+    pub async fn start_host_with(cluster: Cluster, host: RuntimeHost) -> Self {
         let mut fleet = Self {
             stage: Stage { cluster, host },
             folder: tempfile::tempdir().unwrap(),

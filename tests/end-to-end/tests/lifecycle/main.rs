@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "all of it is for tests")]
 
 mod admission;
+mod artifacts;
 mod contributions;
 mod crash;
 mod declared;

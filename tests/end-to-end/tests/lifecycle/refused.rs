@@ -53,10 +53,10 @@ mod simulated {
             ),
             (
                 "oci",
-                json!({"source": {"oci": "example.com/a"}}),
-                "Ready",
-                "InvalidSpec",
-                "spec.source.oci is not supported",
+                json!({"source": {"oci": {"reference": format!("example.com/a@{zeros}")}}}),
+                "Fetched",
+                "FetchFailed",
+                "this host fetches no artifacts",
             ),
             (
                 "no.label",

@@ -1,0 +1,428 @@
+//! Owns how the component of a Plugin comes from an OCI artifact: which artifact is meant, the credentials, what the
+//! conditions and events say of it, and when another artifact is due. The store that is asked is [`crate::artifacts`]'s.
+//!
+//! A host that starts takes the artifact that the Plugin's status records, if that takes no network, and asks the registry
+//! afterwards: so a registry that is down, slow or hostile does not keep a plugin from its start.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use pilothouse_cluster::error::chain;
+use pilothouse_cluster::pull_secret::read_pull_secret;
+use pilothouse_core::backoff;
+use pilothouse_core::contract::EventType;
+use pilothouse_crds::plugin::{ArtifactStatus, PluginStatus};
+use serde_json::Value;
+
+use super::Library;
+use super::plugin::{LoadedArtifact, LoadedComponent, PluginTask, SourceStamp};
+use super::staging::compiled;
+use super::state::{ConditionState, RunningArtifact, StartupProblem, StartupStep};
+use crate::artifacts::{
+    ArtifactProblem, ArtifactRequest, ArtifactStore, ArtifactUpdate, FetchedArtifact, PullCredentials, ResolvedArtifact,
+};
+
+/// How soon the registry is asked after a start that did without it.
+const FIRST_LOOK: Duration = Duration::from_secs(2);
+
+/// What is known of a plugin's artifact beside what runs.
+#[derive(Default)]
+pub struct ArtifactMemory(Mutex<ArtifactMemoryState>);
+
+#[derive(Default)]
+struct ArtifactMemoryState {
+    /// What was meant when the registry was asked last, or when a start did without it.
+    last: Option<ResolvedArtifact>,
+    /// The number of the trust policy at that time.
+    trust: u64,
+    /// Whether the registry has not been asked since the start.
+    is_unasked: bool,
+}
+
+impl ArtifactMemory {
+    /// The artifact that was meant last.
+    pub fn last(&self) -> Option<SourceStamp> {
+        let state = self.0.lock();
+        let digest = state.last.as_ref()?.digest.clone();
+        Some(SourceStamp::Artifact {
+            digest,
+            trust: state.trust,
+        })
+    }
+
+    /// The number of the trust policy when an artifact was meant last.
+    pub fn trust(&self) -> u64 {
+        self.0.lock().trust
+    }
+
+    fn set(&self, last: Option<ResolvedArtifact>, trust: u64, is_unasked: bool) {
+        *self.0.lock() = ArtifactMemoryState {
+            last,
+            trust,
+            is_unasked,
+        };
+    }
+}
+
+impl PluginTask {
+    /// Loads the component of the artifact that is meant, unless it is the one that is known. Its signature is checked
+    /// either way: what is trusted may have changed.
+    pub async fn load_artifact(
+        &self,
+        library: &Library,
+        request: &Arc<ArtifactRequest>,
+        known: Option<&LoadedComponent>,
+    ) -> Result<LoadedComponent, StartupProblem> {
+        let Some(store) = library.artifacts.as_deref() else {
+            return Err(StartupProblem::new(
+                StartupStep::Fetched,
+                "FetchFailed",
+                "this host fetches no artifacts; give the component as spec.source.file",
+            ));
+        };
+        let trust = store.trust_number();
+        let recorded = self.recorded(request).filter(|_| known.is_none());
+        let offline = match recorded {
+            Some(recorded) => self.fetch_offline(store, request, &recorded).await,
+            None => None,
+        };
+        let is_unasked = offline.is_some();
+        let fetched = if let Some(fetched) = offline {
+            fetched
+        } else {
+            self.artifact.set(None, trust, false);
+            self.fetch(store, request, trust).await?
+        };
+        self.artifact.set(Some(fetched.resolved.clone()), trust, is_unasked);
+        self.report_fetched(request, &fetched);
+        let stamp = SourceStamp::Artifact {
+            digest: fetched.resolved.digest.clone(),
+            trust,
+        };
+        let is_known = |known: &&LoadedComponent| known.component.digest() == fetched.component_digest;
+        let component = match known.filter(is_known) {
+            Some(known) => known.component.clone(),
+            None => {
+                let digest = Some(fetched.component_digest.clone());
+                self.compile(library, &fetched.file, digest).await?
+            }
+        };
+        self.plugin_state.set(|known| {
+            known.set(
+                StartupStep::Compiled,
+                ConditionState::yes("Compiled", compiled(&component)),
+            );
+        });
+        Ok(LoadedComponent {
+            component,
+            found: Some(stamp),
+            artifact: Some(Arc::new(LoadedArtifact {
+                reference: request.reference.clone(),
+                fetched,
+            })),
+        })
+    }
+
+    /// Waits until the registry means another artifact than this one, or the trust policy is another one. While the registry
+    /// does not answer, the Plugin's status says so, and what runs goes on.
+    pub async fn artifact_changed(
+        &self,
+        library: &Library,
+        request: &ArtifactRequest,
+        before: Option<&str>,
+        trust: u64,
+    ) {
+        let Some(store) = library.artifacts.as_deref() else {
+            return std::future::pending().await;
+        };
+        tokio::select! {
+            () = store.trust_changed(trust) => {}
+            () = self.another_is_meant(store, request, before) => {}
+        }
+    }
+
+    async fn another_is_meant(&self, store: &dyn ArtifactStore, request: &ArtifactRequest, before: Option<&str>) {
+        // What could not be resolved is tried again by the life cycle.
+        let (Some(before), ArtifactUpdate::Tag | ArtifactUpdate::SemVer(_)) = (before, &request.update) else {
+            return std::future::pending().await;
+        };
+        let name = &*self.identity.name;
+        let mut wait = if self.artifact.0.lock().is_unasked {
+            FIRST_LOOK
+        } else {
+            request.interval
+        };
+        let mut failures = 0;
+        // The condition as it was before the registry failed to answer.
+        let mut told: Option<ConditionState> = None;
+        loop {
+            tokio::time::sleep(wait).await;
+            match self.resolve(store, request).await {
+                Ok(resolved) => {
+                    failures = 0;
+                    wait = request.interval;
+                    self.artifact.0.lock().is_unasked = false;
+                    if let Some(fact) = told.take() {
+                        tracing::info!(plugin = name, reference = request.reference, "the registry answers again");
+                        self.plugin_state.set(|known| known.set(StartupStep::Fetched, fact));
+                    }
+                    if resolved.digest != before {
+                        return;
+                    }
+                }
+                Err(problem) => {
+                    failures += 1;
+                    wait = backoff::delay(failures, seed(name)).max(FIRST_LOOK).min(request.interval);
+                    let StartupProblem { reason, message, .. } = problem;
+                    let known = self.plugin_state.known();
+                    let fact = known.fact(StartupStep::Fetched);
+                    if fact.message != message && !known.lanes.is_empty() {
+                        tracing::warn!(
+                            plugin = name,
+                            problem = message,
+                            "cannot ask which artifact the plugin is to run; what runs goes on"
+                        );
+                        told.get_or_insert_with(|| fact.clone());
+                        let fact = ConditionState::no(reason, message);
+                        self.plugin_state.set(|known| known.set(StartupStep::Fetched, fact));
+                    }
+                }
+            }
+        }
+    }
+
+    /// The artifact that an earlier process ran for the same reference.
+    fn recorded(&self, request: &ArtifactRequest) -> Option<ResolvedArtifact> {
+        let live = self.own.as_ref()?.live.borrow().clone();
+        let status: PluginStatus = match &live.status {
+            Value::Null => return None,
+            status => serde_json::from_value(status.clone()).ok()?,
+        };
+        let ArtifactStatus {
+            reference, tag, digest, ..
+        } = status.artifact?;
+        (reference == request.reference && request.update != ArtifactUpdate::Pinned)
+            .then_some(ResolvedArtifact { digest, tag })
+    }
+
+    async fn fetch_offline(
+        &self,
+        store: &dyn ArtifactStore,
+        request: &ArtifactRequest,
+        recorded: &ResolvedArtifact,
+    ) -> Option<FetchedArtifact> {
+        match store.fetch_offline(request, recorded).await {
+            Ok(fetched) => fetched,
+            Err(problem) => {
+                // The one that is meant now may be fine.
+                tracing::warn!(
+                    plugin = &*self.identity.name,
+                    %problem,
+                    "the artifact that ran before cannot be used; asking the registry"
+                );
+                None
+            }
+        }
+    }
+
+    async fn fetch(
+        &self,
+        store: &dyn ArtifactStore,
+        request: &ArtifactRequest,
+        trust: u64,
+    ) -> Result<FetchedArtifact, StartupProblem> {
+        let resolved = self.resolve(store, request).await?;
+        self.artifact.set(Some(resolved.clone()), trust, false);
+        // A pinned artifact that the cache has needs neither the registry nor the Secret.
+        if request.update == ArtifactUpdate::Pinned
+            && let Ok(Some(fetched)) = store.fetch_offline(request, &resolved).await
+        {
+            return Ok(fetched);
+        }
+        let credentials = self.credentials(request).await?;
+        let fetched = store.fetch(request, &resolved, credentials.as_ref()).await;
+        fetched.map_err(|problem| {
+            if problem.is_about_trust {
+                // The bytes are not the matter.
+                let message = format!("{} is {}", request.reference, resolved.digest);
+                self.plugin_state
+                    .set(|known| known.set(StartupStep::Fetched, ConditionState::yes("Resolved", message)));
+            }
+            startup_problem(problem)
+        })
+    }
+
+    async fn resolve(
+        &self,
+        store: &dyn ArtifactStore,
+        request: &ArtifactRequest,
+    ) -> Result<ResolvedArtifact, StartupProblem> {
+        let credentials = match request.update {
+            ArtifactUpdate::Pinned => None,
+            _ => self.credentials(request).await?,
+        };
+        store
+            .resolve(request, credentials.as_ref())
+            .await
+            .map_err(startup_problem)
+    }
+
+    /// Reads the pull secret. It is read each time, so that one that is renewed or deleted counts at once.
+    async fn credentials(&self, request: &ArtifactRequest) -> Result<Option<PullCredentials>, StartupProblem> {
+        let Some(name) = &request.pull_secret else {
+            return Ok(None);
+        };
+        let failed = |message: String| {
+            let message = format!("cannot fetch {}: {message}", request.reference);
+            StartupProblem::new(StartupStep::Fetched, "PullSecret", message)
+        };
+        let Some(namespace) = &self.context.options.namespace else {
+            return Err(failed(
+                "spec.source.oci.pullSecret is in the host's namespace, which is not known; start the host with --namespace"
+                    .to_owned(),
+            ));
+        };
+        let read = read_pull_secret(&self.context.client, namespace, name).await;
+        read.map(|value| Some(PullCredentials(value)))
+            .map_err(|error| failed(chain(&error)))
+    }
+
+    fn report_fetched(&self, request: &ArtifactRequest, fetched: &FetchedArtifact) {
+        let ResolvedArtifact { digest, tag } = &fetched.resolved;
+        let reference = &request.reference;
+        let named = match tag {
+            Some(tag) if !reference.ends_with(&format!(":{tag}")) => format!("{reference}, tag {tag}, is {digest}"),
+            Some(_) => format!("{reference} is {digest}"),
+            None => reference.clone(),
+        };
+        let message = format!("{named}; its component has {} bytes", fetched.size);
+        let verification = &fetched.verification;
+        let verified = match &verification.signer {
+            Some(signer) => {
+                ConditionState::yes("Verified", format!("{digest} is signed by {signer}; {}", verification.detail))
+            }
+            None => ConditionState::no(
+                "Unsigned",
+                format!("{digest} runs without a verified signature; {}", verification.detail),
+            ),
+        };
+        self.plugin_state.set(|known| {
+            known.set(StartupStep::Fetched, ConditionState::yes("Fetched", message));
+            known.set(StartupStep::Verified, verified);
+        });
+    }
+
+    /// A version from this source has taken over: the status records its artifact, and an event says that it moved.
+    pub async fn report_artifact(&self, loaded: &LoadedComponent) {
+        let Some(artifact) = &loaded.artifact else {
+            self.plugin_state.set(|known| known.artifact = RunningArtifact::None);
+            return;
+        };
+        let LoadedArtifact { reference, fetched } = &**artifact;
+        let now = ArtifactStatus {
+            reference: reference.clone(),
+            tag: fetched.resolved.tag.clone(),
+            digest: fetched.resolved.digest.clone(),
+            size: fetched.size,
+            signer: fetched.verification.signer.clone(),
+        };
+        let before = match self.plugin_state.known().artifact {
+            RunningArtifact::Known(before) => Some(before),
+            RunningArtifact::None => None,
+            RunningArtifact::Unknown => self.own.as_ref().and_then(|own| {
+                let status = own.live.borrow().status.clone();
+                serde_json::from_value::<PluginStatus>(status).ok()?.artifact
+            }),
+        };
+        let has_moved = before.as_ref().is_none_or(|before| before.digest != now.digest);
+        if has_moved {
+            let message = moved(before.as_ref(), &now);
+            tracing::info!(plugin = &*self.identity.name, "{message}");
+            self.plugin_state
+                .set(|known| known.artifact = RunningArtifact::Known(now));
+            self.emit(EventType::Normal, "ArtifactMoved", message).await;
+        } else {
+            self.plugin_state
+                .set(|known| known.artifact = RunningArtifact::Known(now));
+        }
+    }
+}
+
+/// What an event says of a move.
+fn moved(before: Option<&ArtifactStatus>, now: &ArtifactStatus) -> String {
+    let ArtifactStatus {
+        reference,
+        tag,
+        digest,
+        size,
+        signer,
+    } = now;
+    let tag = tag.as_ref().map(|tag| format!(", tag {tag}")).unwrap_or_default();
+    let signer = match signer {
+        Some(signer) => format!("signed by {signer}"),
+        None => "unsigned".to_owned(),
+    };
+    let before = match before {
+        Some(before) => format!("; before it ran {}", before.digest),
+        None => String::new(),
+    };
+    format!("now runs {digest} from {reference}{tag}, {size} bytes, {signer}{before}")
+}
+
+fn startup_problem(problem: ArtifactProblem) -> StartupProblem {
+    let ArtifactProblem {
+        is_about_trust,
+        reason,
+        message,
+    } = problem;
+    let step = if is_about_trust {
+        StartupStep::Verified
+    } else {
+        StartupStep::Fetched
+    };
+    StartupProblem::new(step, reason, message)
+}
+
+/// Spreads the tries of many plugins.
+fn seed(name: &str) -> u64 {
+    let add = |seed: u64, byte: u8| seed.wrapping_mul(31).wrapping_add(u64::from(byte));
+    name.bytes().fold(7, add)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn artifact(digest: &str, tag: Option<&str>, signer: Option<&str>) -> ArtifactStatus {
+        ArtifactStatus {
+            reference: "example.com/a".to_owned(),
+            tag: tag.map(str::to_owned),
+            digest: digest.to_owned(),
+            size: 5,
+            signer: signer.map(str::to_owned),
+        }
+    }
+
+    #[test]
+    fn a_move_names_both_digests_the_tag_the_size_and_the_signer() {
+        let before = artifact("sha256:a", None, None);
+        let now = artifact("sha256:b", Some("1.2.0"), Some("release"));
+        assert_eq!(
+            moved(Some(&before), &now),
+            "now runs sha256:b from example.com/a, tag 1.2.0, 5 bytes, signed by release; before it ran sha256:a"
+        );
+        assert_eq!(moved(None, &before), "now runs sha256:a from example.com/a, 5 bytes, unsigned");
+    }
+
+    #[test]
+    fn a_problem_of_trust_is_about_the_signature() {
+        let problem = |is_about_trust| ArtifactProblem {
+            is_about_trust,
+            reason: "R",
+            message: "m".to_owned(),
+        };
+        assert_eq!(startup_problem(problem(true)).step, StartupStep::Verified);
+        assert_eq!(startup_problem(problem(false)).step, StartupStep::Fetched);
+    }
+}

@@ -1,0 +1,439 @@
+//! Plugins whose component is an OCI artifact: which one runs, when the host moves to another one, and what it says while
+//! the registry, the signature or the pull secret is not as it should be. The store of these tests is in memory.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use pilothouse_end_to_end::components;
+use pilothouse_runtime::artifacts::{
+    ArtifactFuture, ArtifactProblem, ArtifactRequest, ArtifactStore, ArtifactUpdate, ArtifactVerification,
+    FetchedArtifact, PullCredentials, ResolvedArtifact,
+};
+use sha2::{Digest as _, Sha256};
+use tokio::sync::Notify;
+
+/// A registry with one repository, and a cache.
+pub struct MemoryStore {
+    state: Mutex<MemoryState>,
+    trust_changed: Notify,
+    folder: tempfile::TempDir,
+}
+
+#[derive(Default)]
+struct MemoryState {
+    tags: BTreeMap<String, String>,
+    /// By the digest of the manifest: the component's file, digest and size.
+    artifacts: BTreeMap<String, (PathBuf, String, u64)>,
+    cached: BTreeSet<String>,
+    is_down: bool,
+    distrusted: BTreeSet<String>,
+    trust: u64,
+    /// The credentials of each request to the registry.
+    asked: Vec<Option<Vec<u8>>>,
+}
+
+impl MemoryStore {
+    pub fn new() -> Arc<Self> {
+        Arc::new(Self {
+            state: Mutex::default(),
+            trust_changed: Notify::new(),
+            folder: tempfile::tempdir().unwrap(),
+        })
+    }
+
+    /// Pushes a built component under a tag; with another mark it is another artifact. Returns the digest.
+    pub fn push(&self, component: &str, tag: &str, mark: u8) -> String {
+        let mut bytes = std::fs::read(components::folder().join(format!("{component}.wasm"))).unwrap();
+        bytes.extend([0, 3, 1, b'm', mark]);
+        let component_digest = hex(&bytes);
+        let file = self.folder.path().join(format!("{component_digest}.wasm"));
+        std::fs::write(&file, &bytes).unwrap();
+        let digest = format!("sha256:{}", hex(component_digest.as_bytes()));
+        let mut state = self.state.lock();
+        let size = bytes.len() as u64;
+        state.artifacts.insert(digest.clone(), (file, component_digest, size));
+        state.tags.insert(tag.to_owned(), digest.clone());
+        digest
+    }
+
+    pub fn is_down(&self, is_down: bool) {
+        self.state.lock().is_down = is_down;
+    }
+
+    /// Whether the key that signed an artifact is taken.
+    pub fn trust(&self, digest: &str, is_trusted: bool) {
+        let mut state = self.state.lock();
+        state.trust += 1;
+        if is_trusted {
+            state.distrusted.remove(digest);
+        } else {
+            state.distrusted.insert(digest.to_owned());
+        }
+        drop(state);
+        self.trust_changed.notify_waiters();
+    }
+
+    pub fn asked(&self) -> Vec<Option<Vec<u8>>> {
+        self.state.lock().asked.clone()
+    }
+
+    fn ask(&self, credentials: Option<&PullCredentials>, reference: &str) -> Result<(), ArtifactProblem> {
+        let mut state = self.state.lock();
+        if state.is_down {
+            return Err(problem(false, "Unreachable", format!("cannot reach the registry of {reference}")));
+        }
+        state.asked.push(credentials.map(|credentials| credentials.0.clone()));
+        Ok(())
+    }
+
+    fn resolve_now(
+        &self,
+        request: &ArtifactRequest,
+        credentials: Option<&PullCredentials>,
+    ) -> Result<ResolvedArtifact, ArtifactProblem> {
+        if let Some((_, digest)) = request.reference.split_once('@') {
+            let (digest, tag) = (digest.to_owned(), None);
+            return Ok(ResolvedArtifact { digest, tag });
+        }
+        self.ask(credentials, &request.reference)?;
+        let state = self.state.lock();
+        let tag = match &request.update {
+            ArtifactUpdate::SemVer(range) => {
+                let range = semver::VersionReq::parse(range).unwrap();
+                let version = |tag: &&String| tag.parse::<semver::Version>().ok().filter(|it| range.matches(it));
+                state.tags.keys().filter(|tag| version(tag).is_some()).max_by_key(|tag| version(tag))
+            }
+            _ => state.tags.keys().find(|tag| request.reference.ends_with(&format!(":{tag}"))),
+        };
+        let not_found = || problem(false, "NotFound", format!("{} does not exist", request.reference));
+        let tag = tag.ok_or_else(not_found)?.clone();
+        let digest = state.tags[&tag].clone();
+        Ok(ResolvedArtifact { digest, tag: Some(tag) })
+    }
+
+    fn take(&self, digest: &str) -> Result<FetchedArtifact, ArtifactProblem> {
+        let state = self.state.lock();
+        if state.distrusted.contains(digest) {
+            let message = format!("{digest} is signed by a key that no rule accepts");
+            return Err(problem(true, "UnknownSigner", message));
+        }
+        let not_found = || problem(false, "NotFound", format!("{digest} does not exist"));
+        let (file, component_digest, size) = state.artifacts.get(digest).ok_or_else(not_found)?.clone();
+        Ok(FetchedArtifact {
+            resolved: ResolvedArtifact {
+                digest: digest.to_owned(),
+                tag: None,
+            },
+            file,
+            component_digest,
+            size,
+            verification: ArtifactVerification {
+                signer: Some("release".to_owned()),
+                detail: "in memory".to_owned(),
+            },
+            hold: Arc::new(()),
+        })
+    }
+
+    fn fetch_now(&self, resolved: &ResolvedArtifact) -> Result<FetchedArtifact, ArtifactProblem> {
+        let fetched = self.take(&resolved.digest)?;
+        self.state.lock().cached.insert(resolved.digest.clone());
+        let resolved = resolved.clone();
+        Ok(FetchedArtifact { resolved, ..fetched })
+    }
+}
+
+fn problem(is_about_trust: bool, reason: &'static str, message: String) -> ArtifactProblem {
+    ArtifactProblem {
+        is_about_trust,
+        reason,
+        message,
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+impl ArtifactStore for MemoryStore {
+    fn resolve<'a>(
+        &'a self,
+        request: &'a ArtifactRequest,
+        credentials: Option<&'a PullCredentials>,
+    ) -> ArtifactFuture<'a, ResolvedArtifact> {
+        Box::pin(async move { self.resolve_now(request, credentials) })
+    }
+
+    fn fetch<'a>(
+        &'a self,
+        request: &'a ArtifactRequest,
+        resolved: &'a ResolvedArtifact,
+        credentials: Option<&'a PullCredentials>,
+    ) -> ArtifactFuture<'a, FetchedArtifact> {
+        Box::pin(async move {
+            self.ask(credentials, &request.reference)?;
+            self.fetch_now(resolved)
+        })
+    }
+
+    fn fetch_offline<'a>(
+        &'a self,
+        _request: &'a ArtifactRequest,
+        resolved: &'a ResolvedArtifact,
+    ) -> ArtifactFuture<'a, Option<FetchedArtifact>> {
+        Box::pin(async move {
+            if !self.state.lock().cached.contains(&resolved.digest) {
+                return Ok(None);
+            }
+            self.fetch_now(resolved).map(Some)
+        })
+    }
+
+    fn trust_number(&self) -> u64 {
+        self.state.lock().trust
+    }
+
+    fn trust_changed(&self, since: u64) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+        Box::pin(async move {
+            loop {
+                let changed = self.trust_changed.notified();
+                if self.trust_number() != since {
+                    return;
+                }
+                changed.await;
+            }
+        })
+    }
+}
+
+mod simulated {
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use pilothouse_end_to_end::host::RuntimeHost;
+    use pilothouse_end_to_end::stage::unhurried;
+    use pilothouse_runtime::HostOptions;
+    use pilothouse_testkit::cluster::Cluster;
+    use serde_json::{Value, json};
+
+    use super::MemoryStore;
+    use crate::fleet::Fleet;
+
+    const REFERENCE: &str = "registry.example.com/plugins/hostile";
+
+    async fn fleet_of(store: &Arc<MemoryStore>) -> Fleet {
+        let options = HostOptions {
+            namespace: Some("pilothouse".to_owned()),
+            ..HostOptions::default()
+        };
+        let mut host = RuntimeHost::new(options, unhurried());
+        host.fetch_from(store.clone());
+        Fleet::start_host_with(Cluster::simulated(), host).await
+    }
+
+    fn oci(source: Value) -> Value {
+        json!({"source": {"oci": source}})
+    }
+
+    fn tagged(tag: &str) -> Value {
+        oci(json!({"reference": format!("{REFERENCE}:{tag}"), "updatePolicy": "Tag", "interval": "1m"}))
+    }
+
+    /// Waits until a Plugin runs this artifact.
+    async fn runs(fleet: &Fleet, name: &str, digest: &str) {
+        let what = format!("{name} runs {digest}");
+        let runs = |plugin: Value| plugin["status"]["artifact"]["digest"] == digest;
+        fleet
+            .until(&what, |stage| stage.find("Plugin", name).is_some_and(runs))
+            .await;
+    }
+
+    fn moves(fleet: &Fleet) -> Vec<String> {
+        let events = fleet.stage.all("Event").into_iter();
+        let moves = events.filter(|event| event["reason"] == "ArtifactMoved");
+        moves.map(|event| event["note"].as_str().unwrap().to_owned()).collect()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_moved_tag_is_rolled_out_under_tag_and_not_under_pinned() {
+        let store = MemoryStore::new();
+        let one = store.push("hostile", "1", 1);
+        let fleet = fleet_of(&store).await;
+        fleet.plugin("it", tagged("1")).await;
+        fleet.is_ready("it").await;
+        let pinned = oci(json!({"reference": format!("{REFERENCE}@{one}")}));
+        fleet.plugin("pinned", pinned).await;
+        runs(&fleet, "it", &one).await;
+        let fetched = fleet.says("it", "Fetched", "True", "Fetched").await;
+        let message = fetched["message"].as_str().unwrap();
+        assert!(message.contains(&one) && message.contains(" bytes"), "{message}");
+        let verified = fleet.says("it", "Verified", "True", "Verified").await;
+        assert!(verified["message"].as_str().unwrap().contains("signed by release"), "{verified}");
+
+        let two = store.push("hostile", "1", 2);
+        runs(&fleet, "it", &two).await;
+        fleet.is_ready("it").await;
+        let told = moves(&fleet);
+        assert!(
+            told.iter().any(|note| note.contains(&two) && note.contains(&format!("before it ran {one}"))),
+            "{told:#?}"
+        );
+        tokio::time::sleep(Duration::from_hours(1)).await;
+        assert_eq!(fleet.status("pinned")["artifact"]["digest"], one);
+        fleet.stage.stop().await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_newest_version_in_the_range_runs() {
+        let store = MemoryStore::new();
+        store.push("hostile", "1.9.0", 1);
+        let ten = store.push("hostile", "1.10.0", 2);
+        store.push("hostile", "2.0.0", 3);
+        store.push("hostile", "latest", 4);
+        let fleet = fleet_of(&store).await;
+        let source = json!({"reference": REFERENCE, "updatePolicy": "SemVer", "range": "^1", "interval": "1m"});
+        fleet.plugin("it", oci(source)).await;
+        fleet.is_ready("it").await;
+        runs(&fleet, "it", &ten).await;
+        assert_eq!(fleet.status("it")["artifact"]["tag"], "1.10.0");
+        let eleven = store.push("hostile", "1.11.0", 5);
+        runs(&fleet, "it", &eleven).await;
+        fleet.stage.stop().await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_artifact_of_an_unknown_key_never_runs_and_the_old_one_goes_on() {
+        let store = MemoryStore::new();
+        let one = store.push("hostile", "1", 1);
+        let fleet = fleet_of(&store).await;
+        fleet.plugin("it", tagged("1")).await;
+        fleet.is_ready("it").await;
+        runs(&fleet, "it", &one).await;
+        let running = fleet.status("it")["digest"].clone();
+
+        let forged = store.push("hostile", "1", 2);
+        store.trust(&forged, false);
+        let refused = fleet.says("it", "Verified", "False", "UnknownSigner").await;
+        assert!(refused["message"].as_str().unwrap().contains(&forged), "{refused}");
+        let ready = fleet.says("it", "Ready", "True", "PreviousVersion").await;
+        assert!(ready["message"].as_str().unwrap().contains("the version before goes on"), "{ready}");
+        tokio::time::sleep(Duration::from_hours(1)).await;
+        let status = fleet.status("it");
+        assert_eq!((&status["artifact"]["digest"], &status["digest"]), (&json!(one), &running));
+
+        // It runs as soon as the key is taken.
+        store.trust(&forged, true);
+        runs(&fleet, "it", &forged).await;
+        fleet.is_ready("it").await;
+        fleet.stage.stop().await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn code_of_a_revoked_key_goes_on_until_the_next_start() {
+        let store = MemoryStore::new();
+        let one = store.push("hostile", "1", 1);
+        let mut fleet = fleet_of(&store).await;
+        fleet.plugin("it", tagged("1")).await;
+        fleet.is_ready("it").await;
+        runs(&fleet, "it", &one).await;
+
+        store.trust(&one, false);
+        fleet.says("it", "Verified", "False", "UnknownSigner").await;
+        fleet.says("it", "Ready", "True", "PreviousVersion").await;
+        fleet.stage.stop().await;
+        fleet.start_host().await;
+        fleet.says("it", "Ready", "False", "UnknownSigner").await;
+        fleet.stage.stop().await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_host_starts_from_the_cache_while_the_registry_is_down() {
+        let store = MemoryStore::new();
+        let one = store.push("hostile", "1", 1);
+        let mut fleet = fleet_of(&store).await;
+        fleet.plugin("it", tagged("1")).await;
+        fleet.is_ready("it").await;
+        runs(&fleet, "it", &one).await;
+        fleet.stage.stop().await;
+
+        store.is_down(true);
+        let two = store.push("hostile", "1", 2);
+        let asked = store.asked().len();
+        fleet.start_host().await;
+        fleet.says("it", "Fetched", "False", "Unreachable").await;
+        fleet.says("it", "Ready", "True", "Reconciling").await;
+        assert_eq!(fleet.status("it")["artifact"]["digest"], one);
+        assert_eq!(store.asked().len(), asked, "nothing was fetched");
+
+        store.is_down(false);
+        runs(&fleet, "it", &two).await;
+        fleet.says("it", "Fetched", "True", "Fetched").await;
+        fleet.stage.stop().await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_plugin_that_comes_from_a_file_again_forgets_its_artifact() {
+        let store = MemoryStore::new();
+        store.push("hostile", "1", 1);
+        let fleet = fleet_of(&store).await;
+        fleet.plugin("it", tagged("1")).await;
+        fleet.is_ready("it").await;
+        fleet.put("hostile", "a.wasm", 3);
+        fleet.change("it", json!({"source": {"oci": null, "file": "a.wasm"}})).await;
+        fleet
+            .until("the artifact is forgotten", |stage| {
+                let plugin = stage.find("Plugin", "it").unwrap_or_default();
+                plugin["status"]["artifact"].is_null() && plugin["status"]["digest"].is_string()
+            })
+            .await;
+        fleet.is_ready("it").await;
+        assert!(fleet.condition("it", "Verified").is_null());
+        fleet.stage.stop().await;
+    }
+
+    fn secret(kind: &str, key: &str) -> Value {
+        json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "pull", "namespace": "pilothouse"},
+            "type": kind, "stringData": {key: r#"{"auths": {}}"#}})
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_pull_secret_that_is_missing_or_of_another_type_is_named() {
+        let store = MemoryStore::new();
+        let one = store.push("hostile", "1", 1);
+        let fleet = fleet_of(&store).await;
+        let mut spec = tagged("1");
+        spec["source"]["oci"]["pullSecret"] = json!("pull");
+        fleet.put("hostile", "a.wasm", 0);
+        fleet.plugin("it", spec).await;
+        let missing = fleet.says("it", "Fetched", "False", "PullSecret").await;
+        let words = ["pilothouse/pull does not exist", REFERENCE, "kubectl create secret docker-registry"];
+        let message = missing["message"].as_str().unwrap();
+        assert!(words.iter().all(|words| message.contains(words)), "{message}");
+
+        fleet.stage.create(&json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "pilothouse"}})).await;
+        fleet.stage.create(&secret("Opaque", ".dockerconfigjson")).await;
+        fleet
+            .until("the type is named", |stage| {
+                let plugin = stage.find("Plugin", "it").unwrap_or_default();
+                plugin["status"]["conditions"].to_string().contains("pull has type Opaque; it must have type")
+            })
+            .await;
+        assert!(store.asked().is_empty(), "no request goes out without the credentials");
+        fleet.stage.delete("Secret", "pull").await;
+        fleet.stage.create(&secret("kubernetes.io/dockerconfigjson", ".dockerconfigjson")).await;
+        fleet.is_ready("it").await;
+        runs(&fleet, "it", &one).await;
+        assert!(
+            store.asked().iter().all(|asked| asked.as_deref() == Some(br#"{"auths": {}}"#)),
+            "each request has the credentials"
+        );
+        // It is deleted: what runs goes on.
+        fleet.stage.delete("Secret", "pull").await;
+        fleet.says("it", "Fetched", "False", "PullSecret").await;
+        fleet.says("it", "Ready", "True", "Reconciling").await;
+        fleet.stage.stop().await;
+    }
+}
