@@ -4,8 +4,14 @@
 //! matter: it moves bytes whose digest and signature are known before anything parses them.
 #![forbid(unsafe_code)]
 
+mod cache;
 mod digest;
 mod signature;
+mod trust;
 
+pub use cache::{ArtifactCache, CacheError, CacheUsage, CacheWriter, DEFAULT_CACHE_BYTES, Hold};
 pub use digest::{Digest, DigestError};
 pub use signature::SignatureMaterial;
+pub use trust::{
+    Outcome, RuleRef, SignatureFormat, TrustError, TrustErrorKind, TrustPolicy, TrustPolicyError, Verification,
+};
