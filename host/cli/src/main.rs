@@ -1,6 +1,8 @@
 //! The binary: which command, and how its end becomes an exit code.
 #![forbid(unsafe_code)]
 
+mod artifact_store;
+mod artifacts;
 mod inspect;
 mod plugins;
 mod release;

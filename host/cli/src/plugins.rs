@@ -13,13 +13,24 @@ use serde_json::Value;
 
 use crate::settings;
 
-/// `FILE`, or `NAME=FILE`.
+/// `FILE`, or `NAME=FILE`; where a plugin is meant, a reference may stand in place of the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NamedFile {
     /// The part before `=`.
     pub name: Option<String>,
     /// The file.
     pub file: PathBuf,
+    /// What it is called by other options, if not by the file's name.
+    pub called: Option<String>,
+}
+
+impl NamedFile {
+    /// The reference, if it is not a file.
+    pub fn reference(&self) -> Option<&str> {
+        let text = self.file.to_str()?;
+        let is_reference = ["oci://", "oci-layout:", "oci-archive:"].iter().any(|it| text.starts_with(it));
+        is_reference.then_some(text)
+    }
 }
 
 impl FromStr for NamedFile {
@@ -36,6 +47,7 @@ impl FromStr for NamedFile {
         Ok(Self {
             name,
             file: PathBuf::from(file),
+            called: None,
         })
     }
 }
@@ -43,22 +55,24 @@ impl FromStr for NamedFile {
 /// Where compiled plugins are kept.
 #[derive(clap::Args, Debug)]
 pub struct CacheArguments {
-    /// The directory for compiled plugins (default: $XDG_CACHE_HOME/pilothouse/plugins or ~/.cache/pilothouse/plugins).
+    /// The directory for compiled plugins and for artifacts (default: $XDG_CACHE_HOME/pilothouse/plugins or ~/.cache/pilothouse/plugins).
     /// No other user may have write access to it
     #[arg(long, value_name = "DIRECTORY")]
     cache_dir: Option<PathBuf>,
 }
 
 impl CacheArguments {
+    /// The directory.
+    pub fn directory(&self) -> anyhow::Result<PathBuf> {
+        let directory = self.cache_dir.clone().or_else(settings::default_cache_directory);
+        directory.context(
+            "there is no place for compiled plugins: neither HOME nor XDG_CACHE_HOME is set; give --cache-dir",
+        )
+    }
+
     /// A sandbox that compiles in a child process of this program.
     pub fn sandbox(&self) -> anyhow::Result<Sandbox> {
-        let directory = self
-            .cache_dir
-            .clone()
-            .or_else(settings::default_cache_directory)
-            .context(
-                "there is no place for compiled plugins: neither HOME nor XDG_CACHE_HOME is set; give --cache-dir",
-            )?;
+        let directory = self.directory()?;
         let program =
             std::env::current_exe().context("cannot find the path of this program, which compiles plugins")?;
         Ok(Sandbox::new(SandboxOptions::new(
@@ -84,7 +98,7 @@ pub fn load(
     let mut configs = by_name("--config", configs)?;
     let mut limits = by_name("--limits", limits)?;
     let mut specs = Vec::with_capacity(plugins.len());
-    for NamedFile { name, file } in plugins {
+    for NamedFile { name, file, called } in plugins {
         let component = match sandbox.load(file) {
             Ok(component) => component,
             Err(error) => {
@@ -98,7 +112,7 @@ pub fn load(
             .file_stem()
             .map(|stem| stem.to_string_lossy().into_owned())
             .unwrap_or_default();
-        let called = name.clone().unwrap_or(stem);
+        let called = name.as_ref().or(called.as_ref()).cloned().unwrap_or(stem);
         let limits = match limits.remove(&called) {
             None => Limits::default(),
             Some(path) => {
@@ -133,7 +147,7 @@ pub fn load(
 
 fn by_name(option: &str, files: &[NamedFile]) -> anyhow::Result<BTreeMap<String, PathBuf>> {
     let mut by_name = BTreeMap::new();
-    for NamedFile { name, file } in files {
+    for NamedFile { name, file, called: _ } in files {
         let Some(name) = name else {
             bail!(
                 "{option} {} names no plugin; write {option} PLUGIN=FILE",
@@ -158,17 +172,25 @@ mod tests {
             named("a.wasm").unwrap(),
             NamedFile {
                 name: None,
-                file: "a.wasm".into()
+                file: "a.wasm".into(),
+                called: None,
             }
         );
         assert_eq!(
             named("p=d/a.wasm").unwrap(),
             NamedFile {
                 name: Some("p".into()),
-                file: "d/a.wasm".into()
+                file: "d/a.wasm".into(),
+                called: None,
             }
         );
         assert_eq!(named("./d=e/a.wasm").unwrap().name, None);
+        let artifact = named("p=oci://example.com/a:1").unwrap();
+        assert_eq!(
+            (artifact.name.as_deref(), artifact.reference()),
+            (Some("p"), Some("oci://example.com/a:1"))
+        );
+        assert_eq!(named("oci.wasm").unwrap().reference(), None);
         assert!(named("").is_err() && named("=a").is_err() && named("a=").is_err());
     }
 }

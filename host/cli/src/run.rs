@@ -10,6 +10,7 @@ use pilothouse_runtime::{Host, HostOptions, Library, UnfinishedWork};
 use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::EnvFilter;
 
+use crate::artifacts::ArtifactArguments;
 use crate::plugins::{self, CacheArguments, NamedFile};
 use crate::settings;
 use crate::webhooks::WebhookArguments;
@@ -23,8 +24,9 @@ const REST: Duration = Duration::from_secs(5);
 /// `pilothouse run`
 #[derive(Args)]
 pub struct RunCommand {
-    /// A plugin's component. NAME=FILE overrides the name in its manifest. May be repeated. Without this option, the
-    /// host runs the plugins of the cluster's Plugin resources
+    /// A plugin's component: a file, or an OCI artifact as oci://HOST/REPOSITORY:TAG, oci-layout:DIRECTORY:TAG or
+    /// oci-archive:FILE:TAG. NAME=FILE overrides the name in its manifest. May be repeated. Without this option, the host
+    /// runs the plugins of the cluster's Plugin resources
     #[arg(long = "plugin", value_name = "[NAME=]FILE")]
     plugins: Vec<NamedFile>,
 
@@ -70,6 +72,9 @@ pub struct RunCommand {
 
     #[command(flatten)]
     cache: CacheArguments,
+
+    #[command(flatten)]
+    artifacts: ArtifactArguments,
 
     #[command(flatten)]
     webhooks: WebhookArguments,
@@ -136,14 +141,19 @@ impl RunCommand {
             log_format: _,
             cluster,
             cache,
+            artifacts,
             webhooks,
         } = self;
         let sandbox = cache.sandbox()?;
+        let artifacts = artifacts.open(&cache.directory()?)?;
         let workers = usize::from(workers);
         let mut webhooks = webhooks.options()?;
+        let by_resources = plugins.is_empty();
+        let wanted = plugins.len();
+        let (plugins, _holds) = artifacts.fetch(plugins).await?;
         let specs = plugins::load(&sandbox, &plugins, &configs, &limits)?;
         if let Some(webhooks) = &mut webhooks {
-            webhooks.has_unknown_plugins = specs.len() < plugins.len();
+            webhooks.has_unknown_plugins = specs.len() < wanted;
         }
         // All files and options are checked by now.
         let client = connect(&cluster.target(), USER_AGENT).await?;
@@ -154,21 +164,27 @@ impl RunCommand {
             plugin_workers: workers.div_ceil(2),
             grace: Duration::from_secs(grace),
             instance: settings::instance(),
+            namespace: artifacts.namespace.clone(),
             webhooks,
             give_back_after: Some(REST),
             ..HostOptions::default()
         };
         let host = Host::new(client, options);
-        let left = if plugins.is_empty() {
+        let left = if by_resources {
             let directory = plugin_dir.clone();
             // Nobody waits for it: the directory may be on a mount that hangs.
             tokio::task::spawn_blocking(move || say_if_missing(&directory));
+            let store = artifacts.store(&plugin_dir)?;
             let library = Library {
                 sandbox,
                 directory: plugin_dir,
-                artifacts: None,
+                artifacts: Some(store.clone()),
             };
-            host.run_resources(library, stopped()?).await?
+            let stop = stopped()?;
+            tokio::select! {
+                left = host.run_resources(library, stop) => left?,
+                () = store.follow_trust() => unreachable!("the trust file is followed for ever"),
+            }
         } else {
             host.run(specs, stopped()?).await?
         };

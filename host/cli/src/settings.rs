@@ -29,3 +29,13 @@ pub fn instance() -> String {
         .filter(|name| !name.is_empty())
         .unwrap_or_else(|| "pilothouse".to_owned())
 }
+
+/// Where Kubernetes says which namespace a pod is in.
+const POD_NAMESPACE: &str = "/var/run/secrets/kubernetes.io/serviceaccount/namespace";
+
+/// The namespace of the pod that this process runs in, if it runs in one.
+pub fn pod_namespace() -> Option<String> {
+    let namespace = std::fs::read_to_string(POD_NAMESPACE).ok()?;
+    let namespace = namespace.trim();
+    (!namespace.is_empty()).then(|| namespace.to_owned())
+}

@@ -213,6 +213,9 @@ mod simulated {
     use std::sync::Arc;
     use std::time::Duration;
 
+    use k8s_openapi::api::core::v1::Secret;
+    use kube::Api;
+    use kube::api::DeleteParams;
     use pilothouse_end_to_end::host::RuntimeHost;
     use pilothouse_end_to_end::stage::unhurried;
     use pilothouse_runtime::HostOptions;
@@ -399,6 +402,11 @@ mod simulated {
             "type": kind, "stringData": {key: r#"{"auths": {}}"#}})
     }
 
+    async fn delete_secret(fleet: &Fleet) {
+        let secrets: Api<Secret> = Api::namespaced(fleet.client().await, "pilothouse");
+        secrets.delete("pull", &DeleteParams::default()).await.unwrap();
+    }
+
     #[tokio::test(start_paused = true)]
     async fn a_pull_secret_that_is_missing_or_of_another_type_is_named() {
         let store = MemoryStore::new();
@@ -422,7 +430,7 @@ mod simulated {
             })
             .await;
         assert!(store.asked().is_empty(), "no request goes out without the credentials");
-        fleet.stage.delete("Secret", "pull").await;
+        delete_secret(&fleet).await;
         fleet.stage.create(&secret("kubernetes.io/dockerconfigjson", ".dockerconfigjson")).await;
         fleet.is_ready("it").await;
         runs(&fleet, "it", &one).await;
@@ -431,7 +439,7 @@ mod simulated {
             "each request has the credentials"
         );
         // It is deleted: what runs goes on.
-        fleet.stage.delete("Secret", "pull").await;
+        delete_secret(&fleet).await;
         fleet.says("it", "Fetched", "False", "PullSecret").await;
         fleet.says("it", "Ready", "True", "Reconciling").await;
         fleet.stage.stop().await;

@@ -1,0 +1,323 @@
+//! Owns how a host gets a component: from the cache if it is there, else from its registry or layout; its signature is
+//! verified before the component is asked for, and again each time that it is taken from the cache.
+//!
+//! What an offline start needs is kept together: the manifest, the component, and the signatures that were found.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use semver::VersionReq;
+use serde::{Deserialize, Serialize};
+use tokio::io::{AsyncReadExt as _, DuplexStream};
+use tokio::runtime::Handle;
+
+use crate::cache::{CacheWriter, Hold};
+use crate::limits::MANIFEST_LIMIT;
+use crate::trust::{TrustError, Verification};
+use crate::{
+    ArtifactCache, ArtifactError, ArtifactStore, CacheError, Client, Digest, ErrorKind, Keychain, Location, PluginManifest,
+    SignatureMaterial, Silent, Target, TrustSource, versions,
+};
+
+/// The kind of the records of what belongs together.
+const RECORD: &str = "artifact";
+
+/// How much of a component is in memory between the registry and the disk, in bytes.
+const PIPE: usize = 256 << 10;
+
+/// Fetches plugins for a host.
+pub struct Fetcher {
+    client: Client,
+    cache: Arc<ArtifactCache>,
+    trust: Arc<TrustSource>,
+}
+
+/// Which artifact of a location is meant.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Choice {
+    /// What the location's digest or tag stands for.
+    Target,
+    /// The newest version in a range.
+    Newest(VersionReq),
+}
+
+/// The artifact that is meant now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Chosen {
+    /// The manifest's digest.
+    pub digest: Digest,
+    /// The tag that named it.
+    pub tag: Option<String>,
+}
+
+/// A component that may run.
+pub struct FetchedComponent {
+    /// The manifest's digest.
+    pub manifest: Digest,
+    /// The component's digest.
+    pub component: Digest,
+    /// The component's size, in bytes.
+    pub size: u64,
+    /// The file with it, in the cache.
+    pub file: PathBuf,
+    /// Who signed it, or why nobody had to.
+    pub verification: Verification,
+    /// Keeps it in the cache.
+    pub hold: Hold,
+}
+
+/// Why there is no component.
+#[derive(Debug, thiserror::Error)]
+pub enum FetchError {
+    /// It cannot be moved.
+    #[error(transparent)]
+    Artifact(#[from] ArtifactError),
+    /// It is not trusted.
+    #[error(transparent)]
+    Trust(#[from] TrustError),
+    /// The cache cannot take it or give it back.
+    #[error(transparent)]
+    Cache(#[from] CacheError),
+}
+
+/// What belongs to an artifact of a repository, as the cache remembers it. None of it is trusted.
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Record {
+    repository: String,
+    manifest: Digest,
+    signatures: Vec<SignatureMaterial>,
+}
+
+impl Fetcher {
+    /// A fetcher with this cache and this trust.
+    pub fn new(client: Client, cache: ArtifactCache, trust: Arc<TrustSource>) -> Self {
+        Self {
+            client,
+            cache: Arc::new(cache),
+            trust,
+        }
+    }
+
+    /// The trust policy, which may change.
+    pub fn trust(&self) -> &Arc<TrustSource> {
+        &self.trust
+    }
+
+    /// Says which artifact is meant. A digest needs no answer of the registry.
+    pub async fn choose(
+        &self,
+        location: &Location,
+        choice: &Choice,
+        keychain: &dyn Keychain,
+    ) -> Result<Chosen, FetchError> {
+        if let (Choice::Target, Some(Target::Digest(digest))) = (choice, location.target()) {
+            return Ok(Chosen { digest, tag: None });
+        }
+        // A registry that no rule allows is not even asked.
+        self.trust.policy().rule_for(&repository(location))?;
+        let store = self.client.open_with(location, keychain)?;
+        let tag = match choice {
+            Choice::Target => match location.target() {
+                Some(Target::Tag(tag)) => tag,
+                _ => {
+                    return Err(ArtifactError::new(
+                        ErrorKind::Reference,
+                        format!("{location} has neither a tag nor a digest; append :TAG or @sha256:..."),
+                    )
+                    .into());
+                }
+            },
+            Choice::Newest(range) => {
+                let tags = store.tags().await?;
+                let newest = versions::newest(tags.iter().map(String::as_str), range);
+                newest.map(str::to_owned).ok_or_else(|| {
+                    ArtifactError::new(
+                        ErrorKind::NotFound,
+                        format!(
+                            "{location} has no tag in the range {range}, among {} tags; push one, or widen the range",
+                            tags.len()
+                        ),
+                    )
+                })?
+            }
+        };
+        let resolved = store.resolve(&Target::Tag(tag.clone())).await?;
+        Ok(Chosen {
+            digest: resolved.digest,
+            tag: Some(tag),
+        })
+    }
+
+    /// Brings the component of an artifact.
+    pub async fn fetch(
+        &self,
+        location: &Location,
+        manifest: Digest,
+        keychain: &dyn Keychain,
+    ) -> Result<FetchedComponent, FetchError> {
+        match self.fetch_cached(location, manifest).await {
+            Ok(Some(fetched)) => return Ok(fetched),
+            // It may have been signed since.
+            Ok(None) | Err(FetchError::Trust(_)) => {}
+            Err(error) => tracing::warn!(%location, %error, "the cache does not give the artifact; fetching it"),
+        }
+        self.trust.policy().rule_for(&repository(location))?;
+        let store = self.client.open_with(location, keychain)?;
+        self.transfer(location, manifest, &store).await
+    }
+
+    /// Brings the component of an artifact without a network: from the cache, or from an OCI layout. None: it is not there.
+    pub async fn fetch_cached(
+        &self,
+        location: &Location,
+        manifest: Digest,
+    ) -> Result<Option<FetchedComponent>, FetchError> {
+        let repository = repository(location);
+        let (cache, key) = (self.cache.clone(), record_key(&repository, manifest));
+        let read = move || -> Result<Option<(Record, Vec<u8>)>, CacheError> {
+            let Some(record) = cache.record(RECORD, &key)? else {
+                return Ok(None);
+            };
+            let Ok(record) = serde_json::from_slice::<Record>(&record) else {
+                return Ok(None);
+            };
+            let bytes = cache.read(&manifest, MANIFEST_LIMIT)?;
+            Ok(bytes.map(|bytes| (record, bytes)))
+        };
+        let Some((record, bytes)) = blocking(read).await?? else {
+            return Ok(None);
+        };
+        if record.repository != repository || record.manifest != manifest {
+            return Ok(None);
+        }
+        let parsed = PluginManifest::parse(&location.to_string(), &bytes, self.client.limits().blob)?;
+        let verification = self.verify(&repository, manifest, record.signatures).await?;
+        self.held(manifest, &parsed, verification).await
+    }
+
+    async fn transfer(
+        &self,
+        location: &Location,
+        manifest: Digest,
+        store: &ArtifactStore,
+    ) -> Result<FetchedComponent, FetchError> {
+        let repository = repository(location);
+        let bytes = store.manifest(manifest).await?;
+        let signatures = match store.signatures(manifest).await {
+            Ok(signatures) => signatures,
+            Err(error) => {
+                // Where a signature is wanted, its absence is what refuses the artifact.
+                tracing::warn!(%location, %error, "cannot read the signatures of the artifact");
+                if self.trust.policy().rule_for(&repository)?.needs_signature() {
+                    return Err(error.into());
+                }
+                Vec::new()
+            }
+        };
+        let verification = self.verify(&repository, manifest, signatures.clone()).await?;
+        // Only now anything of the artifact is parsed, and the component is asked for.
+        let parsed = PluginManifest::parse(&location.to_string(), &bytes, self.client.limits().blob)?;
+        let component = &parsed.component;
+        if self.held(manifest, &parsed, verification.clone()).await?.is_none() {
+            let cache = self.cache.clone();
+            let (digest, size) = (component.digest, component.size);
+            let writer = blocking(move || cache.writer(&digest, size)).await??;
+            let (mut sink, far) = tokio::io::duplex(PIPE);
+            let written = tokio::task::spawn_blocking(move || write_out(far, writer));
+            let sent = store.blob(component, &mut sink, &Silent).await;
+            drop(sink);
+            let writer = written.await.map_err(lost)??;
+            sent?;
+            blocking(move || writer.commit()).await??;
+        }
+        let record = Record {
+            repository: repository.clone(),
+            manifest,
+            signatures,
+        };
+        let cache = self.cache.clone();
+        blocking(move || -> Result<(), CacheError> {
+            cache.put(&manifest, &bytes)?;
+            let record = serde_json::to_vec(&record).expect("a record is JSON");
+            cache.put_record(RECORD, &record_key(&repository, manifest), &record)
+        })
+        .await??;
+        let fetched = self.held(manifest, &parsed, verification).await?;
+        fetched.ok_or_else(|| {
+            ArtifactError::new(
+                ErrorKind::Io,
+                format!("the component of {location} is gone from the cache; another process removed it"),
+            )
+            .into()
+        })
+    }
+
+    async fn verify(
+        &self,
+        repository: &str,
+        manifest: Digest,
+        signatures: Vec<SignatureMaterial>,
+    ) -> Result<Verification, FetchError> {
+        let (policy, repository) = (self.trust.policy(), repository.to_owned());
+        let verified = blocking(move || policy.verify(&repository, &manifest, &signatures)).await?;
+        Ok(verified?)
+    }
+
+    /// The component, if the cache has it, held there.
+    async fn held(
+        &self,
+        manifest: Digest,
+        parsed: &PluginManifest,
+        verification: Verification,
+    ) -> Result<Option<FetchedComponent>, FetchError> {
+        let (cache, component, size) = (self.cache.clone(), parsed.component.digest, parsed.component.size);
+        let held = blocking(move || -> Result<_, CacheError> {
+            let hold = cache.hold(&component)?;
+            Ok(cache.component_path(&component)?.map(|file| (hold, file)))
+        });
+        Ok(held.await??.map(|(hold, file)| FetchedComponent {
+            manifest,
+            component,
+            size,
+            file,
+            verification,
+            hold,
+        }))
+    }
+}
+
+/// The name by which the trust policy knows a location.
+pub fn repository(location: &Location) -> String {
+    match location {
+        Location::Registry(reference) => reference.name(),
+        Location::Layout(layout) => format!("oci-layout:{}", layout.path.display()),
+    }
+}
+
+fn record_key(repository: &str, manifest: Digest) -> String {
+    Digest::of(format!("{repository}@{manifest}").as_bytes()).hex()
+}
+
+/// Writes what comes through a pipe, on a thread that may block.
+fn write_out(mut pipe: DuplexStream, mut writer: CacheWriter) -> Result<CacheWriter, CacheError> {
+    let runtime = Handle::current();
+    let mut buffer = vec![0; PIPE];
+    loop {
+        // The other end is dropped when there is no more; nothing else can fail here.
+        let count = runtime.block_on(pipe.read(&mut buffer)).unwrap_or(0);
+        if count == 0 {
+            return Ok(writer);
+        }
+        writer.write(&buffer[..count])?;
+    }
+}
+
+fn lost(error: tokio::task::JoinError) -> FetchError {
+    ArtifactError::new(ErrorKind::Io, format!("a thread of the host was lost: {error}")).into()
+}
+
+/// Does what may block, or takes long, beside the other tasks.
+async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, FetchError> {
+    tokio::task::spawn_blocking(work).await.map_err(lost)
+}

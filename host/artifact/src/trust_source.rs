@@ -1,0 +1,184 @@
+//! Owns the trust policy that holds now: read from its file at the start, and again whenever the file, or a file that it
+//! names, has changed. A file that cannot be read any more changes nothing: what was trusted last stays in force.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use serde_json::Value;
+use tokio::sync::watch;
+
+use crate::trust::{TrustPolicy, TrustPolicyError};
+use crate::Digest;
+
+/// How often the files are read again.
+const INTERVAL: Duration = Duration::from_secs(5);
+
+/// The largest trust file, and the largest file that it names, in bytes.
+const LARGEST: u64 = 16 << 20;
+
+/// The trust policy of a host.
+pub struct TrustSource {
+    file: Option<PathBuf>,
+    current: Mutex<Loaded>,
+    number: watch::Sender<u64>,
+}
+
+#[derive(Clone)]
+struct Loaded {
+    policy: Arc<TrustPolicy>,
+    /// The digest of the file and of all that it names.
+    content: Digest,
+}
+
+/// Why there is no trust policy.
+#[derive(Debug, thiserror::Error)]
+pub enum TrustSourceError {
+    /// The file cannot be read.
+    #[error("cannot read the trust file {}: {problem}", .file.display())]
+    Read {
+        /// The file.
+        file: PathBuf,
+        /// Why not.
+        problem: String,
+    },
+    /// It does not hold a policy.
+    #[error("the trust file {} cannot be used: {problem}", .file.display())]
+    Policy {
+        /// The file.
+        file: PathBuf,
+        /// Why not.
+        problem: TrustPolicyError,
+    },
+}
+
+impl TrustSource {
+    /// Every artifact is accepted, and reported as unsigned.
+    pub fn accept_unsigned() -> Self {
+        Self {
+            file: None,
+            current: Mutex::new(Loaded {
+                policy: Arc::new(TrustPolicy::accept_unsigned()),
+                content: Digest::of(b""),
+            }),
+            number: watch::Sender::new(0),
+        }
+    }
+
+    /// Reads a trust file, YAML or JSON.
+    pub fn open(file: &Path) -> Result<Self, TrustSourceError> {
+        Ok(Self {
+            file: Some(file.to_owned()),
+            current: Mutex::new(load(file)?),
+            number: watch::Sender::new(0),
+        })
+    }
+
+    /// The policy that holds now.
+    pub fn policy(&self) -> Arc<TrustPolicy> {
+        self.lock().policy.clone()
+    }
+
+    /// Counts the changes of the policy.
+    pub fn number(&self) -> u64 {
+        *self.number.borrow()
+    }
+
+    /// Resolves when the policy is another one than that of this number.
+    pub async fn changed(&self, since: u64) {
+        let mut number = self.number.subscribe();
+        // The sender is there for as long as this is.
+        let _ = number.wait_for(|number| *number != since).await;
+    }
+
+    /// Follows the file for ever.
+    pub async fn follow(&self) {
+        let Some(file) = &self.file else {
+            return std::future::pending().await;
+        };
+        let mut told = None;
+        loop {
+            tokio::time::sleep(INTERVAL).await;
+            let read = file.clone();
+            let loaded = tokio::task::spawn_blocking(move || load(&read).map_err(|error| error.to_string())).await;
+            match loaded.unwrap_or_else(|error| Err(error.to_string())) {
+                Ok(loaded) => {
+                    if told.take().is_some() {
+                        tracing::info!(file = %file.display(), "the trust file can be read again");
+                    }
+                    if self.lock().content != loaded.content {
+                        tracing::info!(file = %file.display(), "the trust policy has changed");
+                        *self.lock() = loaded;
+                        self.number.send_modify(|number| *number += 1);
+                    }
+                }
+                Err(problem) if told.as_ref() != Some(&problem) => {
+                    tracing::error!(problem, "the trust policy is not read again; the policy before stays in force");
+                    told = Some(problem);
+                }
+                Err(_) => {}
+            }
+        }
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Loaded> {
+        self.current.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn load(file: &Path) -> Result<Loaded, TrustSourceError> {
+    let unread = |problem: String| TrustSourceError::Read {
+        file: file.to_owned(),
+        problem,
+    };
+    let text = read(file).map_err(&unread)?;
+    let value: Value = serde_saphyr::from_slice(&text).map_err(|error| unread(format!("it is neither YAML nor JSON: {error}")))?;
+    let directory = file.parent().unwrap_or(Path::new("."));
+    let mut named = BTreeSet::new();
+    files(&value, &mut named);
+    let mut content = Digest::of(&text).to_string();
+    for name in named {
+        // One that cannot be read is the policy's to refuse.
+        let digest = read(&directory.join(&name)).map_or_else(|problem| problem, |bytes| Digest::of(&bytes).to_string());
+        content.push_str(&digest);
+    }
+    let policy = TrustPolicy::from_value(value, directory).map_err(|problem| TrustSourceError::Policy {
+        file: file.to_owned(),
+        problem,
+    })?;
+    Ok(Loaded {
+        policy: Arc::new(policy),
+        content: Digest::of(content.as_bytes()),
+    })
+}
+
+/// The files that a policy names.
+fn files(value: &Value, named: &mut BTreeSet<String>) {
+    match value {
+        Value::Object(members) => {
+            for (name, value) in members {
+                match value {
+                    Value::String(file) if name == "file" || name == "trustedRoot" => {
+                        named.insert(file.clone());
+                    }
+                    value => files(value, named),
+                }
+            }
+        }
+        Value::Array(items) => items.iter().for_each(|item| files(item, named)),
+        _ => {}
+    }
+}
+
+fn read(file: &Path) -> Result<Vec<u8>, String> {
+    use std::io::Read as _;
+    let opened = std::fs::File::open(file).map_err(|error| error.to_string())?;
+    let mut bytes = Vec::new();
+    let read = opened.take(LARGEST + 1).read_to_end(&mut bytes);
+    read.map_err(|error| error.to_string())?;
+    if bytes.len() as u64 > LARGEST {
+        return Err(format!("it has more than {LARGEST} bytes"));
+    }
+    Ok(bytes)
+}

@@ -1,0 +1,152 @@
+//! Owns the host's options for OCI artifacts, and fetches the plugins that the command line names by reference.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::{Context as _, bail};
+use clap::Args;
+use pilothouse_artifact::{
+    ArtifactCache, Choice, Client, FetchError, FetchedComponent, Fetcher, Hold, Limits, Location, RegistriesConfig,
+    TrustSource,
+};
+
+use crate::artifact_store::{HostArtifacts, described};
+use crate::plugins::{NamedFile, read_document};
+use crate::settings;
+
+/// The folder of artifacts in the cache directory.
+const FOLDER: &str = "artifacts";
+
+/// Where artifacts come from, and which are trusted.
+#[derive(Args)]
+pub struct ArtifactArguments {
+    /// The trust policy for OCI artifacts: which repositories are allowed, and whose signatures they need (YAML or JSON, see
+    /// docs/artifacts.md). The host reads it again when it changes. Without this option, every artifact is accepted, and
+    /// reported as unsigned
+    #[arg(long, value_name = "FILE")]
+    trust: Option<PathBuf>,
+
+    /// How registries are reached: certificate authorities, mirrors, plain HTTP (YAML or JSON, see docs/artifacts.md)
+    #[arg(long, value_name = "FILE")]
+    registries: Option<PathBuf>,
+
+    /// The namespace of the Secrets that spec.source.oci.pullSecret names (default: the namespace of the pod)
+    #[arg(long, value_name = "NAME")]
+    namespace: Option<String>,
+
+    /// The size that the cache of artifacts may reach, in MiB; what is in use is kept beyond it
+    #[arg(long, value_name = "MIB", default_value_t = 1024, value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
+    artifact_cache_size: u64,
+}
+
+/// What the options come to.
+pub struct Artifacts {
+    client: Client,
+    trust: Arc<TrustSource>,
+    folder: PathBuf,
+    cache_bytes: u64,
+    /// The host's namespace, if it is known.
+    pub namespace: Option<String>,
+}
+
+impl ArtifactArguments {
+    /// Reads the files that the options name.
+    pub fn open(self, cache_directory: &Path) -> anyhow::Result<Artifacts> {
+        let Self {
+            trust,
+            registries,
+            namespace,
+            artifact_cache_size,
+        } = self;
+        let trust = match &trust {
+            Some(file) => TrustSource::open(file)?,
+            None => TrustSource::accept_unsigned(),
+        };
+        let registries = match &registries {
+            Some(file) => RegistriesConfig::from_value(read_document(file)?)
+                .with_context(|| format!("{} cannot be used", file.display()))?,
+            None => RegistriesConfig::default(),
+        };
+        if namespace.as_deref() == Some("") {
+            bail!("--namespace is empty; give the namespace that the host runs in");
+        }
+        Ok(Artifacts {
+            client: Client::new(registries, Limits::default()),
+            trust: Arc::new(trust),
+            folder: cache_directory.join(FOLDER),
+            cache_bytes: artifact_cache_size << 20,
+            namespace: namespace.or_else(settings::pod_namespace),
+        })
+    }
+}
+
+impl Artifacts {
+    fn fetcher(&self) -> anyhow::Result<Fetcher> {
+        let cache = ArtifactCache::open(&self.folder, self.cache_bytes)?;
+        Ok(Fetcher::new(self.client.clone(), cache, self.trust.clone()))
+    }
+
+    /// A store for Plugin resources.
+    pub fn store(&self, plugin_directory: &Path) -> anyhow::Result<Arc<HostArtifacts>> {
+        Ok(Arc::new(HostArtifacts::new(
+            self.fetcher()?,
+            plugin_directory.to_owned(),
+        )))
+    }
+
+    /// Fetches the plugins that the command line names by reference, and puts their files in place of the references. One
+    /// that cannot be fetched is logged and left out. What is returned beside keeps the files in the cache.
+    pub async fn fetch(&self, plugins: Vec<NamedFile>) -> anyhow::Result<(Vec<NamedFile>, Vec<Hold>)> {
+        let (mut files, mut holds) = (Vec::with_capacity(plugins.len()), Vec::new());
+        let mut fetcher = None;
+        for plugin in plugins {
+            let Some(reference) = plugin.reference() else {
+                files.push(plugin);
+                continue;
+            };
+            let fetcher = match &fetcher {
+                Some(fetcher) => fetcher,
+                None => fetcher.insert(self.fetcher()?),
+            };
+            match fetch_one(fetcher, reference).await {
+                Ok((called, fetched)) => {
+                    let FetchedComponent {
+                        manifest,
+                        file,
+                        size,
+                        verification,
+                        hold,
+                        ..
+                    } = fetched;
+                    let verified = described(&verification);
+                    let signer = verified.signer.as_deref().unwrap_or("nobody: it is unsigned");
+                    tracing::info!(reference, digest = %manifest, size, signer, "fetched the plugin");
+                    holds.push(hold);
+                    files.push(NamedFile {
+                        called: Some(called),
+                        file,
+                        ..plugin
+                    });
+                }
+                Err(error) => tracing::error!(reference, %error, "the plugin cannot be fetched"),
+            }
+        }
+        Ok((files, holds))
+    }
+}
+
+/// Fetches an artifact with the user's credentials; its name is the last part of the repository or of the layout's path.
+async fn fetch_one(fetcher: &Fetcher, reference: &str) -> Result<(String, FetchedComponent), FetchError> {
+    let location: Location = reference.parse()?;
+    let keychain = pilothouse_artifact::DockerKeychain;
+    let chosen = fetcher.choose(&location, &Choice::Target, &keychain).await?;
+    let fetched = fetcher.fetch(&location, chosen.digest, &keychain).await?;
+    let called = match &location {
+        Location::Registry(reference) => reference.repository().rsplit('/').next().unwrap_or_default().to_owned(),
+        Location::Layout(layout) => {
+            let stem = layout.path.file_stem();
+            stem.map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default()
+        }
+    };
+    Ok((called, fetched))
+}
