@@ -11,12 +11,10 @@ use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncReadExt as _, DuplexStream};
 use tokio::runtime::Handle;
 
-use crate::cache::{CacheWriter, Hold};
 use crate::limits::MANIFEST_LIMIT;
-use crate::trust::{TrustError, Verification};
 use crate::{
-    ArtifactCache, ArtifactError, ArtifactStore, CacheError, Client, Digest, ErrorKind, Keychain, Location, PluginManifest,
-    SignatureMaterial, Silent, Target, TrustSource, versions,
+    ArtifactCache, ArtifactError, ArtifactStore, CacheError, CacheWriter, Client, Digest, ErrorKind, Hold, Keychain,
+    Location, PluginManifest, SignatureMaterial, Silent, Target, TrustError, TrustSource, Verification, versions,
 };
 
 /// The kind of the records of what belongs together.
@@ -28,7 +26,7 @@ const PIPE: usize = 256 << 10;
 /// Fetches plugins for a host.
 pub struct Fetcher {
     client: Client,
-    cache: Arc<ArtifactCache>,
+    cache: ArtifactCache,
     trust: Arc<TrustSource>,
 }
 
@@ -62,8 +60,8 @@ pub struct FetchedComponent {
     pub file: PathBuf,
     /// Who signed it, or why nobody had to.
     pub verification: Verification,
-    /// Keeps it in the cache.
-    pub hold: Hold,
+    /// Keep it in the cache, with what an offline start needs of it.
+    pub holds: Vec<Hold>,
 }
 
 /// Why there is no component.
@@ -94,7 +92,7 @@ impl Fetcher {
     pub fn new(client: Client, cache: ArtifactCache, trust: Arc<TrustSource>) -> Self {
         Self {
             client,
-            cache: Arc::new(cache),
+            cache,
             trust,
         }
     }
@@ -193,7 +191,7 @@ impl Fetcher {
         }
         let parsed = PluginManifest::parse(&location.to_string(), &bytes, self.client.limits().blob)?;
         let verification = self.verify(&repository, manifest, record.signatures).await?;
-        self.held(manifest, &parsed, verification).await
+        self.held(&repository, manifest, &parsed, verification).await
     }
 
     async fn transfer(
@@ -218,32 +216,21 @@ impl Fetcher {
         let verification = self.verify(&repository, manifest, signatures.clone()).await?;
         // Only now anything of the artifact is parsed, and the component is asked for.
         let parsed = PluginManifest::parse(&location.to_string(), &bytes, self.client.limits().blob)?;
-        let component = &parsed.component;
-        if self.held(manifest, &parsed, verification.clone()).await?.is_none() {
-            let cache = self.cache.clone();
-            let (digest, size) = (component.digest, component.size);
-            let writer = blocking(move || cache.writer(&digest, size)).await??;
-            let (mut sink, far) = tokio::io::duplex(PIPE);
-            let written = tokio::task::spawn_blocking(move || write_out(far, writer));
-            let sent = store.blob(component, &mut sink, &Silent).await;
-            drop(sink);
-            let writer = written.await.map_err(lost)??;
-            sent?;
-            blocking(move || writer.commit()).await??;
-        }
+        let written = self.write_component(store, &parsed).await?;
         let record = Record {
             repository: repository.clone(),
             manifest,
             signatures,
         };
-        let cache = self.cache.clone();
-        blocking(move || -> Result<(), CacheError> {
-            cache.put(&manifest, &bytes)?;
+        let (cache, key) = (self.cache.clone(), record_key(&repository, manifest));
+        let kept = blocking(move || -> Result<_, CacheError> {
+            let kept = cache.put(&bytes)?;
             let record = serde_json::to_vec(&record).expect("a record is JSON");
-            cache.put_record(RECORD, &record_key(&repository, manifest), &record)
-        })
-        .await??;
-        let fetched = self.held(manifest, &parsed, verification).await?;
+            Ok([kept, cache.put_record(RECORD, &key, &record)?])
+        });
+        let kept = kept.await??;
+        let fetched = self.held(&repository, manifest, &parsed, verification).await?;
+        drop((written, kept));
         fetched.ok_or_else(|| {
             ArtifactError::new(
                 ErrorKind::Io,
@@ -251,6 +238,32 @@ impl Fetcher {
             )
             .into()
         })
+    }
+
+    /// Writes a component into the cache, unless it is there.
+    async fn write_component(&self, store: &ArtifactStore, parsed: &PluginManifest) -> Result<Hold, FetchError> {
+        let (cache, digest, size) = (self.cache.clone(), parsed.component.digest, parsed.component.size);
+        let begin = move || -> Result<Result<Hold, CacheWriter>, CacheError> {
+            if let Some(hold) = cache.hold(&digest)? {
+                return Ok(Ok(hold));
+            }
+            let mut writer = cache.writer(digest, size)?;
+            // A download begins at the first byte; within it, the store resumes.
+            writer.restart()?;
+            Ok(Err(writer))
+        };
+        let writer = match blocking(begin).await?? {
+            Ok(hold) => return Ok(hold),
+            Err(writer) => writer,
+        };
+        let (mut sink, far) = tokio::io::duplex(PIPE);
+        let written = tokio::task::spawn_blocking(move || write_out(far, writer));
+        let sent = store.blob(&parsed.component, &mut sink, &Silent).await;
+        drop(sink);
+        // What the disk refused ends the transfer, too, and says why.
+        let writer = written.await.map_err(lost)??;
+        sent?;
+        Ok(blocking(move || writer.commit()).await??)
     }
 
     async fn verify(
@@ -264,25 +277,30 @@ impl Fetcher {
         Ok(verified?)
     }
 
-    /// The component, if the cache has it, held there.
+    /// The component, if the cache has it, held there together with its manifest and its record.
     async fn held(
         &self,
+        repository: &str,
         manifest: Digest,
         parsed: &PluginManifest,
         verification: Verification,
     ) -> Result<Option<FetchedComponent>, FetchError> {
-        let (cache, component, size) = (self.cache.clone(), parsed.component.digest, parsed.component.size);
+        let (cache, component) = (self.cache.clone(), parsed.component.digest);
+        let key = record_key(repository, manifest);
         let held = blocking(move || -> Result<_, CacheError> {
-            let hold = cache.hold(&component)?;
-            Ok(cache.component_path(&component)?.map(|file| (hold, file)))
+            let Some(hold) = cache.hold(&component)? else {
+                return Ok(None);
+            };
+            let others = [cache.hold(&manifest)?, cache.hold_record(RECORD, &key)?];
+            Ok(Some((hold, others)))
         });
-        Ok(held.await??.map(|(hold, file)| FetchedComponent {
+        Ok(held.await??.map(|(hold, others)| FetchedComponent {
             manifest,
             component,
-            size,
-            file,
+            size: hold.size(),
+            file: hold.path().to_owned(),
             verification,
-            hold,
+            holds: std::iter::once(hold).chain(others.into_iter().flatten()).collect(),
         }))
     }
 }

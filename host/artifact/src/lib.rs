@@ -14,6 +14,7 @@ mod digest;
 mod discovery;
 mod download;
 mod error;
+mod fetcher;
 mod http;
 mod layout;
 pub mod limits;
@@ -26,6 +27,7 @@ mod session;
 mod signature;
 mod store;
 mod trust;
+mod trust_source;
 pub mod versions;
 
 pub use cache::{ArtifactCache, CacheError, CacheUsage, CacheWriter, DEFAULT_CACHE_BYTES, Hold};
@@ -35,6 +37,7 @@ pub use credentials::{Credentials, DockerConfig, Kept, Keychain, PullSecret, log
 pub use descriptor::{Descriptor, media_type};
 pub use digest::{Digest, DigestError};
 pub use error::{ArtifactError, ErrorKind};
+pub use fetcher::{Choice, Chosen, FetchError, FetchedComponent, Fetcher, repository};
 pub use limits::Limits;
 pub use manifest::{Artifact, ArtifactBuilder, ComponentInfo, PluginManifest, annotation};
 pub use progress::{Progress, Silent};
@@ -45,3 +48,4 @@ pub use store::{ArtifactStore, Attachment, Content, Resolved};
 pub use trust::{
     Outcome, RuleRef, SignatureFormat, TrustError, TrustErrorKind, TrustPolicy, TrustPolicyError, Verification,
 };
+pub use trust_source::{TrustSource, TrustSourceError};

@@ -9,8 +9,7 @@ use std::time::Duration;
 use serde_json::Value;
 use tokio::sync::watch;
 
-use crate::trust::{TrustPolicy, TrustPolicyError};
-use crate::Digest;
+use crate::{Digest, TrustPolicy, TrustPolicyError};
 
 /// How often the files are read again.
 const INTERVAL: Duration = Duration::from_secs(5);
@@ -143,7 +142,7 @@ fn load(file: &Path) -> Result<Loaded, TrustSourceError> {
         let digest = read(&directory.join(&name)).map_or_else(|problem| problem, |bytes| Digest::of(&bytes).to_string());
         content.push_str(&digest);
     }
-    let policy = TrustPolicy::from_value(value, directory).map_err(|problem| TrustSourceError::Policy {
+    let policy = TrustPolicy::load(&value, directory).map_err(|problem| TrustSourceError::Policy {
         file: file.to_owned(),
         problem,
     })?;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use pilothouse_artifact::{
     ArtifactError, Choice, Credentials, Digest, ErrorKind, FetchError, FetchedComponent, Fetcher, Keychain, Location,
-    PullSecret, TrustSource, Verification,
+    Outcome, PullSecret, SignatureFormat, TrustErrorKind, TrustSource, Verification,
 };
 use pilothouse_runtime::artifacts::{
     ArtifactFuture, ArtifactProblem, ArtifactRequest, ArtifactStore, ArtifactUpdate, ArtifactVerification,
@@ -114,7 +114,7 @@ fn fetched(component: FetchedComponent, resolved: &ResolvedArtifact) -> FetchedA
         size,
         file,
         verification,
-        hold,
+        holds,
     } = component;
     FetchedArtifact {
         resolved: resolved.clone(),
@@ -122,16 +122,30 @@ fn fetched(component: FetchedComponent, resolved: &ResolvedArtifact) -> FetchedA
         component_digest: component.hex(),
         size,
         verification: described(&verification),
-        hold: Arc::new(hold),
+        hold: Arc::new(holds),
     }
 }
 
 /// What a condition says of a verification.
 pub fn described(verification: &Verification) -> ArtifactVerification {
-    ArtifactVerification {
-        signer: verification.signer().map(str::to_owned),
-        detail: verification.detail(),
-    }
+    let Verification { outcome, rule } = verification;
+    let (signer, detail) = match outcome {
+        Outcome::Unsigned => (None, format!("accepted by {rule}")),
+        Outcome::Unverified { signatures } => (None, format!("accepted by {rule}; its {signatures} signatures are not verified")),
+        Outcome::Signed {
+            signer,
+            format,
+            signed_at,
+        } => {
+            let format = match format {
+                SignatureFormat::Bundle => "a Sigstore bundle",
+                SignatureFormat::SimpleSigning => "a simple signing payload",
+            };
+            let time = signed_at.map(|time| format!(", signed at {time:.0}")).unwrap_or_default();
+            (Some(signer.clone()), format!("accepted by {rule}; {format}{time}"))
+        }
+    };
+    ArtifactVerification { signer, detail }
 }
 
 /// A problem as a Plugin's condition has it.
@@ -153,6 +167,7 @@ fn problem(error: &FetchError, request: &ArtifactRequest) -> ArtifactProblem {
 /// The reason of a condition.
 fn reason(error: &FetchError) -> &'static str {
     match error {
+        FetchError::Trust(error) if error.kind() == TrustErrorKind::Unsigned => "SignatureMissing",
         FetchError::Trust(error) => error.kind().reason(),
         FetchError::Cache(_) => "CacheFailed",
         FetchError::Artifact(error) => match error.kind() {

@@ -115,13 +115,13 @@ impl Artifacts {
                         file,
                         size,
                         verification,
-                        hold,
+                        holds: held,
                         ..
                     } = fetched;
                     let verified = described(&verification);
                     let signer = verified.signer.as_deref().unwrap_or("nobody: it is unsigned");
                     tracing::info!(reference, digest = %manifest, size, signer, "fetched the plugin");
-                    holds.push(hold);
+                    holds.extend(held);
                     files.push(NamedFile {
                         called: Some(called),
                         file,
@@ -138,7 +138,7 @@ impl Artifacts {
 /// Fetches an artifact with the user's credentials; its name is the last part of the repository or of the layout's path.
 async fn fetch_one(fetcher: &Fetcher, reference: &str) -> Result<(String, FetchedComponent), FetchError> {
     let location: Location = reference.parse()?;
-    let keychain = pilothouse_artifact::DockerKeychain;
+    let keychain = pilothouse_artifact::DockerConfig;
     let chosen = fetcher.choose(&location, &Choice::Target, &keychain).await?;
     let fetched = fetcher.fetch(&location, chosen.digest, &keychain).await?;
     let called = match &location {
