@@ -4,8 +4,31 @@
 //! matter: it moves bytes whose digest and signature are known before anything parses them.
 #![forbid(unsafe_code)]
 
+mod client;
+mod copy;
+mod credentials;
+mod descriptor;
 mod digest;
+mod error;
+pub mod limits;
+mod manifest;
+mod progress;
+mod reference;
+mod registries;
 mod signature;
+mod store;
+pub mod versions;
 
+pub use client::Client;
+pub use copy::{Copied, copy};
+pub use credentials::{Credentials, DockerConfig, Kept, Keychain, PullSecret, login, logout};
+pub use descriptor::{Descriptor, media_type};
 pub use digest::{Digest, DigestError};
+pub use error::{ArtifactError, ErrorKind};
+pub use limits::Limits;
+pub use manifest::{Artifact, ArtifactBuilder, ComponentInfo, PluginManifest, annotation};
+pub use progress::{Progress, Silent};
+pub use reference::{LayoutLocation, Location, Reference, Target};
+pub use registries::{RegistriesConfig, RegistryConfig};
 pub use signature::SignatureMaterial;
+pub use store::{ArtifactStore, Attachment, Content, Resolved};

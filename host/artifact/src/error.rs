@@ -1,0 +1,118 @@
+//! Owns the error of everything that moves artifacts: its kind, for decisions, and a message that names the reference, the
+//! cause and the next step, for people.
+
+use std::time::Duration;
+
+/// What went wrong, as far as a caller decides by it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ErrorKind {
+    /// A text is not a reference or a location.
+    Reference,
+    /// A configuration or a pull secret does not have its form.
+    Configuration,
+    /// The trust policy does not allow the artifact. Only `trust` makes it.
+    NotAllowed,
+    /// The registry's host name does not resolve.
+    UnknownHost,
+    /// No connection, or one that broke.
+    Unreachable,
+    /// The registry's certificate is not acceptable.
+    Certificate,
+    /// The registry wants other credentials (401).
+    Unauthorized,
+    /// The credentials do not permit the operation (403).
+    Forbidden,
+    /// No such repository, tag, manifest or blob (404).
+    NotFound,
+    /// The registry throttles (429).
+    TooManyRequests,
+    /// The registry failed (5xx) or broke the protocol.
+    Server,
+    /// The registry took too long, as a whole or for the next bytes.
+    Timeout,
+    /// Something is larger than its limit.
+    TooLarge,
+    /// A manifest is not that of a plugin, or cannot be read at all.
+    NotAPlugin,
+    /// Bytes do not have the digest by which they were asked for.
+    DigestMismatch,
+    /// A blob ended before its declared size.
+    Truncated,
+    /// A directory or tar is not an OCI layout, or its index cannot be read.
+    Layout,
+    /// A file of this machine cannot be read or written.
+    Io,
+}
+
+/// Why an artifact could not be moved.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct ArtifactError {
+    kind: ErrorKind,
+    message: String,
+    retry_after: Option<Duration>,
+}
+
+impl ArtifactError {
+    /// An error with a message that names the object, the cause and the next step.
+    pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
+        Self {
+            kind,
+            message: message.into(),
+            retry_after: None,
+        }
+    }
+
+    /// A file of this machine failed.
+    pub fn io(what: &str, path: &std::path::Path, error: &std::io::Error) -> Self {
+        let next = match error.kind() {
+            std::io::ErrorKind::StorageFull => "; free space on that file system",
+            std::io::ErrorKind::ReadOnlyFilesystem | std::io::ErrorKind::PermissionDenied => {
+                "; check the permissions of the path"
+            }
+            _ => "",
+        };
+        Self::new(
+            ErrorKind::Io,
+            format!("cannot {what} {}: {error}{next}", path.display()),
+        )
+    }
+
+    pub(crate) fn with_retry_after(mut self, wait: Option<Duration>) -> Self {
+        self.retry_after = wait;
+        self
+    }
+
+    /// What went wrong.
+    pub fn kind(&self) -> ErrorKind {
+        self.kind
+    }
+
+    /// How long the registry asked to be left alone, at most a minute.
+    pub fn retry_after(&self) -> Option<Duration> {
+        self.retry_after
+    }
+
+    /// Whether the same request may succeed later without anybody changing anything.
+    pub fn is_transient(&self) -> bool {
+        matches!(
+            self.kind,
+            ErrorKind::UnknownHost
+                | ErrorKind::Unreachable
+                | ErrorKind::TooManyRequests
+                | ErrorKind::Server
+                | ErrorKind::Timeout
+                | ErrorKind::Truncated
+        )
+    }
+}
+
+/// A text of others, fit for a message: one line, printable, and of bounded length.
+pub(crate) fn quoted(text: &str) -> String {
+    const LONGEST: usize = 200;
+    let mut short: String = text.chars().take(LONGEST).collect();
+    if short.len() < text.len() {
+        short.push('…');
+    }
+    format!("{short:?}")
+}
