@@ -1,26 +1,62 @@
 //! Owns what is shared by all stores: the configuration of registries, limits, and connections.
 
+use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-use crate::{ArtifactError, ArtifactStore, Credentials, Keychain, Limits, Location, RegistriesConfig};
+use parking_lot::Mutex;
+
+use crate::http::Endpoint;
+use crate::layout::{Layout, MARK};
+use crate::registries::Mirror;
+use crate::registry::Registry;
+use crate::store::{Place, Source};
+use crate::{
+    ArtifactError, ArtifactStore, Credentials, Keychain, LayoutLocation, Limits, Location, Reference, RegistriesConfig,
+};
+
+/// How long connections and certificate authorities of a registry are used before the files are read again.
+const ENDPOINT_AGE: Duration = Duration::from_mins(5);
 
 /// Opens stores. Cheap to clone; connections are shared.
 #[derive(Clone)]
 pub struct Client {
-    pub(crate) inner: Arc<Inner>,
+    inner: Arc<Inner>,
 }
 
-pub(crate) struct Inner {
-    pub(crate) registries: RegistriesConfig,
-    pub(crate) limits: Limits,
+struct Inner {
+    registries: RegistriesConfig,
+    limits: Limits,
+    /// By host, and by whether it is asked as a mirror.
+    endpoints: Mutex<HashMap<(String, bool), (Instant, Arc<Endpoint>)>>,
+}
+
+/// One registry's credentials, which no other gets.
+struct Only<'a> {
+    host: &'a str,
+    credentials: &'a Credentials,
+}
+
+impl Keychain for Only<'_> {
+    fn credentials(&self, host: &str, _: &str) -> Result<Credentials, ArtifactError> {
+        Ok(if host == self.host {
+            self.credentials.clone()
+        } else {
+            Credentials::Anonymous
+        })
+    }
 }
 
 impl Client {
-    /// A client with this configuration. Certificate files are read when a registry is opened, so that a changed file
-    /// needs no new client.
+    /// A client with this configuration. Files with certificate authorities are read when a registry is opened, and again
+    /// after five minutes.
     pub fn new(registries: RegistriesConfig, limits: Limits) -> Self {
         Self {
-            inner: Arc::new(Inner { registries, limits }),
+            inner: Arc::new(Inner {
+                registries,
+                limits,
+                endpoints: Mutex::default(),
+            }),
         }
     }
 
@@ -36,17 +72,83 @@ impl Client {
 
     /// Opens a location. The credentials go to its registry and to no other; mirrors are asked anonymously.
     pub fn open(&self, location: &Location, credentials: &Credentials) -> Result<ArtifactStore, ArtifactError> {
-        let _ = credentials;
+        let host = match location {
+            Location::Registry(reference) => reference.host(),
+            Location::Layout(_) => "",
+        };
+        self.open_with(location, &Only { host, credentials })
+    }
+
+    /// Opens a location with credentials for its registry and for its mirrors. Nothing is sent yet.
+    pub fn open_with(&self, location: &Location, keychain: &dyn Keychain) -> Result<ArtifactStore, ArtifactError> {
+        let limits = &self.inner.limits;
+        let mut sources = Vec::new();
+        match location {
+            Location::Registry(reference) => {
+                for mirror in self.inner.registries.mirrors(reference) {
+                    sources.push(Source::new(match mirror {
+                        Mirror::Registry(mirror) => Place::Registry(self.registry(&mirror, keychain, true)?),
+                        Mirror::Layout(mirror) => self.mirror_layout(mirror, reference),
+                    }));
+                }
+                sources.push(Source::new(Place::Registry(self.registry(reference, keychain, false)?)));
+            }
+            Location::Layout(layout) => sources.push(Source::new(Place::Layout {
+                layout: Layout::new(layout.clone(), limits),
+                mirrors: None,
+            })),
+        }
         Ok(ArtifactStore {
             location: location.clone(),
+            limits: limits.clone(),
+            sources,
         })
     }
 
-    /// Opens a location with credentials for its registry and for its mirrors.
-    pub fn open_with(&self, location: &Location, keychain: &dyn Keychain) -> Result<ArtifactStore, ArtifactError> {
-        let _ = keychain;
-        Ok(ArtifactStore {
-            location: location.clone(),
-        })
+    /// A mirror's directory has a layout for each repository, at the repository's path, or is one layout for all.
+    fn mirror_layout(&self, mut mirror: LayoutLocation, reference: &Reference) -> Place {
+        let own = mirror.path.join(reference.repository());
+        let mirrors = if own.join(MARK).exists() {
+            mirror.path = own;
+            None
+        } else {
+            Some(reference.name())
+        };
+        Place::Layout {
+            layout: Layout::new(mirror, &self.inner.limits),
+            mirrors,
+        }
+    }
+
+    fn registry(
+        &self,
+        reference: &Reference,
+        keychain: &dyn Keychain,
+        is_mirror: bool,
+    ) -> Result<Registry, ArtifactError> {
+        let credentials = keychain.credentials(reference.host(), reference.repository())?;
+        Ok(Registry::new(
+            self.endpoint(reference.host(), is_mirror)?,
+            reference,
+            credentials,
+        ))
+    }
+
+    fn endpoint(&self, host: &str, is_mirror: bool) -> Result<Arc<Endpoint>, ArtifactError> {
+        let key = (host.to_owned(), is_mirror);
+        let mut endpoints = self.inner.endpoints.lock();
+        if let Some((made, endpoint)) = endpoints.get(&key)
+            && made.elapsed() < ENDPOINT_AGE
+        {
+            return Ok(Arc::clone(endpoint));
+        }
+        let mut limits = self.inner.limits.clone();
+        if is_mirror {
+            // The next source is better than a second attempt.
+            limits.attempts = 1;
+        }
+        let endpoint = Arc::new(Endpoint::new(host, &self.inner.registries, &limits)?);
+        endpoints.insert(key, (Instant::now(), Arc::clone(&endpoint)));
+        Ok(endpoint)
     }
 }

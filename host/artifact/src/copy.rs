@@ -1,6 +1,23 @@
 //! Owns copies of artifacts between registries and OCI layouts, with everything that belongs to them.
 
-use crate::{ArtifactError, ArtifactStore, Digest, Progress};
+use std::collections::BTreeSet;
+
+use bytes::Bytes;
+
+use crate::discovery::{Parts, older_tag};
+use crate::layout::media_type_of;
+use crate::session::Scope;
+use crate::store::{Content, Place, absent};
+use crate::{ArtifactError, ArtifactStore, Descriptor, Digest, ErrorKind, Location, Progress, Silent};
+
+/// Manifests that one copy moves.
+const MANIFESTS: usize = 1000;
+/// How far referrers of referrers, and indexes in indexes, are followed.
+const DEPTH: usize = 8;
+/// Blobs of at most this size are moved in memory; others in a temporary file.
+const IN_MEMORY: u64 = 1 << 20;
+/// What cosign keeps behind tags, before its version 3.
+const OLDER: [&str; 3] = ["sig", "att", "sbom"];
 
 /// What a copy moved.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -13,12 +30,30 @@ pub struct Copied {
     pub blobs: usize,
     /// Blobs that were there.
     pub skipped: usize,
-    /// Bytes of blobs that were written.
+    /// Bytes of the blobs that were written.
     pub bytes: u64,
 }
 
+struct Copy<'a> {
+    from: &'a ArtifactStore,
+    to: &'a ArtifactStore,
+    progress: &'a dyn Progress,
+    seen: BTreeSet<Digest>,
+    copied: Copied,
+}
+
+/// A manifest to copy.
+struct Step {
+    bytes: Bytes,
+    tag: Option<String>,
+    depth: usize,
+    /// Whether its blobs and its own manifests are copied already.
+    ready: bool,
+}
+
 /// Copies a manifest with its blobs, its referrers and theirs, and cosign's older tags for signatures, attestations and
-/// SBOMs. The tag is set at the end.
+/// SBOMs. Nothing is found behind the tag before everything that belongs to it is there. [`ArtifactStore::finish`] is the
+/// caller's, so that one archive can take several copies.
 pub async fn copy(
     from: &ArtifactStore,
     to: &ArtifactStore,
@@ -26,6 +61,138 @@ pub async fn copy(
     tag: Option<&str>,
     progress: &dyn Progress,
 ) -> Result<Copied, ArtifactError> {
-    let _ = (from, to, digest, tag, progress);
-    unimplemented!()
+    let mut copy = Copy {
+        from,
+        to,
+        progress,
+        seen: BTreeSet::new(),
+        copied: Copied::default(),
+    };
+    let bytes = from.manifest(digest).await?;
+    copy.run(bytes.clone(), None, 0).await?;
+    if let Some(tag) = tag {
+        let image = match from.location() {
+            Location::Registry(reference) => Some(format!("{}:{tag}", reference.name())),
+            Location::Layout(_) => None,
+        };
+        to.push_named(&bytes, &media_type_of(&bytes), Some(tag), image).await?;
+    }
+    Ok(copy.copied)
+}
+
+impl Copy<'_> {
+    /// Depth first, without recursion: what a manifest needs is there before it, what belongs to it comes after it.
+    async fn run(&mut self, bytes: Bytes, tag: Option<String>, depth: usize) -> Result<(), ArtifactError> {
+        let mut steps = vec![Step {
+            bytes,
+            tag,
+            depth,
+            ready: false,
+        }];
+        while let Some(step) = steps.pop() {
+            let digest = Digest::of(&step.bytes);
+            if !step.ready {
+                if !self.seen.insert(digest) && step.tag.is_none() {
+                    continue;
+                }
+                if self.seen.len() > MANIFESTS || step.depth > DEPTH {
+                    let problem =
+                        format!("more than {MANIFESTS} manifests belong to it, or in more than {DEPTH} steps");
+                    let message = format!("cannot copy {}@{digest}: {problem}", self.from.name());
+                    return Err(ArtifactError::new(ErrorKind::TooLarge, message));
+                }
+                let parts = Parts::read(&format!("{}@{digest}", self.from.name()), &step.bytes)?;
+                for blob in &parts.blobs {
+                    self.blob(blob).await?;
+                }
+                let depth = step.depth + 1;
+                steps.push(Step { ready: true, ..step });
+                for part in parts.manifests {
+                    let bytes = self.from.manifest(part.digest).await?;
+                    steps.push(Step {
+                        bytes,
+                        tag: None,
+                        depth,
+                        ready: false,
+                    });
+                }
+                continue;
+            }
+            self.to
+                .push_manifest(&step.bytes, &media_type_of(&step.bytes), step.tag.as_deref())
+                .await?;
+            self.copied.manifests += 1;
+            let belonging = self.belonging(digest, step.depth + 1).await?;
+            self.copied.referrers += belonging.len();
+            steps.extend(belonging);
+        }
+        Ok(())
+    }
+
+    async fn belonging(&self, digest: Digest, depth: usize) -> Result<Vec<Step>, ArtifactError> {
+        let mut steps = Vec::new();
+        for referrer in self.from.referrers(digest, None).await? {
+            // What is listed and is not there, or not what it says, belongs to nothing.
+            if self.seen.contains(&referrer.digest) {
+                continue;
+            }
+            if let Some(bytes) = absent(self.from.manifest(referrer.digest).await)? {
+                steps.push(Step {
+                    bytes,
+                    tag: None,
+                    depth,
+                    ready: false,
+                });
+            }
+        }
+        for suffix in OLDER {
+            let target = older_tag(digest, suffix);
+            if let Some(bytes) = self.from.tagged(&target).await?
+                && !self.seen.contains(&Digest::of(&bytes))
+            {
+                steps.push(Step {
+                    bytes,
+                    tag: Some(target.to_string()),
+                    depth,
+                    ready: false,
+                });
+            }
+        }
+        Ok(steps)
+    }
+
+    async fn blob(&mut self, blob: &Descriptor) -> Result<(), ArtifactError> {
+        let there = match self.to.place() {
+            Place::Registry(registry) => registry.has("blobs", blob.digest, Scope::Push).await?,
+            Place::Layout { layout, .. } => layout.has(blob.digest).await?,
+        };
+        if there {
+            self.copied.skipped += 1;
+            return Ok(());
+        }
+        if let (Place::Registry(from), Place::Registry(to)) = (self.from.place(), self.to.place())
+            && from.host() == to.host()
+            && to.mount(blob.digest, from).await
+        {
+            self.copied.skipped += 1;
+            return Ok(());
+        }
+        // Everything is checked before anything of it is written.
+        if blob.size <= IN_MEMORY {
+            let bytes = self.from.small_blob(blob, IN_MEMORY).await?;
+            self.to.push_blob(blob, &Content::Bytes(bytes), &Silent).await?;
+        } else {
+            let failed = |error: std::io::Error| ArtifactError::io("write in", &std::env::temp_dir(), &error);
+            let file = tempfile::NamedTempFile::new().map_err(failed)?;
+            let mut sink = tokio::fs::File::from_std(file.reopen().map_err(failed)?);
+            self.from.blob(blob, &mut sink, self.progress).await?;
+            drop(sink);
+            self.to
+                .push_blob(blob, &Content::File(file.path().to_owned()), &Silent)
+                .await?;
+        }
+        self.copied.blobs += 1;
+        self.copied.bytes += blob.size;
+        Ok(())
+    }
 }

@@ -26,8 +26,10 @@ pub enum ErrorKind {
     NotFound,
     /// The registry throttles (429).
     TooManyRequests,
-    /// The registry failed (5xx) or broke the protocol.
+    /// The registry failed (5xx).
     Server,
+    /// The registry answered with what the protocol or this client's rules do not allow.
+    Protocol,
     /// The registry took too long, as a whole or for the next bytes.
     Timeout,
     /// Something is larger than its limit.

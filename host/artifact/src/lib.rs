@@ -4,17 +4,24 @@
 //! matter: it moves bytes whose digest and signature are known before anything parses them.
 #![forbid(unsafe_code)]
 
+mod archive;
 mod client;
 mod copy;
 mod credentials;
 mod descriptor;
 mod digest;
+mod discovery;
+mod download;
 mod error;
+mod http;
+mod layout;
 pub mod limits;
 mod manifest;
 mod progress;
 mod reference;
 mod registries;
+mod registry;
+mod session;
 mod signature;
 mod store;
 pub mod versions;

@@ -420,7 +420,10 @@ mod tests {
             .build()
         };
         // The digest is in the test so that it cannot change with the day, the machine or a dependency.
-        assert_eq!(build("1.0.0").descriptor.digest.to_string(), "");
+        assert_eq!(
+            build("1.0.0").descriptor.digest.to_string(),
+            "sha256:ccb5d0bd8a9d768b9effc5d927e6be12cac341c7506bfe8e46a13f872ce62095"
+        );
         assert_ne!(build("1.0.0").descriptor, build("1.0.1").descriptor);
         let text = String::from_utf8(build("1.0.0").manifest.to_vec()).unwrap();
         assert!(

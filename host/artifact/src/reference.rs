@@ -135,6 +135,31 @@ pub(crate) fn is_tag(tag: &str) -> bool {
     first && tag.len() <= LONGEST_TAG && bytes.all(|it| it.is_ascii_alphanumeric() || b"_.-".contains(&it))
 }
 
+/// A DNS name, an IPv4 address, or an IPv6 address in brackets.
+fn is_host(host: &str) -> bool {
+    if let Some(address) = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
+        return address.parse::<std::net::Ipv6Addr>().is_ok();
+    }
+    let is_label = |label: &str| {
+        let inner = label.bytes().all(|it| it.is_ascii_alphanumeric() || it == b'-');
+        inner && !label.is_empty() && !label.starts_with('-') && !label.ends_with('-')
+    };
+    host.split('.').all(is_label)
+}
+
+/// One part of a repository, as in the OCI distribution specification: alphanumeric words with `.`, `_`, `__` or any
+/// number of `-` between them.
+fn is_component(part: &str) -> bool {
+    let is_word = |it: u8| it.is_ascii_lowercase() || it.is_ascii_digit();
+    let ends = |it: Option<&u8>| it.is_some_and(|it| is_word(*it));
+    let bytes = part.as_bytes();
+    ends(bytes.first())
+        && ends(bytes.last())
+        && bytes
+            .split(|it| is_word(*it))
+            .all(|separator| matches!(separator, b"" | b"." | b"_" | b"__") || separator.iter().all(|it| *it == b'-'))
+}
+
 /// Splits `NAME[:TAG][@DIGEST]`; a colon before a slash belongs to the name.
 fn split(rest: &str) -> (&str, Option<&str>, Option<&str>) {
     let (rest, digest) = match rest.split_once('@') {
@@ -187,21 +212,38 @@ impl FromStr for Reference {
         if repository.bytes().any(|it| it.is_ascii_uppercase()) {
             return Err(error(text, "the repository must be in lower case"));
         }
-        // The grammar of host and repository is oci-client's, which has it from Docker.
-        let parsed: oci_client::Reference = name.parse().map_err(|problem| error(text, problem))?;
-        let port = host
-            .rsplit_once(':')
-            .filter(|_| !host.ends_with(']'))
-            .map(|(_, port)| port);
-        if port.is_some_and(|port| port.parse::<u16>().is_err()) {
+        if repository.contains(':') {
+            return Err(error(text, "it has two tags"));
+        }
+        let (host, port) = match host.rsplit_once(':') {
+            Some((name, port)) if !port.contains(']') => (name, Some(port)),
+            _ => (host, None),
+        };
+        if !is_host(host) {
+            return Err(error(text, format_args!("{} is not a host name", quoted(host))));
+        }
+        if port.is_some_and(|port| port.starts_with('+') || port.parse::<u16>().is_err()) {
             return Err(error(text, "the registry's port is not a number up to 65535"));
         }
-        if parsed.registry() != host && host != "index.docker.io" {
-            return Err(no_host());
+        if !repository.split('/').all(is_component) {
+            return Err(error(
+                text,
+                "the repository must have parts of letters, digits and separators ('.', '_', '__', '-'), with '/' between them",
+            ));
         }
+        // Docker Hub has several names, and its own images stand below library/.
+        let host = match port {
+            None if host == "index.docker.io" || host == "registry-1.docker.io" => "docker.io".to_owned(),
+            None => host.to_ascii_lowercase(),
+            Some(port) => format!("{}:{port}", host.to_ascii_lowercase()),
+        };
+        let repository = match repository {
+            alone if host == "docker.io" && !alone.contains('/') => format!("library/{alone}"),
+            repository => repository.to_owned(),
+        };
         Ok(Self {
-            host: parsed.registry().to_owned(),
-            repository: parsed.repository().to_owned(),
+            host,
+            repository,
             tag: tag.map(str::to_owned),
             digest,
         })
@@ -345,6 +387,7 @@ mod tests {
             "localhost/plugin:v1",
             "localhost:5000/a/b/c",
             "[::1]:5000/a:t",
+            "a--b.example/c--d/e__f.g_h",
             "10.0.0.1:5000/a__b/c.d-e:T_1",
             &format!("registry.example/plugin@{DIGEST}"),
             &format!("registry.example:443/plugin:1@{DIGEST}"),
@@ -384,14 +427,19 @@ mod tests {
             ("ghcr.io/", "reference"),
             ("ghcr.io/a:", "tag"),
             ("ghcr.io/a:-x", "tag"),
-            ("ghcr.io/a:b:c", "reference"),
+            ("ghcr.io/a:b:c", "two tags"),
             ("ghcr.io/a@sha256:00", "digest"),
             ("ghcr.io/a@sha512:00", "SHA-256"),
             ("ghcr.io/a@b@c", "digest"),
-            ("ghcr.io/a b", "reference"),
-            ("ghcr.io/../a", "reference"),
+            ("ghcr.io/a b", "parts"),
+            ("ghcr.io/a..b", "parts"),
+            ("ghcr.io/a___b", "parts"),
+            ("ghcr.io/a//b", "parts"),
+            ("gh_cr.io/a", "host name"),
+            ("[::zz]:1/a", "host name"),
+            ("ghcr.io/../a", "parts"),
             ("ghcr.io:99999/a", "port"),
-            ("user:password@ghcr.io/a", "reference"),
+            ("user:password@ghcr.io/a", "digest"),
         ] {
             let error = text.parse::<Reference>().expect_err(text);
             assert_eq!(error.kind(), ErrorKind::Reference);

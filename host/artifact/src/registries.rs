@@ -166,7 +166,7 @@ mod tests {
                 json!({"registries": [{"host": "a.io", "mirrors": ["oci-archive:a.tar"]}]}),
                 "oci-layout:DIRECTORY",
             ),
-            (json!([]), "not valid"),
+            (json!("ghcr.io"), "not valid"),
         ] {
             let error = RegistriesConfig::from_value(value.clone()).expect_err(&value.to_string());
             assert_eq!(error.kind(), ErrorKind::Configuration);

@@ -1,14 +1,44 @@
-//! Owns the one face of all places where artifacts are: an [`ArtifactStore`] is a registry's repository (with its mirrors)
-//! or an OCI layout, and what can be done with it is the same.
+//! Owns the one face of all places where artifacts are: an [`ArtifactStore`] is a registry's repository with its mirrors, or
+//! an OCI layout, and what can be done with it is the same.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
 use tokio::io::AsyncWrite;
 
-use crate::{ArtifactError, Descriptor, Digest, Location, Progress, SignatureMaterial, Target};
+use crate::descriptor::media_type;
+use crate::download::Download;
+use crate::layout::Layout;
+use crate::registry::{Registry, Subject};
+use crate::session::Scope;
+use crate::{ArtifactError, Descriptor, Digest, ErrorKind, Limits, Location, Progress, Silent, Target};
 
 /// A place of artifacts, opened by [`crate::Client::open`].
+///
+/// Reading asks the registry's mirrors first, in their order. A mirror that cannot be reached or answers with other bytes is
+/// left out from then on. Writing goes to the place itself.
 pub struct ArtifactStore {
     pub(crate) location: Location,
+    pub(crate) limits: Limits,
+    /// The mirrors, and the place itself at the end.
+    pub(crate) sources: Vec<Source>,
+}
+
+/// A place to read from.
+pub(crate) struct Source {
+    pub(crate) place: Place,
+    pub(crate) left_out: AtomicBool,
+}
+
+pub(crate) enum Place {
+    Registry(Registry),
+    Layout {
+        layout: Layout,
+        /// `HOST/REPOSITORY` of which the layout is a mirror.
+        mirrors: Option<String>,
+    },
 }
 
 /// What a tag or digest stands for now.
@@ -18,7 +48,7 @@ pub struct Resolved {
     pub digest: Digest,
     /// The manifest's size in bytes.
     pub size: u64,
-    /// The manifest's media type.
+    /// The manifest's media type, as the registry says it.
     pub media_type: String,
 }
 
@@ -28,92 +58,7 @@ pub enum Content {
     /// In memory.
     Bytes(Bytes),
     /// In a file, read as it is sent.
-    File(std::path::PathBuf),
-}
-
-impl ArtifactStore {
-    /// Where it is.
-    pub fn location(&self) -> &Location {
-        &self.location
-    }
-
-    /// Finds the manifest that a tag or digest stands for. A tag may be moved at any time: everything after this asks for
-    /// the digest.
-    pub async fn resolve(&self, target: &Target) -> Result<Resolved, ArtifactError> {
-        unimplemented!("{target}")
-    }
-
-    /// All tags, in no particular order.
-    pub async fn tags(&self) -> Result<Vec<String>, ArtifactError> {
-        unimplemented!()
-    }
-
-    /// A manifest's bytes, at most [`crate::limits::MANIFEST_LIMIT`], of this digest.
-    pub async fn manifest(&self, digest: Digest) -> Result<Bytes, ArtifactError> {
-        unimplemented!("{digest}")
-    }
-
-    /// Writes a blob into a sink. Size and digest are those of the descriptor, or it fails; then the sink may have been
-    /// written in part and must be thrown away.
-    pub async fn blob(
-        &self,
-        descriptor: &Descriptor,
-        sink: &mut (dyn AsyncWrite + Unpin + Send),
-        progress: &dyn Progress,
-    ) -> Result<(), ArtifactError> {
-        let _ = (descriptor, sink, progress);
-        unimplemented!()
-    }
-
-    /// The manifests that name this one as their subject, with the referrers API and the fallback tag, at most
-    /// [`crate::Limits::referrers`]. With a type, only artifacts of that type.
-    pub async fn referrers(
-        &self,
-        digest: Digest,
-        artifact_type: Option<&str>,
-    ) -> Result<Vec<Descriptor>, ArtifactError> {
-        let _ = (digest, artifact_type);
-        unimplemented!()
-    }
-
-    /// The signatures of a manifest: cosign's bundles and its older tag scheme. Nothing in them has been verified.
-    pub async fn signatures(&self, digest: Digest) -> Result<Vec<SignatureMaterial>, ArtifactError> {
-        unimplemented!("{digest}")
-    }
-
-    /// Writes a blob, unless it is there.
-    pub async fn push_blob(
-        &self,
-        descriptor: &Descriptor,
-        content: &Content,
-        progress: &dyn Progress,
-    ) -> Result<(), ArtifactError> {
-        let _ = (descriptor, content, progress);
-        unimplemented!()
-    }
-
-    /// Writes a manifest and sets the tag, if there is one. A manifest with a `subject` is found as its referrer afterwards.
-    pub async fn push_manifest(
-        &self,
-        bytes: &[u8],
-        media_type: &str,
-        tag: Option<&str>,
-    ) -> Result<Descriptor, ArtifactError> {
-        let _ = (bytes, media_type, tag);
-        unimplemented!()
-    }
-
-    /// Attaches a file to a manifest, as its referrer.
-    pub async fn attach(&self, subject: &Descriptor, attachment: &Attachment) -> Result<Descriptor, ArtifactError> {
-        let _ = (subject, attachment);
-        unimplemented!()
-    }
-
-    /// Writes an archive (`oci-archive:`) to its file; without this, nothing of what was pushed stays. For registries and
-    /// directories there is nothing to do.
-    pub async fn finish(&self) -> Result<(), ArtifactError> {
-        unimplemented!()
-    }
+    File(PathBuf),
 }
 
 /// A file that belongs to an artifact: its CRDs, README or SBOM.
@@ -126,5 +71,342 @@ pub struct Attachment {
     /// The file.
     pub content: Bytes,
     /// Annotations of the attachment's manifest.
-    pub annotations: std::collections::BTreeMap<String, String>,
+    pub annotations: BTreeMap<String, String>,
+}
+
+impl Source {
+    pub(crate) fn new(place: Place) -> Self {
+        Self {
+            place,
+            left_out: AtomicBool::new(false),
+        }
+    }
+}
+
+impl Place {
+    async fn resolve(&self, target: &Target) -> Result<Resolved, ArtifactError> {
+        match self {
+            Self::Registry(registry) => registry.resolve(target).await,
+            Self::Layout { layout, mirrors } => {
+                let image = mirrors.as_ref().map(|name| format!("{name}:{target}"));
+                layout.resolve(target, image).await
+            }
+        }
+    }
+
+    async fn manifest(&self, digest: Digest) -> Result<Bytes, ArtifactError> {
+        match self {
+            Self::Registry(registry) => Ok(registry.manifest(&Target::Digest(digest)).await?.0),
+            Self::Layout { layout, .. } => layout.manifest(digest).await,
+        }
+    }
+
+    async fn tags(&self) -> Result<Vec<String>, ArtifactError> {
+        match self {
+            Self::Registry(registry) => registry.tags().await,
+            // The tags of a layout with several repositories are nobody's.
+            Self::Layout { layout, mirrors: None } => layout.tags().await,
+            Self::Layout { layout, .. } => {
+                let cause = format!("{} is a mirror and lists no tags", layout.name());
+                Err(ArtifactError::new(ErrorKind::NotFound, cause))
+            }
+        }
+    }
+
+    async fn referrers(&self, digest: Digest) -> Result<Vec<Descriptor>, ArtifactError> {
+        match self {
+            Self::Registry(registry) => registry.referrers(digest).await,
+            Self::Layout { layout, .. } => layout.referrers(digest).await,
+        }
+    }
+
+    async fn blob(
+        &self,
+        download: &mut Download,
+        sink: &mut (dyn AsyncWrite + Unpin + Send),
+        progress: &dyn Progress,
+    ) -> Result<(), ArtifactError> {
+        match self {
+            Self::Registry(registry) => registry.blob(download, sink, progress).await,
+            Self::Layout { layout, .. } => layout.blob(download, sink, progress).await,
+        }
+    }
+}
+
+/// Asks the sources in their order until one answers; the error is that of the place itself.
+macro_rules! first {
+    ($store:ident, $place:ident => $call:expr) => {{
+        let (last, mirrors) = $store.sources.split_last().expect("a store has a place");
+        for source in mirrors.iter().filter(|it| !it.left_out.load(Ordering::Relaxed)) {
+            let $place = &source.place;
+            match $call.await {
+                Ok(value) => return Ok(value),
+                Err(error) => left_out(source, &error),
+            }
+        }
+        let $place = &last.place;
+        $call.await
+    }};
+}
+
+/// A mirror failed: is it worth asking again?
+fn left_out(source: &Source, error: &ArtifactError) {
+    tracing::debug!(%error, "a mirror does not help");
+    let absent = matches!(
+        error.kind(),
+        ErrorKind::NotFound | ErrorKind::Unauthorized | ErrorKind::Forbidden
+    );
+    if !absent {
+        tracing::warn!(%error, "a mirror is left out from now on");
+        source.left_out.store(true, Ordering::Relaxed);
+    }
+}
+
+impl ArtifactStore {
+    /// Where it is.
+    pub fn location(&self) -> &Location {
+        &self.location
+    }
+
+    pub(crate) fn place(&self) -> &Place {
+        &self.sources.last().expect("a store has a place").place
+    }
+
+    /// Registry and repository, or the layout, without tag and digest.
+    pub fn name(&self) -> String {
+        match self.place() {
+            Place::Registry(registry) => registry.name().to_owned(),
+            Place::Layout { layout, .. } => layout.name(),
+        }
+    }
+
+    /// Whether the registry accepts the credentials: what `login` checks before it keeps them. A layout always does.
+    pub async fn check(&self) -> Result<(), ArtifactError> {
+        match self.place() {
+            Place::Registry(registry) => registry.check().await,
+            Place::Layout { .. } => Ok(()),
+        }
+    }
+
+    /// Finds the manifest that a tag or digest stands for. A tag may be moved at any time: everything after this asks for
+    /// the digest.
+    pub async fn resolve(&self, target: &Target) -> Result<Resolved, ArtifactError> {
+        first!(self, place => place.resolve(target))
+    }
+
+    /// All tags, in no particular order, at most [`Limits::tags`].
+    pub async fn tags(&self) -> Result<Vec<String>, ArtifactError> {
+        first!(self, place => place.tags())
+    }
+
+    /// A manifest's bytes, at most [`crate::limits::MANIFEST_LIMIT`], with this digest.
+    pub async fn manifest(&self, digest: Digest) -> Result<Bytes, ArtifactError> {
+        first!(self, place => place.manifest(digest))
+    }
+
+    /// Writes a blob into a sink. Size and digest are those of the descriptor, or it fails; then the sink may have been
+    /// written in part and must be thrown away.
+    pub async fn blob(
+        &self,
+        descriptor: &Descriptor,
+        sink: &mut (dyn AsyncWrite + Unpin + Send),
+        progress: &dyn Progress,
+    ) -> Result<(), ArtifactError> {
+        let limit = self.limits.blob;
+        if descriptor.size > limit {
+            return Err(ArtifactError::new(
+                ErrorKind::TooLarge,
+                format!(
+                    "{} of {} has {} bytes; at most {limit} are accepted",
+                    descriptor.digest,
+                    self.name(),
+                    descriptor.size
+                ),
+            ));
+        }
+        let mut download = Download::new(descriptor);
+        progress.started(descriptor.size);
+        let (last, mirrors) = self.sources.split_last().expect("a store has a place");
+        for source in mirrors.iter().filter(|it| !it.left_out.load(Ordering::Relaxed)) {
+            match source.place.blob(&mut download, sink, progress).await {
+                Ok(()) => {
+                    progress.done();
+                    return Ok(());
+                }
+                Err(error) => {
+                    left_out(source, &error);
+                    // The sink has wrong bytes, or takes none.
+                    if matches!(error.kind(), ErrorKind::DigestMismatch | ErrorKind::Io) {
+                        return Err(error);
+                    }
+                }
+            }
+        }
+        last.place.blob(&mut download, sink, progress).await?;
+        progress.done();
+        Ok(())
+    }
+
+    /// A blob in memory, of at most this many bytes.
+    pub async fn small_blob(&self, descriptor: &Descriptor, limit: u64) -> Result<Bytes, ArtifactError> {
+        if descriptor.size > limit {
+            return Err(ArtifactError::new(
+                ErrorKind::TooLarge,
+                format!(
+                    "{} of {} has {} bytes; at most {limit} are accepted",
+                    descriptor.digest,
+                    self.name(),
+                    descriptor.size
+                ),
+            ));
+        }
+        let mut bytes = Vec::new();
+        self.blob(descriptor, &mut bytes, &Silent).await?;
+        Ok(bytes.into())
+    }
+
+    /// The manifests that name this one as their subject, by the referrers API and the fallback tag, at most
+    /// [`Limits::referrers`]. With a type, only artifacts of that type.
+    pub async fn referrers(
+        &self,
+        digest: Digest,
+        artifact_type: Option<&str>,
+    ) -> Result<Vec<Descriptor>, ArtifactError> {
+        let (last, mirrors) = self.sources.split_last().expect("a store has a place");
+        let mut answered = false;
+        for source in mirrors.iter().filter(|it| !it.left_out.load(Ordering::Relaxed)) {
+            match source.place.referrers(digest).await {
+                // A mirror that has the artifact alone does not hide what belongs to it.
+                Ok(found) => {
+                    answered = true;
+                    let found = self.of_type(found, artifact_type).await?;
+                    if !found.is_empty() {
+                        return Ok(found);
+                    }
+                }
+                Err(error) => left_out(source, &error),
+            }
+        }
+        match last.place.referrers(digest).await {
+            Ok(found) => self.of_type(found, artifact_type).await,
+            Err(error) if answered => {
+                tracing::debug!(%error, "only a mirror says what belongs to an artifact");
+                Ok(Vec::new())
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Picks the artifacts of a type. Some registries list the type of the config instead, so what does not say its type
+    /// is looked at.
+    async fn of_type(&self, found: Vec<Descriptor>, wanted: Option<&str>) -> Result<Vec<Descriptor>, ArtifactError> {
+        let Some(wanted) = wanted else {
+            return Ok(found);
+        };
+        let mut picked = Vec::new();
+        for mut descriptor in found {
+            match descriptor.artifact_type.as_deref() {
+                Some(other) if other == wanted => picked.push(descriptor),
+                None | Some(media_type::EMPTY) => {
+                    let Some(bytes) = absent(self.manifest(descriptor.digest).await)? else {
+                        continue;
+                    };
+                    let document: Subject = serde_json::from_slice(&bytes).unwrap_or_default();
+                    if document.artifact_type.as_deref() == Some(wanted) {
+                        descriptor.artifact_type = document.artifact_type;
+                        picked.push(descriptor);
+                    }
+                }
+                Some(_) => {}
+            }
+        }
+        Ok(picked)
+    }
+
+    /// Writes a blob, unless it is there.
+    pub async fn push_blob(
+        &self,
+        descriptor: &Descriptor,
+        content: &Content,
+        progress: &dyn Progress,
+    ) -> Result<(), ArtifactError> {
+        match self.place() {
+            Place::Registry(registry) => {
+                if registry.has("blobs", descriptor.digest, Scope::Push).await? {
+                    return Ok(());
+                }
+                registry.push_blob(descriptor, content, progress).await
+            }
+            Place::Layout { layout, .. } => layout.push_blob(descriptor, content, progress).await,
+        }
+    }
+
+    /// Writes a manifest and sets the tag, if there is one. A manifest with a `subject` is found as its referrer afterwards.
+    pub async fn push_manifest(
+        &self,
+        bytes: &Bytes,
+        media_type: &str,
+        tag: Option<&str>,
+    ) -> Result<Descriptor, ArtifactError> {
+        self.push_named(bytes, media_type, tag, None).await
+    }
+
+    /// `image` is the name that the manifest has in a registry; a layout notes it beside the tag.
+    pub(crate) async fn push_named(
+        &self,
+        bytes: &Bytes,
+        media_type: &str,
+        tag: Option<&str>,
+        image: Option<String>,
+    ) -> Result<Descriptor, ArtifactError> {
+        match self.place() {
+            Place::Registry(registry) => registry.push_manifest(bytes, media_type, tag).await,
+            Place::Layout { layout, .. } => layout.push_manifest(bytes, media_type, tag, image).await,
+        }
+    }
+
+    /// Attaches a file to a manifest, as its referrer.
+    pub async fn attach(&self, subject: &Descriptor, attachment: &Attachment) -> Result<Descriptor, ArtifactError> {
+        let config = Bytes::from_static(b"{}");
+        let config_descriptor = Descriptor::of(media_type::EMPTY, &config);
+        let layer = Descriptor::of(&attachment.media_type, &attachment.content);
+        let manifest = serde_json::json!({
+            "schemaVersion": 2,
+            "mediaType": media_type::MANIFEST,
+            "artifactType": attachment.artifact_type,
+            "config": config_descriptor,
+            "layers": [layer],
+            "subject": Descriptor::new(&subject.media_type, subject.digest, subject.size),
+            "annotations": attachment.annotations,
+        });
+        self.push_blob(&config_descriptor, &Content::Bytes(config), &Silent)
+            .await?;
+        self.push_blob(&layer, &Content::Bytes(attachment.content.clone()), &Silent)
+            .await?;
+        let bytes = Bytes::from(manifest.to_string());
+        self.push_manifest(&bytes, media_type::MANIFEST, None).await
+    }
+
+    /// Writes an archive (`oci-archive:`) to its file; without this, nothing of what was pushed stays. For registries and
+    /// directories there is nothing to do.
+    pub async fn finish(&self) -> Result<(), ArtifactError> {
+        match self.place() {
+            Place::Registry(_) => Ok(()),
+            Place::Layout { layout, .. } => layout.finish().await,
+        }
+    }
+}
+
+/// `None` for what is not there or is not what it should be; errors that may pass stay errors.
+pub(crate) fn absent<T>(answer: Result<T, ArtifactError>) -> Result<Option<T>, ArtifactError> {
+    match answer {
+        Ok(value) => Ok(Some(value)),
+        Err(error) if error.is_transient() || matches!(error.kind(), ErrorKind::Io | ErrorKind::Unauthorized) => {
+            Err(error)
+        }
+        Err(error) => {
+            tracing::debug!(%error, "what is listed cannot be had");
+            Ok(None)
+        }
+    }
 }

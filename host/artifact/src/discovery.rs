@@ -1,0 +1,149 @@
+//! Owns how signatures are found: cosign's bundles among the referrers, and its older scheme behind a tag. Whatever is found
+//! is bounded in number and size, and nothing of it is trusted.
+
+use bytes::Bytes;
+use serde::Deserialize;
+
+use crate::limits::{SIGNATURE_LIMIT, SIGNATURES_LIMIT};
+use crate::store::absent;
+use crate::{ArtifactError, ArtifactStore, Descriptor, Digest, ErrorKind, SignatureMaterial, Target, media_type};
+
+/// The beginning of the media types of Sigstore bundles; their version follows.
+const BUNDLE: &str = "application/vnd.dev.sigstore.bundle";
+/// The layer of an older signature.
+const SIMPLE_SIGNING: &str = "application/vnd.dev.cosign.simplesigning.v1+json";
+/// The annotation of a bundle's manifest that says what the bundle is about.
+const PREDICATE: &str = "dev.sigstore.bundle.predicateType";
+/// What it is about if it is a signature and not another attestation.
+const SIGNATURE_PREDICATE: &str = "https://sigstore.dev/cosign/sign/";
+
+#[derive(Deserialize)]
+struct Layers {
+    #[serde(default)]
+    layers: Vec<Descriptor>,
+}
+
+fn layers(manifest: &[u8]) -> Vec<Descriptor> {
+    serde_json::from_slice::<Layers>(manifest)
+        .map(|it| it.layers)
+        .unwrap_or_default()
+}
+
+/// The suffix of the tag with older signatures, attestations or SBOMs.
+pub(crate) fn older_tag(digest: Digest, suffix: &str) -> Target {
+    Target::Tag(format!("sha256-{}.{suffix}", digest.hex()))
+}
+
+impl ArtifactStore {
+    /// The signatures of a manifest: cosign's bundles, and those of its older tag scheme, at most
+    /// [`SIGNATURES_LIMIT`] of at most [`SIGNATURE_LIMIT`] bytes. Nothing in them has been verified, and what cannot be one is
+    /// left out. An error means that it is not known whether there are signatures.
+    pub async fn signatures(&self, digest: Digest) -> Result<Vec<SignatureMaterial>, ArtifactError> {
+        let mut found = Vec::new();
+        self.bundles(digest, &mut found).await?;
+        self.older_signatures(digest, &mut found).await?;
+        Ok(found)
+    }
+
+    async fn bundles(&self, digest: Digest, found: &mut Vec<SignatureMaterial>) -> Result<(), ArtifactError> {
+        let mut referrers = self.referrers(digest, None).await?;
+        // Some registries list the config's type, which says nothing.
+        referrers.retain(|it| match it.artifact_type.as_deref() {
+            None | Some(media_type::EMPTY) => true,
+            Some(other) => other.starts_with(BUNDLE),
+        });
+        // Signatures come before other attestations, of which there may be many.
+        referrers.sort_by_key(|it| {
+            !it.annotations
+                .get(PREDICATE)
+                .is_none_or(|it| it.starts_with(SIGNATURE_PREDICATE))
+        });
+        for referrer in referrers.iter().take(SIGNATURES_LIMIT) {
+            let Some(manifest) = absent(self.manifest(referrer.digest).await)? else {
+                continue;
+            };
+            for layer in layers(&manifest)
+                .iter()
+                .filter(|it| it.media_type.starts_with(BUNDLE))
+                .take(SIGNATURES_LIMIT)
+            {
+                if found.len() >= SIGNATURES_LIMIT {
+                    return Ok(());
+                }
+                if let Some(json) = self.text(layer).await? {
+                    found.push(SignatureMaterial::Bundle { json });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    async fn older_signatures(&self, digest: Digest, found: &mut Vec<SignatureMaterial>) -> Result<(), ArtifactError> {
+        let Some(manifest) = self.tagged(&older_tag(digest, "sig")).await? else {
+            return Ok(());
+        };
+        for layer in layers(&manifest).iter().filter(|it| it.media_type == SIMPLE_SIGNING) {
+            if found.len() >= SIGNATURES_LIMIT {
+                return Ok(());
+            }
+            let annotation = |name: &str| layer.annotations.get(name).cloned();
+            let Some(signature) = annotation("dev.cosignproject.cosign/signature") else {
+                continue;
+            };
+            if let Some(payload) = self.text(layer).await? {
+                found.push(SignatureMaterial::SimpleSigning {
+                    payload,
+                    signature,
+                    certificate: annotation("dev.sigstore.cosign/certificate"),
+                    chain: annotation("dev.sigstore.cosign/chain"),
+                    log_entry: annotation("dev.sigstore.cosign/bundle"),
+                    timestamp: annotation("dev.sigstore.cosign/rfc3161timestamp"),
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// The manifest behind a tag that need not be there.
+    pub(crate) async fn tagged(&self, tag: &Target) -> Result<Option<Bytes>, ArtifactError> {
+        match self.resolve(tag).await {
+            Ok(resolved) => absent(self.manifest(resolved.digest).await),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn text(&self, layer: &Descriptor) -> Result<Option<String>, ArtifactError> {
+        let bytes = absent(self.small_blob(layer, SIGNATURE_LIMIT).await)?;
+        Ok(bytes.and_then(|bytes| String::from_utf8(bytes.into()).ok()))
+    }
+}
+
+/// Blobs that a manifest names: its config and its layers; and the manifests that an index names.
+pub(crate) struct Parts {
+    pub(crate) blobs: Vec<Descriptor>,
+    pub(crate) manifests: Vec<Descriptor>,
+}
+
+impl Parts {
+    pub(crate) fn read(name: &str, bytes: &[u8]) -> Result<Self, ArtifactError> {
+        #[derive(Deserialize)]
+        struct Document {
+            config: Option<Descriptor>,
+            #[serde(default)]
+            layers: Vec<Descriptor>,
+            #[serde(default)]
+            manifests: Vec<Descriptor>,
+        }
+        let document: Document = serde_json::from_slice(bytes).map_err(|error| {
+            ArtifactError::new(
+                ErrorKind::NotAPlugin,
+                format!("the manifest of {name} cannot be read: {error}"),
+            )
+        })?;
+        Ok(Self {
+            blobs: document.config.into_iter().chain(document.layers).collect(),
+            manifests: document.manifests,
+        })
+    }
+}
