@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 mod archive;
+mod cache;
 mod client;
 mod copy;
 mod credentials;
@@ -24,8 +25,10 @@ mod registry;
 mod session;
 mod signature;
 mod store;
+mod trust;
 pub mod versions;
 
+pub use cache::{ArtifactCache, CacheError, CacheUsage, CacheWriter, DEFAULT_CACHE_BYTES, Hold};
 pub use client::Client;
 pub use copy::{Copied, copy};
 pub use credentials::{Credentials, DockerConfig, Kept, Keychain, PullSecret, login, logout};
@@ -39,3 +42,6 @@ pub use reference::{LayoutLocation, Location, Reference, Target};
 pub use registries::{RegistriesConfig, RegistryConfig};
 pub use signature::SignatureMaterial;
 pub use store::{ArtifactStore, Attachment, Content, Resolved};
+pub use trust::{
+    Outcome, RuleRef, SignatureFormat, TrustError, TrustErrorKind, TrustPolicy, TrustPolicyError, Verification,
+};

@@ -1,0 +1,148 @@
+//! Owns the cache's limit: what was not used for longest is removed first, and nothing that is held.
+
+use std::fs::{self, DirEntry};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use super::directory::{TEMPORARY_PREFIX, create_own, open_own};
+use super::{CacheError, CacheUsage, Files, hold};
+
+/// A partial download that nobody went on with for so long is removed.
+const ABANDONED: Duration = Duration::from_hours(7 * 24);
+
+/// What a killed process has left of a file that nobody can go on with is removed after so long.
+const LEFT: Duration = Duration::from_hours(24);
+
+/// A file of the cache.
+struct Entry {
+    path: PathBuf,
+    bytes: u64,
+    used: SystemTime,
+}
+
+impl Files {
+    /// Removes what is necessary so that so many more bytes fit. One process does so at a time.
+    pub fn make_room(&self, needed: u64) -> Result<(), CacheError> {
+        let taken = self.entries().iter().map(|entry| entry.bytes).sum::<u64>();
+        if taken.saturating_add(needed) <= self.limit {
+            return Ok(());
+        }
+        let path = self.root.join("lock");
+        let failed = |source| CacheError::File {
+            action: "lock",
+            path: path.clone(),
+            source,
+        };
+        let lock = create_own(&path).map_err(failed)?;
+        hold::lock_alone(&lock).map_err(failed)?;
+        // Looked at again, because another process may have made room meanwhile.
+        let mut entries = self.entries();
+        entries.sort_by(|a, b| (a.used, &a.path).cmp(&(b.used, &b.path)));
+        let mut taken = entries.iter().map(|entry| entry.bytes).sum::<u64>();
+        for entry in entries {
+            if taken.saturating_add(needed) <= self.limit {
+                return Ok(());
+            }
+            if remove_unused(&entry.path) {
+                tracing::debug!(path = %entry.path.display(), bytes = entry.bytes, "removed from the artifact cache");
+                taken = taken.saturating_sub(entry.bytes);
+            }
+        }
+        if taken.saturating_add(needed) <= self.limit {
+            return Ok(());
+        }
+        Err(CacheError::Full {
+            path: self.root.clone(),
+            needed,
+            used: taken,
+            limit: self.limit,
+        })
+    }
+
+    pub fn usage(&self) -> CacheUsage {
+        let (blobs, partial, records) = (self.blobs(), self.partials(), self.record_files());
+        let bytes = |entries: &[Entry]| entries.iter().map(|entry| entry.bytes).sum::<u64>();
+        CacheUsage {
+            bytes: bytes(&blobs) + bytes(&partial) + bytes(&records),
+            limit: self.limit,
+            blobs: blobs.len(),
+            records: records.len(),
+        }
+    }
+
+    /// Removes what killed processes have left. What cannot be removed is left for the next time.
+    pub fn sweep(&self) {
+        let now = SystemTime::now();
+        for entry in self.entries() {
+            let is_temporary = entry
+                .path
+                .file_name()
+                .is_some_and(|name| name.to_string_lossy().starts_with(TEMPORARY_PREFIX));
+            let most = match entry.path.parent() {
+                _ if is_temporary => LEFT,
+                Some(parent) if parent == self.partial() => ABANDONED,
+                _ => continue,
+            };
+            if now.duration_since(entry.used).is_ok_and(|age| age > most) {
+                remove_unused(&entry.path);
+            }
+        }
+    }
+
+    fn entries(&self) -> Vec<Entry> {
+        let mut entries = self.blobs();
+        entries.extend(self.partials());
+        entries.extend(self.record_files());
+        entries
+    }
+
+    fn blobs(&self) -> Vec<Entry> {
+        files(&self.root.join("blobs/sha256"))
+    }
+
+    fn partials(&self) -> Vec<Entry> {
+        files(&self.partial())
+    }
+
+    fn record_files(&self) -> Vec<Entry> {
+        let kinds = fs::read_dir(self.records()).into_iter().flatten().flatten();
+        let is_directory = |kind: &DirEntry| kind.file_type().is_ok_and(|kind| kind.is_dir());
+        kinds
+            .filter(is_directory)
+            .flat_map(|kind| files(&kind.path()))
+            .collect()
+    }
+}
+
+/// The files of a directory; none if it cannot be read.
+fn files(directory: &Path) -> Vec<Entry> {
+    let entry = |entry: DirEntry| {
+        // Not of what a link points to.
+        let metadata = entry.metadata().ok().filter(fs::Metadata::is_file)?;
+        let used = metadata.modified().unwrap_or(SystemTime::UNIX_EPOCH);
+        Some(Entry {
+            path: entry.path(),
+            bytes: metadata.len(),
+            used,
+        })
+    };
+    fs::read_dir(directory)
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter_map(entry)
+        .collect()
+}
+
+/// Removes a file unless it is in use; whether it is gone.
+fn remove_unused(path: &Path) -> bool {
+    match open_own(path) {
+        // The lock is held until after the removal, so that nobody begins to use the file in between.
+        Ok(file) if matches!(hold::try_lock_alone(&file), Ok(true)) && hold::is_at(&file, path) => {
+            fs::remove_file(path).is_ok()
+        }
+        Ok(_) => false,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => true,
+        Err(_) => false,
+    }
+}

@@ -1,0 +1,106 @@
+//! Owns holds: shared locks on files of the cache, which keep every process from removing them to make room.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::{FileExt as _, MetadataExt as _};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::FlockOperation;
+
+use super::CacheError;
+use crate::digest::Digest;
+
+/// A file of the cache that is in use: no process removes it to make room until the hold is dropped.
+///
+/// A hold is on the file, not on the name: if somebody damages the file and it is fetched again, the new file needs a hold
+/// of its own, which its writer returns.
+#[derive(Debug)]
+pub struct Hold {
+    file: File,
+    path: PathBuf,
+    digest: Digest,
+    size: u64,
+}
+
+impl Hold {
+    pub(super) fn new(file: File, path: PathBuf, digest: Digest, size: u64) -> Self {
+        Self {
+            file,
+            path,
+            digest,
+            size,
+        }
+    }
+
+    /// The file. It was verified when the hold was made; who parses it later and cannot trust that this user alone writes
+    /// to it verifies it again.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// What is held: a blob's digest, or that of a record's content.
+    pub fn digest(&self) -> &Digest {
+        &self.digest
+    }
+
+    /// Its size in bytes.
+    pub fn size(&self) -> u64 {
+        self.size
+    }
+
+    /// The bytes, verified once more.
+    pub fn read(&self) -> Result<Vec<u8>, CacheError> {
+        let failed = |source| CacheError::File {
+            action: "read",
+            path: self.path.clone(),
+            source,
+        };
+        let size = usize::try_from(self.size).map_err(|_| failed(io::Error::from(io::ErrorKind::FileTooLarge)))?;
+        let mut bytes = vec![0; size];
+        self.file.read_exact_at(&mut bytes, 0).map_err(failed)?;
+        match Digest::of(&bytes) {
+            actual if actual == self.digest => Ok(bytes),
+            actual => Err(CacheError::Digest {
+                expected: self.digest,
+                actual,
+            }),
+        }
+    }
+}
+
+/// Waits for a shared lock, which only someone who removes the file, and only for a moment, can delay.
+pub(super) fn lock_shared(file: &File) -> io::Result<()> {
+    retried(|| rustix::fs::flock(file, FlockOperation::LockShared))
+}
+
+/// Tries to lock a file alone; `false` if it is in use.
+pub(super) fn try_lock_alone(file: &File) -> io::Result<bool> {
+    match retried(|| rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive)) {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// Waits to lock a file alone.
+pub(super) fn lock_alone(file: &File) -> io::Result<()> {
+    retried(|| rustix::fs::flock(file, FlockOperation::LockExclusive))
+}
+
+/// Whether the file is still the one with this name.
+pub(super) fn is_at(file: &File, path: &Path) -> bool {
+    let identity = |metadata: std::fs::Metadata| (metadata.dev(), metadata.ino());
+    let there = std::fs::symlink_metadata(path).map(identity);
+    file.metadata()
+        .map(identity)
+        .is_ok_and(|own| there.is_ok_and(|there| own == there))
+}
+
+fn retried(mut lock: impl FnMut() -> rustix::io::Result<()>) -> io::Result<()> {
+    loop {
+        match lock() {
+            Err(rustix::io::Errno::INTR) => {}
+            result => return Ok(result?),
+        }
+    }
+}

@@ -1,0 +1,310 @@
+//! Owns the cache of artifacts: blobs under their digest, and small records of what an offline start needs.
+//!
+//! Four kinds of files, in a directory that only this user may write to:
+//! - `blobs/sha256/HEX`: a whole blob. Put in place by one rename, and verified against its name on every read.
+//! - `partial/HEX`: the beginning of a blob whose download was interrupted. One writer has it, by a lock on the file; another
+//!   writer of the same blob, in this process or another, does not wait but downloads into a file of its own.
+//! - `records/KIND/HEX`: a record under the digest of its key, beginning with the digest of the rest.
+//! - `lock`: held by whoever is removing files to make room.
+//!
+//! What is in use is held: a [`Hold`] has a shared lock on the file, which other processes see too, and nothing that is held
+//! is removed to make room. Everything here blocks; call it where blocking is allowed.
+//!
+//! A cache that cannot be written to, because its disk is full or read-only, still answers reads.
+
+mod directory;
+mod eviction;
+mod hold;
+mod record;
+#[cfg(test)]
+mod tests;
+mod writer;
+
+use std::fs::File;
+use std::io::{self, Read as _};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use self::directory::{checked, open_own, own_subdirectory};
+pub use self::hold::Hold;
+pub use self::writer::CacheWriter;
+use crate::digest::Digest;
+
+/// How many bytes the cache has if nobody says otherwise: 1 GiB, which is some thousand plugins.
+pub const DEFAULT_CACHE_BYTES: u64 = 1 << 30;
+
+/// How many bytes of a file are read at once.
+const CHUNK: usize = 64 << 10;
+
+/// A directory of blobs and records. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct ArtifactCache {
+    files: Arc<Files>,
+}
+
+/// Where things are.
+#[derive(Debug)]
+struct Files {
+    root: PathBuf,
+    limit: u64,
+}
+
+/// How full the cache is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CacheUsage {
+    /// Bytes of all blobs, partial downloads and records.
+    pub bytes: u64,
+    /// The limit of the bytes.
+    pub limit: u64,
+    /// Whole blobs.
+    pub blobs: usize,
+    /// Records.
+    pub records: usize,
+}
+
+/// The cache cannot do what it was asked for.
+#[derive(Debug, thiserror::Error)]
+pub enum CacheError {
+    /// The directory cannot be made.
+    #[error("cannot make the artifact cache {}: {source}; give another directory with --cache-dir", path.display())]
+    Make {
+        /// The directory.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// A file or a link is where a directory has to be.
+    #[error("the artifact cache {} is not a directory; remove it, or give another directory with --cache-dir", path.display())]
+    NotADirectory {
+        /// The path.
+        path: PathBuf,
+    },
+    /// Somebody else owns the directory.
+    #[error(
+        "the artifact cache {} belongs to user {owner}, and this process runs as user {user}; give it a directory of its own \
+         with --cache-dir", path.display()
+    )]
+    ForeignOwner {
+        /// The directory.
+        path: PathBuf,
+        /// Its owner.
+        owner: u32,
+        /// This process's user.
+        user: u32,
+    },
+    /// Others may write to the directory.
+    #[error(
+        "others may write to the artifact cache {} (mode {mode:o}); run chmod go-w on it, or give another directory with \
+         --cache-dir", path.display()
+    )]
+    WritableByOthers {
+        /// The directory.
+        path: PathBuf,
+        /// Its permissions.
+        mode: u32,
+    },
+    /// A file cannot be read or written.
+    #[error("cannot {action} {} in the artifact cache: {source}; check the disk's free space and permissions", path.display())]
+    File {
+        /// What was tried.
+        action: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// Why it failed.
+        source: io::Error,
+    },
+    /// There is no room, and what fills the cache is in use.
+    #[error(
+        "{needed} bytes do not fit into the artifact cache {}: {used} of {limit} bytes are taken by what is in use; give it \
+         more with --cache-bytes", path.display()
+    )]
+    Full {
+        /// The directory.
+        path: PathBuf,
+        /// The bytes that were to be written.
+        needed: u64,
+        /// The bytes that cannot be removed.
+        used: u64,
+        /// The limit.
+        limit: u64,
+    },
+    /// What was written is not what was announced.
+    #[error("{expected} was announced with {size} bytes, and {written} bytes came; fetch it again")]
+    Size {
+        /// The blob.
+        expected: Digest,
+        /// Its announced size.
+        size: u64,
+        /// The bytes that were written, or would have been.
+        written: u64,
+    },
+    /// What was written has another digest.
+    #[error(
+        "{expected} was expected, and what came has the digest {actual}; fetch it again, or ask its registry's operator"
+    )]
+    Digest {
+        /// The expected digest.
+        expected: Digest,
+        /// The digest of what was written.
+        actual: Digest,
+    },
+    /// A record cannot be kept.
+    #[error("the record {kind}/{key} cannot be kept: {cause}")]
+    Record {
+        /// The kind.
+        kind: String,
+        /// The key.
+        key: String,
+        /// What is wrong with it.
+        cause: &'static str,
+    },
+}
+
+impl ArtifactCache {
+    /// Opens the cache in a directory, which is made if it is not there, and refused if others can write to it. `limit` is
+    /// the most bytes that it takes.
+    pub fn open(directory: &Path, limit: u64) -> Result<Self, CacheError> {
+        let files = Files {
+            root: checked(directory)?,
+            limit,
+        };
+        for name in ["blobs", "blobs/sha256", "partial", "records"] {
+            own_subdirectory(&files.root.join(name))?;
+        }
+        let cache = Self { files: Arc::new(files) };
+        cache.files.sweep();
+        Ok(cache)
+    }
+
+    /// The directory.
+    pub fn directory(&self) -> &Path {
+        &self.files.root
+    }
+
+    /// Holds a blob, so that no process removes it to make room, or `None` if the cache does not have it. The whole blob is
+    /// read: one that is not what its name says is removed, and then the cache does not have it.
+    pub fn hold(&self, digest: &Digest) -> Result<Option<Hold>, CacheError> {
+        let path = self.files.blob(digest);
+        let Some(file) = self.files.lock_shared(&path)? else {
+            return Ok(None);
+        };
+        let (actual, size) = digest_of(&file).map_err(|source| CacheError::File {
+            action: "read",
+            path: path.clone(),
+            source,
+        })?;
+        if actual != *digest {
+            damaged(&path, &format!("it has the digest {actual}"));
+            return Ok(None);
+        }
+        directory::note_use(&file);
+        Ok(Some(Hold::new(file, path, *digest, size)))
+    }
+
+    /// The bytes of a blob, at most `most` of them, or `None` if the cache does not have it, or has a longer one.
+    pub fn read(&self, digest: &Digest, most: u64) -> Result<Option<Vec<u8>>, CacheError> {
+        match self.hold(digest)? {
+            Some(hold) if hold.size() <= most => hold.read().map(Some),
+            _ => Ok(None),
+        }
+    }
+
+    /// The file of a component, verified just now. Hold the digest as long as the file is used.
+    pub fn component_path(&self, digest: &Digest) -> Result<Option<PathBuf>, CacheError> {
+        Ok(self.hold(digest)?.map(|hold| hold.path().to_owned()))
+    }
+
+    /// Keeps a blob that is in memory, and holds it.
+    pub fn put(&self, bytes: &[u8]) -> Result<Hold, CacheError> {
+        let digest = Digest::of(bytes);
+        if let Some(hold) = self.hold(&digest)? {
+            return Ok(hold);
+        }
+        let mut writer = self.writer(digest, bytes.len() as u64)?;
+        writer.restart()?;
+        writer.write(bytes)?;
+        writer.commit()
+    }
+
+    /// Begins to write a blob of this size, or goes on where an earlier writer has stopped: see
+    /// [`CacheWriter::position`]. Makes room for it.
+    pub fn writer(&self, expected: Digest, size: u64) -> Result<CacheWriter, CacheError> {
+        CacheWriter::begin(self.clone(), expected, size)
+    }
+
+    /// How full the cache is.
+    pub fn usage(&self) -> CacheUsage {
+        self.files.usage()
+    }
+}
+
+impl Files {
+    fn blob(&self, digest: &Digest) -> PathBuf {
+        self.root.join("blobs/sha256").join(digest.hex())
+    }
+
+    fn partial(&self) -> PathBuf {
+        self.root.join("partial")
+    }
+
+    fn records(&self) -> PathBuf {
+        self.root.join("records")
+    }
+
+    /// Opens a file with a shared lock, so that it is not removed. `None` if it is not there or not ours.
+    fn lock_shared(&self, path: &Path) -> Result<Option<File>, CacheError> {
+        let failed = |action, source| CacheError::File {
+            action,
+            path: path.to_owned(),
+            source,
+        };
+        // A file that was removed or replaced between opening and locking is looked for again.
+        for _ in 0..8 {
+            let file = match open_own(path) {
+                Ok(file) => file,
+                Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+                Err(error) if error.kind() == io::ErrorKind::PermissionDenied || is_link(&error) => {
+                    damaged(path, "it is a link, or others own it or may write to it");
+                    return Ok(None);
+                }
+                Err(error) => return Err(failed("open", error)),
+            };
+            hold::lock_shared(&file).map_err(|source| failed("lock", source))?;
+            if hold::is_at(&file, path) {
+                return Ok(Some(file));
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// Reports a file that is not what a host has put there, and removes it.
+fn damaged(path: &Path, cause: &str) {
+    let removed = std::fs::remove_file(path);
+    tracing::warn!(
+        path = %path.display(),
+        cause,
+        removed = removed.is_ok(),
+        "a file of the artifact cache is damaged or was edited; it is fetched again when needed"
+    );
+}
+
+fn is_link(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(rustix::io::Errno::LOOP.raw_os_error())
+}
+
+/// The digest and the size of a file, from its beginning.
+fn digest_of(file: &File) -> io::Result<(Digest, u64)> {
+    use sha2::Digest as _;
+    use std::os::unix::fs::FileExt as _;
+    let (mut hasher, mut size, mut chunk) = (sha2::Sha256::new(), 0, vec![0; CHUNK]);
+    loop {
+        match file.read_at(&mut chunk, size)? {
+            0 => return Ok((Digest::from_bytes(hasher.finalize().into()), size)),
+            read => {
+                hasher.update(&chunk[..read]);
+                size += read as u64;
+            }
+        }
+    }
+}

@@ -1,0 +1,251 @@
+//! Owns the decision whether an artifact may run: which rule of the trust file concerns its repository, and whether one of
+//! its signatures satisfies that rule.
+//!
+//! Everything that the decision needs is read when the trust file is loaded: keys, trusted roots, patterns. Verifying is a
+//! pure function of the repository, the manifest's digest and the signatures that were found, so a signature from the cache
+//! is verified at each start exactly as one from a registry, without a network.
+//!
+//! With `default: accept`, a rule restricts a registry's name and not its contents: whoever may name a source can use
+//! another name of the same machine. Where that matters, the default has to be `refuse`.
+
+mod bundle;
+mod configuration;
+mod error;
+mod pattern;
+mod rule;
+mod simple_signing;
+#[cfg(test)]
+mod tests;
+mod verify;
+
+use std::fmt;
+use std::path::Path;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use self::configuration::Default as DefaultRule;
+use self::error::quoted;
+pub use self::error::{TrustError, TrustErrorKind, TrustPolicyError};
+use self::pattern::Repository;
+use self::rule::{Accepts, Loader, Rule};
+use self::verify::{Signers, first_accepted};
+use crate::digest::Digest;
+use crate::signature::SignatureMaterial;
+
+/// Which artifacts the host runs. Cheap to clone.
+#[derive(Clone)]
+pub struct TrustPolicy {
+    rules: Arc<[Rule]>,
+    default: DefaultRule,
+    /// Whether there is a trust file, which messages then name.
+    is_from_file: bool,
+}
+
+/// The rule that concerns a repository, which is not one that refuses it.
+#[derive(Clone, Copy)]
+pub struct RuleRef<'a> {
+    /// `None`: no rule matches, and the default accepts.
+    rule: Option<&'a Rule>,
+    is_from_file: bool,
+}
+
+/// An artifact may run.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Verification {
+    /// What was found out.
+    pub outcome: Outcome,
+    /// The rule that allowed it, in words.
+    pub rule: String,
+}
+
+/// What was found out about the signer of an artifact that may run.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Outcome {
+    /// It has no signature, and needs none.
+    Unsigned,
+    /// It has signatures that nobody verified, because it needs none.
+    Unverified {
+        /// How many were found.
+        signatures: usize,
+    },
+    /// A signature was verified.
+    Signed {
+        /// The key's name, or `SUBJECT of ISSUER`.
+        signer: String,
+        /// The form of the signature.
+        format: SignatureFormat,
+        /// When it was made, if a transparency log or a timestamp authority that the rule trusts says so.
+        signed_at: Option<Timestamp>,
+    },
+}
+
+/// The form of a signature.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum SignatureFormat {
+    /// A Sigstore bundle (cosign 3 and later).
+    Bundle,
+    /// Simple signing (cosign before version 3).
+    SimpleSigning,
+}
+
+impl TrustPolicy {
+    /// The policy of a trust file, which the caller has parsed from YAML. Reads the files that the rules name; `directory`
+    /// is what relative names begin at.
+    pub fn load(value: &Value, directory: &Path) -> Result<Self, TrustPolicyError> {
+        let file: configuration::TrustFile =
+            serde_json::from_value(value.clone()).map_err(|error| TrustPolicyError::Form(error.to_string()))?;
+        let configuration::TrustFile { default, repositories } = file;
+        let mut loader = Loader::new(directory);
+        let mut rules: Vec<Rule> = Vec::with_capacity(repositories.len());
+        for (index, value) in repositories.iter().enumerate() {
+            let rule = loader.rule(index, value)?;
+            if let Some(other) = rules.iter().find(|other| other.pattern == rule.pattern) {
+                let cause = format!(
+                    "repositories[{}] has the same pattern, {:?}; merge the two",
+                    other.index, other.text
+                );
+                return Err(TrustPolicyError::Rule { index, cause });
+            }
+            rules.push(rule);
+        }
+        Ok(Self {
+            rules: rules.into(),
+            default,
+            is_from_file: true,
+        })
+    }
+
+    /// The policy without a trust file: every artifact is accepted, and reported as unsigned or unverified.
+    pub fn accept_unsigned() -> Self {
+        Self {
+            rules: Arc::default(),
+            default: DefaultRule::Accept,
+            is_from_file: false,
+        }
+    }
+
+    /// The JSON schema of the trust file.
+    pub fn json_schema() -> Value {
+        configuration::json_schema()
+    }
+
+    /// The rule for a repository (`registry/repository` or `oci-layout:/directory`), or an error if it is refused. It is
+    /// to be asked before anything is downloaded.
+    ///
+    /// Of the rules whose pattern matches, the most specific one decides alone. Patterns are compared segment by segment
+    /// from the left, and the first difference decides: a literal segment is more specific than one with `*` (of which one
+    /// with more literal characters is more specific), and that is more specific than `**`. If no segment differs, the
+    /// longer pattern is more specific; if they are equally long, the first one in the file decides. Before comparison
+    /// names are lower-cased, the ports 80 and 443 and a dot behind the host are removed, and Docker Hub's names become
+    /// `docker.io`.
+    pub fn rule_for(&self, repository: &str) -> Result<RuleRef<'_>, TrustError> {
+        let refused = |cause: String| TrustError::NotAllowed {
+            repository: quoted(repository),
+            cause,
+        };
+        let parsed = Repository::parse(repository).map_err(|cause| refused(format!("the name {cause}")))?;
+        let matching = self.rules.iter().filter(|rule| rule.pattern.matches(&parsed));
+        // `max_by` takes the last of equal ones, and the first in the file shall decide.
+        let rule = matching.rev().max_by(|a, b| a.pattern.compare(&b.pattern));
+        if rule.is_none() && self.default == DefaultRule::Refuse {
+            let cause = "no rule of the trust file matches it and its default is refuse; add a rule to the trust file, or \
+                         use an artifact of an allowed repository";
+            return Err(refused(cause.to_owned()));
+        }
+        Ok(RuleRef {
+            rule,
+            is_from_file: self.is_from_file,
+        })
+    }
+
+    /// Whether the artifact with this manifest may run, given the signatures that were found of it. One good signature is
+    /// enough, whatever else is found beside it.
+    pub fn verify(
+        &self,
+        repository: &str,
+        manifest: &Digest,
+        signatures: &[SignatureMaterial],
+    ) -> Result<Verification, TrustError> {
+        let found = self.rule_for(repository)?;
+        let unverified = match signatures.len() {
+            0 => Outcome::Unsigned,
+            signatures => Outcome::Unverified { signatures },
+        };
+        let accepted = |outcome| {
+            Ok(Verification {
+                outcome,
+                rule: found.description(),
+            })
+        };
+        let Some(rule) = found.rule else {
+            return accepted(unverified);
+        };
+        let signers = match &rule.accepts {
+            Accepts::Unsigned => return accepted(unverified),
+            Accepts::Signed { keys, log, identities } => Signers {
+                keys,
+                log: log.as_ref(),
+                identities,
+            },
+        };
+        match first_accepted(manifest, signatures, &signers) {
+            Ok((signature, format)) => {
+                let verify::Accepted { signer, signed_at } = signature;
+                accepted(Outcome::Signed {
+                    signer,
+                    format,
+                    signed_at,
+                })
+            }
+            Err(rejections) => {
+                let artifact = format!("{}@{manifest}", quoted(repository));
+                Err(TrustError::refused(
+                    artifact,
+                    rule.description(),
+                    rule.accepted(),
+                    rejections,
+                ))
+            }
+        }
+    }
+}
+
+impl RuleRef<'_> {
+    /// The rule in words.
+    pub fn description(&self) -> String {
+        match self.rule {
+            Some(rule) => rule.description(),
+            None if self.is_from_file => "the trust file's default, accept".to_owned(),
+            None => "no trust file, which accepts every artifact".to_owned(),
+        }
+    }
+
+    /// Whether the artifact needs a signature. If not, signatures need not be looked for.
+    pub fn needs_signature(&self) -> bool {
+        self.rule
+            .is_some_and(|rule| matches!(rule.accepts, Accepts::Signed { .. }))
+    }
+}
+
+impl fmt::Debug for RuleRef<'_> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(&self.description())
+    }
+}
+
+impl fmt::Debug for TrustPolicy {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let rules = self.rules.iter().map(|rule| (&rule.text, rule.accepted()));
+        formatter
+            .debug_map()
+            .entries(rules)
+            .entry(&"default", &self.default)
+            .finish()
+    }
+}
