@@ -93,7 +93,9 @@ pub fn wait_for<T>(work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Res
 /// What a location points at, or an error that says how to point.
 fn target_of(location: &Location) -> anyhow::Result<Target> {
     location.target().with_context(|| {
-        format!("{location} names no version; append :TAG or @sha256:DIGEST (`pilothouse tags {location}` lists the tags)")
+        format!(
+            "{location} names no version; append :TAG or @sha256:DIGEST (`pilothouse tags {location}` lists the tags)"
+        )
     })
 }
 

@@ -76,7 +76,10 @@ async fn pull(session: &Session, from: &Location, output: Option<PathBuf>) -> an
         found.store.blob(component, &mut sink, &progress).await?;
     }
     sink.sync_all().await.with_context(failed)?;
-    temporary.persist(&file).map_err(|error| error.error).with_context(failed)?;
+    temporary
+        .persist(&file)
+        .map_err(|error| error.error)
+        .with_context(failed)?;
     println!("{}", found.pinned);
     session.say(format_args!("pulled {} to {}", bytes(component.size), file.display()));
     Ok(())
@@ -105,7 +108,8 @@ fn file_name(title: &str) -> Option<String> {
     let name = title.rsplit('/').next().unwrap_or(title);
     let stem = name.strip_suffix(".wasm").unwrap_or(name);
     let is_plain = |it: char| it.is_ascii_alphanumeric() || matches!(it, '-' | '_' | '.');
-    let is_harmless = !stem.is_empty() && stem.len() <= 128 && stem.chars().all(is_plain) && !stem.starts_with(['.', '-']);
+    let is_harmless =
+        !stem.is_empty() && stem.len() <= 128 && stem.chars().all(is_plain) && !stem.starts_with(['.', '-']);
     is_harmless.then(|| format!("{stem}.wasm"))
 }
 

@@ -77,7 +77,10 @@ mod tests {
         assert_eq!(registry.certificate_authorities[0], directory.path().join("ca.pem"));
         assert_eq!(registry.certificate_authorities[1], Path::new("/etc/ca.pem"));
         let plugins = directory.path().join("plugins");
-        assert_eq!(registry.mirrors, [format!("oci-layout:{}", plugins.display()), "b.example".to_owned()]);
+        assert_eq!(
+            registry.mirrors,
+            [format!("oci-layout:{}", plugins.display()), "b.example".to_owned()]
+        );
     }
 
     #[test]
@@ -87,6 +90,9 @@ mod tests {
         assert!(read(&file).unwrap_err().to_string().contains("registries.yaml"));
         std::fs::write(&file, "registries: [{host: a.example, insecure: true}]").unwrap();
         let error = format!("{:#}", read(&file).unwrap_err());
-        assert!(error.contains("registries.yaml") && error.contains("insecure"), "{error}");
+        assert!(
+            error.contains("registries.yaml") && error.contains("insecure"),
+            "{error}"
+        );
     }
 }

@@ -66,7 +66,10 @@ impl TagsCommand {
 
 /// Versions in their order, and then the other tags.
 fn listed<'a>(tags: &'a [String], range: Option<&VersionReq>) -> Vec<&'a str> {
-    let tags = tags.iter().map(String::as_str).filter(|tag| !tag.starts_with("sha256-"));
+    let tags = tags
+        .iter()
+        .map(String::as_str)
+        .filter(|tag| !tag.starts_with("sha256-"));
     let (mut versions, mut others) = (Vec::new(), Vec::new());
     for tag in tags {
         match versions::version(tag) {
@@ -87,7 +90,16 @@ mod tests {
 
     #[test]
     fn the_last_tag_in_a_range_is_the_one_that_the_host_runs() {
-        let tags = ["latest", "1.10.0", "v1.9.0", "1.9.0", "2.0.0-rc.1", "sha256-00.sig", "0.1.0", "edge"];
+        let tags = [
+            "latest",
+            "1.10.0",
+            "v1.9.0",
+            "1.9.0",
+            "2.0.0-rc.1",
+            "sha256-00.sig",
+            "0.1.0",
+            "edge",
+        ];
         let tags = tags.map(str::to_owned);
         assert_eq!(
             listed(&tags, None),
@@ -97,7 +109,10 @@ mod tests {
             let range: VersionReq = range.parse().unwrap();
             let found = listed(&tags, Some(&range));
             assert_eq!(found.len(), expected, "{range}");
-            assert_eq!(found.last().copied(), versions::newest(tags.iter().map(String::as_str), &range));
+            assert_eq!(
+                found.last().copied(),
+                versions::newest(tags.iter().map(String::as_str), &range)
+            );
         }
     }
 }
