@@ -39,11 +39,17 @@ pub(crate) struct Endpoint {
     /// `https://HOST/`.
     pub(crate) base: Url,
     pub(crate) limits: Limits,
+    clients: Clients,
+    plain_hosts: Arc<[String]>,
+}
+
+/// Connections, which registries with the same certificate authorities share.
+#[derive(Clone)]
+pub(crate) struct Clients {
     /// Follows redirects, within bounds.
-    client: reqwest::Client,
+    following: reqwest::Client,
     /// Follows none: what goes to a token service stays there.
     direct: reqwest::Client,
-    plain_hosts: Arc<[String]>,
 }
 
 /// A request that can be sent several times.
@@ -106,29 +112,21 @@ impl<'a> Request<'a> {
     }
 }
 
-impl Endpoint {
+fn plain_hosts(config: &RegistriesConfig) -> Arc<[String]> {
+    let plain = config.registries.iter().filter(|it| it.plain_http);
+    plain.map(|it| it.host.clone()).collect()
+}
+
+impl Clients {
+    /// Connections that trust the system's certificate authorities and those that the configuration names for the host.
     pub(crate) fn new(host: &str, config: &RegistriesConfig, limits: &Limits) -> Result<Self, ArtifactError> {
         // reqwest panics without a provider. An error says that there is one already, which is as good.
         let _ = rustls::crypto::ring::default_provider().install_default();
-        let plain_hosts: Arc<[String]> = config
-            .registries
-            .iter()
-            .filter(|it| it.plain_http)
-            .map(|it| it.host.clone())
-            .collect();
-        let scheme = if config.is_plain(host) { "http" } else { "https" };
-        let server = if host == "docker.io" {
-            "registry-1.docker.io"
-        } else {
-            host
-        };
         let invalid = |problem: String| ArtifactError::new(ErrorKind::Configuration, problem);
-        let base = Url::parse(&format!("{scheme}://{server}/"))
-            .map_err(|_| ArtifactError::new(ErrorKind::Reference, format!("{} is not a registry", quoted(host))))?;
         let mut authorities = Vec::new();
         for path in config.registry(host).map_or(&[][..], |it| &it.certificate_authorities) {
-            let pem = std::fs::read(path)
-                .map_err(|error| ArtifactError::io("read the certificate authorities", path, &error))?;
+            let pem =
+                std::fs::read(path).map_err(|error| ArtifactError::io("read the certificate authorities", path, &error))?;
             let bundle = reqwest::Certificate::from_pem_bundle(&pem).unwrap_or_default();
             if bundle.is_empty() {
                 return Err(invalid(format!(
@@ -145,25 +143,40 @@ impl Endpoint {
                 .referer(false)
                 .tls_certs_merge(authorities.iter().cloned())
         };
-        let plain = Arc::clone(&plain_hosts);
-        let client = builder()
-            .redirect(Policy::custom(move |attempt| follow(attempt, &plain)))
-            .build();
+        let plain = plain_hosts(config);
+        let following = builder().redirect(Policy::custom(move |attempt| follow(attempt, &plain))).build();
         let direct = builder().redirect(Policy::none()).build();
         let broken = |error: reqwest::Error| {
             let cause = error.source().map_or_else(|| error.to_string(), ToString::to_string);
             invalid(format!(
-                "cannot prepare TLS for {host}: {cause}; install the system's certificate authorities (ca-certificates), or name \
-                 the registry's in the registries file under certificateAuthorities"
+                "cannot prepare TLS for {host}: {cause}; install the system's certificate authorities (ca-certificates), or \
+                 name the registry's in the registries file under certificateAuthorities"
             ))
         };
+        Ok(Self {
+            following: following.map_err(broken)?,
+            direct: direct.map_err(broken)?,
+        })
+    }
+}
+
+impl Endpoint {
+    pub(crate) fn new(
+        host: &str,
+        config: &RegistriesConfig,
+        limits: &Limits,
+        clients: Clients,
+    ) -> Result<Self, ArtifactError> {
+        let scheme = if config.is_plain(host) { "http" } else { "https" };
+        let server = if host == "docker.io" { "registry-1.docker.io" } else { host };
+        let base = Url::parse(&format!("{scheme}://{server}/"))
+            .map_err(|_| ArtifactError::new(ErrorKind::Reference, format!("{} is not a registry", quoted(host))))?;
         Ok(Self {
             host: host.to_owned(),
             base,
             limits: limits.clone(),
-            client: client.map_err(broken)?,
-            direct: direct.map_err(broken)?,
-            plain_hosts,
+            clients,
+            plain_hosts: plain_hosts(config),
         })
     }
 
@@ -179,7 +192,11 @@ impl Endpoint {
         authorization: Option<&HeaderValue>,
         redirects: bool,
     ) -> Result<Response, ArtifactError> {
-        let client = if redirects { &self.client } else { &self.direct };
+        let client = if redirects {
+            &self.clients.following
+        } else {
+            &self.clients.direct
+        };
         let mut builder = client.request(request.method.clone(), request.url.clone());
         // Nothing is decompressed here, so nothing can grow.
         builder = builder.header(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
