@@ -27,11 +27,13 @@ pub struct Client {
 struct Inner {
     registries: RegistriesConfig,
     limits: Limits,
-    /// By host, and by whether it is asked as a mirror.
-    endpoints: Mutex<HashMap<(String, bool), (Instant, Arc<Endpoint>)>>,
+    endpoints: Mutex<Endpoints>,
     /// For the registries without certificate authorities of their own.
     common: Mutex<Option<(Instant, Clients)>>,
 }
+
+/// Registries by host, and by whether they are asked as a mirror, with the time when they were opened.
+type Endpoints = HashMap<(String, bool), (Instant, Arc<Endpoint>)>;
 
 /// One registry's credentials, which no other gets.
 struct Only<'a> {
@@ -160,7 +162,10 @@ impl Client {
 
     fn clients(&self, host: &str) -> Result<Clients, ArtifactError> {
         let Inner { registries, limits, .. } = &*self.inner;
-        if registries.registry(host).is_some_and(|it| !it.certificate_authorities.is_empty()) {
+        if registries
+            .registry(host)
+            .is_some_and(|it| !it.certificate_authorities.is_empty())
+        {
             return Clients::new(host, registries, limits);
         }
         let mut common = self.inner.common.lock();

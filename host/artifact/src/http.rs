@@ -112,6 +112,11 @@ impl<'a> Request<'a> {
     }
 }
 
+/// An error of a request.
+pub(crate) fn error(kind: ErrorKind, what: &str, cause: &str) -> ArtifactError {
+    ArtifactError::new(kind, format!("{what}: {cause}"))
+}
+
 fn plain_hosts(config: &RegistriesConfig) -> Arc<[String]> {
     let plain = config.registries.iter().filter(|it| it.plain_http);
     plain.map(|it| it.host.clone()).collect()
@@ -125,8 +130,8 @@ impl Clients {
         let invalid = |problem: String| ArtifactError::new(ErrorKind::Configuration, problem);
         let mut authorities = Vec::new();
         for path in config.registry(host).map_or(&[][..], |it| &it.certificate_authorities) {
-            let pem =
-                std::fs::read(path).map_err(|error| ArtifactError::io("read the certificate authorities", path, &error))?;
+            let pem = std::fs::read(path)
+                .map_err(|error| ArtifactError::io("read the certificate authorities", path, &error))?;
             let bundle = reqwest::Certificate::from_pem_bundle(&pem).unwrap_or_default();
             if bundle.is_empty() {
                 return Err(invalid(format!(
@@ -144,7 +149,9 @@ impl Clients {
                 .tls_certs_merge(authorities.iter().cloned())
         };
         let plain = plain_hosts(config);
-        let following = builder().redirect(Policy::custom(move |attempt| follow(attempt, &plain))).build();
+        let following = builder()
+            .redirect(Policy::custom(move |attempt| follow(attempt, &plain)))
+            .build();
         let direct = builder().redirect(Policy::none()).build();
         let broken = |error: reqwest::Error| {
             let cause = error.source().map_or_else(|| error.to_string(), ToString::to_string);
@@ -168,7 +175,11 @@ impl Endpoint {
         clients: Clients,
     ) -> Result<Self, ArtifactError> {
         let scheme = if config.is_plain(host) { "http" } else { "https" };
-        let server = if host == "docker.io" { "registry-1.docker.io" } else { host };
+        let server = if host == "docker.io" {
+            "registry-1.docker.io"
+        } else {
+            host
+        };
         let base = Url::parse(&format!("{scheme}://{server}/"))
             .map_err(|_| ArtifactError::new(ErrorKind::Reference, format!("{} is not a registry", quoted(host))))?;
         Ok(Self {
@@ -226,7 +237,7 @@ impl Endpoint {
         let encoding = response.headers().get(CONTENT_ENCODING);
         if let Some(encoding) = encoding.filter(|it| it.as_bytes() != b"identity") {
             let encoding = quoted(&String::from_utf8_lossy(encoding.as_bytes()));
-            return Err(self.error(
+            return Err(error(
                 ErrorKind::Protocol,
                 request.what,
                 &format!(
@@ -241,7 +252,7 @@ impl Endpoint {
     /// Reads a body of at most this many bytes.
     pub(crate) async fn read(&self, response: &mut Response, limit: u64, what: &str) -> Result<Bytes, ArtifactError> {
         let too_large = || {
-            self.error(
+            error(
                 ErrorKind::TooLarge,
                 what,
                 &format!("the answer of {} is larger than {limit} bytes", self.host),
@@ -303,17 +314,12 @@ impl Endpoint {
             ),
             _ => (ErrorKind::Protocol, format!("{host} answered {status}{said}")),
         };
-        self.error(kind, what, &cause).with_retry_after(wait)
-    }
-
-    /// An error of a request.
-    pub(crate) fn error(&self, kind: ErrorKind, what: &str, cause: &str) -> ArtifactError {
-        ArtifactError::new(kind, format!("{what}: {cause}"))
+        error(kind, what, &cause).with_retry_after(wait)
     }
 
     /// An exchange took too long.
     pub(crate) fn late(&self, what: &str, limit: Duration) -> ArtifactError {
-        self.error(
+        error(
             ErrorKind::Timeout,
             what,
             &format!("{} did not complete its answer within {limit:?}", self.host),
@@ -321,16 +327,16 @@ impl Endpoint {
     }
 
     /// What a transport's failure means, without the library's chain of causes.
-    pub(crate) fn broken(&self, what: &str, error: &reqwest::Error) -> ArtifactError {
-        let place = error.url().and_then(Url::host_str).unwrap_or(&self.host);
-        let (kind, cause) = classify(error, place, &self.host);
-        self.error(kind, what, &cause)
+    pub(crate) fn broken(&self, what: &str, failure: &reqwest::Error) -> ArtifactError {
+        let place = failure.url().and_then(Url::host_str).unwrap_or(&self.host);
+        let (kind, cause) = classify(failure, place, &self.host);
+        error(kind, what, &cause)
     }
 }
 
 fn classify(error: &reqwest::Error, place: &str, host: &str) -> (ErrorKind, String) {
     let mut text = None;
-    let mut resets = None;
+    let mut kind = None;
     let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error);
     while let Some(current) = cause {
         if let Some(refusal) = current.downcast_ref::<Refusal>() {
@@ -339,17 +345,10 @@ fn classify(error: &reqwest::Error, place: &str, host: &str) -> (ErrorKind, Stri
                 format!("{host} redirects where it must not: {refusal}"),
             );
         }
-        if let Some(error) = current.downcast_ref::<rustls::Error>() {
+        if let Some(error) = tls_error(current) {
             return tls(error, place, host);
         }
-        let io = current.downcast_ref::<std::io::Error>();
-        if let Some(error) = io
-            .and_then(|it| it.get_ref())
-            .and_then(|it| it.downcast_ref::<rustls::Error>())
-        {
-            return tls(error, place, host);
-        }
-        resets = resets.or(io.map(std::io::Error::kind));
+        kind = kind.or_else(|| innermost_kind(current));
         if current.to_string() == "dns error" {
             text = Some((
                 ErrorKind::UnknownHost,
@@ -367,8 +366,17 @@ fn classify(error: &reqwest::Error, place: &str, host: &str) -> (ErrorKind, Stri
             format!("{place} cannot be reached in time; check network and proxy"),
         );
     }
+    if error.is_connect() && kind == Some(std::io::ErrorKind::UnexpectedEof) {
+        return (
+            ErrorKind::Unreachable,
+            format!(
+                "{place} closes the connection before TLS is agreed; {}",
+                plain_hint(host)
+            ),
+        );
+    }
     if error.is_connect() {
-        let reason = match resets {
+        let reason = match kind {
             Some(std::io::ErrorKind::ConnectionRefused) => "refuses connections",
             _ => "cannot be reached",
         };
@@ -381,6 +389,22 @@ fn classify(error: &reqwest::Error, place: &str, host: &str) -> (ErrorKind, Stri
         ErrorKind::Unreachable,
         format!("the connection to {place} broke; retrying may help"),
     )
+}
+
+/// The TLS error behind an error; I/O errors hide what they wrap from `source`.
+fn tls_error<'a>(error: &'a (dyn std::error::Error + 'static)) -> Option<&'a rustls::Error> {
+    let wrapped = |error: &'a std::io::Error| tls_error(error.get_ref()?);
+    error
+        .downcast_ref::<rustls::Error>()
+        .or_else(|| error.downcast_ref::<std::io::Error>().and_then(wrapped))
+}
+
+fn innermost_kind(error: &(dyn std::error::Error + 'static)) -> Option<std::io::ErrorKind> {
+    let error = error.downcast_ref::<std::io::Error>()?;
+    error
+        .get_ref()
+        .and_then(|inner| innermost_kind(inner))
+        .or(Some(error.kind()))
 }
 
 fn tls(error: &rustls::Error, place: &str, host: &str) -> (ErrorKind, String) {
@@ -405,14 +429,16 @@ fn tls(error: &rustls::Error, place: &str, host: &str) -> (ErrorKind, String) {
         rustls::Error::InvalidMessage(_) => {
             return (
                 ErrorKind::Unreachable,
-                format!(
-                    "{place} does not speak TLS; if it is meant to speak plain HTTP, say plainHttp: true of {host} in the registries file"
-                ),
+                format!("{place} does not speak TLS; {}", plain_hint(host)),
             );
         }
         _ => format!("{place} and this host agree on no TLS connection"),
     };
     (ErrorKind::Certificate, cause)
+}
+
+fn plain_hint(host: &str) -> String {
+    format!("if it is meant to speak plain HTTP, say plainHttp: true of {host} in the registries file")
 }
 
 /// A redirect that is not followed.
@@ -489,12 +515,12 @@ fn explanation(text: &[u8]) -> Option<String> {
 /// How long a registry asks to wait: seconds, or a date.
 fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     let text = headers.get(RETRY_AFTER)?.to_str().ok()?.trim();
-    let wait = match text.parse::<u64>() {
-        Ok(seconds) => Duration::from_secs(seconds),
-        Err(_) => {
-            let date = jiff::fmt::rfc2822::DateTimeParser::new().parse_timestamp(text).ok()?;
-            Duration::try_from(date.duration_since(jiff::Timestamp::now())).unwrap_or_default()
-        }
+    let wait = if let Ok(seconds) = text.parse::<u64>() {
+        Duration::from_secs(seconds)
+    } else {
+        let date = jiff::fmt::rfc2822::DateTimeParser::new().parse_timestamp(text).ok()?;
+        // A date that has passed asks for no wait.
+        Duration::try_from(date.duration_since(jiff::Timestamp::now())).unwrap_or_default()
     };
     Some(wait.min(RETRY_AFTER_LIMIT))
 }

@@ -16,7 +16,9 @@ fn tag(tag: &str) -> Target {
 }
 
 fn layout(location: &str) -> ArtifactStore {
-    client(json!({})).open(&location.parse().unwrap(), &Credentials::Anonymous).unwrap()
+    client(json!({}))
+        .open(&location.parse().unwrap(), &Credentials::Anonymous)
+        .unwrap()
 }
 
 fn attachment(text: &str) -> Attachment {
@@ -32,23 +34,41 @@ fn attachment(text: &str) -> Attachment {
 async fn signed(registry: &Registry, version: &str, component: &[u8]) -> Descriptor {
     let store = registry.store();
     let subject = plugin(registry, version, component);
-    let sbom = store.attach(&subject, &attachment(&format!("sbom of {version}"))).await.unwrap();
-    store.attach(&sbom, &attachment(&format!("signature of the sbom of {version}"))).await.unwrap();
+    let sbom = store
+        .attach(&subject, &attachment(&format!("sbom of {version}")))
+        .await
+        .unwrap();
+    store
+        .attach(&sbom, &attachment(&format!("signature of the sbom of {version}")))
+        .await
+        .unwrap();
     let payload = format!("payload of {version}");
     registry.put_blob(payload.clone());
     let mut layer = Descriptor::of("application/vnd.dev.cosign.simplesigning.v1+json", payload.as_bytes());
-    layer.annotations.insert("dev.cosignproject.cosign/signature".into(), "c2ln".into());
+    layer
+        .annotations
+        .insert("dev.cosignproject.cosign/signature".into(), "c2ln".into());
     let manifest = json!({
         "schemaVersion": 2, "mediaType": media_type::MANIFEST,
         "config": Descriptor::of("application/vnd.oci.image.config.v1+json", b"{}"), "layers": [layer],
     });
-    registry.put(&format!("sha256-{}.sig", subject.digest.hex()), media_type::MANIFEST, manifest.to_string());
+    registry.put(
+        &format!("sha256-{}.sig", subject.digest.hex()),
+        media_type::MANIFEST,
+        manifest.to_string(),
+    );
     subject
 }
 
 async fn has_everything(store: &ArtifactStore, subject: &Descriptor, component_bytes: &[u8]) {
-    assert_eq!(download(store, &component(component_bytes)).await.unwrap(), component_bytes);
-    let referrers = store.referrers(subject.digest, Some("application/vnd.cyclonedx+json")).await.unwrap();
+    assert_eq!(
+        download(store, &component(component_bytes)).await.unwrap(),
+        component_bytes
+    );
+    let referrers = store
+        .referrers(subject.digest, Some("application/vnd.cyclonedx+json"))
+        .await
+        .unwrap();
     assert_eq!(referrers.len(), 1);
     assert_eq!(store.referrers(referrers[0].digest, None).await.unwrap().len(), 1);
     assert_eq!(store.signatures(subject.digest).await.unwrap().len(), 1);
@@ -87,14 +107,24 @@ async fn a_layout_has_the_form_that_other_tools_read() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("layout");
     let store = layout(&format!("oci-layout:{}", path.display()));
-    copy(&registry.store(), &store, one.digest, Some("1"), &Silent).await.unwrap();
-    copy(&registry.store(), &store, two.digest, Some("2"), &Silent).await.unwrap();
-    assert_eq!(std::fs::read_to_string(path.join("oci-layout")).unwrap(), "{\"imageLayoutVersion\":\"1.0.0\"}");
+    copy(&registry.store(), &store, one.digest, Some("1"), &Silent)
+        .await
+        .unwrap();
+    copy(&registry.store(), &store, two.digest, Some("2"), &Silent)
+        .await
+        .unwrap();
+    assert_eq!(
+        std::fs::read_to_string(path.join("oci-layout")).unwrap(),
+        "{\"imageLayoutVersion\":\"1.0.0\"}"
+    );
     let index: Value = serde_json::from_slice(&std::fs::read(path.join("index.json")).unwrap()).unwrap();
     assert_eq!(index["schemaVersion"], 2);
     let tagged = |tag: &str| {
         let entries = index["manifests"].as_array().unwrap();
-        entries.iter().filter(|it| it["annotations"]["org.opencontainers.image.ref.name"] == tag).count()
+        entries
+            .iter()
+            .filter(|it| it["annotations"]["org.opencontainers.image.ref.name"] == tag)
+            .count()
     };
     assert_eq!((tagged("1"), tagged("2")), (1, 1));
     for entry in std::fs::read_dir(path.join("blobs/sha256")).unwrap() {
@@ -107,7 +137,9 @@ async fn a_layout_has_the_form_that_other_tools_read() {
     assert_eq!(tags, ["1", "2"]);
 
     // A tag moves to its new manifest and stands for no other.
-    copy(&registry.store(), &store, two.digest, Some("1"), &Silent).await.unwrap();
+    copy(&registry.store(), &store, two.digest, Some("1"), &Silent)
+        .await
+        .unwrap();
     assert_eq!(store.resolve(&tag("1")).await.unwrap().digest, two.digest);
     assert_eq!(store.resolve(&tag("2")).await.unwrap().digest, two.digest);
     store.manifest(one.digest).await.unwrap();
@@ -122,14 +154,18 @@ async fn a_layout_with_several_plugins_is_a_mirror_for_each() {
     let path = format!("oci-layout:{}/mirror", directory.path().display());
     let store = layout(&path);
     for (registry, subject) in [(&one, &first), (&two, &second)] {
-        copy(&registry.store(), &store, subject.digest, Some("1"), &Silent).await.unwrap();
+        copy(&registry.store(), &store, subject.digest, Some("1"), &Silent)
+            .await
+            .unwrap();
     }
     // The plain tag is both, so it is neither.
     assert_eq!(store.resolve(&tag("1")).await.unwrap_err().kind(), ErrorKind::Layout);
     for (registry, subject) in [(&one, &first), (&two, &second)] {
         let config = json!({"registries": [{"host": registry.host(), "plainHttp": true, "mirrors": [path]}]});
         registry.hook(|_, _| Some(reply(500, &[], "")));
-        let mirrored = client(config).open(&registry.location(":1"), &Credentials::Anonymous).unwrap();
+        let mirrored = client(config)
+            .open(&registry.location(":1"), &Credentials::Anonymous)
+            .unwrap();
         assert_eq!(mirrored.resolve(&tag("1")).await.unwrap().digest, subject.digest);
         assert_eq!(mirrored.signatures(subject.digest).await.unwrap().len(), 1);
         assert_eq!(mirrored.resolve(&tag("2")).await.unwrap_err().kind(), ErrorKind::Server);
@@ -145,7 +181,9 @@ async fn an_archive_is_the_same_for_the_same_content_and_is_whole_or_absent() {
     let make = async |name: &str| {
         let path = directory.path().join(name);
         let store = layout(&format!("oci-archive:{}", path.display()));
-        copy(&registry.store(), &store, one.digest, Some("1"), &Silent).await.unwrap();
+        copy(&registry.store(), &store, one.digest, Some("1"), &Silent)
+            .await
+            .unwrap();
         assert!(!path.exists(), "nothing is there before it is finished");
         store.finish().await.unwrap();
         std::fs::read(path).unwrap()
@@ -153,12 +191,18 @@ async fn an_archive_is_the_same_for_the_same_content_and_is_whole_or_absent() {
     assert!(make("a.tar").await == make("b.tar").await);
     // A second copy adds to it.
     let store = layout(&format!("oci-archive:{}/a.tar", directory.path().display()));
-    copy(&registry.store(), &store, two.digest, Some("2"), &Silent).await.unwrap();
+    copy(&registry.store(), &store, two.digest, Some("2"), &Silent)
+        .await
+        .unwrap();
     store.finish().await.unwrap();
     let store = layout(&format!("oci-archive:{}/a.tar", directory.path().display()));
     has_everything(&store, &one, b"component one").await;
     has_everything(&store, &two, b"component two").await;
-    assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 2, "no temporary file stays");
+    assert_eq!(
+        std::fs::read_dir(directory.path()).unwrap().count(),
+        2,
+        "no temporary file stays"
+    );
 }
 
 fn tar_of(entries: &[(&str, tar::EntryType, &[u8])], path: &Path) {
@@ -195,13 +239,38 @@ async fn a_hostile_tar_is_refused() {
         assert_eq!(error.kind(), ErrorKind::Layout, "{error}");
         assert!(error.to_string().contains(problem), "{name}: {error}");
     }
-    tar_of(&[("oci-layout", EntryType::Regular, b"{}"), ("./oci-layout", EntryType::Regular, b"{}")], &path);
-    assert!(store().resolve(&tag("1")).await.unwrap_err().to_string().contains("twice"));
+    tar_of(
+        &[
+            ("oci-layout", EntryType::Regular, b"{}"),
+            ("./oci-layout", EntryType::Regular, b"{}"),
+        ],
+        &path,
+    );
+    assert!(
+        store()
+            .resolve(&tag("1"))
+            .await
+            .unwrap_err()
+            .to_string()
+            .contains("twice")
+    );
     std::fs::write(&path, vec![b'x'; 2000]).unwrap();
-    assert!(store().resolve(&tag("1")).await.unwrap_err().to_string().contains("not a tar"));
+    assert!(
+        store()
+            .resolve(&tag("1"))
+            .await
+            .unwrap_err()
+            .to_string()
+            .contains("not a tar")
+    );
     // Cut off in the middle of a file.
     tar_of(&[("oci-layout", EntryType::Regular, &[b'x'; 5000])], &path);
-    std::fs::File::options().write(true).open(&path).unwrap().set_len(2000).unwrap();
+    std::fs::File::options()
+        .write(true)
+        .open(&path)
+        .unwrap()
+        .set_len(2000)
+        .unwrap();
     let error = store().resolve(&tag("1")).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Layout, "{error}");
 }
@@ -210,14 +279,20 @@ async fn a_hostile_tar_is_refused() {
 async fn what_is_no_layout_is_refused_and_left_alone() {
     let directory = tempfile::tempdir().unwrap();
     let location = format!("oci-layout:{}", directory.path().display());
-    let absent = layout(&format!("{location}/absent")).resolve(&tag("1")).await.unwrap_err();
+    let absent = layout(&format!("{location}/absent"))
+        .resolve(&tag("1"))
+        .await
+        .unwrap_err();
     assert_eq!(absent.kind(), ErrorKind::NotFound, "{absent}");
     std::fs::write(directory.path().join("precious"), "x").unwrap();
     let error = layout(&location).resolve(&tag("1")).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Layout);
     assert!(error.to_string().contains("oci-layout"), "{error}");
     let content = pilothouse_artifact::Content::Bytes("x".into());
-    let error = layout(&location).push_blob(&component(b"x"), &content, &Silent).await.unwrap_err();
+    let error = layout(&location)
+        .push_blob(&component(b"x"), &content, &Silent)
+        .await
+        .unwrap_err();
     assert!(error.to_string().contains("other files"), "{error}");
     assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 1);
 }
@@ -228,7 +303,9 @@ async fn a_layout_that_was_edited_by_hand_is_noticed() {
     let subject = plugin(&registry, "1", b"component");
     let directory = tempfile::tempdir().unwrap();
     let store = layout(&format!("oci-layout:{}", directory.path().display()));
-    copy(&registry.store(), &store, subject.digest, Some("1"), &Silent).await.unwrap();
+    copy(&registry.store(), &store, subject.digest, Some("1"), &Silent)
+        .await
+        .unwrap();
     let blob = |digest: Digest| directory.path().join("blobs/sha256").join(digest.hex());
     let component = component(b"component");
     for (bytes, kind) in [
@@ -240,7 +317,10 @@ async fn a_layout_that_was_edited_by_hand_is_noticed() {
         assert_eq!(download(&store, &component).await.unwrap_err().kind(), kind);
     }
     std::fs::write(blob(subject.digest), "{}").unwrap();
-    assert_eq!(store.manifest(subject.digest).await.unwrap_err().kind(), ErrorKind::DigestMismatch);
+    assert_eq!(
+        store.manifest(subject.digest).await.unwrap_err().kind(),
+        ErrorKind::DigestMismatch
+    );
 }
 
 #[tokio::test]
@@ -254,8 +334,17 @@ async fn a_copy_within_a_registry_moves_no_bytes() {
         let own = request.method == "HEAD" && request.path.starts_with("/v2/acme/other/blobs/");
         own.then(|| reply(404, &[], ""))
     });
-    let copied = copy(&registry.store(), &to, subject.digest, Some("1"), &Silent).await.unwrap();
-    assert_eq!(copied, Copied { manifests: 1, skipped: 2, ..Copied::default() });
+    let copied = copy(&registry.store(), &to, subject.digest, Some("1"), &Silent)
+        .await
+        .unwrap();
+    assert_eq!(
+        copied,
+        Copied {
+            manifests: 1,
+            skipped: 2,
+            ..Copied::default()
+        }
+    );
     assert_eq!(registry.count("GET /v2/acme/plugin/blobs"), 0);
 }
 
@@ -273,12 +362,24 @@ async fn an_endless_family_of_manifests_ends() {
         .to_string();
         let descriptor = Descriptor::of(media_type::MANIFEST, manifest.as_bytes());
         let key = ("acme/plugin".to_owned(), descriptor.digest.to_string());
-        state.manifests.insert(key, (media_type::MANIFEST.to_owned(), manifest.into_bytes()));
-        Some(reply(200, &[], json!({"schemaVersion": 2, "manifests": [descriptor]}).to_string()))
+        state
+            .manifests
+            .insert(key, (media_type::MANIFEST.to_owned(), manifest.into_bytes()));
+        Some(reply(
+            200,
+            &[],
+            json!({"schemaVersion": 2, "manifests": [descriptor]}).to_string(),
+        ))
     });
     let directory = tempfile::tempdir().unwrap();
     let to = layout(&format!("oci-layout:{}", directory.path().display()));
-    let error = copy(&registry.store(), &to, subject.digest, Some("1"), &Silent).await.unwrap_err();
+    let error = copy(&registry.store(), &to, subject.digest, Some("1"), &Silent)
+        .await
+        .unwrap_err();
     assert_eq!(error.kind(), ErrorKind::TooLarge, "{error}");
-    assert_eq!(to.resolve(&tag("1")).await.unwrap_err().kind(), ErrorKind::NotFound, "no tag before all is there");
+    assert_eq!(
+        to.resolve(&tag("1")).await.unwrap_err().kind(),
+        ErrorKind::NotFound,
+        "no tag before all is there"
+    );
 }

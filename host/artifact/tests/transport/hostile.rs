@@ -55,7 +55,13 @@ async fn statuses_become_kinds_with_the_next_step() {
 async fn what_a_registry_says_is_quoted_and_cut() {
     let registry = Registry::start().await;
     let text = format!("no\n\u{1b}[31m{}", "x".repeat(5000));
-    registry.hook(move |_, _| Some(reply(403, &[], json!({"errors": [{"code": "DENIED", "message": text}]}).to_string())));
+    registry.hook(move |_, _| {
+        Some(reply(
+            403,
+            &[],
+            json!({"errors": [{"code": "DENIED", "message": text}]}).to_string(),
+        ))
+    });
     let error = registry.store().manifest(Digest::of(b"")).await.unwrap_err();
     says(&error, &["DENIED no\\n\\u{1b}"]);
     assert!(error.to_string().len() < 700, "{error}");
@@ -90,7 +96,12 @@ async fn unknown_hosts_and_closed_ports_are_told_apart() {
     says(&error, &["registry.invalid/acme/plugin:1", "DNS"]);
     assert!(error.is_transient());
 
-    let closed = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap().to_string();
+    let closed = tokio::net::TcpListener::bind("127.0.0.1:0")
+        .await
+        .unwrap()
+        .local_addr()
+        .unwrap()
+        .to_string();
     let error = open(&closed).resolve(&tag()).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unreachable, "{error}");
     says(&error, &["refuses connections"]);
@@ -111,7 +122,10 @@ async fn a_certificate_needs_a_known_authority_and_plain_http_needs_to_be_named(
     let authority = directory.path().join("ca.pem");
     std::fs::write(&authority, registry.authority.as_ref().unwrap()).unwrap();
     let config = json!({"registries": [{"host": registry.host(), "certificateAuthorities": [authority]}]});
-    assert_eq!(open(config.clone()).resolve(&tag()).await.unwrap().digest, manifest.digest);
+    assert_eq!(
+        open(config.clone()).resolve(&tag()).await.unwrap().digest,
+        manifest.digest
+    );
 
     std::fs::write(&authority, "no certificate").unwrap();
     let Err(error) = client(config).open(&location, &Credentials::Anonymous) else {
@@ -121,7 +135,9 @@ async fn a_certificate_needs_a_known_authority_and_plain_http_needs_to_be_named(
 
     // A server on plain HTTP is not spoken to, local or not.
     let plain = Registry::start().await;
-    let store = client(json!({})).open(&plain.location(":1"), &Credentials::Anonymous).unwrap();
+    let store = client(json!({}))
+        .open(&plain.location(":1"), &Credentials::Anonymous)
+        .unwrap();
     let error = store.resolve(&tag()).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unreachable, "{error}");
     says(&error, &["plainHttp: true"]);
@@ -150,7 +166,10 @@ async fn an_endless_manifest_ends() {
         let begin = Instant::now();
         let error = registry.store().manifest(Digest::of(b"")).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::TooLarge, "{error}");
-        assert!(begin.elapsed() < limits().exchange, "it is the size and not the time that ends it");
+        assert!(
+            begin.elapsed() < limits().exchange,
+            "it is the size and not the time that ends it"
+        );
     }
 }
 
@@ -166,7 +185,9 @@ async fn a_registry_that_hangs_or_drips_is_left_in_time() {
         assert!(begin.elapsed() < 2 * limits().exchange, "{:?}", begin.elapsed());
 
         let begin = Instant::now();
-        let error = download(&registry.store(), &component(&[b' '; 10_000])).await.unwrap_err();
+        let error = download(&registry.store(), &component(&[b' '; 10_000]))
+            .await
+            .unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Timeout, "{error}");
         assert!(begin.elapsed() < 2 * limits().exchange, "{:?}", begin.elapsed());
         says(&error, &["cannot download"]);
@@ -197,10 +218,19 @@ async fn a_blob_that_is_cut_too_long_or_other_is_refused() {
     for (answer, kind) in [
         (reply(200, &[], vec![1; 9_999]), ErrorKind::Truncated),
         (reply(200, &[], vec![1; 10_001]), ErrorKind::TooLarge),
-        (reply(200, &[], vec![1; 1 << 16]).manner(Manner::Endless), ErrorKind::TooLarge),
+        (
+            reply(200, &[], vec![1; 1 << 16]).manner(Manner::Endless),
+            ErrorKind::TooLarge,
+        ),
         (reply(200, &[], vec![2; 10_000]), ErrorKind::DigestMismatch),
-        (reply(206, &[("Content-Range", "bytes 5-10004/10005")], vec![1; 10_000]), ErrorKind::Protocol),
-        (reply(200, &[], vec![1; 10_000]).manner(Manner::CutAfter(0)), ErrorKind::Unreachable),
+        (
+            reply(206, &[("Content-Range", "bytes 5-10004/10005")], vec![1; 10_000]),
+            ErrorKind::Protocol,
+        ),
+        (
+            reply(200, &[], vec![1; 10_000]).manner(Manner::CutAfter(0)),
+            ErrorKind::Unreachable,
+        ),
     ] {
         let registry = Registry::start().await;
         registry.hook(move |_, _| Some(answer.clone()));
@@ -225,7 +255,12 @@ async fn nothing_is_asked_compressed_and_what_comes_compressed_is_refused() {
         says(&error, &["Content-Encoding \"gzip\""]);
     }
     let state = registry.state.lock().unwrap();
-    assert!(state.requests.iter().all(|it| it.header("accept-encoding") == Some("identity")));
+    assert!(
+        state
+            .requests
+            .iter()
+            .all(|it| it.header("accept-encoding") == Some("identity"))
+    );
 }
 
 #[tokio::test]
@@ -233,7 +268,10 @@ async fn the_urls_of_a_descriptor_are_not_followed() {
     let (registry, other) = (Registry::start().await, Registry::start().await);
     other.put_blob(*b"component");
     let mut descriptor = component(b"component");
-    descriptor.other.insert("urls".into(), json!([format!("http://{}/v2/a/blobs/{}", other.host(), descriptor.digest)]));
+    descriptor.other.insert(
+        "urls".into(),
+        json!([format!("http://{}/v2/a/blobs/{}", other.host(), descriptor.digest)]),
+    );
     let error = download(&registry.store(), &descriptor).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::NotFound);
     assert!(other.requests().is_empty());
@@ -247,7 +285,9 @@ async fn redirects_are_followed_a_few_times_and_not_onto_plain_http() {
     registry.hook(move |_, _| Some(reply(307, &[("Location", &target)], "")));
     let plain = |registry: &Registry| json!({"host": registry.host(), "plainHttp": true});
     let config = json!({"registries": [plain(&registry), plain(&other)]});
-    let store = client(config).open(&registry.location(""), &Credentials::Anonymous).unwrap();
+    let store = client(config)
+        .open(&registry.location(""), &Credentials::Anonymous)
+        .unwrap();
     assert_eq!(download(&store, &component(b"component")).await.unwrap(), b"component");
     // The other host is not named, so nothing goes there.
     let asked = other.requests().len();
@@ -271,7 +311,9 @@ async fn redirects_are_followed_a_few_times_and_not_onto_plain_http() {
     let authority = directory.path().join("ca.pem");
     std::fs::write(&authority, secure.authority.as_ref().unwrap()).unwrap();
     let config = json!({"registries": [plain(&other), {"host": secure.host(), "certificateAuthorities": [authority]}]});
-    let store = client(config).open(&secure.location(""), &Credentials::Anonymous).unwrap();
+    let store = client(config)
+        .open(&secure.location(""), &Credentials::Anonymous)
+        .unwrap();
     let error = download(&store, &component(b"component")).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Protocol);
     says(&error, &["from HTTPS to plain HTTP"]);
@@ -288,18 +330,34 @@ async fn hostile_lists_are_bounded() {
         entry
     };
     // More than the limit, with entries that cannot be read between them.
-    let mut entries: Vec<_> = (0..1000).map(|place| serde_json::to_value(entry(place)).unwrap()).collect();
+    let mut entries: Vec<_> = (0..1000)
+        .map(|place| serde_json::to_value(entry(place)).unwrap())
+        .collect();
     entries.insert(0, json!({"digest": "sha512:00", "mediaType": 1}));
     entries.insert(1, json!("x"));
     let index = json!({"schemaVersion": 2, "manifests": entries}).to_string();
-    registry.hook(move |request, _| request.path.contains("/referrers/").then(|| reply(200, &[], index.clone())));
-    assert_eq!(registry.store().referrers(digest, None).await.unwrap().len(), limits().referrers);
+    registry.hook(move |request, _| {
+        request
+            .path
+            .contains("/referrers/")
+            .then(|| reply(200, &[], index.clone()))
+    });
+    assert_eq!(
+        registry.store().referrers(digest, None).await.unwrap().len(),
+        limits().referrers
+    );
 
     // A list that always goes on, with and without entries.
-    for body in [json!({"schemaVersion": 2, "manifests": []}), json!({"schemaVersion": 2, "manifests": [entry(1)]})] {
+    for body in [
+        json!({"schemaVersion": 2, "manifests": []}),
+        json!({"schemaVersion": 2, "manifests": [entry(1)]}),
+    ] {
         registry.hook(move |request, _| {
             let next = format!("<{}1>; rel=\"next\"", request.path);
-            request.path.contains("/referrers/").then(|| reply(200, &[("Link", next.as_str())], body.to_string()))
+            request
+                .path
+                .contains("/referrers/")
+                .then(|| reply(200, &[("Link", next.as_str())], body.to_string()))
         });
         let before = registry.requests().len();
         registry.store().referrers(digest, None).await.unwrap();

@@ -1,7 +1,7 @@
 //! Pulling: resolving, manifests, blobs, tags, mirrors.
 
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use pilothouse_artifact::{Credentials, Digest, ErrorKind, PluginManifest, Progress, Target, media_type};
 use serde_json::json;
@@ -58,7 +58,9 @@ impl Progress for Counter {
 async fn a_download_that_breaks_is_resumed_where_it_broke() {
     for ranges in [true, false] {
         let registry = Registry::start().await;
-        let bytes: Vec<u8> = (0..100_000_u32).map(|it| it.to_le_bytes()[0] ^ it.to_le_bytes()[1]).collect();
+        let bytes: Vec<u8> = (0..100_000_u32)
+            .map(|it| it.to_le_bytes()[0] ^ it.to_le_bytes()[1])
+            .collect();
         registry.put_blob(bytes.clone());
         registry.change(|state| state.ranges = ranges);
         let cut = AtomicUsize::new(0);
@@ -67,7 +69,9 @@ async fn a_download_that_breaks_is_resumed_where_it_broke() {
                 return None;
             }
             let bytes = state.blobs.values().next().unwrap().clone();
-            let from = request.header("range").and_then(|it| it.strip_prefix("bytes=")?.strip_suffix('-')?.parse().ok());
+            let from = request
+                .header("range")
+                .and_then(|it| it.strip_prefix("bytes=")?.strip_suffix('-')?.parse().ok());
             let answer = match from.filter(|_| state.ranges) {
                 Some(from) => {
                     let range = format!("bytes {from}-{}/{}", bytes.len() - 1, bytes.len());
@@ -79,14 +83,22 @@ async fn a_download_that_breaks_is_resumed_where_it_broke() {
         });
         let counter = Counter::default();
         let mut sink = Vec::new();
-        registry.store().blob(&component(&bytes), &mut sink, &counter).await.unwrap();
+        registry
+            .store()
+            .blob(&component(&bytes), &mut sink, &counter)
+            .await
+            .unwrap();
         assert!(sink == bytes, "ranges: {ranges}");
         assert_eq!(counter.total.into_inner(), 100_000);
         assert_eq!(counter.bytes.into_inner(), 100_000, "no byte is told of twice");
         assert_eq!(counter.done.into_inner(), 1);
         let asked: Vec<Option<String>> = {
             let state = registry.state.lock().unwrap();
-            state.requests.iter().map(|it| it.header("range").map(str::to_owned)).collect()
+            state
+                .requests
+                .iter()
+                .map(|it| it.header("range").map(str::to_owned))
+                .collect()
         };
         assert_eq!(asked[0], None);
         assert_eq!(asked[1].as_deref(), Some("bytes=40000-"));
@@ -110,7 +122,10 @@ async fn tags_are_listed_over_all_pages_and_what_is_no_tag_is_left_out() {
         Some(if request.path.contains("last=b") {
             page(&["c"], None)
         } else {
-            page(&["a", "b", "../evil", "x y"], Some("</v2/acme/plugin/tags/list?n=2&last=b>; rel=\"next\""))
+            page(
+                &["a", "b", "../evil", "x y"],
+                Some("</v2/acme/plugin/tags/list?n=2&last=b>; rel=\"next\""),
+            )
         })
     });
     assert_eq!(registry.store().tags().await.unwrap(), ["a", "b", "c"]);
@@ -125,13 +140,19 @@ async fn a_repository_without_tags_has_none() {
 
 #[tokio::test]
 async fn mirrors_are_asked_in_order_before_the_registry() {
-    let (original, empty, good) = (Registry::start().await, Registry::start().await, Registry::start().await);
+    let (original, empty, good) = (
+        Registry::start().await,
+        Registry::start().await,
+        Registry::start().await,
+    );
     let manifest = plugin(&good, "1", b"component");
     let moved = json!(good.host() + "/mirror");
     // The mirror has the repository behind a prefix.
     good.change(|state| {
         let moved = std::mem::take(&mut state.manifests).into_iter();
-        state.manifests = moved.map(|((repository, name), it)| ((format!("mirror/{repository}"), name), it)).collect();
+        state.manifests = moved
+            .map(|((repository, name), it)| ((format!("mirror/{repository}"), name), it))
+            .collect();
     });
     plugin(&original, "2", b"component two");
     let plain = |registry: &Registry| json!({"host": registry.host(), "plainHttp": true});
@@ -152,7 +173,10 @@ async fn mirrors_are_asked_in_order_before_the_registry() {
     assert!(empty.count("HEAD") > 0, "the first mirror was asked first");
     // What no mirror has comes from the registry.
     store.resolve(&Target::Tag("2".into())).await.unwrap();
-    assert_eq!(download(&store, &component(b"component two")).await.unwrap(), b"component two");
+    assert_eq!(
+        download(&store, &component(b"component two")).await.unwrap(),
+        b"component two"
+    );
     // The registry's credentials are not the mirrors'.
     for mirror in [&empty, &good] {
         let state = mirror.state.lock().unwrap();
@@ -170,11 +194,17 @@ async fn a_mirror_that_breaks_in_the_middle_of_a_blob_is_continued_at_the_regist
         {"host": original.host(), "plainHttp": true, "mirrors": [mirror.host()]},
         {"host": mirror.host(), "plainHttp": true},
     ]});
-    let store = client(config).open(&original.location(""), &Credentials::Anonymous).unwrap();
+    let store = client(config)
+        .open(&original.location(""), &Credentials::Anonymous)
+        .unwrap();
     assert_eq!(download(&store, &component(&bytes)).await.unwrap(), bytes);
     let ranges: Vec<Option<String>> = {
         let state = original.state.lock().unwrap();
-        state.requests.iter().map(|it| it.header("range").map(str::to_owned)).collect()
+        state
+            .requests
+            .iter()
+            .map(|it| it.header("range").map(str::to_owned))
+            .collect()
     };
     assert_eq!(ranges, [Some("bytes=20000-".to_owned())]);
 }
@@ -188,8 +218,13 @@ async fn a_mirror_with_other_bytes_is_left_out_from_then_on() {
         {"host": original.host(), "plainHttp": true, "mirrors": [mirror.host()]},
         {"host": mirror.host(), "plainHttp": true},
     ]});
-    let store = client(config).open(&original.location(""), &Credentials::Anonymous).unwrap();
-    assert_eq!(Digest::of(&store.manifest(manifest.digest).await.unwrap()), manifest.digest);
+    let store = client(config)
+        .open(&original.location(""), &Credentials::Anonymous)
+        .unwrap();
+    assert_eq!(
+        Digest::of(&store.manifest(manifest.digest).await.unwrap()),
+        manifest.digest
+    );
     let asked = mirror.requests().len();
     store.manifest(manifest.digest).await.unwrap();
     assert_eq!(mirror.requests().len(), asked);

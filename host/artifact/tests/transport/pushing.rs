@@ -53,14 +53,23 @@ async fn a_file_is_sent_from_disk_and_an_upload_that_broke_begins_anew() {
         let broken = request.method == "PUT" && tries.fetch_add(1, Ordering::Relaxed) == 0;
         broken.then(|| reply(201, &[], "x").manner(Manner::CutAfter(0)))
     });
-    registry.store().push_blob(&component(&bytes), &Content::File(path), &Silent).await.unwrap();
+    registry
+        .store()
+        .push_blob(&component(&bytes), &Content::File(path), &Silent)
+        .await
+        .unwrap();
     assert_eq!(registry.state.lock().unwrap().blobs[&Digest::of(&bytes)], bytes);
 }
 
 #[tokio::test]
 async fn an_upload_to_nowhere_is_refused() {
     let registry = Registry::start().await;
-    for location in ["http://[", "http://storage.example/upload", "ftp://storage.example/", ""] {
+    for location in [
+        "http://[",
+        "http://storage.example/upload",
+        "ftp://storage.example/",
+        "",
+    ] {
         registry.hook(move |request, _| {
             (request.method == "POST").then(|| match location {
                 "" => reply(202, &[], ""),
@@ -68,7 +77,11 @@ async fn an_upload_to_nowhere_is_refused() {
             })
         });
         let content = Content::Bytes("x".into());
-        let error = registry.store().push_blob(&component(b"x"), &content, &Silent).await.unwrap_err();
+        let error = registry
+            .store()
+            .push_blob(&component(b"x"), &content, &Silent)
+            .await
+            .unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Protocol, "{location}: {error}");
     }
 }
@@ -87,7 +100,10 @@ async fn attached_files_are_found_by_type_with_and_without_the_referrers_api() {
         sbom.artifact_type = "application/vnd.cyclonedx+json".into();
         store.attach(&subject, &sbom).await.unwrap();
 
-        let found = store.referrers(subject.digest, Some("application/vnd.pilothouse.readme")).await.unwrap();
+        let found = store
+            .referrers(subject.digest, Some("application/vnd.pilothouse.readme"))
+            .await
+            .unwrap();
         assert_eq!(found.len(), 2, "{found:?}");
         assert!(found.iter().all(|it| it.annotations[annotation::TITLE] == "README.md"));
         assert!(found.iter().any(|it| it.digest == one.digest));
@@ -96,7 +112,12 @@ async fn attached_files_are_found_by_type_with_and_without_the_referrers_api() {
         assert_eq!(manifest["layers"][0]["mediaType"], "text/markdown");
         assert_eq!(manifest["config"]["mediaType"], media_type::EMPTY);
         let fallback = format!("sha256-{}", subject.digest.hex());
-        let has_tag = registry.state.lock().unwrap().manifests.contains_key(&(REPOSITORY.to_owned(), fallback));
+        let has_tag = registry
+            .state
+            .lock()
+            .unwrap()
+            .manifests
+            .contains_key(&(REPOSITORY.to_owned(), fallback));
         assert_eq!(has_tag, !referrers_api);
     }
 }
@@ -122,9 +143,18 @@ async fn a_registry_that_lists_the_type_of_the_config_is_looked_at_closer() {
             .collect();
         list.then(|| reply(200, &[], json!({"schemaVersion": 2, "manifests": entries}).to_string()))
     });
-    let found = store.referrers(subject.digest, Some("application/vnd.pilothouse.readme")).await.unwrap();
+    let found = store
+        .referrers(subject.digest, Some("application/vnd.pilothouse.readme"))
+        .await
+        .unwrap();
     assert_eq!(found.len(), 1);
-    assert!(store.referrers(subject.digest, Some("application/other")).await.unwrap().is_empty());
+    assert!(
+        store
+            .referrers(subject.digest, Some("application/other"))
+            .await
+            .unwrap()
+            .is_empty()
+    );
 }
 
 #[tokio::test]
@@ -153,5 +183,8 @@ async fn the_fallback_tag_keeps_what_others_wrote_even_at_the_same_time() {
     assert_eq!(index["manifests"][0], foreign["manifests"][0]);
     assert_eq!(index["manifests"][1], foreign["manifests"][1]);
     assert_eq!(index["manifests"][2]["digest"], one.digest.to_string());
-    assert_eq!(index["manifests"][2]["artifactType"], "application/vnd.pilothouse.readme");
+    assert_eq!(
+        index["manifests"][2]["artifactType"],
+        "application/vnd.pilothouse.readme"
+    );
 }

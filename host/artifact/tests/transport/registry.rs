@@ -7,10 +7,11 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use pilothouse_artifact::{
-    ArtifactError, ArtifactStore, Client, Credentials, Descriptor, Digest, Limits, Location, RegistriesConfig, media_type,
+    ArtifactError, ArtifactStore, Client, Credentials, Descriptor, Digest, Limits, Location, RegistriesConfig,
+    media_type,
 };
 use serde_json::{Value, json};
-use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, BufReader, AsyncBufReadExt};
+use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, BufReader};
 use tokio::net::TcpListener;
 
 /// The repository of most tests.
@@ -57,7 +58,10 @@ pub enum Manner {
 pub fn reply(status: u16, headers: &[(&str, &str)], body: impl Into<Vec<u8>>) -> Reply {
     Reply {
         status,
-        headers: headers.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect(),
+        headers: headers
+            .iter()
+            .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
+            .collect(),
         body: body.into(),
         manner: Manner::Whole,
     }
@@ -166,7 +170,11 @@ impl Registry {
     /// The requests so far, as METHOD PATH.
     pub fn requests(&self) -> Vec<String> {
         let state = self.state.lock().unwrap();
-        state.requests.iter().map(|it| format!("{} {}", it.method, it.path)).collect()
+        state
+            .requests
+            .iter()
+            .map(|it| format!("{} {}", it.method, it.path))
+            .collect()
     }
 
     pub fn count(&self, beginning: &str) -> usize {
@@ -179,7 +187,9 @@ impl Registry {
         let descriptor = Descriptor::of(media_type, &bytes);
         self.change(|state| {
             for name in [name.to_owned(), descriptor.digest.to_string()] {
-                state.manifests.insert((REPOSITORY.to_owned(), name), (media_type.to_owned(), bytes.clone()));
+                state
+                    .manifests
+                    .insert((REPOSITORY.to_owned(), name), (media_type.to_owned(), bytes.clone()));
             }
         });
         descriptor
@@ -304,13 +314,15 @@ async fn write(stream: &mut (impl AsyncWrite + Unpin), request: &Request, reply:
     }
     let mut head = format!("HTTP/1.1 {status} Status\r\n");
     for (name, value) in &headers {
-        head.push_str(&format!("{name}: {value}\r\n"));
+        head += &[name, ": ", value, "\r\n"].concat();
     }
-    let has_length = headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("content-length"));
+    let has_length = headers
+        .iter()
+        .any(|(name, _)| name.eq_ignore_ascii_case("content-length"));
     if manner == Manner::Endless {
         head.push_str("connection: close\r\n");
     } else if !has_length && status != 204 {
-        head.push_str(&format!("content-length: {}\r\n", body.len()));
+        head += &["content-length: ", &body.len().to_string(), "\r\n"].concat();
     }
     head.push_str("\r\n");
     stream.write_all(head.as_bytes()).await.ok()?;
@@ -361,7 +373,10 @@ fn answer(request: &Request, state: &mut State) -> Reply {
         return referrers(state, repository, digest);
     }
     if let Some(repository) = rest.strip_suffix("/tags/list") {
-        let names = state.manifests.keys().filter(|(of, name)| of == repository && !name.contains(':'));
+        let names = state
+            .manifests
+            .keys()
+            .filter(|(of, name)| of == repository && !name.contains(':'));
         let tags: Vec<&String> = names.map(|(_, name)| name).collect();
         return reply(200, &[], json!({"name": repository, "tags": tags}).to_string());
     }
@@ -375,21 +390,35 @@ fn answer(request: &Request, state: &mut State) -> Reply {
         return reply(202, &[("Location", &format!("/v2/{rest}session?state=1"))], "");
     }
     if rest.ends_with("/blobs/uploads/session") && method == "PUT" {
-        let digest = query.split('&').find_map(|it| it.strip_prefix("digest=")).unwrap().replace("%3A", ":");
+        let digest = query
+            .split('&')
+            .find_map(|it| it.strip_prefix("digest="))
+            .unwrap()
+            .replace("%3A", ":");
         if Digest::of(&request.body).to_string() != digest {
-            return reply(400, &[], json!({"errors": [{"code": "DIGEST_INVALID", "message": "wrong"}]}).to_string());
+            return reply(
+                400,
+                &[],
+                json!({"errors": [{"code": "DIGEST_INVALID", "message": "wrong"}]}).to_string(),
+            );
         }
         state.blobs.insert(digest.parse().unwrap(), request.body.clone());
         return reply(201, &[("Location", "/v2/x/blobs/x")], "");
     }
     if let Some((_, digest)) = rest.split_once("/blobs/") {
         let Some(bytes) = digest.parse().ok().and_then(|digest| state.blobs.get(&digest)) else {
-            return reply(404, &[], json!({"errors": [{"code": "BLOB_UNKNOWN", "message": "no blob"}]}).to_string());
+            return reply(
+                404,
+                &[],
+                json!({"errors": [{"code": "BLOB_UNKNOWN", "message": "no blob"}]}).to_string(),
+            );
         };
         if method == "HEAD" {
             return reply(200, &[("Content-Length", &bytes.len().to_string())], "");
         }
-        let from = request.header("range").and_then(|it| it.strip_prefix("bytes=")?.strip_suffix('-')?.parse::<usize>().ok());
+        let from = request
+            .header("range")
+            .and_then(|it| it.strip_prefix("bytes=")?.strip_suffix('-')?.parse::<usize>().ok());
         return match from.filter(|_| state.ranges) {
             Some(from) => {
                 let range = format!("bytes {from}-{}/{}", bytes.len() - 1, bytes.len());
@@ -406,7 +435,10 @@ fn manifests(request: &Request, state: &mut State, method: &str, repository: &st
         let media_type = request.header("content-type").unwrap().to_owned();
         let digest = Digest::of(&request.body).to_string();
         for name in [name.to_owned(), digest.clone()] {
-            state.manifests.insert((repository.to_owned(), name), (media_type.clone(), request.body.clone()));
+            state.manifests.insert(
+                (repository.to_owned(), name),
+                (media_type.clone(), request.body.clone()),
+            );
         }
         let document: Value = serde_json::from_slice(&request.body).unwrap();
         let mut reply = reply(201, &[("Location", "/v2/x")], "");
@@ -416,7 +448,11 @@ fn manifests(request: &Request, state: &mut State, method: &str, repository: &st
         return reply;
     }
     let Some((media_type, bytes)) = state.manifests.get(&(repository.to_owned(), name.to_owned())) else {
-        return reply(404, &[], json!({"errors": [{"code": "MANIFEST_UNKNOWN", "message": "manifest unknown"}]}).to_string());
+        return reply(
+            404,
+            &[],
+            json!({"errors": [{"code": "MANIFEST_UNKNOWN", "message": "manifest unknown"}]}).to_string(),
+        );
     };
     let digest = Digest::of(bytes).to_string();
     let headers = [

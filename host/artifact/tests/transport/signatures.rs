@@ -17,16 +17,24 @@ fn put_bundle(registry: &Registry, subject: &Descriptor, json: &str, artifact_ty
         "subject": subject,
         "annotations": {"dev.sigstore.bundle.predicateType": "https://sigstore.dev/cosign/sign/v1"},
     });
-    registry.put(&format!("untagged-{}", Digest::of(json.as_bytes()).hex()), media_type::MANIFEST, manifest.to_string())
+    registry.put(
+        &format!("untagged-{}", Digest::of(json.as_bytes()).hex()),
+        media_type::MANIFEST,
+        manifest.to_string(),
+    )
 }
 
 /// What older versions push: a tag with a layer for each signature.
-fn put_older(registry: &Registry, subject: &Descriptor, layers: Value) {
+fn put_older(registry: &Registry, subject: &Descriptor, layers: &Value) {
     let manifest = json!({
         "schemaVersion": 2, "mediaType": media_type::MANIFEST,
         "config": Descriptor::of("application/vnd.oci.image.config.v1+json", b"{}"), "layers": layers,
     });
-    registry.put(&format!("sha256-{}.sig", subject.digest.hex()), media_type::MANIFEST, manifest.to_string());
+    registry.put(
+        &format!("sha256-{}.sig", subject.digest.hex()),
+        media_type::MANIFEST,
+        manifest.to_string(),
+    );
 }
 
 fn older_layer(payload: &str) -> Value {
@@ -48,7 +56,7 @@ async fn bundles_and_older_signatures_are_found_together() {
     put_bundle(&registry, &subject, "{\"bundle\":2}", media_type::EMPTY);
     put_bundle(&registry, &subject, "{\"other\":3}", "application/vnd.other");
     registry.put_blob("payload");
-    put_older(&registry, &subject, json!([older_layer("payload")]));
+    put_older(&registry, &subject, &json!([older_layer("payload")]));
     let mut found = registry.store().signatures(subject.digest).await.unwrap();
     let older = found.pop().unwrap();
     assert_eq!(
@@ -81,7 +89,11 @@ async fn without_the_api_the_fallback_tag_has_them() {
     bundle.artifact_type = Some(BUNDLE.into());
     registry.change(|state| state.referrers_api = false);
     let index = json!({"schemaVersion": 2, "mediaType": media_type::INDEX, "manifests": [bundle]});
-    registry.put(&format!("sha256-{}", subject.digest.hex()), media_type::INDEX, index.to_string());
+    registry.put(
+        &format!("sha256-{}", subject.digest.hex()),
+        media_type::INDEX,
+        index.to_string(),
+    );
     assert_eq!(registry.store().signatures(subject.digest).await.unwrap().len(), 1);
 }
 
@@ -112,10 +124,17 @@ async fn hostile_signatures_are_left_out_and_bounded() {
     let mut layers = vec![huge, older_layer("absent"), not_text, unsigned];
     layers.extend((0..200).map(|_| older_layer("payload")));
     registry.put_blob("payload");
-    put_older(&registry, &subject, json!(layers));
-    assert_eq!(registry.store().signatures(subject.digest).await.unwrap().len(), SIGNATURES_LIMIT);
+    put_older(&registry, &subject, &json!(layers));
+    assert_eq!(
+        registry.store().signatures(subject.digest).await.unwrap().len(),
+        SIGNATURES_LIMIT
+    );
     // No manifest at all.
-    registry.put(&format!("sha256-{}.sig", subject.digest.hex()), media_type::MANIFEST, "[1]");
+    registry.put(
+        &format!("sha256-{}.sig", subject.digest.hex()),
+        media_type::MANIFEST,
+        "[1]",
+    );
     assert!(registry.store().signatures(subject.digest).await.unwrap().is_empty());
 }
 
