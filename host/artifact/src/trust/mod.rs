@@ -98,6 +98,12 @@ impl TrustPolicy {
     /// The policy of a trust file, which the caller has parsed from YAML. Reads the files that the rules name; `directory`
     /// is what relative names begin at.
     pub fn load(value: &Value, directory: &Path) -> Result<Self, TrustPolicyError> {
+        // serde would read a list as a struct's fields in their order.
+        if !value.is_object() {
+            return Err(TrustPolicyError::Form(
+                "it is not a mapping with default and repositories".to_owned(),
+            ));
+        }
         let file: configuration::TrustFile =
             serde_json::from_value(value.clone()).map_err(|error| TrustPolicyError::Form(error.to_string()))?;
         let configuration::TrustFile { default, repositories } = file;

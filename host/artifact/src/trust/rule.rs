@@ -167,6 +167,11 @@ impl<'a> Loader<'a> {
     /// Checks a rule and reads its files.
     pub fn rule(&mut self, index: usize, value: &Value) -> Result<Rule, TrustPolicyError> {
         let invalid = |cause: String| TrustPolicyError::Rule { index, cause };
+        if !value.is_object() {
+            return Err(invalid(
+                "it is not a mapping with match and what is accepted".to_owned(),
+            ));
+        }
         let rule: RepositoryRule = serde_json::from_value(value.clone()).map_err(|error| invalid(error.to_string()))?;
         let RepositoryRule {
             pattern: text,
