@@ -34,17 +34,24 @@ impl Desk {
         self.0.path(name)
     }
 
-    fn command(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(program());
-        command.args(arguments).current_dir(self.path("")).stdin(Stdio::null());
-        for name in ["KUBECONFIG", "PILOTHOUSE_LOG", "SOURCE_DATE_EPOCH", "DOCKER_CONFIG"] {
+    /// A program that sees nothing of the user's configuration. Cargo and rustup keep what they have in the true home.
+    fn program(&self, program: &Path) -> Command {
+        let mut command = Command::new(program);
+        command.current_dir(self.path("")).stdin(Stdio::null());
+        for name in ["KUBECONFIG", "PILOTHOUSE_LOG", "SOURCE_DATE_EPOCH"] {
             command.env_remove(name);
         }
-        // Cargo and rustup keep what they have in the true home.
-        command.env("XDG_CONFIG_HOME", self.path("")).env("DOCKER_CONFIG", self.path("docker"));
-        if matches!(arguments.first(), Some(&("push" | "inspect"))) {
-            command.arg("--cache-dir").arg(root().join("target").join("test-code"));
-        }
+        let cache = root().canonicalize().unwrap().join("target").join("test-code");
+        command
+            .env("XDG_CACHE_HOME", cache)
+            .env("XDG_CONFIG_HOME", self.path(""));
+        command.env("DOCKER_CONFIG", self.path("docker"));
+        command
+    }
+
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = self.program(&program());
+        command.args(arguments);
         command
     }
 
@@ -125,7 +132,10 @@ fn sign(layout: &Path, digest: &str, public_key: &str) {
     };
     let client = Client::new(RegistriesConfig::default(), Limits::default());
     let location = Location::directory(layout);
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
     runtime.block_on(async {
         let store = client.open(&location, &Credentials::Anonymous).unwrap();
         let digest = digest.parse().unwrap();
@@ -153,7 +163,11 @@ mod isolated {
         ] {
             assert!(pushed.said.contains(words), "{words}: {}", pushed.said);
         }
-        assert!(!pushed.said.contains('\u{1b}') && !pushed.said.contains('\r'), "no bars in a pipe: {}", pushed.said);
+        assert!(
+            !pushed.said.contains('\u{1b}') && !pushed.said.contains('\r'),
+            "no bars in a pipe: {}",
+            pushed.said
+        );
 
         let quiet = desk.run(&["push", &file, "oci-layout:others", "--quiet"]);
         assert_eq!((quiet.code, &*quiet.said), (0, ""));
@@ -171,10 +185,23 @@ mod isolated {
             assert_eq!(fs::read(desk.path("pulled.wasm")).unwrap(), fs::read(&file).unwrap());
         }
         desk.prints(&["pull", reference]);
-        assert_eq!(fs::read(desk.path("app-service.wasm")).unwrap(), fs::read(&file).unwrap());
-        desk.refuses(&["pull", reference], 1, &["app-service.wasm exists already", "--output"]);
-        let left: Vec<_> = fs::read_dir(desk.path("")).unwrap().map(|it| it.unwrap().file_name()).collect();
-        assert!(!left.iter().any(|it| it.to_string_lossy().starts_with(".pilothouse")), "{left:?}");
+        assert_eq!(
+            fs::read(desk.path("app-service.wasm")).unwrap(),
+            fs::read(&file).unwrap()
+        );
+        desk.refuses(
+            &["pull", reference],
+            1,
+            &["app-service.wasm exists already", "--output"],
+        );
+        let left: Vec<_> = fs::read_dir(desk.path(""))
+            .unwrap()
+            .map(|it| it.unwrap().file_name())
+            .collect();
+        assert!(
+            !left.iter().any(|it| it.to_string_lossy().starts_with(".pilothouse")),
+            "{left:?}"
+        );
     }
 
     #[test]
@@ -184,7 +211,11 @@ mod isolated {
         let to = "oci-layout:plugins:0.1.0";
         let reference = desk.prints(&["push", &component("app-service"), to, "--annotation", annotation]);
         let reference = reference.trim_end();
-        sign(Path::new(&desk.path("plugins")), digest_of(reference), &desk.path("key.pem"));
+        sign(
+            Path::new(&desk.path("plugins")),
+            digest_of(reference),
+            &desk.path("key.pem"),
+        );
 
         let document: Value = serde_json::from_str(&desk.prints(&["inspect", to, "-o", "json"])).unwrap();
         let of_file = desk.prints(&["inspect", &component("app-service"), "-o", "json"]);
@@ -216,7 +247,11 @@ mod isolated {
                 "application/vnd.pilothouse.readme.v1+markdown",
             ]
         );
-        assert!(artifact["sbom"]["components"].as_u64().unwrap() > 10, "{}", artifact["sbom"]);
+        assert!(
+            artifact["sbom"]["components"].as_u64().unwrap() > 10,
+            "{}",
+            artifact["sbom"]
+        );
 
         let text = desk.prints(&["inspect", to]);
         for words in [
@@ -227,7 +262,10 @@ mod isolated {
         ] {
             assert!(text.contains(words), "{words}: {text}");
         }
-        assert!(!text.contains('\u{1b}'), "an annotation does not reach the terminal as it is");
+        assert!(
+            !text.contains('\u{1b}'),
+            "an annotation does not reach the terminal as it is"
+        );
     }
 
     #[test]
@@ -240,7 +278,9 @@ mod isolated {
         assert_eq!(copied.code, 0, "{}", copied.said);
         assert_eq!(copied.printed.trim_end(), format!("oci-archive:plugins.tar@{digest}"));
         assert!(
-            copied.said.contains("copied 5 manifests (4 of signatures and other attachments)"),
+            copied
+                .said
+                .contains("copied 5 manifests (4 of signatures and other attachments)"),
             "{}",
             copied.said
         );
@@ -250,11 +290,15 @@ mod isolated {
         assert_eq!(desk.prints(&["tags", "oci-layout:back", "--range", "^0.1"]), "0.1.0\n");
         for from in ["oci-archive:plugins.tar:0.1.0", "oci-layout:back:stable"] {
             desk.prints(&["pull", from, "-o", "pulled.wasm"]);
-            assert_eq!(fs::read(desk.path("pulled.wasm")).unwrap(), fs::read(component("app-service")).unwrap());
+            assert_eq!(
+                fs::read(desk.path("pulled.wasm")).unwrap(),
+                fs::read(component("app-service")).unwrap()
+            );
             let verified = desk.prints(&["verify", from, "--key", "key.pem"]);
             assert!(verified.contains("signed by key"), "{verified}");
         }
-        let document: Value = serde_json::from_str(&desk.prints(&["inspect", "oci-layout:back:stable", "-o", "json"])).unwrap();
+        let document: Value =
+            serde_json::from_str(&desk.prints(&["inspect", "oci-layout:back:stable", "-o", "json"])).unwrap();
         assert_eq!(document["artifact"]["attachments"].as_array().unwrap().len(), 4);
     }
 
@@ -267,7 +311,13 @@ mod isolated {
         sign(Path::new(&layout), digest_of(&reference), &desk.path("other.pem"));
         let other = desk.run(&["verify", &reference, "--key", "other.pem", "-q"]);
         assert_eq!(other.code, 0, "{}", other.said);
-        assert!(other.printed.starts_with(&format!("{reference}\nverified  signed by other\n")), "{}", other.printed);
+        assert!(
+            other
+                .printed
+                .starts_with(&format!("{reference}\nverified  signed by other\n")),
+            "{}",
+            other.printed
+        );
 
         // A second artifact, without a signature.
         let unsigned = desk.prints(&["push", &component("service-ingress"), "oci-layout:plugins:unsigned"]);
@@ -279,7 +329,11 @@ mod isolated {
         );
         // A key that has signed something else.
         sign(Path::new(&layout), digest_of(unsigned), &desk.path("key.pem"));
-        desk.refuses(&["verify", &reference, "--key", "key.pem"], 1, &["no accepted signature", "key"]);
+        desk.refuses(
+            &["verify", &reference, "--key", "key.pem"],
+            1,
+            &["no accepted signature", "key"],
+        );
         let both = ["verify", &reference, "--key", "key.pem", "--key", "other.pem"];
         assert!(desk.prints(&both).contains("signed by other"));
 
@@ -290,10 +344,28 @@ mod isolated {
         desk.0.file("trust.yaml", policy.to_string());
         let accepted = desk.prints(&["verify", &reference, "--policy", "trust.yaml"]);
         assert!(accepted.contains("accepted  unverified"), "{accepted}");
-        let copy = ["verify", &reference, "--policy", "trust.yaml", "--as", "ghcr.io/acme/app-service"];
+        let copy = [
+            "verify",
+            &reference,
+            "--policy",
+            "trust.yaml",
+            "--as",
+            "ghcr.io/acme/app-service",
+        ];
         assert!(desk.prints(&copy).contains("verified  signed by release"));
-        let elsewhere = ["verify", &reference, "--policy", "trust.yaml", "--as", "quay.io/acme/app-service"];
-        desk.refuses(&elsewhere, 1, &["quay.io/acme/app-service is not an allowed repository"]);
+        let elsewhere = [
+            "verify",
+            &reference,
+            "--policy",
+            "trust.yaml",
+            "--as",
+            "quay.io/acme/app-service",
+        ];
+        desk.refuses(
+            &elsewhere,
+            1,
+            &["quay.io/acme/app-service is not an allowed repository"],
+        );
     }
 
     #[test]
@@ -302,15 +374,31 @@ mod isolated {
         desk.0.file("notes.wasm", "remember the milk");
         desk.0.file("module.wasm", wat::parse_str("(module)").unwrap());
         let to = "oci-layout:plugins:0.1.0";
-        desk.refuses(&["push", "notes.wasm", to], 1, &["notes.wasm", "this is not WebAssembly"]);
-        desk.refuses(&["push", "module.wasm", to], 1, &["this is a core module, not a component"]);
-        desk.refuses(&["push", "missing.wasm", to], 1, &["cannot read the component missing.wasm"]);
+        desk.refuses(
+            &["push", "notes.wasm", to],
+            1,
+            &["notes.wasm", "this is not WebAssembly"],
+        );
+        desk.refuses(
+            &["push", "module.wasm", to],
+            1,
+            &["this is a core module, not a component"],
+        );
+        desk.refuses(
+            &["push", "missing.wasm", to],
+            1,
+            &["cannot read the component missing.wasm"],
+        );
         let file = component("app-service");
         let pinned = format!("ghcr.io/acme/a@sha256:{}", "0".repeat(64));
         for (arguments, code, words) in [
             (vec![&*pinned], 1, "leave it off"),
             (vec![to, "--crate", "nowhere"], 1, "nowhere is no Cargo package"),
-            (vec![to, "--readme", "nowhere.md"], 1, "cannot read the README nowhere.md"),
+            (
+                vec![to, "--readme", "nowhere.md"],
+                1,
+                "cannot read the README nowhere.md",
+            ),
             (vec![to, "--annotation", "x"], 2, "write KEY=VALUE"),
             (vec![to, "--created", "yesterday"], 2, "--created"),
             (vec!["app-service"], 2, "no registry host"),
@@ -320,7 +408,11 @@ mod isolated {
         }
         let mut dated = desk.command(&["push", &file, to]);
         let dated = ended(dated.env("SOURCE_DATE_EPOCH", "yesterday"));
-        assert!(dated.code == 1 && dated.said.contains("SOURCE_DATE_EPOCH is not a number"), "{}", dated.said);
+        assert!(
+            dated.code == 1 && dated.said.contains("SOURCE_DATE_EPOCH is not a number"),
+            "{}",
+            dated.said
+        );
         assert!(!Path::new(&desk.path("plugins")).exists(), "nothing was written");
     }
 
@@ -344,7 +436,55 @@ mod isolated {
         assert_eq!(named, found);
         let workspace = root();
         let workspace = workspace.to_str().unwrap();
-        desk.refuses(&["push", "moved.wasm", to, "--crate", workspace], 1, &["is a workspace without a package"]);
+        desk.refuses(
+            &["push", "moved.wasm", to, "--crate", workspace],
+            1,
+            &["is a workspace without a package"],
+        );
+    }
+}
+
+mod documentation {
+    use super::*;
+
+    /// The commands in the consoles of a section of docs/artifacts.md.
+    fn commands(section: &str) -> Vec<String> {
+        let text = fs::read_to_string(root().join("docs").join("artifacts.md")).unwrap();
+        let (_, text) = text.split_once(&format!("\n## {section}\n")).unwrap();
+        let text = text.split("\n## ").next().unwrap();
+        let lines = text.lines().filter_map(|line| line.strip_prefix("$ "));
+        lines.map(str::to_owned).collect()
+    }
+
+    mod isolated {
+        use super::*;
+
+        #[test]
+        fn the_commands_for_a_cluster_without_a_network_run() {
+            let desk = Desk::new();
+            fs::copy(component("app-service"), desk.path("app-service.wasm")).unwrap();
+            let policy = json!({"repositories": [{"match": "ghcr.io/acme/*", "keys": [{"file": "cosign.pub"}]}]});
+            desk.0.file("trust.yaml", policy.to_string());
+            let commands = commands("Without a network");
+            assert_eq!(commands.len(), 9, "{commands:?}");
+            let directory = program().parent().unwrap().display().to_string();
+            let path = format!("{directory}:{}", std::env::var("PATH").unwrap());
+            for line in &commands {
+                let mut shell = desk.program(Path::new("sh"));
+                shell.arg("-c").arg(line).env("PATH", &path);
+                let Ended { code, printed, said } = ended(&mut shell);
+                assert_eq!(code, 0, "{line}: {said}");
+                if line.contains(" push ") {
+                    sign(
+                        Path::new(&desk.path("plugins")),
+                        digest_of(printed.trim_end()),
+                        &desk.path("cosign.pub"),
+                    );
+                }
+            }
+            let pulled = fs::read(desk.path("pulled.wasm")).unwrap();
+            assert_eq!(pulled, fs::read(component("app-service")).unwrap());
+        }
     }
 }
 
@@ -359,22 +499,50 @@ mod command_line {
         for (arguments, code, words) in [
             (vec!["pull", "oci-layout:nowhere:1"], 1, vec!["nowhere"]),
             (vec!["pull", "oci-archive:nowhere.tar:1"], 1, vec!["nowhere.tar"]),
-            (vec!["pull", "ghcr.io/acme/a"], 1, vec!["names no version", "pilothouse tags ghcr.io/acme/a"]),
-            (vec!["pull", "a"], 2, vec!["no registry host", "ghcr.io/acme/plugin:1.0.0"]),
+            (
+                vec!["pull", "ghcr.io/acme/a"],
+                1,
+                vec!["names no version", "pilothouse tags ghcr.io/acme/a"],
+            ),
+            (
+                vec!["pull", "a"],
+                2,
+                vec!["no registry host", "ghcr.io/acme/plugin:1.0.0"],
+            ),
             (vec!["pull", "ghcr.io/a@sha256:1"], 2, vec!["digest"]),
-            (vec!["copy", "oci-layout:nowhere:1", "oci-layout:there"], 1, vec!["nowhere"]),
+            (
+                vec!["copy", "oci-layout:nowhere:1", "oci-layout:there"],
+                1,
+                vec!["nowhere"],
+            ),
             (vec!["copy", "oci-layout:a:1", "oci-layout:"], 2, vec!["it has no path"]),
             (vec!["tags", "oci-layout:nowhere"], 1, vec!["nowhere"]),
             (vec!["tags", "ghcr.io/a:1"], 1, vec!["leave tag and digest off"]),
             (vec!["tags", "ghcr.io/a", "--range", "newest"], 2, vec!["--range"]),
             (vec!["verify", "ghcr.io/a:1"], 2, vec!["--key", "--policy"]),
-            (vec!["verify", "oci-layout:nowhere:1", "--policy", "trust.yaml"], 1, vec!["trust.yaml"]),
+            (
+                vec!["verify", "oci-layout:nowhere:1", "--policy", "trust.yaml"],
+                1,
+                vec!["trust.yaml"],
+            ),
             (vec!["inspect", "ghcr.io/acme/a:1"], 1, vec!["oci://ghcr.io/acme/a:1"]),
             (vec!["inspect", "oci-layout:nowhere:1"], 1, vec!["nowhere"]),
-            (vec!["tags", "ghcr.io/a", "--registries", "nowhere.yaml"], 1, vec!["nowhere.yaml"]),
-            (vec!["login", "https://ghcr.io", "-u", "ada"], 2, vec!["without https://"]),
+            (
+                vec!["tags", "ghcr.io/a", "--registries", "nowhere.yaml"],
+                1,
+                vec!["nowhere.yaml"],
+            ),
+            (
+                vec!["login", "https://ghcr.io", "-u", "ada"],
+                2,
+                vec!["without https://"],
+            ),
             (vec!["login", "ghcr.io", "-u", "ada"], 1, vec!["--password-stdin"]),
-            (vec!["login", "ghcr.io", "-u", "ada", "--password-stdin"], 1, vec!["is empty"]),
+            (
+                vec!["login", "ghcr.io", "-u", "ada", "--password-stdin"],
+                1,
+                vec!["is empty"],
+            ),
             (vec!["logout", "ghcr.io"], 1, vec!["no credentials for ghcr.io"]),
         ] {
             desk.refuses(&arguments, code, &words);
@@ -388,11 +556,18 @@ mod command_line {
     fn the_default_file_of_registries_is_read_and_named() {
         let desk = Desk::new();
         fs::create_dir(desk.path("pilothouse")).unwrap();
-        desk.0.file("pilothouse/registries.yaml", "registries: [{host: a.example, insecure: true}]");
+        desk.0.file(
+            "pilothouse/registries.yaml",
+            "registries: [{host: a.example, insecure: true}]",
+        );
         let words = ["pilothouse/registries.yaml", "insecure"];
         desk.refuses(&["tags", "a.example/a"], 1, &words);
         desk.0.file("good.yaml", "registries: []");
-        desk.refuses(&["tags", "oci-layout:nowhere", "--registries", "good.yaml"], 1, &["nowhere"]);
+        desk.refuses(
+            &["tags", "oci-layout:nowhere", "--registries", "good.yaml"],
+            1,
+            &["nowhere"],
+        );
     }
 
     #[test]
@@ -403,10 +578,25 @@ mod command_line {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let host = listener.local_addr().unwrap().to_string();
         drop(listener);
-        desk.0.file("registries.yaml", json!({"registries": [{"host": host, "plainHttp": true}]}).to_string());
-        let arguments = ["login", &host, "-u", "ada", "--password-stdin", "--registries", "registries.yaml"];
+        desk.0.file(
+            "registries.yaml",
+            json!({"registries": [{"host": host, "plainHttp": true}]}).to_string(),
+        );
+        let arguments = [
+            "login",
+            &host,
+            "-u",
+            "ada",
+            "--password-stdin",
+            "--registries",
+            "registries.yaml",
+        ];
         let mut command = desk.command(&arguments);
-        let spawned = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+        let spawned = command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn();
         let mut child = spawned.unwrap();
         child.stdin.take().unwrap().write_all(b"hunter2\n").unwrap();
         let output = child.wait_with_output().unwrap();

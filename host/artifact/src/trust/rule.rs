@@ -364,9 +364,11 @@ impl<'a> Loader<'a> {
     fn read(&self, index: usize, path: &Path, most: u64) -> Result<String, TrustPolicyError> {
         let unreadable = |cause: String| self.file(index, path, cause);
         let file = File::open(self.directory.join(path)).map_err(|error| {
-            unreadable(format!(
-                "which cannot be opened ({error}); relative names begin at the trust file's directory"
-            ))
+            let hint = match self.directory.as_os_str().is_empty() {
+                true => "",
+                false => "; relative names begin at the trust file's directory",
+            };
+            unreadable(format!("which cannot be opened ({error}){hint}"))
         })?;
         if !file.metadata().is_ok_and(|metadata| metadata.is_file()) {
             return Err(unreadable("which is not a file".to_owned()));

@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 use anyhow::Context as _;
 use clap::Args;
 use pilothouse_artifact::{ArtifactStore, Location, Outcome, SignatureFormat, TrustPolicy, Verification};
-use serde_json::json;
 
 use super::{RegistryArguments, Session, pinned, printable, target_of, wait_for};
 use crate::plugins::read_document;
@@ -61,7 +60,7 @@ impl VerifyCommand {
         } = self;
         let policy = match policy {
             Some(file) => trust_file(&file)?,
-            None => policy_of_keys(&keys)?,
+            None => TrustPolicy::of_keys(&keys)?,
         };
         let session = registries.session()?;
         let name = match repository {
@@ -79,13 +78,6 @@ fn trust_file(file: &Path) -> anyhow::Result<TrustPolicy> {
     let directory = file.parent().unwrap_or(Path::new(""));
     TrustPolicy::load(&read_document(file)?, directory)
         .with_context(|| format!("the trust file {} cannot be used", file.display()))
-}
-
-/// A policy for every repository: a signature by one of these keys.
-fn policy_of_keys(keys: &[PathBuf]) -> anyhow::Result<TrustPolicy> {
-    let keys: Vec<_> = keys.iter().map(|file| json!({"file": file})).collect();
-    let rules = json!({"default": "refuse", "repositories": [{"match": "**", "keys": keys}]});
-    Ok(TrustPolicy::load(&rules, Path::new(""))?)
 }
 
 /// The artifact's repository as trust files name it; of a layout, with the whole path.
