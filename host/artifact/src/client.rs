@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-use crate::http::Endpoint;
+use crate::http::{Clients, Endpoint};
 use crate::layout::{Layout, MARK};
 use crate::registries::Mirror;
 use crate::registry::Registry;
@@ -27,9 +27,13 @@ pub struct Client {
 struct Inner {
     registries: RegistriesConfig,
     limits: Limits,
-    /// By host, and by whether it is asked as a mirror.
-    endpoints: Mutex<HashMap<(String, bool), (Instant, Arc<Endpoint>)>>,
+    endpoints: Mutex<Endpoints>,
+    /// For the registries without certificate authorities of their own.
+    common: Mutex<Option<(Instant, Clients)>>,
 }
+
+/// Registries by host, and by whether they are asked as a mirror, with the time when they were opened.
+type Endpoints = HashMap<(String, bool), (Instant, Arc<Endpoint>)>;
 
 /// One registry's credentials, which no other gets.
 struct Only<'a> {
@@ -56,6 +60,7 @@ impl Client {
                 registries,
                 limits,
                 endpoints: Mutex::default(),
+                common: Mutex::default(),
             }),
         }
     }
@@ -147,8 +152,30 @@ impl Client {
             // The next source is better than a second attempt.
             limits.attempts = 1;
         }
-        let endpoint = Arc::new(Endpoint::new(host, &self.inner.registries, &limits)?);
+        let clients = self.clients(host)?;
+        let endpoint = Arc::new(Endpoint::new(host, &self.inner.registries, &limits, clients)?);
+        // References come from users: what is not used any more does not stay.
+        endpoints.retain(|_, (made, _)| made.elapsed() < ENDPOINT_AGE);
         endpoints.insert(key, (Instant::now(), Arc::clone(&endpoint)));
         Ok(endpoint)
+    }
+
+    fn clients(&self, host: &str) -> Result<Clients, ArtifactError> {
+        let Inner { registries, limits, .. } = &*self.inner;
+        if registries
+            .registry(host)
+            .is_some_and(|it| !it.certificate_authorities.is_empty())
+        {
+            return Clients::new(host, registries, limits);
+        }
+        let mut common = self.inner.common.lock();
+        if let Some((made, clients)) = &*common
+            && made.elapsed() < ENDPOINT_AGE
+        {
+            return Ok(clients.clone());
+        }
+        let clients = Clients::new(host, registries, limits)?;
+        *common = Some((Instant::now(), clients.clone()));
+        Ok(clients)
     }
 }

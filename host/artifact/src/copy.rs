@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use bytes::Bytes;
 
-use crate::discovery::{Parts, older_tag};
+use crate::discovery::Parts;
 use crate::layout::media_type_of;
 use crate::session::Scope;
 use crate::store::{Content, Place, absent};
@@ -146,13 +146,12 @@ impl Copy<'_> {
             }
         }
         for suffix in OLDER {
-            let target = older_tag(digest, suffix);
-            if let Some(bytes) = self.from.tagged(&target).await?
+            if let Some(bytes) = self.from.belonging(digest, suffix).await?
                 && !self.seen.contains(&Digest::of(&bytes))
             {
                 steps.push(Step {
                     bytes,
-                    tag: Some(target.to_string()),
+                    tag: Some(format!("sha256-{}.{suffix}", digest.hex())),
                     depth,
                     ready: false,
                 });

@@ -1,12 +1,11 @@
 //! Owns how signatures are found: cosign's bundles among the referrers, and its older scheme behind a tag. Whatever is found
 //! is bounded in number and size, and nothing of it is trusted.
 
-use bytes::Bytes;
 use serde::Deserialize;
 
 use crate::limits::{SIGNATURE_LIMIT, SIGNATURES_LIMIT};
 use crate::store::absent;
-use crate::{ArtifactError, ArtifactStore, Descriptor, Digest, ErrorKind, SignatureMaterial, Target, media_type};
+use crate::{ArtifactError, ArtifactStore, Descriptor, Digest, ErrorKind, SignatureMaterial, media_type};
 
 /// The beginning of the media types of Sigstore bundles; their version follows.
 const BUNDLE: &str = "application/vnd.dev.sigstore.bundle";
@@ -27,11 +26,6 @@ fn layers(manifest: &[u8]) -> Vec<Descriptor> {
     serde_json::from_slice::<Layers>(manifest)
         .map(|it| it.layers)
         .unwrap_or_default()
-}
-
-/// The suffix of the tag with older signatures, attestations or SBOMs.
-pub(crate) fn older_tag(digest: Digest, suffix: &str) -> Target {
-    Target::Tag(format!("sha256-{}.{suffix}", digest.hex()))
 }
 
 impl ArtifactStore {
@@ -79,7 +73,7 @@ impl ArtifactStore {
     }
 
     async fn older_signatures(&self, digest: Digest, found: &mut Vec<SignatureMaterial>) -> Result<(), ArtifactError> {
-        let Some(manifest) = self.tagged(&older_tag(digest, "sig")).await? else {
+        let Some(manifest) = self.belonging(digest, "sig").await? else {
             return Ok(());
         };
         for layer in layers(&manifest).iter().filter(|it| it.media_type == SIMPLE_SIGNING) {
@@ -102,15 +96,6 @@ impl ArtifactStore {
             }
         }
         Ok(())
-    }
-
-    /// The manifest behind a tag that need not be there.
-    pub(crate) async fn tagged(&self, tag: &Target) -> Result<Option<Bytes>, ArtifactError> {
-        match self.resolve(tag).await {
-            Ok(resolved) => absent(self.manifest(resolved.digest).await),
-            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(error),
-        }
     }
 
     async fn text(&self, layer: &Descriptor) -> Result<Option<String>, ArtifactError> {

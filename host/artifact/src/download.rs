@@ -48,9 +48,7 @@ impl Download {
         if length > self.size - self.received {
             return Err(self.too_much(what));
         }
-        sink.write_all(bytes)
-            .await
-            .map_err(|error| self.sink_failed(what, &error))?;
+        sink.write_all(bytes).await.map_err(|error| sink_failed(what, &error))?;
         self.hasher.update(bytes);
         self.received += length;
         progress.advanced(length);
@@ -74,12 +72,13 @@ impl Download {
         let cause = format!("it is larger than the {} bytes that the manifest declares", self.size);
         ArtifactError::new(ErrorKind::TooLarge, format!("{what}: {cause}"))
     }
+}
 
-    pub(crate) fn sink_failed(&self, what: &str, error: &std::io::Error) -> ArtifactError {
-        let cause = match error.kind() {
-            std::io::ErrorKind::StorageFull => "the file system is full; free some space".to_owned(),
-            _ => format!("what was downloaded cannot be written: {error}"),
-        };
-        ArtifactError::new(ErrorKind::Io, format!("{what}: {cause}"))
-    }
+/// What was downloaded cannot be written.
+pub(crate) fn sink_failed(what: &str, error: &std::io::Error) -> ArtifactError {
+    let cause = match error.kind() {
+        std::io::ErrorKind::StorageFull => "the file system is full; free some space".to_owned(),
+        _ => format!("what was downloaded cannot be written: {error}"),
+    };
+    ArtifactError::new(ErrorKind::Io, format!("{what}: {cause}"))
 }

@@ -39,11 +39,17 @@ pub(crate) struct Endpoint {
     /// `https://HOST/`.
     pub(crate) base: Url,
     pub(crate) limits: Limits,
+    clients: Clients,
+    plain_hosts: Arc<[String]>,
+}
+
+/// Connections, which registries with the same certificate authorities share.
+#[derive(Clone)]
+pub(crate) struct Clients {
     /// Follows redirects, within bounds.
-    client: reqwest::Client,
+    following: reqwest::Client,
     /// Follows none: what goes to a token service stays there.
     direct: reqwest::Client,
-    plain_hosts: Arc<[String]>,
 }
 
 /// A request that can be sent several times.
@@ -106,25 +112,22 @@ impl<'a> Request<'a> {
     }
 }
 
-impl Endpoint {
+/// An error of a request.
+pub(crate) fn error(kind: ErrorKind, what: &str, cause: &str) -> ArtifactError {
+    ArtifactError::new(kind, format!("{what}: {cause}"))
+}
+
+fn plain_hosts(config: &RegistriesConfig) -> Arc<[String]> {
+    let plain = config.registries.iter().filter(|it| it.plain_http);
+    plain.map(|it| it.host.clone()).collect()
+}
+
+impl Clients {
+    /// Connections that trust the system's certificate authorities and those that the configuration names for the host.
     pub(crate) fn new(host: &str, config: &RegistriesConfig, limits: &Limits) -> Result<Self, ArtifactError> {
         // reqwest panics without a provider. An error says that there is one already, which is as good.
         let _ = rustls::crypto::ring::default_provider().install_default();
-        let plain_hosts: Arc<[String]> = config
-            .registries
-            .iter()
-            .filter(|it| it.plain_http)
-            .map(|it| it.host.clone())
-            .collect();
-        let scheme = if config.is_plain(host) { "http" } else { "https" };
-        let server = if host == "docker.io" {
-            "registry-1.docker.io"
-        } else {
-            host
-        };
         let invalid = |problem: String| ArtifactError::new(ErrorKind::Configuration, problem);
-        let base = Url::parse(&format!("{scheme}://{server}/"))
-            .map_err(|_| ArtifactError::new(ErrorKind::Reference, format!("{} is not a registry", quoted(host))))?;
         let mut authorities = Vec::new();
         for path in config.registry(host).map_or(&[][..], |it| &it.certificate_authorities) {
             let pem = std::fs::read(path)
@@ -145,25 +148,46 @@ impl Endpoint {
                 .referer(false)
                 .tls_certs_merge(authorities.iter().cloned())
         };
-        let plain = Arc::clone(&plain_hosts);
-        let client = builder()
+        let plain = plain_hosts(config);
+        let following = builder()
             .redirect(Policy::custom(move |attempt| follow(attempt, &plain)))
             .build();
         let direct = builder().redirect(Policy::none()).build();
         let broken = |error: reqwest::Error| {
             let cause = error.source().map_or_else(|| error.to_string(), ToString::to_string);
             invalid(format!(
-                "cannot prepare TLS for {host}: {cause}; install the system's certificate authorities (ca-certificates), or name \
-                 the registry's in the registries file under certificateAuthorities"
+                "cannot prepare TLS for {host}: {cause}; install the system's certificate authorities (ca-certificates), or \
+                 name the registry's in the registries file under certificateAuthorities"
             ))
         };
+        Ok(Self {
+            following: following.map_err(broken)?,
+            direct: direct.map_err(broken)?,
+        })
+    }
+}
+
+impl Endpoint {
+    pub(crate) fn new(
+        host: &str,
+        config: &RegistriesConfig,
+        limits: &Limits,
+        clients: Clients,
+    ) -> Result<Self, ArtifactError> {
+        let scheme = if config.is_plain(host) { "http" } else { "https" };
+        let server = if host == "docker.io" {
+            "registry-1.docker.io"
+        } else {
+            host
+        };
+        let base = Url::parse(&format!("{scheme}://{server}/"))
+            .map_err(|_| ArtifactError::new(ErrorKind::Reference, format!("{} is not a registry", quoted(host))))?;
         Ok(Self {
             host: host.to_owned(),
             base,
             limits: limits.clone(),
-            client: client.map_err(broken)?,
-            direct: direct.map_err(broken)?,
-            plain_hosts,
+            clients,
+            plain_hosts: plain_hosts(config),
         })
     }
 
@@ -179,7 +203,11 @@ impl Endpoint {
         authorization: Option<&HeaderValue>,
         redirects: bool,
     ) -> Result<Response, ArtifactError> {
-        let client = if redirects { &self.client } else { &self.direct };
+        let client = if redirects {
+            &self.clients.following
+        } else {
+            &self.clients.direct
+        };
         let mut builder = client.request(request.method.clone(), request.url.clone());
         // Nothing is decompressed here, so nothing can grow.
         builder = builder.header(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
@@ -209,7 +237,7 @@ impl Endpoint {
         let encoding = response.headers().get(CONTENT_ENCODING);
         if let Some(encoding) = encoding.filter(|it| it.as_bytes() != b"identity") {
             let encoding = quoted(&String::from_utf8_lossy(encoding.as_bytes()));
-            return Err(self.error(
+            return Err(error(
                 ErrorKind::Protocol,
                 request.what,
                 &format!(
@@ -224,7 +252,7 @@ impl Endpoint {
     /// Reads a body of at most this many bytes.
     pub(crate) async fn read(&self, response: &mut Response, limit: u64, what: &str) -> Result<Bytes, ArtifactError> {
         let too_large = || {
-            self.error(
+            error(
                 ErrorKind::TooLarge,
                 what,
                 &format!("the answer of {} is larger than {limit} bytes", self.host),
@@ -286,17 +314,12 @@ impl Endpoint {
             ),
             _ => (ErrorKind::Protocol, format!("{host} answered {status}{said}")),
         };
-        self.error(kind, what, &cause).with_retry_after(wait)
-    }
-
-    /// An error of a request.
-    pub(crate) fn error(&self, kind: ErrorKind, what: &str, cause: &str) -> ArtifactError {
-        ArtifactError::new(kind, format!("{what}: {cause}"))
+        error(kind, what, &cause).with_retry_after(wait)
     }
 
     /// An exchange took too long.
     pub(crate) fn late(&self, what: &str, limit: Duration) -> ArtifactError {
-        self.error(
+        error(
             ErrorKind::Timeout,
             what,
             &format!("{} did not complete its answer within {limit:?}", self.host),
@@ -304,16 +327,16 @@ impl Endpoint {
     }
 
     /// What a transport's failure means, without the library's chain of causes.
-    pub(crate) fn broken(&self, what: &str, error: &reqwest::Error) -> ArtifactError {
-        let place = error.url().and_then(Url::host_str).unwrap_or(&self.host);
-        let (kind, cause) = classify(error, place, &self.host);
-        self.error(kind, what, &cause)
+    pub(crate) fn broken(&self, what: &str, failure: &reqwest::Error) -> ArtifactError {
+        let place = failure.url().and_then(Url::host_str).unwrap_or(&self.host);
+        let (kind, cause) = classify(failure, place, &self.host);
+        error(kind, what, &cause)
     }
 }
 
 fn classify(error: &reqwest::Error, place: &str, host: &str) -> (ErrorKind, String) {
     let mut text = None;
-    let mut resets = None;
+    let mut kind = None;
     let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error);
     while let Some(current) = cause {
         if let Some(refusal) = current.downcast_ref::<Refusal>() {
@@ -322,17 +345,10 @@ fn classify(error: &reqwest::Error, place: &str, host: &str) -> (ErrorKind, Stri
                 format!("{host} redirects where it must not: {refusal}"),
             );
         }
-        if let Some(error) = current.downcast_ref::<rustls::Error>() {
+        if let Some(error) = tls_error(current) {
             return tls(error, place, host);
         }
-        let io = current.downcast_ref::<std::io::Error>();
-        if let Some(error) = io
-            .and_then(|it| it.get_ref())
-            .and_then(|it| it.downcast_ref::<rustls::Error>())
-        {
-            return tls(error, place, host);
-        }
-        resets = resets.or(io.map(std::io::Error::kind));
+        kind = kind.or_else(|| innermost_kind(current));
         if current.to_string() == "dns error" {
             text = Some((
                 ErrorKind::UnknownHost,
@@ -350,8 +366,17 @@ fn classify(error: &reqwest::Error, place: &str, host: &str) -> (ErrorKind, Stri
             format!("{place} cannot be reached in time; check network and proxy"),
         );
     }
+    if error.is_connect() && kind == Some(std::io::ErrorKind::UnexpectedEof) {
+        return (
+            ErrorKind::Unreachable,
+            format!(
+                "{place} closes the connection before TLS is agreed; {}",
+                plain_hint(host)
+            ),
+        );
+    }
     if error.is_connect() {
-        let reason = match resets {
+        let reason = match kind {
             Some(std::io::ErrorKind::ConnectionRefused) => "refuses connections",
             _ => "cannot be reached",
         };
@@ -364,6 +389,22 @@ fn classify(error: &reqwest::Error, place: &str, host: &str) -> (ErrorKind, Stri
         ErrorKind::Unreachable,
         format!("the connection to {place} broke; retrying may help"),
     )
+}
+
+/// The TLS error behind an error; I/O errors hide what they wrap from `source`.
+fn tls_error<'a>(error: &'a (dyn std::error::Error + 'static)) -> Option<&'a rustls::Error> {
+    let wrapped = |error: &'a std::io::Error| tls_error(error.get_ref()?);
+    error
+        .downcast_ref::<rustls::Error>()
+        .or_else(|| error.downcast_ref::<std::io::Error>().and_then(wrapped))
+}
+
+fn innermost_kind(error: &(dyn std::error::Error + 'static)) -> Option<std::io::ErrorKind> {
+    let error = error.downcast_ref::<std::io::Error>()?;
+    error
+        .get_ref()
+        .and_then(|inner| innermost_kind(inner))
+        .or(Some(error.kind()))
 }
 
 fn tls(error: &rustls::Error, place: &str, host: &str) -> (ErrorKind, String) {
@@ -388,14 +429,16 @@ fn tls(error: &rustls::Error, place: &str, host: &str) -> (ErrorKind, String) {
         rustls::Error::InvalidMessage(_) => {
             return (
                 ErrorKind::Unreachable,
-                format!(
-                    "{place} does not speak TLS; if it is meant to speak plain HTTP, say plainHttp: true of {host} in the registries file"
-                ),
+                format!("{place} does not speak TLS; {}", plain_hint(host)),
             );
         }
         _ => format!("{place} and this host agree on no TLS connection"),
     };
     (ErrorKind::Certificate, cause)
+}
+
+fn plain_hint(host: &str) -> String {
+    format!("if it is meant to speak plain HTTP, say plainHttp: true of {host} in the registries file")
 }
 
 /// A redirect that is not followed.
@@ -472,12 +515,12 @@ fn explanation(text: &[u8]) -> Option<String> {
 /// How long a registry asks to wait: seconds, or a date.
 fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     let text = headers.get(RETRY_AFTER)?.to_str().ok()?.trim();
-    let wait = match text.parse::<u64>() {
-        Ok(seconds) => Duration::from_secs(seconds),
-        Err(_) => {
-            let date = jiff::fmt::rfc2822::DateTimeParser::new().parse_timestamp(text).ok()?;
-            Duration::try_from(date.duration_since(jiff::Timestamp::now())).unwrap_or_default()
-        }
+    let wait = if let Ok(seconds) = text.parse::<u64>() {
+        Duration::from_secs(seconds)
+    } else {
+        let date = jiff::fmt::rfc2822::DateTimeParser::new().parse_timestamp(text).ok()?;
+        // A date that has passed asks for no wait.
+        Duration::try_from(date.duration_since(jiff::Timestamp::now())).unwrap_or_default()
     };
     Some(wait.min(RETRY_AFTER_LIMIT))
 }

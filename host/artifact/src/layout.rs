@@ -15,11 +15,11 @@ use tokio::io::{AsyncReadExt as _, AsyncSeekExt as _, AsyncWrite, AsyncWriteExt 
 
 use crate::archive::{self, Entries};
 use crate::descriptor::media_type;
-use crate::download::Download;
+use crate::download::{Download, sink_failed};
 use crate::error::quoted;
 use crate::limits::MANIFEST_LIMIT;
 use crate::reference::is_tag;
-use crate::registry::{Index, Subject, fallback_tag};
+use crate::registry::{Belonging, Index, fallback_tag};
 use crate::store::{Content, Resolved};
 use crate::{ArtifactError, Descriptor, Digest, ErrorKind, LayoutLocation, Limits, Location, Progress, Target};
 
@@ -143,7 +143,7 @@ impl Layout {
             return Err(self.0.error(ErrorKind::Truncated, &cause));
         }
         download.finish(&what, &self.name())?;
-        sink.flush().await.map_err(|error| download.sink_failed(&what, &error))
+        sink.flush().await.map_err(|error| sink_failed(&what, &error))
     }
 
     pub(crate) async fn push_blob(
@@ -241,6 +241,7 @@ impl Inner {
         }
         let entries = match &archive.entries {
             Some(entries) => Arc::clone(entries),
+            None if !root.exists() => return Ok(None),
             None => Arc::clone(archive.entries.insert(Arc::new(archive::entries(root)?))),
         };
         Ok(entries.get(path).map(|(offset, length)| Span {
@@ -274,7 +275,7 @@ impl Inner {
             );
             self.error(ErrorKind::Layout, &cause)
         };
-        if !self.location.path.exists() {
+        if !self.location.path.exists() && self.archive.lock().staged.is_none() {
             return Err(self.error(ErrorKind::NotFound, "it does not exist; check the path"));
         }
         let mark = self
@@ -367,7 +368,7 @@ impl Inner {
                 found.extend(index.descriptors(rest).into_iter().map(|it| (it.digest, it)));
                 continue;
             }
-            let document: Subject = serde_json::from_slice(&bytes).unwrap_or_default();
+            let document: Belonging = serde_json::from_slice(&bytes).unwrap_or_default();
             if document.subject.is_some_and(|subject| subject.digest == digest) {
                 let mut descriptor = Descriptor::of(&entry.media_type, &bytes);
                 descriptor.artifact_type = document.artifact_type.or(document.config.map(|it| it.media_type));
@@ -454,7 +455,7 @@ impl Inner {
         let _lock = lock.map_err(|error| ArtifactError::io("lock", &mark, &error))?;
         let mut index = self.index()?;
         let read = |it: &serde_json::Value| Descriptor::deserialize(it).ok();
-        let document: Subject = serde_json::from_slice(bytes).unwrap_or_default();
+        let document: Belonging = serde_json::from_slice(bytes).unwrap_or_default();
         entry.artifact_type = document.artifact_type;
         if let Some(tag) = tag {
             entry.annotations.insert(TAG.to_owned(), tag.to_owned());

@@ -250,18 +250,25 @@ impl ArtifactBuilder {
             created,
         } = self;
         let mut component_descriptor = Descriptor::of(LAYER, &component);
-        if let Some(title) = annotations.get(annotation::TITLE) {
-            // oras writes the layer to a file of this name.
-            let file = title.rsplit('/').next().unwrap_or(title);
-            let file = if file.ends_with(".wasm") {
-                file.to_owned()
-            } else {
-                format!("{file}.wasm")
-            };
-            component_descriptor
-                .annotations
-                .insert(annotation::TITLE.to_owned(), file);
-        }
+        // oras writes the layer to a file of this name, and does not pull a layer without one.
+        let title = annotations.get(annotation::TITLE).map_or("plugin", String::as_str);
+        let file: String = title
+            .rsplit('/')
+            .next()
+            .unwrap_or_default()
+            .trim_end_matches(".wasm")
+            .chars()
+            .map(|it| {
+                if it.is_ascii_alphanumeric() || "-_".contains(it) {
+                    it
+                } else {
+                    '_'
+                }
+            })
+            .collect();
+        component_descriptor
+            .annotations
+            .insert(annotation::TITLE.to_owned(), format!("{file}.wasm"));
         annotations.insert(annotation::CREATED.to_owned(), created.clone());
         let config = Config {
             created: &created,
@@ -324,7 +331,7 @@ mod tests {
         json!({"mediaType": media_type, "digest": Digest::of(b"x"), "size": size})
     }
 
-    fn manifest(layers: Value) -> Value {
+    fn manifest(layers: &Value) -> Value {
         json!({
             "schemaVersion": 2, "mediaType": media_type::MANIFEST, "config": layer(CONFIG, 2), "layers": layers,
         })
@@ -336,15 +343,15 @@ mod tests {
 
     #[test]
     fn what_wkg_oras_and_push_write_is_a_plugin() {
-        let wkg = manifest(json!([layer(LAYER, 15)]));
+        let wkg = manifest(&json!([layer(LAYER, 15)]));
         assert_eq!(parse(&wkg).unwrap().component.size, 15);
-        let mut oras = manifest(json!([layer(LAYER, 15)]));
+        let mut oras = manifest(&json!([layer(LAYER, 15)]));
         oras["config"] = layer(media_type::EMPTY, 2);
         oras["artifactType"] = json!("application/vnd.unknown.artifact.v1");
         oras["layers"][0]["annotations"] = json!({annotation::TITLE: "plugin.wasm"});
         assert!(parse(&oras).is_ok());
-        assert!(parse(&manifest(json!([layer(OLD_LAYER, 15)]))).is_ok());
-        let mut without_type = manifest(json!([layer(LAYER, 15)]));
+        assert!(parse(&manifest(&json!([layer(OLD_LAYER, 15)]))).is_ok());
+        let mut without_type = manifest(&json!([layer(LAYER, 15)]));
         without_type.as_object_mut().unwrap().remove("mediaType");
         assert!(parse(&without_type).is_ok());
         let own = ArtifactBuilder::new(&b"\0asm"[..], ComponentInfo::default())
@@ -357,11 +364,11 @@ mod tests {
 
     #[test]
     fn what_is_no_plugin_is_refused_with_the_reason() {
-        let mut docker = manifest(json!([layer(LAYER, 15)]));
+        let mut docker = manifest(&json!([layer(LAYER, 15)]));
         docker["mediaType"] = json!(media_type::DOCKER_MANIFEST);
-        let mut first = manifest(json!([layer(LAYER, 15)]));
+        let mut first = manifest(&json!([layer(LAYER, 15)]));
         first["schemaVersion"] = json!(1);
-        let mut sha512 = manifest(json!([layer(LAYER, 15)]));
+        let mut sha512 = manifest(&json!([layer(LAYER, 15)]));
         sha512["layers"][0]["digest"] = json!("sha512:00");
         for (value, problem) in [
             (json!([]), "cannot be read"),
@@ -374,19 +381,19 @@ mod tests {
             (docker, "docker"),
             (first, "schemaVersion is 1"),
             (sha512, "SHA-256"),
-            (manifest(json!([])), "no layer"),
+            (manifest(&json!([])), "no layer"),
             (
-                manifest(json!([layer("application/vnd.oci.image.layer.v1.tar+gzip", 15)])),
+                manifest(&json!([layer("application/vnd.oci.image.layer.v1.tar+gzip", 15)])),
                 "tar+gzip",
             ),
-            (manifest(json!([layer(LAYER, 15), layer(LAYER, 15)])), "2 components"),
+            (manifest(&json!([layer(LAYER, 15), layer(LAYER, 15)])), "2 components"),
             (
-                manifest(json!([layer(LAYER, 15), layer("text/plain", 15)])),
+                manifest(&json!([layer(LAYER, 15), layer("text/plain", 15)])),
                 "1 other layers",
             ),
-            (manifest(json!([layer(LAYER, 0)])), "0 bytes"),
+            (manifest(&json!([layer(LAYER, 0)])), "0 bytes"),
             (
-                manifest(json!([{"mediaType": LAYER, "digest": Digest::of(b""), "size": -1}])),
+                manifest(&json!([{"mediaType": LAYER, "digest": Digest::of(b""), "size": -1}])),
                 "cannot be read",
             ),
         ] {
@@ -398,10 +405,10 @@ mod tests {
                 "{message}"
             );
         }
-        let error = parse(&manifest(json!([layer(LAYER, LIMIT + 1)]))).unwrap_err();
+        let error = parse(&manifest(&json!([layer(LAYER, LIMIT + 1)]))).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::TooLarge);
-        let huge = vec![b' '; MANIFEST_LIMIT as usize + 1];
-        assert!(PluginManifest::parse("huge", &huge, LIMIT).is_err());
+        let huge = " ".repeat(usize::try_from(MANIFEST_LIMIT).unwrap() + 1);
+        assert!(PluginManifest::parse("huge", huge.as_bytes(), LIMIT).is_err());
     }
 
     #[test]

@@ -12,9 +12,9 @@ use tokio::io::{AsyncWrite, AsyncWriteExt as _};
 use tokio::time::{Instant, sleep, timeout_at};
 
 use crate::descriptor::media_type;
-use crate::download::Download;
+use crate::download::{Download, sink_failed};
 use crate::error::quoted;
-use crate::http::{Body, Endpoint, Request, pause, worth_another_attempt};
+use crate::http::{Body, Endpoint, Request, error, pause, worth_another_attempt};
 use crate::limits::MANIFEST_LIMIT;
 use crate::reference::is_tag;
 use crate::session::{Scope, Session, same_server};
@@ -98,10 +98,6 @@ impl Registry {
         }
     }
 
-    fn error(&self, kind: ErrorKind, what: &str, cause: &str) -> ArtifactError {
-        self.session.endpoint.error(kind, what, cause)
-    }
-
     /// Whether the registry accepts the credentials at all.
     pub(crate) async fn check(&self) -> Result<(), ArtifactError> {
         let mut url = self.session.endpoint.base.clone();
@@ -163,7 +159,7 @@ impl Registry {
                     "{} answered with other bytes, which have the digest {found}; do not use this registry",
                     self.host()
                 );
-                return Err(self.error(ErrorKind::DigestMismatch, &what, &cause));
+                return Err(error(ErrorKind::DigestMismatch, &what, &cause));
             }
         }
         let media_type = answer.header("content-type").unwrap_or(media_type::MANIFEST);
@@ -181,7 +177,7 @@ impl Registry {
             let request = Request::new(Method::GET, url, &what);
             let answer = self.session.exchange(&request, Scope::Pull, MANIFEST_LIMIT).await?;
             let page: Tags = serde_json::from_slice(&answer.body).map_err(|_| {
-                self.error(
+                error(
                     ErrorKind::Protocol,
                     &what,
                     &format!("{} did not answer with a list", self.host()),
@@ -191,14 +187,14 @@ impl Registry {
             tags.extend(page.tags.unwrap_or_default().into_iter().filter(|tag| is_tag(tag)));
             if tags.len() > limit {
                 let cause = format!("it has more than {limit} tags; name one, or remove some");
-                return Err(self.error(ErrorKind::TooLarge, &what, &cause));
+                return Err(error(ErrorKind::TooLarge, &what, &cause));
             }
             match self.next(&answer.url, answer.header("link"), &what)? {
                 Some(next) => url = next,
                 None => return Ok(tags),
             }
         }
-        Err(self.error(
+        Err(error(
             ErrorKind::TooLarge,
             &what,
             &format!("the list has more than {PAGES} pages"),
@@ -223,7 +219,7 @@ impl Registry {
                     self.host(),
                     quoted(link)
                 );
-                Err(self.error(ErrorKind::Protocol, what, &cause))
+                Err(error(ErrorKind::Protocol, what, &cause))
             }
         }
     }
@@ -353,7 +349,7 @@ impl Registry {
             let range = response.headers().get("content-range").and_then(|it| it.to_str().ok());
             if !range.is_some_and(|it| it.starts_with(&format!("bytes {resumed}-"))) {
                 let cause = format!("{} answered with another range than it was asked for", self.host());
-                return Err(self.error(ErrorKind::Protocol, what, &cause));
+                return Err(error(ErrorKind::Protocol, what, &cause));
             }
         }
         if response.content_length().is_some_and(|length| length > download.size()) {
@@ -391,10 +387,10 @@ impl Registry {
                 download.received(),
                 download.size()
             );
-            return Err(self.error(ErrorKind::Truncated, what, &cause));
+            return Err(error(ErrorKind::Truncated, what, &cause));
         }
         download.finish(what, self.host())?;
-        sink.flush().await.map_err(|error| download.sink_failed(what, &error))
+        sink.flush().await.map_err(|error| sink_failed(what, &error))
     }
 
     fn slow(&self, what: &str) -> ArtifactError {
@@ -405,7 +401,7 @@ impl Registry {
             limits.progress,
             limits.progress_interval
         );
-        self.error(ErrorKind::Timeout, what, &cause)
+        error(ErrorKind::Timeout, what, &cause)
     }
 
     pub(crate) async fn has(&self, kind: &str, digest: Digest, scope: Scope) -> Result<bool, ArtifactError> {
@@ -463,7 +459,7 @@ impl Registry {
         let location = answer.header("location").and_then(|it| answer.url.join(it).ok());
         let Some(mut url) = location else {
             let cause = format!("{} does not say where to upload", self.host());
-            return Err(self.error(ErrorKind::Protocol, what, &cause));
+            return Err(error(ErrorKind::Protocol, what, &cause));
         };
         url.query_pairs_mut()
             .append_pair("digest", &descriptor.digest.to_string());
@@ -481,7 +477,7 @@ impl Registry {
         // Another host gets the blob, if at all, without credentials.
         endpoint.may_visit(&request.url).map_err(|problem| {
             let cause = format!("{} wants the upload to go {problem}", self.host());
-            self.error(ErrorKind::Protocol, what, &cause)
+            error(ErrorKind::Protocol, what, &cause)
         })?;
         let deadline = Instant::now() + endpoint.limits.transfer;
         let response = timeout_at(deadline, endpoint.send(&request, None, false)).await;
@@ -503,7 +499,7 @@ impl Registry {
         let mut descriptor = Descriptor::of(media_type, bytes);
         let target = tag.map_or(Target::Digest(descriptor.digest), |tag| Target::Tag(tag.to_owned()));
         let handled = self.put_manifest(bytes, media_type, &target).await?;
-        let document: Subject = serde_json::from_slice(bytes).unwrap_or_default();
+        let document: Belonging = serde_json::from_slice(bytes).unwrap_or_default();
         if let Some(subject) = document.subject.filter(|_| !handled) {
             descriptor.artifact_type = document.artifact_type.or(document.config.map(|it| it.media_type));
             descriptor.annotations = document.annotations.unwrap_or_default();
@@ -516,7 +512,7 @@ impl Registry {
     async fn put_manifest(&self, bytes: &Bytes, media_type: &str, target: &Target) -> Result<bool, ArtifactError> {
         let what = format!("cannot push the manifest {}", self.full(target));
         let content_type = HeaderValue::from_str(media_type)
-            .map_err(|_| self.error(ErrorKind::NotAPlugin, &what, "its media type is not valid"))?;
+            .map_err(|_| error(ErrorKind::NotAPlugin, &what, "its media type is not valid"))?;
         let request = Request::new(Method::PUT, self.session.url(&format!("manifests/{target}")), &what)
             .header(CONTENT_TYPE, content_type)
             .body(Body::Bytes(bytes));
@@ -546,11 +542,11 @@ impl Registry {
                 // look again, which oras and cosign do not. Nothing more can be done here.
                 return Ok(());
             }
-            let error = self.error(ErrorKind::Server, "", "");
+            let error = error(ErrorKind::Server, "", "");
             sleep(pause(limits, attempt, &error)).await;
         }
         let what = format!("cannot list {} as belonging to {}@{subject}", entry.digest, self.name);
-        Err(self.error(
+        Err(error(
             ErrorKind::Server,
             &what,
             &format!("others keep replacing the tag {tag}; try again"),
@@ -561,7 +557,7 @@ impl Registry {
 /// What makes a manifest a referrer.
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Subject {
+pub(crate) struct Belonging {
     pub(crate) subject: Option<Descriptor>,
     pub(crate) artifact_type: Option<String>,
     pub(crate) config: Option<Descriptor>,

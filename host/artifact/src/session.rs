@@ -15,7 +15,7 @@ use serde::Deserialize;
 use tokio::time::{Instant, sleep, timeout_at};
 
 use crate::error::quoted;
-use crate::http::{Answer, Body, Endpoint, Request, pause, worth_another_attempt};
+use crate::http::{Answer, Body, Endpoint, Request, error, pause, worth_another_attempt};
 use crate::{ArtifactError, Credentials, ErrorKind};
 
 /// The largest answer of a token service.
@@ -170,7 +170,7 @@ impl Session {
                 "the token for {} has characters that no header may have",
                 self.endpoint.host
             );
-            self.endpoint.error(ErrorKind::Protocol, what, &cause)
+            error(ErrorKind::Protocol, what, &cause)
         })?;
         value.set_sensitive(true);
         Ok(value)
@@ -191,7 +191,7 @@ impl Session {
                 endpoint.host,
                 quoted(realm)
             );
-            endpoint.error(ErrorKind::Protocol, what, &cause)
+            error(ErrorKind::Protocol, what, &cause)
         };
         let mut url = Url::parse(realm).map_err(|_| wrong("it is no URL"))?;
         endpoint
@@ -234,7 +234,7 @@ impl Session {
         let body = endpoint.read(&mut response, TOKEN_LIMIT, what).await?;
         let unusable = || {
             let cause = format!("the token service of {} did not answer with a token", endpoint.host);
-            endpoint.error(ErrorKind::Protocol, what, &cause)
+            error(ErrorKind::Protocol, what, &cause)
         };
         let answer: TokenAnswer = serde_json::from_slice(&body).map_err(|_| unusable())?;
         let token = answer.token.or(answer.access_token).filter(|token| !token.is_empty());

@@ -11,7 +11,7 @@ use tokio::io::AsyncWrite;
 use crate::descriptor::media_type;
 use crate::download::Download;
 use crate::layout::Layout;
-use crate::registry::{Registry, Subject};
+use crate::registry::{Belonging, Registry};
 use crate::session::Scope;
 use crate::{ArtifactError, Descriptor, Digest, ErrorKind, Limits, Location, Progress, Silent, Target};
 
@@ -88,7 +88,12 @@ impl Place {
         match self {
             Self::Registry(registry) => registry.resolve(target).await,
             Self::Layout { layout, mirrors } => {
-                let image = mirrors.as_ref().map(|name| format!("{name}:{target}"));
+                // A tag that is made of a digest says by itself what it belongs to.
+                let is_free = matches!(target, Target::Tag(tag) if !tag.starts_with("sha256-"));
+                let image = mirrors
+                    .as_ref()
+                    .filter(|_| is_free)
+                    .map(|name| format!("{name}:{target}"));
                 layout.resolve(target, image).await
             }
         }
@@ -117,6 +122,15 @@ impl Place {
         match self {
             Self::Registry(registry) => registry.referrers(digest).await,
             Self::Layout { layout, .. } => layout.referrers(digest).await,
+        }
+    }
+
+    /// Whether what this place does not have of an artifact need not be looked for elsewhere: a copy into a layout takes all
+    /// that belongs to it, while a registry's mirror may have the artifact alone.
+    async fn has_all_of(&self, digest: Digest) -> bool {
+        match self {
+            Self::Registry(_) => false,
+            Self::Layout { layout, .. } => layout.has(digest).await.unwrap_or(false),
         }
     }
 
@@ -276,11 +290,10 @@ impl ArtifactStore {
         let mut answered = false;
         for source in mirrors.iter().filter(|it| !it.left_out.load(Ordering::Relaxed)) {
             match source.place.referrers(digest).await {
-                // A mirror that has the artifact alone does not hide what belongs to it.
                 Ok(found) => {
                     answered = true;
                     let found = self.of_type(found, artifact_type).await?;
-                    if !found.is_empty() {
+                    if !found.is_empty() || source.place.has_all_of(digest).await {
                         return Ok(found);
                     }
                 }
@@ -293,6 +306,30 @@ impl ArtifactStore {
                 tracing::debug!(%error, "only a mirror says what belongs to an artifact");
                 Ok(Vec::new())
             }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The manifest behind a tag that is made of another manifest's digest, and that need not be there.
+    pub(crate) async fn belonging(&self, digest: Digest, suffix: &str) -> Result<Option<Bytes>, ArtifactError> {
+        let tag = Target::Tag(format!("sha256-{}.{suffix}", digest.hex()));
+        let (last, mirrors) = self.sources.split_last().expect("a store has a place");
+        let mut answered = false;
+        for source in mirrors.iter().filter(|it| !it.left_out.load(Ordering::Relaxed)) {
+            match source.place.resolve(&tag).await {
+                Ok(resolved) => return absent(self.manifest(resolved.digest).await),
+                Err(error) if error.kind() == ErrorKind::NotFound => {
+                    answered = true;
+                    if source.place.has_all_of(digest).await {
+                        return Ok(None);
+                    }
+                }
+                Err(error) => left_out(source, &error),
+            }
+        }
+        match last.place.resolve(&tag).await {
+            Ok(resolved) => absent(self.manifest(resolved.digest).await),
+            Err(error) if answered || error.kind() == ErrorKind::NotFound => Ok(None),
             Err(error) => Err(error),
         }
     }
@@ -311,7 +348,7 @@ impl ArtifactStore {
                     let Some(bytes) = absent(self.manifest(descriptor.digest).await)? else {
                         continue;
                     };
-                    let document: Subject = serde_json::from_slice(&bytes).unwrap_or_default();
+                    let document: Belonging = serde_json::from_slice(&bytes).unwrap_or_default();
                     if document.artifact_type.as_deref() == Some(wanted) {
                         descriptor.artifact_type = document.artifact_type;
                         picked.push(descriptor);

@@ -1,10 +1,13 @@
-//! Owns `pilothouse inspect`: what a plugin is and touches, for people and for programs. Needs no cluster.
+//! Owns `pilothouse inspect`: what a plugin is and touches, for people and for programs. Needs no cluster. What is said of an
+//! artifact beside its component is left to `artifact/details.rs`.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
+use std::str::FromStr;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, bail};
 use clap::{Args, ValueEnum};
+use pilothouse_artifact::{ArtifactError, Location, Reference};
 use pilothouse_core::Limits;
 use pilothouse_core::manifest::{self, Access, CheckedManifest, Controller, Manifest, Touch, TouchScope};
 use pilothouse_core::path::FieldPath;
@@ -12,13 +15,30 @@ use pilothouse_core::status;
 use pilothouse_sandbox::PluginComponent;
 use serde_json::{Value, json};
 
+use crate::artifact::RegistryArguments;
+use crate::artifact::details::{self, ArtifactDetails, FetchedArtifact};
 use crate::plugins::{CacheArguments, read_document};
+
+/// Help that stands below the options.
+const EXAMPLES: &str = "\
+Examples:
+  pilothouse inspect app-service.wasm
+  pilothouse inspect oci://ghcr.io/acme/app-service:0.1.0
+  pilothouse inspect oci-layout:plugins:0.1.0 -o json
+
+Of an artifact, the command also prints digest, annotations, attachments, how many signatures there are, and a summary of the
+SBOM. It verifies no signature.
+
+Exit code: 0, 1 if the plugin cannot be read or would not run, 2 if the command line is wrong.";
 
 /// `pilothouse inspect`
 #[derive(Args)]
+#[command(after_help = EXAMPLES)]
 pub struct InspectCommand {
-    /// The plugin's component
-    file: PathBuf,
+    /// The plugin's component: a file, oci://HOST/REPOSITORY:TAG, oci-layout:DIRECTORY:TAG or oci-archive:FILE.tar:TAG; a
+    /// digest (@sha256:...) may stand for the tag
+    #[arg(value_name = "FILE|REF")]
+    plugin: Source,
 
     /// The plugin's configuration, YAML or JSON
     #[arg(long, value_name = "FILE")]
@@ -30,6 +50,28 @@ pub struct InspectCommand {
 
     #[command(flatten)]
     cache: CacheArguments,
+
+    #[command(flatten)]
+    registries: RegistryArguments,
+}
+
+/// Where a component is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Source {
+    File(PathBuf),
+    Artifact(Location),
+}
+
+impl FromStr for Source {
+    type Err = ArtifactError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let schemes = ["oci://", "oci-layout:", "oci-archive:"];
+        if schemes.iter().any(|scheme| text.starts_with(scheme)) {
+            return text.parse().map(Self::Artifact);
+        }
+        Ok(Self::File(text.into()))
+    }
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -42,22 +84,51 @@ impl InspectCommand {
     /// Prints.
     pub fn execute(self) -> anyhow::Result<()> {
         let Self {
-            file,
+            plugin,
             config,
             output,
             cache,
+            registries,
         } = self;
         let config = config.map(|path| read_document(&path)).transpose()?;
-        let plugin = cache.sandbox()?.load(&file)?;
+        let sandbox = cache.sandbox()?;
+        let (plugin, details) = match plugin {
+            Source::File(file) => {
+                let loaded = sandbox.load(&file);
+                let looks_like_a_reference = || !file.exists() && file.to_str().is_some_and(is_reference);
+                if loaded.is_err() && looks_like_a_reference() {
+                    bail!(
+                        "there is no file {0}; for the artifact in a registry write oci://{0}",
+                        file.display()
+                    );
+                }
+                (loaded?, None)
+            }
+            Source::Artifact(location) => {
+                let FetchedArtifact {
+                    name,
+                    component,
+                    details,
+                } = details::fetch(&location, registries)?;
+                (sandbox.load_bytes(&name, &component)?, Some(details))
+            }
+        };
         let described = plugin
             .describe(config.map(|config| config.to_string()).as_deref(), &Limits::default())
-            .with_context(|| format!("{} cannot be described", file.display()))?;
-        let checked = manifest::parse(&described).with_context(|| format!("{} cannot be used", file.display()))?;
+            .with_context(|| format!("{} cannot be described", plugin.name()))?;
+        let checked = manifest::parse(&described).with_context(|| format!("{} cannot be used", plugin.name()))?;
         let text = match output {
-            Format::Text => as_text(&plugin, &checked),
+            Format::Text => {
+                let details = details.as_ref().map(ArtifactDetails::as_text).unwrap_or_default();
+                as_text(&plugin, &checked) + &details
+            }
             Format::Json => {
                 let manifest: Value = serde_json::from_str(&described).context("the manifest is not JSON")?;
-                let mut text = serde_json::to_string_pretty(&as_json(&plugin, &checked, &manifest))?;
+                let mut document = as_json(&plugin, &checked, &manifest);
+                if let Some(details) = details {
+                    document["artifact"] = details.as_json();
+                }
+                let mut text = serde_json::to_string_pretty(&document)?;
                 text.push('\n');
                 text
             }
@@ -65,6 +136,10 @@ impl InspectCommand {
         print!("{text}");
         Ok(())
     }
+}
+
+fn is_reference(text: &str) -> bool {
+    text.parse::<Reference>().is_ok()
 }
 
 fn interfaces(plugin: &PluginComponent) -> Vec<&'static str> {
@@ -216,4 +291,19 @@ fn listed(fields: &[FieldPath]) -> String {
         return "metadata only".to_owned();
     }
     fields.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_has_no_scheme_is_a_file() {
+        let source = |text: &str| text.parse::<Source>();
+        assert_eq!(source("ghcr.io/a:1").unwrap(), Source::File("ghcr.io/a:1".into()));
+        for text in ["oci://ghcr.io/acme/a:1", "oci-layout:plugins:1", "oci-archive:a.tar"] {
+            assert!(matches!(source(text).unwrap(), Source::Artifact(_)), "{text}");
+        }
+        assert!(source("oci://a").is_err() && source("oci-layout:").is_err());
+    }
 }

@@ -1,8 +1,7 @@
 //! The binary: which command, and how its end becomes an exit code.
 #![forbid(unsafe_code)]
 
-mod artifact_store;
-mod artifacts;
+mod artifact;
 mod inspect;
 mod plugins;
 mod release;
@@ -31,6 +30,20 @@ enum Command {
     Run(run::RunCommand),
     /// Print a plugin's metadata and the kinds that it touches.
     Inspect(inspect::InspectCommand),
+    /// Push a plugin to a registry or an OCI layout, with its CRDs, README and SBOM.
+    Push(artifact::push::PushCommand),
+    /// Pull a plugin's component from a registry or an OCI layout.
+    Pull(artifact::pull::PullCommand),
+    /// Copy a plugin with its signatures and attachments between registries and OCI layouts.
+    Copy(artifact::copy::CopyCommand),
+    /// List the tags of a repository.
+    Tags(artifact::tags::TagsCommand),
+    /// Verify a plugin's signature by keys or by a trust file.
+    Verify(artifact::verify::VerifyCommand),
+    /// Log in to a registry.
+    Login(artifact::login::LoginCommand),
+    /// Log out from a registry.
+    Logout(artifact::login::LogoutCommand),
     /// Print a plugin's webhook configurations, for an installer to apply.
     Webhooks(render::WebhooksCommand),
     /// Remove the finalizer of a plugin that no longer exists from the objects that wait for it.
@@ -50,6 +63,13 @@ fn main() -> ExitCode {
     let result = match command {
         Command::Run(run) => run.execute(),
         Command::Inspect(inspect) => inspect.execute(),
+        Command::Push(push) => push.execute(),
+        Command::Pull(pull) => pull.execute(),
+        Command::Copy(copy) => copy.execute(),
+        Command::Tags(tags) => tags.execute(),
+        Command::Verify(verify) => verify.execute(),
+        Command::Login(login) => login.execute(),
+        Command::Logout(logout) => logout.execute(),
         Command::Webhooks(webhooks) => webhooks.execute(),
         Command::Release(release) => release.execute(),
         Command::CompileComponent { input, output } => {

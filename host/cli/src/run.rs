@@ -10,7 +10,7 @@ use pilothouse_runtime::{Host, HostOptions, Library, UnfinishedWork};
 use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::EnvFilter;
 
-use crate::artifacts::ArtifactArguments;
+use crate::artifact::host_options::ArtifactArguments;
 use crate::plugins::{self, CacheArguments, NamedFile};
 use crate::settings;
 use crate::webhooks::WebhookArguments;

@@ -2,6 +2,9 @@
 
 use std::path::PathBuf;
 
+use anyhow::Context as _;
+use jiff::Timestamp;
+
 /// Where compiled plugins are kept unless the command line says otherwise: `$XDG_CACHE_HOME/pilothouse/plugins`, or the
 /// same below `~/.cache`.
 pub fn default_cache_directory() -> Option<PathBuf> {
@@ -12,6 +15,34 @@ pub fn default_cache_directory() -> Option<PathBuf> {
     cache
         .or_else(home)
         .map(|cache| cache.join("pilothouse").join("plugins"))
+}
+
+/// How registries are reached unless the command line names a file: `$XDG_CONFIG_HOME/pilothouse/registries.yaml`, or the
+/// same below `~/.config`.
+pub fn default_registries_file() -> Option<PathBuf> {
+    let configuration = std::env::var_os("XDG_CONFIG_HOME")
+        .map(PathBuf::from)
+        .filter(|path| path.is_absolute());
+    let home = || std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".config"));
+    configuration
+        .or_else(home)
+        .map(|configuration| configuration.join("pilothouse").join("registries.yaml"))
+}
+
+/// The time that a reproducible build gives what it makes; see <https://reproducible-builds.org/specs/source-date-epoch/>.
+pub fn source_date_epoch() -> anyhow::Result<Option<Timestamp>> {
+    let Some(text) = std::env::var_os("SOURCE_DATE_EPOCH") else {
+        return Ok(None);
+    };
+    let seconds = text.to_str().and_then(|text| text.parse().ok());
+    let time = seconds.and_then(|seconds| Timestamp::from_second(seconds).ok());
+    time.map(Some)
+        .context("SOURCE_DATE_EPOCH is not a number of seconds since 1970; correct it or give --created")
+}
+
+/// The filter for log lines of commands that print a result: warnings about registries.
+pub fn command_log_filter() -> String {
+    std::env::var("PILOTHOUSE_LOG").unwrap_or_else(|_| "off,pilothouse_artifact=warn".to_owned())
 }
 
 /// What is logged unless the environment says otherwise. kube would repeat at each try what the host says once.

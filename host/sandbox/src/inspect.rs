@@ -106,8 +106,31 @@ pub(crate) struct Inspected {
     pub(crate) version: &'static str,
 }
 
+/// What a plugin's component imports and exports, by the names in it, in alphabetical order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ComponentInterfaces {
+    /// The imports, such as `pilothouse:plugin/log@0.1.0`.
+    pub imports: Vec<String>,
+    /// The exports.
+    pub exports: Vec<String>,
+}
+
 /// Looks through a component's sections.
 pub(crate) fn inspect(bytes: &[u8]) -> Result<Inspected, ComponentError> {
+    let (_, version) = checked(bytes)?;
+    Ok(Inspected { version })
+}
+
+/// The interfaces of a component that may be compiled.
+pub(crate) fn interfaces(bytes: &[u8]) -> Result<ComponentInterfaces, ComponentError> {
+    let (FoundInterfaces { imports, exports, .. }, _) = checked(bytes)?;
+    Ok(ComponentInterfaces {
+        imports: imports.into_iter().collect(),
+        exports: exports.into_iter().collect(),
+    })
+}
+
+fn checked(bytes: &[u8]) -> Result<(FoundInterfaces, &'static str), ComponentError> {
     if bytes.is_empty() {
         return Err(ComponentError::Empty);
     }
@@ -146,7 +169,7 @@ pub(crate) fn inspect(bytes: &[u8]) -> Result<Inspected, ComponentError> {
             bytes: found.memory_bytes,
         });
     }
-    Ok(Inspected { version })
+    Ok((found, version))
 }
 
 #[derive(Default)]

@@ -25,7 +25,7 @@ pub use cache::CacheError;
 #[cfg(feature = "compiler")]
 pub use compile::compile_file;
 pub use compile::{CompileError, Compiler};
-pub use inspect::ComponentError;
+pub use inspect::{ComponentError, ComponentInterfaces};
 pub use load::{LoadError, UncompiledComponent};
 pub use plugin::{Optional, PluginComponent};
 pub use resident::give_back_code;

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use crate::cache::{self, CacheError};
 use crate::compile::CompileError;
-use crate::inspect::{ComponentError, Inspected, inspect};
+use crate::inspect::{self, ComponentError, ComponentInterfaces, Inspected, inspect};
 use crate::plugin::PluginComponent;
 use crate::sandbox::{Sandbox, SandboxError};
 
@@ -90,6 +90,21 @@ pub struct UncompiledComponent {
     name: String,
     digest: String,
     bytes: Vec<u8>,
+}
+
+impl UncompiledComponent {
+    /// What it imports and exports, if it is a plugin that this host runs.
+    pub fn interfaces(&self) -> Result<ComponentInterfaces, LoadError> {
+        inspect::interfaces(&self.bytes).map_err(|problem| LoadError::Refused {
+            name: self.name.clone(),
+            problem,
+        })
+    }
+
+    /// The component as it was read.
+    pub fn into_bytes(self) -> Vec<u8> {
+        self.bytes
+    }
 }
 
 impl Sandbox {

@@ -21,7 +21,7 @@ mod tests;
 mod writer;
 
 use std::fs::File;
-use std::io::{self, Read as _};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 

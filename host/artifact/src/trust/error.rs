@@ -104,14 +104,26 @@ impl TrustError {
         }
     }
 
-    /// The refusal of an artifact none of whose signatures is accepted.
-    pub(super) fn refused(artifact: String, rule: String, accepts: String, mut found: Vec<Rejection>) -> Self {
+    /// The refusal of an artifact none of whose signatures is accepted; `has_file` says whether there is a trust file.
+    pub(super) fn refused(
+        artifact: String,
+        rule: String,
+        accepts: String,
+        mut found: Vec<Rejection>,
+        has_file: bool,
+    ) -> Self {
         found.sort_by_key(|rejection| std::cmp::Reverse(rejection.rank()));
         let (make, next): (fn(Box<Refusal>) -> Self, _) = match found.first().map(Rejection::kind) {
+            None | Some(TrustErrorKind::Unsigned) if !has_file => {
+                (Self::Unsigned, "sign the artifact with cosign sign --key")
+            }
             None | Some(TrustErrorKind::Unsigned) => (
                 Self::Unsigned,
                 "sign the artifact with cosign sign, or let the trust file accept the repository with unsigned: true",
             ),
+            Some(TrustErrorKind::UnknownSigner) if !has_file => {
+                (Self::UnknownSigner, "give the public key of whoever signed it")
+            }
             Some(TrustErrorKind::UnknownSigner) => (
                 Self::UnknownSigner,
                 "sign the artifact as an accepted signer, or add its signer to the trust file",
@@ -271,6 +283,14 @@ pub enum TrustPolicyError {
         /// The rule's place in the list, from 0.
         index: usize,
         /// What is wrong, and what to do.
+        cause: String,
+    },
+    /// The file of a key, which no trust file names, cannot be used.
+    #[error("cannot use the key {}, {cause}", path.display())]
+    Key {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it, and what to do.
         cause: String,
     },
     /// A file that a rule names cannot be used.

@@ -19,12 +19,12 @@ mod tests;
 mod verify;
 
 use std::fmt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use self::configuration::Default as DefaultRule;
 use self::error::quoted;
@@ -98,6 +98,12 @@ impl TrustPolicy {
     /// The policy of a trust file, which the caller has parsed from YAML. Reads the files that the rules name; `directory`
     /// is what relative names begin at.
     pub fn load(value: &Value, directory: &Path) -> Result<Self, TrustPolicyError> {
+        // serde would read a list as a struct's fields in their order.
+        if !value.is_object() {
+            return Err(TrustPolicyError::Form(
+                "it is not a mapping with default and repositories".to_owned(),
+            ));
+        }
         let file: configuration::TrustFile =
             serde_json::from_value(value.clone()).map_err(|error| TrustPolicyError::Form(error.to_string()))?;
         let configuration::TrustFile { default, repositories } = file;
@@ -127,6 +133,30 @@ impl TrustPolicy {
             rules: Arc::default(),
             default: DefaultRule::Accept,
             is_from_file: false,
+        }
+    }
+
+    /// The policy of somebody who has keys and no trust file: in every repository, a signature by one of them is needed.
+    pub fn of_keys(files: &[PathBuf]) -> Result<Self, TrustPolicyError> {
+        let mut keys = Vec::with_capacity(files.len());
+        for file in files {
+            let Some(text) = file.to_str() else {
+                let cause = "whose name is not UTF-8; rename it".to_owned();
+                return Err(TrustPolicyError::Key {
+                    path: file.clone(),
+                    cause,
+                });
+            };
+            keys.push(json!({"file": text}));
+        }
+        let value = json!({"repositories": [{"match": "**", "keys": keys}]});
+        match Self::load(&value, Path::new("")) {
+            Ok(policy) => Ok(Self {
+                is_from_file: false,
+                ..policy
+            }),
+            Err(TrustPolicyError::File { path, cause, .. }) => Err(TrustPolicyError::Key { path, cause }),
+            Err(error) => Err(error),
         }
     }
 
@@ -207,9 +237,10 @@ impl TrustPolicy {
                 let artifact = format!("{}@{manifest}", quoted(repository));
                 Err(TrustError::refused(
                     artifact,
-                    rule.description(),
+                    found.description(),
                     rule.accepted(),
                     rejections,
+                    self.is_from_file,
                 ))
             }
         }
@@ -220,7 +251,8 @@ impl RuleRef<'_> {
     /// The rule in words.
     pub fn description(&self) -> String {
         match self.rule {
-            Some(rule) => rule.description(),
+            Some(rule) if self.is_from_file => rule.description(),
+            Some(_) => "the command line".to_owned(),
             None if self.is_from_file => "the trust file's default, accept".to_owned(),
             None => "no trust file, which accepts every artifact".to_owned(),
         }

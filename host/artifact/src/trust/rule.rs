@@ -167,6 +167,11 @@ impl<'a> Loader<'a> {
     /// Checks a rule and reads its files.
     pub fn rule(&mut self, index: usize, value: &Value) -> Result<Rule, TrustPolicyError> {
         let invalid = |cause: String| TrustPolicyError::Rule { index, cause };
+        if !value.is_object() {
+            return Err(invalid(
+                "it is not a mapping with match and what is accepted".to_owned(),
+            ));
+        }
         let rule: RepositoryRule = serde_json::from_value(value.clone()).map_err(|error| invalid(error.to_string()))?;
         let RepositoryRule {
             pattern: text,
@@ -359,9 +364,11 @@ impl<'a> Loader<'a> {
     fn read(&self, index: usize, path: &Path, most: u64) -> Result<String, TrustPolicyError> {
         let unreadable = |cause: String| self.file(index, path, cause);
         let file = File::open(self.directory.join(path)).map_err(|error| {
-            unreadable(format!(
-                "which cannot be opened ({error}); relative names begin at the trust file's directory"
-            ))
+            let hint = match self.directory.as_os_str().is_empty() {
+                true => "",
+                false => "; relative names begin at the trust file's directory",
+            };
+            unreadable(format!("which cannot be opened ({error}){hint}"))
         })?;
         if !file.metadata().is_ok_and(|metadata| metadata.is_file()) {
             return Err(unreadable("which is not a file".to_owned()));

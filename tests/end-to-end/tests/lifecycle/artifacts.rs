@@ -346,7 +346,7 @@ mod simulated {
         store.trust(&one, false);
         fleet.says("it", "Verified", "False", "UnknownSigner").await;
         fleet.says("it", "Ready", "True", "PreviousVersion").await;
-        fleet.stage.stop().await;
+        fleet.stage.host.stop().await.unwrap();
         fleet.start_host().await;
         fleet.says("it", "Ready", "False", "UnknownSigner").await;
         fleet.stage.stop().await;
@@ -360,7 +360,7 @@ mod simulated {
         fleet.plugin("it", tagged("1")).await;
         fleet.is_ready("it").await;
         runs(&fleet, "it", &one).await;
-        fleet.stage.stop().await;
+        fleet.stage.host.stop().await.unwrap();
 
         store.is_down(true);
         let two = store.push("hostile", "1", 2);

@@ -10,7 +10,7 @@ use pilothouse_artifact::{
     TrustSource,
 };
 
-use crate::artifact_store::{HostArtifacts, described};
+use super::host_store::{HostArtifacts, described};
 use crate::plugins::{NamedFile, read_document};
 use crate::settings;
 

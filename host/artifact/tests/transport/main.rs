@@ -1,0 +1,13 @@
+//! What moves bytes, against registries in this process: good ones, broken ones and hostile ones.
+#![allow(
+    clippy::unwrap_used,
+    reason = "if a registry of the tests cannot be set up, the test has failed"
+)]
+
+mod authorization;
+mod copying;
+mod hostile;
+mod pulling;
+mod pushing;
+mod registry;
+mod signatures;

@@ -1,0 +1,253 @@
+//! Pulling: resolving, manifests, blobs, tags, mirrors.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+use pilothouse_artifact::{Credentials, Digest, ErrorKind, PluginManifest, Progress, Target, media_type};
+use serde_json::json;
+
+use crate::registry::{Manner, REPOSITORY, Registry, client, component, download, limits, plugin, reply};
+
+#[tokio::test]
+async fn a_tag_is_resolved_once_and_what_follows_is_asked_for_by_digest() {
+    let registry = Registry::start().await;
+    let old = plugin(&registry, "1.0.0", b"old component");
+    let store = registry.store();
+    let resolved = store.resolve(&Target::Tag("1.0.0".into())).await.unwrap();
+    assert_eq!((resolved.digest, resolved.size), (old.digest, old.size));
+    assert_eq!(resolved.media_type, media_type::MANIFEST);
+    // The tag moves between resolving and pulling.
+    plugin(&registry, "1.0.0", b"new component");
+    let manifest = store.manifest(resolved.digest).await.unwrap();
+    let manifest = PluginManifest::parse("plugin", &manifest, 1000).unwrap();
+    assert_eq!(download(&store, &manifest.component).await.unwrap(), b"old component");
+    assert_eq!(registry.count(&format!("GET /v2/{REPOSITORY}/manifests/1.0.0")), 0);
+}
+
+#[tokio::test]
+async fn a_registry_without_head_or_without_its_headers_is_resolved_by_reading() {
+    let registry = Registry::start().await;
+    let manifest = plugin(&registry, "1", b"component");
+    for status in [405, 200] {
+        registry.hook(move |request, _| (request.method == "HEAD").then(|| reply(status, &[], "")));
+        let resolved = registry.store().resolve(&Target::Tag("1".into())).await.unwrap();
+        assert_eq!(resolved.digest, manifest.digest);
+    }
+}
+
+#[derive(Default)]
+struct Counter {
+    total: AtomicU64,
+    bytes: AtomicU64,
+    done: AtomicUsize,
+}
+
+impl Progress for Counter {
+    fn started(&self, total: u64) {
+        self.total.store(total, Ordering::Relaxed);
+    }
+    fn advanced(&self, bytes: u64) {
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+    fn done(&self) {
+        self.done.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+#[tokio::test]
+async fn a_download_that_breaks_is_resumed_where_it_broke() {
+    for ranges in [true, false] {
+        let registry = Registry::start().await;
+        let bytes: Vec<u8> = (0..100_000_u32)
+            .map(|it| it.to_le_bytes()[0] ^ it.to_le_bytes()[1])
+            .collect();
+        registry.put_blob(bytes.clone());
+        registry.change(|state| state.ranges = ranges);
+        let cut = AtomicUsize::new(0);
+        registry.hook(move |request, state| {
+            if !request.path.contains("/blobs/") || cut.fetch_add(1, Ordering::Relaxed) >= 2 {
+                return None;
+            }
+            let bytes = state.blobs.values().next().unwrap().clone();
+            let from = request
+                .header("range")
+                .and_then(|it| it.strip_prefix("bytes=")?.strip_suffix('-')?.parse().ok());
+            let answer = match from.filter(|_| state.ranges) {
+                Some(from) => {
+                    let range = format!("bytes {from}-{}/{}", bytes.len() - 1, bytes.len());
+                    reply(206, &[("Content-Range", &range)], &bytes[from..])
+                }
+                None => reply(200, &[], bytes),
+            };
+            Some(answer.manner(Manner::CutAfter(40_000)))
+        });
+        let counter = Counter::default();
+        let mut sink = Vec::new();
+        registry
+            .store()
+            .blob(&component(&bytes), &mut sink, &counter)
+            .await
+            .unwrap();
+        assert!(sink == bytes, "ranges: {ranges}");
+        assert_eq!(counter.total.into_inner(), 100_000);
+        assert_eq!(counter.bytes.into_inner(), 100_000, "no byte is told of twice");
+        assert_eq!(counter.done.into_inner(), 1);
+        let asked: Vec<Option<String>> = {
+            let state = registry.state.lock().unwrap();
+            state
+                .requests
+                .iter()
+                .map(|it| it.header("range").map(str::to_owned))
+                .collect()
+        };
+        assert_eq!(asked[0], None);
+        assert_eq!(asked[1].as_deref(), Some("bytes=40000-"));
+    }
+}
+
+#[tokio::test]
+async fn tags_are_listed_over_all_pages_and_what_is_no_tag_is_left_out() {
+    let registry = Registry::start().await;
+    registry.hook(|request, _| {
+        let page = |tags: &[&str], next: Option<&str>| {
+            let body = json!({"name": REPOSITORY, "tags": tags}).to_string();
+            match next {
+                Some(next) => reply(200, &[("Link", next)], body),
+                None => reply(200, &[], body),
+            }
+        };
+        if !request.path.contains("/tags/list") {
+            return None;
+        }
+        Some(if request.path.contains("last=b") {
+            page(&["c"], None)
+        } else {
+            page(
+                &["a", "b", "../evil", "x y"],
+                Some("</v2/acme/plugin/tags/list?n=2&last=b>; rel=\"next\""),
+            )
+        })
+    });
+    assert_eq!(registry.store().tags().await.unwrap(), ["a", "b", "c"]);
+}
+
+#[tokio::test]
+async fn a_repository_without_tags_has_none() {
+    let registry = Registry::start().await;
+    registry.hook(|_, _| Some(reply(200, &[], json!({"name": REPOSITORY, "tags": null}).to_string())));
+    assert!(registry.store().tags().await.unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn mirrors_are_asked_in_order_before_the_registry() {
+    let (original, empty, good) = (
+        Registry::start().await,
+        Registry::start().await,
+        Registry::start().await,
+    );
+    let manifest = plugin(&good, "1", b"component");
+    let moved = json!(good.host() + "/mirror");
+    // The mirror has the repository behind a prefix.
+    good.change(|state| {
+        let moved = std::mem::take(&mut state.manifests).into_iter();
+        state.manifests = moved
+            .map(|((repository, name), it)| ((format!("mirror/{repository}"), name), it))
+            .collect();
+    });
+    plugin(&original, "2", b"component two");
+    let plain = |registry: &Registry| json!({"host": registry.host(), "plainHttp": true});
+    let mut first = plain(&original);
+    first["mirrors"] = json!([empty.host(), moved]);
+    let config = json!({"registries": [first, plain(&empty), plain(&good)]});
+    let credentials = Credentials::Basic {
+        username: "user".into(),
+        password: "hunter2".into(),
+    };
+    original.change(|state| state.basic = Some(("user".into(), "hunter2".into())));
+    let store = client(config).open(&original.location(":1"), &credentials).unwrap();
+
+    let resolved = store.resolve(&Target::Tag("1".into())).await.unwrap();
+    assert_eq!(resolved.digest, manifest.digest);
+    assert_eq!(download(&store, &component(b"component")).await.unwrap(), b"component");
+    assert!(original.requests().is_empty(), "the registry itself is not needed");
+    assert!(empty.count("HEAD") > 0, "the first mirror was asked first");
+    // What no mirror has comes from the registry.
+    store.resolve(&Target::Tag("2".into())).await.unwrap();
+    assert_eq!(
+        download(&store, &component(b"component two")).await.unwrap(),
+        b"component two"
+    );
+    // The registry's credentials are not the mirrors'.
+    for mirror in [&empty, &good] {
+        let state = mirror.state.lock().unwrap();
+        assert!(state.requests.iter().all(|it| it.header("authorization").is_none()));
+    }
+}
+
+#[tokio::test]
+async fn a_mirror_that_breaks_in_the_middle_of_a_blob_is_continued_at_the_registry() {
+    let (original, mirror) = (Registry::start().await, Registry::start().await);
+    let bytes = vec![7; 50_000];
+    original.put_blob(bytes.clone());
+    mirror.hook(|_, _| Some(reply(200, &[], vec![7; 50_000]).manner(Manner::CutAfter(20_000))));
+    let config = json!({"registries": [
+        {"host": original.host(), "plainHttp": true, "mirrors": [mirror.host()]},
+        {"host": mirror.host(), "plainHttp": true},
+    ]});
+    let store = client(config)
+        .open(&original.location(""), &Credentials::Anonymous)
+        .unwrap();
+    assert_eq!(download(&store, &component(&bytes)).await.unwrap(), bytes);
+    let ranges: Vec<Option<String>> = {
+        let state = original.state.lock().unwrap();
+        state
+            .requests
+            .iter()
+            .map(|it| it.header("range").map(str::to_owned))
+            .collect()
+    };
+    assert_eq!(ranges, [Some("bytes=20000-".to_owned())]);
+}
+
+#[tokio::test]
+async fn a_mirror_with_other_bytes_is_left_out_from_then_on() {
+    let (original, mirror) = (Registry::start().await, Registry::start().await);
+    let manifest = plugin(&original, "1", b"component");
+    mirror.hook(|_, _| Some(reply(200, &[], "evil")));
+    let config = json!({"registries": [
+        {"host": original.host(), "plainHttp": true, "mirrors": [mirror.host()]},
+        {"host": mirror.host(), "plainHttp": true},
+    ]});
+    let store = client(config)
+        .open(&original.location(""), &Credentials::Anonymous)
+        .unwrap();
+    assert_eq!(
+        Digest::of(&store.manifest(manifest.digest).await.unwrap()),
+        manifest.digest
+    );
+    let asked = mirror.requests().len();
+    store.manifest(manifest.digest).await.unwrap();
+    assert_eq!(mirror.requests().len(), asked);
+}
+
+#[tokio::test]
+async fn a_client_can_be_used_by_tasks() {
+    let registry = Registry::start().await;
+    let manifest = plugin(&registry, "1", b"component");
+    let store = Arc::new(registry.store());
+    let task = tokio::spawn(async move {
+        store.signatures(manifest.digest).await.unwrap();
+        download(&store, &component(b"component")).await
+    });
+    assert_eq!(task.await.unwrap().unwrap(), b"component");
+}
+
+#[tokio::test]
+async fn a_declared_size_over_the_limit_is_refused_before_the_request() {
+    let registry = Registry::start().await;
+    let mut descriptor = component(b"component");
+    descriptor.size = limits().blob + 1;
+    let error = download(&registry.store(), &descriptor).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::TooLarge);
+    assert!(registry.requests().is_empty());
+}

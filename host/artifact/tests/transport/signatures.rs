@@ -1,0 +1,152 @@
+//! Finding signatures, in the forms in which cosign leaves them.
+
+use pilothouse_artifact::{Descriptor, Digest, ErrorKind, SignatureMaterial, limits::SIGNATURES_LIMIT, media_type};
+use serde_json::{Value, json};
+
+use crate::registry::{REPOSITORY, Registry, plugin, reply};
+
+const BUNDLE: &str = "application/vnd.dev.sigstore.bundle.v0.3+json";
+
+/// What cosign 3 pushes: a referrer with one layer.
+fn put_bundle(registry: &Registry, subject: &Descriptor, json: &str, artifact_type: &str) -> Descriptor {
+    registry.put_blob(json);
+    let manifest = json!({
+        "schemaVersion": 2, "mediaType": media_type::MANIFEST, "artifactType": artifact_type,
+        "config": Descriptor::of(media_type::EMPTY, b"{}"),
+        "layers": [Descriptor::of(BUNDLE, json.as_bytes())],
+        "subject": subject,
+        "annotations": {"dev.sigstore.bundle.predicateType": "https://sigstore.dev/cosign/sign/v1"},
+    });
+    registry.put(
+        &format!("untagged-{}", Digest::of(json.as_bytes()).hex()),
+        media_type::MANIFEST,
+        manifest.to_string(),
+    )
+}
+
+/// What older versions push: a tag with a layer for each signature.
+fn put_older(registry: &Registry, subject: &Descriptor, layers: &Value) {
+    let manifest = json!({
+        "schemaVersion": 2, "mediaType": media_type::MANIFEST,
+        "config": Descriptor::of("application/vnd.oci.image.config.v1+json", b"{}"), "layers": layers,
+    });
+    registry.put(
+        &format!("sha256-{}.sig", subject.digest.hex()),
+        media_type::MANIFEST,
+        manifest.to_string(),
+    );
+}
+
+fn older_layer(payload: &str) -> Value {
+    let layer = Descriptor::of("application/vnd.dev.cosign.simplesigning.v1+json", payload.as_bytes());
+    let mut layer = serde_json::to_value(layer).unwrap();
+    layer["annotations"] = json!({
+        "dev.cosignproject.cosign/signature": "c2ln", "dev.sigstore.cosign/certificate": "PEM",
+        "dev.sigstore.cosign/bundle": "{}",
+    });
+    layer
+}
+
+#[tokio::test]
+async fn bundles_and_older_signatures_are_found_together() {
+    let registry = Registry::start().await;
+    let subject = plugin(&registry, "1", b"component");
+    put_bundle(&registry, &subject, "{\"bundle\":1}", BUNDLE);
+    // As some registries list it.
+    put_bundle(&registry, &subject, "{\"bundle\":2}", media_type::EMPTY);
+    put_bundle(&registry, &subject, "{\"other\":3}", "application/vnd.other");
+    registry.put_blob("payload");
+    put_older(&registry, &subject, &json!([older_layer("payload")]));
+    let mut found = registry.store().signatures(subject.digest).await.unwrap();
+    let older = found.pop().unwrap();
+    assert_eq!(
+        older,
+        SignatureMaterial::SimpleSigning {
+            payload: "payload".into(),
+            signature: "c2ln".into(),
+            certificate: Some("PEM".into()),
+            chain: None,
+            log_entry: Some("{}".into()),
+            timestamp: None,
+        }
+    );
+    let mut bundles: Vec<String> = found
+        .into_iter()
+        .map(|it| match it {
+            SignatureMaterial::Bundle { json } => json,
+            SignatureMaterial::SimpleSigning { .. } => panic!("one is older"),
+        })
+        .collect();
+    bundles.sort();
+    assert_eq!(bundles, ["{\"bundle\":1}", "{\"bundle\":2}"]);
+}
+
+#[tokio::test]
+async fn without_the_api_the_fallback_tag_has_them() {
+    let registry = Registry::start().await;
+    let subject = plugin(&registry, "1", b"component");
+    let mut bundle = put_bundle(&registry, &subject, "{\"bundle\":1}", BUNDLE);
+    bundle.artifact_type = Some(BUNDLE.into());
+    registry.change(|state| state.referrers_api = false);
+    let index = json!({"schemaVersion": 2, "mediaType": media_type::INDEX, "manifests": [bundle]});
+    registry.put(
+        &format!("sha256-{}", subject.digest.hex()),
+        media_type::INDEX,
+        index.to_string(),
+    );
+    assert_eq!(registry.store().signatures(subject.digest).await.unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn nothing_is_found_where_nothing_is() {
+    let registry = Registry::start().await;
+    let subject = plugin(&registry, "1", b"component");
+    for referrers_api in [true, false] {
+        registry.change(|state| state.referrers_api = referrers_api);
+        assert!(registry.store().signatures(subject.digest).await.unwrap().is_empty());
+    }
+}
+
+#[tokio::test]
+async fn hostile_signatures_are_left_out_and_bounded() {
+    let registry = Registry::start().await;
+    let subject = plugin(&registry, "1", b"component");
+    // Too large by declaration, absent, other bytes, not UTF-8, without a signature; and then more than anybody reads.
+    let mut huge = older_layer("huge");
+    huge["size"] = json!(u64::MAX);
+    let binary = vec![0xff, 0xfe];
+    registry.put_blob(binary.clone());
+    let mut not_text = older_layer("");
+    not_text["digest"] = json!(Digest::of(&binary));
+    not_text["size"] = json!(2);
+    let mut unsigned = older_layer("payload");
+    unsigned["annotations"] = json!({});
+    let mut layers = vec![huge, older_layer("absent"), not_text, unsigned];
+    layers.extend((0..200).map(|_| older_layer("payload")));
+    registry.put_blob("payload");
+    put_older(&registry, &subject, &json!(layers));
+    assert_eq!(
+        registry.store().signatures(subject.digest).await.unwrap().len(),
+        SIGNATURES_LIMIT
+    );
+    // No manifest at all.
+    registry.put(
+        &format!("sha256-{}.sig", subject.digest.hex()),
+        media_type::MANIFEST,
+        "[1]",
+    );
+    assert!(registry.store().signatures(subject.digest).await.unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn a_registry_that_fails_is_not_one_without_signatures() {
+    let registry = Registry::start().await;
+    let subject = plugin(&registry, "1", b"component");
+    put_bundle(&registry, &subject, "{\"bundle\":1}", BUNDLE);
+    for part in ["/referrers/", "/blobs/", ".sig"] {
+        registry.hook(move |request, _| request.path.contains(part).then(|| reply(500, &[], "")));
+        let error = registry.store().signatures(subject.digest).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Server, "{part}");
+        assert!(error.to_string().contains(REPOSITORY));
+    }
+}

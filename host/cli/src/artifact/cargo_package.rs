@@ -1,0 +1,181 @@
+//! Owns what Cargo knows of a component: from which package it was built, and what that package says about itself.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context as _, bail};
+use serde_json::Value;
+
+/// What plugins are built for. The crates of other platforms are not in them.
+const TARGET: &str = "wasm32-unknown-unknown";
+
+/// The longest README that is pushed.
+const README_LIMIT: u64 = 1 << 20;
+
+/// The Cargo package that a component was built from.
+pub struct CargoPackage {
+    /// The package's name.
+    pub name: String,
+    /// What `cargo metadata` says about it and all that it depends on.
+    pub metadata: Value,
+    /// The package's id in the metadata.
+    pub id: String,
+    package: Value,
+    directory: PathBuf,
+}
+
+impl CargoPackage {
+    /// The package in a directory.
+    pub fn in_directory(directory: &Path) -> anyhow::Result<Self> {
+        let manifest = directory.join("Cargo.toml");
+        let manifest = manifest
+            .canonicalize()
+            .with_context(|| format!("{} is no Cargo package: it has no Cargo.toml", directory.display()))?;
+        let listed = metadata(&manifest, &["--no-deps"])?;
+        let is_it = |package: &&Value| package["manifest_path"].as_str().map(Path::new) == Some(&manifest);
+        let package = packages(&listed).iter().find(is_it);
+        let package = package.with_context(|| {
+            format!(
+                "{} is a workspace without a package of its own; give the directory of the plugin's crate",
+                directory.display()
+            )
+        })?;
+        Self::of(package.clone())
+    }
+
+    /// The package that a component was built from, if the file lies below Cargo's target directory and one library of
+    /// that workspace is called as the file is. None if there is no such package or more than one.
+    pub fn of_component(file: &Path) -> anyhow::Result<Option<Self>> {
+        let file = file.canonicalize()?;
+        let Some(workspace) = workspace_of(&file) else {
+            return Ok(None);
+        };
+        let listed = metadata(&workspace.join("Cargo.toml"), &["--no-deps"])?;
+        let is_below = listed["target_directory"]
+            .as_str()
+            .is_some_and(|directory| file.starts_with(directory));
+        let stem = file.file_stem().unwrap_or_default().to_string_lossy().replace('-', "_");
+        let mut candidates = packages(&listed).iter().filter(|package| has_library(package, &stem));
+        match (is_below, candidates.next(), candidates.next()) {
+            (true, Some(package), None) => Self::of(package.clone()).map(Some),
+            _ => Ok(None),
+        }
+    }
+
+    fn of(package: Value) -> anyhow::Result<Self> {
+        let text = |member: &str| package[member].as_str().map(str::to_owned);
+        let (Some(name), Some(id), Some(manifest)) = (text("name"), text("id"), text("manifest_path")) else {
+            bail!("cargo metadata lists a package without name, id or manifest_path; update Cargo");
+        };
+        let manifest = PathBuf::from(manifest);
+        Ok(Self {
+            name,
+            metadata: metadata(&manifest, &["--filter-platform", TARGET])?,
+            id,
+            directory: manifest.parent().unwrap_or(Path::new("")).to_owned(),
+            package,
+        })
+    }
+
+    /// Where the source code is.
+    pub fn repository(&self) -> Option<&str> {
+        self.package["repository"].as_str()
+    }
+
+    /// The licence, an SPDX expression.
+    pub fn license(&self) -> Option<&str> {
+        self.package["license"].as_str()
+    }
+
+    /// The directory with the package's Cargo.toml.
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    /// The package's README.
+    pub fn readme(&self) -> Option<PathBuf> {
+        Some(self.directory.join(self.package["readme"].as_str()?))
+    }
+}
+
+/// Reads a README.
+pub fn read_readme(file: &Path) -> anyhow::Result<String> {
+    let failed = || format!("cannot read the README {}", file.display());
+    if std::fs::metadata(file).with_context(failed)?.len() > README_LIMIT {
+        bail!(
+            "the README {} has more than {README_LIMIT} bytes; shorten it",
+            file.display()
+        );
+    }
+    std::fs::read_to_string(file).with_context(failed)
+}
+
+/// The directory beside which a `target` stands that the file is below.
+fn workspace_of(file: &Path) -> Option<&Path> {
+    file.ancestors()
+        .filter(|it| it.file_name().is_some_and(|name| name == "target"))
+        .filter_map(Path::parent)
+        .find(|it| it.join("Cargo.toml").is_file())
+}
+
+fn packages(metadata: &Value) -> &[Value] {
+    metadata["packages"].as_array().map_or(&[], Vec::as_slice)
+}
+
+/// Whether a package builds a component that is called like this.
+fn has_library(package: &Value, stem: &str) -> bool {
+    let targets = package["targets"].as_array().map_or(&[][..], Vec::as_slice);
+    targets.iter().any(|target| {
+        let types = target["crate_types"].as_array().map_or(&[][..], Vec::as_slice);
+        let name = target["name"].as_str().unwrap_or_default().replace('-', "_");
+        name == stem && types.iter().any(|it| it == "cdylib")
+    })
+}
+
+/// Asks Cargo, which neither reaches a network nor changes the lock file.
+fn metadata(manifest: &Path, more: &[&str]) -> anyhow::Result<Value> {
+    let output = Command::new("cargo")
+        .args(["metadata", "--format-version=1", "--frozen", "--manifest-path"])
+        .arg(manifest)
+        .args(more)
+        .stdin(Stdio::null())
+        .output()
+        .context("cannot run cargo, which knows the plugin's crate; install Rust")?;
+    if !output.status.success() {
+        bail!(
+            "cargo metadata fails for {}: {}",
+            manifest.display(),
+            String::from_utf8_lossy(&output.stderr).trim()
+        );
+    }
+    serde_json::from_slice(&output.stdout).context("cargo metadata does not print JSON; update Cargo")
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn the_workspace_is_beside_the_target_directory() {
+        let root = tempfile::tempdir().unwrap();
+        let root = root.path().canonicalize().unwrap();
+        let inner = root.join("target").join("x").join("target").join("release");
+        std::fs::create_dir_all(&inner).unwrap();
+        assert_eq!(workspace_of(&inner.join("a.wasm")), None);
+        std::fs::write(root.join("Cargo.toml"), "").unwrap();
+        assert_eq!(workspace_of(&inner.join("a.wasm")), Some(&*root));
+        assert_eq!(workspace_of(&root.join("a.wasm")), None);
+    }
+
+    #[test]
+    fn a_component_is_called_as_its_library() {
+        let package = json!({"targets": [
+            {"name": "app_service", "crate_types": ["cdylib", "rlib"]},
+            {"name": "build-script-build", "crate_types": ["bin"]},
+        ]});
+        assert!(has_library(&package, "app_service"));
+        assert!(!has_library(&package, "build_script_build") && !has_library(&package, "app"));
+    }
+}

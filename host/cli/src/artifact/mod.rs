@@ -1,0 +1,157 @@
+//! Owns the commands for OCI artifacts, and what they share: how registries are reached, what is said besides the result,
+//! and how an artifact is named once its digest is known. What an artifact is, and how it moves, is pilothouse-artifact's
+//! matter.
+
+mod cargo_package;
+pub mod copy;
+pub mod details;
+mod fetch;
+pub mod login;
+mod progress;
+pub mod pull;
+pub mod push;
+mod registries;
+pub mod tags;
+pub mod verify;
+
+use std::fmt::Display;
+
+use anyhow::{Context as _, bail};
+use pilothouse_artifact::{ArtifactStore, Client, Digest, DockerConfig, LayoutLocation, Limits, Location, Target};
+use tracing_subscriber::EnvFilter;
+
+use crate::settings;
+use progress::Bar;
+pub use registries::RegistryArguments;
+
+/// What a command works with: connections, and whether it speaks.
+pub struct Session {
+    client: Client,
+    is_quiet: bool,
+}
+
+impl RegistryArguments {
+    /// Reads the configuration of registries. Nothing is sent yet.
+    pub fn session(self) -> anyhow::Result<Session> {
+        let is_quiet = self.is_quiet();
+        let filter = EnvFilter::try_new(settings::command_log_filter()).context("PILOTHOUSE_LOG is not a filter")?;
+        let lines = tracing_subscriber::fmt()
+            .with_env_filter(filter)
+            .with_writer(std::io::stderr)
+            .with_ansi(false)
+            .without_time()
+            .with_target(false);
+        // A second session of one process keeps the first one's log.
+        let _ = lines.try_init();
+        Ok(Session {
+            client: Client::new(self.configuration()?, Limits::default()),
+            is_quiet,
+        })
+    }
+}
+
+impl Session {
+    /// Opens a location with the user's Docker credentials.
+    pub fn open(&self, location: &Location) -> anyhow::Result<ArtifactStore> {
+        Ok(self.client.open_with(location, &DockerConfig)?)
+    }
+
+    /// Tells people something. The result of a command goes to standard output instead.
+    pub fn say(&self, text: impl Display) {
+        if !self.is_quiet {
+            eprintln!("{text}");
+        }
+    }
+
+    /// Shows the progress of transfers, if somebody looks.
+    pub fn progress(&self, what: &'static str) -> Bar {
+        Bar::new(what, self.is_quiet)
+    }
+
+    fn limits(&self) -> &Limits {
+        self.client.limits()
+    }
+}
+
+/// Runs a command's requests to their end, or to an interrupt, after which temporary files are gone.
+pub fn wait_for<T>(work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .context("cannot start the threads of the command")?;
+    let done = runtime.block_on(async {
+        tokio::select! {
+            done = work => done,
+            _ = tokio::signal::ctrl_c() => bail!("interrupted"),
+        }
+    });
+    // A read of a file system that hangs does not keep the process.
+    runtime.shutdown_background();
+    done
+}
+
+/// What a location points at, or an error that says how to point.
+fn target_of(location: &Location) -> anyhow::Result<Target> {
+    location.target().with_context(|| {
+        format!(
+            "{location} names no version; append :TAG or @sha256:DIGEST (`pilothouse tags {location}` lists the tags)"
+        )
+    })
+}
+
+/// The location with a digest and without a tag: it always means the same artifact.
+fn pinned(location: &Location, digest: Digest) -> Location {
+    match location {
+        Location::Registry(reference) => Location::Registry(reference.with_digest(digest)),
+        Location::Layout(layout) => Location::Layout(LayoutLocation {
+            tag: None,
+            digest: Some(digest),
+            ..layout.clone()
+        }),
+    }
+}
+
+/// A text of others on one line, without control characters.
+fn printable(text: &str) -> String {
+    text.chars()
+        .flat_map(|character| {
+            let escaped = character.is_control().then(|| character.escape_default());
+            let plain = escaped.is_none().then_some(character);
+            escaped.into_iter().flatten().chain(plain)
+        })
+        .collect()
+}
+
+/// A size for people.
+fn bytes(count: u64) -> String {
+    match count {
+        0..10_000 => format!("{count} bytes"),
+        10_000..10_000_000 => format!("{} KiB", count >> 10),
+        _ => format!("{} MiB", count >> 20),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_of_others_cannot_move_the_cursor() {
+        assert_eq!(printable("a\u{1b}[2Jb\r\nc\u{9b}ü"), "a\\u{1b}[2Jb\\r\\nc\\u{9b}ü");
+    }
+
+    #[test]
+    fn a_location_without_a_version_says_how_to_name_one() {
+        let location: Location = "ghcr.io/acme/plugin".parse().unwrap();
+        let error = target_of(&location).unwrap_err().to_string();
+        assert!(error.contains("pilothouse tags ghcr.io/acme/plugin"), "{error}");
+        let digest = Digest::of(b"");
+        for (text, expected) in [
+            ("ghcr.io/acme/plugin:1", "ghcr.io/acme/plugin"),
+            ("oci-archive:a/b.tar:1", "oci-archive:a/b.tar"),
+        ] {
+            let location = pinned(&text.parse().unwrap(), digest);
+            assert_eq!(location.to_string(), format!("{expected}@{digest}"));
+        }
+    }
+}
