@@ -6,11 +6,13 @@
 
 mod cache;
 mod digest;
+mod sbom;
 mod signature;
 mod trust;
 
 pub use cache::{ArtifactCache, CacheError, CacheUsage, CacheWriter, DEFAULT_CACHE_BYTES, Hold};
 pub use digest::{Digest, DigestError};
+pub use sbom::{SBOM_MEDIA_TYPE, Sbom, SbomComponent, SbomError, cyclonedx, read_sbom};
 pub use signature::SignatureMaterial;
 pub use trust::{
     Outcome, RuleRef, SignatureFormat, TrustError, TrustErrorKind, TrustPolicy, TrustPolicyError, Verification,
