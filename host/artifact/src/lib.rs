@@ -6,6 +6,7 @@
 
 mod cache;
 mod digest;
+mod json;
 mod sbom;
 mod signature;
 mod trust;

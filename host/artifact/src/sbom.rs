@@ -5,11 +5,13 @@
 //! which would bring an XML parser, regular expressions and clocks for some thirty lines of JSON.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
 
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use crate::digest::Digest;
+use crate::json::sorted;
 
 /// The media type of the text, and its artifact type as a referrer.
 pub const SBOM_MEDIA_TYPE: &str = "application/vnd.cyclonedx+json";
@@ -164,7 +166,7 @@ pub fn cyclonedx(metadata: &[u8], package: Option<&str>) -> Result<String, SbomE
         "dependencies": dependencies,
     });
     document["serialNumber"] = json!(serial_number(&document));
-    Ok(format!("{document:#}\n"))
+    Ok(format!("{:#}\n", sorted(document)))
 }
 
 /// What a CycloneDX document in JSON lists. It is read for people to look at; nothing of it is verified.
@@ -312,9 +314,10 @@ fn licenses(license: &str) -> Value {
         let is_operator = matches!(*word, "OR" | "AND" | "WITH");
         is_operator == (index % 2 == 1)
     });
-    match words.len() % 2 == 1 && takes_turns && words.iter().all(|word| is_word(word)) {
-        true => json!([{ "expression": expression }]),
-        false => json!([{ "license": { "name": license } }]),
+    if words.len() % 2 == 1 && takes_turns && words.iter().all(|word| is_word(word)) {
+        json!([{ "expression": expression }])
+    } else {
+        json!([{ "license": { "name": license } }])
     }
 }
 
@@ -349,7 +352,9 @@ fn encoded(text: &str) -> String {
             b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'.' | b'-' | b'_' | b'~' | b':' | b'/' => {
                 encoded.push(char::from(byte));
             }
-            _ => encoded.push_str(&format!("%{byte:02X}")),
+            _ => {
+                let _ = write!(encoded, "%{byte:02X}");
+            }
         }
     }
     encoded
@@ -364,7 +369,7 @@ fn is_web_address(text: &str) -> bool {
 
 /// A UUID of version 8 from the document's digest, so that the same document has the same number.
 fn serial_number(document: &Value) -> String {
-    let mut bytes = *Digest::of(document.to_string().as_bytes()).as_bytes();
+    let mut bytes = *Digest::of(sorted(document.clone()).to_string().as_bytes()).as_bytes();
     bytes[6] = (bytes[6] & 0x0f) | 0x80;
     bytes[8] = (bytes[8] & 0x3f) | 0x80;
     let hex = Digest::from_bytes(bytes).hex();

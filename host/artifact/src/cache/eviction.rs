@@ -149,8 +149,7 @@ fn remove_unused(path: &Path) -> bool {
         Ok(file) if matches!(hold::try_lock_alone(&file), Ok(true)) && hold::is_at(&file, path) => {
             fs::remove_file(path).is_ok()
         }
+        Err(error) => error.kind() == std::io::ErrorKind::NotFound,
         Ok(_) => false,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => true,
-        Err(_) => false,
     }
 }

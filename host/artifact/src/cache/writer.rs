@@ -48,12 +48,11 @@ impl CacheWriter {
                 });
             }
         };
-        let (target, file, hasher, position) = match partial {
-            Some((file, hasher, position)) => (Target::Partial(path), file, hasher, position),
-            None => {
-                let (file, path) = temporary(&directory)?.into_parts();
-                (Target::Own(path), file, Sha256::new(), 0)
-            }
+        let (target, file, hasher, position) = if let Some((file, hasher, position)) = partial {
+            (Target::Partial(path), file, hasher, position)
+        } else {
+            let (file, path) = temporary(&directory)?.into_parts();
+            (Target::Own(path), file, Sha256::new(), 0)
         };
         let writer = Self {
             cache,
