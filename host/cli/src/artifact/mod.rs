@@ -6,6 +6,8 @@ mod cargo_package;
 pub mod copy;
 pub mod details;
 mod fetch;
+pub mod host_options;
+mod host_store;
 pub mod login;
 mod progress;
 pub mod pull;
