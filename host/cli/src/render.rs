@@ -34,7 +34,7 @@ impl WebhooksCommand {
     /// Prints.
     pub fn execute(self) -> anyhow::Result<()> {
         let Self {
-            plugin: NamedFile { name, file },
+            plugin: NamedFile { name, file, called: _ },
             config,
             endpoint,
             cache,
