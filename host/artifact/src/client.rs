@@ -110,6 +110,17 @@ impl Client {
         })
     }
 
+    /// Whether a registry accepts these credentials: what `login` checks before it keeps them.
+    pub async fn check(&self, host: &str, credentials: &Credentials) -> Result<(), ArtifactError> {
+        let repository = Reference::new(host, "pilothouse/login")?;
+        let registry = Registry::new(
+            self.endpoint(repository.host(), false)?,
+            &repository,
+            credentials.clone(),
+        );
+        registry.check().await
+    }
+
     /// A mirror's directory has a layout for each repository, at the repository's path, or is one layout for all.
     fn mirror_layout(&self, mut mirror: LayoutLocation, reference: &Reference) -> Place {
         let own = mirror.path.join(reference.repository());

@@ -8,7 +8,7 @@ use crate::discovery::Parts;
 use crate::layout::media_type_of;
 use crate::session::Scope;
 use crate::store::{Content, Place, absent};
-use crate::{ArtifactError, ArtifactStore, Descriptor, Digest, ErrorKind, Location, Progress, Silent};
+use crate::{ArtifactError, ArtifactStore, Descriptor, Digest, ErrorKind, Progress, Silent};
 
 /// Manifests that one copy moves.
 const MANIFESTS: usize = 1000;
@@ -71,10 +71,12 @@ pub async fn copy(
     let bytes = from.manifest(digest).await?;
     copy.run(bytes.clone(), None, 0).await?;
     if let Some(tag) = tag {
-        let image = match from.location() {
-            Location::Registry(reference) => Some(format!("{}:{tag}", reference.name())),
-            Location::Layout(_) => None,
+        // A layout remembers where its artifacts came from, also over several copies, so that it can be their mirror.
+        let origin = match from.place() {
+            Place::Registry(registry) => Some(registry.name().to_owned()),
+            Place::Layout { layout, .. } => layout.origin(digest).await?,
         };
+        let image = origin.map(|name| format!("{name}:{tag}"));
         to.push_named(&bytes, &media_type_of(&bytes), Some(tag), image).await?;
     }
     Ok(copy.copied)

@@ -33,10 +33,15 @@ impl ArtifactStore {
     /// [`SIGNATURES_LIMIT`] of at most [`SIGNATURE_LIMIT`] bytes. Nothing in them has been verified, and what cannot be one is
     /// left out. An error means that it is not known whether there are signatures.
     pub async fn signatures(&self, digest: Digest) -> Result<Vec<SignatureMaterial>, ArtifactError> {
-        let mut found = Vec::new();
-        self.bundles(digest, &mut found).await?;
-        self.older_signatures(digest, &mut found).await?;
-        Ok(found)
+        let time = self.limits.transfer;
+        let all = async {
+            let mut found = Vec::new();
+            self.bundles(digest, &mut found).await?;
+            self.older_signatures(digest, &mut found).await?;
+            Ok(found)
+        };
+        let found = tokio::time::timeout(time, all).await;
+        found.unwrap_or_else(|_| Err(self.late("finding the signatures", time)))
     }
 
     async fn bundles(&self, digest: Digest, found: &mut Vec<SignatureMaterial>) -> Result<(), ArtifactError> {

@@ -101,6 +101,21 @@ impl Layout {
         self.run(move |inner| inner.referrers(digest)).await
     }
 
+    /// `HOST/REPOSITORY` from which a manifest was copied, if that is known.
+    pub(crate) async fn origin(&self, digest: Digest) -> Result<Option<String>, ArtifactError> {
+        self.run(move |inner| {
+            let entries = inner.index()?.descriptors(usize::MAX);
+            let images = entries
+                .iter()
+                .filter(|it| it.digest == digest)
+                .find_map(|it| it.annotations.get(IMAGE));
+            Ok(images
+                .and_then(|image| image.rsplit_once(':'))
+                .map(|(name, _)| name.to_owned()))
+        })
+        .await
+    }
+
     pub(crate) async fn has(&self, digest: Digest) -> Result<bool, ArtifactError> {
         self.run(move |inner| Ok(inner.find(&blob_path(digest))?.is_some()))
             .await

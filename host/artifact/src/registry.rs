@@ -358,15 +358,13 @@ impl Registry {
         let mut interval_ends = Instant::now() + limits.progress_interval;
         let mut in_interval = 0;
         loop {
-            let chunk = match timeout_at(interval_ends.min(deadline), response.chunk()).await {
-                Ok(chunk) => chunk.map_err(|error| endpoint.broken(what, &error))?,
-                Err(_) if Instant::now() >= deadline => return Err(endpoint.late(what, limits.transfer)),
-                Err(_) => return Err(self.slow(what)),
-            };
-            let Some(mut chunk) = chunk else { break };
-            in_interval += chunk.len() as u64;
+            let chunk = timeout_at(interval_ends.min(deadline), response.chunk()).await;
             if Instant::now() >= deadline {
                 return Err(endpoint.late(what, limits.transfer));
+            }
+            let chunk = chunk.ok().transpose().map_err(|error| endpoint.broken(what, &error))?;
+            if let Some(Some(chunk)) = &chunk {
+                in_interval += chunk.len() as u64;
             }
             if Instant::now() >= interval_ends {
                 if in_interval < limits.progress {
@@ -375,6 +373,12 @@ impl Registry {
                 interval_ends = Instant::now() + limits.progress_interval;
                 in_interval = 0;
             }
+            let mut chunk = match chunk {
+                Some(Some(chunk)) => chunk,
+                Some(None) => break,
+                // The interval ended, and enough had come before.
+                None => continue,
+            };
             let passed = skip.min(chunk.len() as u64);
             skip -= passed;
             let chunk = chunk.split_off(usize::try_from(passed).expect("it is at most a chunk's length"));

@@ -4,9 +4,11 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::io::AsyncWrite;
+use tokio::time::timeout;
 
 use crate::descriptor::media_type;
 use crate::download::Download;
@@ -194,14 +196,6 @@ impl ArtifactStore {
         }
     }
 
-    /// Whether the registry accepts the credentials: what `login` checks before it keeps them. A layout always does.
-    pub async fn check(&self) -> Result<(), ArtifactError> {
-        match self.place() {
-            Place::Registry(registry) => registry.check().await,
-            Place::Layout { .. } => Ok(()),
-        }
-    }
-
     /// Finds the manifest that a tag or digest stands for. A tag may be moved at any time: everything after this asks for
     /// the digest.
     pub async fn resolve(&self, target: &Target) -> Result<Resolved, ArtifactError> {
@@ -210,7 +204,17 @@ impl ArtifactStore {
 
     /// All tags, in no particular order, at most [`Limits::tags`].
     pub async fn tags(&self) -> Result<Vec<String>, ArtifactError> {
-        first!(self, place => place.tags())
+        let time = self.limits.transfer;
+        let listed = timeout(time, async { first!(self, place => place.tags()) }).await;
+        listed.unwrap_or_else(|_| Err(self.late("listing the tags", time)))
+    }
+
+    pub(crate) fn late(&self, what: &str, time: Duration) -> ArtifactError {
+        let message = format!(
+            "{what} of {} took longer than {time:?}; check the network, or use a mirror",
+            self.name()
+        );
+        ArtifactError::new(ErrorKind::Timeout, message)
     }
 
     /// A manifest's bytes, at most [`crate::limits::MANIFEST_LIMIT`], with this digest.

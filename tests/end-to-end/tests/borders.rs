@@ -84,6 +84,18 @@ const FORBIDDEN: &[(&str, &[&str])] = &[
             "pilothouse-runtime",
         ],
     ),
+    (
+        "pilothouse-artifact",
+        &[
+            "kube",
+            "k8s-openapi",
+            "wasmtime",
+            "pilothouse-core",
+            "pilothouse-sandbox",
+            "pilothouse-cluster",
+            "pilothouse-runtime",
+        ],
+    ),
     ("pilothouse-runtime", &["kube", "k8s-openapi", "wasmtime", "clap"]),
     ("pilothouse", &["kube", "k8s-openapi", "wasmtime"]),
     (
@@ -126,6 +138,10 @@ const ONLY: &[(&str, &[&str])] = &[
             "hostile",
         ],
     ),
+    ("reqwest", &["pilothouse-artifact"]),
+    ("sigstore-verify", &["pilothouse-artifact"]),
+    // host/artifact/src/http.rs says why.
+    ("oci-client", &[]),
     ("pilothouse-webhook", &["pilothouse-runtime", "pilothouse-end-to-end"]),
     (
         "pilothouse-runtime",

@@ -29,11 +29,12 @@ async fn a_password_is_shown_only_when_it_is_asked_for_and_only_the_right_one_he
 
     registry.change(|state| state.basic = Some(("user".into(), "hunter2".into())));
     let store = registry.store_with(&user());
-    store.check().await.unwrap();
+    let checked = client(registry.config());
+    checked.check(&registry.host(), &user()).await.unwrap();
     let before = registry.requests().len();
     assert_eq!(store.resolve(&tag()).await.unwrap().digest, manifest.digest);
     store.manifest(manifest.digest).await.unwrap();
-    assert_eq!(registry.requests().len() - before, 2, "what was accepted is used again");
+    assert_eq!(registry.requests().len() - before, 3, "what was accepted is used again");
 
     let error = registry.store().resolve(&tag()).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unauthorized);
@@ -46,7 +47,10 @@ async fn a_password_is_shown_only_when_it_is_asked_for_and_only_the_right_one_he
         message.contains("does not accept the credentials") && !message.contains("hunter2"),
         "{message}"
     );
-    assert_eq!(store.check().await.unwrap_err().kind(), ErrorKind::Unauthorized);
+    for credentials in [user(), Credentials::Anonymous] {
+        let error = checked.check(&registry.host(), &credentials).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unauthorized);
+    }
 }
 
 /// A registry that wants tokens, and a token service that is another server.

@@ -154,7 +154,17 @@ async fn a_layout_with_several_plugins_is_a_mirror_for_each() {
     let path = format!("oci-layout:{}/mirror", directory.path().display());
     let store = layout(&path);
     for (registry, subject) in [(&one, &first), (&two, &second)] {
-        copy(&registry.store(), &store, subject.digest, Some("1"), &Silent)
+        // As it travels into a cluster without a network.
+        let archive = layout(&format!(
+            "oci-archive:{}/{}.tar",
+            directory.path().display(),
+            subject.digest.hex()
+        ));
+        copy(&registry.store(), &archive, subject.digest, Some("1"), &Silent)
+            .await
+            .unwrap();
+        archive.finish().await.unwrap();
+        copy(&archive, &store, subject.digest, Some("1"), &Silent)
             .await
             .unwrap();
     }

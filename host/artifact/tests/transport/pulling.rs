@@ -251,3 +251,52 @@ async fn a_declared_size_over_the_limit_is_refused_before_the_request() {
     assert_eq!(error.kind(), ErrorKind::TooLarge);
     assert!(registry.requests().is_empty());
 }
+
+/// Set for the child of the test below, whose environment names a proxy.
+const PROXIED: &str = "PILOTHOUSE_TEST_PROXIED";
+
+#[tokio::test]
+async fn the_proxy_of_the_environment_is_used() {
+    let resolve = async || {
+        let config = json!({"registries": [{"host": "registry.invalid", "plainHttp": true}]});
+        let location = "registry.invalid/acme/plugin:1".parse().unwrap();
+        let store = client(config).open(&location, &Credentials::Anonymous).unwrap();
+        store.resolve(&Target::Tag("1".into())).await
+    };
+    if std::env::var_os(PROXIED).is_some() {
+        // No test of the parent: the answer of the proxy is what it looks at.
+        let _ = resolve().await;
+        return;
+    }
+    let proxy = Registry::start().await;
+    let address = format!("http://{}", proxy.host());
+    let run = |exempt: &'static str| {
+        let mut child = std::process::Command::new(std::env::current_exe().unwrap());
+        child.args(["--exact", "pulling::the_proxy_of_the_environment_is_used"]);
+        child
+            .env(PROXIED, "1")
+            .env("HTTP_PROXY", &address)
+            .env("http_proxy", &address);
+        child.env("NO_PROXY", exempt).env("no_proxy", exempt);
+        tokio::task::spawn_blocking(move || child.output().unwrap().status.success())
+    };
+    assert!(run("registry.invalid").await.unwrap());
+    assert_eq!(proxy.requests(), [""; 0]);
+    assert!(run("").await.unwrap());
+    assert!(proxy.requests()[0].starts_with("HEAD http://registry.invalid/v2/acme/plugin/manifests/1"));
+}
+
+#[tokio::test]
+async fn a_transfer_that_pauses_and_then_hurries_is_not_too_slow() {
+    let registry = Registry::start().await;
+    let bytes = vec![9; 40_000];
+    registry.put_blob(bytes.clone());
+    // 2,048 bytes in each interval of 300 ms, the rest of it silence; 1,024 are wanted.
+    let pause = limits().progress_interval * 4 / 5;
+    registry.hook(move |_, state| {
+        let bytes = state.blobs.values().next().unwrap()[..12_000].to_vec();
+        Some(reply(200, &[], bytes).manner(Manner::Bursts(2048, pause)))
+    });
+    let bytes = &bytes[..12_000];
+    assert_eq!(download(&registry.store(), &component(bytes)).await.unwrap(), bytes);
+}

@@ -49,6 +49,8 @@ pub enum Manner {
     Hang,
     /// One byte, and the next after this time.
     Drip(Duration),
+    /// So many bytes, and the next after this time.
+    Bursts(usize, Duration),
     /// So many bytes, and then the connection closes.
     CutAfter(usize),
     /// The body again and again, without a length.
@@ -140,6 +142,7 @@ impl Registry {
         let state = Arc::clone(&registry.state);
         tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
+                let _ = stream.set_nodelay(true);
                 let (state, tls) = (Arc::clone(&state), tls.clone());
                 tokio::spawn(async move {
                     match tls {
@@ -333,6 +336,13 @@ async fn write(stream: &mut (impl AsyncWrite + Unpin), request: &Request, reply:
         Manner::Drip(pause) => {
             for byte in body {
                 stream.write_all(&[byte]).await.ok()?;
+                stream.flush().await.ok()?;
+                tokio::time::sleep(pause).await;
+            }
+        }
+        Manner::Bursts(size, pause) => {
+            for burst in body.chunks(size) {
+                stream.write_all(burst).await.ok()?;
                 stream.flush().await.ok()?;
                 tokio::time::sleep(pause).await;
             }
