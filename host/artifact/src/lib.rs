@@ -15,6 +15,7 @@ mod discovery;
 mod download;
 mod error;
 mod http;
+mod json;
 mod layout;
 pub mod limits;
 mod manifest;
@@ -22,6 +23,7 @@ mod progress;
 mod reference;
 mod registries;
 mod registry;
+mod sbom;
 mod session;
 mod signature;
 mod store;
@@ -40,6 +42,7 @@ pub use manifest::{Artifact, ArtifactBuilder, ComponentInfo, PluginManifest, ann
 pub use progress::{Progress, Silent};
 pub use reference::{LayoutLocation, Location, Reference, Target};
 pub use registries::{RegistriesConfig, RegistryConfig};
+pub use sbom::{SBOM_MEDIA_TYPE, Sbom, SbomComponent, SbomError, cyclonedx, read_sbom};
 pub use signature::SignatureMaterial;
 pub use store::{ArtifactStore, Attachment, Content, Resolved};
 pub use trust::{

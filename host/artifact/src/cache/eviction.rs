@@ -1,6 +1,6 @@
 //! Owns the cache's limit: what was not used for longest is removed first, and nothing that is held.
 
-use std::fs::{self, DirEntry};
+use std::fs::{self, DirEntry, File};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
@@ -20,6 +20,13 @@ struct Entry {
     used: SystemTime,
 }
 
+impl Entry {
+    fn is_temporary(&self) -> bool {
+        let name = self.path.file_name();
+        name.is_some_and(|name| name.to_string_lossy().starts_with(TEMPORARY_PREFIX))
+    }
+}
+
 impl Files {
     /// Removes what is necessary so that so many more bytes fit. One process does so at a time.
     pub fn make_room(&self, needed: u64) -> Result<(), CacheError> {
@@ -27,14 +34,7 @@ impl Files {
         if taken.saturating_add(needed) <= self.limit {
             return Ok(());
         }
-        let path = self.root.join("lock");
-        let failed = |source| CacheError::File {
-            action: "lock",
-            path: path.clone(),
-            source,
-        };
-        let lock = create_own(&path).map_err(failed)?;
-        hold::lock_alone(&lock).map_err(failed)?;
+        let _lock = self.lock()?;
         // Looked at again, because another process may have made room meanwhile.
         let mut entries = self.entries();
         entries.sort_by(|a, b| (a.used, &a.path).cmp(&(b.used, &b.path)));
@@ -43,7 +43,8 @@ impl Files {
             if taken.saturating_add(needed) <= self.limit {
                 return Ok(());
             }
-            if remove_unused(&entry.path) {
+            // One that was just made may not be locked yet.
+            if !entry.is_temporary() && remove_unused(&entry.path) {
                 tracing::debug!(path = %entry.path.display(), bytes = entry.bytes, "removed from the artifact cache");
                 taken = taken.saturating_sub(entry.bytes);
             }
@@ -56,6 +57,17 @@ impl Files {
             needed,
             used: taken,
             limit: self.limit,
+        })
+    }
+
+    /// Waits until no other process removes files to make room, and keeps all from it until the lock is dropped.
+    pub fn lock(&self) -> Result<File, CacheError> {
+        let path = self.root.join("lock");
+        let lock = create_own(&path).and_then(|lock| hold::lock_alone(&lock).map(|()| lock));
+        lock.map_err(|source| CacheError::File {
+            action: "lock",
+            path,
+            source,
         })
     }
 
@@ -74,12 +86,8 @@ impl Files {
     pub fn sweep(&self) {
         let now = SystemTime::now();
         for entry in self.entries() {
-            let is_temporary = entry
-                .path
-                .file_name()
-                .is_some_and(|name| name.to_string_lossy().starts_with(TEMPORARY_PREFIX));
             let most = match entry.path.parent() {
-                _ if is_temporary => LEFT,
+                _ if entry.is_temporary() => LEFT,
                 Some(parent) if parent == self.partial() => ABANDONED,
                 _ => continue,
             };
@@ -141,8 +149,7 @@ fn remove_unused(path: &Path) -> bool {
         Ok(file) if matches!(hold::try_lock_alone(&file), Ok(true)) && hold::is_at(&file, path) => {
             fs::remove_file(path).is_ok()
         }
+        Err(error) => error.kind() == std::io::ErrorKind::NotFound,
         Ok(_) => false,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => true,
-        Err(_) => false,
     }
 }

@@ -185,7 +185,7 @@ impl ArtifactCache {
     /// read: one that is not what its name says is removed, and then the cache does not have it.
     pub fn hold(&self, digest: &Digest) -> Result<Option<Hold>, CacheError> {
         let path = self.files.blob(digest);
-        let Some(file) = self.files.lock_shared(&path)? else {
+        let Some(file) = open_shared(&path)? else {
             return Ok(None);
         };
         let (actual, size) = digest_of(&file).map_err(|source| CacheError::File {
@@ -250,32 +250,32 @@ impl Files {
     fn records(&self) -> PathBuf {
         self.root.join("records")
     }
+}
 
-    /// Opens a file with a shared lock, so that it is not removed. `None` if it is not there or not ours.
-    fn lock_shared(&self, path: &Path) -> Result<Option<File>, CacheError> {
-        let failed = |action, source| CacheError::File {
-            action,
-            path: path.to_owned(),
-            source,
-        };
-        // A file that was removed or replaced between opening and locking is looked for again.
-        for _ in 0..8 {
-            let file = match open_own(path) {
-                Ok(file) => file,
-                Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-                Err(error) if error.kind() == io::ErrorKind::PermissionDenied || is_link(&error) => {
-                    damaged(path, "it is a link, or others own it or may write to it");
-                    return Ok(None);
-                }
-                Err(error) => return Err(failed("open", error)),
-            };
-            hold::lock_shared(&file).map_err(|source| failed("lock", source))?;
-            if hold::is_at(&file, path) {
-                return Ok(Some(file));
+/// Opens a file with a shared lock, so that it is not removed. `None` if it is not there or not ours.
+fn open_shared(path: &Path) -> Result<Option<File>, CacheError> {
+    let failed = |action, source| CacheError::File {
+        action,
+        path: path.to_owned(),
+        source,
+    };
+    // A file that was removed or replaced between opening and locking is looked for again.
+    for _ in 0..8 {
+        let file = match open_own(path) {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied || is_link(&error) => {
+                damaged(path, "it is a link, or others own it or may write to it");
+                return Ok(None);
             }
+            Err(error) => return Err(failed("open", error)),
+        };
+        hold::lock_shared(&file).map_err(|source| failed("lock", source))?;
+        if hold::is_at(&file, path) {
+            return Ok(Some(file));
         }
-        Ok(None)
     }
+    Ok(None)
 }
 
 /// Reports a file that is not what a host has put there, and removes it.

@@ -10,7 +10,7 @@ use std::path::PathBuf;
 
 use super::directory::{note_use, own_subdirectory, sync, temporary};
 use super::hold::Hold;
-use super::{ArtifactCache, CacheError, damaged};
+use super::{ArtifactCache, CacheError, damaged, open_shared};
 use crate::digest::Digest;
 
 /// The most bytes of a record.
@@ -84,7 +84,7 @@ impl ArtifactCache {
 
     fn open_record(&self, kind: &str, key: &str) -> Result<Option<(Vec<u8>, Hold)>, CacheError> {
         let path = self.record_path(kind, key)?;
-        let Some(file) = self.files.lock_shared(&path)? else {
+        let Some(file) = open_shared(&path)? else {
             return Ok(None);
         };
         let mut bytes = Vec::new();

@@ -48,12 +48,11 @@ impl CacheWriter {
                 });
             }
         };
-        let (target, file, hasher, position) = match partial {
-            Some((file, hasher, position)) => (Target::Partial(path), file, hasher, position),
-            None => {
-                let (file, path) = temporary(&directory)?.into_parts();
-                (Target::Own(path), file, Sha256::new(), 0)
-            }
+        let (target, file, hasher, position) = if let Some((file, hasher, position)) = partial {
+            (Target::Partial(path), file, hasher, position)
+        } else {
+            let (file, path) = temporary(&directory)?.into_parts();
+            (Target::Own(path), file, Sha256::new(), 0)
         };
         let writer = Self {
             cache,
@@ -129,30 +128,21 @@ impl CacheWriter {
         }
         self.file.sync_all().map_err(|source| self.failed("write", source))?;
         let path = self.cache.files.blob(&self.expected);
-        // Another writer may have been faster, or have left a file that is damaged and is removed by this look at it.
-        for _ in 0..2 {
-            if let Some(hold) = self.cache.hold(&self.expected)? {
-                let _ = std::fs::remove_file(self.path());
-                return Ok(hold);
-            }
-            match rename_new(self.path(), &path) {
-                Ok(()) => return self.held(path),
-                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-                Err(source) => {
-                    return Err(CacheError::File {
-                        action: "put in place",
-                        path,
-                        source,
-                    });
-                }
-            }
+        // Until the file is held under its new name, nobody may remove it to make room.
+        let _lock = self.cache.files.lock()?;
+        // Another writer may have been faster. A damaged file is removed by this look at it.
+        if let Some(hold) = self.cache.hold(&self.expected)? {
+            let _ = std::fs::remove_file(self.path());
+            return Ok(hold);
         }
-        let source = io::Error::from(io::ErrorKind::AlreadyExists);
-        Err(CacheError::File {
-            action: "put in place",
-            path,
-            source,
-        })
+        match rename_new(self.path(), &path) {
+            Ok(()) => self.held(path),
+            Err(source) => Err(CacheError::File {
+                action: "put in place",
+                path,
+                source,
+            }),
+        }
     }
 
     /// Holds the blob that was just put in place.

@@ -6,6 +6,8 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::Value;
 
+use crate::json::sorted;
+
 /// Which plugins the host runs: from which repositories, and signed by whom.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
@@ -107,5 +109,5 @@ pub(super) struct KeylessIdentity {
 
 /// The JSON schema of the trust file.
 pub(super) fn json_schema() -> Value {
-    schemars::schema_for!(TrustFile).to_value()
+    sorted(schemars::schema_for!(TrustFile).to_value())
 }

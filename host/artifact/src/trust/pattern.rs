@@ -190,13 +190,13 @@ fn layout(path: &str, is_pattern: bool) -> Result<Vec<String>, &'static str> {
     };
     let mut segments = vec![LAYOUT.to_owned()];
     segments.extend(rest.split('/').map(str::to_owned));
-    match segments[1..]
+    if segments[1..]
         .iter()
         .any(|segment| matches!(segment.as_str(), "" | "." | ".."))
     {
-        true => Err("has an empty path segment, or . or .."),
-        false => Ok(segments),
+        return Err("has an empty path segment, or . or ..");
     }
+    Ok(segments)
 }
 
 #[cfg(test)]

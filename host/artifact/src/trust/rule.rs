@@ -73,10 +73,16 @@ pub(super) struct Identity {
 /// A trusted root.
 pub(super) struct Root {
     pub verifier: Verifier,
-    has_authorities: bool,
-    has_logs: bool,
-    has_certificate_logs: bool,
-    has_timestamps: bool,
+    lists: Lists,
+}
+
+/// What a trusted root lists.
+#[expect(clippy::struct_excessive_bools, reason = "four lists, each of which is empty or not")]
+struct Lists {
+    authorities: bool,
+    logs: bool,
+    certificate_logs: bool,
+    timestamps: bool,
 }
 
 /// The identity that a certificate claims.
@@ -146,10 +152,10 @@ impl Root {
     /// transparency logs, and a signed certificate timestamp if it lists certificate transparency logs.
     pub fn policy(&self, claim: &Claim) -> VerificationPolicy {
         let mut policy = VerificationPolicy::new(&claim.identity, claim.issuer.as_str());
-        if !self.has_logs {
+        if !self.lists.logs {
             policy = policy.skip_tlog_unsafe();
         }
-        if !self.has_certificate_logs {
+        if !self.lists.certificate_logs {
             policy = policy.skip_sct();
         }
         policy
@@ -247,14 +253,14 @@ impl<'a> Loader<'a> {
             invalid("transparencyLog: required needs a trustedRoot that names the log; cosign trusted-root create makes one")
         })?;
         let root = self.root(index, path)?;
-        match root.has_logs {
-            true => Ok(root),
-            false => Err(self.file(
-                index,
-                path,
-                "a trusted root without a transparency log; name one that has it".to_owned(),
-            )),
+        if root.lists.logs {
+            return Ok(root);
         }
+        Err(self.file(
+            index,
+            path,
+            "a trusted root without a transparency log; name one that has it".to_owned(),
+        ))
     }
 
     fn key(&self, index: usize, source: KeySource) -> Result<Key, TrustPolicyError> {
@@ -325,11 +331,11 @@ impl<'a> Loader<'a> {
             ))
         })?;
         let root = self.root(index, path)?;
-        if !root.has_authorities {
+        if !root.lists.authorities {
             let cause = "a trusted root without a certificate authority; name one that has it".to_owned();
             return Err(self.file(index, path, cause));
         }
-        if !root.has_logs && !root.has_timestamps {
+        if !root.lists.logs && !root.lists.timestamps {
             let cause = "a trusted root with neither a transparency log nor a timestamp authority, which keyless \
                          signatures need; name one that has it";
             return Err(self.file(index, path, cause.to_owned()));
@@ -352,10 +358,12 @@ impl<'a> Loader<'a> {
         let root = TrustedRoot::from_json(&json).map_err(|error| invalid(&error))?;
         let root = Arc::new(Root {
             verifier: Verifier::new(&root).map_err(|error| invalid(&error))?,
-            has_authorities: !root.certificate_authorities.is_empty(),
-            has_logs: !root.tlogs.is_empty(),
-            has_certificate_logs: !root.ctlogs.is_empty(),
-            has_timestamps: !root.timestamp_authorities.is_empty(),
+            lists: Lists {
+                authorities: !root.certificate_authorities.is_empty(),
+                logs: !root.tlogs.is_empty(),
+                certificate_logs: !root.ctlogs.is_empty(),
+                timestamps: !root.timestamp_authorities.is_empty(),
+            },
         });
         self.roots.insert(path.to_owned(), Arc::clone(&root));
         Ok(root)

@@ -276,3 +276,19 @@ fn the_schema_describes_each_field() {
         );
     }
 }
+
+/// `cargo xtask generate` runs this with `UPDATE` set.
+#[test]
+fn generated_trust_schema_is_what_the_types_give() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/trust.schema.json");
+    let generated = format!("{:#}\n", TrustPolicy::json_schema());
+    if std::env::var_os("UPDATE").is_some() {
+        std::fs::write(&path, generated).expect("the schema can be written");
+        return;
+    }
+    let kept = std::fs::read_to_string(&path).unwrap_or_default();
+    assert!(
+        kept == generated,
+        "docs/trust.schema.json is stale: run `cargo xtask generate`"
+    );
+}

@@ -24,8 +24,36 @@ fn manifest() -> Digest {
     Digest::of(data!("manifest.json").as_bytes())
 }
 
-fn bundle(json: impl ToString) -> SignatureMaterial {
-    SignatureMaterial::Bundle { json: json.to_string() }
+/// JSON as text.
+struct Json(String);
+
+impl From<&str> for Json {
+    fn from(text: &str) -> Self {
+        Self(text.to_owned())
+    }
+}
+
+impl From<String> for Json {
+    fn from(text: String) -> Self {
+        Self(text)
+    }
+}
+
+impl From<Value> for Json {
+    fn from(value: Value) -> Self {
+        Self(value.to_string())
+    }
+}
+
+impl From<&Value> for Json {
+    fn from(value: &Value) -> Self {
+        Self(value.to_string())
+    }
+}
+
+fn bundle(json: impl Into<Json>) -> SignatureMaterial {
+    let Json(json) = json.into();
+    SignatureMaterial::Bundle { json }
 }
 
 fn legacy(payload: &str, signature: &str) -> SignatureMaterial {
