@@ -16,10 +16,8 @@ const README_LIMIT: u64 = 1 << 20;
 pub struct CargoPackage {
     /// The package's name.
     pub name: String,
-    /// What `cargo metadata` says about it and all that it depends on.
-    pub metadata: Value,
-    /// The package's id in the metadata.
-    pub id: String,
+    /// What `cargo metadata` prints about it and all that it depends on.
+    metadata: Vec<u8>,
     package: Value,
     directory: PathBuf,
 }
@@ -31,7 +29,7 @@ impl CargoPackage {
         let manifest = manifest
             .canonicalize()
             .with_context(|| format!("{} is no Cargo package: it has no Cargo.toml", directory.display()))?;
-        let listed = metadata(&manifest, &["--no-deps"])?;
+        let listed = read(&metadata(&manifest, &["--no-deps"])?)?;
         let is_it = |package: &&Value| package["manifest_path"].as_str().map(Path::new) == Some(&manifest);
         let package = packages(&listed).iter().find(is_it);
         let package = package.with_context(|| {
@@ -50,7 +48,7 @@ impl CargoPackage {
         let Some(workspace) = workspace_of(&file) else {
             return Ok(None);
         };
-        let listed = metadata(&workspace.join("Cargo.toml"), &["--no-deps"])?;
+        let listed = read(&metadata(&workspace.join("Cargo.toml"), &["--no-deps"])?)?;
         let is_below = listed["target_directory"]
             .as_str()
             .is_some_and(|directory| file.starts_with(directory));
@@ -64,14 +62,13 @@ impl CargoPackage {
 
     fn of(package: Value) -> anyhow::Result<Self> {
         let text = |member: &str| package[member].as_str().map(str::to_owned);
-        let (Some(name), Some(id), Some(manifest)) = (text("name"), text("id"), text("manifest_path")) else {
-            bail!("cargo metadata lists a package without name, id or manifest_path; update Cargo");
+        let (Some(name), Some(manifest)) = (text("name"), text("manifest_path")) else {
+            bail!("cargo metadata lists a package without name or manifest_path; update Cargo");
         };
         let manifest = PathBuf::from(manifest);
         Ok(Self {
             name,
             metadata: metadata(&manifest, &["--filter-platform", TARGET])?,
-            id,
             directory: manifest.parent().unwrap_or(Path::new("")).to_owned(),
             package,
         })
@@ -90,6 +87,17 @@ impl CargoPackage {
     /// The directory with the package's Cargo.toml.
     pub fn directory(&self) -> &Path {
         &self.directory
+    }
+
+    /// The SBOM: the crates that are linked into the component.
+    pub fn sbom(&self) -> anyhow::Result<String> {
+        let sbom = pilothouse_artifact::cyclonedx(&self.metadata, Some(&self.name));
+        sbom.with_context(|| {
+            format!(
+                "cannot write an SBOM of the Cargo package {}; --no-sbom pushes without one",
+                self.name
+            )
+        })
     }
 
     /// The package's README.
@@ -133,7 +141,7 @@ fn has_library(package: &Value, stem: &str) -> bool {
 }
 
 /// Asks Cargo, which neither reaches a network nor changes the lock file.
-fn metadata(manifest: &Path, more: &[&str]) -> anyhow::Result<Value> {
+fn metadata(manifest: &Path, more: &[&str]) -> anyhow::Result<Vec<u8>> {
     let output = Command::new("cargo")
         .args(["metadata", "--format-version=1", "--frozen", "--manifest-path"])
         .arg(manifest)
@@ -148,7 +156,11 @@ fn metadata(manifest: &Path, more: &[&str]) -> anyhow::Result<Value> {
             String::from_utf8_lossy(&output.stderr).trim()
         );
     }
-    serde_json::from_slice(&output.stdout).context("cargo metadata does not print JSON; update Cargo")
+    Ok(output.stdout)
+}
+
+fn read(metadata: &[u8]) -> anyhow::Result<Value> {
+    serde_json::from_slice(metadata).context("cargo metadata does not print JSON; update Cargo")
 }
 
 #[cfg(test)]

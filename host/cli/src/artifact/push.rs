@@ -9,7 +9,8 @@ use anyhow::{Context as _, bail};
 use clap::Args;
 use jiff::Timestamp;
 use pilothouse_artifact::{
-    Artifact, ArtifactBuilder, Attachment, ComponentInfo, Location, annotation, media_type, versions,
+    Artifact, ArtifactBuilder, Attachment, ComponentInfo, Location, SBOM_MEDIA_TYPE, annotation, media_type, read_sbom,
+    versions,
 };
 use pilothouse_core::Limits;
 use pilothouse_core::manifest::{self, CheckedManifest};
@@ -26,8 +27,8 @@ pub mod artifact_type {
     pub const CRDS: &str = "application/vnd.pilothouse.crds.v1+yaml";
     /// The README.
     pub const README: &str = "application/vnd.pilothouse.readme.v1+markdown";
-    /// The SBOM, CycloneDX.
-    pub const SBOM: &str = "application/vnd.cyclonedx+json";
+    /// The SBOM, CycloneDX. It is its media type, too.
+    pub const SBOM: &str = pilothouse_artifact::SBOM_MEDIA_TYPE;
 }
 
 /// Help that stands below the options.
@@ -147,8 +148,8 @@ impl PushCommand {
             Some(directory) => Some(CargoPackage::in_directory(directory)?),
             None => found_package(&session, &file),
         };
+        let attachments = attachments(&checked.manifest, package.as_ref(), readme, no_sbom)?;
         let artifact = artifact(&checked, package.as_ref(), annotations, created);
-        let attachments = attachments(&checked.manifest, package.as_ref(), readme, no_sbom, &artifact)?;
         wait_for(push(&session, &to, &artifact, &attachments))?;
         let reference = pinned(&to, artifact.descriptor.digest);
         println!("{reference}");
@@ -246,7 +247,6 @@ fn attachments(
     package: Option<&CargoPackage>,
     readme: Option<PathBuf>,
     no_sbom: bool,
-    artifact: &Artifact,
 ) -> anyhow::Result<Vec<(String, Attachment)>> {
     let mut attachments = Vec::new();
     let mut attach = |what: String, artifact_type: &str, media_type: &str, file: &str, content: Vec<u8>| {
@@ -281,7 +281,12 @@ fn attachments(
             text.into(),
         );
     }
-    let _ = (no_sbom, artifact);
+    if let Some(package) = package.filter(|_| !no_sbom) {
+        let text = package.sbom()?;
+        let components = read_sbom(text.as_bytes())?.components.len();
+        let what = format!("SBOM with {components} components");
+        attach(what, artifact_type::SBOM, SBOM_MEDIA_TYPE, "sbom.cdx.json", text.into());
+    }
     Ok(attachments)
 }
 
