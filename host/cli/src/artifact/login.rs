@@ -4,7 +4,7 @@ use std::io::{IsTerminal as _, Read as _};
 
 use anyhow::{Context as _, bail};
 use clap::Args;
-use pilothouse_artifact::{Credentials, Kept};
+use pilothouse_artifact::{Credentials, Kept, Reference};
 
 use super::{RegistryArguments, Session, wait_for};
 
