@@ -283,6 +283,7 @@ async fn a_hostile_tar_is_refused() {
         .unwrap();
     let error = store().resolve(&tag("1")).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Layout, "{error}");
+    assert!(error.to_string().contains("cut off"), "{error}");
 }
 
 #[tokio::test]
@@ -331,6 +332,12 @@ async fn a_layout_that_was_edited_by_hand_is_noticed() {
         store.manifest(subject.digest).await.unwrap_err().kind(),
         ErrorKind::DigestMismatch
     );
+    // Another copy repairs both.
+    copy(&registry.store(), &store, subject.digest, Some("1"), &Silent)
+        .await
+        .unwrap();
+    assert_eq!(download(&store, &component).await.unwrap(), b"component");
+    store.manifest(subject.digest).await.unwrap();
 }
 
 #[tokio::test]
@@ -392,4 +399,5 @@ async fn an_endless_family_of_manifests_ends() {
         ErrorKind::NotFound,
         "no tag before all is there"
     );
+    assert!(registry.requests().len() < 100, "it ends soon");
 }

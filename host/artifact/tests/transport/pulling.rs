@@ -163,7 +163,9 @@ async fn mirrors_are_asked_in_order_before_the_registry() {
         username: "user".into(),
         password: "hunter2".into(),
     };
-    original.change(|state| state.basic = Some(("user".into(), "hunter2".into())));
+    for registry in [&original, &empty] {
+        registry.change(|state| state.basic = Some(("user".into(), "hunter2".into())));
+    }
     let store = client(config).open(&original.location(":1"), &credentials).unwrap();
 
     let resolved = store.resolve(&Target::Tag("1".into())).await.unwrap();
