@@ -17,6 +17,7 @@ pub mod error;
 pub mod events;
 pub mod facts;
 pub mod host_resources;
+mod index;
 pub mod install;
 mod kind_cache;
 pub mod object;

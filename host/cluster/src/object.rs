@@ -327,6 +327,16 @@ impl CachedObject {
         self.value()["metadata"]["annotations"].get(annotation).is_some()
     }
 
+    /// Whether this is the same object in the same state.
+    pub fn is_version_of(&self, other: &Self) -> bool {
+        self.uid == other.uid && self.resource_version == other.resource_version
+    }
+
+    /// Whether this is the same object in the same state, trimmed in the same way.
+    pub(crate) fn is_kept_like(&self, other: &Self) -> bool {
+        self.is_version_of(other) && self.projection() == other.projection()
+    }
+
     /// Whether two states of an object have the same labels and annotations.
     pub fn is_marked_like(&self, other: &Self) -> bool {
         self.marks == other.marks
