@@ -14,8 +14,9 @@ use pilothouse_core::Kind;
 use pilothouse_core::path::Projection;
 use serde_json::value::RawValue;
 
+use crate::apply_entry::ApplyEntry;
 use crate::facts::{FactKeys, MetadataFacts};
-use crate::object::{ApplyEntry, CachedObject, ObjectError};
+use crate::object::{CachedObject, ObjectError};
 use crate::raw_object::RawObject;
 
 /// The sample that objects of a kind are compressed against has at most so many bytes. It is hashed at each compression,

@@ -162,7 +162,7 @@ pub struct IndexDraft {
 #[derive(Debug)]
 pub struct Index {
     path: FieldPath,
-    index: ValueIndex,
+    listed: ValueIndex,
     /// What it was made of.
     objects: Vec<Arc<CachedObject>>,
 }
@@ -175,11 +175,11 @@ impl IndexDraft {
     /// Reads every object, which may take a while.
     pub fn build(self) -> Index {
         let Self { path, objects } = self;
-        let mut index = ValueIndex::default();
+        let mut listed = ValueIndex::default();
         for object in &objects {
-            index.read(&path, object);
+            listed.read(&path, object);
         }
-        Index { path, index, objects }
+        Index { path, listed, objects }
     }
 }
 
@@ -193,7 +193,7 @@ impl Index {
     pub(crate) fn caught_up<'a>(self, now: impl Iterator<Item = &'a Arc<CachedObject>>) -> (FieldPath, ValueIndex) {
         let Self {
             path,
-            mut index,
+            listed: mut index,
             objects,
         } = self;
         let mut now = now.peekable();

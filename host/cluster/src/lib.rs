@@ -7,9 +7,11 @@
 //! what the host may do.
 #![forbid(unsafe_code)]
 
+mod apply_entry;
 pub mod codec;
 pub mod connect;
 mod connection_log;
+mod controller_ref;
 pub mod decoding;
 pub mod definitions;
 pub mod discovery;

@@ -4,8 +4,10 @@
 use std::sync::Arc;
 
 use pilothouse_cluster::store::WatchSource;
-use pilothouse_core::Key;
 use pilothouse_core::dependencies::Read;
+use pilothouse_core::query::CheckedQuery;
+use pilothouse_core::selector::Selector;
+use pilothouse_core::{Key, Kind};
 use serde_json::{Value, json};
 
 use crate::echo::AwaitedEcho;
@@ -263,4 +265,81 @@ async fn a_wait_for_a_watch_that_ends_is_over() {
     assert_eq!(state.pending_waits().len(), 1);
     state.forget_kind(&child_kind());
     assert!(state.pending_waits().is_empty());
+}
+
+/// Which children a query for a label finds by its index.
+fn labelled(host: &TestHost, value: &str) -> Vec<String> {
+    let query = CheckedQuery {
+        labels: Selector::parse(&format!("app={value}")).unwrap(),
+        ..CheckedQuery::default()
+    };
+    let candidates = host.context.state.candidates(&child_kind(), &query);
+    assert!(host.context.state.tables.read().store.is_indexed(&child_kind(), &query));
+    let listed = candidates.len();
+    let names: Vec<_> = candidates
+        .found(&query)
+        .map(|object| object.name.name.to_string())
+        .collect();
+    assert_eq!(
+        names.len(),
+        listed,
+        "the index lists what the query finds, and nothing else"
+    );
+    names
+}
+
+/// A debug build panics where an object is decoded under the lock.
+#[tokio::test(start_paused = true)]
+async fn an_index_follows_what_the_watch_shows_without_decoding_under_the_lock() {
+    let Scene { host, children, .. } = scene().await;
+    let r = |name: &str, version, app: &str| text(name, version, &json!({"metadata": {"labels": {"app": app}}}));
+    host.see(&children, &r("r", 1, "web"));
+    assert_eq!(labelled(&host, "web"), ["r"]);
+    host.see(&children, &r("s", 2, "web"));
+    host.see(&children, &r("r", 3, "db"));
+    assert_eq!(
+        (labelled(&host, "web"), labelled(&host, "db")),
+        (vec!["s".to_owned()], vec!["r".to_owned()])
+    );
+    host.context.state.deleted(&children, &name("s"));
+    host.relist(&children, &[c(1), r("t", 4, "web")]);
+    assert_eq!(
+        (labelled(&host, "web"), labelled(&host, "db")),
+        (vec!["t".to_owned()], vec![])
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_look_past_the_cache_mends_object_index_and_facts() {
+    let host = TestHost::new().await;
+    let mut lane = host.lane("plugin", controller(&["read"]));
+    lane.filter.annotation = Some("on".to_owned());
+    let lane = host.put(lane);
+    host.list(&primary_kind(), &[p(1, 1)]);
+    host.list(&child_kind(), &[c(1)]);
+    let state = &host.context.state;
+    assert_eq!((labelled(&host, "web"), state.count(&lane).0), (vec![], 0));
+    let look = |kind: &Kind, live: &Value| {
+        let key = Key::new(Arc::new(kind.clone()), name(live["metadata"]["name"].as_str().unwrap()));
+        let before = state.get(kind, &key.name);
+        state.correct(&key, before.as_deref(), Some(&object(kind, live)));
+    };
+    look(
+        &child_kind(),
+        &text("c", 2, &json!({"metadata": {"labels": {"app": "web"}}})),
+    );
+    look(
+        &primary_kind(),
+        &text("p", 2, &json!({"metadata": {"annotations": {"on": ""}}})),
+    );
+    assert_eq!(
+        (labelled(&host, "web"), state.count(&lane).0),
+        (vec!["c".to_owned()], 1)
+    );
+    let key = Key::new(Arc::new(child_kind()), name("c"));
+    let older = object(&child_kind(), &c(1));
+    state.correct(&key, Some(&older), None);
+    assert_eq!(labelled(&host, "web"), ["c"], "what came since the look began is newer");
+    state.correct(&key, state.get(&child_kind(), &name("c")).as_deref(), None);
+    assert_eq!(labelled(&host, "web"), [""; 0]);
 }
