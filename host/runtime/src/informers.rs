@@ -422,6 +422,20 @@ mod tests {
         assert_eq!(need.reach, Reach::all());
     }
 
+    #[tokio::test(start_paused = true)]
+    async fn what_the_first_lane_of_a_kind_decides_by_is_known_of_each_object() {
+        let host = TestHost::new().await;
+        let informers = host.informers();
+        let mut lane = host.lane("plugin", controller(&[]));
+        lane.filter.annotation = Some("on".to_owned());
+        informers.add(&Arc::new(lane));
+        let annotated = text("p", 1, &json!({"metadata": {"annotations": {"on": ""}}}));
+        host.list_with(&codec(&informers, &primary_kind()), &[annotated]);
+        let object = host.context.state.get(&primary_kind(), &name("p")).unwrap();
+        let _guard = NoDecoding::begin();
+        assert!(object.has_annotation("on"));
+    }
+
     /// A lane with a filter comes while a kind is cached for another lane.
     #[tokio::test(start_paused = true)]
     async fn what_a_new_lane_decides_by_is_known_of_each_object_whenever_it_came() {

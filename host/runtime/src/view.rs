@@ -229,6 +229,21 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn a_change_that_the_plugin_does_not_see_leaves_its_reads_as_they_were() {
+        let scene = scene().await;
+        let mut view = view(&scene.host, &scene.lane);
+        view.get(&child_kind(), Some("a"), "c").unwrap();
+        view.list(&child_kind(), &limited(None), u64::MAX).unwrap();
+        let mut reported = object("c", 2, "one");
+        reported["status"] = json!("another");
+        scene.host.see(&scene.children, &reported);
+        let primary_ref = PrimaryRef::new(scene.lane.id, name("p"));
+        let rechecks = scene.host.context.state.depend(&primary_ref, view.reads);
+        assert_eq!(rechecks.len(), 2, "the kind has changed since");
+        assert!(rechecks.iter().all(|recheck| !recheck.is_outdated(&scene.lane)));
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn a_read_that_was_not_declared_is_refused_and_not_recorded() {
         let scene = scene().await;
         let mut view = view(&scene.host, &scene.lane);

@@ -192,6 +192,16 @@ mod tests {
     use super::*;
     use crate::index::MAX_INDEXES;
 
+    /// The names that the index of a query has for it.
+    fn listed(store: &Store, query: &CheckedQuery) -> Vec<String> {
+        let names = store.kind_caches[&kind()].indexes.look_up(query);
+        names
+            .expect("there is an index")
+            .into_iter()
+            .map(ToString::to_string)
+            .collect()
+    }
+
     #[test]
     fn objects_are_found_by_namespace_and_by_controller() {
         let mut store = Store::default();
@@ -237,6 +247,11 @@ mod tests {
         assert!(store.is_indexed(&kind(), &query));
         assert_eq!(found(&store, &query), ["a/comes", "a/stays"]);
         assert_eq!(found(&store, &by("", Some("blue"))), ["a/changes"]);
+        assert_eq!(
+            listed(&store, &query),
+            ["a/comes", "a/stays"],
+            "nothing is left of what went"
+        );
         assert!(store.draft_index(&kind(), &query).is_none(), "once is enough");
     }
 
@@ -273,8 +288,28 @@ mod tests {
             assert_eq!(found(&indexed, query), found(&walked, query), "{query:?}");
         }
         assert_eq!(found(&indexed, &queries[0]), ["a/d"]);
+        assert_eq!(
+            listed(&indexed, &queries[1]),
+            ["a/b", "a/d"],
+            "nothing is left of what went"
+        );
         indexed.drop_index(&kind(), &queries[0].anchor().unwrap().path);
         assert!(!indexed.is_indexed(&kind(), &queries[0]));
+    }
+
+    #[test]
+    fn an_object_that_is_seen_better_is_listed_under_what_shows() {
+        let (narrow, wide) = (codec(&[]), codec(&[".data"]));
+        let mut store = Store::default();
+        let source = store.open(narrow.clone(), Reach::all(), true).remove(0);
+        put(&mut store, &source, narrow.read(&config("x", "1", "red")).unwrap());
+        let query = by("", Some("red"));
+        let draft = store.draft_index(&kind(), &query).unwrap();
+        store.add_index(&kind(), draft.build());
+        assert!(listed(&store, &query).is_empty());
+        let source = store.open(wide.clone(), Reach::all(), true).remove(0);
+        put(&mut store, &source, wide.read(&config("x", "1", "red")).unwrap());
+        assert_eq!(listed(&store, &query), ["a/x"]);
     }
 
     #[test]

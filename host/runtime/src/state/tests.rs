@@ -105,6 +105,26 @@ async fn the_echo_of_a_write_queues_nobody_and_ends_the_wait_for_it() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_event_after_the_answer_of_a_write_is_its_echo_in_the_version_of_the_answer_only() {
+    let Scene {
+        host, lane, children, ..
+    } = scene().await;
+    let state = &host.context.state;
+    let (key, primary_ref) = (Key::new(Arc::new(child_kind()), name("c")), primary(&lane, "p"));
+    let see = |version, fields: &Value| {
+        let shown = child("c", version, "plugin", "p", &json!({ "f:data": fields }));
+        host.see(&children, &shown);
+        host.run_all()
+    };
+    state.begin_write(key.clone(), &primary_ref);
+    state.end_write(key.clone(), Some(AwaitedEcho::Version("2".into())), &primary_ref);
+    assert_eq!(see(2, &json!({"f:y": {}})), [""; 0]);
+    state.begin_write(key.clone(), &primary_ref);
+    state.end_write(key, Some(AwaitedEcho::Version("3".into())), &primary_ref);
+    assert_eq!(see(4, &json!({"f:z": {}})), ["0/p"], "somebody else wrote after us");
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_event_that_comes_before_the_answer_of_a_write_is_its_echo() {
     let Scene {
         host, lane, children, ..
@@ -230,6 +250,28 @@ async fn a_lane_that_replaces_another_reconciles_everything() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_lane_that_replaces_another_reconciles_what_either_of_them_selects() {
+    let host = TestHost::new().await;
+    let filtered = |annotation: &str| {
+        let mut lane = host.lane("plugin", controller(&[]));
+        lane.filter.annotation = Some(annotation.to_owned());
+        lane
+    };
+    let old = host.put(filtered("old"));
+    let annotated =
+        |name: &str, annotation: &str| text(name, 1, &json!({"metadata": {"annotations": {annotation: ""}}}));
+    host.list(
+        &primary_kind(),
+        &[annotated("p", "old"), annotated("q", "new"), text("r", 1, &json!({}))],
+    );
+    assert_eq!(host.run_all(), ["0/p"]);
+    let mut new = filtered("new");
+    new.id = old.id;
+    host.put(new);
+    assert_eq!(host.run_all(), ["0/p", "0/q"]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn the_count_of_primaries_follows_the_filter() {
     let host = TestHost::new().await;
     let mut lane = host.lane("plugin", controller(&[]));
@@ -267,14 +309,23 @@ async fn a_wait_for_a_watch_that_ends_is_over() {
     assert!(state.pending_waits().is_empty());
 }
 
-/// Which children a query for a label finds by its index.
-fn labelled(host: &TestHost, value: &str) -> Vec<String> {
-    let query = CheckedQuery {
+/// Has an index for queries by the label `app` made.
+fn make_index(host: &TestHost) {
+    host.context.state.candidates(&child_kind(), &by_label("none"));
+}
+
+fn by_label(value: &str) -> CheckedQuery {
+    CheckedQuery {
         labels: Selector::parse(&format!("app={value}")).unwrap(),
         ..CheckedQuery::default()
-    };
-    let candidates = host.context.state.candidates(&child_kind(), &query);
+    }
+}
+
+/// Which children a query for a label finds by the index that there is.
+fn labelled(host: &TestHost, value: &str) -> Vec<String> {
+    let query = by_label(value);
     assert!(host.context.state.tables.read().store.is_indexed(&child_kind(), &query));
+    let candidates = host.context.state.candidates(&child_kind(), &query);
     let listed = candidates.len();
     let names: Vec<_> = candidates
         .found(&query)
@@ -294,6 +345,7 @@ async fn an_index_follows_what_the_watch_shows_without_decoding_under_the_lock()
     let Scene { host, children, .. } = scene().await;
     let r = |name: &str, version, app: &str| text(name, version, &json!({"metadata": {"labels": {"app": app}}}));
     host.see(&children, &r("r", 1, "web"));
+    make_index(&host);
     assert_eq!(labelled(&host, "web"), ["r"]);
     host.see(&children, &r("s", 2, "web"));
     host.see(&children, &r("r", 3, "db"));
@@ -317,6 +369,7 @@ async fn a_look_past_the_cache_mends_object_index_and_facts() {
     let lane = host.put(lane);
     host.list(&primary_kind(), &[p(1, 1)]);
     host.list(&child_kind(), &[c(1)]);
+    make_index(&host);
     let state = &host.context.state;
     assert_eq!((labelled(&host, "web"), state.count(&lane).0), (vec![], 0));
     let look = |kind: &Kind, live: &Value| {
