@@ -216,7 +216,8 @@ pub(crate) fn cache_error(name: &str, error: CacheError) -> LoadError {
     }
 }
 
-#[cfg(all(test, feature = "compiler"))]
+#[cfg(test)]
+#[cfg(feature = "compiler")]
 mod tests {
     use wit_component::{ComponentEncoder, StringEncoding, embed_component_metadata};
     use wit_parser::Resolve;
@@ -257,7 +258,7 @@ mod tests {
             .code(&digest, "0.1.0", &bytes, &Compiler::InProcess);
         assert!(code.is_ok(), "{:?}", code.err());
         let refused = [sandbox.load(&path), sandbox.load_bytes("shop.wasm", &bytes)];
-        for error in refused.map(|loaded| loaded.err().expect("it is refused")) {
+        for error in refused.map(Result::unwrap_err) {
             let problem = ComponentError::Draft { version: "0.1.0" };
             assert!(
                 matches!(&error, LoadError::Refused { problem: found, .. } if *found == problem),
