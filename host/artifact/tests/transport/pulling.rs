@@ -209,6 +209,7 @@ async fn a_mirror_that_breaks_in_the_middle_of_a_blob_is_continued_at_the_regist
             .collect()
     };
     assert_eq!(ranges, [Some("bytes=20000-".to_owned())]);
+    assert_eq!(mirror.requests().len(), 1, "a mirror has one attempt");
 }
 
 #[tokio::test]
