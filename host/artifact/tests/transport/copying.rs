@@ -402,3 +402,25 @@ async fn an_endless_family_of_manifests_ends() {
     );
     assert!(registry.requests().len() < 100, "it ends soon");
 }
+
+#[tokio::test]
+async fn a_layout_that_has_an_artifact_says_all_that_belongs_to_it() {
+    let registry = Registry::start().await;
+    let unsigned = plugin(&registry, "1", b"component");
+    let directory = tempfile::tempdir().unwrap();
+    let path = format!("oci-layout:{}", directory.path().display());
+    copy(&registry.store(), &layout(&path), unsigned.digest, Some("1"), &Silent)
+        .await
+        .unwrap();
+    let config = json!({"registries": [{"host": registry.host(), "plainHttp": true, "mirrors": [path]}]});
+    let mirrored = client(config)
+        .open(&registry.location(":1"), &Credentials::Anonymous)
+        .unwrap();
+    let before = registry.requests().len();
+    assert!(mirrored.signatures(unsigned.digest).await.unwrap().is_empty());
+    assert_eq!(
+        registry.requests().len(),
+        before,
+        "the registry, which may be far away, is not asked"
+    );
+}
