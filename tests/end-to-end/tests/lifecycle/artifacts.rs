@@ -220,6 +220,7 @@ mod simulated {
     use pilothouse_end_to_end::stage::unhurried;
     use pilothouse_runtime::HostOptions;
     use pilothouse_testkit::cluster::Cluster;
+    use pilothouse_testkit::host::SteeredHost as _;
     use serde_json::{Value, json};
 
     use super::MemoryStore;
