@@ -24,6 +24,13 @@ pub struct ArtifactRequest {
     pub pull_secret: Option<String>,
 }
 
+impl ArtifactRequest {
+    /// Whether two requests mean the same artifact at any time.
+    pub fn is_same_choice(&self, other: &Self) -> bool {
+        (&self.reference, &self.update) == (&other.reference, &other.update)
+    }
+}
+
 /// Which artifact of a reference is meant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ArtifactUpdate {

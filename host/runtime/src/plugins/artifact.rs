@@ -38,6 +38,8 @@ struct ArtifactMemoryState {
     trust: u64,
     /// Whether the registry has not been asked since the start.
     is_unasked: bool,
+    /// Whether the registry means another artifact than the one that runs, which has not taken over yet.
+    has_moved: bool,
 }
 
 impl ArtifactMemory {
@@ -57,11 +59,8 @@ impl ArtifactMemory {
     }
 
     fn set(&self, last: Option<ResolvedArtifact>, trust: u64, is_unasked: bool) {
-        *self.0.lock() = ArtifactMemoryState {
-            last,
-            trust,
-            is_unasked,
-        };
+        let mut state = self.0.lock();
+        (state.last, state.trust, state.is_unasked) = (last, trust, is_unasked);
     }
 }
 
@@ -82,19 +81,14 @@ impl PluginTask {
             ));
         };
         let trust = store.trust_number();
-        let recorded = self.recorded(request).filter(|_| known.is_none());
-        let offline = match recorded {
-            Some(recorded) => self.fetch_offline(store, request, &recorded).await,
-            None => None,
+        let running = known.and_then(|known| known.artifact.as_deref());
+        let stays = running.filter(|running| running.request.is_same_choice(request) && !self.artifact.0.lock().has_moved);
+        let fetched = match (stays, known) {
+            (Some(running), _) => self.fetch_again(store, request, &running.fetched.resolved, trust).await?,
+            (None, Some(_)) => self.fetch(store, request, trust).await?,
+            (None, None) => self.fetch_first(store, request, trust).await?,
         };
-        let is_unasked = offline.is_some();
-        let fetched = if let Some(fetched) = offline {
-            fetched
-        } else {
-            self.artifact.set(None, trust, false);
-            self.fetch(store, request, trust).await?
-        };
-        self.artifact.set(Some(fetched.resolved.clone()), trust, is_unasked);
+        self.artifact.0.lock().has_moved = false;
         self.report_fetched(request, &fetched);
         let stamp = SourceStamp::Artifact {
             digest: fetched.resolved.digest.clone(),
@@ -118,7 +112,7 @@ impl PluginTask {
             component,
             found: Some(stamp),
             artifact: Some(Arc::new(LoadedArtifact {
-                reference: request.reference.clone(),
+                request: request.clone(),
                 fetched,
             })),
         })
@@ -168,6 +162,7 @@ impl PluginTask {
                         self.plugin_state.set(|known| known.set(StartupStep::Fetched, fact));
                     }
                     if resolved.digest != before {
+                        self.artifact.0.lock().has_moved = true;
                         return;
                     }
                 }
@@ -206,32 +201,56 @@ impl PluginTask {
             .then_some(ResolvedArtifact { digest, tag })
     }
 
-    async fn fetch_offline(
+    /// Brings the artifact of a plugin that does not run: the one that is recorded, if that takes no network, so that the
+    /// registry is asked afterwards.
+    async fn fetch_first(
         &self,
         store: &dyn ArtifactStore,
         request: &ArtifactRequest,
-        recorded: &ResolvedArtifact,
-    ) -> Option<FetchedArtifact> {
-        match store.fetch_offline(request, recorded).await {
-            Ok(fetched) => fetched,
-            Err(problem) => {
-                // The one that is meant now may be fine.
-                tracing::warn!(
+        trust: u64,
+    ) -> Result<FetchedArtifact, StartupProblem> {
+        if let Some(recorded) = self.recorded(request) {
+            match store.fetch_offline(request, &recorded).await {
+                Ok(Some(fetched)) => {
+                    self.artifact.set(Some(recorded), trust, true);
+                    return Ok(fetched);
+                }
+                Ok(None) => {}
+                Err(problem) => tracing::warn!(
                     plugin = &*self.identity.name,
                     %problem,
                     "the artifact that ran before cannot be used; asking the registry"
-                );
-                None
+                ),
             }
         }
+        self.fetch(store, request, trust).await
     }
 
+    /// Brings the artifact that runs once more: what is trusted, or the configuration, may have changed. The registry is
+    /// asked only if its signature is refused, because there may be another one by now.
+    async fn fetch_again(
+        &self,
+        store: &dyn ArtifactStore,
+        request: &ArtifactRequest,
+        running: &ResolvedArtifact,
+        trust: u64,
+    ) -> Result<FetchedArtifact, StartupProblem> {
+        let is_unasked = self.artifact.0.lock().is_unasked;
+        self.artifact.set(Some(running.clone()), trust, is_unasked);
+        if let Ok(Some(fetched)) = store.fetch_offline(request, running).await {
+            return Ok(fetched);
+        }
+        self.fetch_resolved(store, request, running).await
+    }
+
+    /// Brings the artifact that is meant now.
     async fn fetch(
         &self,
         store: &dyn ArtifactStore,
         request: &ArtifactRequest,
         trust: u64,
     ) -> Result<FetchedArtifact, StartupProblem> {
+        self.artifact.set(None, trust, false);
         let resolved = self.resolve(store, request).await?;
         self.artifact.set(Some(resolved.clone()), trust, false);
         // A pinned artifact that the cache has needs neither the registry nor the Secret.
@@ -240,8 +259,17 @@ impl PluginTask {
         {
             return Ok(fetched);
         }
+        self.fetch_resolved(store, request, &resolved).await
+    }
+
+    async fn fetch_resolved(
+        &self,
+        store: &dyn ArtifactStore,
+        request: &ArtifactRequest,
+        resolved: &ResolvedArtifact,
+    ) -> Result<FetchedArtifact, StartupProblem> {
         let credentials = self.credentials(request).await?;
-        let fetched = store.fetch(request, &resolved, credentials.as_ref()).await;
+        let fetched = store.fetch(request, resolved, credentials.as_ref()).await;
         fetched.map_err(|problem| {
             if problem.is_about_trust {
                 // The bytes are not the matter.
@@ -319,9 +347,9 @@ impl PluginTask {
             self.plugin_state.set(|known| known.artifact = RunningArtifact::None);
             return;
         };
-        let LoadedArtifact { reference, fetched } = &**artifact;
+        let LoadedArtifact { request, fetched } = &**artifact;
         let now = ArtifactStatus {
-            reference: reference.clone(),
+            reference: request.reference.clone(),
             tag: fetched.resolved.tag.clone(),
             digest: fetched.resolved.digest.clone(),
             size: fetched.size,

@@ -15,7 +15,7 @@ use super::inventory_write::InventoryWrite;
 use super::prepare::PluginIdentity;
 use super::source::ComponentFile;
 use super::state::PluginState;
-use crate::artifacts::FetchedArtifact;
+use crate::artifacts::{ArtifactRequest, FetchedArtifact};
 use crate::lane::Lane;
 
 /// One plugin.
@@ -67,8 +67,8 @@ pub struct LoadedComponent {
 
 /// An artifact whose component is loaded.
 pub struct LoadedArtifact {
-    /// The reference as the spec had it.
-    pub reference: String,
+    /// What was asked for.
+    pub request: Arc<ArtifactRequest>,
     /// The artifact, which keeps its place in the cache.
     pub fetched: FetchedArtifact,
 }

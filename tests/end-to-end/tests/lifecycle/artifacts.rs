@@ -243,7 +243,7 @@ mod simulated {
     }
 
     fn tagged(tag: &str) -> Value {
-        oci(json!({"reference": format!("{REFERENCE}:{tag}"), "updatePolicy": "Tag", "interval": "1m"}))
+        oci(json!({"reference": format!("{REFERENCE}:{tag}"), "updatePolicy": "Tag", "interval": "10s"}))
     }
 
     /// Waits until a Plugin runs this artifact.
@@ -298,7 +298,7 @@ mod simulated {
         store.push("hostile", "2.0.0", 3);
         store.push("hostile", "latest", 4);
         let fleet = fleet_of(&store).await;
-        let source = json!({"reference": REFERENCE, "updatePolicy": "SemVer", "range": "^1", "interval": "1m"});
+        let source = json!({"reference": REFERENCE, "updatePolicy": "SemVer", "range": "^1", "interval": "10s"});
         fleet.plugin("it", oci(source)).await;
         fleet.is_ready("it").await;
         runs(&fleet, "it", &ten).await;
