@@ -1,6 +1,8 @@
 //! Resources that no plugin can use are refused by the API server, for what the definition says and by the field's name.
 //! The tables beside this file have them, a definition each; the words are the same on both clusters.
 
+mod embedded;
+
 use std::fs;
 use std::path::Path;
 
@@ -204,6 +206,12 @@ mod simulated {
         let client = Cluster::simulated().client().await.expect("it has a client");
         super::bad_resources_are_refused_by_the_fields_name(client).await;
     }
+
+    #[tokio::test]
+    async fn embedded_types_have_the_servers_schemas() {
+        let client = Cluster::simulated().client().await.expect("it has a client");
+        super::embedded::embedded_types_have_the_servers_schemas(client).await;
+    }
 }
 
 mod real {
@@ -214,5 +222,12 @@ mod real {
         let cluster = Cluster::real().await.expect("a control plane starts");
         let client = cluster.client().await.expect("it has a client");
         super::bad_resources_are_refused_by_the_fields_name(client).await;
+    }
+
+    #[tokio::test]
+    async fn embedded_types_have_the_servers_schemas() {
+        let cluster = Cluster::real().await.expect("a control plane starts");
+        let client = cluster.client().await.expect("it has a client");
+        super::embedded::embedded_types_have_the_servers_schemas(client).await;
     }
 }
