@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use serde::de::IgnoredAny;
+use serde_json::value::RawValue;
 
 use crate::key::Kind;
 
@@ -15,7 +15,7 @@ pub const VERSIONS: &[&str] = &["0.1.0"];
 /// The first member of a JSON object, by name: of `options` and `extensions`, the one that makes this host refuse them,
 /// since version 0.1 has none.
 pub fn first_member(object: &str) -> Result<Option<String>, serde_json::Error> {
-    let members: BTreeMap<String, IgnoredAny> = serde_json::from_str(object)?;
+    let members: BTreeMap<String, &RawValue> = serde_json::from_str(object)?;
     Ok(members.into_keys().next())
 }
 

@@ -1,4 +1,5 @@
 //! A manifest that is built here is what the host parses, member by member.
+#![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
 use pilothouse_core::manifest::{self, Access, Controller, TouchScope};
 use pilothouse_plugin::{Admission, ControllerManifest, FailurePolicy, Kind, Manifest, Touch};

@@ -17,16 +17,16 @@ pub(crate) fn schema_of(path: &str) -> Schema {
 
 /// The schema with those that it refers to in place.
 fn written_out(schema: &Value, all: &Map<String, Value>) -> Value {
+    if let Some(path) = schema["$ref"].as_str() {
+        return written_out(&all[path], all);
+    }
     match schema {
-        Value::Object(members) => match members.get("$ref").and_then(Value::as_str) {
-            Some(path) => written_out(&all[path], all),
-            None => {
-                let written = members
-                    .iter()
-                    .map(|(name, member)| (name.clone(), written_out(member, all)));
-                Value::Object(written.collect())
-            }
-        },
+        Value::Object(members) => {
+            let written = members
+                .iter()
+                .map(|(name, member)| (name.clone(), written_out(member, all)));
+            Value::Object(written.collect())
+        }
         Value::Array(items) => items.iter().map(|item| written_out(item, all)).collect(),
         scalar => scalar.clone(),
     }
