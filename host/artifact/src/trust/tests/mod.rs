@@ -484,6 +484,38 @@ fn keyless_signatures_are_verified_down_to_the_trusted_root() {
         TrustErrorKind::InvalidSignature,
         "without trusted evidence",
     );
+    // The log's promise alone is not enough for a bundle: the entry has to be in the tree that the log signed.
+    let mut promised = instance.bundle(&signer, &statement(&manifest(), SIGN), WHILE_VALID);
+    let mut proof = promised["verificationMaterial"]["tlogEntries"][0]["inclusionProof"].clone();
+    let theirs = other.bundle(&signer, &statement(&manifest(), SIGN), WHILE_VALID);
+    let theirs = &theirs["verificationMaterial"]["tlogEntries"][0]["inclusionProof"];
+    // The same tree, signed by another log.
+    proof["checkpoint"]["envelope"] = json!(
+        proof["checkpoint"]["envelope"]
+            .as_str()
+            .unwrap()
+            .split("\n\n")
+            .next()
+            .unwrap()
+            .to_owned()
+            + "\n\n"
+            + theirs["checkpoint"]["envelope"]
+                .as_str()
+                .unwrap()
+                .split("\n\n")
+                .nth(1)
+                .unwrap()
+    );
+    promised["verificationMaterial"]["tlogEntries"][0]["inclusionProof"] = proof;
+    let part = "without trusted evidence (invalid checkpoint";
+    assert_refused(&policy, bundle(&promised), TrustErrorKind::InvalidSignature, part);
+    promised["verificationMaterial"]["tlogEntries"][0]["inclusionProof"] = Value::Null;
+    assert_refused(
+        &policy,
+        bundle(promised),
+        TrustErrorKind::InvalidSignature,
+        "without trusted evidence",
+    );
     // Another statement in a bundle that was logged.
     let mut edited = instance.bundle(&signer, &statement(&Digest::of(b"other"), SIGN), WHILE_VALID);
     let swapped = unlogged_bundle(&Signer::key(), &statement(&manifest(), SIGN));
