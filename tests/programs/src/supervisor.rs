@@ -290,6 +290,21 @@ mod tests {
     }
 
     #[test]
+    fn a_stopped_component_does_not_run_and_can_be_spawned_again() {
+        let (mut supervisor, folder) = sleeper();
+        let stopped = supervisor.components[0].child.id().to_string();
+        supervisor.stop("sleeper").unwrap();
+        assert!(!is_running(&stopped));
+        assert!(folder.exists());
+        assert!(supervisor.ended().is_none());
+        assert!(supervisor.stop("sleeper").is_err());
+        supervisor
+            .spawn("sleeper", Path::new("/bin/sleep"), &["600".into()])
+            .unwrap();
+        assert!(is_running(&supervisor.components[0].child.id().to_string()));
+    }
+
+    #[test]
     fn an_ended_component_is_named_with_its_log() {
         let (mut supervisor, _) = sleeper();
         supervisor

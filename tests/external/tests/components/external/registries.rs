@@ -1,7 +1,8 @@
 //! The registries themselves, and oras.
 
-use pilothouse_external::oras::{Layer, Oras, Place};
+use pilothouse_external::oras::{CREATED, Layer, Oras, Place};
 use pilothouse_external::registry::Registry;
+use serde_json::Value;
 
 use super::{component, digest, digest_in, fallback_tag, on_both, push, referrers};
 
@@ -48,11 +49,16 @@ fn oras_pulls_what_it_has_pushed() {
 }
 
 #[test]
-fn the_same_content_has_the_same_digest_in_both_registries() {
+fn the_same_content_has_the_same_digest_at_any_time_and_in_both_registries() {
     let oras = Oras::new();
-    let [one, other] = [Registry::docker().unwrap(), Registry::with_referrers().unwrap()]
-        .map(|registry| push(&oras, &registry, "plugins/same"));
-    assert_eq!(one, other);
+    let pushed = [Registry::docker().unwrap(), Registry::with_referrers().unwrap()].map(|registry| {
+        let artifact = push(&oras, &registry, "plugins/same");
+        let manifest = registry.manifest("plugins/same", "1.0.0").unwrap();
+        let manifest: Value = serde_json::from_slice(&manifest).unwrap();
+        assert_eq!(manifest["annotations"]["org.opencontainers.image.created"], CREATED);
+        artifact
+    });
+    assert_eq!(pushed[0], pushed[1]);
 }
 
 #[test]

@@ -171,18 +171,36 @@ fn a_copied_bundle_verifies_in_the_other_registry() {
 }
 
 #[test]
-fn cosign_takes_keys_with_other_algorithms() {
+fn a_key_on_p384_signs_with_sha384_and_cosign_has_to_be_told() {
     let registry = Registry::with_referrers().unwrap();
     let (cosign, oras) = (Cosign::new(), Oras::new());
     let artifact = push(&oras, &registry, "algorithms");
-    for (name, algorithm) in [
-        ("p384", &rcgen::PKCS_ECDSA_P384_SHA384),
-        ("ed25519", &rcgen::PKCS_ED25519),
+    let pair = rcgen::KeyPair::generate_for(&rcgen::PKCS_ECDSA_P384_SHA384).unwrap();
+    let key = cosign.import_key("p384", &pair.serialize_pem()).unwrap();
+    cosign.sign(&registry, &artifact, &key, Format::Bundle, &[]).unwrap();
+    assert!(cosign.verify(&registry, &artifact, &key, Format::Bundle).is_err());
+    let (public, reference) = (key.public_file().to_str().unwrap(), registry.reference(&artifact));
+    let told = [
+        "verify",
+        "--insecure-ignore-tlog=true",
+        "--signature-digest-algorithm=sha384",
+        "--key",
+    ];
+    cosign.run(&[&told[..], &[public, &reference]].concat()).unwrap();
+}
+
+#[test]
+fn a_program_reaches_nothing_but_loopback() {
+    // The first would fetch Sigstore's trusted root, the second asks a registry for a digest.
+    for arguments in [
+        ["initialize", "--mirror=https://tuf.example"],
+        ["triangulate", "registry.example/plugins/a:1"],
     ] {
-        let pem = rcgen::KeyPair::generate_for(algorithm).unwrap().serialize_pem();
-        let key = cosign.import_key(name, &pem).unwrap();
-        cosign.sign(&registry, &artifact, &key, Format::Bundle, &[]).unwrap();
-        cosign.verify(&registry, &artifact, &key, Format::Bundle).unwrap();
+        let error = Cosign::new().run(&arguments).unwrap_err().to_string();
+        assert!(
+            error.contains("dial tcp 127.0.0.1:9: connect: connection refused"),
+            "{error}"
+        );
     }
 }
 
