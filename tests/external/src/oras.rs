@@ -77,7 +77,7 @@ impl Oras {
     /// Pushes an artifact as `repository:tag`: its digest.
     pub fn push(&self, registry: &Registry, name: &str, artifact: &Artifact<'_>) -> Result<String, Failed> {
         let folder = self.folder();
-        let mut arguments = self.beginning(&["push"], registry);
+        let mut arguments = beginning(&["push"], registry);
         arguments.push(registry.reference(name));
         if let Some((media_type, bytes)) = artifact.config {
             let config = Layer {
@@ -104,7 +104,7 @@ impl Oras {
         layer: &Layer<'_>,
     ) -> Result<String, Failed> {
         let folder = self.folder();
-        let mut arguments = self.beginning(&["attach", "--artifact-type", artifact_type], registry);
+        let mut arguments = beginning(&["attach", "--artifact-type", artifact_type], registry);
         arguments.push(registry.reference(subject));
         arguments.extend(annotations(&[]));
         arguments.push(write(folder.path(), layer));
@@ -114,7 +114,7 @@ impl Oras {
     /// Pulls the layers that have a name, in alphabetical order of their names.
     pub fn pull(&self, registry: &Registry, name: &str) -> Result<Vec<(String, Vec<u8>)>, Failed> {
         let folder = self.folder();
-        let mut arguments = self.beginning(&["pull"], registry);
+        let mut arguments = beginning(&["pull"], registry);
         arguments.push(registry.reference(name));
         self.run_in(folder.path(), &arguments)?;
         let entries = fs::read_dir(folder.path()).expect("the folder can be read");
@@ -139,7 +139,7 @@ impl Oras {
 
     /// What refers to an artifact, as oras finds it: through the referrers API, or by the fallback tag.
     pub fn discover(&self, registry: &Registry, name: &str) -> Result<Value, Failed> {
-        let mut arguments = self.beginning(&["discover", "--format", "json"], registry);
+        let mut arguments = beginning(&["discover", "--format", "json"], registry);
         arguments.push(registry.reference(name));
         let printed = self.run_in(self.tool.home(), &arguments)?;
         Ok(serde_json::from_str(&printed.output).expect("oras prints JSON"))
@@ -151,12 +151,6 @@ impl Oras {
         arguments.extend(connection("", ca, registry));
         self.run_in(self.tool.home(), &arguments)?;
         Ok(self.tool.home().join(".docker/config.json"))
-    }
-
-    fn beginning(&self, command: &[&str], registry: &Registry) -> Vec<String> {
-        let mut arguments: Vec<String> = command.iter().map(|argument| (*argument).to_owned()).collect();
-        arguments.extend(connection("", registry.ca_file(), registry));
-        arguments
     }
 
     /// A folder for the files of one command: oras names layers by their paths below the working directory.
@@ -193,6 +187,13 @@ impl Place<'_> {
             }
         }
     }
+}
+
+/// A command with how it reaches a registry.
+fn beginning(command: &[&str], registry: &Registry) -> Vec<String> {
+    let mut arguments: Vec<String> = command.iter().map(|argument| (*argument).to_owned()).collect();
+    arguments.extend(connection("", registry.ca_file(), registry));
+    arguments
 }
 
 /// How oras reaches a registry: the authority or plain HTTP, and the credentials.

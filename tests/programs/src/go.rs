@@ -1,6 +1,7 @@
 //! Owns building the programs of a pinned Go module into the cache. Leaves the modules to those who need the programs.
 
 use std::{
+    fmt::Write as _,
     fs::{self, File},
     io::{self, BufRead as _, BufReader, Write as _},
     path::{Path, PathBuf},
@@ -141,7 +142,11 @@ impl GoModule {
             hash.update((text.len() as u64).to_be_bytes());
             hash.update(text);
         }
-        hash.finalize()[..8].iter().map(|byte| format!("{byte:02x}")).collect()
+        let mut name = String::new();
+        for byte in &hash.finalize()[..8] {
+            let _ = write!(name, "{byte:02x}");
+        }
+        name
     }
 
     fn is_complete(&self, entry: &Path) -> bool {

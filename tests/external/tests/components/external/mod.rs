@@ -4,6 +4,8 @@ mod registries;
 mod signatures;
 mod wkg;
 
+use std::fmt::Write as _;
+
 use pilothouse_external::oras::{Artifact, Layer, Oras};
 use pilothouse_external::registry::Registry;
 use serde_json::Value;
@@ -49,9 +51,11 @@ fn push(oras: &Oras, registry: &Registry, repository: &str) -> String {
 }
 
 fn digest(bytes: &[u8]) -> String {
-    let hash = Sha256::digest(bytes);
-    let digits: String = hash.iter().map(|byte| format!("{byte:02x}")).collect();
-    format!("sha256:{digits}")
+    let mut digest = "sha256:".to_owned();
+    for byte in Sha256::digest(bytes) {
+        let _ = write!(digest, "{byte:02x}");
+    }
+    digest
 }
 
 /// The digest in `repository@digest`.
