@@ -141,7 +141,7 @@ impl Oras {
     pub fn discover(&self, registry: &Registry, name: &str) -> Result<Value, Failed> {
         let mut arguments = beginning(&["discover", "--format", "json"], registry);
         arguments.push(registry.reference(name));
-        let printed = self.run_in(self.tool.home(), &arguments)?;
+        let printed = self.run(&arguments.iter().map(String::as_str).collect::<Vec<_>>())?;
         Ok(serde_json::from_str(&printed.output).expect("oras prints JSON"))
     }
 
@@ -151,6 +151,11 @@ impl Oras {
         arguments.extend(connection("", ca, registry));
         self.run_in(self.tool.home(), &arguments)?;
         Ok(self.tool.home().join(".docker/config.json"))
+    }
+
+    /// Runs any other command.
+    pub fn run(&self, arguments: &[&str]) -> Result<Printed, Failed> {
+        self.tool.run_in(self.tool.home(), arguments)
     }
 
     /// A folder for the files of one command: oras names layers by their paths below the working directory.

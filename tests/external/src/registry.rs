@@ -13,11 +13,11 @@ use std::{
 
 use base64::{Engine as _, prelude::BASE64_STANDARD};
 use pilothouse_programs::supervisor::Supervisor;
-use serde_json::Value;
+use serde_json::{Value, json};
 use thiserror::Error;
 use ureq::{
-    Agent,
-    http::{HeaderMap, StatusCode},
+    Agent, AsSendBody,
+    http::{HeaderMap, Request, StatusCode, request::Builder},
     tls::{Certificate, RootCerts, TlsConfig},
 };
 
@@ -206,6 +206,25 @@ impl Registry {
         serde_json::from_slice(&body).ok()
     }
 
+    /// Stores a manifest as it is under a tag or its digest, whatever it says: what no tool would write, or another manifest
+    /// under a tag that exists.
+    pub fn put_manifest(&self, repository: &str, reference: &str, media_type: &str, manifest: &[u8]) -> Answer {
+        let path = format!("/v2/{repository}/manifests/{reference}");
+        let request = Request::put(self.url(&path)).header("content-type", media_type);
+        let request = authorized(request, self.credentials()).body(manifest);
+        let answer = self.send(request.expect("the path and the media type are in ASCII"));
+        answer.unwrap_or_else(|error| panic!("put {path}: {error}"))
+    }
+
+    /// What Docker's `config.json` and a Secret of the type `kubernetes.io/dockerconfigjson` contain for this registry.
+    pub fn docker_config(&self) -> Value {
+        let Some((user, password)) = self.credentials() else {
+            return json!({"auths": {}});
+        };
+        let auth = BASE64_STANDARD.encode(format!("{user}:{password}"));
+        json!({"auths": {self.address(): {"auth": auth}}})
+    }
+
     fn found(&self, path: &str) -> Option<Vec<u8>> {
         let answer = self.get(path).unwrap_or_else(|error| panic!("get {path}: {error}"));
         match answer.status {
@@ -216,15 +235,18 @@ impl Registry {
     }
 
     fn request(&self, path: &str, credentials: Option<(&str, &str)>) -> Result<Answer, String> {
+        let request = Request::get(self.url(path)).header("accept", MANIFESTS);
+        let request = authorized(request, credentials).body(());
+        self.send(request.map_err(|error| error.to_string())?)
+    }
+
+    fn url(&self, path: &str) -> String {
         let scheme = if self.ca.is_some() { "https" } else { "http" };
-        let url = format!("{scheme}://{}{path}", self.address());
-        let mut request = self.agent.get(&url).header("accept", MANIFESTS);
-        if let Some((user, password)) = credentials {
-            let encoded = BASE64_STANDARD.encode(format!("{user}:{password}"));
-            request = request.header("authorization", format!("Basic {encoded}"));
-        }
-        let sent = request.call();
-        let mut response = sent.map_err(|error| error.to_string())?;
+        format!("{scheme}://{}{path}", self.address())
+    }
+
+    fn send(&self, request: Request<impl AsSendBody>) -> Result<Answer, String> {
+        let mut response = self.agent.run(request).map_err(|error| error.to_string())?;
         let body = response.body_mut().with_config().limit(ANSWER_BYTES).read_to_vec();
         Ok(Answer {
             status: response.status(),
@@ -312,6 +334,14 @@ impl Answer {
     pub fn json(&self) -> Option<Value> {
         serde_json::from_slice(&self.body).ok()
     }
+}
+
+fn authorized(request: Builder, credentials: Option<(&str, &str)>) -> Builder {
+    let Some((user, password)) = credentials else {
+        return request;
+    };
+    let encoded = BASE64_STANDARD.encode(format!("{user}:{password}"));
+    request.header("authorization", format!("Basic {encoded}"))
 }
 
 /// Writes what docker-registry reads. Its data lies in the folder too, so that it survives a stop and not the owner.

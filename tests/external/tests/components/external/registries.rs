@@ -2,9 +2,12 @@
 
 use pilothouse_external::oras::{CREATED, Layer, Oras, Place};
 use pilothouse_external::registry::Registry;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::{component, digest, digest_in, fallback_tag, on_both, push, referrers};
+
+/// The media type of an image index.
+const INDEX: &str = "application/vnd.oci.image.index.v1+json";
 
 const README: Layer<'static> = Layer {
     name: "README.md",
@@ -33,6 +36,27 @@ fn a_client_of_one_registry_does_not_trust_the_authority_of_another() {
     assert!(trusting(&one).is_ok());
     let error = trusting(&other).unwrap_err().to_string();
     assert!(error.contains("certificate signed by unknown authority"), "{error}");
+}
+
+#[test]
+fn the_docker_config_is_what_a_login_writes() {
+    let registry = Registry::docker().unwrap();
+    let oras = Oras::new();
+    let file = oras.login(&registry, registry.ca_file()).unwrap();
+    let written: Value = serde_json::from_slice(&std::fs::read(file).unwrap()).unwrap();
+    assert_eq!(written, registry.docker_config());
+}
+
+#[test]
+fn a_tag_moves_to_the_manifest_that_is_put_under_it() {
+    on_both(|registry| {
+        let artifact = push(&Oras::new(), registry, "plugins/moved");
+        let index = json!({"schemaVersion": 2, "mediaType": INDEX, "manifests": []}).to_string();
+        let answer = registry.put_manifest("plugins/moved", "1.0.0", INDEX, index.as_bytes());
+        assert_eq!(answer.status, 201, "{}", String::from_utf8_lossy(&answer.body));
+        assert_eq!(registry.manifest("plugins/moved", "1.0.0").unwrap(), index.as_bytes());
+        assert!(registry.manifest("plugins/moved", digest_in(&artifact)).is_some());
+    });
 }
 
 #[test]
