@@ -12,7 +12,7 @@ use std::{
 
 use anyhow::{Context as _, Result, ensure};
 
-use crate::{cargo, controlplane, external, minutes, nginx, plugins};
+use crate::{cargo, controlplane, minutes, nginx, plugins, programs};
 
 /// Which tests to run.
 #[derive(Clone, Debug, Default, clap::Args)]
@@ -161,10 +161,10 @@ fn run_part(part: TestPart, require_real: bool) -> Result<Done> {
     let mut without_wkg = None;
     let missing = match part {
         TestPart::Unit | TestPart::Isolated | TestPart::Simulated => None,
-        TestPart::External => match external::find() {
-            Ok(external) => {
-                command.envs(external.environment().iter().cloned());
-                without_wkg = external.without_wkg().map(str::to_owned);
+        TestPart::External => match programs::find() {
+            Ok(programs) => {
+                command.envs(programs.environment().iter().cloned());
+                without_wkg = programs.without_wkg().map(str::to_owned);
                 None
             }
             Err(error) => Some(format!("{error:#}")),

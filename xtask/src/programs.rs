@@ -1,4 +1,4 @@
-//! Owns the real components that the external tests run: Debian's docker-registry, the registry of go-containerregistry,
+//! Owns the real programs that the external tests run: Debian's docker-registry, the registry of go-containerregistry,
 //! cosign, oras and wkg. Finds each in its variable of the environment, on the search path in the pinned version, or in the
 //! cache, and fetches or builds what is missing. Leaves what is done with them to `tests/external`.
 
@@ -42,15 +42,15 @@ const REFERRERS_REGISTRY: GoProgram = GoProgram {
 /// The wkg whose artifacts are tested; its lock file pins its dependencies.
 const WKG: &str = "0.16.1";
 
-/// The components, and what tests read to find them.
+/// The programs, and what tests read to find them.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct External {
+pub(crate) struct Programs {
     environment: Vec<(&'static str, PathBuf)>,
     without_wkg: Option<String>,
 }
 
-impl External {
-    /// What the tests read to find the components.
+impl Programs {
+    /// What the tests read to find the programs.
     pub(crate) fn environment(&self) -> &[(&'static str, PathBuf)] {
         &self.environment
     }
@@ -61,9 +61,9 @@ impl External {
     }
 }
 
-/// Finds the components, fetching or building those that are missing, or says why there is none.
-pub(crate) fn find() -> Result<External> {
-    let mut found = External::default();
+/// Finds the programs, fetching or building those that are missing, or says why there is none.
+pub(crate) fn find() -> Result<Programs> {
+    let mut found = Programs::default();
     found.environment.push(docker_registry()?);
     found.environment.extend(go_programs()?);
     match wkg() {
