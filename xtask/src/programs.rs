@@ -163,7 +163,7 @@ fn wkg() -> Result<(&'static str, PathBuf)> {
 }
 
 fn install_wkg(folder: &Path, installed: &Path) -> Result<()> {
-    println!("installing wkg {WKG} (about six minutes on two cores)");
+    println!("installing wkg {WKG} (about five minutes on two cores)");
     let target = tempfile::Builder::new().prefix("building-wkg-").tempdir_in(folder);
     let target = target.with_context(|| format!("make a folder in {}", folder.display()))?;
     let status = cargo()
