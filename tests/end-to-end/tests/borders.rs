@@ -120,7 +120,7 @@ const ONLY: &[(&str, &[&str])] = &[
             "pilothouse-demo",
             "pilothouse-end-to-end",
             "pilothouse-faults",
-            "pilothouse-floor",
+            "pilothouse-baseline",
             "pilothouse-fuzz",
             "pilothouse-crds",
             "hostile",
