@@ -6,12 +6,14 @@ pub mod bench;
 pub mod builders;
 pub mod ci;
 pub mod controlplane;
+mod debian;
 pub mod demo;
 pub mod faults;
 pub mod fuzz;
 pub mod generate;
 mod nginx;
 pub mod plugins;
+mod programs;
 pub mod test;
 
 use std::{env, ffi::OsStr, path::PathBuf, process::Command, time::Duration};

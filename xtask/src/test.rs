@@ -1,8 +1,8 @@
 //! Owns running the tests in parts and adding up what they say. Leaves each test to its crate.
 //!
 //! Which part a test belongs to is said by the modules that it is in: `real::` needs a real control plane, `isolated::`
-//! runs a plugin by itself, `simulated::` runs a host on the simulated cluster, `oracle::` asks a real nginx; all others are
-//! unit tests.
+//! runs a plugin by itself, `simulated::` runs a host on the simulated cluster, `oracle::` asks a real nginx, `external::`
+//! needs real registries and tools; all others are unit tests.
 
 use std::{
     io::{BufRead as _, BufReader},
@@ -12,15 +12,16 @@ use std::{
 
 use anyhow::{Context as _, Result, ensure};
 
-use crate::{cargo, controlplane, minutes, nginx, plugins};
+use crate::{cargo, controlplane, minutes, nginx, plugins, programs};
 
 /// Which tests to run.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub struct TestOptions {
-    /// Run only this part; may be repeated.
+    /// Run only this part; may be repeated. Without it, every part but `external` is run.
     #[arg(long, value_enum, value_name = "PART")]
     pub only: Vec<TestPart>,
-    /// Fail if no real control plane or no nginx is available, instead of skipping their tests.
+    /// Fail if what a part needs (a real control plane, nginx, registries and tools) is not available, instead of skipping
+    /// its tests.
     #[arg(long)]
     pub require_real: bool,
 }
@@ -38,6 +39,8 @@ pub enum TestPart {
     Oracle,
     /// Tests of the host on a real control plane.
     Real,
+    /// Tests of artifacts with real registries, cosign, oras and wkg.
+    External,
 }
 
 /// What the tests of a part said.
@@ -60,7 +63,19 @@ struct Done {
 }
 
 impl TestPart {
-    const ALL: [Self; 5] = [Self::Unit, Self::Isolated, Self::Simulated, Self::Oracle, Self::Real];
+    const ALL: [Self; 6] = [
+        Self::Unit,
+        Self::Isolated,
+        Self::Simulated,
+        Self::Oracle,
+        Self::Real,
+        Self::External,
+    ];
+
+    /// Whether the part is run when none is named. What `External` needs takes too long to build.
+    fn is_default(self) -> bool {
+        self != Self::External
+    }
 
     fn name(self) -> &'static str {
         match self {
@@ -69,6 +84,7 @@ impl TestPart {
             Self::Simulated => "simulated",
             Self::Oracle => "oracle",
             Self::Real => "real",
+            Self::External => "external",
         }
     }
 
@@ -79,6 +95,7 @@ impl TestPart {
             Self::Simulated => "the host on the simulated cluster",
             Self::Oracle => "what plugins take for good, against the real nginx",
             Self::Real => "the host on a real control plane",
+            Self::External => "artifacts with real registries, cosign, oras and wkg",
         }
     }
 
@@ -94,11 +111,14 @@ impl TestPart {
                 "oracle::",
                 "--skip",
                 "real::",
+                "--skip",
+                "external::",
             ],
             Self::Isolated => &["isolated::"],
             Self::Simulated => &["simulated::"],
             Self::Oracle => &["oracle::"],
             Self::Real => &["real::"],
+            Self::External => &["external::"],
         }
     }
 }
@@ -106,7 +126,9 @@ impl TestPart {
 /// Runs the tests, shows them, and ends with what they add up to.
 pub fn run(options: &TestOptions) -> Result<()> {
     let mut parts = TestPart::ALL.to_vec();
-    if !options.only.is_empty() {
+    if options.only.is_empty() {
+        parts.retain(|part| part.is_default());
+    } else {
         parts.retain(|part| options.only.contains(part));
     }
     let mut done = Vec::new();
@@ -126,7 +148,7 @@ pub fn run(options: &TestOptions) -> Result<()> {
         }));
     }
     let succeeded = done.iter().all(|done| done.succeeded);
-    for line in summary(&done) {
+    for line in summary(&done, options.only.is_empty()) {
         println!("{line}");
     }
     ensure!(succeeded, "not all tests passed");
@@ -136,8 +158,17 @@ pub fn run(options: &TestOptions) -> Result<()> {
 fn run_part(part: TestPart, require_real: bool) -> Result<Done> {
     let started = Instant::now();
     let mut command = cargo();
+    let mut without_wkg = None;
     let missing = match part {
         TestPart::Unit | TestPart::Isolated | TestPart::Simulated => None,
+        TestPart::External => match programs::find() {
+            Ok(programs) => {
+                command.envs(programs.environment().iter().cloned());
+                without_wkg = programs.without_wkg().map(str::to_owned);
+                None
+            }
+            Err(error) => Some(format!("{error:#}")),
+        },
         TestPart::Real => controlplane::missing()?,
         TestPart::Oracle => match nginx::find() {
             Ok(nginx) => {
@@ -148,7 +179,7 @@ fn run_part(part: TestPart, require_real: bool) -> Result<Done> {
         },
     };
     if let Some(reason) = missing {
-        let skipped = listed(part)?;
+        let skipped = listed(part.filter())?;
         heading(&format!("LEFT OUT: {skipped} tests. {reason}"));
         let count = TestCount {
             skipped,
@@ -163,11 +194,19 @@ fn run_part(part: TestPart, require_real: bool) -> Result<Done> {
             remark,
         });
     }
+    let mut without_wkg_count = 0;
+    if let Some(reason) = &without_wkg {
+        without_wkg_count = listed(&["wkg::"])?;
+        heading(&format!("LEFT OUT: {without_wkg_count} tests. {reason}"));
+    }
     prepare(part)?;
     command
         .args(["test", "--workspace", "--no-fail-fast", "--"])
         .args(part.filter())
         .stdout(Stdio::piped());
+    if without_wkg.is_some() {
+        command.args(["--skip", "wkg::"]);
+    }
     let mut child = command.spawn().context("run cargo test")?;
     let mut count = TestCount::default();
     for line in BufReader::new(child.stdout.take().context("read what cargo test says")?).lines() {
@@ -183,7 +222,10 @@ fn run_part(part: TestPart, require_real: bool) -> Result<Done> {
     }
     let succeeded = child.wait().context("wait for cargo test")?.success();
     let empty = count == TestCount::default();
+    let succeeded = succeeded && !(require_real && without_wkg.is_some());
     let remark = (succeeded && empty).then(|| "there are no tests, which can't be right".to_owned());
+    let remark = remark.or(without_wkg);
+    count.skipped += without_wkg_count;
     Ok(Done {
         part,
         count,
@@ -208,12 +250,12 @@ fn prepare(part: TestPart) -> Result<()> {
     Ok(())
 }
 
-/// How many tests a part has.
-fn listed(part: TestPart) -> Result<usize> {
+/// How many tests a filter leaves.
+fn listed(filter: &[&str]) -> Result<usize> {
     let mut command = cargo();
     command
         .args(["test", "--quiet", "--workspace", "--"])
-        .args(part.filter())
+        .args(filter)
         .arg("--list");
     let output = command.output().context("run cargo test --list")?;
     ensure!(
@@ -257,8 +299,8 @@ impl TestCount {
     }
 }
 
-/// A line for each part and, alone on the last one, the sum.
-fn summary(done: &[Done]) -> Vec<String> {
+/// A line for each part, a line for each part that was not asked for, and, alone on the last one, the sum.
+fn summary(done: &[Done], default: bool) -> Vec<String> {
     let mut total = TestCount::default();
     let mut lines = vec![String::new(), "=== Summary".to_owned(), String::new()];
     for Done {
@@ -295,6 +337,13 @@ fn summary(done: &[Done]) -> Vec<String> {
             "{:<10} {verdict:<8} {passed:>5} passed {failed:>3} failed {skipped:>3} skipped {:>5.1} min{remark}",
             part.name(),
             minutes(*took)
+        ));
+    }
+    for part in TestPart::ALL.into_iter().filter(|part| default && !part.is_default()) {
+        let name = part.name();
+        lines.push(format!(
+            "{name:<10} not run: `cargo xtask test --only {name}` tests {}",
+            part.about()
         ));
     }
     let TestCount {
@@ -339,26 +388,29 @@ mod tests {
 
     #[test]
     fn the_sum_stands_alone_on_the_last_line() {
-        let lines = summary(&[
-            done(
-                TestPart::Unit,
-                TestCount {
-                    passed: 5,
-                    failed: 0,
-                    skipped: 1,
-                },
-                true,
-            ),
-            done(
-                TestPart::Real,
-                TestCount {
-                    passed: 0,
-                    failed: 0,
-                    skipped: 7,
-                },
-                true,
-            ),
-        ]);
+        let lines = summary(
+            &[
+                done(
+                    TestPart::Unit,
+                    TestCount {
+                        passed: 5,
+                        failed: 0,
+                        skipped: 1,
+                    },
+                    true,
+                ),
+                done(
+                    TestPart::Real,
+                    TestCount {
+                        passed: 0,
+                        failed: 0,
+                        skipped: 7,
+                    },
+                    true,
+                ),
+            ],
+            true,
+        );
         assert_eq!(lines.last().unwrap(), "5 passed, 0 failed, 8 skipped");
         assert!(
             lines.iter().any(|line| line.starts_with("real       left out")),
@@ -367,8 +419,32 @@ mod tests {
     }
 
     #[test]
+    fn only_a_default_run_says_which_part_it_has_not_run() {
+        let not_run = |default| {
+            summary(&[], default)
+                .iter()
+                .any(|line| line.starts_with("external   not run"))
+        };
+        assert!(not_run(true));
+        assert!(!not_run(false));
+    }
+
+    #[test]
+    fn every_test_belongs_to_one_part() {
+        for part in TestPart::ALL.into_iter().filter(|part| *part != TestPart::Unit) {
+            let module = [part.name(), "::"].concat();
+            assert_eq!(part.filter(), [module.as_str()]);
+            let skipped = TestPart::Unit
+                .filter()
+                .chunks(2)
+                .any(|pair| pair == ["--skip", module.as_str()]);
+            assert!(skipped, "the unit tests are without {module}");
+        }
+    }
+
+    #[test]
     fn a_part_that_does_not_build_counts_as_failed() {
-        let lines = summary(&[done(TestPart::Unit, TestCount::default(), false)]);
+        let lines = summary(&[done(TestPart::Unit, TestCount::default(), false)], true);
         assert_eq!(lines.last().unwrap(), "0 passed, 1 failed, 0 skipped");
     }
 }

@@ -10,13 +10,14 @@ use std::{
     time::{Duration, Instant},
 };
 
+use pilothouse_programs::supervisor::Supervisor;
 use rustix::process::Signal;
 use serde::Deserialize;
 use serde_json::Value;
 use tempfile::TempDir;
 use thiserror::Error;
 
-use crate::{cluster::Cluster, supervisor::Supervisor};
+use crate::cluster::Cluster;
 
 /// How often a host that is a process looks at every object again.
 const RESYNC: Duration = Duration::from_secs(2);

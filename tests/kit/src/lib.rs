@@ -11,4 +11,3 @@ pub mod isolation;
 pub mod kstatus;
 pub mod requests;
 pub mod scenario;
-mod supervisor;

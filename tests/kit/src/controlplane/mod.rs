@@ -1,6 +1,6 @@
 //! Owns a real control plane without containers: etcd, kube-apiserver and kube-controller-manager on free ports of
 //! 127.0.0.1, started in seconds and gone with the test process. Leaves the programs' origin to `programs`, their
-//! processes to `supervisor`, and what tests do with a cluster to the rest of the kit.
+//! processes to `pilothouse_programs::supervisor`, and what tests do with a cluster to the rest of the kit.
 //!
 //! Nothing schedules or runs Pods: a test that needs ready replicas writes the Pods' status itself.
 
@@ -19,16 +19,14 @@ use kube::{
     Client, Config,
     config::{KubeConfigOptions, Kubeconfig},
 };
+use pilothouse_programs::supervisor::Supervisor;
 use rustix::process::Signal;
 use thiserror::Error;
 use tokio::sync::{Mutex, MutexGuard, OnceCell};
 
 use self::credentials::Credentials;
 pub use self::programs::{Availability, Programs, ProgramsError, availability};
-use crate::{
-    requests::{Request, TEST_ACCOUNT},
-    supervisor::Supervisor,
-};
+use crate::requests::{Request, TEST_ACCOUNT};
 
 /// The controllers that run by default; nothing else is needed to make and collect the children of operators.
 pub const CONTROLLERS: [&str; 6] = [

@@ -25,7 +25,7 @@ const TAIL_BYTES: usize = 4_000;
 
 /// Processes that live as long as this value, and the folder that they use.
 #[derive(Debug)]
-pub(crate) struct Supervisor {
+pub struct Supervisor {
     folder: PathBuf,
     watchdog: Child,
     /// Closed last; the watchdog waits for that.
@@ -44,7 +44,7 @@ struct Component {
 
 impl Supervisor {
     /// Takes over a folder, which is removed with the processes.
-    pub(crate) fn new(folder: PathBuf) -> io::Result<Self> {
+    pub fn new(folder: PathBuf) -> io::Result<Self> {
         let mut watchdog = Command::new("/bin/sh")
             .args(["-c", WATCHDOG, "pilothouse-watchdog"])
             .arg(&folder)
@@ -62,17 +62,18 @@ impl Supervisor {
         })
     }
 
-    pub(crate) fn folder(&self) -> &Path {
+    /// The folder that the processes use.
+    pub fn folder(&self) -> &Path {
         &self.folder
     }
 
     /// Starts a program with its output in `<folder>/<name>.log`.
-    pub(crate) fn spawn(&mut self, name: &'static str, program: &Path, arguments: &[String]) -> io::Result<()> {
+    pub fn spawn(&mut self, name: &'static str, program: &Path, arguments: &[String]) -> io::Result<()> {
         self.spawn_with(name, program, arguments, None)
     }
 
     /// The same with a variable of the environment set.
-    pub(crate) fn spawn_with(
+    pub fn spawn_with(
         &mut self,
         name: &'static str,
         program: &Path,
@@ -112,7 +113,7 @@ impl Supervisor {
     }
 
     /// Kills a component as SIGKILL does, and starts it again with the same arguments; its log goes on.
-    pub(crate) fn restart(&mut self, name: &str) -> io::Result<()> {
+    pub fn restart(&mut self, name: &str) -> io::Result<()> {
         let missing = || io::Error::new(io::ErrorKind::NotFound, format!("{name} was never started"));
         let index = self.components.iter().position(|component| component.name == name);
         let index = index.ok_or_else(missing)?;
@@ -131,21 +132,30 @@ impl Supervisor {
         Ok(())
     }
 
+    /// Kills a component as SIGKILL does, and forgets it; its log stays in the folder until it is spawned again.
+    pub fn stop(&mut self, name: &str) -> io::Result<()> {
+        let missing = || io::Error::new(io::ErrorKind::NotFound, format!("{name} does not run"));
+        let index = self.components.iter().position(|component| component.name == name);
+        let mut component = self.components.remove(index.ok_or_else(missing)?);
+        component.child.kill()?;
+        component.child.wait().map(drop)
+    }
+
     /// The first component that has ended, which none should.
-    pub(crate) fn ended(&mut self) -> Option<(&'static str, ExitStatus)> {
+    pub fn ended(&mut self) -> Option<(&'static str, ExitStatus)> {
         self.components
             .iter_mut()
             .find_map(|component| Some((component.name, component.child.try_wait().ok().flatten()?)))
     }
 
     /// The number of a component's process.
-    pub(crate) fn process_id(&self, name: &str) -> Option<u32> {
+    pub fn process_id(&self, name: &str) -> Option<u32> {
         let found = self.components.iter().find(|component| component.name == name)?;
         Some(found.child.id())
     }
 
     /// Sends a signal to a component that still runs.
-    pub(crate) fn signal(&mut self, name: &str, signal: Signal) -> io::Result<()> {
+    pub fn signal(&mut self, name: &str, signal: Signal) -> io::Result<()> {
         let ended = || io::Error::new(io::ErrorKind::NotFound, format!("{name} does not run"));
         let found = self
             .components
@@ -164,7 +174,7 @@ impl Supervisor {
     }
 
     /// A component's whole log; empty when there is no such component.
-    pub(crate) fn log(&self, name: &str) -> String {
+    pub fn log(&self, name: &str) -> String {
         let found = self.components.iter().find(|component| component.name == name);
         let bytes = found
             .map(|found| fs::read(&found.log).unwrap_or_default())
@@ -173,7 +183,7 @@ impl Supervisor {
     }
 
     /// The end of a component's log; empty when there is no such component.
-    pub(crate) fn tail(&self, name: &str) -> String {
+    pub fn tail(&self, name: &str) -> String {
         self.components
             .iter()
             .find(|component| component.name == name)
@@ -182,7 +192,7 @@ impl Supervisor {
     }
 
     /// The ends of all logs.
-    pub(crate) fn tails(&self) -> Vec<(&'static str, String)> {
+    pub fn tails(&self) -> Vec<(&'static str, String)> {
         self.components
             .iter()
             .map(|component| (component.name, tail(&component.log)))
@@ -277,6 +287,21 @@ mod tests {
         drop(supervisor);
         assert!(pids.iter().all(|pid| !is_running(pid)));
         assert!(!folder.exists());
+    }
+
+    #[test]
+    fn a_stopped_component_does_not_run_and_can_be_spawned_again() {
+        let (mut supervisor, folder) = sleeper();
+        let stopped = supervisor.components[0].child.id().to_string();
+        supervisor.stop("sleeper").unwrap();
+        assert!(!is_running(&stopped));
+        assert!(folder.exists());
+        assert!(supervisor.ended().is_none());
+        assert!(supervisor.stop("sleeper").is_err());
+        supervisor
+            .spawn("sleeper", Path::new("/bin/sleep"), &["600".into()])
+            .unwrap();
+        assert!(is_running(&supervisor.components[0].child.id().to_string()));
     }
 
     #[test]

@@ -1,0 +1,246 @@
+//! Owns the real programs that the external tests run: Debian's docker-registry, the registry of go-containerregistry,
+//! cosign, oras and wkg. Finds each in its variable of the environment, on the search path in the pinned version, or in the
+//! cache, and fetches or builds what is missing. Leaves what is done with them to `tests/external`.
+
+use std::env;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context as _, Result, bail, ensure};
+use pilothouse_programs::environment;
+use pilothouse_programs::go::{GoModule, GoProgram, required_version};
+
+use crate::{cargo, debian, root};
+
+/// The Go module that pins cosign, oras and the registry of go-containerregistry: one version of each, and by go.sum the
+/// content of everything that they are built from. The registry's version is the one that cosign requires.
+const MODULE: &[(&str, &str)] = &[
+    ("go.mod", include_str!("../../tests/external/programs/go.mod")),
+    ("go.sum", include_str!("../../tests/external/programs/go.sum")),
+    (
+        "registry/main.go",
+        include_str!("../../tests/external/programs/registry/main.go"),
+    ),
+];
+
+const COSIGN: GoProgram = GoProgram {
+    package: "github.com/sigstore/cosign/v3/cmd/cosign",
+    name: "cosign",
+};
+
+const ORAS: GoProgram = GoProgram {
+    package: "oras.land/oras/cmd/oras",
+    name: "oras",
+};
+
+const REFERRERS_REGISTRY: GoProgram = GoProgram {
+    package: "./registry",
+    name: "registry",
+};
+
+/// The wkg whose artifacts are tested; its lock file pins its dependencies.
+const WKG: &str = "0.16.1";
+
+/// The programs, and what tests read to find them.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Programs {
+    environment: Vec<(&'static str, PathBuf)>,
+    without_wkg: Option<String>,
+}
+
+impl Programs {
+    /// What the tests read to find the programs.
+    pub(crate) fn environment(&self) -> &[(&'static str, PathBuf)] {
+        &self.environment
+    }
+
+    /// Why there is no wkg, if there is none. Only the tests in modules named `wkg` need it.
+    pub(crate) fn without_wkg(&self) -> Option<&str> {
+        self.without_wkg.as_deref()
+    }
+}
+
+/// Finds the programs, fetching or building those that are missing, or says why there is none.
+pub(crate) fn find() -> Result<Programs> {
+    let mut found = Programs::default();
+    found.environment.push(docker_registry()?);
+    found.environment.extend(go_programs()?);
+    match wkg() {
+        Ok(wkg) => found.environment.push(wkg),
+        Err(error) => found.without_wkg = Some(format!("{error:#}")),
+    }
+    Ok(found)
+}
+
+fn docker_registry() -> Result<(&'static str, PathBuf)> {
+    const VARIABLE: &str = "PILOTHOUSE_DOCKER_REGISTRY";
+    // A registry with the referrers API would not be the one that the tests are for.
+    let fits = |program: &Path| prints(program, &["--version"], " 2.");
+    let unpacked = root().join("target/tools/docker-registry");
+    let fetched = unpacked.join("usr/bin/docker-registry");
+    if let Some(program) = given(VARIABLE)?.or_else(|| on_path("docker-registry", fits)) {
+        return Ok((VARIABLE, program));
+    }
+    if !fits(&fetched) {
+        debian::fetch("docker-registry", &["docker-registry"], &unpacked).context(
+            "there is no docker-registry 2, and Debian's package can't be fetched; install it, or set \
+             PILOTHOUSE_DOCKER_REGISTRY to the program",
+        )?;
+        ensure!(
+            fits(&fetched),
+            "Debian's docker-registry does not run here or is not version 2; install docker-registry 2, or set {VARIABLE} to it"
+        );
+    }
+    Ok((VARIABLE, fetched))
+}
+
+fn go_programs() -> Result<Vec<(&'static str, PathBuf)>> {
+    let version = |module| {
+        let required = required_version(MODULE, module).with_context(|| format!("go.mod does not require {module}"));
+        required.map(|version| version.trim_start_matches('v'))
+    };
+    let cosign = format!("v{}\n", version("github.com/sigstore/cosign/v3")?);
+    let oras = format!(" {}\n", version("oras.land/oras")?);
+    let wanted = [
+        ("PILOTHOUSE_COSIGN", COSIGN, Some(cosign)),
+        ("PILOTHOUSE_ORAS", ORAS, Some(oras)),
+        // Only this module has the program.
+        ("PILOTHOUSE_REFERRERS_REGISTRY", REFERRERS_REGISTRY, None),
+    ];
+    let (mut found, mut missing) = (Vec::new(), Vec::new());
+    for (variable, program, version) in wanted {
+        let suitable = || {
+            let version = version?;
+            on_path(program.name, |path| prints(path, &["version"], &version))
+        };
+        match given(variable)?.or_else(suitable) {
+            Some(path) => found.push((variable, path)),
+            None => missing.push((variable, program)),
+        }
+    }
+    if missing.is_empty() {
+        return Ok(found);
+    }
+    let module = GoModule {
+        name: "external",
+        files: MODULE,
+        programs: missing.iter().map(|(_, program)| *program).collect(),
+        linker_flags: "-s -w".to_owned(),
+        duration: "about six minutes on two cores",
+    };
+    let variables: Vec<&str> = missing.iter().map(|(variable, _)| *variable).collect();
+    let folder = module.obtain().with_context(|| {
+        let variables = variables.join(" and ");
+        format!("not all of cosign, oras and the registry can be built; to use other programs, set {variables} to them")
+    })?;
+    found.extend(
+        missing
+            .iter()
+            .map(|(variable, program)| (*variable, folder.join(program.name))),
+    );
+    Ok(found)
+}
+
+fn wkg() -> Result<(&'static str, PathBuf)> {
+    const VARIABLE: &str = "PILOTHOUSE_WKG";
+    let fits = |program: &Path| prints(program, &["--version"], &format!("wkg {WKG}\n"));
+    if let Some(program) = given(VARIABLE)?.or_else(|| on_path("wkg", fits)) {
+        return Ok((VARIABLE, program));
+    }
+    let cache = environment::cache().context("there is no folder for wkg: set HOME or XDG_CACHE_HOME")?;
+    let folder = cache.join("pilothouse/external");
+    fs::create_dir_all(&folder).with_context(|| format!("make {}", folder.display()))?;
+    let installed = folder.join(format!("wkg-{WKG}"));
+    let program = installed.join("bin/wkg");
+    // Held while cargo builds: a second chore waits, and finds what the first one has built.
+    let lock = File::create(folder.join("wkg.lock")).context("make the lock of wkg")?;
+    lock.lock().context("wait for the lock of wkg")?;
+    if !fits(&program) {
+        install_wkg(&folder, &installed)?;
+    }
+    Ok((VARIABLE, program))
+}
+
+fn install_wkg(folder: &Path, installed: &Path) -> Result<()> {
+    println!("installing wkg {WKG} (about five minutes on two cores)");
+    let target = tempfile::Builder::new().prefix("building-wkg-").tempdir_in(folder);
+    let target = target.with_context(|| format!("make a folder in {}", folder.display()))?;
+    let status = cargo()
+        .args([
+            "install",
+            "--locked",
+            "--quiet",
+            "wkg",
+            "--version",
+            WKG,
+            "--no-default-features",
+        ])
+        .arg("--root")
+        .arg(installed)
+        .arg("--target-dir")
+        .arg(target.path())
+        // Its own choice of profile takes longer, and no test is about wkg's speed.
+        .env("CARGO_PROFILE_RELEASE_LTO", "off")
+        .env("CARGO_PROFILE_RELEASE_OPT_LEVEL", "1")
+        .status()
+        .context("run cargo install")?;
+    ensure!(
+        status.success(),
+        "wkg {WKG} can't be installed (cargo ended with {status}); install it, or set PILOTHOUSE_WKG to the program"
+    );
+    Ok(())
+}
+
+/// The program that a variable names.
+fn given(variable: &str) -> Result<Option<PathBuf>> {
+    match environment::path(variable) {
+        Some(path) if !path.is_file() => bail!(
+            "{variable} names {}, which is no file: correct it, or unset it to have the program found",
+            path.display()
+        ),
+        // The tests run in folders of their own.
+        Some(path) => Ok(Some(
+            env::current_dir().context("find the working directory")?.join(path),
+        )),
+        None => Ok(None),
+    }
+}
+
+fn on_path(name: &str, fits: impl Fn(&Path) -> bool) -> Option<PathBuf> {
+    environment::program(name).filter(|program| fits(program))
+}
+
+/// Whether a program runs and prints this.
+fn prints(program: &Path, arguments: &[&str], text: &str) -> bool {
+    let output = Command::new(program).args(arguments).stdin(Stdio::null()).output();
+    output.is_ok_and(|output| {
+        let printed = [output.stdout, output.stderr].concat();
+        output.status.success() && String::from_utf8_lossy(&printed).contains(text)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_module_pins_every_program() {
+        for module in [
+            "github.com/sigstore/cosign/v3",
+            "oras.land/oras",
+            "github.com/google/go-containerregistry",
+        ] {
+            assert!(required_version(MODULE, module).is_some(), "{module}");
+        }
+    }
+
+    #[test]
+    fn a_program_fits_only_if_it_runs_and_prints_the_version() {
+        let shell = Path::new("/bin/sh");
+        assert!(prints(shell, &["-c", "echo GitVersion: v3.1.3 >&2"], "v3.1.3\n"));
+        assert!(!prints(shell, &["-c", "echo v3.1.30"], "v3.1.3\n"));
+        assert!(!prints(shell, &["-c", "echo v3.1.3; exit 1"], "v3.1.3\n"));
+        assert!(!prints(Path::new("/nowhere"), &[], ""));
+    }
+}
