@@ -4,7 +4,7 @@ use std::io::{IsTerminal as _, Read as _};
 
 use anyhow::{Context as _, bail};
 use clap::Args;
-use pilothouse_artifact::{Credentials, Kept, Location, Reference};
+use pilothouse_artifact::{Credentials, Kept, Reference};
 
 use super::{RegistryArguments, Session, wait_for};
 
@@ -103,13 +103,11 @@ impl LogoutCommand {
 }
 
 async fn check(session: &Session, host: &str, username: &str, password: &str) -> anyhow::Result<()> {
-    let location = Location::Registry(Reference::new(host, "pilothouse")?);
     let credentials = Credentials::Basic {
         username: username.to_owned(),
         password: password.to_owned(),
     };
-    session.client.open(&location, &credentials)?.check().await?;
-    Ok(())
+    Ok(session.client.check(host, &credentials).await?)
 }
 
 /// A registry as references and Docker's configuration name it.
