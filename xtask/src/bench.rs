@@ -152,7 +152,7 @@ fn steer(profile: &str, example: &str, arguments: &[String]) -> Result<()> {
         "--package",
         "pilothouse",
         "--package",
-        "pilothouse-floor",
+        "pilothouse-baseline",
     ];
     let steering = [
         "run",

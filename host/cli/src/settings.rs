@@ -46,7 +46,7 @@ pub fn command_log_filter() -> String {
 }
 
 /// What is logged unless the environment says otherwise. kube would repeat at each try what the host says once.
-const LOG_FILTER: &str = "info,kube_client=off,kube_runtime=off";
+const LOG_FILTER: &str = "info,kube_client=off";
 
 /// The filter for log lines, in the form of `tracing_subscriber`'s `EnvFilter`.
 pub fn log_filter() -> String {

@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use cap::Cap;
 use pilothouse_cluster::codec::ObjectCodec;
-use pilothouse_cluster::store::Store;
+use pilothouse_cluster::store::{IndexValues, Store};
 use pilothouse_core::path::Projection;
 use pilothouse_core::reach::Reach;
 use pilothouse_core::{Kind, Name};
@@ -46,7 +46,7 @@ fn main() {
         store.begin_list(&source);
         for text in &texts {
             let object = codec.read(text).expect("it is an object");
-            store.upsert(&source, object);
+            store.upsert(&source, object, &IndexValues::default());
         }
         store.end_list(&source);
         let read = begun.elapsed() / u32::try_from(objects).unwrap_or(u32::MAX);

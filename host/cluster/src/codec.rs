@@ -14,8 +14,9 @@ use pilothouse_core::Kind;
 use pilothouse_core::path::Projection;
 use serde_json::value::RawValue;
 
+use crate::apply_entry::ApplyEntry;
 use crate::facts::{FactKeys, MetadataFacts};
-use crate::object::{ApplyEntry, CachedObject, ObjectError};
+use crate::object::{CachedObject, ObjectError};
 use crate::raw_object::RawObject;
 
 /// The sample that objects of a kind are compressed against has at most so many bytes. It is hashed at each compression,
@@ -91,13 +92,15 @@ impl ObjectCodec {
         *layout = Arc::new(ObjectLayout { projection, sample });
     }
 
-    /// Keeps the facts of each object that these keys name, too, from now on. What was read before is brought up to date
-    /// by [`ObjectCodec::with_facts`].
-    pub fn ask(&self, keys: &FactKeys) {
+    /// Keeps the facts of each object that these keys name, too, from now on. Says whether that is new: then what was read
+    /// before is brought up to date by [`ObjectCodec::with_facts`].
+    pub fn ask(&self, keys: &FactKeys) -> bool {
         let mut known = self.keys.write();
-        if !known.covers(keys) {
+        let is_new = !known.covers(keys);
+        if is_new {
             *known = Arc::new(known.union(keys));
         }
+        is_new
     }
 
     /// What is looked for in each object.

@@ -1,23 +1,20 @@
-//! Owns the cache of one kind: its objects, the state of its lists and watches, and its indexes, which are updated with
-//! each change of an object.
+//! Owns the cache of one kind: its objects, the state of its lists and watches, and what is updated with each change of an
+//! object: the children of controllers, and the indexes (`index.rs`).
 
 use std::borrow::Borrow;
 use std::cmp::Ordering;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use pilothouse_core::Name;
 use pilothouse_core::path::{FieldPath, Projection};
-use pilothouse_core::query::{Anchor, CheckedQuery, values_at};
+use pilothouse_core::query::{Anchor, CheckedQuery};
 use pilothouse_core::reach::{Reach, Scope};
 
 use crate::codec::ObjectCodec;
 use crate::decoding;
+use crate::index::{Index, IndexDraft, IndexValues, Indexes};
 use crate::object::CachedObject;
-
-/// The most indexes of one kind; a query that would need another goes through all objects. A plugin chooses by which
-/// labels and fields it asks.
-pub(crate) const MAX_INDEXES: usize = 16;
 
 /// One kind.
 #[derive(Debug)]
@@ -28,7 +25,7 @@ pub(crate) struct KindCache {
     /// By the controller's uid. One set for all, because a set of its own for each controller would be larger than most
     /// objects.
     pub(crate) children: BTreeSet<(Arc<str>, Name)>,
-    indexes: HashMap<FieldPath, Values>,
+    pub(crate) indexes: Indexes,
     pub(crate) run: u64,
     pub(crate) reach: Reach,
     pub(crate) sources: Vec<Listing>,
@@ -101,7 +98,7 @@ impl KindCache {
             codec,
             objects: BTreeMap::new(),
             children: BTreeSet::new(),
-            indexes: HashMap::new(),
+            indexes: Indexes::default(),
             run: 0,
             reach: Reach::all(),
             sources: Vec::new(),
@@ -117,74 +114,35 @@ impl KindCache {
         Some(&object.0)
     }
 
-    /// The names of what an index has for a query; none if there is no index for it.
-    pub(crate) fn look_up(&self, query: &CheckedQuery) -> Option<BTreeSet<&Name>> {
-        let Anchor { path, values } = query.anchor()?;
-        let index = self.indexes.get(&path)?;
-        let names = values.iter().filter_map(|value| index.get(value.as_str()));
-        Some(names.flatten().collect())
-    }
-
-    /// Whether a query is answered without going through all objects, or cannot be.
-    pub(crate) fn is_indexed(&self, query: &CheckedQuery) -> bool {
-        let anchor = query.anchor();
-        anchor.is_none_or(|anchor| self.indexes.contains_key(&anchor.path) || self.indexes.len() >= MAX_INDEXES)
-    }
-
     /// What the index that a query needs is made of; none where there is one, or cannot be.
     pub(crate) fn draft_index(&self, query: &CheckedQuery) -> Option<IndexDraft> {
-        let Anchor { path, values: _ } = query.anchor().filter(|_| !self.is_indexed(query))?;
-        let objects = self.objects.keys().map(|ByName(object)| object.clone());
-        Some(IndexDraft {
-            path,
-            objects: objects.collect(),
-        })
+        let Anchor { path, values: _ } = query.anchor()?;
+        let objects = || self.objects.keys().map(|ByName(object)| object.clone());
+        self.indexes
+            .accept(&path)
+            .then(|| IndexDraft::new(path, objects().collect()))
     }
 
     /// Takes an index in. What has changed since its draft is brought up to date first.
     pub(crate) fn add_index(&mut self, index: Index) {
-        let Index {
-            path,
-            mut names,
-            objects,
-        } = index;
-        if self.indexes.contains_key(&path) || self.indexes.len() >= MAX_INDEXES {
+        if !self.indexes.accept(index.path()) {
             return;
         }
-        // What has changed while the index was built is little. Both are in the order of names.
-        decoding::allowed(|| self.catch_up(&path, &mut names, &objects));
-        self.indexes.insert(path, names);
+        let now = self.objects.keys().map(|ByName(object)| object);
+        // What has changed while the index was built is little.
+        let (path, index) = decoding::allowed(|| index.caught_up(now));
+        self.indexes.add(path, index);
     }
 
-    fn catch_up(&self, path: &FieldPath, names: &mut Values, objects: &[Arc<CachedObject>]) {
-        let mut now = self.objects.keys().map(|ByName(object)| object).peekable();
-        for old in objects {
-            while let Some(new) = now.next_if(|new| new.name < old.name) {
-                enter(names, path, new);
-            }
-            let new = now.next_if(|new| new.name == old.name);
-            if new.is_some_and(|new| Arc::ptr_eq(new, old)) {
-                continue;
-            }
-            leave(names, path, old);
-            if let Some(new) = new {
-                enter(names, path, new);
-            }
+    /// The paths of which the indexes ask for an object's values when it comes in; none if it is here in the same state.
+    pub(crate) fn paths_to_index(&self, object: &CachedObject) -> Vec<FieldPath> {
+        let is_known = || self.get(&object.name).is_some_and(|known| known.is_kept_like(object));
+        let paths = self.indexes.paths().cloned().collect::<Vec<_>>();
+        if paths.is_empty() || is_known() {
+            Vec::new()
+        } else {
+            paths
         }
-        for new in now {
-            enter(names, path, new);
-        }
-    }
-
-    /// Drops an index that nobody uses any more.
-    pub(crate) fn drop_index(&mut self, path: &FieldPath) {
-        self.indexes.remove(path);
-    }
-
-    /// How many indexes there are.
-    #[cfg(test)]
-    pub(crate) fn indexes(&self) -> usize {
-        self.indexes.len()
     }
 
     pub(crate) fn place(&mut self, object: Arc<CachedObject>, epoch: u32) {
@@ -193,87 +151,30 @@ impl KindCache {
         self.objects.insert(ByName(object), epoch);
     }
 
-    /// Brings the controllers' children and the indexes to the new state of one object.
-    pub(crate) fn reindex(&mut self, old: Option<&CachedObject>, new: Option<&CachedObject>) {
+    /// Brings the controllers' children and the indexes to the new state of one object, whose values have been read before.
+    pub(crate) fn reindex(&mut self, old: Option<&CachedObject>, new: &CachedObject, values: &IndexValues) {
+        self.move_child(old, Some(new));
+        self.indexes.set(&new.name, values);
+    }
+
+    /// Takes an object that is gone out of the controllers' children and the indexes.
+    pub(crate) fn unindex(&mut self, old: &CachedObject) {
+        self.move_child(Some(old), None);
+        self.indexes.remove(&old.name);
+    }
+
+    fn move_child(&mut self, old: Option<&CachedObject>, new: Option<&CachedObject>) {
         let controller =
             |object: Option<&CachedObject>| object?.controller.as_ref().map(|controller| controller.uid.clone());
         let (before, after) = (controller(old), controller(new));
-        if before != after {
-            if let (Some(old), Some(uid)) = (old, before) {
-                self.children.remove(&(uid, old.name.clone()));
-            }
-            if let (Some(new), Some(uid)) = (new, after) {
-                self.children.insert((uid, new.name.clone()));
-            }
-        }
-        if self.indexes.is_empty() {
+        if before == after {
             return;
         }
-        // One object, and only while somebody depends on a query that needs the index.
-        let (before, after) = decoding::allowed(|| (old.map(CachedObject::value), new.map(CachedObject::value)));
-        for (path, index) in &mut self.indexes {
-            if let (Some(old), Some(value)) = (old, &before) {
-                for value in values_at(path, value) {
-                    remove_from(index, &value, &old.name);
-                }
-            }
-            if let (Some(new), Some(value)) = (new, &after) {
-                for value in values_at(path, value) {
-                    index.entry(value.into()).or_default().insert(new.name.clone());
-                }
-            }
+        if let (Some(old), Some(uid)) = (old, before) {
+            self.children.remove(&(uid, old.name.clone()));
         }
-    }
-}
-
-/// The objects of a kind at one moment, to be put in order by what each has at a path.
-#[derive(Debug)]
-pub struct IndexDraft {
-    path: FieldPath,
-    objects: Vec<Arc<CachedObject>>,
-}
-
-/// Objects by what they have at a path.
-#[derive(Debug)]
-pub struct Index {
-    path: FieldPath,
-    names: Values,
-    /// What it was made of.
-    objects: Vec<Arc<CachedObject>>,
-}
-
-impl IndexDraft {
-    /// Reads every object, which may take a while.
-    pub fn build(self) -> Index {
-        let Self { path, objects } = self;
-        let mut names = Values::new();
-        for object in &objects {
-            enter(&mut names, &path, object);
-        }
-        Index { path, names, objects }
-    }
-}
-
-/// Who has which value.
-type Values = HashMap<Box<str>, BTreeSet<Name>>;
-
-fn enter(index: &mut Values, path: &FieldPath, object: &CachedObject) {
-    for value in values_at(path, &object.value()) {
-        index.entry(value.into()).or_default().insert(object.name.clone());
-    }
-}
-
-fn leave(index: &mut Values, path: &FieldPath, object: &CachedObject) {
-    for value in values_at(path, &object.value()) {
-        remove_from(index, &value, &object.name);
-    }
-}
-
-fn remove_from(index: &mut Values, key: &str, name: &Name) {
-    if let Some(names) = index.get_mut(key) {
-        names.remove(name);
-        if names.is_empty() {
-            index.remove(key);
+        if let (Some(new), Some(uid)) = (new, after) {
+            self.children.insert((uid, new.name.clone()));
         }
     }
 }

@@ -7,9 +7,11 @@
 //! what the host may do.
 #![forbid(unsafe_code)]
 
+mod apply_entry;
 pub mod codec;
 pub mod connect;
 mod connection_log;
+mod controller_ref;
 pub mod decoding;
 pub mod definitions;
 pub mod discovery;
@@ -17,6 +19,7 @@ pub mod error;
 pub mod events;
 pub mod facts;
 pub mod host_resources;
+mod index;
 pub mod install;
 mod kind_cache;
 pub mod object;

@@ -1,13 +1,10 @@
 //! Owns the form in which an object goes through the host: read once from the server's JSON, trimmed to what plugins
-//! may see, with what the host needs to know of ownership beside it.
+//! may see, with what the host needs to know of ownership beside it (`controller_ref.rs`, `apply_entry.rs`).
 
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use pilothouse_core::canonical::DESIRED_ANNOTATION;
 use pilothouse_core::depth::{Bounded, is_plain, is_too_deep};
-use pilothouse_core::fields::{FieldSet, names_several_items};
-use pilothouse_core::ownership::{KEEP_ANNOTATION, OWNER_ANNOTATION, OWNER_LABEL, OwnerLink, parse_owner_name};
 use pilothouse_core::path::Projection;
 use pilothouse_core::selector::Selector;
 use pilothouse_core::{Kind, Name};
@@ -15,77 +12,14 @@ use serde::Deserialize;
 use serde::de::Error as _;
 use serde_json::Value;
 
+pub use crate::apply_entry::{AppliedFields, MANAGER_PREFIX};
+use crate::apply_entry::{ApplyEntry, is_applier, read_entries};
 use crate::codec::{ObjectCodec, ObjectLayout, pack, unpack};
+pub use crate::controller_ref::ControllerRef;
+use crate::controller_ref::OwnerParts;
 use crate::decoding;
 use crate::facts::{FactKeys, MetadataFacts, fingerprint};
-use crate::raw_object::{BorrowedText, ManagedFieldsEntry, RawObject};
-
-/// Field managers of the host begin with this; the rest is the Plugin's name.
-pub const MANAGER_PREFIX: &str = "pilothouse/";
-
-/// Whose an object is: the owner reference with `controller: true`, else the host's label.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct ControllerRef {
-    /// What ties the object to the owner.
-    pub bond: OwnerLink,
-    /// The API group of the owner.
-    pub group: Arc<str>,
-    /// The kind of the owner.
-    pub kind: Arc<str>,
-    /// The owner's namespace; none where it has none, and for a reference, which does not say.
-    pub namespace: Option<Arc<str>>,
-    /// The owner's name.
-    pub name: Arc<str>,
-    /// The owner's uid.
-    pub uid: Arc<str>,
-}
-
-/// What the host keeps of one entry of managedFields; only entries of its own managers are kept.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct ApplyEntry {
-    manager: Box<str>,
-    api_version: Box<str>,
-    of_status: bool,
-    /// The field set as text, its list items in the order of the live object, and marks where it names the object or its
-    /// controller: children that differ in nothing else have the same entries, and share them.
-    fields: Box<str>,
-}
-
-/// Stand in a field set for the controller's uid and for the object's name. JSON has no such characters as they are, so
-/// what is put in comes out again.
-const CONTROLLER_MARK: &str = "\u{1}";
-const NAME_MARK: &str = "\u{2}";
-
-/// An entry of an object.
-#[derive(Clone, Copy, Debug)]
-pub struct AppliedFields<'a> {
-    /// The version that it was written in.
-    pub api_version: &'a str,
-    object: &'a CachedObject,
-    entry: &'a ApplyEntry,
-}
-
-impl AppliedFields<'_> {
-    /// The field set as text, its list items in the order of the live object.
-    pub fn fields(&self) -> String {
-        let CachedObject { name, controller, .. } = self.object;
-        let controller = controller.as_ref().map_or("", |controller| &controller.uid);
-        self.entry
-            .fields
-            .replace(CONTROLLER_MARK, controller)
-            .replace(NAME_MARK, &quoted(&name.name))
-    }
-
-    /// The field set.
-    pub fn field_set(&self) -> FieldSet {
-        serde_json::from_str(&self.fields()).expect("the text was written from a field set")
-    }
-}
-
-/// A name as it stands in the key of a list item: a string within a string.
-fn quoted(name: &str) -> String {
-    format!("\\\"{name}\\\"")
-}
+use crate::raw_object::{BorrowedText, RawObject};
 
 /// An object as the cache holds it.
 #[derive(Clone, Debug)]
@@ -156,45 +90,6 @@ fn titled(kind: &Kind, name: Option<&Name>) -> String {
     }
 }
 
-/// Only the annotations that the host needs are read.
-#[derive(Deserialize)]
-struct Annotations<'a> {
-    #[serde(rename = "pilothouse.dev/desired", default)]
-    desired: Option<Box<str>>,
-    #[serde(rename = "pilothouse.dev/owner-name", borrow, default)]
-    owner_name: Option<Cow<'a, str>>,
-    #[serde(rename = "pilothouse.dev/keep", borrow, default)]
-    keep: Option<Cow<'a, str>>,
-}
-
-const _: () = assert!(matches!(DESIRED_ANNOTATION.as_bytes(), b"pilothouse.dev/desired"));
-const _: () = assert!(matches!(OWNER_ANNOTATION.as_bytes(), b"pilothouse.dev/owner-name"));
-const _: () = assert!(matches!(KEEP_ANNOTATION.as_bytes(), b"pilothouse.dev/keep"));
-
-/// Only the label that the host needs is read.
-#[derive(Deserialize)]
-struct Labels<'a> {
-    #[serde(rename = "pilothouse.dev/owner", borrow, default)]
-    owner: Option<Cow<'a, str>>,
-}
-
-const _: () = assert!(matches!(OWNER_LABEL.as_bytes(), b"pilothouse.dev/owner"));
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct OwnerReference<'a> {
-    #[serde(borrow)]
-    api_version: Cow<'a, str>,
-    #[serde(borrow)]
-    kind: Cow<'a, str>,
-    #[serde(borrow)]
-    name: Cow<'a, str>,
-    #[serde(borrow)]
-    uid: Cow<'a, str>,
-    #[serde(default)]
-    controller: Option<bool>,
-}
-
 impl CachedObject {
     /// Reads an object of a known kind and keeps what the projection shows.
     pub fn read(text: &str, kind: &Kind, projection: &Projection) -> Result<Self, ObjectError> {
@@ -226,30 +121,7 @@ impl CachedObject {
         let name: Arc<str> = Arc::from(name.as_ref());
         let namespace = text("namespace")?;
         let uid = text("uid")?;
-        let annotations: Option<Annotations<'_>> = metadata.parse("annotations")?;
-        let labels: Option<Labels<'_>> = metadata.parse("labels")?;
-        let owner_references: Vec<OwnerReference<'_>> = metadata.parse("ownerReferences")?.unwrap_or_default();
-        let controller = owner_references
-            .into_iter()
-            .find(|it| it.controller == Some(true))
-            .map(|reference| {
-                let owner = Kind::from_api_version(&reference.api_version, &reference.kind);
-                ControllerRef {
-                    bond: OwnerLink::Reference,
-                    group: codec.text(&owner.group),
-                    kind: codec.text(&owner.kind),
-                    namespace: None,
-                    // A child often has its owner's name.
-                    name: if *reference.name == *name {
-                        name.clone()
-                    } else {
-                        Arc::from(reference.name.as_ref())
-                    },
-                    uid: Arc::from(reference.uid.as_ref()),
-                }
-            })
-            .or_else(|| labelled_owner(labels.as_ref()?, annotations.as_ref()?, codec))
-            .map(Box::new);
+        let OwnerParts { controller, digest } = OwnerParts::read(metadata, &name, codec)?;
         let entries = read_entries(parts, &name, controller.as_deref())?;
         let layout = codec.layout();
         let visible = layout
@@ -267,7 +139,7 @@ impl CachedObject {
             generation: metadata.parse("generation")?,
             deleting: metadata.get("deletionTimestamp").is_some(),
             controller,
-            digest: annotations.and_then(|it| it.desired),
+            digest,
             is_too_deep,
             entries: codec.entries(&entries),
             facts: codec.facts(&metadata.facts(codec.keys())),
@@ -325,6 +197,16 @@ impl CachedObject {
             return self.facts.has_annotation(annotation);
         }
         self.value()["metadata"]["annotations"].get(annotation).is_some()
+    }
+
+    /// Whether this is the same object in the same state.
+    pub fn is_version_of(&self, other: &Self) -> bool {
+        self.uid == other.uid && self.resource_version == other.resource_version
+    }
+
+    /// Whether this is the same object in the same state, trimmed in the same way.
+    pub(crate) fn is_kept_like(&self, other: &Self) -> bool {
+        self.is_version_of(other) && self.projection() == other.projection()
     }
 
     /// Whether two states of an object have the same labels and annotations.
@@ -400,11 +282,7 @@ impl CachedObject {
             .entries
             .iter()
             .find(|entry| &*entry.manager == manager && entry.of_status == of_status)?;
-        Some(AppliedFields {
-            api_version: &entry.api_version,
-            object: self,
-            entry,
-        })
+        Some(AppliedFields::new(self, entry))
     }
 
     /// The field managers of plugins that apply the object. Those under which plugins contribute are not among them.
@@ -427,78 +305,9 @@ impl CachedObject {
     }
 }
 
-/// Whether a field manager is that of a plugin's owned objects: a plugin contributes as `pilothouse/NAME/contributed`.
-fn is_applier(manager: &str) -> bool {
-    let plugin = manager.strip_prefix(MANAGER_PREFIX);
-    plugin.is_some_and(|plugin| !plugin.contains('/'))
-}
-
-/// The owner that the host's label and annotations name.
-fn labelled_owner(labels: &Labels<'_>, annotations: &Annotations<'_>, codec: &ObjectCodec) -> Option<ControllerRef> {
-    let uid = labels.owner.as_deref()?;
-    let (group, kind, name) = parse_owner_name(annotations.owner_name.as_deref()?)?;
-    let kept = annotations.keep.as_deref() == Some("true");
-    Some(ControllerRef {
-        bond: if kept { OwnerLink::Kept } else { OwnerLink::Label },
-        group: codec.text(group),
-        kind: codec.text(kind),
-        namespace: name.namespace.as_deref().map(|namespace| codec.text(namespace)),
-        name: name.name,
-        uid: Arc::from(uid),
-    })
-}
-
-fn read_entries(
-    parts: &RawObject<'_>,
-    name: &str,
-    controller: Option<&ControllerRef>,
-) -> Result<Vec<ApplyEntry>, serde_json::Error> {
-    let mut entries = Vec::new();
-    // Parsed only where an entry of ours needs to know the order of lists.
-    let mut live: Option<Value> = None;
-    for ManagedFieldsEntry {
-        manager,
-        operation,
-        api_version,
-        subresource,
-        fields_v1,
-    } in &parts.metadata.managed_fields
-    {
-        let (Some(manager), Some(fields)) = (manager, fields_v1) else {
-            continue;
-        };
-        if !manager.starts_with(MANAGER_PREFIX) || operation.as_deref() != Some("Apply") {
-            continue;
-        }
-        let mut fields = match names_several_items(fields.get()) {
-            Ok(true) => {
-                let live = match &mut live {
-                    Some(live) => live,
-                    none => none.insert(parts.value()?),
-                };
-                let mut set: FieldSet = serde_json::from_str(fields.get())?;
-                set.order_as(live);
-                serde_json::to_string(&set)?.replace(&quoted(name), NAME_MARK)
-            }
-            Ok(false) => fields.get().replace(&quoted(name), NAME_MARK),
-            // Nothing that the host applies has such an entry: somebody else uses its name, and holds the fields.
-            Err(_) => continue,
-        };
-        if let Some(controller) = controller {
-            fields = fields.replace(&*controller.uid, CONTROLLER_MARK);
-        }
-        entries.push(ApplyEntry {
-            manager: manager.as_ref().into(),
-            api_version: api_version.as_deref().unwrap_or_default().into(),
-            of_status: subresource.as_deref() == Some("status"),
-            fields: fields.into_boxed_str(),
-        });
-    }
-    Ok(entries)
-}
-
 #[cfg(test)]
 mod tests {
+    use pilothouse_core::ownership::OwnerLink;
     use serde_json::value::RawValue;
 
     use super::*;

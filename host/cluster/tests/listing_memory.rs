@@ -19,7 +19,7 @@ use pilothouse_cluster::discovery::{Discovery, ServedKind};
 use pilothouse_cluster::error::WatchError;
 use pilothouse_cluster::object::CachedObject;
 use pilothouse_cluster::reflector::{Detail, Reflector, Sink};
-use pilothouse_cluster::store::{Store, WatchSource};
+use pilothouse_cluster::store::{IndexValues, Store, WatchSource};
 use pilothouse_core::answer::KindFacts;
 use pilothouse_core::path::{FieldPath, Projection};
 use pilothouse_core::reach::Reach;
@@ -52,7 +52,7 @@ impl Sink for Cache {
     }
 
     fn observed(&self, source: &WatchSource, object: CachedObject) {
-        self.store.lock().upsert(source, object);
+        self.store.lock().upsert(source, object, &IndexValues::default());
     }
 
     fn deleted(&self, _: &WatchSource, _: &Name) {}

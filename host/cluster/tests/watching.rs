@@ -13,7 +13,7 @@ use pilothouse_cluster::discovery::Discovery;
 use pilothouse_cluster::error::WatchError;
 use pilothouse_cluster::object::CachedObject;
 use pilothouse_cluster::reflector::{Detail, Reflector, Sink};
-use pilothouse_cluster::store::{ObjectChange, Store, WatchSource};
+use pilothouse_cluster::store::{IndexValues, ObjectChange, Store, WatchSource};
 use pilothouse_core::manifest::Touch;
 use pilothouse_core::path::{FieldPath, Projection};
 use pilothouse_core::query::CheckedQuery;
@@ -59,7 +59,7 @@ impl Sink for Cache {
     fn observed(&self, source: &WatchSource, object: CachedObject) {
         let panics_at = self.panics_at.lock().clone();
         assert_ne!(panics_at.as_deref(), Some(&*object.name.name), "as it was told to");
-        let changes = self.store.lock().upsert(source, object);
+        let changes = self.store.lock().upsert(source, object, &IndexValues::default());
         self.note(&changes);
     }
 

@@ -69,7 +69,7 @@ impl Informers {
         }
     }
 
-    /// Watches what a lane needs. The lane opens, if it has been put there, once all of that is listed.
+    /// Watches what a lane needs, before the lane is registered. Once it has been, it opens when all of that is listed.
     pub fn add(&self, lane: &Arc<Lane>) {
         let asked = Instant::now();
         let mut kinds = self.kinds.lock();
@@ -87,7 +87,7 @@ impl Informers {
                 continue;
             };
             watched.lanes.push((lane.clone(), need.clone()));
-            self.host.state.learn_facts_of(lane, &watched.codec);
+            self.host.state.learn_facts(lane, &watched.codec);
             if !watched.need.covers(&need) {
                 let union = watched.need.clone().union(&need);
                 watched.codec.trim_to(union.projection.clone());
@@ -255,5 +255,213 @@ impl InformerTask {
             }
             since = Instant::now();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use pilothouse_cluster::decoding::NoDecoding;
+    use serde_json::{Value, json};
+    use tokio::task::Id;
+
+    use super::*;
+    use crate::test_support::*;
+
+    /// What is watched of a kind, and by which task.
+    fn watched(informers: &Informers, kind: &Kind) -> Option<(CacheNeed, Id)> {
+        let kinds = informers.kinds.lock();
+        let watched = kinds.get(kind)?;
+        assert_eq!(
+            watched.codec.layout().projection(),
+            &watched.need.projection,
+            "objects are trimmed to what is needed"
+        );
+        Some((watched.need.clone(), watched.task.id()))
+    }
+
+    fn codec(informers: &Informers, kind: &Kind) -> Arc<ObjectCodec> {
+        informers.kinds.lock()[kind].codec.clone()
+    }
+
+    /// A lane that reads these fields of children.
+    fn reader(host: &TestHost, plugin: &str, fields: &Value, more: &Value) -> Arc<Lane> {
+        let mut controller = controller(&["read"]);
+        let touch = &mut controller["touches"][0];
+        touch["fields"] = fields.clone();
+        for (name, value) in more.as_object().into_iter().flatten() {
+            touch[name] = value.clone();
+        }
+        Arc::new(host.lane(plugin, controller))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn each_kind_is_watched_once_for_as_long_as_a_lane_needs_it() {
+        let host = TestHost::new().await;
+        let informers = host.informers();
+        let one = reader(&host, "one", &json!([".data"]), &Value::Null);
+        let other = reader(&host, "other", &json!([".data"]), &Value::Null);
+        informers.add(&one);
+        let first = watched(&informers, &child_kind()).unwrap();
+        assert_eq!(first.0, one.need(&child_kind()));
+        informers.add(&other);
+        assert_eq!(watched(&informers, &child_kind()).unwrap(), first);
+        informers.remove(&one);
+        assert_eq!(watched(&informers, &child_kind()).unwrap(), first);
+
+        host.list_with(&codec(&informers, &child_kind()), &[text("c", 1, &json!({}))]);
+        let task = informers.kinds.lock()[&child_kind()].task.clone();
+        informers.remove(&other);
+        assert_eq!(watched(&informers, &child_kind()), None);
+        assert_eq!(watched(&informers, &primary_kind()), None);
+        assert!(host.context.state.get(&child_kind(), &name("c")).is_none());
+        assert!(!host.context.kinds.is_served(&child_kind()));
+        tokio::task::yield_now().await;
+        assert!(task.is_finished());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_lane_and_its_successor_of_the_same_number_are_told_apart() {
+        let host = TestHost::new().await;
+        let informers = host.informers();
+        let old = reader(&host, "plugin", &json!([".data"]), &Value::Null);
+        let mut new = Lane::clone(&reader(&host, "plugin", &json!([".status"]), &Value::Null));
+        new.id = old.id;
+        let new = Arc::new(new);
+        informers.add(&old);
+        informers.add(&new);
+        informers.remove(&old);
+        assert_eq!(watched(&informers, &child_kind()).unwrap().0, new.need(&child_kind()));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_kind_is_listed_again_when_a_lane_needs_more_of_it() {
+        let host = TestHost::new().await;
+        let informers = host.informers();
+        let none = Value::Null;
+        let in_a = json!({"scope": "Any", "namespaces": ["a"]});
+        let lanes = [
+            reader(&host, "names", &json!([]), &in_a),
+            reader(&host, "data", &json!([".data"]), &in_a),
+            reader(&host, "more", &json!([".data", ".status"]), &in_a),
+            reader(&host, "all", &json!([".data"]), &none),
+        ];
+        let mut tasks = Vec::new();
+        let mut union = lanes[0].need(&child_kind());
+        for lane in &lanes {
+            informers.add(lane);
+            union = union.union(&lane.need(&child_kind()));
+            let (need, task) = watched(&informers, &child_kind()).unwrap();
+            assert_eq!(need, union);
+            assert!(!tasks.contains(&task), "{} has it listed again", lane.plugin);
+            tasks.push(task);
+        }
+        let less = reader(&host, "less", &json!([".status"]), &in_a);
+        informers.add(&less);
+        assert_eq!(watched(&informers, &child_kind()).unwrap(), (union, tasks[3]));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_no_lane_sees_any_more_is_trimmed_without_a_list() {
+        let host = TestHost::new().await;
+        let informers = host.informers();
+        let less = reader(&host, "less", &json!([".data"]), &Value::Null);
+        let more = reader(&host, "more", &json!([".data", ".status"]), &Value::Null);
+        informers.add(&less);
+        informers.add(&more);
+        let object = text("c", 1, &json!({"data": "kept", "status": "dropped"}));
+        host.list_with(&codec(&informers, &child_kind()), &[object]);
+        let shown = || host.context.state.get(&child_kind(), &name("c")).unwrap().value();
+        assert_eq!([&shown()["data"], &shown()["status"]], ["kept", "dropped"]);
+
+        let (_, task) = watched(&informers, &child_kind()).unwrap();
+        informers.remove(&more);
+        assert_eq!(
+            watched(&informers, &child_kind()).unwrap(),
+            (less.need(&child_kind()), task)
+        );
+        assert_eq!([&shown()["data"], &shown()["status"]], [&json!("kept"), &Value::Null]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_watch_of_more_than_is_needed_is_replaced() {
+        let host = TestHost::new().await;
+        let informers = host.informers();
+        let names = json!({"scope": "Any", "namespaces": ["a"]});
+        let metadata = reader(&host, "metadata", &json!([]), &names);
+        let data = reader(&host, "data", &json!([".data"]), &names);
+        let everywhere = reader(&host, "everywhere", &json!([".data"]), &json!({"scope": "Any"}));
+        for lane in [&metadata, &data, &everywhere] {
+            informers.add(lane);
+        }
+        let (_, widest) = watched(&informers, &child_kind()).unwrap();
+        informers.remove(&everywhere);
+        let (need, narrower) = watched(&informers, &child_kind()).unwrap();
+        assert_eq!(need, data.need(&child_kind()));
+        assert_ne!(narrower, widest, "fewer namespaces are watched");
+        informers.remove(&data);
+        let (need, narrowest) = watched(&informers, &child_kind()).unwrap();
+        assert_eq!(need, metadata.need(&child_kind()));
+        assert_ne!(narrowest, narrower, "only metadata is asked for");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_kind_that_a_lane_reconciles_and_touches_is_needed_as_both() {
+        let host = TestHost::new().await;
+        let mut controller = controller(&["read"]);
+        controller["touches"][0]["kind"] = controller["kind"].clone();
+        controller["touches"][0]["names"] = json!(["other"]);
+        let lane = host.lane("plugin", controller);
+        let needs = needs(&lane);
+        assert_eq!(needs.len(), 1);
+        let need = &needs[&primary_kind()];
+        let shown: Vec<_> = [".spec", ".data", ".status"]
+            .into_iter()
+            .map(|path| pilothouse_core::path::FieldPath::parse(path).unwrap())
+            .collect();
+        assert!(need.projection.covers(&pilothouse_core::path::Projection::new(&shown)));
+        assert_eq!(need.reach, Reach::all());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_the_first_lane_of_a_kind_decides_by_is_known_of_each_object() {
+        let host = TestHost::new().await;
+        let informers = host.informers();
+        let mut lane = host.lane("plugin", controller(&[]));
+        lane.filter.annotation = Some("on".to_owned());
+        informers.add(&Arc::new(lane));
+        let annotated = text("p", 1, &json!({"metadata": {"annotations": {"on": ""}}}));
+        host.list_with(&codec(&informers, &primary_kind()), &[annotated]);
+        let object = host.context.state.get(&primary_kind(), &name("p")).unwrap();
+        let _guard = NoDecoding::begin();
+        assert!(object.has_annotation("on"));
+    }
+
+    /// A lane with a filter comes while a kind is cached for another lane.
+    #[tokio::test(start_paused = true)]
+    async fn what_a_new_lane_decides_by_is_known_of_each_object_whenever_it_came() {
+        let host = TestHost::new().await;
+        let informers = host.informers();
+        informers.add(&host.put(host.lane("one", controller(&[]))));
+        let codec = codec(&informers, &primary_kind());
+        let annotated = |name: &str, version| text(name, version, &json!({"metadata": {"annotations": {"on": ""}}}));
+        let source = host.list_with(&codec, &[annotated("cached", 1), annotated("changes", 1)]);
+        let on_its_way = read(&codec, &annotated("on-its-way", 2));
+        let changes = read(&codec, &annotated("changes", 3));
+
+        let mut lane = host.lane("other", controller(&[]));
+        lane.filter.annotation = Some("on".to_owned());
+        let lane = Arc::new(lane);
+        informers.add(&lane);
+        let state = &host.context.state;
+        state.observed(&source, on_its_way);
+        state.observed(&source, changes);
+        host.context.register_lane(&lane);
+        state.observed(&source, read(&codec, &annotated("later", 4)));
+
+        let names = ["cached", "changes", "later", "on-its-way"].map(name);
+        let objects = names.map(|name| state.get(&primary_kind(), &name).unwrap());
+        let _guard = NoDecoding::begin();
+        assert!(objects.iter().all(|object| object.has_annotation("on")));
+        assert_eq!(state.count(&lane).0, 4);
     }
 }

@@ -14,9 +14,9 @@ use crate::state::LaneChange;
 
 impl HostContext {
     /// Puts a lane in its place. One that is new is closed until all its kinds are listed; one that replaces another goes
-    /// on where that one was, and has every primary of both reconciled, each after what of it is under way.
+    /// on where that one was, and has every primary of both reconciled, each after what of it is under way. What it needs has
+    /// to be watched already ([`crate::informers::Informers::add`]): the cache then has the facts by which it decides.
     pub fn register_lane(&self, lane: &Arc<Lane>) {
-        self.state.learn_facts(lane);
         let (replaced, opened) = self.state.put_lane(lane);
         if let Some(opened) = &opened {
             self.too_deep.lane_opens(&opened.lane, &opened.too_deep);

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use parking_lot::Mutex;
 use pilothouse_cluster::Client;
 use pilothouse_cluster::codec::ObjectCodec;
 use pilothouse_cluster::connect::{ClusterTarget, connect};
@@ -22,6 +23,7 @@ use serde_json::{Value, json};
 use crate::blocking::Blocking;
 use crate::clock::WallClock;
 use crate::context::HostContext;
+use crate::informers::Informers;
 use crate::lane::{Lane, RunMode, calls_of_a_plugin};
 use crate::primary::{LaneId, PrimaryRef};
 use crate::queue::{Capacity, Job, JobResult, ReconcileResult};
@@ -49,6 +51,8 @@ async fn client() -> Client {
 pub struct TestHost {
     pub context: Arc<HostContext>,
     client: Client,
+    /// Of the kinds that were listed.
+    codecs: Mutex<Vec<Arc<ObjectCodec>>>,
 }
 
 impl TestHost {
@@ -63,7 +67,13 @@ impl TestHost {
         Self {
             context: Arc::new(context),
             client,
+            codecs: Mutex::default(),
         }
+    }
+
+    /// Informers of this host. Their tasks make no request before the test awaits something.
+    pub fn informers(&self) -> Informers {
+        Informers::new(self.client.clone(), self.context.clone())
     }
 
     /// A lane of a plugin, with a controller as the manifest has it.
@@ -72,23 +82,37 @@ impl TestHost {
         lane(&self.client, &self.context.kinds.served(), id, plugin, controller)
     }
 
-    /// Registers a lane.
+    /// Registers a lane. The cache learns what it asks for, as when its informers are added.
     pub fn put(&self, lane: Lane) -> Arc<Lane> {
         let lane = Arc::new(lane);
+        for codec in self.codecs.lock().iter() {
+            self.context.state.learn_facts(&lane, codec);
+        }
         self.context.register_lane(&lane);
         lane
     }
 
     /// The cluster serves a kind and these are its objects, whole.
     pub fn list(&self, kind: &Kind, objects: &[Value]) -> WatchSource {
-        self.serve(kind);
         let codec = Arc::new(ObjectCodec::new(Arc::new(kind.clone()), Projection::whole()));
         for lane in self.context.state.lanes().of_kind(kind) {
             codec.ask(&lane.fact_keys(kind));
         }
-        let mut sources = self.context.state.watches_begin(&codec, &Reach::all(), true);
+        self.codecs.lock().push(codec.clone());
+        self.list_with(&codec, objects)
+    }
+
+    /// The cluster serves a kind, and these are its objects as a codec keeps them.
+    pub fn list_with(&self, codec: &Arc<ObjectCodec>, objects: &[Value]) -> WatchSource {
+        self.serve(codec.kind());
+        let mut sources = self.context.state.watches_begin(codec, &Reach::all(), true);
         let source = sources.remove(0);
-        self.relist(&source, objects);
+        self.context.state.list_begins(&source);
+        for object in objects {
+            self.context.state.observed(&source, read(codec, object));
+        }
+        self.context.state.list_ends(&source, "1000");
+        self.context.settle_lanes_of(&source.kind);
         source
     }
 
@@ -242,6 +266,12 @@ fn merge(into: &mut Value, more: &Value) {
 /// An object as the cache has it, whole.
 pub fn object(kind: &Kind, text: &Value) -> CachedObject {
     CachedObject::read(&text.to_string(), kind, &Projection::whole()).expect("the test's object is one")
+}
+
+/// An object as a codec keeps it.
+pub fn read(codec: &ObjectCodec, text: &Value) -> CachedObject {
+    let text = serde_json::value::to_raw_value(text).expect("JSON has a text");
+    codec.read(&text).expect("the test's object is one")
 }
 
 /// A name in namespace `a`.

@@ -133,3 +133,232 @@ impl Imports for View {
         log_limiter.log(plugin, Some(&self.primary), level, message, fields);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use pilothouse_cluster::store::WatchSource;
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::primary::PrimaryRef;
+    use crate::test_support::*;
+
+    struct Scene {
+        host: TestHost,
+        lane: Arc<Lane>,
+        children: WatchSource,
+    }
+
+    fn object(name: &str, version: u32, data: &str) -> Value {
+        text(name, version, &json!({"data": data, "status": "unseen"}))
+    }
+
+    async fn scene_of(touch: &Value) -> (TestHost, Arc<Lane>) {
+        let host = TestHost::new().await;
+        let mut controller = controller(&["read"]);
+        for (name, value) in touch.as_object().into_iter().flatten() {
+            controller["touches"][0][name] = value.clone();
+        }
+        let lane = host.put(host.lane("plugin", controller));
+        (host, lane)
+    }
+
+    /// A lane that reads the data of children, of which there are `c` and `d`.
+    async fn scene() -> Scene {
+        let (host, lane) = scene_of(&Value::Null).await;
+        let children = host.list(&child_kind(), &[object("c", 1, "one"), object("d", 1, "two")]);
+        Scene { host, lane, children }
+    }
+
+    fn view(host: &TestHost, lane: &Arc<Lane>) -> View {
+        View::new(host.context.clone(), lane.clone(), name("p"))
+    }
+
+    fn limited(limit: Option<u32>) -> ListOptions {
+        ListOptions {
+            namespace: Some("a".to_owned()),
+            limit,
+            ..ListOptions::default()
+        }
+    }
+
+    fn data(text: &str) -> Value {
+        serde_json::from_str::<Value>(text).unwrap()["data"].clone()
+    }
+
+    /// How many of the recorded reads would be answered otherwise now.
+    fn outdated(scene: &Scene, view: View) -> usize {
+        let rechecks = scene
+            .host
+            .context
+            .state
+            .depend(&PrimaryRef::new(scene.lane.id, name("p")), view.reads);
+        rechecks
+            .iter()
+            .filter(|recheck| recheck.is_outdated(&scene.lane))
+            .count()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_object_is_shown_as_declared_and_its_read_is_recorded() {
+        let scene = scene().await;
+        let mut view = view(&scene.host, &scene.lane);
+        let text = view.get(&child_kind(), Some("a"), "c").unwrap().unwrap();
+        assert_eq!(data(&text), "one");
+        assert!(!text.contains("unseen"), "{text}");
+        assert_eq!(view.get(&child_kind(), Some("a"), "absent").unwrap(), None);
+        let read = |object: &str| Read::Get(Arc::new(child_kind()), name(object));
+        assert_eq!(
+            view.reads.keys().cloned().collect::<Vec<_>>(),
+            [read("absent"), read("c")]
+        );
+        assert_eq!(outdated(&scene, view), 0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn of_two_answers_to_one_read_the_first_is_recorded() {
+        let scene = scene().await;
+        let mut view = view(&scene.host, &scene.lane);
+        let get = |view: &mut View| data(&view.get(&child_kind(), Some("a"), "c").unwrap().unwrap());
+        let list = |view: &mut View| view.list(&child_kind(), &limited(None), u64::MAX).unwrap().len();
+        assert_eq!((get(&mut view), list(&mut view)), (json!("one"), 2));
+        scene.host.see(&scene.children, &object("c", 2, "changed"));
+        scene.host.see(&scene.children, &object("e", 3, "three"));
+        assert_eq!((get(&mut view), list(&mut view)), (json!("changed"), 3));
+        assert_eq!(outdated(&scene, view), 2, "so the primary runs again");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_change_that_the_plugin_does_not_see_leaves_its_reads_as_they_were() {
+        let scene = scene().await;
+        let mut view = view(&scene.host, &scene.lane);
+        view.get(&child_kind(), Some("a"), "c").unwrap();
+        view.list(&child_kind(), &limited(None), u64::MAX).unwrap();
+        let mut reported = object("c", 2, "one");
+        reported["status"] = json!("another");
+        scene.host.see(&scene.children, &reported);
+        let primary_ref = PrimaryRef::new(scene.lane.id, name("p"));
+        let rechecks = scene.host.context.state.depend(&primary_ref, view.reads);
+        assert_eq!(rechecks.len(), 2, "the kind has changed since");
+        assert!(rechecks.iter().all(|recheck| !recheck.is_outdated(&scene.lane)));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_read_that_was_not_declared_is_refused_and_not_recorded() {
+        let scene = scene().await;
+        let mut view = view(&scene.host, &scene.lane);
+        let refused = [
+            view.get(&child_kind(), Some("elsewhere"), "c").unwrap_err(),
+            view.get(&primary_kind(), Some("a"), "p").unwrap_err(),
+            view.list(&child_kind(), &ListOptions::default(), u64::MAX).unwrap_err(),
+        ];
+        assert!(
+            refused.iter().all(|failure| failure.reason == Reason::Undeclared),
+            "{refused:?}"
+        );
+        assert!(view.reads.is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_not_listed_yet_is_no_answer() {
+        let (host, lane) = scene_of(&Value::Null).await;
+        let refused = |host: &TestHost| {
+            let mut view = view(host, &lane);
+            let get = view.get(&child_kind(), Some("a"), "c").map(|_| ());
+            let list = view.list(&child_kind(), &limited(None), u64::MAX).map(|_| ());
+            assert!(view.reads.is_empty());
+            [get, list].map(|answer| answer.unwrap_err().reason)
+        };
+        assert_eq!(
+            refused(&host),
+            [Reason::NotSynced; 2],
+            "it is not known whether the kind is served"
+        );
+        host.serve(&child_kind());
+        assert_eq!(refused(&host), [Reason::NotSynced; 2], "it is served, and not listed");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_optional_kind_that_is_not_served_has_no_objects() {
+        let (host, lane) = scene_of(&json!({"optional": true})).await;
+        let mut view = view(&host, &lane);
+        let early = view.get(&child_kind(), Some("a"), "c").unwrap_err();
+        assert_eq!(early.reason, Reason::NotSynced, "nobody has looked yet");
+        host.context.kind_is_missing(&Arc::new(child_kind()));
+        assert_eq!(view.get(&child_kind(), Some("a"), "c").unwrap(), None);
+        assert!(view.list(&child_kind(), &limited(None), u64::MAX).unwrap().is_empty());
+        assert_eq!(view.reads.len(), 2, "its objects may come");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_list_that_its_limit_cuts_depends_on_nothing_after_its_last_object() {
+        let scene = scene().await;
+        let mut view = view(&scene.host, &scene.lane);
+        let mut listed = |limit| {
+            let texts = view.list(&child_kind(), &limited(Some(limit)), u64::MAX).unwrap();
+            let read = view.reads.keys().find_map(|read| match read {
+                Read::Find(_, query) if query.limit == Some(limit) => Some(query.until.clone()),
+                _ => None,
+            });
+            (texts.iter().map(|text| data(text)).collect::<Vec<_>>(), read.unwrap())
+        };
+        assert_eq!(listed(1), (vec![json!("one")], Some(name("c"))));
+        assert_eq!(
+            listed(3),
+            (vec![json!("one"), json!("two")], None),
+            "one more would be shown"
+        );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_list_ends_with_the_object_that_has_too_many_bytes() {
+        let scene = scene().await;
+        let mut view = view(&scene.host, &scene.lane);
+        let mut listed = |most_bytes| view.list(&child_kind(), &limited(None), most_bytes).unwrap().len();
+        assert_eq!([listed(1), listed(u64::MAX)], [1, 2]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn time_is_rounded_down_and_the_earliest_moment_that_changes_an_answer_wakes() {
+        let scene = scene().await;
+        let mut view = view(&scene.host, &scene.lane);
+        let start = scene.host.context.clock.now();
+        let hour = 3_600_000;
+        assert_eq!(view.now(hour), start - start % hour);
+        assert_eq!(view.wake_at, Some(start - start % hour + hour));
+        assert!(view.reached(start) && view.reached(start - 1));
+        assert_eq!(
+            view.wake_at,
+            Some(start - start % hour + hour),
+            "what is past does not change"
+        );
+        assert!(!view.reached(start + 60_000));
+        assert_eq!(view.wake_at, Some(start + 60_000));
+        assert!(!view.reached(start + 120_000));
+        assert_eq!(view.wake_at, Some(start + 60_000));
+        assert_eq!(view.now(1), start - start % FINEST_GRANULARITY);
+        assert_eq!(
+            view.wake_at,
+            Some(start - start % FINEST_GRANULARITY + FINEST_GRANULARITY)
+        );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn time_stands_still_during_a_call() {
+        let scene = scene().await;
+        let mut view = view(&scene.host, &scene.lane);
+        let before = view.now(1);
+        tokio::time::advance(std::time::Duration::from_secs(10)).await;
+        assert_eq!(view.now(1), before);
+        assert!(!view.reached(scene.host.context.clock.now()));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_guest_that_always_asks_for_the_next_moment_sleeps_for_a_second() {
+        let scene = scene().await;
+        let mut view = view(&scene.host, &scene.lane);
+        let now = scene.host.context.clock.now();
+        assert!(!view.reached(now + 1));
+        assert_eq!(view.wake_at, Some(now + 1000));
+    }
+}

@@ -32,7 +32,8 @@ pub struct ChangeVisibility {
     primary: RefCell<HashMap<LaneId, bool>>,
     visible: RefCell<HashMap<LaneId, bool>>,
     status: OnceCell<bool>,
-    values: OnceCell<[Option<Value>; 2]>,
+    before: OnceCell<Option<Value>>,
+    after: OnceCell<Option<Value>>,
 }
 
 impl ChangeVisibility {
@@ -45,7 +46,8 @@ impl ChangeVisibility {
             primary: RefCell::default(),
             visible: RefCell::default(),
             status: OnceCell::new(),
-            values: OnceCell::new(),
+            before: OnceCell::new(),
+            after: OnceCell::new(),
         }
     }
 
@@ -63,7 +65,8 @@ impl ChangeVisibility {
             }
         }
         if interest.is_queried {
-            self.parsed();
+            self.before();
+            self.after();
         }
     }
 
@@ -130,11 +133,14 @@ impl ChangeVisibility {
         }
     }
 
-    /// The object before and after, parsed.
-    fn parsed(&self) -> &[Option<Value>; 2] {
-        let ObjectChange { kind: _, old, new } = &self.change;
-        self.values
-            .get_or_init(|| decoding::allowed(|| [old, new].map(|object| object.as_ref().map(|object| object.value()))))
+    /// The object before the change, parsed.
+    fn before(&self) -> Option<&Value> {
+        parsed(&self.before, self.change.old.as_ref())
+    }
+
+    /// The object after the change, parsed.
+    pub fn after(&self) -> Option<&Value> {
+        parsed(&self.after, self.change.new.as_ref())
     }
 
     fn is_found(&self, object: Option<&Value>, query: &CheckedQuery) -> bool {
@@ -142,13 +148,19 @@ impl ChangeVisibility {
     }
 }
 
+fn parsed<'a>(value: &'a OnceCell<Option<Value>>, object: Option<&Arc<CachedObject>>) -> Option<&'a Value> {
+    value
+        .get_or_init(|| decoding::allowed(|| object.map(|object| object.value())))
+        .as_ref()
+}
+
 /// The status that the cache has of an object.
 pub fn status(object: &CachedObject) -> Option<Value> {
     #[derive(serde::Deserialize)]
-    struct Head {
+    struct StatusOnly {
         status: Option<Bounded>,
     }
-    let Head { status } = serde_json::from_str(&object.text()).expect("the text was read through when it came");
+    let StatusOnly { status } = serde_json::from_str(&object.text()).expect("the text was read through when it came");
     status.map(|Bounded(status)| status)
 }
 
@@ -168,15 +180,15 @@ impl ChangedObject<PrimaryRef> for ChangeVisibility {
     }
 
     fn matched(&self, query: &CheckedQuery) -> bool {
-        self.is_found(self.parsed()[0].as_ref(), query)
+        self.is_found(self.before(), query)
     }
 
     fn matches(&self, query: &CheckedQuery) -> bool {
-        self.is_found(self.parsed()[1].as_ref(), query)
+        self.is_found(self.after(), query)
     }
 
     fn values(&self, path: &FieldPath) -> BTreeSet<String> {
-        let objects = self.parsed().iter().flatten();
+        let objects = [self.before(), self.after()].into_iter().flatten();
         objects
             .flat_map(|object| values_at(path, object).map(std::borrow::Cow::into_owned))
             .collect()
@@ -217,9 +229,9 @@ mod tests {
                 is_read: true,
                 is_queried,
             });
-            seen.values.get().is_some()
+            [&seen.before, &seen.after].map(|value| value.get().is_some())
         };
-        assert_eq!([decoded(false), decoded(true)], [false, true]);
+        assert_eq!([decoded(false), decoded(true)], [[false; 2], [true; 2]]);
     }
 
     #[test]

@@ -72,7 +72,10 @@ pub enum ComponentError {
         found: String,
     },
     /// It was built before the version that it names was settled.
-    #[error("the component was built against a draft of {PACKAGE}@{version}; rebuild it with the current SDK")]
+    #[error(
+        "the component was built against a draft of {PACKAGE}@{version}, which differs from the {version} that this host \
+         knows; rebuild it with the current SDK"
+    )]
     Draft {
         /// The version that it names.
         version: &'static str,

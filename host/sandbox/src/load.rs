@@ -132,8 +132,17 @@ impl Sandbox {
             return Err(LoadError::TooLarge { name, most });
         }
         expect(&name, digest, &found)?;
-        let code = self.shared.cache.find(&found);
-        code.map(|code| self.plugin(&name, found, length, &code)).transpose()
+        let Some(code) = self.shared.cache.find(&found) else {
+            return Ok(None);
+        };
+        match self.plugin(&name, found, length, &code) {
+            // A host compiled it that knew another draft of the contract; the component itself says what is wrong with it.
+            Err(LoadError::Refused {
+                problem: ComponentError::Signature { .. },
+                ..
+            }) => Ok(None),
+            loaded => loaded.map(Some),
+        }
     }
 
     /// Reads a component from a file, if it has this digest.
@@ -180,16 +189,12 @@ impl Sandbox {
                 most,
             });
         }
-        let code = if let Some(code) = self.shared.cache.find(&digest) {
-            code
-        } else {
-            let Inspected { version } = inspect(bytes).map_err(|problem| LoadError::Refused {
-                name: name.to_owned(),
-                problem,
-            })?;
-            let code = self.shared.cache.code(&digest, version, bytes, &self.shared.compiler);
-            code.map_err(|error| cache_error(name, error))?
-        };
+        let Inspected { version } = inspect(bytes).map_err(|problem| LoadError::Refused {
+            name: name.to_owned(),
+            problem,
+        })?;
+        let code = self.shared.cache.code(&digest, version, bytes, &self.shared.compiler);
+        let code = code.map_err(|error| cache_error(name, error))?;
         self.plugin(name, digest, bytes.len() as u64, &code)
     }
 }
@@ -223,5 +228,57 @@ pub(crate) fn cache_error(name: &str, error: CacheError) -> LoadError {
             name: name.to_owned(),
             source,
         },
+    }
+}
+
+#[cfg(test)]
+#[cfg(feature = "compiler")]
+mod tests {
+    use wit_component::{ComponentEncoder, StringEncoding, embed_component_metadata};
+    use wit_parser::Resolve;
+
+    use super::*;
+    use crate::compile::Compiler;
+    use crate::sandbox::SandboxOptions;
+
+    const MODULE: &str = r#"(module
+        (memory (export "memory") 1)
+        (func (export "cabi_realloc") (param i32 i32 i32 i32) (result i32) unreachable)
+        (func (export "pilothouse:plugin/manifest@0.1.0#describe") (param i32 i32 i32) (result i32) unreachable)
+        (func (export "pilothouse:plugin/reconciler@0.1.0#reconcile") (param i32 i32 i32 i32 i32 i32 i32) (result i32)
+            unreachable))"#;
+
+    fn draft() -> Vec<u8> {
+        let mut module = wat::parse_str(MODULE).unwrap();
+        let mut resolve = Resolve::default();
+        let document = include_str!("../tests/drafts/plugin.wit");
+        let package = resolve.push_str("plugin.wit", document).unwrap();
+        let world = resolve.select_world(&[package], Some("plugin")).unwrap();
+        embed_component_metadata(&mut module, &resolve, world, StringEncoding::UTF8).unwrap();
+        ComponentEncoder::default().module(&module).unwrap().encode().unwrap()
+    }
+
+    /// An earlier build of the host, which knew the draft, has left its code in the directory.
+    #[test]
+    fn a_draft_whose_code_is_in_the_cache_is_refused_as_a_draft() {
+        let directory = tempfile::tempdir().unwrap();
+        let cache = directory.path().join("cache");
+        let sandbox = Sandbox::new(SandboxOptions::new(&cache, Compiler::InProcess)).unwrap();
+        let (path, bytes) = (directory.path().join("shop.wasm"), draft());
+        std::fs::write(&path, &bytes).unwrap();
+        let digest = cache::digest(&bytes);
+        let code = sandbox
+            .shared
+            .cache
+            .code(&digest, "0.1.0", &bytes, &Compiler::InProcess);
+        assert!(code.is_ok(), "{:?}", code.err());
+        let refused = [sandbox.load(&path), sandbox.load_bytes("shop.wasm", &bytes)];
+        for error in refused.map(Result::unwrap_err) {
+            let problem = ComponentError::Draft { version: "0.1.0" };
+            assert!(
+                matches!(&error, LoadError::Refused { problem: found, .. } if *found == problem),
+                "{error}"
+            );
+        }
     }
 }

@@ -215,7 +215,8 @@ fn a_component_of_a_draft_of_the_contract_is_refused_with_the_next_step() {
             "{message}"
         );
         assert!(message.contains("shop.wasm"), "{message}");
-        let told = "was built against a draft of pilothouse:plugin@0.1.0; rebuild it with the current SDK";
+        let told = "was built against a draft of pilothouse:plugin@0.1.0, which differs from the 0.1.0 that this \
+                    host knows; rebuild it with the current SDK";
         assert!(message.contains(told), "{message}");
     }
 }

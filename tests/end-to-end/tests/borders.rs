@@ -132,7 +132,7 @@ const ONLY: &[(&str, &[&str])] = &[
             "pilothouse-demo",
             "pilothouse-end-to-end",
             "pilothouse-faults",
-            "pilothouse-floor",
+            "pilothouse-baseline",
             "pilothouse-fuzz",
             "pilothouse-crds",
             "hostile",

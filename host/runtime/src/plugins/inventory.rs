@@ -232,8 +232,8 @@ impl PluginTask {
                 });
                 lanes.push(lane);
             } else {
-                host.register_lane(&wanted);
                 informers.add(&wanted);
+                host.register_lane(&wanted);
                 lanes.push(wanted);
             }
         }

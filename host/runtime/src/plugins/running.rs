@@ -53,10 +53,10 @@ impl PluginTask {
                 informers.remove(&candidate);
                 lanes.push(lane);
             } else {
-                host.register_lane(&candidate);
                 if !watched {
                     informers.add(&candidate);
                 }
+                host.register_lane(&candidate);
                 lanes.push(candidate);
             }
         }

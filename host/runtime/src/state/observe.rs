@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use pilothouse_cluster::codec::ObjectCodec;
 use pilothouse_cluster::object::CachedObject;
-use pilothouse_cluster::store::{ObjectChange, Store, WatchSource};
+use pilothouse_cluster::store::{IndexValues, ObjectChange, Store, WatchSource};
 use pilothouse_core::reach::Reach;
 use pilothouse_core::{Key, Kind, Name};
 
@@ -14,6 +14,14 @@ use crate::visibility::ChangeVisibility;
 
 /// An object that nests too deep for plugins, and the lanes that it may have to be kept from.
 pub type TooDeepObject = (Arc<CachedObject>, Vec<Arc<Lane>>);
+
+/// What is read of a change before it is taken in.
+struct PreparedChange {
+    /// What lanes see of it; none if the object is cached in this version.
+    seen: Option<ChangeVisibility>,
+    /// What the indexes list the object under.
+    values: IndexValues,
+}
 
 impl SharedState {
     /// The watches of a kind begin, for the first time or in another form.
@@ -34,13 +42,13 @@ impl SharedState {
     /// An object was listed, added or modified. If it nests too deep, and was not known to, the answer is that object.
     pub fn observed(&self, source: &WatchSource, object: CachedObject) -> Option<TooDeepObject> {
         let object = Arc::new(object);
-        let compared = self.compare(&source.kind, &object.name, Some(&object));
+        let PreparedChange { seen, values } = self.prepare(&source.kind, &object.name, Some(&object));
         let mut tables = self.tables.write();
         let is_known = |old: &Arc<CachedObject>| old.uid == object.uid && old.is_too_deep();
         let known = |store: &Store| store.get(&source.kind, &object.name).is_some_and(is_known);
         let hidden = (object.is_too_deep() && !known(&tables.store)).then(|| object.name.clone());
-        let changes = tables.store.upsert(source, object);
-        self.route_all(&mut tables, changes, compared);
+        let changes = tables.store.upsert(source, object, &values);
+        self.route_all(&mut tables, changes, seen);
         let object = tables.store.get(&source.kind, &hidden?)?.clone();
         // The others are told when they open.
         let lanes = tables.lanes.of_kind(&source.kind);
@@ -50,10 +58,10 @@ impl SharedState {
 
     /// An object was deleted, or left what the source is about.
     pub fn deleted(&self, source: &WatchSource, name: &Name) {
-        let compared = self.compare(&source.kind, name, None);
+        let PreparedChange { seen, values: _ } = self.prepare(&source.kind, name, None);
         let mut tables = self.tables.write();
         let change = tables.store.remove(source, name);
-        self.route_all(&mut tables, change, compared);
+        self.route_all(&mut tables, change, seen);
     }
 
     /// The list is complete; it shows the cluster at this resourceVersion.
@@ -104,20 +112,14 @@ impl SharedState {
         self.replace(codec.kind(), objects, |object| codec.again(object));
     }
 
-    /// Has the cache know of each object that it holds what a lane asks for without reading the object.
-    pub fn learn_facts(&self, lane: &Lane) {
-        for (kind, _) in lane.kinds() {
-            let codec = self.tables.read().store.codec(&kind);
-            if let Some(codec) = codec {
-                self.learn_facts_of(lane, &codec);
-            }
-        }
-    }
-
-    /// The same for one kind.
-    pub fn learn_facts_of(&self, lane: &Lane, codec: &ObjectCodec) {
+    /// Has the cache know of each object of a kind what a lane asks for without reading the object. The codec is asked first,
+    /// so an object that arrives meanwhile has these facts, and the others are read again without the lock. Where the codec
+    /// was asked for them before, that has been done.
+    pub fn learn_facts(&self, lane: &Lane, codec: &ObjectCodec) {
         let kind = codec.kind();
-        codec.ask(&lane.fact_keys(kind));
+        if !codec.ask(&lane.fact_keys(kind)) {
+            return;
+        }
         let objects = self.tables.read().store.without_facts(kind);
         self.replace(kind, objects, |object| codec.with_facts(object));
     }
@@ -136,34 +138,53 @@ impl SharedState {
 
     /// Takes in what a look past the cache has shown; none: the object is gone. Says nothing where the cache is as new.
     pub fn correct(&self, key: &Key, before: Option<&CachedObject>, live: Option<&CachedObject>) {
+        let Some(codec) = self.tables.read().store.codec(&key.kind) else {
+            return;
+        };
+        let live = live.map(|live| Arc::new(codec.with_facts(&codec.again(live))));
+        let PreparedChange { seen, values } = self.prepare(&key.kind, &key.name, live.as_ref());
         let mut tables = self.tables.write();
-        let changes = tables.store.correct(key, before, live);
-        self.route_all(&mut tables, changes, None);
+        let changes = tables.store.correct(key, before, live, &values);
+        self.route_all(&mut tables, changes, seen);
     }
 
-    /// A change that is about to be taken in, with what lanes see of it decoded before the lock is taken for writing.
-    fn compare(&self, kind: &Arc<Kind>, name: &Name, new: Option<&Arc<CachedObject>>) -> Option<ChangeVisibility> {
+    /// Reads what taking in an object will need of it, before the lock is taken for writing.
+    fn prepare(&self, kind: &Arc<Kind>, name: &Name, new: Option<&Arc<CachedObject>>) -> PreparedChange {
         let tables = self.tables.read();
         let old = tables.store.get(kind, name).cloned();
         let lanes = tables.lanes.clone();
         let interest = tables.dependencies.interest(kind, name);
+        let paths = new
+            .map(|new| tables.store.paths_to_index(kind, new))
+            .unwrap_or_default();
         drop(tables);
-        let version = |object: &Arc<CachedObject>| (object.uid.clone(), object.resource_version.clone());
-        if old.as_ref().map(version) == new.map(version) {
-            return None;
+        let is_unchanged = match (&old, new) {
+            (Some(old), Some(new)) => old.is_version_of(new),
+            (old, new) => old.is_none() && new.is_none(),
+        };
+        let seen = (!is_unchanged).then(|| {
+            let (kind, new) = (kind.clone(), new.cloned());
+            ChangeVisibility::new(&lanes, &ObjectChange { kind, old, new })
+        });
+        if let Some(seen) = &seen {
+            seen.decode(interest);
         }
-        let (kind, new) = (kind.clone(), new.cloned());
-        let compared = ChangeVisibility::new(&lanes, &ObjectChange { kind, old, new });
-        compared.decode(interest);
-        Some(compared)
+        let values = match new {
+            Some(new) if !paths.is_empty() => match seen.as_ref().and_then(ChangeVisibility::after) {
+                Some(value) => IndexValues::of(value, paths),
+                None => IndexValues::of(&new.value(), paths),
+            },
+            _ => IndexValues::default(),
+        };
+        PreparedChange { seen, values }
     }
 
-    /// Routes each change; `compared` is what was decoded of the first one, if it is still that change.
+    /// Routes each change; `seen` is what was decoded of the first one, if it is still that change.
     fn route_all(
         &self,
         tables: &mut Tables,
         changes: impl IntoIterator<Item = ObjectChange>,
-        mut compared: Option<ChangeVisibility>,
+        mut seen: Option<ChangeVisibility>,
     ) {
         let mut changes = changes.into_iter().peekable();
         if changes.peek().is_none() {
@@ -171,7 +192,7 @@ impl SharedState {
         }
         let lanes = tables.lanes.clone();
         for change in changes {
-            let seen = compared.take().filter(|seen| seen.is_of(&lanes, &change));
+            let seen = seen.take().filter(|seen| seen.is_of(&lanes, &change));
             let seen = seen.unwrap_or_else(|| ChangeVisibility::new(&lanes, &change));
             tables.route(&lanes, &change, &seen);
         }

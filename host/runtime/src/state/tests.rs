@@ -4,8 +4,10 @@
 use std::sync::Arc;
 
 use pilothouse_cluster::store::WatchSource;
-use pilothouse_core::Key;
 use pilothouse_core::dependencies::Read;
+use pilothouse_core::query::CheckedQuery;
+use pilothouse_core::selector::Selector;
+use pilothouse_core::{Key, Kind};
 use serde_json::{Value, json};
 
 use crate::echo::AwaitedEcho;
@@ -100,6 +102,26 @@ async fn the_echo_of_a_write_queues_nobody_and_ends_the_wait_for_it() {
     );
     assert_eq!(host.run_all(), ["0/p"], "it was queued before, and once");
     assert!(state.pending_waits().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_event_after_the_answer_of_a_write_is_its_echo_in_the_version_of_the_answer_only() {
+    let Scene {
+        host, lane, children, ..
+    } = scene().await;
+    let state = &host.context.state;
+    let (key, primary_ref) = (Key::new(Arc::new(child_kind()), name("c")), primary(&lane, "p"));
+    let see = |version, fields: &Value| {
+        let shown = child("c", version, "plugin", "p", &json!({ "f:data": fields }));
+        host.see(&children, &shown);
+        host.run_all()
+    };
+    state.begin_write(key.clone(), &primary_ref);
+    state.end_write(key.clone(), Some(AwaitedEcho::Version("2".into())), &primary_ref);
+    assert_eq!(see(2, &json!({"f:y": {}})), [""; 0]);
+    state.begin_write(key.clone(), &primary_ref);
+    state.end_write(key, Some(AwaitedEcho::Version("3".into())), &primary_ref);
+    assert_eq!(see(4, &json!({"f:z": {}})), ["0/p"], "somebody else wrote after us");
 }
 
 #[tokio::test(start_paused = true)]
@@ -228,6 +250,28 @@ async fn a_lane_that_replaces_another_reconciles_everything() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_lane_that_replaces_another_reconciles_what_either_of_them_selects() {
+    let host = TestHost::new().await;
+    let filtered = |annotation: &str| {
+        let mut lane = host.lane("plugin", controller(&[]));
+        lane.filter.annotation = Some(annotation.to_owned());
+        lane
+    };
+    let old = host.put(filtered("old"));
+    let annotated =
+        |name: &str, annotation: &str| text(name, 1, &json!({"metadata": {"annotations": {annotation: ""}}}));
+    host.list(
+        &primary_kind(),
+        &[annotated("p", "old"), annotated("q", "new"), text("r", 1, &json!({}))],
+    );
+    assert_eq!(host.run_all(), ["0/p"]);
+    let mut new = filtered("new");
+    new.id = old.id;
+    host.put(new);
+    assert_eq!(host.run_all(), ["0/p", "0/q"]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn the_count_of_primaries_follows_the_filter() {
     let host = TestHost::new().await;
     let mut lane = host.lane("plugin", controller(&[]));
@@ -263,4 +307,92 @@ async fn a_wait_for_a_watch_that_ends_is_over() {
     assert_eq!(state.pending_waits().len(), 1);
     state.forget_kind(&child_kind());
     assert!(state.pending_waits().is_empty());
+}
+
+/// Has an index for queries by the label `app` made.
+fn make_index(host: &TestHost) {
+    host.context.state.candidates(&child_kind(), &by_label("none"));
+}
+
+fn by_label(value: &str) -> CheckedQuery {
+    CheckedQuery {
+        labels: Selector::parse(&format!("app={value}")).unwrap(),
+        ..CheckedQuery::default()
+    }
+}
+
+/// Which children a query for a label finds by the index that there is.
+fn labelled(host: &TestHost, value: &str) -> Vec<String> {
+    let query = by_label(value);
+    assert!(host.context.state.tables.read().store.is_indexed(&child_kind(), &query));
+    let candidates = host.context.state.candidates(&child_kind(), &query);
+    let listed = candidates.len();
+    let names: Vec<_> = candidates
+        .found(&query)
+        .map(|object| object.name.name.to_string())
+        .collect();
+    assert_eq!(
+        names.len(),
+        listed,
+        "the index lists what the query finds, and nothing else"
+    );
+    names
+}
+
+/// A debug build panics where an object is decoded under the lock.
+#[tokio::test(start_paused = true)]
+async fn an_index_follows_what_the_watch_shows_without_decoding_under_the_lock() {
+    let Scene { host, children, .. } = scene().await;
+    let r = |name: &str, version, app: &str| text(name, version, &json!({"metadata": {"labels": {"app": app}}}));
+    host.see(&children, &r("r", 1, "web"));
+    make_index(&host);
+    assert_eq!(labelled(&host, "web"), ["r"]);
+    host.see(&children, &r("s", 2, "web"));
+    host.see(&children, &r("r", 3, "db"));
+    assert_eq!(
+        (labelled(&host, "web"), labelled(&host, "db")),
+        (vec!["s".to_owned()], vec!["r".to_owned()])
+    );
+    host.context.state.deleted(&children, &name("s"));
+    host.relist(&children, &[c(1), r("t", 4, "web")]);
+    assert_eq!(
+        (labelled(&host, "web"), labelled(&host, "db")),
+        (vec!["t".to_owned()], vec![])
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_look_past_the_cache_mends_object_index_and_facts() {
+    let host = TestHost::new().await;
+    let mut lane = host.lane("plugin", controller(&["read"]));
+    lane.filter.annotation = Some("on".to_owned());
+    let lane = host.put(lane);
+    host.list(&primary_kind(), &[p(1, 1)]);
+    host.list(&child_kind(), &[c(1)]);
+    make_index(&host);
+    let state = &host.context.state;
+    assert_eq!((labelled(&host, "web"), state.count(&lane).0), (vec![], 0));
+    let look = |kind: &Kind, live: &Value| {
+        let key = Key::new(Arc::new(kind.clone()), name(live["metadata"]["name"].as_str().unwrap()));
+        let before = state.get(kind, &key.name);
+        state.correct(&key, before.as_deref(), Some(&object(kind, live)));
+    };
+    look(
+        &child_kind(),
+        &text("c", 2, &json!({"metadata": {"labels": {"app": "web"}}})),
+    );
+    look(
+        &primary_kind(),
+        &text("p", 2, &json!({"metadata": {"annotations": {"on": ""}}})),
+    );
+    assert_eq!(
+        (labelled(&host, "web"), state.count(&lane).0),
+        (vec!["c".to_owned()], 1)
+    );
+    let key = Key::new(Arc::new(child_kind()), name("c"));
+    let older = object(&child_kind(), &c(1));
+    state.correct(&key, Some(&older), None);
+    assert_eq!(labelled(&host, "web"), ["c"], "what came since the look began is newer");
+    state.correct(&key, state.get(&child_kind(), &name("c")).as_deref(), None);
+    assert_eq!(labelled(&host, "web"), [""; 0]);
 }

@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 
 use pilothouse_cluster::codec::ObjectCodec;
-use pilothouse_cluster::store::Store;
+use pilothouse_cluster::store::{IndexValues, Store};
 use pilothouse_core::Kind;
 use pilothouse_core::path::Projection;
 use pilothouse_core::reach::Reach;
@@ -72,7 +72,7 @@ pub fn alone(kept: &str) -> Outcome<()> {
     let before = memory(std::process::id())?;
     store.begin_list(&source);
     for index in 0..DEPLOYMENTS {
-        store.upsert(&source, press.read(&as_served(index)?)?);
+        store.upsert(&source, press.read(&as_served(index)?)?, &IndexValues::default());
     }
     store.end_list(&source);
     let after = memory(std::process::id())?;

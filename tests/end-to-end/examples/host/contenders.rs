@@ -73,7 +73,7 @@ pub async fn prepare(cluster: &Cluster, objects: usize) -> Outcome<f64> {
     at_rest(cluster, &mut host).await?;
     let idle = memory(process(&host)?)?;
     host.stop().await?;
-    floor(cluster, "make", objects).await?;
+    baseline(cluster, "make", objects).await?;
     Ok(idle)
 }
 
@@ -92,14 +92,14 @@ pub async fn watching(cluster: &Cluster, host: &mut ProcessHost, mark: Mark) -> 
 
 /// The baseline client converges a cluster, and is watched at it as the host is: the watch costs the API server
 /// something too.
-pub async fn by_floor(cluster: &Cluster, objects: usize) -> Outcome<Run> {
+pub async fn by_baseline(cluster: &Cluster, objects: usize) -> Outcome<Run> {
     let ready = Ready::watch(cluster.client().await?);
     let begun = Instant::now();
     let Said {
         seconds: _,
         cpu_seconds,
         requests,
-    } = floor(cluster, "write", objects).await?;
+    } = baseline(cluster, "write", objects).await?;
     until("all Bundles to be ready", &mut steered::host(NEVER), async || {
         Ok(ready.count() >= objects)
     })
@@ -156,8 +156,8 @@ pub fn compare(one: &Run, other: &Run) -> Outcome<()> {
 }
 
 /// Runs the baseline client's program.
-pub async fn floor(cluster: &Cluster, task: &str, objects: usize) -> Outcome<Said> {
-    let output = tokio::process::Command::new(program("pilothouse-floor"))
+pub async fn baseline(cluster: &Cluster, task: &str, objects: usize) -> Outcome<Said> {
+    let output = tokio::process::Command::new(program("pilothouse-baseline"))
         .arg(task)
         .arg(cluster.host_kubeconfig()?)
         .args([objects.to_string(), IN_FLIGHT.to_string()])

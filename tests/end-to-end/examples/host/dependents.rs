@@ -29,7 +29,7 @@ const BYSTANDERS: usize = 10;
 const ASIDE: &str = "aside";
 
 /// Each reconcile is a line.
-const LOG_FILTER: &str = "info,kube_client=off,kube_runtime=off,pilothouse_runtime::reconcile=debug";
+const LOG_FILTER: &str = "info,kube_client=off,pilothouse_runtime::reconcile=debug";
 
 /// Measures and prints.
 pub async fn measure(size: &Size) -> Outcome<()> {

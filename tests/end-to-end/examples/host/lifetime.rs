@@ -2,7 +2,7 @@
 
 use pilothouse_testkit::host::SteeredHost as _;
 
-use crate::contenders::{self, Hosted, IN_FLIGHT, Run, by_floor, by_host, compare};
+use crate::contenders::{self, Hosted, IN_FLIGHT, Run, by_baseline, by_host, compare};
 use crate::figures::{heading, line, mebibytes, number, spread};
 use crate::steered::{self, NEVER};
 use crate::{Outcome, Size};
@@ -26,21 +26,24 @@ pub async fn measure(size: &Size) -> Outcome<()> {
 }
 
 async fn pair(objects: usize) -> Outcome<(Run, Hosted)> {
-    let floor = {
+    let baseline = {
         let (cluster, _) = contenders::cluster(objects).await?;
-        by_floor(&cluster, objects).await?
+        by_baseline(&cluster, objects).await?
     };
     let (cluster, idle) = contenders::cluster(objects).await?;
     let mut host = steered::host(NEVER);
     let hosted = by_host(&cluster, &mut host, objects, idle).await?;
     host.stop().await?;
-    compare(&floor, &hosted.run)?;
-    Ok((floor, hosted))
+    compare(&baseline, &hosted.run)?;
+    Ok((baseline, hosted))
 }
 
 fn print_pairs(objects: usize, pairs: &[(Run, Hosted)]) {
     let each = |figure: &dyn Fn(&Run, &Hosted) -> f64, digits| {
-        let figures: Vec<_> = pairs.iter().map(|(floor, hosted)| figure(floor, hosted)).collect();
+        let figures: Vec<_> = pairs
+            .iter()
+            .map(|(baseline, hosted)| figure(baseline, hosted))
+            .collect();
         spread(&figures, digits)
     };
     let count = number(objects);
@@ -49,12 +52,12 @@ fn print_pairs(objects: usize, pairs: &[(Run, Hosted)]) {
     ));
     line(
         "the baseline: writes a second",
-        &each(&|floor, _| number(floor.writes) / floor.seconds, 0),
+        &each(&|baseline, _| number(baseline.writes) / baseline.seconds, 0),
         "",
     );
     line(
         "the host: share of the baseline's rate",
-        &each(&|floor, hosted| floor.seconds / hosted.run.seconds, 2),
+        &each(&|baseline, hosted| baseline.seconds / hosted.run.seconds, 2),
         "aim 0.95",
     );
     line(
@@ -64,12 +67,12 @@ fn print_pairs(objects: usize, pairs: &[(Run, Hosted)]) {
     );
     line(
         "the baseline: CPU seconds for 1000 objects",
-        &each(&|floor, _| floor.cpu_seconds / count * 1000.0, 2),
+        &each(&|baseline, _| baseline.cpu_seconds / count * 1000.0, 2),
         "",
     );
     line(
         "the host: the same, as a multiple of the baseline's",
-        &each(&|floor, hosted| hosted.run.cpu_seconds / floor.cpu_seconds, 2),
+        &each(&|baseline, hosted| hosted.run.cpu_seconds / baseline.cpu_seconds, 2),
         "aim 1.3",
     );
     line(

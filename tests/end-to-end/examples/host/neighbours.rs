@@ -70,16 +70,16 @@ type Took = Vec<(Situation, Vec<f64>)>;
 
 /// Measures and prints.
 pub async fn measure(size: &Size) -> Outcome<()> {
-    let (mut hosted, mut floor) = (Took::new(), Took::new());
+    let (mut hosted, mut baseline) = (Took::new(), Took::new());
     for _ in 0..size.repetitions {
         add(&mut hosted, by_host().await?);
-        add(&mut floor, by_floor().await?);
+        add(&mut baseline, by_baseline().await?);
     }
     let each = INTERVAL.as_millis();
     heading(&format!("ms until a new Bundle is ready, one every {each} ms"));
     print(&hosted, "of quiet, aim 1.2");
     heading("the same of a client that only makes the writes: what the API server does beside a flood");
-    print(&floor, "of quiet");
+    print(&baseline, "of quiet");
     Ok(())
 }
 
@@ -98,13 +98,13 @@ async fn by_host() -> Outcome<Took> {
 }
 
 /// The host is only there to install the CRDs.
-async fn by_floor() -> Outcome<Took> {
+async fn by_baseline() -> Outcome<Took> {
     let cluster = Cluster::real_with(Options::default()).await?;
     let mut host = steered::host(NEVER);
     host.start(&cluster, &PLUGINS.map(SteeredPlugin::from)).await?;
     settled(&cluster, &mut host).await?;
     host.stop().await?;
-    let _floor = tokio::process::Command::new(program("pilothouse-floor"))
+    let _baseline = tokio::process::Command::new(program("pilothouse-baseline"))
         .arg("steer")
         .arg(cluster.host_kubeconfig()?)
         .args(["0", "0"])

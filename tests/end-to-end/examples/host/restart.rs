@@ -8,7 +8,7 @@ use pilothouse_testkit::cluster::Cluster;
 use pilothouse_testkit::controlplane::Options;
 use pilothouse_testkit::host::{SteeredHost as _, SteeredPlugin};
 
-use crate::contenders::{Ready, bundle, by_host, collection, floor, prepare, watching};
+use crate::contenders::{Ready, baseline, bundle, by_host, collection, prepare, watching};
 use crate::figures::{heading, line, number, spread};
 use crate::steered::{self, NEVER, QUIET, asked, by_kind, cpu_seconds, process, settled, until};
 use crate::{Outcome, Size};
@@ -89,7 +89,7 @@ async fn restart(cluster: &Cluster, objects: usize, repetitions: usize) -> Outco
     for repetition in 0..repetitions {
         let names = ["early", "late", "quiet"].map(|when| format!("{when}-{repetition}"));
         let [early, late, quiet] = &names;
-        seen.lists.push(floor(cluster, "list", 0).await?.seconds);
+        seen.lists.push(baseline(cluster, "list", 0).await?.seconds);
         let ready = Ready::watch(client.clone());
         let mut host = steered::host(NEVER);
         // The watch of the benchmark has its list behind it before the host needs the processors.

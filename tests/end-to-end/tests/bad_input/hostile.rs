@@ -14,6 +14,8 @@ nameless                | once  | InvalidAnswer: desired object 0, a ConfigMap, 
 kindless                | once  | InvalidAnswer: desired object 0 lacks apiVersion or kind; fix the plugin
 undeclared-kind         | once  | Undeclared: …Secret victim…; declare it under touches with access owned
 same-name-twice         | once  | InvalidAnswer: desired objects 0 and 1 are both ConfigMap default/victim; fix the plugin
+other-namespace         | once  | Undeclared: …Deployment victim…in namespace elsewhere, outside the primary's own namespace default; \
+    declare the kind with scope \"Any\"
 undeclared-contribution | once  | Undeclared: …ConfigMap victim…; declare it under touches with access contributed
 many-objects            | once  | GuestLimit: …limit outputObjects is 10000; fix the plugin, or raise its limit
 ";

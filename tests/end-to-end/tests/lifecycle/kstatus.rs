@@ -1,5 +1,6 @@
 //! What kstatus reads in the sample of each plugin while the API server fails, and when it works again. Objects that fail
-//! for good are in the scenario files.
+//! for good are in the scenario files. On a real API server, what `kubectl wait` and kstatus see of an object while it is
+//! edited.
 
 mod simulated {
     use kube::Api;
@@ -217,5 +218,103 @@ mod simulated {
         stage.simulator().faults().clear();
         assert!(stage.until(|stage| stage.find("Ingress", name)).await.is_some());
         stage.stop().await;
+    }
+}
+
+mod real {
+    use std::process::Stdio;
+
+    use kube::Api;
+    use kube::api::{DynamicObject, Patch, PatchParams};
+    use kube::core::{ApiResource, GroupVersionKind};
+    use pilothouse_end_to_end::stage::app_service;
+    use pilothouse_runtime::HostOptions;
+    use pilothouse_testkit::cluster::Cluster;
+    use pilothouse_testkit::kstatus::{self, Status};
+    use serde_json::{Value, json};
+    use tokio::process::Command;
+
+    use crate::fleet::{Fleet, condition, until_real};
+
+    /// Runs `kubectl wait` on the AppService `web`. Whether it succeeds is the answer; none where there is no kubectl: it
+    /// is not among the programs that the tests download.
+    async fn kubectl_wait(fleet: &Fleet, condition: &str) -> Option<bool> {
+        let kubeconfig = fleet.stage.cluster.host_kubeconfig().unwrap();
+        let output = Command::new("kubectl")
+            .arg("--kubeconfig")
+            .arg(kubeconfig)
+            .args(["--namespace", "default", "wait", "appservice/web", "--timeout=60s"])
+            .arg(format!("--for=condition={condition}"))
+            .stdin(Stdio::null())
+            .kill_on_drop(true)
+            .output()
+            .await;
+        match output {
+            Ok(output) => {
+                let said = String::from_utf8_lossy(&output.stderr);
+                println!("kubectl wait --for=condition={condition}: {} {said}", output.status);
+                Some(output.status.success())
+            }
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                println!("there is no kubectl; its wait for {condition} is not run");
+                None
+            }
+            Err(error) => panic!("kubectl does not start: {error}"),
+        }
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn kubectl_wait_and_kstatus_follow_an_object_through_its_edits() {
+        let cluster = Cluster::real().await.unwrap();
+        let fleet = Fleet::start_with(cluster, HostOptions::default()).await;
+        fleet.put("app-service", "it.wasm", 0);
+        fleet.plugin("it", json!({"source": {"file": "it.wasm"}})).await;
+        until_real("the Plugin is ready", &fleet, async || {
+            let plugin = fleet.plugins().await.get("it").await.unwrap();
+            condition(&plugin.data["status"], "Ready")["status"] == "True"
+        })
+        .await;
+        let object = app_service("web");
+        let (group, version) = object["apiVersion"].as_str().unwrap().split_once('/').unwrap();
+        let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, "AppService"));
+        let services: Api<DynamicObject> = Api::namespaced_with(
+            fleet.client().await,
+            object["metadata"]["namespace"].as_str().unwrap(),
+            &resource,
+        );
+        let read = async || serde_json::to_value(services.get("web").await.unwrap()).unwrap();
+        let settles = async |expected: Status| {
+            until_real(&format!("kstatus says {expected}"), &fleet, async || {
+                let object = read().await;
+                // Before the host has seen it, an object has no status, which kstatus takes for current.
+                object["status"].is_object() && kstatus::compute(&object).unwrap().status == expected
+            })
+            .await;
+        };
+        let edit = async |spec: Value| {
+            let patch = Patch::Merge(json!({ "spec": spec }));
+            services.patch("web", &PatchParams::default(), &patch).await.unwrap();
+        };
+
+        fleet.stage.create(&object).await;
+        assert_ne!(kubectl_wait(&fleet, "Reconciled").await, Some(false));
+        settles(Status::Current).await;
+        assert_eq!(condition(&read().await["status"], "Reconciled")["status"], "True");
+
+        let taken = json!([
+            {"name": "dns", "port": 53, "targetPort": "dns"},
+            {"name": "dns-udp", "port": 53, "targetPort": "dns", "protocol": "UDP"},
+        ]);
+        edit(json!({ "ports": taken })).await;
+        assert_ne!(kubectl_wait(&fleet, "Stalled").await, Some(false));
+        settles(Status::Failed).await;
+        assert_ne!(kubectl_wait(&fleet, "Reconciled=false").await, Some(false));
+
+        edit(json!({"ports": object["spec"]["ports"]})).await;
+        assert_ne!(kubectl_wait(&fleet, "Reconciled").await, Some(false));
+        settles(Status::Current).await;
+        let object = read().await;
+        assert_eq!(object["status"]["observedGeneration"], object["metadata"]["generation"]);
+        fleet.stage.stop().await;
     }
 }

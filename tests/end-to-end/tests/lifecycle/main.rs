@@ -9,6 +9,7 @@ mod contributions;
 mod crash;
 mod declared;
 mod definitions;
+mod drafts;
 mod drift;
 mod exclusive_kinds;
 mod finish;

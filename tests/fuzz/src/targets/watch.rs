@@ -12,7 +12,7 @@ use pilothouse_cluster::discovery::{Discovery, ServedKind};
 use pilothouse_cluster::error::WatchError;
 use pilothouse_cluster::object::CachedObject;
 use pilothouse_cluster::reflector::{Detail, Reflector, Sink};
-use pilothouse_cluster::store::{Store, WatchSource};
+use pilothouse_cluster::store::{IndexValues, Store, WatchSource};
 use pilothouse_core::answer::KindFacts;
 use pilothouse_core::path::{FieldPath, Projection};
 use pilothouse_core::reach::Reach;
@@ -37,7 +37,7 @@ impl Sink for Seen {
 
     fn observed(&self, source: &WatchSource, object: CachedObject) {
         read(&object);
-        self.0.lock().upsert(source, object);
+        self.0.lock().upsert(source, object, &IndexValues::default());
     }
 
     fn deleted(&self, source: &WatchSource, name: &Name) {

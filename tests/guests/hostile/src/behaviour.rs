@@ -62,7 +62,7 @@ pub enum Behaviour {
     UndeclaredKind,
     /// The same ConfigMap twice.
     SameNameTwice,
-    /// A ConfigMap in another namespace, `spec.text`.
+    /// A Deployment in another namespace, `spec.text`: Deployments are declared for the primary's own namespace.
     OtherNamespace,
     /// Contributes to a ConfigMap, which is declared as owned only.
     UndeclaredContribution,

@@ -31,7 +31,11 @@ pub fn of(behaviour: Behaviour, given: &Given) -> Option<Outcome> {
             config_map_json(name, namespace, &json!({"text": "one"})),
             config_map_json(name, namespace, &json!({"text": "other"})),
         ]),
-        Behaviour::OtherNamespace => outcome([config_map_json(name, text, &data)]),
+        Behaviour::OtherNamespace => {
+            let mut deployment = deployment(given, &json!({"replicas": 1}));
+            deployment["metadata"]["namespace"] = json!(text);
+            owning(deployment)
+        }
         Behaviour::UndeclaredContribution => contributed(config_map(given)),
 
         Behaviour::UndeclaredRead => {

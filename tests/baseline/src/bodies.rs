@@ -130,7 +130,7 @@ pub fn writes_of_hostile(hostile: &Bundle) -> [Write; 2] {
 fn apply(path: &str, body: &Value) -> Write {
     Write {
         method: Method::PATCH,
-        path: format!("{path}?fieldManager=floor&force=true"),
+        path: format!("{path}?fieldManager=baseline&force=true"),
         kind: "application/apply-patch+yaml",
         body: body.to_string().into_bytes(),
     }

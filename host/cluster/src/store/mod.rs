@@ -1,5 +1,5 @@
-//! Owns the cache's contents: what lists and watches make of the objects of each kind, and how they are found again. What
-//! is kept of one kind is [`crate::kind_cache`]'s matter.
+//! Owns the cache's contents: what lists and watches make of the objects of each kind. How objects are found is in
+//! `lookup.rs`; what is kept of one kind is [`crate::kind_cache`]'s matter.
 //!
 //! A relist updates in place: what is unchanged stays as it is, and what is gone is reported when the list is complete. A
 //! kind may come in by several lists and watches that have no object in common.
@@ -7,16 +7,20 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use pilothouse_core::path::{FieldPath, Projection};
-use pilothouse_core::query::CheckedQuery;
 use pilothouse_core::reach::{Reach, Scope};
 use pilothouse_core::{Key, Kind, Name};
 
 use crate::codec::ObjectCodec;
 use crate::decoding;
+pub use crate::index::{Index, IndexDraft, IndexValues};
 use crate::kind_cache::{ByName, KindCache, Listing, Synced};
-pub use crate::kind_cache::{Index, IndexDraft};
 use crate::object::CachedObject;
+
+mod lookup;
+#[cfg(test)]
+mod test_support;
+
+pub use lookup::QueryCandidates;
 
 /// What happened to one object. An object that was deleted and made anew counts as two changes.
 #[derive(Clone, Debug)]
@@ -154,145 +158,6 @@ impl Store {
         }
     }
 
-    /// Whether something of a kind has been listed once, and is followed since.
-    pub fn is_synced(&self, kind: &Kind) -> bool {
-        self.kind_caches
-            .get(kind)
-            .is_some_and(|kind_cache| kind_cache.synced.is_some())
-    }
-
-    /// Whether all that is needed of a kind has been listed once, and is followed since.
-    pub fn has(&self, kind: &Kind, projection: &Projection, reach: &Reach) -> bool {
-        let synced = self
-            .kind_caches
-            .get(kind)
-            .and_then(|kind_cache| kind_cache.synced.as_ref());
-        synced.is_some_and(|synced| synced.projection.covers(projection) && synced.reach.covers(reach))
-    }
-
-    /// Whether an object that exists would be known. Where it would not, its absence says nothing.
-    pub fn would_know(&self, kind: &Kind, name: &Name) -> bool {
-        let synced = self
-            .kind_caches
-            .get(kind)
-            .and_then(|kind_cache| kind_cache.synced.as_ref());
-        synced.is_some_and(|synced| synced.reach.holds(name))
-    }
-
-    /// Whether an object of this name will be seen when it changes: its kind is watched, and the watches are about it as
-    /// far as its name says.
-    pub fn is_followed(&self, kind: &Kind, name: &Name) -> bool {
-        let kind_cache = self.kind_caches.get(kind);
-        kind_cache.is_some_and(|kind_cache| kind_cache.sources.iter().any(|listing| listing.scope.has(name)))
-    }
-
-    /// Moves with each change of a kind.
-    pub fn changes(&self, kind: &Kind) -> u64 {
-        self.kind_caches.get(kind).map_or(0, |kind_cache| kind_cache.changes)
-    }
-
-    /// One object.
-    pub fn get(&self, kind: &Kind, name: &Name) -> Option<&Arc<CachedObject>> {
-        self.kind_caches.get(kind)?.get(name)
-    }
-
-    /// The objects of a kind by namespace and name, of one namespace or of all.
-    pub fn iter<'a>(
-        &'a self,
-        kind: &Kind,
-        namespace: Option<&str>,
-    ) -> impl Iterator<Item = &'a Arc<CachedObject>> + use<'a> {
-        let kind_cache = self.kind_caches.get(kind);
-        let from = namespace.map(|namespace| Name::new(Some(namespace), ""));
-        let objects = kind_cache.map(|kind_cache| match &from {
-            Some(from) => kind_cache.objects.range::<Name, _>(from..),
-            None => kind_cache.objects.range::<Name, _>(..),
-        });
-        objects
-            .into_iter()
-            .flatten()
-            .map(|(object, _)| &object.0)
-            .take_while(move |object| from.as_ref().is_none_or(|from| object.name.namespace == from.namespace))
-    }
-
-    /// The objects among which a query finds its own, as they are at this moment. Nothing is read of them here, so that
-    /// whoever holds the store for others does not keep them waiting.
-    pub fn candidates(&self, kind: &Kind, query: &CheckedQuery) -> QueryCandidates {
-        let Some(kind_cache) = self.kind_caches.get(kind) else {
-            return QueryCandidates::default();
-        };
-        let within = |object: &&Arc<CachedObject>| query.is_within(&object.name);
-        // Where nothing is asked of what is inside, all of these are found; what is too deep may still not be shown.
-        let most = query.limit.filter(|_| !query.looks_inside());
-        let most = most.map_or(usize::MAX, |limit| limit as usize);
-        let mut taken = 0;
-        let is_wanted = |object: &&Arc<CachedObject>| {
-            let is_wanted = taken < most;
-            taken += usize::from(!object.is_too_deep());
-            is_wanted
-        };
-        let objects = if let Some(names) = kind_cache.look_up(query) {
-            let objects = names.into_iter().filter_map(|name| kind_cache.get(name));
-            objects.filter(within).take_while(is_wanted).cloned().collect()
-        } else {
-            let objects = self.iter(kind, query.namespace.as_deref());
-            objects.filter(within).take_while(is_wanted).cloned().collect()
-        };
-        QueryCandidates {
-            objects,
-            changes: kind_cache.changes,
-        }
-    }
-
-    /// Whether a query is answered without going through all objects, or cannot be.
-    pub fn is_indexed(&self, kind: &Kind, query: &CheckedQuery) -> bool {
-        self.kind_caches
-            .get(kind)
-            .is_none_or(|kind_cache| kind_cache.is_indexed(query))
-    }
-
-    /// What the index that a query needs is made of; none where there is one, or cannot be.
-    pub fn draft_index(&self, kind: &Kind, query: &CheckedQuery) -> Option<IndexDraft> {
-        self.kind_caches.get(kind)?.draft_index(query)
-    }
-
-    /// Takes an index in, with what has changed since its draft.
-    pub fn add_index(&mut self, kind: &Kind, index: Index) {
-        if let Some(kind_cache) = self.kind_caches.get_mut(kind) {
-            kind_cache.add_index(index);
-        }
-    }
-
-    /// Drops an index that nobody uses any more.
-    pub fn drop_index(&mut self, kind: &Kind, path: &FieldPath) {
-        if let Some(kind_cache) = self.kind_caches.get_mut(kind) {
-            kind_cache.drop_index(path);
-        }
-    }
-
-    /// The objects of a kind whose controller has this uid.
-    pub fn children<'a>(
-        &'a self,
-        kind: &Kind,
-        controller: &str,
-    ) -> impl Iterator<Item = &'a Arc<CachedObject>> + use<'a> {
-        let kind_cache = self.kind_caches.get(kind);
-        let controller: Arc<str> = controller.into();
-        let first = (controller.clone(), Name::new(None, ""));
-        kind_cache
-            .into_iter()
-            .flat_map(move |kind_cache| kind_cache.children.range(first.clone()..))
-            .take_while(move |(uid, _)| *uid == controller)
-            .filter_map(move |(_, name)| kind_cache?.get(name))
-    }
-
-    /// How many objects of a kind there are.
-    pub fn len(&self, kind: &Kind) -> usize {
-        self.kind_caches
-            .get(kind)
-            .map_or(0, |kind_cache| kind_cache.objects.len())
-    }
-
     /// A list begins.
     pub fn begin_list(&mut self, source: &WatchSource) {
         if let Some((kind_cache, listing)) = self.listing(source) {
@@ -301,8 +166,14 @@ impl Store {
         }
     }
 
-    /// An object was listed, added or modified. Nothing is returned for one that is known in this version.
-    pub fn upsert(&mut self, source: &WatchSource, object: impl Into<Arc<CachedObject>>) -> Vec<ObjectChange> {
+    /// An object was listed, added or modified. `values` are what it has at the [`Store::paths_to_index`]. Nothing is
+    /// returned for an object that is known in this version.
+    pub fn upsert(
+        &mut self,
+        source: &WatchSource,
+        object: impl Into<Arc<CachedObject>>,
+        values: &IndexValues,
+    ) -> Vec<ObjectChange> {
         let object = object.into();
         let Some((kind_cache, listing)) = self.listing(source) else {
             return Vec::new();
@@ -315,21 +186,17 @@ impl Store {
             // More was asked for while the object was on its way here.
             Arc::new(decoding::allowed(|| kind_cache.codec.with_facts(&object)))
         };
-        if let Some(old) = &old
-            && old.resource_version == object.resource_version
-            && old.uid == object.uid
-        {
+        if let Some(old) = old.as_ref().filter(|old| old.is_version_of(&object)) {
             // The same object. What was trimmed in another way is replaced, and that is no change of it.
-            let kept = if old.projection() == object.projection() && old.fact_keys() == object.fact_keys() {
-                old.clone()
-            } else {
-                kind_cache.reindex(Some(old), Some(&object));
-                object
-            };
-            kind_cache.place(kept, epoch);
+            let is_kept = old.is_kept_like(&object);
+            if !is_kept {
+                kind_cache.reindex(Some(old), &object, values);
+            }
+            let is_kept = is_kept && old.fact_keys() == object.fact_keys();
+            kind_cache.place(if is_kept { old.clone() } else { object }, epoch);
             return Vec::new();
         }
-        kind_cache.reindex(old.as_deref(), Some(&object));
+        kind_cache.reindex(old.as_deref(), &object, values);
         kind_cache.place(object.clone(), epoch);
         let change = |old, new| ObjectChange {
             kind: source.kind.clone(),
@@ -345,19 +212,23 @@ impl Store {
     }
 
     /// What a look past the watches has shown of an object, where the watches have not said so by themselves; none: it is
-    /// gone. `before` is the object as it was known when that look began: what has come since then is newer.
+    /// gone. `before` is the object as it was known when that look began: what has come since then is newer. `live` is read
+    /// by the kind's codec, and has `values` at the [`Store::paths_to_index`].
     pub fn correct(
         &mut self,
         key: &Key,
         before: Option<&CachedObject>,
-        live: Option<&CachedObject>,
+        live: Option<Arc<CachedObject>>,
+        values: &IndexValues,
     ) -> Vec<ObjectChange> {
         let Some(kind_cache) = self.kind_caches.get(&key.kind) else {
             return Vec::new();
         };
-        let version = |object: &CachedObject| (object.uid.clone(), object.resource_version.clone());
-        let known = kind_cache.get(&key.name);
-        if known.map(|object| version(object)) != before.map(version) {
+        let is_as_before = match (kind_cache.get(&key.name), before) {
+            (Some(known), Some(before)) => known.is_version_of(before),
+            (known, before) => known.is_none() && before.is_none(),
+        };
+        if !is_as_before {
             return Vec::new();
         }
         let Some(live) = live else {
@@ -373,9 +244,7 @@ impl Store {
             scope: listing.scope.clone(),
             run: kind_cache.run,
         };
-        // A look past the watches is rare, and mends what is known.
-        let object = decoding::allowed(|| kind_cache.codec.again(live));
-        self.upsert(&source, object)
+        self.upsert(&source, live, values)
     }
 
     /// An object is there and cannot be read: what is known of it stays.
@@ -441,7 +310,7 @@ impl Store {
     fn take(&mut self, kind: &Arc<Kind>, name: &Name) -> Option<ObjectChange> {
         let kind_cache = self.kind_caches.get_mut(kind)?;
         let (old, _) = kind_cache.objects.remove_entry(name)?;
-        kind_cache.reindex(Some(&old.0), None);
+        kind_cache.unindex(&old.0);
         self.count_change(kind);
         Some(ObjectChange {
             kind: kind.clone(),
@@ -463,100 +332,14 @@ impl Store {
     }
 }
 
-/// Objects as they were at one moment, by namespace and name, some of which a query finds.
-#[derive(Debug, Default)]
-pub struct QueryCandidates {
-    objects: Vec<Arc<CachedObject>>,
-    /// The count of the kind's changes at that moment.
-    pub changes: u64,
-}
-
-impl QueryCandidates {
-    /// How many there are.
-    pub fn len(&self) -> usize {
-        self.objects.len()
-    }
-
-    /// Whether there is none.
-    pub fn is_empty(&self) -> bool {
-        self.objects.is_empty()
-    }
-
-    /// Those that the query finds.
-    pub fn found<'a>(&'a self, query: &'a CheckedQuery) -> impl Iterator<Item = &'a Arc<CachedObject>> {
-        let found = |object: &&Arc<CachedObject>| !query.looks_inside() || query.matches(&object.name, &object.value());
-        self.objects.iter().filter(found)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use pilothouse_core::selector::Selector;
-    use serde_json::value::RawValue;
 
+    use super::test_support::*;
     use super::*;
     use crate::decoding::NoDecoding;
     use crate::facts::FactKeys;
-    use crate::kind_cache::MAX_INDEXES;
-
-    fn kind() -> Arc<Kind> {
-        Arc::new(Kind::new("", "v1", "ConfigMap"))
-    }
-
-    fn codec(paths: &[&str]) -> Arc<ObjectCodec> {
-        let paths: Vec<_> = paths.iter().map(|path| FieldPath::parse(path).unwrap()).collect();
-        Arc::new(ObjectCodec::new(kind(), Projection::new(&paths)))
-    }
-
-    fn raw(namespace: &str, name: &str, uid: &str, version: &str, rest: &str) -> Box<RawValue> {
-        RawValue::from_string(format!(
-            r#"{{"metadata":{{"name":"{name}","namespace":"{namespace}","uid":"{uid}","resourceVersion":"{version}"{rest}}}"#
-        ))
-        .unwrap()
-    }
-
-    fn object(namespace: &str, name: &str, uid: &str, version: &str, owner: Option<&str>) -> CachedObject {
-        let owners = owner.map_or(String::new(), |uid| {
-            format!(
-                r#","ownerReferences":[{{"apiVersion":"v1","kind":"X","name":"x","uid":"{uid}","controller":true}}]"#
-            )
-        });
-        codec(&[])
-            .read(&raw(namespace, name, uid, version, &format!("{owners}}}")))
-            .unwrap()
-    }
-
-    fn opened(store: &mut Store) -> WatchSource {
-        store.open(codec(&[]), Reach::all(), true).remove(0)
-    }
-
-    fn names<'a>(objects: impl Iterator<Item = &'a Arc<CachedObject>>) -> Vec<String> {
-        objects.map(|object| object.name.to_string()).collect()
-    }
-
-    #[test]
-    fn objects_are_found_by_namespace_and_by_controller() {
-        let mut store = Store::default();
-        let source = opened(&mut store);
-        for (namespace, name, owner) in [
-            ("a", "x", Some("o")),
-            ("a", "y", None),
-            ("ab", "z", Some("o")),
-            ("b", "x", None),
-        ] {
-            store.upsert(
-                &source,
-                object(namespace, name, &format!("{namespace}{name}"), "1", owner),
-            );
-        }
-        assert_eq!(names(store.iter(&kind(), Some("a"))), ["a/x", "a/y"]);
-        assert_eq!(names(store.iter(&kind(), None)), ["a/x", "a/y", "ab/z", "b/x"]);
-        assert_eq!(names(store.children(&kind(), "o")), ["a/x", "ab/z"]);
-        store.upsert(&source, object("a", "x", "ax", "2", None));
-        assert_eq!(names(store.children(&kind(), "o")), ["ab/z"]);
-        store.remove(&source, &Name::new(Some("ab"), "z"));
-        assert_eq!(names(store.children(&kind(), "o")), Vec::<String>::new());
-    }
 
     #[test]
     fn facts_of_cached_objects_are_learned_later_and_then_decode_nothing() {
@@ -566,8 +349,8 @@ mod tests {
             let labels = format!(r#","labels":{{"app":"{label}"}},"annotations":{{"on":""}}}}"#);
             codec(&[]).read(&raw("a", name, name, version, &labels)).unwrap()
         };
-        store.upsert(&source, labelled("kept", "1", "web"));
-        store.upsert(&source, labelled("changed", "1", "web"));
+        put(&mut store, &source, labelled("kept", "1", "web"));
+        put(&mut store, &source, labelled("changed", "1", "web"));
         let selector = Selector::parse("app=web").unwrap();
         let codec = store.codec(&kind()).unwrap();
         codec.ask(&FactKeys::default().with_labels(&selector).with_annotation("on"));
@@ -579,7 +362,7 @@ mod tests {
         });
         let known = known.collect();
         let _guard = NoDecoding::begin();
-        let changes = store.upsert(&source, labelled("changed", "2", "other"));
+        let changes = put(&mut store, &source, labelled("changed", "2", "other"));
         assert_eq!(changes.len(), 1);
         store.replace(&kind(), known);
         let matching = |name: &str| {
@@ -600,17 +383,20 @@ mod tests {
         let mut store = Store::default();
         let source = opened(&mut store);
         store.begin_list(&source);
-        store.upsert(&source, object("a", "same", "1", "1", None));
-        store.upsert(&source, object("a", "changed", "2", "1", None));
-        store.upsert(&source, object("a", "gone", "3", "1", None));
+        put(&mut store, &source, object("a", "same", "1", "1", None));
+        put(&mut store, &source, object("a", "changed", "2", "1", None));
+        put(&mut store, &source, object("a", "gone", "3", "1", None));
         assert!(!store.is_synced(&kind()));
         assert!(store.end_list(&source).is_empty());
         assert!(store.is_synced(&kind()));
 
         let same = store.get(&kind(), &Name::new(Some("a"), "same")).unwrap().clone();
         store.begin_list(&source);
-        assert!(store.upsert(&source, object("a", "same", "1", "1", None)).is_empty());
-        assert_eq!(store.upsert(&source, object("a", "changed", "2", "5", None)).len(), 1);
+        assert!(put(&mut store, &source, object("a", "same", "1", "1", None)).is_empty());
+        assert_eq!(
+            put(&mut store, &source, object("a", "changed", "2", "5", None)).len(),
+            1
+        );
         assert!(
             store.is_synced(&kind()),
             "what is known stays usable while a list comes in"
@@ -626,11 +412,11 @@ mod tests {
     fn an_aborted_list_deletes_nothing_but_the_next_full_list_does() {
         let mut store = Store::default();
         let source = opened(&mut store);
-        store.upsert(&source, object("a", "x", "1", "1", None));
+        put(&mut store, &source, object("a", "x", "1", "1", None));
         store.begin_list(&source);
-        store.upsert(&source, object("a", "y", "2", "2", None));
+        put(&mut store, &source, object("a", "y", "2", "2", None));
         store.begin_list(&source);
-        store.upsert(&source, object("a", "y", "2", "2", None));
+        put(&mut store, &source, object("a", "y", "2", "2", None));
         assert_eq!(store.end_list(&source).len(), 1);
         assert_eq!(names(store.iter(&kind(), None)), ["a/y"]);
     }
@@ -639,8 +425,8 @@ mod tests {
     fn an_object_made_anew_under_its_name_is_two_changes() {
         let mut store = Store::default();
         let source = opened(&mut store);
-        store.upsert(&source, object("a", "x", "1", "1", None));
-        let changes = store.upsert(&source, object("a", "x", "2", "9", None));
+        put(&mut store, &source, object("a", "x", "1", "1", None));
+        let changes = put(&mut store, &source, object("a", "x", "2", "9", None));
         assert_eq!(changes.len(), 2);
         assert!(changes[0].new.is_none() && changes[1].old.is_none());
     }
@@ -649,59 +435,18 @@ mod tests {
     fn an_object_that_a_watch_added_during_a_list_is_kept() {
         let mut store = Store::default();
         let source = opened(&mut store);
-        store.upsert(&source, object("a", "x", "1", "1", None));
+        put(&mut store, &source, object("a", "x", "1", "1", None));
         store.begin_list(&source);
         store.remove(&source, &Name::new(Some("a"), "x"));
-        store.upsert(&source, object("a", "x", "2", "4", None));
+        put(&mut store, &source, object("a", "x", "2", "4", None));
         assert!(store.end_list(&source).is_empty());
-    }
-
-    fn config(name: &str, version: &str, value: &str) -> Box<RawValue> {
-        let rest = format!(r#","labels":{{"tier":"{value}"}}}},"data":{{"key":"{value}"}}"#);
-        raw("a", name, name, version, &rest)
-    }
-
-    fn by(labels: &str, field: Option<&str>) -> CheckedQuery {
-        let key = FieldPath::parse(".data.key").unwrap();
-        CheckedQuery {
-            labels: Selector::parse(labels).unwrap(),
-            fields: field.map(|value| (key, value.to_owned())).into_iter().collect(),
-            ..CheckedQuery::default()
-        }
-    }
-
-    fn found(store: &Store, query: &CheckedQuery) -> Vec<String> {
-        names(store.candidates(&kind(), query).found(query))
-    }
-
-    #[test]
-    fn what_changes_while_an_index_is_made_is_in_it() {
-        let codec = codec(&[".data"]);
-        let mut store = Store::default();
-        let source = store.open(codec.clone(), Reach::all(), true).remove(0);
-        let put = |store: &mut Store, name: &str, version: &str, value: &str| {
-            store.upsert(&source, codec.read(&config(name, version, value)).unwrap());
-        };
-        for name in ["changes", "goes", "stays"] {
-            put(&mut store, name, "1", "red");
-        }
-        let query = by("", Some("red"));
-        let draft = store.draft_index(&kind(), &query).unwrap();
-        put(&mut store, "changes", "2", "blue");
-        put(&mut store, "comes", "3", "red");
-        store.remove(&source, &Name::new(Some("a"), "goes"));
-        store.add_index(&kind(), draft.build());
-        assert!(store.is_indexed(&kind(), &query));
-        assert_eq!(found(&store, &query), ["a/comes", "a/stays"]);
-        assert_eq!(found(&store, &by("", Some("blue"))), ["a/changes"]);
-        assert!(store.draft_index(&kind(), &query).is_none(), "once is enough");
     }
 
     #[test]
     fn what_cannot_be_read_is_not_taken_for_gone() {
         let mut store = Store::default();
         let source = opened(&mut store);
-        store.upsert(&source, object("a", "x", "1", "1", None));
+        put(&mut store, &source, object("a", "x", "1", "1", None));
         store.begin_list(&source);
         store.keep(&source, &Name::new(Some("a"), "x"));
         store.keep(&source, &Name::new(Some("a"), "unknown"));
@@ -725,55 +470,6 @@ mod tests {
     }
 
     #[test]
-    fn what_is_found_by_an_index_is_what_a_walk_finds_and_stays_so() {
-        let codec = codec(&[".data"]);
-        let queries = [by("", Some("red")), by("tier in (red,blue)", None)];
-        let (mut indexed, mut walked) = (Store::default(), Store::default());
-        for store in [&mut indexed, &mut walked] {
-            let source = store.open(codec.clone(), Reach::all(), true).remove(0);
-            store.upsert(&source, codec.read(&config("early", "1", "red")).unwrap());
-        }
-        for query in &queries {
-            assert!(!indexed.is_indexed(&kind(), query));
-            let draft = indexed.draft_index(&kind(), query).unwrap();
-            indexed.add_index(&kind(), draft.build());
-            assert!(indexed.is_indexed(&kind(), query));
-        }
-        for store in [&mut indexed, &mut walked] {
-            let source = store.open(codec.clone(), Reach::all(), true).remove(0);
-            for (name, version, value) in [
-                ("b", "2", "red"),
-                ("c", "3", "blue"),
-                ("early", "4", "green"),
-                ("b", "5", "blue"),
-            ] {
-                store.upsert(&source, codec.read(&config(name, version, value)).unwrap());
-            }
-            store.upsert(&source, codec.read(&config("d", "6", "red")).unwrap());
-            store.remove(&source, &Name::new(Some("a"), "c"));
-        }
-        let found = |store: &Store, query| found(store, query);
-        for query in &queries {
-            assert_eq!(found(&indexed, query), found(&walked, query), "{query:?}");
-        }
-        assert_eq!(found(&indexed, &queries[0]), ["a/d"]);
-        indexed.drop_index(&kind(), &queries[0].anchor().unwrap().path);
-        assert!(!indexed.is_indexed(&kind(), &queries[0]));
-    }
-
-    #[test]
-    fn a_guest_cannot_make_indexes_without_end() {
-        let mut store = Store::default();
-        opened(&mut store);
-        for index in 0..100 {
-            if let Some(draft) = store.draft_index(&kind(), &by(&format!("label-{index}=x"), None)) {
-                store.add_index(&kind(), draft.build());
-            }
-        }
-        assert_eq!(store.kind_caches[&kind()].indexes(), MAX_INDEXES);
-    }
-
-    #[test]
     fn one_that_needs_more_waits_for_the_list_and_the_others_do_not() {
         let mut store = Store::default();
         let (narrow, wide) = (codec(&[]), codec(&[".data"]));
@@ -781,14 +477,14 @@ mod tests {
         let has =
             |store: &Store, layout: &crate::codec::ObjectLayout| store.has(&kind(), layout.projection(), &Reach::all());
         let source = store.open(narrow.clone(), Reach::all(), true).remove(0);
-        store.upsert(&source, narrow.read(&config("x", "1", "red")).unwrap());
+        put(&mut store, &source, narrow.read(&config("x", "1", "red")).unwrap());
         store.end_list(&source);
         assert!(has(&store, &less) && !has(&store, &more));
 
         let source = store.open(wide.clone(), Reach::all(), true).remove(0);
         assert!(has(&store, &less) && !has(&store, &more));
         store.begin_list(&source);
-        let changes = store.upsert(&source, wide.read(&config("x", "1", "red")).unwrap());
+        let changes = put(&mut store, &source, wide.read(&config("x", "1", "red")).unwrap());
         assert!(changes.is_empty(), "to be seen better is no change");
         store.end_list(&source);
         assert!(has(&store, &more));
@@ -800,8 +496,8 @@ mod tests {
         let mut store = Store::default();
         let first = opened(&mut store);
         store.begin_list(&first);
-        store.upsert(&first, object("a", "stays", "s", "1", None));
-        store.upsert(&first, object("a", "goes", "g", "1", None));
+        put(&mut store, &first, object("a", "stays", "s", "1", None));
+        put(&mut store, &first, object("a", "goes", "g", "1", None));
         assert!(store.end_list(&first).is_empty());
         let second = opened(&mut store);
         assert!(
@@ -809,7 +505,7 @@ mod tests {
             "its run is over"
         );
         store.begin_list(&second);
-        store.upsert(&second, object("a", "stays", "s", "1", None));
+        put(&mut store, &second, object("a", "stays", "s", "1", None));
         let gone = store.end_list(&second);
         assert_eq!(gone.len(), 1);
         assert_eq!((&*gone[0].name().name, gone[0].new.is_none()), ("goes", true));
@@ -824,8 +520,8 @@ mod tests {
         for source in &sources {
             store.begin_list(source);
         }
-        store.upsert(&sources[0], object("a", "x", "1", "1", None));
-        store.upsert(&sources[1], object("b", "x", "2", "2", None));
+        put(&mut store, &sources[0], object("a", "x", "1", "1", None));
+        put(&mut store, &sources[1], object("b", "x", "2", "2", None));
         assert!(store.end_list(&sources[0]).is_empty());
         assert!(!store.is_synced(&kind()));
         assert!(store.end_list(&sources[1]).is_empty());
@@ -837,7 +533,7 @@ mod tests {
         assert_eq!(store.end_list(&sources[0]).len(), 1, "only what it is about is swept");
         let narrower = store.open(codec(&[]), namespaces(&["a"]), true);
         assert!(!store.would_know(&kind(), &Name::new(Some("b"), "x")));
-        assert!(store.upsert(&sources[1], object("b", "y", "3", "3", None)).is_empty());
+        assert!(put(&mut store, &sources[1], object("b", "y", "3", "3", None)).is_empty());
         store.begin_list(&narrower[0]);
         assert_eq!(
             store.end_list(&narrower[0]).len(),
@@ -851,7 +547,7 @@ mod tests {
     fn what_is_not_served_any_more_is_gone_and_not_known() {
         let mut store = Store::default();
         let source = opened(&mut store);
-        store.upsert(&source, object("a", "x", "1", "1", None));
+        put(&mut store, &source, object("a", "x", "1", "1", None));
         store.end_list(&source);
         assert_eq!(store.empty(&kind()).len(), 1);
         assert!(!store.is_synced(&kind()) && store.len(&kind()) == 0);

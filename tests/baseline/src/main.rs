@@ -1,4 +1,4 @@
-//! The floor of the benchmarks: it makes Bundles, writes what an operator has to write for them, or lists what an operator
+//! The baseline of the benchmarks: it makes Bundles, writes what an operator has to write for them, or lists what an operator
 //! has to list, and does nothing else. `cargo xtask bench host` runs it beside the host, with the same client and as many
 //! requests in flight.
 //!
@@ -35,7 +35,7 @@ const LISTS: [&str; 4] = [
 async fn main() -> Result<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let [task, kubeconfig, number, in_flight] = arguments.as_slice() else {
-        bail!("usage: pilothouse-floor make|write|list|steer KUBECONFIG NUMBER IN_FLIGHT");
+        bail!("usage: pilothouse-baseline make|write|list|steer KUBECONFIG NUMBER IN_FLIGHT");
     };
     let (number, in_flight): (usize, usize) = (number.parse()?, in_flight.parse()?);
     let client = connect(kubeconfig).await?;
