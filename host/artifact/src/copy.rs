@@ -165,7 +165,7 @@ impl Copy<'_> {
     async fn blob(&mut self, blob: &Descriptor) -> Result<(), ArtifactError> {
         let there = match self.to.place() {
             Place::Registry(registry) => registry.has("blobs", blob.digest, Scope::Push).await?,
-            Place::Layout { layout, .. } => layout.has(blob.digest).await?,
+            Place::Layout { layout, .. } => layout.holds(blob).await?,
         };
         if there {
             self.copied.skipped += 1;

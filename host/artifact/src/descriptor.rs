@@ -1,10 +1,14 @@
 //! Owns OCI descriptors: what names a blob or a manifest by digest, size and media type.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
-use serde::{Deserialize, Serialize};
+use serde::de::{DeserializeOwned, IgnoredAny, SeqAccess};
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::value::RawValue;
 
 use crate::Digest;
+use crate::limits::{ENTRIES_LIMIT, PARSED_LIMIT};
 
 /// Media types of OCI itself.
 pub mod media_type {
@@ -20,8 +24,8 @@ pub mod media_type {
     pub const EMPTY: &str = "application/vnd.oci.empty.v1+json";
 }
 
-/// A blob or manifest by digest, size and media type. Members that this crate does not use are kept, so that an index
-/// that it rewrites loses nothing.
+/// A blob or manifest by digest, size and media type. Other members are not read: `urls` is never followed, and `data` and
+/// `platform` say nothing about a plugin.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Descriptor {
@@ -37,9 +41,6 @@ pub struct Descriptor {
     /// The type of the artifact if this names a manifest.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub artifact_type: Option<String>,
-    /// Other members: `platform`, `data`, `urls`. They are never followed.
-    #[serde(flatten)]
-    pub other: BTreeMap<String, serde_json::Value>,
 }
 
 impl Descriptor {
@@ -56,7 +57,66 @@ impl Descriptor {
             size,
             annotations: BTreeMap::new(),
             artifact_type: None,
-            other: BTreeMap::new(),
         }
     }
+}
+
+/// An index as it is read: its first entries, whatever else it has. An entry with a digest of another algorithm, or that is
+/// no descriptor at all, is passed over.
+#[derive(Default, Deserialize)]
+pub(crate) struct Listed {
+    manifests: Entries,
+}
+
+#[derive(Default)]
+struct Entries(Vec<Descriptor>);
+
+impl Listed {
+    pub(crate) fn read(bytes: &[u8]) -> Option<Self> {
+        serde_json::from_slice(bytes).ok()
+    }
+
+    /// The entries that can be read, at most so many.
+    pub(crate) fn descriptors(self, limit: usize) -> Vec<Descriptor> {
+        let mut entries = self.manifests.0;
+        entries.truncate(limit);
+        entries
+    }
+}
+
+impl<'de> Deserialize<'de> for Entries {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Visitor;
+
+        impl<'de> serde::de::Visitor<'de> for Visitor {
+            type Value = Entries;
+
+            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+                formatter.write_str("a list of descriptors")
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Entries, A::Error> {
+                let mut entries = Vec::new();
+                for _ in 0..ENTRIES_LIMIT {
+                    let Some(entry) = list.next_element::<&RawValue>()? else {
+                        return Ok(Entries(entries));
+                    };
+                    entries.extend(serde_json::from_str(entry.get()).ok());
+                }
+                // What follows is not kept.
+                while list.next_element::<IgnoredAny>()?.is_some() {}
+                Ok(Entries(entries))
+            }
+        }
+
+        deserializer.deserialize_seq(Visitor)
+    }
+}
+
+/// Reads what is needed of a manifest; nothing of one that is too long or is no manifest.
+pub(crate) fn look_into<T: DeserializeOwned + Default>(manifest: &[u8]) -> T {
+    if manifest.len() as u64 > PARSED_LIMIT {
+        return T::default();
+    }
+    serde_json::from_slice(manifest).unwrap_or_default()
 }

@@ -3,6 +3,7 @@
 
 use serde::Deserialize;
 
+use crate::descriptor::look_into;
 use crate::limits::{SIGNATURE_LIMIT, SIGNATURES_LIMIT};
 use crate::store::absent;
 use crate::{ArtifactError, ArtifactStore, Descriptor, Digest, ErrorKind, SignatureMaterial, media_type};
@@ -16,16 +17,14 @@ const PREDICATE: &str = "dev.sigstore.bundle.predicateType";
 /// What it is about if it is a signature and not another attestation.
 const SIGNATURE_PREDICATE: &str = "https://sigstore.dev/cosign/sign/";
 
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
 struct Layers {
     #[serde(default)]
     layers: Vec<Descriptor>,
 }
 
 fn layers(manifest: &[u8]) -> Vec<Descriptor> {
-    serde_json::from_slice::<Layers>(manifest)
-        .map(|it| it.layers)
-        .unwrap_or_default()
+    look_into::<Layers>(manifest).layers
 }
 
 impl ArtifactStore {

@@ -14,7 +14,7 @@ use tempfile::TempDir;
 use tokio::io::{AsyncReadExt as _, AsyncSeekExt as _, AsyncWrite, AsyncWriteExt as _};
 
 use crate::archive::{self, Entries};
-use crate::descriptor::media_type;
+use crate::descriptor::{Listed, look_into, media_type};
 use crate::download::{Download, sink_failed};
 use crate::error::quoted;
 use crate::limits::MANIFEST_LIMIT;
@@ -119,6 +119,12 @@ impl Layout {
     pub(crate) async fn has(&self, digest: Digest) -> Result<bool, ArtifactError> {
         self.run(move |inner| Ok(inner.find(&blob_path(digest))?.is_some()))
             .await
+    }
+
+    /// Whether a blob is there and is what it should be, so that a copy repairs what is not.
+    pub(crate) async fn holds(&self, descriptor: &Descriptor) -> Result<bool, ArtifactError> {
+        let (digest, size) = (descriptor.digest, descriptor.size);
+        self.run(move |inner| inner.holds(digest, size)).await
     }
 
     pub(crate) async fn blob(
@@ -378,12 +384,12 @@ impl Inner {
             let Ok(bytes) = self.manifest(entry.digest) else {
                 continue;
             };
-            if is_fallback && let Ok(index) = serde_json::from_slice::<Index>(&bytes) {
+            if is_fallback && let Some(index) = Listed::read(&bytes) {
                 let rest = self.limits.referrers - found.len();
                 found.extend(index.descriptors(rest).into_iter().map(|it| (it.digest, it)));
                 continue;
             }
-            let document: Belonging = serde_json::from_slice(&bytes).unwrap_or_default();
+            let document: Belonging = look_into(&bytes);
             if document.subject.is_some_and(|subject| subject.digest == digest) {
                 let mut descriptor = Descriptor::of(&entry.media_type, &bytes);
                 descriptor.artifact_type = document.artifact_type.or(document.config.map(|it| it.media_type));
@@ -431,9 +437,22 @@ impl Inner {
         Ok(path)
     }
 
+    fn holds(&self, digest: Digest, size: u64) -> Result<bool, ArtifactError> {
+        let Some(span) = self.find(&blob_path(digest))?.filter(|span| span.length == size) else {
+            return Ok(false);
+        };
+        let mut hasher = Hashing::default();
+        let read = File::open(&span.file).and_then(|mut file| {
+            file.seek(SeekFrom::Start(span.offset))?;
+            hasher.copy(&mut file.take(span.length), &mut std::io::sink())
+        });
+        read.map_err(|error| ArtifactError::io("read", &span.file, &error))?;
+        Ok(hasher.digest() == digest)
+    }
+
     fn write_blob(&self, digest: Digest, size: u64, content: &Content) -> Result<(), ArtifactError> {
         let root = self.writable()?;
-        if self.find(&blob_path(digest))?.is_some_and(|span| span.length == size) {
+        if self.holds(digest, size)? {
             return Ok(());
         }
         let path = root.join(blob_path(digest));
@@ -470,7 +489,7 @@ impl Inner {
         let _lock = lock.map_err(|error| ArtifactError::io("lock", &mark, &error))?;
         let mut index = self.index()?;
         let read = |it: &serde_json::Value| Descriptor::deserialize(it).ok();
-        let document: Belonging = serde_json::from_slice(bytes).unwrap_or_default();
+        let document: Belonging = look_into(bytes);
         entry.artifact_type = document.artifact_type;
         if let Some(tag) = tag {
             entry.annotations.insert(TAG.to_owned(), tag.to_owned());
@@ -572,7 +591,7 @@ struct Hashing {
 }
 
 impl Hashing {
-    fn copy(&mut self, from: &mut dyn std::io::Read, to: &mut File) -> std::io::Result<()> {
+    fn copy(&mut self, from: &mut dyn std::io::Read, to: &mut dyn std::io::Write) -> std::io::Result<()> {
         use sha2::Digest as _;
         let mut piece = vec![0; PIECE];
         loop {

@@ -4,6 +4,11 @@ use std::time::Duration;
 
 /// The largest manifest or index: what the OCI distribution specification tells registries to accept.
 pub const MANIFEST_LIMIT: u64 = 4 << 20;
+/// The largest manifest that is looked into, and the largest page of tags. JSON takes up to twelve times its size in memory
+/// here, so this is what bounds a hostile registry. Longer manifests are copied, and never read.
+pub const PARSED_LIMIT: u64 = 1 << 20;
+/// Entries of an index that are looked at.
+pub const ENTRIES_LIMIT: usize = 1000;
 /// The largest signature, bundle or payload that is read.
 pub const SIGNATURE_LIMIT: u64 = 1 << 20;
 /// Signatures that are read of one artifact; the rest is ignored.

@@ -7,12 +7,12 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
+use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 
 use crate::descriptor::media_type;
 use crate::error::quoted;
-use crate::limits::MANIFEST_LIMIT;
+use crate::limits::PARSED_LIMIT;
 use crate::{ArtifactError, ArtifactStore, Content, Descriptor, Digest, ErrorKind, Progress};
 
 /// The media type of the config.
@@ -48,7 +48,7 @@ struct Document {
     #[serde(default)]
     media_type: Option<String>,
     #[serde(default)]
-    manifests: Option<Value>,
+    manifests: Option<IgnoredAny>,
     #[serde(default)]
     config: Option<ConfigType>,
     #[serde(default)]
@@ -81,8 +81,8 @@ impl PluginManifest {
                 format!("{name} is not a plugin: {problem}; push a component with `pilothouse push FILE.wasm REF`"),
             )
         };
-        if bytes.len() as u64 > MANIFEST_LIMIT {
-            return Err(refuse(format!("its manifest is larger than {MANIFEST_LIMIT} bytes")));
+        if bytes.len() as u64 > PARSED_LIMIT {
+            return Err(refuse(format!("its manifest is larger than {PARSED_LIMIT} bytes")));
         }
         let document: Document =
             serde_json::from_slice(bytes).map_err(|error| refuse(format!("its manifest cannot be read: {error}")))?;
@@ -321,7 +321,7 @@ impl Artifact {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::*;
 
@@ -407,7 +407,7 @@ mod tests {
         }
         let error = parse(&manifest(&json!([layer(LAYER, LIMIT + 1)]))).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::TooLarge);
-        let huge = " ".repeat(usize::try_from(MANIFEST_LIMIT).unwrap() + 1);
+        let huge = " ".repeat(usize::try_from(PARSED_LIMIT).unwrap() + 1);
         assert!(PluginManifest::parse("huge", huge.as_bytes(), LIMIT).is_err());
     }
 

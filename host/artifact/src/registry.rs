@@ -11,11 +11,11 @@ use serde_json::Value;
 use tokio::io::{AsyncWrite, AsyncWriteExt as _};
 use tokio::time::{Instant, sleep, timeout_at};
 
-use crate::descriptor::media_type;
+use crate::descriptor::{Listed, look_into, media_type};
 use crate::download::{Download, sink_failed};
 use crate::error::quoted;
 use crate::http::{Body, Endpoint, Request, error, pause, worth_another_attempt};
-use crate::limits::MANIFEST_LIMIT;
+use crate::limits::{MANIFEST_LIMIT, PARSED_LIMIT};
 use crate::reference::is_tag;
 use crate::session::{Scope, Session, same_server};
 use crate::store::{Content, Resolved};
@@ -175,7 +175,7 @@ impl Registry {
         let mut tags = Vec::new();
         for _ in 0..PAGES {
             let request = Request::new(Method::GET, url, &what);
-            let answer = self.session.exchange(&request, Scope::Pull, MANIFEST_LIMIT).await?;
+            let answer = self.session.exchange(&request, Scope::Pull, PARSED_LIMIT).await?;
             let page: Tags = serde_json::from_slice(&answer.body).map_err(|_| {
                 error(
                     ErrorKind::Protocol,
@@ -229,7 +229,8 @@ impl Registry {
     pub(crate) async fn referrers(&self, digest: Digest) -> Result<Vec<Descriptor>, ArtifactError> {
         let limit = self.session.endpoint.limits.referrers;
         let mut found = self.referrers_api(digest, limit).await?.unwrap_or_default();
-        let (index, _) = self.fallback_index(digest).await?;
+        let index = self.behind_fallback(digest).await?;
+        let index = index.and_then(|bytes| Listed::read(&bytes)).unwrap_or_default();
         for descriptor in index.descriptors(limit) {
             if found.len() < limit && !found.iter().any(|it| it.digest == descriptor.digest) {
                 found.push(descriptor);
@@ -251,7 +252,7 @@ impl Registry {
                 Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::Protocol) => return Ok(None),
                 Err(error) => return Err(error),
             };
-            let Ok(index) = serde_json::from_slice::<Index>(&answer.body) else {
+            let Some(index) = Listed::read(&answer.body) else {
                 tracing::debug!(
                     registry = self.host(),
                     "the referrers API answered with something else than an index"
@@ -269,16 +270,21 @@ impl Registry {
         Ok(Some(found))
     }
 
-    /// The index behind the fallback tag, with its digest; an empty one if there is none.
-    async fn fallback_index(&self, digest: Digest) -> Result<(Index, Option<Digest>), ArtifactError> {
+    /// What is behind the fallback tag, if there is one.
+    async fn behind_fallback(&self, digest: Digest) -> Result<Option<Bytes>, ArtifactError> {
         match self.manifest(&fallback_tag(digest)).await {
-            Ok((bytes, _)) => {
-                let index = serde_json::from_slice::<Index>(&bytes).unwrap_or_else(|_| Index::empty());
-                Ok((index, Some(Digest::of(&bytes))))
-            }
-            Err(error) if error.kind() == ErrorKind::NotFound => Ok((Index::empty(), None)),
+            Ok((bytes, _)) => Ok(Some(bytes)),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
             Err(error) => Err(error),
         }
+    }
+
+    /// The index behind the fallback tag, to write it again; an empty one if there is none that can be read.
+    async fn fallback_index(&self, digest: Digest) -> Result<Index, ArtifactError> {
+        let bytes = self.behind_fallback(digest).await?;
+        Ok(bytes
+            .and_then(|bytes| serde_json::from_slice(&bytes).ok())
+            .unwrap_or_else(Index::empty))
     }
 
     /// Continues a download here until it is complete.
@@ -362,7 +368,13 @@ impl Registry {
             if Instant::now() >= deadline {
                 return Err(endpoint.late(what, limits.transfer));
             }
-            let chunk = chunk.ok().transpose().map_err(|error| endpoint.broken(what, &error))?;
+            let chunk = match chunk {
+                Ok(Ok(chunk)) => Some(chunk),
+                // All is there; how the connection ends does not matter.
+                Ok(Err(_)) if download.received() == download.size() => break,
+                Ok(Err(error)) => return Err(endpoint.broken(what, &error)),
+                Err(_) => None,
+            };
             if let Some(Some(chunk)) = &chunk {
                 in_interval += chunk.len() as u64;
             }
@@ -446,7 +458,7 @@ impl Registry {
         // Each attempt needs an upload of its own: one that was cut off cannot be used again.
         while let Err(error) = self.upload(descriptor, content, &what).await {
             failed += 1;
-            if failed >= limits.attempts || error.kind() != ErrorKind::Unreachable {
+            if failed >= limits.attempts || !worth_another_attempt(&error) {
                 return Err(error);
             }
             sleep(pause(limits, failed, &error)).await;
@@ -475,7 +487,7 @@ impl Registry {
             .header(CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"))
             .body(body);
         if same_server(&request.url, &endpoint.base) {
-            self.session.exchange(&request, Scope::Push, MANIFEST_LIMIT).await?;
+            self.session.attempt(&request, Scope::Push, MANIFEST_LIMIT, 1).await?;
             return Ok(());
         }
         // Another host gets the blob, if at all, without credentials.
@@ -503,7 +515,7 @@ impl Registry {
         let mut descriptor = Descriptor::of(media_type, bytes);
         let target = tag.map_or(Target::Digest(descriptor.digest), |tag| Target::Tag(tag.to_owned()));
         let handled = self.put_manifest(bytes, media_type, &target).await?;
-        let document: Belonging = serde_json::from_slice(bytes).unwrap_or_default();
+        let document: Belonging = look_into(bytes);
         if let Some(subject) = document.subject.filter(|_| !handled) {
             descriptor.artifact_type = document.artifact_type.or(document.config.map(|it| it.media_type));
             descriptor.annotations = document.annotations.unwrap_or_default();
@@ -531,7 +543,7 @@ impl Registry {
         let tag = fallback_tag(subject);
         let has = |index: &Index| index.descriptors(usize::MAX).iter().any(|it| it.digest == entry.digest);
         for attempt in 1..=INDEX_ATTEMPTS {
-            let (mut index, _) = self.fallback_index(subject).await?;
+            let mut index = self.fallback_index(subject).await?;
             if has(&index) {
                 return Ok(());
             }
@@ -541,7 +553,7 @@ impl Registry {
                 .push(serde_json::to_value(entry).expect("it is written as JSON"));
             let bytes = Bytes::from(serde_json::to_vec(&index).expect("it is written as JSON"));
             self.put_manifest(&bytes, media_type::INDEX, &tag).await?;
-            if has(&self.fallback_index(subject).await?.0) {
+            if has(&self.fallback_index(subject).await?) {
                 // Somebody who read the index before this write may still replace it; then it is that client's turn to
                 // look again, which oras and cosign do not. Nothing more can be done here.
                 return Ok(());

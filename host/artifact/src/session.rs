@@ -23,6 +23,9 @@ const TOKEN_LIMIT: u64 = 64 << 10;
 /// The longest challenge that is read.
 const CHALLENGE_LIMIT: usize = 4 << 10;
 
+/// A body of at most this size is sent in the time of an exchange; a larger one has the time of a transfer.
+const SMALL_BODY: usize = 64 << 10;
+
 /// What is to be done in the repository, for a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Scope {
@@ -68,12 +71,23 @@ impl Session {
         scope: Scope,
         limit: u64,
     ) -> Result<Answer, ArtifactError> {
+        self.attempt(request, scope, limit, self.endpoint.limits.attempts).await
+    }
+
+    /// The same, at most so many times.
+    pub(crate) async fn attempt(
+        &self,
+        request: &Request<'_>,
+        scope: Scope,
+        limit: u64,
+        attempts: u32,
+    ) -> Result<Answer, ArtifactError> {
         let limits = &self.endpoint.limits;
-        // A file takes as long as a download.
-        let time = if matches!(request.body, Body::File(..)) {
-            limits.transfer
-        } else {
-            limits.exchange
+        // What is uploaded takes as long as a download.
+        let time = match request.body {
+            Body::None => limits.exchange,
+            Body::Bytes(bytes) if bytes.len() <= SMALL_BODY => limits.exchange,
+            Body::Bytes(_) | Body::File(..) => limits.transfer,
         };
         let mut failed = 0;
         loop {
@@ -97,7 +111,7 @@ impl Session {
                 Err(_) => self.endpoint.late(request.what, time),
             };
             failed += 1;
-            if failed >= limits.attempts || !worth_another_attempt(&error) {
+            if failed >= attempts || !worth_another_attempt(&error) {
                 return Err(error);
             }
             let wait = pause(limits, failed, &error);

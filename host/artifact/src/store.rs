@@ -10,7 +10,7 @@ use bytes::Bytes;
 use tokio::io::AsyncWrite;
 use tokio::time::timeout;
 
-use crate::descriptor::media_type;
+use crate::descriptor::{look_into, media_type};
 use crate::download::Download;
 use crate::json::sorted;
 use crate::layout::Layout;
@@ -353,7 +353,7 @@ impl ArtifactStore {
                     let Some(bytes) = absent(self.manifest(descriptor.digest).await)? else {
                         continue;
                     };
-                    let document: Belonging = serde_json::from_slice(&bytes).unwrap_or_default();
+                    let document: Belonging = look_into(&bytes);
                     if document.artifact_type.as_deref() == Some(wanted) {
                         descriptor.artifact_type = document.artifact_type;
                         picked.push(descriptor);

@@ -143,8 +143,11 @@ async fn tokens_are_fetched_for_what_is_to_be_done_and_used_until_they_are_refus
 
 #[tokio::test]
 async fn a_token_service_cannot_harm() {
-    let (registry, service, config) = with_tokens().await;
-    let (registry, other) = (registry, Registry::start().await);
+    let (registry, service, mut config) = with_tokens().await;
+    let other = Registry::start().await;
+    // It is the redirect that is refused, and not plain HTTP.
+    let named = json!({"host": other.host(), "plainHttp": true});
+    config["registries"].as_array_mut().unwrap().push(named);
     let elsewhere = format!("http://{}/", other.host());
     for (answer, kind) in [
         (reply(200, &[], vec![b' '; 100_000]), ErrorKind::TooLarge),

@@ -283,6 +283,7 @@ async fn a_hostile_tar_is_refused() {
         .unwrap();
     let error = store().resolve(&tag("1")).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Layout, "{error}");
+    assert!(error.to_string().contains("cut off"), "{error}");
 }
 
 #[tokio::test]
@@ -331,6 +332,13 @@ async fn a_layout_that_was_edited_by_hand_is_noticed() {
         store.manifest(subject.digest).await.unwrap_err().kind(),
         ErrorKind::DigestMismatch
     );
+    // Another copy repairs both, also where the size is right.
+    std::fs::write(blob(component.digest), b"Component").unwrap();
+    copy(&registry.store(), &store, subject.digest, Some("1"), &Silent)
+        .await
+        .unwrap();
+    assert_eq!(download(&store, &component).await.unwrap(), b"component");
+    store.manifest(subject.digest).await.unwrap();
 }
 
 #[tokio::test]
@@ -391,5 +399,28 @@ async fn an_endless_family_of_manifests_ends() {
         to.resolve(&tag("1")).await.unwrap_err().kind(),
         ErrorKind::NotFound,
         "no tag before all is there"
+    );
+    assert!(registry.requests().len() < 100, "it ends soon");
+}
+
+#[tokio::test]
+async fn a_layout_that_has_an_artifact_says_all_that_belongs_to_it() {
+    let registry = Registry::start().await;
+    let unsigned = plugin(&registry, "1", b"component");
+    let directory = tempfile::tempdir().unwrap();
+    let path = format!("oci-layout:{}", directory.path().display());
+    copy(&registry.store(), &layout(&path), unsigned.digest, Some("1"), &Silent)
+        .await
+        .unwrap();
+    let config = json!({"registries": [{"host": registry.host(), "plainHttp": true, "mirrors": [path]}]});
+    let mirrored = client(config)
+        .open(&registry.location(":1"), &Credentials::Anonymous)
+        .unwrap();
+    let before = registry.requests().len();
+    assert!(mirrored.signatures(unsigned.digest).await.unwrap().is_empty());
+    assert_eq!(
+        registry.requests().len(),
+        before,
+        "the registry, which may be far away, is not asked"
     );
 }

@@ -163,7 +163,9 @@ async fn mirrors_are_asked_in_order_before_the_registry() {
         username: "user".into(),
         password: "hunter2".into(),
     };
-    original.change(|state| state.basic = Some(("user".into(), "hunter2".into())));
+    for registry in [&original, &empty] {
+        registry.change(|state| state.basic = Some(("user".into(), "hunter2".into())));
+    }
     let store = client(config).open(&original.location(":1"), &credentials).unwrap();
 
     let resolved = store.resolve(&Target::Tag("1".into())).await.unwrap();
@@ -207,6 +209,7 @@ async fn a_mirror_that_breaks_in_the_middle_of_a_blob_is_continued_at_the_regist
             .collect()
     };
     assert_eq!(ranges, [Some("bytes=20000-".to_owned())]);
+    assert_eq!(mirror.requests().len(), 1, "a mirror has one attempt");
 }
 
 #[tokio::test]

@@ -58,6 +58,7 @@ async fn a_file_is_sent_from_disk_and_an_upload_that_broke_begins_anew() {
         .push_blob(&component(&bytes), &Content::File(path), &Silent)
         .await
         .unwrap();
+    assert_eq!(registry.count("POST"), 2);
     assert_eq!(registry.state.lock().unwrap().blobs[&Digest::of(&bytes)], bytes);
 }
 
