@@ -107,7 +107,8 @@ async fn check(session: &Session, host: &str, username: &str, password: &str) ->
         username: username.to_owned(),
         password: password.to_owned(),
     };
-    Ok(session.client.check(host, &credentials).await?)
+    session.client.check(host, &credentials).await?;
+    Ok(())
 }
 
 /// A registry as references and Docker's configuration name it.
