@@ -12,10 +12,11 @@ use tokio::time::timeout;
 
 use crate::descriptor::{look_into, media_type};
 use crate::download::Download;
+use crate::json::sorted;
 use crate::layout::Layout;
 use crate::registry::{Belonging, Registry};
 use crate::session::Scope;
-use crate::{ArtifactError, Descriptor, Digest, ErrorKind, Limits, Location, Progress, Silent, Target};
+use crate::{ArtifactError, Descriptor, Digest, ErrorKind, Limits, Location, Progress, Silent, Target, annotation};
 
 /// A place of artifacts, opened by [`crate::Client::open`].
 ///
@@ -410,7 +411,11 @@ impl ArtifactStore {
     pub async fn attach(&self, subject: &Descriptor, attachment: &Attachment) -> Result<Descriptor, ArtifactError> {
         let config = Bytes::from_static(b"{}");
         let config_descriptor = Descriptor::of(media_type::EMPTY, &config);
-        let layer = Descriptor::of(&attachment.media_type, &attachment.content);
+        let mut layer = Descriptor::of(&attachment.media_type, &attachment.content);
+        if let Some(title) = attachment.annotations.get(annotation::TITLE) {
+            // oras writes the file under this name.
+            layer.annotations.insert(annotation::TITLE.to_owned(), title.clone());
+        }
         let manifest = serde_json::json!({
             "schemaVersion": 2,
             "mediaType": media_type::MANIFEST,
@@ -424,7 +429,7 @@ impl ArtifactStore {
             .await?;
         self.push_blob(&layer, &Content::Bytes(attachment.content.clone()), &Silent)
             .await?;
-        let bytes = Bytes::from(manifest.to_string());
+        let bytes = Bytes::from(sorted(manifest).to_string());
         self.push_manifest(&bytes, media_type::MANIFEST, None).await
     }
 

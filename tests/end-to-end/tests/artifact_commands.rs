@@ -158,7 +158,7 @@ mod isolated {
         assert!(reference.starts_with("oci-layout:plugins@sha256:"), "{reference}");
         for words in [
             "the component is that of the Cargo package app-service in ",
-            "attached: 1 CRDs, README, SBOM with ",
+            "attached: 1 CRD, README, SBOM with ",
             "pilothouse copy oci-layout:plugins@sha256:",
         ] {
             assert!(pushed.said.contains(words), "{words}: {}", pushed.said);
@@ -424,7 +424,7 @@ mod isolated {
         assert_eq!(pushed.code, 0, "{}", pushed.said);
         for words in [
             "no Cargo package is known",
-            "attached: 1 CRDs\n",
+            "attached: 1 CRD\n",
             "warning: the tag says 0.2.0, and the plugin's manifest 0.1.0",
         ] {
             assert!(pushed.said.contains(words), "{words}: {}", pushed.said);

@@ -378,9 +378,10 @@ impl<'a> Loader<'a> {
     fn read(&self, index: usize, path: &Path, most: u64) -> Result<String, TrustPolicyError> {
         let unreadable = |cause: String| self.file(index, path, cause);
         let file = File::open(self.directory.join(path)).map_err(|error| {
-            let hint = match self.directory.as_os_str().is_empty() {
-                true => "",
-                false => "; relative names begin at the trust file's directory",
+            let hint = if self.directory.as_os_str().is_empty() {
+                ""
+            } else {
+                "; relative names begin at the trust file's directory"
             };
             unreadable(format!("which cannot be opened ({error}){hint}"))
         })?;

@@ -261,7 +261,10 @@ fn attachments(
     };
     let crds = &manifest.manifest.crds;
     if !crds.is_empty() {
-        let what = format!("{} CRDs", crds.len());
+        let what = match crds.len() {
+            1 => "1 CRD".to_owned(),
+            count => format!("{count} CRDs"),
+        };
         attach(
             what,
             artifact_type::CRDS,

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
-use clap::Args;
+use clap::{ArgGroup, Args};
 use pilothouse_artifact::{ArtifactStore, Location, Outcome, SignatureFormat, TrustPolicy, Verification};
 
 use super::{RegistryArguments, Session, pinned, printable, target_of, wait_for};
@@ -24,7 +24,7 @@ Exit code: 0 the artifact is accepted, 1 it is not or that cannot be found out, 
 
 /// `pilothouse verify`
 #[derive(Args)]
-#[command(after_help = EXAMPLES)]
+#[command(after_help = EXAMPLES, group(ArgGroup::new("signers").required(true).args(["keys", "policy"])))]
 pub struct VerifyCommand {
     /// The artifact: HOST/REPOSITORY:TAG, HOST/REPOSITORY@DIGEST, or the same in oci-layout:DIRECTORY or
     /// oci-archive:FILE.tar
@@ -33,11 +33,11 @@ pub struct VerifyCommand {
 
     /// A public key, PEM, such as the cosign.pub of `cosign generate-key-pair`. May be repeated: a signature by one of the
     /// keys is enough
-    #[arg(long = "key", value_name = "FILE", required_unless_present = "policy")]
+    #[arg(long = "key", value_name = "FILE")]
     keys: Vec<PathBuf>,
 
     /// The trust file of the host, YAML or JSON
-    #[arg(long, value_name = "FILE", conflicts_with = "keys")]
+    #[arg(long, value_name = "FILE")]
     policy: Option<PathBuf>,
 
     /// The repository whose rule of the trust file is applied, for a copy of an artifact (default: the one of REF)
