@@ -258,7 +258,7 @@ mod simulated {
     fn moves(fleet: &Fleet) -> Vec<String> {
         let events = fleet.stage.all("Event").into_iter();
         let moves = events.filter(|event| event["reason"] == "ArtifactMoved");
-        moves.map(|event| event["note"].as_str().unwrap().to_owned()).collect()
+        moves.map(|event| event["message"].as_str().unwrap_or_else(|| panic!("{event:#}")).to_owned()).collect()
     }
 
     #[tokio::test(start_paused = true)]
@@ -268,8 +268,10 @@ mod simulated {
         let fleet = fleet_of(&store).await;
         fleet.plugin("it", tagged("1")).await;
         fleet.is_ready("it").await;
-        let pinned = oci(json!({"reference": format!("{REFERENCE}@{one}")}));
+        let first = store.push("bundle", "first", 1);
+        let pinned = oci(json!({"reference": format!("{REFERENCE}@{first}")}));
         fleet.plugin("pinned", pinned).await;
+        runs(&fleet, "pinned", &first).await;
         runs(&fleet, "it", &one).await;
         let fetched = fleet.says("it", "Fetched", "True", "Fetched").await;
         let message = fetched["message"].as_str().unwrap();
@@ -277,6 +279,7 @@ mod simulated {
         let verified = fleet.says("it", "Verified", "True", "Verified").await;
         assert!(verified["message"].as_str().unwrap().contains("signed by release"), "{verified}");
 
+        store.push("bundle", "first", 2);
         let two = store.push("hostile", "1", 2);
         runs(&fleet, "it", &two).await;
         fleet.is_ready("it").await;
@@ -286,7 +289,7 @@ mod simulated {
             "{told:#?}"
         );
         tokio::time::sleep(Duration::from_hours(1)).await;
-        assert_eq!(fleet.status("pinned")["artifact"]["digest"], one);
+        assert_eq!(fleet.status("pinned")["artifact"]["digest"], first);
         fleet.stage.stop().await;
     }
 
