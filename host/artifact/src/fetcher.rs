@@ -90,11 +90,7 @@ struct Record {
 impl Fetcher {
     /// A fetcher with this cache and this trust.
     pub fn new(client: Client, cache: ArtifactCache, trust: Arc<TrustSource>) -> Self {
-        Self {
-            client,
-            cache,
-            trust,
-        }
+        Self { client, cache, trust }
     }
 
     /// The trust policy, which may change.

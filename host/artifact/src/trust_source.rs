@@ -113,7 +113,10 @@ impl TrustSource {
                     }
                 }
                 Err(problem) if told.as_ref() != Some(&problem) => {
-                    tracing::error!(problem, "the trust policy is not read again; the policy before stays in force");
+                    tracing::error!(
+                        problem,
+                        "the trust policy is not read again; the policy before stays in force"
+                    );
                     told = Some(problem);
                 }
                 Err(_) => {}
@@ -132,14 +135,16 @@ fn load(file: &Path) -> Result<Loaded, TrustSourceError> {
         problem,
     };
     let text = read(file).map_err(&unread)?;
-    let value: Value = serde_saphyr::from_slice(&text).map_err(|error| unread(format!("it is neither YAML nor JSON: {error}")))?;
+    let value: Value =
+        serde_saphyr::from_slice(&text).map_err(|error| unread(format!("it is neither YAML nor JSON: {error}")))?;
     let directory = file.parent().unwrap_or(Path::new("."));
     let mut named = BTreeSet::new();
     files(&value, &mut named);
     let mut content = Digest::of(&text).to_string();
     for name in named {
         // One that cannot be read is the policy's to refuse.
-        let digest = read(&directory.join(&name)).map_or_else(|problem| problem, |bytes| Digest::of(&bytes).to_string());
+        let digest =
+            read(&directory.join(&name)).map_or_else(|problem| problem, |bytes| Digest::of(&bytes).to_string());
         content.push_str(&digest);
     }
     let policy = TrustPolicy::load(&value, directory).map_err(|problem| TrustSourceError::Policy {

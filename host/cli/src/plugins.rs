@@ -28,7 +28,9 @@ impl NamedFile {
     /// The reference, if it is not a file.
     pub fn reference(&self) -> Option<&str> {
         let text = self.file.to_str()?;
-        let is_reference = ["oci://", "oci-layout:", "oci-archive:"].iter().any(|it| text.starts_with(it));
+        let is_reference = ["oci://", "oci-layout:", "oci-archive:"]
+            .iter()
+            .any(|it| text.starts_with(it));
         is_reference.then_some(text)
     }
 }
@@ -65,9 +67,8 @@ impl CacheArguments {
     /// The directory.
     pub fn directory(&self) -> anyhow::Result<PathBuf> {
         let directory = self.cache_dir.clone().or_else(settings::default_cache_directory);
-        directory.context(
-            "there is no place for compiled plugins: neither HOME nor XDG_CACHE_HOME is set; give --cache-dir",
-        )
+        directory
+            .context("there is no place for compiled plugins: neither HOME nor XDG_CACHE_HOME is set; give --cache-dir")
     }
 
     /// A sandbox that compiles in a child process of this program.

@@ -44,7 +44,9 @@ pub enum PullSecretError {
         found: String,
     },
     /// It has no credentials.
-    #[error("the pull secret {namespace}/{name} has no key {KEY}; create it anew with kubectl create secret docker-registry")]
+    #[error(
+        "the pull secret {namespace}/{name} has no key {KEY}; create it anew with kubectl create secret docker-registry"
+    )]
     Empty {
         /// The host's namespace.
         namespace: String,
@@ -89,7 +91,9 @@ pub async fn read_pull_secret(client: &Client, namespace: &str, name: &str) -> R
         });
     }
     let value = secret.data.and_then(|mut data| data.remove(KEY));
-    value.map(|value| value.0).ok_or(PullSecretError::Empty { namespace, name })
+    value
+        .map(|value| value.0)
+        .ok_or(PullSecretError::Empty { namespace, name })
 }
 
 async fn get(client: &Client, path: &str) -> Result<String, RequestError> {
@@ -123,7 +127,19 @@ mod tests {
     #[test]
     fn only_a_dns_subdomain_becomes_part_of_a_path() {
         assert!(is_subdomain("registry.example-1"));
-        for text in ["", ".", "a..b", "../secrets", "a/b", "a?x=1", "A", "-a", "a-", "a%2f", &"a".repeat(254)] {
+        for text in [
+            "",
+            ".",
+            "a..b",
+            "../secrets",
+            "a/b",
+            "a?x=1",
+            "A",
+            "-a",
+            "a-",
+            "a%2f",
+            &"a".repeat(254),
+        ] {
             assert!(!is_subdomain(text), "{text}");
         }
     }

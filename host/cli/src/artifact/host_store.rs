@@ -131,7 +131,10 @@ pub fn described(verification: &Verification) -> ArtifactVerification {
     let Verification { outcome, rule } = verification;
     let (signer, detail) = match outcome {
         Outcome::Unsigned => (None, format!("accepted by {rule}")),
-        Outcome::Unverified { signatures } => (None, format!("accepted by {rule}; its {signatures} signatures are not verified")),
+        Outcome::Unverified { signatures } => (
+            None,
+            format!("accepted by {rule}; its {signatures} signatures are not verified"),
+        ),
         Outcome::Signed {
             signer,
             format,
@@ -141,7 +144,9 @@ pub fn described(verification: &Verification) -> ArtifactVerification {
                 SignatureFormat::Bundle => "a Sigstore bundle",
                 SignatureFormat::SimpleSigning => "a simple signing payload",
             };
-            let time = signed_at.map(|time| format!(", signed at {time:.0}")).unwrap_or_default();
+            let time = signed_at
+                .map(|time| format!(", signed at {time:.0}"))
+                .unwrap_or_default();
             (Some(signer.clone()), format!("accepted by {rule}; {format}{time}"))
         }
     };
@@ -260,7 +265,10 @@ mod tests {
         assert_eq!(below("layout"), Ok(root.path().join("layout")));
         for path in ["../layout", "/etc", "link", "layout/../../x"] {
             let error = below(path).unwrap_err();
-            assert!(error.contains("oci-layout:x") && error.contains("leads out"), "{path}: {error}");
+            assert!(
+                error.contains("oci-layout:x") && error.contains("leads out"),
+                "{path}: {error}"
+            );
         }
         assert!(below("none").unwrap_err().contains("No such file"));
     }

@@ -7,7 +7,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use parking_lot::Mutex;
 use pilothouse_cluster::error::chain;
 use pilothouse_cluster::pull_secret::read_pull_secret;
 use pilothouse_core::backoff;
@@ -25,44 +24,6 @@ use crate::artifacts::{
 
 /// How soon the registry is asked after a start that did without it.
 const FIRST_LOOK: Duration = Duration::from_secs(2);
-
-/// What is known of a plugin's artifact beside what runs.
-#[derive(Default)]
-pub struct ArtifactMemory(Mutex<ArtifactMemoryState>);
-
-#[derive(Default)]
-struct ArtifactMemoryState {
-    /// What was meant when the registry was asked last, or when a start did without it.
-    last: Option<ResolvedArtifact>,
-    /// The number of the trust policy at that time.
-    trust: u64,
-    /// Whether the registry has not been asked since the start.
-    is_unasked: bool,
-    /// Whether the registry means another artifact than the one that runs, which has not taken over yet.
-    has_moved: bool,
-}
-
-impl ArtifactMemory {
-    /// The artifact that was meant last.
-    pub fn last(&self) -> Option<SourceStamp> {
-        let state = self.0.lock();
-        let digest = state.last.as_ref()?.digest.clone();
-        Some(SourceStamp::Artifact {
-            digest,
-            trust: state.trust,
-        })
-    }
-
-    /// The number of the trust policy when an artifact was meant last.
-    pub fn trust(&self) -> u64 {
-        self.0.lock().trust
-    }
-
-    fn set(&self, last: Option<ResolvedArtifact>, trust: u64, is_unasked: bool) {
-        let mut state = self.0.lock();
-        (state.last, state.trust, state.is_unasked) = (last, trust, is_unasked);
-    }
-}
 
 impl PluginTask {
     /// Loads the component of the artifact that is meant, unless it is the one that is known. Its signature is checked
@@ -82,13 +43,16 @@ impl PluginTask {
         };
         let trust = store.trust_number();
         let running = known.and_then(|known| known.artifact.as_deref());
-        let stays = running.filter(|running| running.request.is_same_choice(request) && !self.artifact.0.lock().has_moved);
+        let stays = running.filter(|running| running.request.is_same_choice(request) && !self.artifact.has_moved());
         let fetched = match (stays, known) {
-            (Some(running), _) => self.fetch_again(store, request, &running.fetched.resolved, trust).await?,
+            (Some(running), _) => {
+                self.fetch_again(store, request, &running.fetched.resolved, trust)
+                    .await?
+            }
             (None, Some(_)) => self.fetch(store, request, trust).await?,
             (None, None) => self.fetch_first(store, request, trust).await?,
         };
-        self.artifact.0.lock().has_moved = false;
+        self.artifact.note_move(false);
         self.report_fetched(request, &fetched);
         let stamp = SourceStamp::Artifact {
             digest: fetched.resolved.digest.clone(),
@@ -142,7 +106,7 @@ impl PluginTask {
             return std::future::pending().await;
         };
         let name = &*self.identity.name;
-        let mut wait = if self.artifact.0.lock().is_unasked {
+        let mut wait = if self.artifact.is_unasked() {
             FIRST_LOOK
         } else {
             request.interval
@@ -156,19 +120,25 @@ impl PluginTask {
                 Ok(resolved) => {
                     failures = 0;
                     wait = request.interval;
-                    self.artifact.0.lock().is_unasked = false;
+                    self.artifact.was_asked();
                     if let Some(fact) = told.take() {
-                        tracing::info!(plugin = name, reference = request.reference, "the registry answers again");
+                        tracing::info!(
+                            plugin = name,
+                            reference = request.reference,
+                            "the registry answers again"
+                        );
                         self.plugin_state.set(|known| known.set(StartupStep::Fetched, fact));
                     }
                     if resolved.digest != before {
-                        self.artifact.0.lock().has_moved = true;
+                        self.artifact.note_move(true);
                         return;
                     }
                 }
                 Err(problem) => {
                     failures += 1;
-                    wait = backoff::delay(failures, seed(name)).max(FIRST_LOOK).min(request.interval);
+                    wait = backoff::delay(failures, seed(name))
+                        .max(FIRST_LOOK)
+                        .min(request.interval);
                     let StartupProblem { reason, message, .. } = problem;
                     let known = self.plugin_state.known();
                     let fact = known.fact(StartupStep::Fetched);
@@ -235,7 +205,7 @@ impl PluginTask {
         running: &ResolvedArtifact,
         trust: u64,
     ) -> Result<FetchedArtifact, StartupProblem> {
-        let is_unasked = self.artifact.0.lock().is_unasked;
+        let is_unasked = self.artifact.is_unasked();
         self.artifact.set(Some(running.clone()), trust, is_unasked);
         if let Ok(Some(fetched)) = store.fetch_offline(request, running).await {
             return Ok(fetched);
@@ -327,9 +297,10 @@ impl PluginTask {
         let message = format!("{named}; its component has {} bytes", fetched.size);
         let verification = &fetched.verification;
         let verified = match &verification.signer {
-            Some(signer) => {
-                ConditionState::yes("Verified", format!("{digest} is signed by {signer}; {}", verification.detail))
-            }
+            Some(signer) => ConditionState::yes(
+                "Verified",
+                format!("{digest} is signed by {signer}; {}", verification.detail),
+            ),
             None => ConditionState::no(
                 "Unsigned",
                 format!("{digest} runs without a verified signature; {}", verification.detail),
@@ -440,7 +411,10 @@ mod tests {
             moved(Some(&before), &now),
             "now runs sha256:b from example.com/a, tag 1.2.0, 5 bytes, signed by release; before it ran sha256:a"
         );
-        assert_eq!(moved(None, &before), "now runs sha256:a from example.com/a, 5 bytes, unsigned");
+        assert_eq!(
+            moved(None, &before),
+            "now runs sha256:a from example.com/a, 5 bytes, unsigned"
+        );
     }
 
     #[test]

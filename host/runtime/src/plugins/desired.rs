@@ -205,9 +205,7 @@ fn read_source(source: resource::PluginSource) -> Result<ComponentSource, Plugin
         }
         (Some(_), Some(_)) => return Err(PluginRequestError::Shape("source has both file and oci".to_owned())),
         (None, None) => {
-            return Err(PluginRequestError::Shape(
-                "source has neither file nor oci".to_owned(),
-            ));
+            return Err(PluginRequestError::Shape("source has neither file nor oci".to_owned()));
         }
     };
     let path = Path::new(&file);
@@ -336,7 +334,18 @@ mod tests {
             (Ok(90), Ok(600), Ok(5400), Ok(125))
         );
         let endless = "9".repeat(30) + "h";
-        for text in ["", "10", "9s", "1d", "m", "-5m", "1h 5m", "9999999999h", "é5m", &endless] {
+        for text in [
+            "",
+            "10",
+            "9s",
+            "1d",
+            "m",
+            "-5m",
+            "1h 5m",
+            "9999999999h",
+            "é5m",
+            &endless,
+        ] {
             assert!(read(text).unwrap_err().contains("write hours, minutes"), "{text}");
         }
     }
@@ -358,11 +367,7 @@ mod tests {
         for (name, spec, words) in [
             ("a.b", json!({"source": good}), "the name \"a.b\" cannot be used"),
             ("p", json!({"source": {}}), "source has neither file nor oci"),
-            (
-                "p",
-                json!({"source": {"oci": "example.com/a"}}),
-                "invalid type: string",
-            ),
+            ("p", json!({"source": {"oci": "example.com/a"}}), "invalid type: string"),
             (
                 "p",
                 json!({"source": {"oci": {"reference": "example.com/a:1"}}}),

@@ -8,6 +8,7 @@
 //! `state` and `status_writer` make the status of the Plugin resource, together with [`crate::health`].
 
 mod artifact;
+mod artifact_memory;
 mod desired;
 mod directory_reader;
 mod exclusive_kinds;

@@ -9,7 +9,7 @@ use pilothouse_sandbox::PluginComponent;
 use tokio::sync::watch;
 
 use super::PluginContext;
-use super::artifact::ArtifactMemory;
+use super::artifact_memory::ArtifactMemory;
 use super::desired::PluginRequest;
 use super::inventory_write::InventoryWrite;
 use super::prepare::PluginIdentity;

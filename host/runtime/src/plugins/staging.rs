@@ -13,7 +13,6 @@ use pilothouse_core::exclusive_kinds::ExclusiveKindRequest;
 use pilothouse_sandbox::{LoadError, PluginComponent};
 use tokio::time::Instant;
 
-use super::{Library, PluginContext};
 use super::desired::{ComponentSource, DesiredPlugin, PluginRequest};
 use super::life_cycle::{LifeEvent, LifeState};
 use super::permissions::RECHECK;
@@ -21,6 +20,7 @@ use super::plugin::{LoadedComponent, PluginTask, RunningVersion, SourceStamp};
 use super::prepare::{DescribedPlugin, describe};
 use super::source::SourceError;
 use super::state::{ConditionState, KIND_TAKEN, StartupProblem, StartupStep};
+use super::{Library, PluginContext};
 use crate::health::without_object;
 use crate::lane::Lane;
 use crate::reconcile::try_out;

@@ -10,8 +10,7 @@ use pilothouse_core::backoff;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::{Library, PluginContext};
-use super::artifact::ArtifactMemory;
+use super::artifact_memory::ArtifactMemory;
 use super::desired::{ComponentSource, DesiredPlugin, PluginRequest};
 use super::directory_reader::ReadHung;
 use super::inventory_write::InventoryWrite;
@@ -21,6 +20,7 @@ use super::prepare::PluginIdentity;
 use super::source::{ComponentFile, SourceChange};
 use super::staging::StagedVersion;
 use super::state::{ConditionState, PluginState, StartupProblem, StartupStep};
+use super::{Library, PluginContext};
 use crate::lane::{Lane, calls_of_a_plugin};
 
 /// The versions of a plugin, as its task holds them.
@@ -155,7 +155,8 @@ impl PluginTask {
                     let staging = Box::pin(self.stage(life, running, request, wanted)).await;
                     if let ComponentSource::Artifact(_) = &wanted.source {
                         // Another artifact than the one that was resolved on the way.
-                        seen = self.artifact.last();
+                        let last = self.artifact.last();
+                        seen = last.map(|(digest, trust)| SourceStamp::Artifact { digest, trust });
                     }
                     match staging {
                         Ok(Some(version)) => {

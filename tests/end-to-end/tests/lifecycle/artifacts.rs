@@ -83,7 +83,11 @@ impl MemoryStore {
     fn ask(&self, credentials: Option<&PullCredentials>, reference: &str) -> Result<(), ArtifactProblem> {
         let mut state = self.state.lock();
         if state.is_down {
-            return Err(problem(false, "Unreachable", format!("cannot reach the registry of {reference}")));
+            return Err(problem(
+                false,
+                "Unreachable",
+                format!("cannot reach the registry of {reference}"),
+            ));
         }
         state.asked.push(credentials.map(|credentials| credentials.0.clone()));
         Ok(())
@@ -104,9 +108,16 @@ impl MemoryStore {
             ArtifactUpdate::SemVer(range) => {
                 let range = semver::VersionReq::parse(range).unwrap();
                 let version = |tag: &&String| tag.parse::<semver::Version>().ok().filter(|it| range.matches(it));
-                state.tags.keys().filter(|tag| version(tag).is_some()).max_by_key(|tag| version(tag))
+                state
+                    .tags
+                    .keys()
+                    .filter(|tag| version(tag).is_some())
+                    .max_by_key(|tag| version(tag))
             }
-            _ => state.tags.keys().find(|tag| request.reference.ends_with(&format!(":{tag}"))),
+            _ => state
+                .tags
+                .keys()
+                .find(|tag| request.reference.ends_with(&format!(":{tag}"))),
         };
         let not_found = || problem(false, "NotFound", format!("{} does not exist", request.reference));
         let tag = tag.ok_or_else(not_found)?.clone();
@@ -258,7 +269,14 @@ mod simulated {
     fn moves(fleet: &Fleet) -> Vec<String> {
         let events = fleet.stage.all("Event").into_iter();
         let moves = events.filter(|event| event["reason"] == "ArtifactMoved");
-        moves.map(|event| event["message"].as_str().unwrap_or_else(|| panic!("{event:#}")).to_owned()).collect()
+        moves
+            .map(|event| {
+                event["message"]
+                    .as_str()
+                    .unwrap_or_else(|| panic!("{event:#}"))
+                    .to_owned()
+            })
+            .collect()
     }
 
     #[tokio::test(start_paused = true)]
@@ -277,7 +295,10 @@ mod simulated {
         let message = fetched["message"].as_str().unwrap();
         assert!(message.contains(&one) && message.contains(" bytes"), "{message}");
         let verified = fleet.says("it", "Verified", "True", "Verified").await;
-        assert!(verified["message"].as_str().unwrap().contains("signed by release"), "{verified}");
+        assert!(
+            verified["message"].as_str().unwrap().contains("signed by release"),
+            "{verified}"
+        );
 
         store.push("bundle", "first", 2);
         let two = store.push("hostile", "1", 2);
@@ -285,7 +306,8 @@ mod simulated {
         fleet.is_ready("it").await;
         let told = moves(&fleet);
         assert!(
-            told.iter().any(|note| note.contains(&two) && note.contains(&format!("before it ran {one}"))),
+            told.iter()
+                .any(|note| note.contains(&two) && note.contains(&format!("before it ran {one}"))),
             "{told:#?}"
         );
         tokio::time::sleep(Duration::from_hours(1)).await;
@@ -326,10 +348,19 @@ mod simulated {
         let refused = fleet.says("it", "Verified", "False", "UnknownSigner").await;
         assert!(refused["message"].as_str().unwrap().contains(&forged), "{refused}");
         let ready = fleet.says("it", "Ready", "True", "PreviousVersion").await;
-        assert!(ready["message"].as_str().unwrap().contains("the version before goes on"), "{ready}");
+        assert!(
+            ready["message"]
+                .as_str()
+                .unwrap()
+                .contains("the version before goes on"),
+            "{ready}"
+        );
         tokio::time::sleep(Duration::from_hours(1)).await;
         let status = fleet.status("it");
-        assert_eq!((&status["artifact"]["digest"], &status["digest"]), (&json!(one), &running));
+        assert_eq!(
+            (&status["artifact"]["digest"], &status["digest"]),
+            (&json!(one), &running)
+        );
 
         // It runs as soon as the key is taken.
         store.trust(&forged, true);
@@ -389,7 +420,9 @@ mod simulated {
         fleet.plugin("it", tagged("1")).await;
         fleet.is_ready("it").await;
         fleet.put("hostile", "a.wasm", 3);
-        fleet.change("it", json!({"source": {"oci": null, "file": "a.wasm"}})).await;
+        fleet
+            .change("it", json!({"source": {"oci": null, "file": "a.wasm"}}))
+            .await;
         fleet
             .until("the artifact is forgotten", |stage| {
                 let plugin = stage.find("Plugin", "it").unwrap_or_default();
@@ -421,25 +454,40 @@ mod simulated {
         fleet.put("hostile", "a.wasm", 0);
         fleet.plugin("it", spec).await;
         let missing = fleet.says("it", "Fetched", "False", "PullSecret").await;
-        let words = ["pilothouse/pull does not exist", REFERENCE, "kubectl create secret docker-registry"];
+        let words = [
+            "pilothouse/pull does not exist",
+            REFERENCE,
+            "kubectl create secret docker-registry",
+        ];
         let message = missing["message"].as_str().unwrap();
         assert!(words.iter().all(|words| message.contains(words)), "{message}");
 
-        fleet.stage.create(&json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "pilothouse"}})).await;
+        fleet
+            .stage
+            .create(&json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "pilothouse"}}))
+            .await;
         fleet.stage.create(&secret("Opaque", ".dockerconfigjson")).await;
         fleet
             .until("the type is named", |stage| {
                 let plugin = stage.find("Plugin", "it").unwrap_or_default();
-                plugin["status"]["conditions"].to_string().contains("pull has type Opaque; it must have type")
+                plugin["status"]["conditions"]
+                    .to_string()
+                    .contains("pull has type Opaque; it must have type")
             })
             .await;
         assert!(store.asked().is_empty(), "no request goes out without the credentials");
         delete_secret(&fleet).await;
-        fleet.stage.create(&secret("kubernetes.io/dockerconfigjson", ".dockerconfigjson")).await;
+        fleet
+            .stage
+            .create(&secret("kubernetes.io/dockerconfigjson", ".dockerconfigjson"))
+            .await;
         fleet.is_ready("it").await;
         runs(&fleet, "it", &one).await;
         assert!(
-            store.asked().iter().all(|asked| asked.as_deref() == Some(br#"{"auths": {}}"#)),
+            store
+                .asked()
+                .iter()
+                .all(|asked| asked.as_deref() == Some(br#"{"auths": {}}"#)),
             "each request has the credentials"
         );
         // It is deleted: what runs goes on.
