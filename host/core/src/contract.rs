@@ -1,5 +1,9 @@
 //! Owns the words of the plugin contract (wit/plugin.wit) as plain types, so that no other crate needs the bindings.
 
+use std::collections::BTreeMap;
+
+use serde_json::value::RawValue;
+
 use crate::key::Kind;
 
 /// The WIT package that this host speaks.
@@ -7,6 +11,13 @@ pub const PACKAGE: &str = "pilothouse:plugin";
 
 /// The versions of the contract that this host runs.
 pub const VERSIONS: &[&str] = &["0.1.0"];
+
+/// The first member of a JSON object, by name: of `options` and `extensions`, the one that makes this host refuse them,
+/// since version 0.1 has none.
+pub fn first_member(object: &str) -> Result<Option<String>, serde_json::Error> {
+    let members: BTreeMap<String, &RawValue> = serde_json::from_str(object)?;
+    Ok(members.into_keys().next())
+}
 
 /// Which objects of a kind to list; all conditions must hold.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]

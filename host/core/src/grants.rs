@@ -287,7 +287,7 @@ mod tests {
 
     #[test]
     fn a_query_is_held_against_the_declared_fields() {
-        let find = |options: ListOptions| {
+        let list = |options: ListOptions| {
             grants()
                 .check_list(&primary(), &service(), &options)
                 .map(|(_, query)| query)
@@ -296,9 +296,9 @@ mod tests {
             namespace: Some("a".into()),
             ..ListOptions::default()
         };
-        assert!(find(within.clone()).is_ok());
+        assert!(list(within.clone()).is_ok());
         assert!(
-            find(ListOptions::default())
+            list(ListOptions::default())
                 .unwrap_err()
                 .message
                 .contains("every namespace")
@@ -307,19 +307,19 @@ mod tests {
             field_selector: vec![(path.into(), "80".into())],
             ..within.clone()
         };
-        assert!(find(by_field(".spec.ports[].port")).is_ok());
-        assert!(find(by_field(".metadata.labels.app")).is_ok());
+        assert!(list(by_field(".spec.ports[].port")).is_ok());
+        assert!(list(by_field(".metadata.labels.app")).is_ok());
         assert!(
-            find(by_field(".spec.type"))
+            list(by_field(".spec.type"))
                 .unwrap_err()
                 .message
                 .contains("does not declare")
         );
-        assert!(find(by_field("spec")).unwrap_err().message.contains("cannot be read"));
+        assert!(list(by_field("spec")).unwrap_err().message.contains("cannot be read"));
         let bad_labels = ListOptions {
             label_selector: Some("a=b=c".into()),
             ..within
         };
-        assert!(find(bad_labels).unwrap_err().message.contains("a=b=c"));
+        assert!(list(bad_labels).unwrap_err().message.contains("a=b=c"));
     }
 }

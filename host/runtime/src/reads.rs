@@ -57,7 +57,7 @@ impl ReadFingerprint {
         }
         let asked = match read {
             Read::Get(kind, name) | Read::Obstacle(kind, name) => RecheckedRead::Object(store.get(kind, name).cloned()),
-            Read::Find(kind, query) => RecheckedRead::Query(query.clone(), store.candidates(kind, query)),
+            Read::List(kind, query) => RecheckedRead::Query(query.clone(), store.candidates(kind, query)),
             // Nobody reads so; it is what is remembered of reads.
             Read::Some(_) | Read::SomeObstacles(_) => RecheckedRead::Object(None),
         };

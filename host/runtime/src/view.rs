@@ -1,6 +1,6 @@
 //! Owns what a guest sees during a call: the cache through its grants, and the time. Every read is recorded.
 //!
-//! What a query may find is taken from the cache in one moment, under the lock; it is read, filtered and shown without it.
+//! What a list may show is taken from the cache in one moment, under the lock; it is read, filtered and shown without it.
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash};
@@ -105,7 +105,7 @@ impl Imports for View {
             until: last.filter(|_| is_full),
             ..query
         };
-        let read = Read::Find(kind, Arc::new(query));
+        let read = Read::List(kind, Arc::new(query));
         self.note(read, candidates.changes, most_bytes, |hasher| {
             for text in &texts {
                 text.hash(hasher);
@@ -297,7 +297,7 @@ mod tests {
         let mut listed = |limit| {
             let texts = view.list(&child_kind(), &limited(Some(limit)), u64::MAX).unwrap();
             let read = view.reads.keys().find_map(|read| match read {
-                Read::Find(_, query) if query.limit == Some(limit) => Some(query.until.clone()),
+                Read::List(_, query) if query.limit == Some(limit) => Some(query.until.clone()),
                 _ => None,
             });
             (texts.iter().map(|text| data(text)).collect::<Vec<_>>(), read.unwrap())

@@ -5,6 +5,7 @@ mod support;
 
 use std::time::Duration;
 
+use pilothouse_core::contract::Outcome;
 use pilothouse_core::reason::Reason;
 use pilothouse_core::{Blame, Failure, Limits, Retry};
 use pilothouse_sandbox::CallResult;
@@ -294,14 +295,53 @@ fn a_reason_longer_than_kubernetes_takes_is_refused() {
     );
 }
 
+/// Calls a plugin that answers with these extensions and nothing else.
+fn extended(extensions: &str, limits: &Limits) -> Result<Outcome, Failure> {
+    let data = format!("(data (i32.const 65536) \"{}\")", extensions.replace('"', "\\22"));
+    let answer = format!(
+        "(i32.store8 (i32.const 80) (i32.const 1)) (i32.store (i32.const 84) (i32.const 65536))
+         (i32.store (i32.const 88) (i32.const {})) (i32.const 16)",
+        extensions.len()
+    );
+    call(&data, &answer, limits, Recorder::default()).result
+}
+
 #[test]
 fn extensions_that_the_contract_does_not_have_are_refused() {
-    // The extensions are the configuration with its last byte left away: a lone brace.
-    let answer = "(i32.store8 (i32.const 80) (i32.const 1)) (i32.store (i32.const 84) (local.get $configuration))
-        (i32.store (i32.const 88) (i32.const 1)) (i32.const 16)";
-    let failure = failure("", answer);
-    assert_eq!(failure.reason, Reason::InvalidAnswer);
-    assert!(failure.message.contains("extensions"), "{failure}");
+    for none in ["{}", " { } "] {
+        assert!(extended(none, &Limits::default()).is_ok(), "{none:?}");
+    }
+    for (extensions, problem) in [
+        (
+            r#"{"later":{"a":1}}"#,
+            "the plugin answers with the extension \"later\", which contract 0.1.0 does not have; update the host, or remove \
+             the extension",
+        ),
+        (
+            "{",
+            "the plugin answers with extensions that are not a JSON object: EOF",
+        ),
+        (
+            "[]",
+            "the plugin answers with extensions that are not a JSON object: invalid type",
+        ),
+        ("", "the plugin answers with extensions that are not a JSON object: EOF"),
+    ] {
+        let failure = extended(extensions, &Limits::default()).unwrap_err();
+        assert_eq!(failure.reason, Reason::InvalidAnswer);
+        assert!(failure.message.starts_with(problem), "{failure}");
+    }
+}
+
+#[test]
+fn extensions_count_towards_the_bytes_of_an_answer() {
+    let limits = Limits {
+        output_bytes: 1024,
+        ..Limits::default()
+    };
+    let of_bytes = |bytes: usize| format!("{{{}}}", " ".repeat(bytes - 2));
+    assert!(extended(&of_bytes(1024), &limits).is_ok());
+    is_limit(&extended(&of_bytes(1025), &limits).unwrap_err(), "outputBytes", 1024);
 }
 
 #[test]

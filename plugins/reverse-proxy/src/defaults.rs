@@ -31,17 +31,6 @@ pub(crate) fn http(spec: &mut Map<String, Value>) {
     }
 }
 
-/// The spec, unless the object is being deleted: then it is left as it is.
-pub(crate) fn spec(object: &mut Value) -> Option<&mut Map<String, Value>> {
-    if object
-        .pointer("/metadata/deletionTimestamp")
-        .is_some_and(|moment| !moment.is_null())
-    {
-        return None;
-    }
-    object.get_mut("spec")?.as_object_mut()
-}
-
 /// Completes the image, which is the configuration's if absent or empty.
 pub(crate) fn image(spec: &mut Map<String, Value>, settings: &Settings) {
     if is_absent(spec, "image") || spec["image"] == "" {

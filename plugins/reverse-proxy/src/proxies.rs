@@ -74,7 +74,7 @@ impl<T: Proxy> Defaulter for Proxies<T> {
 
     fn apply_defaults(review: Review<Value, Settings>, _: &Cluster) -> Result<Value, Vec<FieldError>> {
         let mut object = review.object;
-        if let Some(spec) = defaults::spec(&mut object) {
+        if let Some(spec) = object.get_mut("spec").and_then(Value::as_object_mut) {
             defaults::image(spec, &review.configuration);
             T::complete(spec);
         }
@@ -87,9 +87,6 @@ impl<T: Proxy> Validator for Proxies<T> {
     type Object = T;
 
     fn validate(review: Review<T, Settings>, _: &Cluster) -> Result<Vec<String>, Vec<FieldError>> {
-        if review.object.metadata().deletion_timestamp.is_some() {
-            return Ok(Vec::new());
-        }
         let (_, configuration) = review.object.check(Absent::Refused)?;
         Ok(configuration.warnings())
     }

@@ -3,8 +3,8 @@
 //! # The modules of this crate
 //!
 //! What an author writes is in `plugin`, `optional` and `object`; what is answered in `outcome`; what is looked at before
-//! it is stored in `admission`; what may be asked in `cluster` and `time`; what the plugin is in `manifest` and,
-//! as far as it follows from types, in `declare` and `fields`. `k8s` has the builders of objects, `crd` the definitions of a
+//! it is stored in `admission`; what may be asked in `cluster` and `time`; what the plugin is in `manifest`,
+//! `admission_manifest` and, as far as it follows from types, in `declare` and `fields`. `k8s` has the builders of objects, `crd` the definitions of a
 //! plugin's own kinds. `dispatch` and `locate` lead from JSON to the author's types, `guest`,
 //! `bindings` and `allocator` are the component's side, and [`testing`] stands in for the host in native tests.
 
@@ -14,6 +14,7 @@
 )]
 
 mod admission;
+mod admission_manifest;
 #[cfg(target_family = "wasm")]
 #[allow(unsafe_code, reason = "an allocator hands out raw memory")]
 mod allocator;
@@ -51,6 +52,7 @@ mod time;
 pub use crate::guest::{assert_plugin, assert_raw_plugin};
 pub use crate::{
     admission::{FieldError, FieldErrorKind, Phase, Review, UserInfo},
+    admission_manifest::{Admission, FailurePolicy},
     cluster::{Cluster, ListOptions},
     fields::Fields,
     log::{Level, log},

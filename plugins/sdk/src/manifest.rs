@@ -3,6 +3,7 @@
 use serde::Serialize;
 use serde_json::value::RawValue;
 
+use crate::admission_manifest::Admission;
 use crate::declare;
 use crate::object::{Kind, Resource};
 
@@ -29,6 +30,9 @@ pub struct Manifest {
     version: String,
     description: String,
     pub(crate) controllers: Vec<ControllerManifest>,
+    /// The kinds whose controllers the configuration switches off. The host is not told of them.
+    #[serde(skip)]
+    pub(crate) switched_off: Vec<Kind>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     crds: Vec<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -44,6 +48,7 @@ impl Manifest {
             version: version.into(),
             description: description.into(),
             controllers: Vec::new(),
+            switched_off: Vec::new(),
             crds: Vec::new(),
             configuration_schema: None,
         }
@@ -52,6 +57,38 @@ impl Manifest {
     /// Adds one controller.
     pub fn controller(mut self, controller: ControllerManifest) -> Self {
         self.controllers.push(controller);
+        self
+    }
+
+    /// Adds one controller that the configuration can switch off:
+    ///
+    /// ```
+    /// # use pilothouse_plugin::{ControllerManifest, Kind, Manifest, Resource};
+    /// # struct HttpProxy;
+    /// # struct TcpProxy;
+    /// # impl Resource for HttpProxy { const KIND: Kind = Kind::new("example.com", "v1", "HttpProxy"); }
+    /// # impl Resource for TcpProxy { const KIND: Kind = Kind::new("example.com", "v1", "TcpProxy"); }
+    /// struct Settings {
+    ///     tcp: bool,
+    /// }
+    ///
+    /// fn manifest(settings: &Settings) -> Manifest {
+    ///     Manifest::new("proxies", "0.1.0", "A Deployment for each proxy.")
+    ///         .controller(ControllerManifest::of::<HttpProxy>("http"))
+    ///         .controller_if(settings.tcp, ControllerManifest::of::<TcpProxy>("tcp"))
+    /// }
+    /// # drop(manifest(&Settings { tcp: false }));
+    /// ```
+    ///
+    /// Each controller of [`Plugin::Controllers`](crate::Plugin::Controllers) has to be in the manifest or switched off in
+    /// this way. If a configuration switches off a controller that ran before, the host prunes what the controller owned
+    /// and releases its resources from its finalizer, as after any new version that no longer has the controller.
+    pub fn controller_if(mut self, is_enabled: bool, controller: ControllerManifest) -> Self {
+        if is_enabled {
+            self.controllers.push(controller);
+        } else {
+            self.switched_off.push(controller.kind);
+        }
         self
     }
 
@@ -86,6 +123,8 @@ pub struct ControllerManifest {
     filter: Filter,
     #[serde(skip_serializing_if = "Option::is_none")]
     finalizer: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    admission: Option<Admission>,
     #[serde(rename = "failureReason", skip_serializing_if = "Option::is_none")]
     failure_reason: Option<String>,
     pub(crate) touches: Vec<Touch>,
@@ -100,6 +139,7 @@ impl ControllerManifest {
             fields: Vec::new(),
             filter: Filter::default(),
             finalizer: None,
+            admission: None,
             failure_reason: None,
             touches: Vec::new(),
         }
@@ -136,6 +176,13 @@ impl ControllerManifest {
     /// The name of the finalizer that holds a resource until its `finalize` is done.
     pub fn finalizer(mut self, name: impl Into<String>) -> Self {
         self.finalizer = Some(name.into());
+        self
+    }
+
+    /// When an API server asks the plugin's defaulter and validator before it stores a resource. Without it, an API server
+    /// asks about every resource whose CRD the plugin brings, as with [`Admission::new`], and about no other.
+    pub fn admission(mut self, admission: Admission) -> Self {
+        self.admission = Some(admission);
         self
     }
 

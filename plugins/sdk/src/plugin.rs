@@ -63,7 +63,8 @@ pub trait Plugin {
     /// configuration.
     type Config: DeserializeOwned + Default;
 
-    /// The plugin's controllers: one [`Controller`], or a tuple of up to eight.
+    /// The plugin's controllers: one [`Controller`], or a tuple of up to eight. The manifest declares each of them, and no
+    /// other; those that depend on the configuration by [`Manifest::controller_if`].
     type Controllers: Controllers<Self::Config>;
 
     /// What the plugin is and what it may touch, with this configuration.

@@ -63,6 +63,11 @@ impl Plugin for Proxies {
             .controller(ControllerManifest::of::<Http>("http"));
         match config.forget.as_deref() {
             Some("tcp") => manifest,
+            Some("tcp by configuration") => manifest.controller_if(false, ControllerManifest::of::<Tcp>("tcp")),
+            Some("another") => manifest.controller(ControllerManifest::of::<Tcp>("tcp")).controller_if(
+                false,
+                ControllerManifest::new("udp", Kind::new("example.com", "v1", "UdpProxy")),
+            ),
             Some(_) => manifest
                 .controller(ControllerManifest::of::<Tcp>("tcp"))
                 .controller(ControllerManifest::new(
@@ -144,4 +149,26 @@ fn a_manifest_without_the_controllers_kinds_is_refused() {
         too_many.starts_with("example.com/v2 TcpProxy is among the plugin's manifest's controllers"),
         "{too_many}"
     );
+}
+
+#[test]
+fn a_controller_that_the_configuration_switches_off_may_be_absent() {
+    let manifest = describe::<Proxies>(Some(&json!({"forget": "tcp by configuration"}))).unwrap();
+    let controllers: Vec<_> = manifest["controllers"].as_array().unwrap().iter().collect();
+    assert_eq!(controllers.len(), 1);
+    assert_eq!(controllers[0]["kind"]["kind"], "HttpProxy");
+    let unknown = describe::<Proxies>(Some(&json!({"forget": "another"}))).unwrap_err();
+    assert!(
+        unknown.starts_with("example.com/v1 UdpProxy is among the plugin's manifest's controllers and not"),
+        "{unknown}"
+    );
+}
+
+#[test]
+#[should_panic(expected = "under this configuration the manifest has no controller for the kind of p")]
+fn a_fake_cluster_does_not_call_a_controller_that_is_switched_off() {
+    let configuration = json!({"forget": "tcp by configuration"});
+    let _ = FakeCluster::new()
+        .configuration(configuration)
+        .reconcile::<Proxies>(object("TcpProxy"));
 }

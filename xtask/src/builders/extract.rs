@@ -8,6 +8,7 @@ use std::path::Path;
 use anyhow::{Context as _, Result, ensure};
 use serde_json::{Map, Value};
 
+use super::crd_schemas::reference_of;
 use super::docs::first_sentences;
 use super::{EXTRACT, GROUPS, NOT_BUILT};
 
@@ -95,12 +96,6 @@ fn reduce(name: &str, schema: &Value) -> Value {
         }
     }
     Value::Object(reduced)
-}
-
-/// What a schema refers to, directly or as the only part of an `allOf`.
-fn reference_of(schema: &Value) -> Option<&str> {
-    let reference = schema.get("$ref").or_else(|| schema["allOf"].get(0)?.get("$ref"))?;
-    reference.as_str()?.strip_prefix("#/components/schemas/")
 }
 
 fn references(schema: &Value, found: &mut Vec<String>) {

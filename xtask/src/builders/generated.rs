@@ -7,30 +7,44 @@ use std::{env, fs};
 
 use anyhow::{Context as _, Result, ensure};
 
+use super::crd_schemas::PUBLISHED;
 use super::schema::Schemas;
-use super::{EXTRACT, GROUPS, emit};
+use super::{EXTRACT, GROUPS, crd_schemas, emit};
 use crate::root;
 
 /// Where the generated files are.
 const FOLDER: &str = "plugins/sdk/src/k8s/generated";
 
-/// Writes the generated files, or compares them with what `openapi.json` gives.
+/// The file with the schemas, beside the code.
+const SCHEMAS: &str = "schemas.json";
+
+/// Writes the generated files, or compares them with what `openapi.json` and the published schemas give.
 pub fn run(check: bool) -> Result<()> {
     let extract = fs::read_to_string(EXTRACT).context("reading openapi.json")?;
     let schemas: Schemas = serde_json::from_str(&extract).context("reading openapi.json")?;
+    let published = fs::read_to_string(root().join(PUBLISHED)).with_context(|| format!("reading {PUBLISHED}"))?;
+    let published = serde_json::from_str(&published).with_context(|| format!("reading {PUBLISHED}"))?;
     let folder = root().join(FOLDER);
     for group in &GROUPS {
-        let path = folder.join(group.file());
         let code = formatted(&emit::file(group, &schemas))?;
-        if check {
-            let kept = fs::read_to_string(&path).unwrap_or_default();
-            ensure!(kept == code, "{} is stale: run `cargo xtask generate`", path.display());
-        } else {
-            fs::create_dir_all(&folder).with_context(|| format!("making {}", folder.display()))?;
-            fs::write(&path, code).with_context(|| format!("writing {}", path.display()))?;
-        }
+        keep(&folder.join(group.file()), &code, check)?;
     }
-    Ok(())
+    keep(&folder.join(SCHEMAS), &crd_schemas::file(&schemas, &published)?, check)
+}
+
+fn keep(path: &Path, generated: &str, check: bool) -> Result<()> {
+    if check {
+        let kept = fs::read_to_string(path).unwrap_or_default();
+        ensure!(
+            kept == generated,
+            "{} is stale: run `cargo xtask generate`",
+            path.display()
+        );
+        return Ok(());
+    }
+    let folder = path.parent().expect("it is in a folder");
+    fs::create_dir_all(folder).with_context(|| format!("making {}", folder.display()))?;
+    fs::write(path, generated).with_context(|| format!("writing {}", path.display()))
 }
 
 /// The code as the project's rustfmt.toml has it.

@@ -2,8 +2,9 @@
 //! client-go's apply configurations are.
 //!
 //! `schema` reads what is kept of these documents in `openapi.json`, `names` and `docs` turn names and descriptions into
-//! Rust's, `emit` writes the code, and `extract` makes `openapi.json` anew for another version of Kubernetes.
+//! Rust's, `emit` writes the code, `crd_schemas` the schemas for CustomResourceDefinitions, and `extract` makes `openapi.json` anew for another version of Kubernetes.
 
+mod crd_schemas;
 mod docs;
 mod emit;
 pub mod extract;

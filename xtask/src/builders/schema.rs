@@ -104,7 +104,7 @@ fn json() -> Type {
 }
 
 /// The path of a type from its module's file: `super::core::v1::Container`.
-fn path_of(reference: &str) -> String {
+pub fn path_of(reference: &str) -> String {
     let name = reference.rsplit('.').next().expect("a name has a last part");
     let group = GROUPS
         .iter()

@@ -4,7 +4,7 @@ use serde_json::{Map, Value};
 
 use super::{DesiredObject, KindFacts, PrimaryName, invalid, shorten};
 use crate::canonical::canonical;
-use crate::contract::{Desired, Ownership};
+use crate::contract::{Desired, Ownership, first_member};
 use crate::failure::Failure;
 use crate::grants::{Grant, Grants};
 use crate::key::{Kind, Name};
@@ -146,9 +146,6 @@ fn outside(
 
 /// Holds the options of a desired object against those that this host knows, which are none so far.
 fn check_options(position: usize, options: &str, kind: &Kind, name: &Name, grants: &Grants) -> Result<(), Failure> {
-    if options == "{}" {
-        return Ok(());
-    }
     let about = || {
         format!(
             "controller {}: desired object {position}, {} {name},",
@@ -156,14 +153,16 @@ fn check_options(position: usize, options: &str, kind: &Kind, name: &Name, grant
             kind.kind
         )
     };
-    let members: Map<String, Value> = serde_json::from_str(options)
-        .map_err(|error| invalid(format!("{} has options that are not a JSON object: {error}", about())))?;
-    match members.keys().next() {
-        None => Ok(()),
-        Some(member) => Err(invalid(format!(
+    match first_member(options) {
+        Ok(None) => Ok(()),
+        Ok(Some(member)) => Err(invalid(format!(
             "{} has the option {:?}, which this host does not know; update the host, or remove the option",
             about(),
-            shorten(member.clone(), MAX_OPTION)
+            shorten(member, MAX_OPTION)
+        ))),
+        Err(error) => Err(invalid(format!(
+            "{} has options that are not a JSON object: {error}",
+            about()
         ))),
     }
 }

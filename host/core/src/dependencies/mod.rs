@@ -30,7 +30,7 @@ pub enum Read {
     /// An object by its name, there or not.
     Get(Arc<Kind>, Name),
     /// The objects that match a query.
-    Find(Arc<Kind>, Arc<CheckedQuery>),
+    List(Arc<Kind>, Arc<CheckedQuery>),
     /// An object that stands in the way of a desired one: any change of it counts, seen or not.
     Obstacle(Arc<Kind>, Name),
     /// Some objects of a kind, in place of what would take too much memory.
@@ -44,7 +44,7 @@ impl Read {
     pub fn kind(&self) -> &Arc<Kind> {
         match self {
             Self::Get(kind, _)
-            | Self::Find(kind, _)
+            | Self::List(kind, _)
             | Self::Obstacle(kind, _)
             | Self::Some(kind)
             | Self::SomeObstacles(kind) => kind,
@@ -55,7 +55,7 @@ impl Read {
     fn coarse(&self) -> Self {
         match self {
             // Queries ask by what is shown: what enters or leaves one has changed visibly.
-            Self::Get(kind, _) | Self::Find(kind, _) | Self::Some(kind) => Self::Some(kind.clone()),
+            Self::Get(kind, _) | Self::List(kind, _) | Self::Some(kind) => Self::Some(kind.clone()),
             Self::Obstacle(kind, _) | Self::SomeObstacles(kind) => Self::SomeObstacles(kind.clone()),
         }
     }
@@ -108,7 +108,7 @@ pub struct Dependencies<R: Grouped> {
     reads: HashMap<R, BTreeSet<Read>>,
     gets: HashMap<(Arc<Kind>, Name), BTreeSet<R>>,
     obstacles: HashMap<(Arc<Kind>, Name), BTreeSet<R>>,
-    finds: HashMap<Arc<Kind>, QueryReaders<R>>,
+    lists: HashMap<Arc<Kind>, QueryReaders<R>>,
     some: HashMap<Arc<Kind>, BTreeSet<R>>,
     some_obstacles: HashMap<Arc<Kind>, BTreeSet<R>>,
     /// Groups in which somebody depends on a kind, and it is not known who.
@@ -123,7 +123,7 @@ impl<R: Grouped> Default for Dependencies<R> {
             reads: HashMap::new(),
             gets: HashMap::new(),
             obstacles: HashMap::new(),
-            finds: HashMap::new(),
+            lists: HashMap::new(),
             some: HashMap::new(),
             some_obstacles: HashMap::new(),
             everybody: HashMap::new(),
@@ -219,7 +219,7 @@ impl<R: Grouped + Clone + Eq + Hash + Ord> Dependencies<R> {
 
     /// What [`Dependencies::woken`] may ask about a change of an object, as far as anybody depends on it now.
     pub fn interest(&self, kind: &Arc<Kind>, name: &Name) -> Interest {
-        let is_queried = self.finds.contains_key(kind);
+        let is_queried = self.lists.contains_key(kind);
         let is_read = is_queried
             || self.some.contains_key(kind)
             || self.everybody.contains_key(kind)
@@ -240,10 +240,10 @@ impl<R: Grouped + Clone + Eq + Hash + Ord> Dependencies<R> {
         woken.extend(self.some_obstacles.get(kind).into_iter().flatten());
         woken.extend(self.some.get(kind).into_iter().flatten().filter(sees));
         for (query, readers) in self
-            .finds
+            .lists
             .get(kind)
             .into_iter()
-            .flat_map(|finds| finds.about(name, change))
+            .flat_map(|lists| lists.about(name, change))
         {
             match (change.matched(query), change.matches(query)) {
                 (false, false) => {}
@@ -270,7 +270,7 @@ impl<R: Grouped + Clone + Eq + Hash + Ord> Dependencies<R> {
         for read in coarse {
             let everybody = match read {
                 Read::Obstacle(..) | Read::SomeObstacles(_) => &mut self.everybodys_obstacles,
-                Read::Get(..) | Read::Find(..) | Read::Some(_) => &mut self.everybody,
+                Read::Get(..) | Read::List(..) | Read::Some(_) => &mut self.everybody,
             };
             everybody.entry(read.kind().clone()).or_default().insert(group.clone());
         }
@@ -282,8 +282,8 @@ impl<R: Grouped + Clone + Eq + Hash + Ord> Dependencies<R> {
             Read::Obstacle(kind, name) => self.obstacles.entry((kind.clone(), name.clone())).or_default(),
             Read::Some(kind) => self.some.entry(kind.clone()).or_default(),
             Read::SomeObstacles(kind) => self.some_obstacles.entry(kind.clone()).or_default(),
-            Read::Find(kind, query) => {
-                self.finds.entry(kind.clone()).or_default().link(reader, query);
+            Read::List(kind, query) => {
+                self.lists.entry(kind.clone()).or_default().link(reader, query);
                 return;
             }
         };
@@ -297,11 +297,11 @@ impl<R: Grouped + Clone + Eq + Hash + Ord> Dependencies<R> {
             Read::Obstacle(kind, name) => unlink_from(&mut self.obstacles, (kind.clone(), name.clone()), reader),
             Read::Some(kind) => unlink_from(&mut self.some, kind.clone(), reader),
             Read::SomeObstacles(kind) => unlink_from(&mut self.some_obstacles, kind.clone(), reader),
-            Read::Find(kind, query) => {
-                let finds = self.finds.get_mut(kind)?;
-                let unused = finds.unlink(reader, query);
-                if finds.is_empty() {
-                    self.finds.remove(kind);
+            Read::List(kind, query) => {
+                let lists = self.lists.get_mut(kind)?;
+                let unused = lists.unlink(reader, query);
+                if lists.is_empty() {
+                    self.lists.remove(kind);
                 }
                 return unused.map(|path| (kind.clone(), path));
             }

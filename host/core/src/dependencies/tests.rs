@@ -53,7 +53,7 @@ fn name(name: &str) -> Name {
 
 fn query(labels: &str) -> Read {
     let labels = Selector::parse(labels).unwrap();
-    Read::Find(
+    Read::List(
         kind(),
         Arc::new(CheckedQuery {
             labels,
@@ -145,7 +145,7 @@ fn dependencies_are_replaced_and_leave_nothing_behind() {
     assert_eq!(woken(&dependencies, "y", &seen), [1]);
     dependencies.remove(&1);
     assert_eq!(dependencies.readers(), 0);
-    assert!(dependencies.gets.is_empty() && dependencies.finds.is_empty() && dependencies.obstacles.is_empty());
+    assert!(dependencies.gets.is_empty() && dependencies.lists.is_empty() && dependencies.obstacles.is_empty());
 }
 
 #[test]
@@ -291,7 +291,7 @@ impl Draw {
                     until: [None, Some(self.name())][self.below(2)].clone(),
                     ..CheckedQuery::default()
                 };
-                Read::Find(kind(), Arc::new(asked))
+                Read::List(kind(), Arc::new(asked))
             }
         }
     }
@@ -353,7 +353,7 @@ fn no_budget_keeps_a_reader_asleep_that_has_to_wake() {
         }
         assert!(bounded.budgets.is_empty() && bounded.reads.is_empty());
         assert!(bounded.everybody.is_empty() && bounded.everybodys_obstacles.is_empty());
-        assert!(bounded.gets.is_empty() && bounded.some.is_empty() && bounded.finds.is_empty());
+        assert!(bounded.gets.is_empty() && bounded.some.is_empty() && bounded.lists.is_empty());
     }
     assert!(coarser > 300 && by_group > 300, "{coarser} {by_group}");
 }

@@ -1,7 +1,7 @@
 //! Owns the way from version 0.1.0's types to the contract's words, and the bounds on what a guest may answer.
 
 use pilothouse_core::contract::{
-    Condition, ConditionStatus, Desired, Event, EventType, Lifecycle, Outcome, Ownership, Request,
+    Condition, ConditionStatus, Desired, Event, EventType, Lifecycle, Outcome, Ownership, Request, first_member,
 };
 use pilothouse_core::reason::Reason;
 use pilothouse_core::{Failure, Limits};
@@ -26,6 +26,9 @@ const MAX_CONDITION_MESSAGE: usize = 32_768;
 
 /// Bytes of an event's reason: what Kubernetes allows.
 const MAX_EVENT_REASON: usize = 128;
+
+/// Bytes of an extension's name in an error.
+const MAX_EXTENSION: usize = 64;
 
 /// Bytes of an event's message: what Kubernetes allows. Longer ones are shortened.
 const MAX_EVENT_MESSAGE: usize = 1024;
@@ -69,21 +72,15 @@ pub(super) fn outcome(outcome: guest::Outcome, limits: &Limits) -> Result<Outcom
     let of_objects = desired
         .iter()
         .map(|desired| desired.object.len() + desired.options.len());
-    let bytes = of_objects.sum::<usize>() + status.as_ref().map_or(0, String::len);
+    let of_rest = [&status, &extensions].map(|json| json.as_ref().map_or(0, String::len));
+    let bytes = of_objects.sum::<usize>() + of_rest.iter().sum::<usize>();
     if bytes as u64 > limits.output_bytes {
         return Err(Limit::OutputBytes.failure(limits));
     }
     at_most("conditions", conditions.len(), MAX_CONDITIONS)?;
     at_most("events", events.len(), MAX_EVENTS)?;
-    if let Some(extensions) = extensions.filter(|extensions| extensions.trim() != "{}") {
-        return Err(Failure::guest(
-            Reason::InvalidAnswer,
-            format!(
-                "the plugin answers with extensions that contract {} does not have: {}; remove them",
-                super::VERSION,
-                shorten(&extensions, MAX_GUEST_WORDS)
-            ),
-        ));
+    if let Some(extensions) = extensions {
+        check_extensions(&extensions)?;
     }
     Ok(Outcome {
         desired: desired.into_iter().map(Desired::from).collect(),
@@ -92,6 +89,24 @@ pub(super) fn outcome(outcome: guest::Outcome, limits: &Limits) -> Result<Outcom
         events: events.into_iter().map(event).collect::<Result<_, _>>()?,
         requeue_after,
     })
+}
+
+/// Holds the extensions of an answer against those that this version has, which are none.
+fn check_extensions(extensions: &str) -> Result<(), Failure> {
+    let invalid = |problem: String| Err(Failure::guest(Reason::InvalidAnswer, problem));
+    match first_member(extensions) {
+        Ok(None) => Ok(()),
+        Ok(Some(member)) => invalid(format!(
+            "the plugin answers with the extension {:?}, which contract {} does not have; update the host, or remove the \
+             extension",
+            shorten(&member, MAX_EXTENSION),
+            super::VERSION
+        )),
+        Err(error) => invalid(format!(
+            "the plugin answers with extensions that are not a JSON object: {}; fix the plugin",
+            shorten(&error.to_string(), MAX_GUEST_WORDS)
+        )),
+    }
 }
 
 fn at_most(what: &str, count: usize, most: usize) -> Result<(), Failure> {

@@ -51,7 +51,7 @@ macro_rules! proxy_spec {
             pub service_port: u16,
             /// The resources of the container, as in a Pod.
             #[serde(default, skip_serializing_if = "Option::is_none")]
-            #[schemars(schema_with = "crate::schemas::resources")]
+            #[schemars(with = "pilothouse_plugin::k8s::core::v1::ResourceRequirements")]
             pub resources: Option<pilothouse_plugin::k8s::core::v1::ResourceRequirements>,
             /// Which nodes the pods may run on, by label.
             #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -70,11 +70,14 @@ macro_rules! proxy_spec {
             pub pod_labels: BTreeMap<String, String>,
             /// The affinity of the pods, as in a Pod.
             #[serde(default, skip_serializing_if = "Option::is_none")]
-            #[schemars(schema_with = "crate::schemas::affinity")]
+            #[schemars(with = "pilothouse_plugin::k8s::core::v1::Affinity")]
             pub affinity: Option<pilothouse_plugin::k8s::core::v1::Affinity>,
             /// The environment of the container, as in a Pod.
             #[serde(default, skip_serializing_if = "Vec::is_empty")]
-            #[schemars(schema_with = "crate::schemas::env")]
+            #[schemars(
+                length(max = 256),
+                extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"])
+            )]
             pub env: Vec<pilothouse_plugin::k8s::core::v1::EnvVar>,
             /// The name servers that nginx asks while it runs: addresses with or without port, and nginx's parameters
             /// `valid=TIME` and `ipv6=off`. Needed where `$variables` stand for a host.

@@ -8,7 +8,21 @@ use syn::{Attribute, Data, DeriveInput, Error, Expr, Field, Ident, Lit, LitInt, 
 
 use crate::serde::{Container, Member};
 
-/// The members of `#[crd]` that consist of texts, and how they are called in JSON.
+/// The members of `#[crd]`.
+pub const HAS: [&str; 10] = [
+    "plural",
+    "singular",
+    "shortname",
+    "category",
+    "scope",
+    "status",
+    "scale",
+    "printcolumn",
+    "validation",
+    "selectable",
+];
+
+/// Its members that consist of texts, and how they are called in JSON. The API server demands the first of each.
 const SCALE: [(&str, &str); 3] = [
     ("spec_replicas_path", "specReplicasPath"),
     ("status_replicas_path", "statusReplicasPath"),
@@ -103,11 +117,11 @@ impl Definition {
                 self.calls.push(quote!(.selectable(#path)));
             }
             "scale" => {
-                let (members, _) = texts(meta, &SCALE, false)?;
+                let (members, _) = texts(meta, &SCALE, 2, false)?;
                 self.calls.push(quote!(.scale(&[#members])));
             }
             "printcolumn" => {
-                let (members, priority) = texts(meta, &COLUMN, true)?;
+                let (members, priority) = texts(meta, &COLUMN, 3, true)?;
                 let priority = priority.map_or_else(
                     || quote!(::std::option::Option::None),
                     |priority| quote!(::std::option::Option::Some(#priority)),
@@ -115,14 +129,11 @@ impl Definition {
                 self.calls.push(quote!(.column(&[#members], #priority)));
             }
             "validation" => {
-                let (members, _) = texts(meta, &VALIDATION, false)?;
+                let (members, _) = texts(meta, &VALIDATION, 1, false)?;
                 self.calls.push(quote!(.validation(&[#members])));
             }
             _ => {
-                return Err(meta.error(format!(
-                    "#[crd] has no {name}; it has plural, singular, shortname, category, scope, status, scale, printcolumn, \
-                     validation and selectable"
-                )));
+                return Err(meta.error(format!("#[crd] has no {name}; it has {}", HAS.join(", "))));
             }
         }
         Ok(())
@@ -133,13 +144,16 @@ impl Definition {
     }
 }
 
-/// The texts in parentheses as pairs for the SDK, and the priority of a column.
+/// The texts in parentheses as pairs for the SDK, and the priority of a column. The first of the known ones are required.
 fn texts(
     meta: &ParseNestedMeta<'_>,
     known: &[(&str, &str)],
+    required: usize,
     has_priority: bool,
 ) -> Result<(TokenStream, Option<LitInt>)> {
+    let of = meta.path.require_ident()?;
     let mut pairs = TokenStream::new();
+    let mut given = Vec::new();
     let mut priority = None;
     meta.parse_nested_meta(|inner| {
         let name = inner.path.require_ident()?.to_string();
@@ -149,12 +163,22 @@ fn texts(
         }
         let Some((_, json)) = known.iter().find(|(rust, _)| *rust == name) else {
             let names: Vec<_> = known.iter().map(|(rust, _)| *rust).collect();
-            return Err(inner.error(format!("there is no {name} here; there are {}", names.join(", "))));
+            return Err(inner.error(format!("{of} has no {name}; it has {}", names.join(", "))));
         };
         let value: LitStr = inner.value()?.parse()?;
         pairs.extend(quote!((#json, #value),));
+        given.push(name);
         Ok(())
     })?;
+    if let Some((missing, _)) = known[..required]
+        .iter()
+        .find(|(rust, _)| !given.iter().any(|given| given == rust))
+    {
+        return Err(Error::new_spanned(
+            of,
+            format!("{of} lacks {missing}, which the API server demands"),
+        ));
+    }
     Ok((pairs, priority))
 }
 
@@ -162,7 +186,10 @@ fn scope_of(scope: Option<&LitStr>) -> Result<&'static str> {
     match scope.map(LitStr::value).as_deref() {
         None | Some("Namespaced") => Ok("Namespaced"),
         Some("Cluster") => Ok("Cluster"),
-        Some(_) => Err(Error::new_spanned(scope, "a scope is \"Namespaced\" or \"Cluster\"")),
+        Some(other) => Err(Error::new_spanned(
+            scope,
+            format!("{other:?} is no scope; a scope is \"Namespaced\" or \"Cluster\""),
+        )),
     }
 }
 

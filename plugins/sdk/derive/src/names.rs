@@ -28,7 +28,7 @@ impl Case {
             "SCREAMING_SNAKE_CASE" => Self::ScreamingSnake,
             "kebab-case" => Self::Kebab,
             "SCREAMING-KEBAB-CASE" => Self::ScreamingKebab,
-            _ => return Err(Error::new_spanned(name, "serde has no such case")),
+            other => return Err(Error::new_spanned(name, format!("serde has no case {other:?}"))),
         })
     }
 

@@ -69,6 +69,12 @@ fn of_root(input: &DeriveInput, kind: &Kind) -> Result<TokenStream> {
 
 /// For a spec: its fields, and the kind of the root that kube's derive makes.
 fn of_kube_spec(input: &DeriveInput, kind: &Kind) -> Result<TokenStream> {
+    if let Some(attribute) = attribute(input, "crd") {
+        return Err(Error::new_spanned(
+            attribute,
+            format!("{}: kube's derive makes the definition; remove #[crd]", input.ident),
+        ));
+    }
     let spec = &input.ident;
     let root = kind
         .root
@@ -111,24 +117,39 @@ impl Kind {
             } else if meta.path.is_ident("kind") {
                 &mut kind
             } else if is_own {
-                return Err(meta.error(format!("a resource has group, version and kind: {EXAMPLE}")));
+                let given = meta.path.get_ident().map(ToString::to_string).unwrap_or_default();
+                let place = if crd::HAS.contains(&given.as_str()) {
+                    format!("{given} belongs into #[crd({given} ...)]")
+                } else {
+                    format!("a resource has group, version and kind: {EXAMPLE}")
+                };
+                return Err(meta.error(format!("#[resource] has no {given} on a type; {place}")));
             } else if meta.path.is_ident("root") {
                 &mut root
             } else {
                 return pass_over(&meta);
             };
-            *member = Some(meta.value()?.parse::<LitStr>()?);
+            let value = meta.value()?.parse::<LitStr>()?;
+            if member.replace(value).is_some() {
+                return Err(meta.error("it is given twice; remove one"));
+            }
             Ok(())
         })?;
         let given = |member: Option<LitStr>, name: &str| {
-            member
-                .map(|member| member.value())
-                .ok_or_else(|| Error::new_spanned(attribute, format!("{name} is missing; name the kind: {EXAMPLE}")))
+            member.ok_or_else(|| Error::new_spanned(attribute, format!("{name} is missing; name the kind: {EXAMPLE}")))
+        };
+        let named = |member: Option<LitStr>, name: &str| match given(member, name)? {
+            empty if empty.value().is_empty() => Err(Error::new_spanned(
+                empty,
+                format!("{name} is empty; name the kind: {EXAMPLE}"),
+            )),
+            text => Ok(text.value()),
         };
         Ok(Self {
-            group: given(group, "group")?,
-            version: given(version, "version")?,
-            name: given(kind, "kind")?,
+            // The core group is empty.
+            group: given(group, "group")?.value(),
+            version: named(version, "version")?,
+            name: named(kind, "kind")?,
             root: root.map(|root| root.parse()).transpose()?,
         })
     }

@@ -2,7 +2,7 @@
 
 use syn::ext::IdentExt as _;
 use syn::meta::ParseNestedMeta;
-use syn::{Attribute, Error, Expr, Field, LitStr, Result, Token, Type, parenthesized, token};
+use syn::{Attribute, Expr, Field, LitStr, Result, Token, Type, parenthesized, token};
 
 use crate::names::Case;
 
@@ -66,6 +66,11 @@ pub struct Member {
 impl Member {
     /// Reads the attributes of a field with a name.
     pub fn of(field: &Field, case: Option<Case>) -> Result<Self> {
+        // The only field of a tuple has none, and is read in place of the tuple.
+        let own = field
+            .ident
+            .as_ref()
+            .map_or_else(|| "0".to_owned(), |ident| ident.unraw().to_string());
         let mut member = Self::default();
         let mut name = None;
         let mut aliases = Vec::new();
@@ -76,7 +81,10 @@ impl Member {
                         member.whole = true;
                         Ok(())
                     } else {
-                        Err(meta.error("a member can be annotated with #[resource(whole)] only"))
+                        let given = meta.path.get_ident().map(ToString::to_string).unwrap_or_default();
+                        Err(meta.error(format!(
+                            "{own}: #[resource] has no {given} here; a member can be annotated with #[resource(whole)] only"
+                        )))
                     }
                 })?;
             }
@@ -102,11 +110,6 @@ impl Member {
                 Ok(())
             })?;
         }
-        let ident = field
-            .ident
-            .as_ref()
-            .ok_or_else(|| Error::new_spanned(field, "a member has a name"))?;
-        let own = ident.unraw().to_string();
         let name = name.unwrap_or_else(|| case.map_or_else(|| own.clone(), |case| case.of_field(&own)));
         member.names.push(name);
         member.names.extend(aliases);

@@ -116,17 +116,21 @@ fn unsupported_types_are_refused_with_field_reason_and_advice() {
         ),
         (
             "struct Spec<T> { value: T }",
-            "the fields of a type parameter are not known here; write out the type",
+            "Spec: the fields of the parameter T are not known here; write out the type",
+        ),
+        (
+            "struct Spec<const N: usize> { value: [u8; N] }",
+            "Spec: the fields of the parameter N are not known here; write out the type",
         ),
         (
             "struct Pair(u8, u8);",
             "Pair: the parts of a tuple have no names, so their fields cannot be declared; use a struct with named fields, or \
-             annotate the members of this type with #[resource(whole)]",
+             remove the derive and annotate members of this type with #[resource(whole)]",
         ),
         (
             "enum Source { Inline(String), Empty }",
-            "Inline: which fields are read depends on the variant; annotate the members of this type with \
-             #[resource(whole)] and derive `Fields` not",
+            "Source: which fields are read depends on the variant, and Inline has data; remove the derive and annotate \
+             members of this type with #[resource(whole)]",
         ),
         (
             "union Word { a: u8, b: i8 }",
@@ -138,11 +142,64 @@ fn unsupported_types_are_refused_with_field_reason_and_advice() {
         ),
         (
             "struct Spec { #[resource(all)] key: u8 }",
-            "a member can be annotated with #[resource(whole)] only",
+            "key: #[resource] has no all here; a member can be annotated with #[resource(whole)] only",
         ),
+        (
+            "#[resource(whole)] struct Spec { key: u8 }",
+            "Spec: #[resource] on a type is for the derive `Resource`; with `Fields`, annotate single members with \
+             #[resource(whole)]",
+        ),
+        (
+            "#[serde(transparent)] struct Pair { one: u8, other: u8 }",
+            "Pair: a transparent struct has one field",
+        ),
+        (
+            "struct Key(#[serde(with = \"base64\")] Bytes);",
+            "0: a function reads this member (#[serde(with)]), so the fields that it reads are not known; annotate it with \
+             #[resource(whole)], which declares the whole member",
+        ),
+        (
+            "#[serde(rename_all = \"camel\")] struct Spec { key: u8 }",
+            "serde has no case \"camel\"",
+        ),
+        ("struct Nothing;", "Nothing reads no field; remove the derive"),
     ] {
         assert_eq!(refusal_of_fields(code), message);
     }
+}
+
+#[test]
+fn maps_whose_keys_are_no_strings_are_refused_by_their_field() {
+    let says = "the keys of a JSON object are strings, and this type cannot be read from one; use String, a number, or an enum \
+                of words";
+    for type_ in [
+        "BTreeMap<(String, u8), String>",
+        "std::collections::HashMap<Vec<u8>, String>",
+        "Option<BTreeMap<Option<String>, u8>>",
+    ] {
+        let code = format!("struct Spec {{ named: {type_} }}");
+        assert_eq!(refusal_of_fields(&code), format!("named: {says}"));
+    }
+    let code = "struct Ports(BTreeMap<[u8; 4], u16>);";
+    assert_eq!(refusal_of_fields(code), format!("0: {says}"));
+    for type_ in [
+        "BTreeMap<u16, String>",
+        "HashMap<Name, u8>",
+        "Map<String, Value>",
+        "Value",
+    ] {
+        let code = text(fields::expand(&input(&format!("struct Spec {{ named: {type_} }}"))));
+        assert!(code.contains(r#"".named",fields"#), "{code}");
+    }
+}
+
+#[test]
+fn a_newtype_that_is_declared_as_a_whole_is_one() {
+    let code = text(fields::expand(&input("struct Key(#[resource(whole)] Unknown);")));
+    assert!(
+        code.contains("whole(path,fields)") && !code.contains("Unknown"),
+        "{code}"
+    );
 }
 
 #[test]
@@ -161,7 +218,25 @@ fn a_resource_is_a_struct_of_a_kind() {
     );
     assert_eq!(
         refusal_of_resource(r#"#[resource(plural = "a")] struct Greeting { spec: Spec }"#),
-        format!("a resource has group, version and kind: {KIND}")
+        "#[resource] has no plural on a type; plural belongs into #[crd(plural ...)]"
+    );
+    assert_eq!(
+        refusal_of_resource(r#"#[resource(name = "a")] struct Greeting { spec: Spec }"#),
+        format!("#[resource] has no name on a type; a resource has group, version and kind: {KIND}")
+    );
+    assert_eq!(
+        refusal_of_resource(r#"#[resource(group = "a", group = "b")] struct Greeting { spec: Spec }"#),
+        "it is given twice; remove one"
+    );
+    assert_eq!(
+        refusal_of_resource(r#"#[resource(group = "", version = "", kind = "A")] struct Greeting { spec: Spec }"#),
+        format!("version is empty; name the kind: {KIND}")
+    );
+    assert_eq!(
+        refusal_of_resource(
+            r#"#[kube(group = "a", version = "v1", kind = "Greeting")] #[crd(plural = "greets")] struct GreetingSpec { a: u8 }"#
+        ),
+        "GreetingSpec: kube's derive makes the definition; remove #[crd]"
     );
 }
 
@@ -203,15 +278,27 @@ fn an_attribute_of_a_definition_that_there_is_not_is_refused_by_name() {
     for (attribute, message) in [
         (
             r#"#[crd(shortnames = "a")]"#,
-            "#[crd] has no shortnames; it has plural, singular, shortname, category, scope, status, scale, printcolumn, validation and selectable",
+            "#[crd] has no shortnames; it has plural, singular, shortname, category, scope, status, scale, printcolumn, validation, selectable",
         ),
         (
             r#"#[crd(scope = "namespaced")]"#,
-            "a scope is \"Namespaced\" or \"Cluster\"",
+            "\"namespaced\" is no scope; a scope is \"Namespaced\" or \"Cluster\"",
         ),
         (
             r#"#[crd(validation(cel = "a"))]"#,
-            "there is no cel here; there are rule, message, message_expression, field_path, reason",
+            "validation has no cel; it has rule, message, message_expression, field_path, reason",
+        ),
+        (
+            r#"#[crd(printcolumn(name = "Size", type_ = "integer"))]"#,
+            "printcolumn lacks json_path, which the API server demands",
+        ),
+        (
+            r#"#[crd(scale(status_replicas_path = ".status.size"))]"#,
+            "scale lacks spec_replicas_path, which the API server demands",
+        ),
+        (
+            r#"#[crd(validation(message = "no"))]"#,
+            "validation lacks rule, which the API server demands",
         ),
     ] {
         assert_eq!(

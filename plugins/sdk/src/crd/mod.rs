@@ -63,15 +63,33 @@
 //! | `validation(rule = "..", message = "..")` | a CEL rule for the whole object; may be repeated |
 //! | `selectable = ".spec.host"` | a field for field selectors; may be repeated |
 //!
+//! A member that is one of the builders of `k8s`, such as `Vec<Toleration>` or `Option<Affinity>`, has the API server's own
+//! schema, without descriptions. That of a `PodTemplateSpec` is large; [`any_object`] leaves out what a schema would say:
+//!
+//! ```
+//! # #[cfg(feature = "k8s-core")] {
+//! use pilothouse_plugin::k8s::core::v1::{PodTemplateSpec, ResourceRequirements};
+//!
+//! #[derive(serde::Deserialize, schemars::JsonSchema)]
+//! struct WorkerSpec {
+//!     resources: Option<ResourceRequirements>,
+//!     #[schemars(schema_with = "pilothouse_plugin::crd::any_object")]
+//!     template: PodTemplateSpec,
+//! }
+//! # }
+//! ```
+//!
 //! A test of the plugin compares the definition with the file that the manifest brings, so that nothing of this is in the
 //! component. A CEL rule below the root is an extension of schemars, as above.
 
+#[cfg(feature = "k8s-meta")]
+pub(crate) mod built_in;
 mod conditions;
 mod structural;
 
-use schemars::JsonSchema;
 use schemars::generate::SchemaSettings;
 use schemars::transform::AddNullable;
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde_json::{Map, Value, json};
 
 pub use self::conditions::{Condition, ConditionStatus, ConditionsOnly};
@@ -81,6 +99,12 @@ use crate::object::{Kind, Resource};
 /// The CustomResourceDefinition of a type whose derive has the attribute `#[crd]`; see the [module](self).
 pub fn crd<T: CustomResource>() -> Value {
     T::definition().finish()
+}
+
+/// The schema of any object, for `#[schemars(schema_with = "pilothouse_plugin::crd::any_object")]`: the API server stores
+/// every member of it, and checks none.
+pub fn any_object(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({"type": "object", "x-kubernetes-preserve-unknown-fields": true})
 }
 
 /// A resource whose definition is made from its type. Implemented by the derive [`Resource`].

@@ -29,11 +29,14 @@ pub(crate) fn describe<P: Plugin>(config: Option<&str>) -> Result<String, String
     json.map_err(|error| format!("the manifest cannot be written as JSON: {error}"))
 }
 
-/// Whether the manifest's controllers are those that the plugin has.
+/// Whether the manifest's controllers, and those that the configuration switches off, are those that the plugin has.
 fn check_kinds<P: Plugin>(manifest: &Manifest) -> Result<(), String> {
     let mut implemented = Vec::new();
     P::Controllers::kinds(&mut implemented);
-    let declared = || manifest.controllers.iter().map(|controller| controller.kind);
+    let declared = || {
+        let enabled = manifest.controllers.iter().map(|controller| controller.kind);
+        enabled.chain(manifest.switched_off.iter().copied())
+    };
     let missing = |kind: Kind, has: &str, lacks: &str| {
         Err(format!(
             "{kind} is among the plugin's {has} and not among its {lacks}; its author has to add it"

@@ -16,7 +16,7 @@ macro_rules! part {
             }
         }
 
-        /// Any object: the API server checks what a plugin makes of it.
+        /// As the API server has it, without descriptions.
         #[cfg(feature = "crd")]
         impl schemars::JsonSchema for $name {
             fn inline_schema() -> bool {
@@ -28,7 +28,8 @@ macro_rules! part {
             }
 
             fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
-                schemars::json_schema!({"type": "object", "x-kubernetes-preserve-unknown-fields": true})
+                let module = module_path!().split_once("::k8s::").map_or("", |(_, module)| module);
+                $crate::crd::built_in::schema_of(&format!("{module}::{}", stringify!($name)))
             }
         }
 

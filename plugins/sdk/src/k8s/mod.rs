@@ -38,7 +38,8 @@
 //!   `add_env`, for example.
 //! - Every setter also takes an `Option`; see [`Field`]. `None` and empty lists leave a field as it is.
 //! - Quantities are strings (`"100m"`), enumerations too (`"IfNotPresent"`); the docs of the setter list the values.
-//! - The builders of parts implement `Deserialize`, so that a custom resource can have a `template: PodTemplateSpec`.
+//! - The builders of parts implement `Deserialize`, so that a custom resource can have a `template: PodTemplateSpec`. With
+//!   the feature `crd` they have the API server's schemas.
 
 mod field;
 mod int_or_string;

@@ -258,8 +258,9 @@ impl FakeCluster {
         let configuration = self.state.borrow().configuration.clone();
         let manifest =
             describe::<P>(Some(&configuration)).unwrap_or_else(|error| panic!("the plugin refuses: {error}"));
-        let grants = Grants::of(&manifest, object)
-            .unwrap_or_else(|| panic!("the manifest has no controller for the kind of {name}; add one"));
+        let grants = Grants::of(&manifest, object).unwrap_or_else(|| {
+            panic!("under this configuration the manifest has no controller for the kind of {name}")
+        });
         Rc::new(grants)
     }
 

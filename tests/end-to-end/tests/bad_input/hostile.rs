@@ -65,7 +65,7 @@ empty-event-reason   | once  | InvalidAnswer: an event has the reason \"\"…; f
 many-events          | once  | InvalidAnswer: …1000 events; there can be at most 64
 requeue-at-once      | once  | InvalidAnswer: requeue-after is 0 ms; it must be between 1 and…; fix the plugin
 requeue-never        | once  | InvalidAnswer: requeue-after is 18446744073709551615 ms…; fix the plugin
-broken-extensions    | once  | InvalidAnswer: …extensions…nonsense; remove them
+broken-extensions    | once  | InvalidAnswer: the plugin answers with extensions that are not a JSON object: expected…; fix the plugin
 ";
 
 /// A line of a table.

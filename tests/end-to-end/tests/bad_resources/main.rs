@@ -1,6 +1,8 @@
 //! Resources that no plugin can use are refused by the API server, for what the definition says and by the field's name.
 //! The tables beside this file have them, a definition each; the words are the same on both clusters.
 
+mod embedded;
+
 use std::fs;
 use std::path::Path;
 
@@ -17,6 +19,12 @@ const ENOUGH: usize = 30;
 
 /// The length of what `$LONG` stands for.
 const LONG: usize = 1_000_000;
+
+/// What stands for a number in many items.
+const INDEX: &str = "$INDEX";
+
+/// How many numbers `$INDEX` stands for: one more than the definitions take of most lists.
+const MANY: usize = 65;
 
 /// One file.
 #[derive(Deserialize)]
@@ -35,7 +43,8 @@ struct Table {
 #[serde(deny_unknown_fields)]
 struct Bad {
     /// What is merged into the good one (RFC 7386): null takes a member away. `$NULL` stands for a null that stays,
-    /// `$LONG` for a megabyte of text.
+    /// `$LONG` for a megabyte of text. An item or a member's name with `$INDEX` stands for [`MANY`] of them, each with
+    /// its number.
     with: Value,
     /// Part of the server's words, with the field's name.
     refused: String,
@@ -66,7 +75,9 @@ fn merged(value: Value, patch: &Value) -> Value {
     };
     for (name, patch) in members {
         let old = object.remove(name).unwrap_or_default();
-        if !patch.is_null() {
+        if name.contains(INDEX) {
+            object.extend((0..MANY).map(|index| (name.replace(INDEX, &index.to_string()), spelled_out(patch))));
+        } else if !patch.is_null() {
             object.insert(name.clone(), merged(old, patch));
         }
     }
@@ -77,13 +88,25 @@ fn spelled_out(value: &Value) -> Value {
     match value {
         Value::String(text) if text == "$NULL" => Value::Null,
         Value::String(text) if text == "$LONG" => Value::from("x".repeat(LONG)),
-        Value::Array(items) => items.iter().map(spelled_out).collect(),
+        Value::Array(items) => items.iter().flat_map(copies).map(|item| spelled_out(&item)).collect(),
         Value::Object(members) => members
             .iter()
             .map(|(name, value)| (name.clone(), spelled_out(value)))
             .collect(),
         other => other.clone(),
     }
+}
+
+/// The items that an item of a list stands for.
+fn copies(item: &Value) -> Vec<Value> {
+    let text = item.to_string();
+    if !text.contains(INDEX) {
+        return vec![item.clone()];
+    }
+    let numbered = |index: usize| serde_json::from_str(&text.replace(INDEX, &index.to_string()));
+    (0..MANY)
+        .map(|index| numbered(index).expect("a number breaks no text"))
+        .collect()
 }
 
 /// Asks the server what it would make of an object, with unknown fields as errors, as `kubectl` does.
@@ -162,6 +185,19 @@ fn a_merge_takes_away_and_puts_in() {
     assert_eq!(bad["d"][0].as_str().map(str::len), Some(LONG));
 }
 
+#[test]
+fn an_item_with_an_index_stands_for_many() {
+    let good = json!({"a": {"b": 1}, "d": [1]});
+    let bad = merged(good, &json!({"a": {"x-$INDEX": "c"}, "d": [{"e": "f-$INDEX"}, 2]}));
+    let members = bad["a"].as_object().expect("it is still an object");
+    assert_eq!((members.len(), &members["x-64"]), (MANY + 1, &json!("c")));
+    let items = bad["d"].as_array().expect("it is still a list");
+    assert_eq!(
+        (items.len(), &items[64], &items[65]),
+        (MANY + 1, &json!({"e": "f-64"}), &json!(2))
+    );
+}
+
 mod simulated {
     use pilothouse_testkit::cluster::Cluster;
 
@@ -169,6 +205,12 @@ mod simulated {
     async fn bad_resources_are_refused_by_the_fields_name() {
         let client = Cluster::simulated().client().await.expect("it has a client");
         super::bad_resources_are_refused_by_the_fields_name(client).await;
+    }
+
+    #[tokio::test]
+    async fn embedded_types_have_the_servers_schemas() {
+        let client = Cluster::simulated().client().await.expect("it has a client");
+        super::embedded::embedded_types_have_the_servers_schemas(client).await;
     }
 }
 
@@ -180,5 +222,12 @@ mod real {
         let cluster = Cluster::real().await.expect("a control plane starts");
         let client = cluster.client().await.expect("it has a client");
         super::bad_resources_are_refused_by_the_fields_name(client).await;
+    }
+
+    #[tokio::test]
+    async fn embedded_types_have_the_servers_schemas() {
+        let cluster = Cluster::real().await.expect("a control plane starts");
+        let client = cluster.client().await.expect("it has a client");
+        super::embedded::embedded_types_have_the_servers_schemas(client).await;
     }
 }

@@ -31,12 +31,12 @@ fn get(name: &str) -> Value {
     json!([{"get": {"kind": secret_kind(), "namespace": "default", "name": name}}])
 }
 
-fn find(conditions: &Value) -> Value {
-    let mut find = json!({"kind": secret_kind()});
-    for (name, value) in conditions.as_object().unwrap() {
-        find[name] = value.clone();
+fn list(options: &Value) -> Value {
+    let mut list = json!({"kind": secret_kind()});
+    for (name, value) in options.as_object().unwrap() {
+        list[name] = value.clone();
     }
-    json!([{"find": find}])
+    json!([{"list": list}])
 }
 
 fn names(found: &Value) -> Vec<&str> {
@@ -125,7 +125,7 @@ async fn a_change_within_a_query_wakes_who_asked_it_only() {
         ("by-y", json!({"fields": [[".data.key", "eQ=="]]})),
         ("elsewhere", json!({"namespace": "kube-system"})),
     ] {
-        stage.object("r", name, &find(&conditions)).await;
+        stage.object("r", name, &list(&conditions)).await;
     }
     stage.sees("red", |seen| names(seen) == ["one"]).await;
     stage.sees("by-x", |seen| names(seen) == ["one"]).await;
@@ -224,10 +224,10 @@ async fn watches_cover_all_declarations_and_each_plugin_sees_its_own() {
         .create(&secret("kube-public", "red", &json!({"tier": "red"}), &json!({})))
         .await;
     stage
-        .object("one", "one", &find(&json!({"namespace": "default"})))
+        .object("one", "one", &list(&json!({"namespace": "default"})))
         .await;
     stage
-        .object("both", "both", &find(&json!({"namespace": "kube-public"})))
+        .object("both", "both", &list(&json!({"namespace": "kube-public"})))
         .await;
     stage.sees("one", |seen| names(seen) == ["red"]).await;
     stage.sees("both", |seen| names(seen) == ["red"]).await;
@@ -283,7 +283,7 @@ async fn a_neighbours_wider_watch_is_not_visible() {
     let turns = secret("default", "turns", &json!({"tier": "blue"}), &json!({}));
     stage.create(&turns).await;
     stage.object("red", "gets", &get("turns")).await;
-    stage.object("red", "finds", &find(&json!({}))).await;
+    stage.object("red", "finds", &list(&json!({}))).await;
     stage.object("all", "all", &get("turns")).await;
     stage.sees("all", |seen| seen[0]["metadata"]["name"] == "turns").await;
     stage.sees("gets", |seen| *seen == json!([null])).await;
@@ -382,7 +382,7 @@ async fn a_kind_recreated_with_another_scope_is_watched_again() {
 
     stage.create(&things("Namespaced")).await;
     stage.create(&thing(Some("default"), "first")).await;
-    let all = json!([{"find": {"kind": thing_kind()}}]);
+    let all = json!([{"list": {"kind": thing_kind()}}]);
     stage.object("r", "follows", &all).await;
     stage.sees("follows", |seen| names(seen) == ["first"]).await;
 
@@ -417,7 +417,7 @@ async fn an_optional_kind_wakes_when_it_comes_and_when_it_goes() {
     let touch = json!([{"kind": thing_kind(), "access": ["read"], "optional": true}]);
     let stage = Stage::with(&[("r", touch)]).await;
     stage
-        .object("r", "patient", &json!([{"find": {"kind": thing_kind()}}]))
+        .object("r", "patient", &json!([{"list": {"kind": thing_kind()}}]))
         .await;
     stage.sees("patient", |seen| names(seen).is_empty()).await;
     stage.create(&things("Namespaced")).await;
@@ -429,14 +429,14 @@ async fn an_optional_kind_wakes_when_it_comes_and_when_it_goes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_limited_find_wakes_only_for_what_was_shown() {
+async fn a_limited_list_wakes_only_for_what_was_shown() {
     let stage = Stage::with(&[("first", json!([secrets(&json!({"fields": [".data"]}))]))]).await;
     let numbered = |name: &str, value: &str| secret("default", name, &json!({"kept": "yes"}), &json!({"a": value}));
     for name in ["b", "d", "e"] {
         stage.create(&numbered(name, "1")).await;
     }
     let wanted = json!({"namespace": "default", "labels": "kept=yes", "limit": 2});
-    stage.object("first", "first", &find(&wanted)).await;
+    stage.object("first", "first", &list(&wanted)).await;
     stage.sees("first", |seen| names(seen) == ["b", "d"]).await;
     stage.calm().await;
     let runs = stage.runs("first");
@@ -480,8 +480,8 @@ async fn an_object_that_nests_too_deep_is_left_out_and_named() {
         thing
     };
     stage.create(&flat("flat")).await;
-    let by_key = json!([{"find": {"kind": thing_kind(), "fields": [[".spec.key", "x"]]}}]);
-    let limited = json!([{"find": {"kind": thing_kind(), "limit": 1}}]);
+    let by_key = json!([{"list": {"kind": thing_kind(), "fields": [[".spec.key", "x"]]}}]);
+    let limited = json!([{"list": {"kind": thing_kind(), "limit": 1}}]);
     let by_name = json!([{"get": {"kind": thing_kind(), "namespace": "default", "name": "deep"}}]);
     stage.object("whole", "finds", &by_key).await;
     stage.object("whole", "gets", &by_name).await;
@@ -545,14 +545,14 @@ async fn a_query_over_the_read_limit_is_stopped_and_reported() {
             .await;
     }
     stage
-        .object("r", "greedy", &find(&json!({"namespace": "default"})))
+        .object("r", "greedy", &list(&json!({"namespace": "default"})))
         .await;
     let told = stage
         .until(|stage| stage.lines(&["reconcile failed", "default/greedy", "readBytes"]).pop())
         .await;
     assert!(told.is_some(), "{:?}", stage.lines(&["greedy"]));
     stage
-        .object("r", "modest", &find(&json!({"namespace": "default", "limit": 1})))
+        .object("r", "modest", &list(&json!({"namespace": "default", "limit": 1})))
         .await;
     stage.sees("modest", |seen| names(seen).len() == 1).await;
 }

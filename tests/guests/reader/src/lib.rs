@@ -2,7 +2,8 @@
 //! it is to run again after a time, each of its objects says in annotations. What it saw it keeps in a ConfigMap of the
 //! object's name and labels, and each run is logged.
 //!
-//! Its objects are service accounts with a label, so that it brings no CRD and may be installed twice.
+//! Its objects are service accounts with a label, so that it brings no CRD and may be installed twice. It is written
+//! without the SDK's types: its touches and the kinds that it reads are JSON that it is given.
 
 #![forbid(unsafe_code)]
 
@@ -45,8 +46,8 @@ enum Read {
         /// It is read again until it has this text; what was there at first is what was seen.
         until: Option<String>,
     },
-    /// Those that a query finds.
-    Find {
+    /// Those that the options match.
+    List {
         #[serde(with = "Kind")]
         kind: types::GroupVersionKind,
         namespace: Option<String>,
@@ -175,7 +176,7 @@ fn read(read: Read) -> Value {
             }
             first.map_or(Value::Null, parsed)
         }
-        Read::Find {
+        Read::List {
             kind,
             namespace,
             labels,

@@ -6,11 +6,12 @@
 
 #![forbid(unsafe_code)]
 
-use pilothouse_plugin::raw::types::{Desired, Failure, Lifecycle, Outcome, Ownership, Request};
-use pilothouse_plugin::raw::{Finalization, RawFinalizer, RawPlugin};
-use pilothouse_plugin::{ControllerManifest, Kind, Manifest, Touch};
+use pilothouse_plugin::{
+    Cluster, Controller, ControllerManifest, Failure, Fields, Finalization, Finalizer, Kind, Lifecycle, Manifest,
+    Outcome, Plugin, Request, Resource, Touch, json,
+};
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 const CRD: &str = include_str!("../crds/wishes.wishes.test.dev.yaml");
 const FINALIZER: &str = "wishes.test.dev/promise";
@@ -33,9 +34,9 @@ const USUAL: usize = 4;
 pub struct Wisher;
 
 /// The configuration.
-#[derive(Default, Deserialize)]
+#[derive(Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-struct Config {
+pub struct Config {
     /// The kinds that are owned; what a resource asks for besides is passed over.
     owns: Option<Vec<String>>,
     /// The namespaces in which they are; none means all.
@@ -48,14 +49,153 @@ struct Config {
     status: Option<Value>,
 }
 
-impl Config {
-    fn read(given: Option<&str>) -> Result<Self, String> {
-        match given {
-            None | Some("" | "null") => Ok(Self::default()),
-            Some(given) => serde_json::from_str(given).map_err(|error| format!("configuration: {error}")),
-        }
-    }
+/// Goes when it is deleted.
+#[derive(Debug, Deserialize, Resource)]
+#[resource(group = "wishes.test.dev", version = "v1", kind = "Wish")]
+pub struct Wish {
+    #[serde(default)]
+    #[resource(whole)]
+    spec: Spec,
+}
 
+/// Has a finalizer.
+#[derive(Debug, Deserialize, Resource)]
+#[resource(group = "wishes.test.dev", version = "v1", kind = "Promise")]
+pub struct Promise {
+    #[serde(default)]
+    #[resource(whole)]
+    spec: Spec,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Spec {
+    owns: Vec<Owned>,
+    holds: bool,
+    /// Whether every call for the resource traps.
+    traps: bool,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag of the contract")]
+struct Owned {
+    object: Value,
+    #[serde(default)]
+    create_only: bool,
+    #[serde(default)]
+    keep: bool,
+    #[serde(default)]
+    replace: bool,
+    /// Whether it should still exist while a Promise holds.
+    #[serde(default)]
+    lasting: bool,
+}
+
+impl Plugin for Wisher {
+    type Config = Config;
+    type Controllers = (Wishes, Promises);
+
+    fn manifest(config: &Config) -> Manifest {
+        let manifest = Manifest::new(
+            env!("CARGO_PKG_NAME"),
+            env!("CARGO_PKG_VERSION"),
+            env!("CARGO_PKG_DESCRIPTION"),
+        )
+        .controller_if(config.steers("Wish"), config.controller::<Wish>("wish"))
+        .controller_if(
+            config.steers("Promise"),
+            config.controller::<Promise>("promise").finalizer(FINALIZER),
+        )
+        .configuration_schema(json!({
+            "type": "object",
+            "additionalProperties": false,
+            "properties": {
+                "owns": {"type": "array", "items": {"enum": OWNABLE.map(|(name, _)| name)}},
+                "places": {"type": "array", "items": {"type": "string"}},
+                "steers": {"type": "array", "items": {"enum": ["Wish", "Promise"]}},
+                "crds": {"type": "array", "items": {"type": "string"}},
+                "status": {"type": "object"},
+            },
+        }));
+        config.crds().into_iter().fold(manifest, Manifest::crd)
+    }
+}
+
+pilothouse_plugin::export!(Wisher, finalizer: Promises);
+
+/// The controller of Wishes.
+#[derive(Debug)]
+pub struct Wishes;
+
+impl Controller for Wishes {
+    type Config = Config;
+    type Object = Wish;
+
+    fn reconcile(request: Request<Wish, Config>, _: &Cluster) -> Result<Outcome, Failure> {
+        Ok(fulfilled(request.object.spec, &request.configuration))
+    }
+}
+
+/// The controller of Promises.
+#[derive(Debug)]
+pub struct Promises;
+
+impl Controller for Promises {
+    type Config = Config;
+    type Object = Promise;
+
+    fn reconcile(request: Request<Promise, Config>, _: &Cluster) -> Result<Outcome, Failure> {
+        Ok(fulfilled(request.object.spec, &request.configuration))
+    }
+}
+
+impl Finalizer for Promises {
+    type Config = Config;
+    type Object = Promise;
+
+    fn finalize(request: Request<Promise, Config>, _: &Cluster) -> Result<Finalization, Failure> {
+        let spec = request.object.spec;
+        spec.trap_if_asked();
+        if !spec.holds {
+            return Ok(Finalization::Done);
+        }
+        let lasting = spec.owns.into_iter().filter(|owned| owned.lasting);
+        Ok(Finalization::Pending(lasting.fold(Outcome::new(), Owned::add_to)))
+    }
+}
+
+fn fulfilled(spec: Spec, config: &Config) -> Outcome {
+    spec.trap_if_asked();
+    let owned = spec.owns.into_iter().filter(|owned| config.owns(&owned.object));
+    owned.fold(Outcome::new(), Owned::add_to).status(&config.status)
+}
+
+impl Spec {
+    fn trap_if_asked(&self) {
+        assert!(!self.traps, "the resource asks for a trap");
+    }
+}
+
+impl Owned {
+    fn add_to(outcome: Outcome, owned: Self) -> Outcome {
+        let Self {
+            object,
+            create_only,
+            keep,
+            replace: recreate,
+            lasting: _,
+        } = owned;
+        let lifecycle = Lifecycle {
+            create_only,
+            keep,
+            recreate,
+        };
+        outcome.owned_with(object, lifecycle)
+    }
+}
+
+impl Config {
     fn owns(&self, object: &Value) -> bool {
         let place = &object["metadata"]["namespace"];
         let is_of = |kind: Kind| object["apiVersion"] == kind.api_version() && object["kind"] == kind.kind;
@@ -89,233 +229,97 @@ impl Config {
         let kinds = OWNABLE.into_iter().enumerate();
         kinds.filter_map(move |(index, (name, kind))| is_owned(index, name).then_some(kind))
     }
-}
 
-#[derive(Deserialize)]
-struct Wish {
-    #[serde(default)]
-    spec: Spec,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct Spec {
-    owns: Vec<Owned>,
-    holds: bool,
-    /// Whether every call for the resource traps.
-    traps: bool,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-#[expect(clippy::struct_excessive_bools, reason = "each is a flag of the contract")]
-struct Owned {
-    object: Value,
-    #[serde(default)]
-    create_only: bool,
-    #[serde(default)]
-    keep: bool,
-    #[serde(default)]
-    replace: bool,
-    /// Whether it should still exist while a Promise holds.
-    #[serde(default)]
-    lasting: bool,
-}
-
-impl RawPlugin for Wisher {
-    fn describe(config: Option<String>) -> Result<String, String> {
-        Ok(manifest(&Config::read(config.as_deref())?))
-    }
-
-    fn reconcile(request: Request) -> Result<Outcome, Failure> {
-        let Spec {
-            mut owns,
-            holds: _,
-            traps: _,
-        } = spec_of(&request)?;
-        let config = Config::read(Some(&request.configuration)).map_err(Failure::Permanent)?;
-        owns.retain(|owned| config.owns(&owned.object));
-        Ok(Outcome {
-            status: config.status.as_ref().map(Value::to_string),
-            ..outcome(owns)
-        })
-    }
-}
-
-impl RawFinalizer for Wisher {
-    fn finalize(request: Request) -> Result<Finalization, Failure> {
-        let Spec {
-            mut owns,
-            holds,
-            traps: _,
-        } = spec_of(&request)?;
-        if !holds {
-            return Ok(Finalization::Done);
-        }
-        owns.retain(|owned| owned.lasting);
-        Ok(Finalization::Pending(outcome(owns)))
-    }
-}
-
-pilothouse_plugin::export_raw!(Wisher, finalizer);
-
-fn spec_of(request: &Request) -> Result<Spec, Failure> {
-    match serde_json::from_str(&request.object) {
-        Ok(Wish { spec }) if spec.traps => panic!("the resource asks for a trap"),
-        Ok(Wish { spec }) => Ok(spec),
-        Err(error) => Err(Failure::Permanent(format!(
-            "the resource cannot be read: {error}; correct the field"
-        ))),
-    }
-}
-
-fn outcome(owns: Vec<Owned>) -> Outcome {
-    let desired = owns.into_iter().map(|owned| {
-        let Owned {
-            object,
-            create_only,
-            keep,
-            replace,
-            lasting: _,
-        } = owned;
-        let flags = [
-            (create_only, Lifecycle::CREATE_ONLY),
-            (keep, Lifecycle::KEEP),
-            (replace, Lifecycle::RECREATE),
-        ];
-        let set = flags.into_iter().filter(|(set, _)| *set);
-        Desired {
-            object: object.to_string(),
-            ownership: Ownership::Owned,
-            lifecycle: set.fold(Lifecycle::empty(), |all, (_, flag)| all | flag),
-            options: "{}".to_owned(),
-        }
-    });
-    Outcome {
-        desired: desired.collect(),
-        status: None,
-        conditions: Vec::new(),
-        events: Vec::new(),
-        requeue_after: None,
-        extensions: None,
-    }
-}
-
-fn manifest(config: &Config) -> String {
-    let controller = |name, kind| {
-        let controller = ControllerManifest::new(name, Kind::new("wishes.test.dev", "v1", kind)).fields([".spec"]);
-        let touches = config
+    fn controller<Primary: Resource + Fields>(&self, name: &str) -> ControllerManifest {
+        let touches = self
             .owned()
-            .map(|kind| Touch::new(kind).owned().anywhere().in_namespaces(&config.places));
-        touches.fold(controller, ControllerManifest::touches)
-    };
-    let mut manifest = Manifest::new(
-        env!("CARGO_PKG_NAME"),
-        env!("CARGO_PKG_VERSION"),
-        env!("CARGO_PKG_DESCRIPTION"),
-    );
-    if config.steers("Wish") {
-        manifest = manifest.controller(controller("wish", "Wish"));
+            .map(|kind| Touch::new(kind).owned().anywhere().in_namespaces(&self.places));
+        touches.fold(ControllerManifest::of::<Primary>(name), ControllerManifest::touches)
     }
-    if config.steers("Promise") {
-        manifest = manifest.controller(controller("promise", "Promise").finalizer(FINALIZER));
-    }
-    for crd in config.crds() {
-        manifest = manifest.crd(crd);
-    }
-    let manifest = manifest.configuration_schema(json!({
-        "type": "object",
-        "additionalProperties": false,
-        "properties": {
-            "owns": {"type": "array", "items": {"enum": OWNABLE.map(|(name, _)| name)}},
-            "places": {"type": "array", "items": {"type": "string"}},
-            "steers": {"type": "array", "items": {"enum": ["Wish", "Promise"]}},
-            "crds": {"type": "array", "items": {"type": "string"}},
-            "status": {"type": "object"},
-        },
-    }));
-    serde_json::to_string(&manifest).expect("a manifest has only text for keys")
 }
 
 #[cfg(test)]
 mod tests {
+    use pilothouse_plugin::testing::{FakeCluster, Finalized, describe};
+
     use super::*;
 
-    fn request(spec: &Value) -> Request {
-        let object = json!({
+    fn promise(spec: &Value) -> Value {
+        json!({
             "apiVersion": "wishes.test.dev/v1", "kind": "Promise", "metadata": {"name": "it", "namespace": "here"},
             "spec": spec,
-        });
-        Request {
-            object: object.to_string(),
-            configuration: "{}".to_owned(),
-            attempt: 0,
-            extensions: "{}".to_owned(),
-        }
+        })
     }
 
-    fn objects(outcome: &Outcome) -> Vec<&str> {
-        outcome.desired.iter().map(|desired| desired.object.as_str()).collect()
+    fn config_map(name: &str) -> Value {
+        json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}})
+    }
+
+    fn service(namespace: &str) -> Value {
+        json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "it", "namespace": namespace}})
     }
 
     #[test]
     fn what_is_asked_for_is_owned_as_it_is() {
-        let object = |kind: &str| json!({"apiVersion": "v1", "kind": kind});
-        let spec = json!({"owns": [{"object": object("Service"), "keep": true}, {"object": object("ConfigMap"), "replace": true}]});
-        let outcome = Wisher::reconcile(request(&spec)).unwrap();
+        let spec = json!({"owns": [
+            {"object": service("here"), "keep": true}, {"object": config_map("a"), "replace": true},
+        ]});
+        let desired = FakeCluster::new().reconcile::<Wisher>(promise(&spec)).unwrap().desired;
+        assert_eq!(desired.len(), 2);
         assert_eq!(
-            objects(&outcome),
-            ["Service", "ConfigMap"].map(|kind| object(kind).to_string())
+            (&desired[0].object, &desired[1].object),
+            (&service("here"), &config_map("a"))
         );
-        assert_eq!(outcome.desired[0].lifecycle, Lifecycle::KEEP);
-        assert_eq!(outcome.desired[1].lifecycle, Lifecycle::RECREATE);
+        let none = Lifecycle::default();
+        assert_eq!(desired[0].lifecycle, Lifecycle { keep: true, ..none });
+        assert_eq!(desired[1].lifecycle, Lifecycle { recreate: true, ..none });
     }
 
     #[test]
     fn what_lasts_should_exist_while_the_promise_holds() {
         let mut spec =
-            json!({"holds": true, "owns": [{"object": {"kind": "A"}}, {"object": {"kind": "B"}, "lasting": true}]});
-        let Ok(Finalization::Pending(outcome)) = Wisher::finalize(request(&spec)) else {
+            json!({"holds": true, "owns": [{"object": config_map("a")}, {"object": config_map("b"), "lasting": true}]});
+        let finalize = |spec: &Value| FakeCluster::new().finalize::<Wisher>(promise(spec)).unwrap();
+        let Finalized::Pending(answer) = finalize(&spec) else {
             panic!("it holds")
         };
-        assert_eq!(objects(&outcome), [r#"{"kind":"B"}"#]);
+        assert_eq!(answer.objects(), ["ConfigMap b"]);
         spec["holds"] = json!(false);
-        assert!(matches!(Wisher::finalize(request(&spec)), Ok(Finalization::Done)));
+        assert_eq!(finalize(&spec), Finalized::Done);
     }
 
     #[test]
     fn another_configuration_owns_other_kinds() {
-        let config = json!({"owns": ["Service", "Trinket"], "places": ["here"]}).to_string();
-        let manifest: Value = serde_json::from_str(&Wisher::describe(Some(config.clone())).unwrap()).unwrap();
+        let config = json!({"owns": ["Service", "Trinket"], "places": ["here"]});
+        let manifest = describe::<Wisher>(Some(&config)).unwrap();
         let touches = manifest["controllers"][0]["touches"].as_array().unwrap();
         let kinds: Vec<_> = touches.iter().map(|touch| touch["kind"]["kind"].clone()).collect();
         assert_eq!(
             (kinds, &touches[0]["namespaces"]),
             (vec![json!("Service"), json!("Trinket")], &json!(["here"]))
         );
-        let service = |place: &str| json!({"apiVersion": "v1", "kind": "Service", "metadata": {"namespace": place}});
-        let objects_of = [
-            json!({"apiVersion": "v1", "kind": "ConfigMap"}),
-            service("here"),
-            service("there"),
-        ];
-        let spec = json!({"owns": objects_of.map(|object| json!({"object": object}))});
-        let asked = Request {
-            configuration: config,
-            ..request(&spec)
-        };
-        assert_eq!(
-            objects(&Wisher::reconcile(asked).unwrap()),
-            [service("here").to_string()]
-        );
+        let objects = [config_map("a"), service("here"), service("there")];
+        let spec = json!({"owns": objects.map(|object| json!({"object": object}))});
+        let cluster = FakeCluster::new().configuration(config);
+        let desired = cluster.reconcile::<Wisher>(promise(&spec)).unwrap().desired;
+        assert_eq!(desired.len(), 1);
+        assert_eq!(desired[0].object, service("here"));
     }
 
     #[test]
     fn each_kind_has_a_definition_and_one_has_a_finalizer() {
-        let manifest: Value = serde_json::from_str(&Wisher::describe(None).unwrap()).unwrap();
+        let manifest = describe::<Wisher>(None).unwrap();
         assert_eq!(manifest["controllers"][0]["finalizer"], Value::Null);
         assert_eq!(manifest["controllers"][1]["finalizer"], FINALIZER);
         let crd = manifest["crds"][1].as_str().unwrap();
         assert!(crd.contains("name: promises.wishes.test.dev") && !crd.contains("Wish"));
+    }
+
+    #[test]
+    fn the_configuration_switches_controllers_off() {
+        let manifest = describe::<Wisher>(Some(&json!({"steers": ["Wish"]}))).unwrap();
+        assert_eq!(manifest["controllers"].as_array().unwrap().len(), 1);
+        assert_eq!(manifest["controllers"][0]["name"], "wish");
+        assert_eq!(manifest["crds"].as_array().unwrap().len(), 1);
     }
 }

@@ -67,7 +67,7 @@ impl Imports for Cache {
             .take(limit)
             .map(|(_, object)| project(&grant.projection, object, kind))
             .collect::<Result<_, _>>()?;
-        self.reads.insert(Read::Find(Arc::new(kind.clone()), Arc::new(query)));
+        self.reads.insert(Read::List(Arc::new(kind.clone()), Arc::new(query)));
         Ok(found)
     }
 

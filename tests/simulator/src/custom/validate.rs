@@ -23,8 +23,7 @@ fn walk(schema: &Schema, value: &Value, path: &str, errors: &mut Vec<FieldError>
     if !fits(schema, value) {
         errors.push(type_error(schema, value, path));
         if let (true, Shape::Integer, Some(format)) = (value.is_number(), schema.shape, &schema.format) {
-            let detail = format!("Checked value must be of type integer with format {format} in {path}");
-            errors.push(FieldError::invalid("<nil>", &json!(""), detail));
+            errors.push(out_of_format(schema, format, path));
         }
         return;
     }
@@ -245,17 +244,18 @@ fn number(schema: &Schema, value: &Value, path: &str, errors: &mut Vec<FieldErro
     {
         refuse(format!("should be a multiple of {factor}"));
     }
-    let in_range = match schema.format.as_deref() {
-        Some("int32") => value.as_i64().is_none_or(|whole| i32::try_from(whole).is_ok()),
-        _ => true,
-    };
-    if !in_range {
-        let detail = format!(
-            "Checked value must be of type {} with format int32",
-            schema.shape.name()
-        );
-        errors.push(FieldError::invalid(path, value, detail));
+    if let Some(format @ "int32") = schema.format.as_deref()
+        && value.as_i64().is_some_and(|whole| i32::try_from(whole).is_err())
+    {
+        errors.push(out_of_format(schema, format, path));
     }
+}
+
+/// The server names neither the field nor the value, but in the text.
+fn out_of_format(schema: &Schema, format: &str, path: &str) -> FieldError {
+    let type_ = schema.shape.name();
+    let detail = format!("Checked value must be of type {type_} with format {format} in {path}");
+    FieldError::invalid("<nil>", &json!(""), detail)
 }
 
 fn combinations(schema: &Schema, value: &Value, path: &str, errors: &mut Vec<FieldError>) {
