@@ -1,7 +1,7 @@
 //! Tests of the cache. A second handle stands for a second process: locks are those of open files, which both have.
 
 use std::fs::{self, File, OpenOptions};
-use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
@@ -418,6 +418,12 @@ fn a_record_is_what_was_recorded_under_its_key() {
     assert_eq!((hold.size(), *hold.digest()), (0, Digest::of(b"")));
     assert_eq!(cache.record("signatures", key).unwrap().as_deref(), Some(&b""[..]));
     assert_eq!(cache.record("other", key).unwrap(), None);
+    // The same content again replaces nothing, so what is held stays what is there.
+    cache.put_record("signatures", key, b"").unwrap();
+    let file = |path: &Path| fs::metadata(path).unwrap().ino();
+    let before = file(hold.path());
+    cache.put_record("signatures", key, b"").unwrap();
+    assert_eq!(file(hold.path()), before);
     let other = "registry.example.com/b@sha256:00";
     cache.put_record("signatures", other, b"other").unwrap();
     assert_eq!(cache.usage().records, 2);

@@ -146,6 +146,8 @@ fn rules_that_mean_nothing_are_refused() {
     );
     let required = json!({ "match": "a.example.com/*", "keys": [{ "pem": pem }], "transparencyLog": "required" });
     assert_invalid(&required, "needs a trustedRoot");
+    let unused = json!({ "match": "a.example.com/*", "keys": [{ "pem": pem }], "trustedRoot": "root.json" });
+    assert_invalid(&unused, "trustedRoot is not used");
     let identity = |issuer: &str, subject: &str| json!({ "match": "a.example.com/*", "keyless": [{ "issuer": issuer, "subject": subject }] });
     assert_invalid(&identity(ISSUER, SUBJECT), "needs a trustedRoot");
     assert_invalid(&identity(ISSUER, "*"), "everybody with an account");

@@ -497,6 +497,45 @@ fn keyless_signatures_are_verified_down_to_the_trusted_root() {
 }
 
 #[test]
+fn a_logs_promise_alone_is_not_enough_for_a_bundle() {
+    let (instance, other) = (Instance::new(), Instance::new());
+    let policy = keyless(&instance);
+    let signer = instance.signer(SUBJECT, ISSUER);
+    // The entry has to be in the tree that the log signed.
+    let mut promised = instance.bundle(&signer, &statement(&manifest(), SIGN), WHILE_VALID);
+    let mut proof = promised["verificationMaterial"]["tlogEntries"][0]["inclusionProof"].clone();
+    let theirs = other.bundle(&signer, &statement(&manifest(), SIGN), WHILE_VALID);
+    let theirs = &theirs["verificationMaterial"]["tlogEntries"][0]["inclusionProof"];
+    // The same tree, signed by another log.
+    proof["checkpoint"]["envelope"] = json!(
+        proof["checkpoint"]["envelope"]
+            .as_str()
+            .unwrap()
+            .split("\n\n")
+            .next()
+            .unwrap()
+            .to_owned()
+            + "\n\n"
+            + theirs["checkpoint"]["envelope"]
+                .as_str()
+                .unwrap()
+                .split("\n\n")
+                .nth(1)
+                .unwrap()
+    );
+    promised["verificationMaterial"]["tlogEntries"][0]["inclusionProof"] = proof;
+    let part = "without trusted evidence (invalid checkpoint";
+    assert_refused(&policy, bundle(&promised), TrustErrorKind::InvalidSignature, part);
+    promised["verificationMaterial"]["tlogEntries"][0]["inclusionProof"] = Value::Null;
+    assert_refused(
+        &policy,
+        bundle(promised),
+        TrustErrorKind::InvalidSignature,
+        "without trusted evidence",
+    );
+}
+
+#[test]
 fn a_keyless_layer_needs_its_log_entry_and_its_own_bytes() {
     let instance = Instance::new();
     let policy = keyless(&instance);
