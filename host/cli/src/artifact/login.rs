@@ -152,7 +152,7 @@ mod tests {
     fn the_password_is_one_line() {
         assert_eq!(password_of(&b"hunter2\r\n"[..]).unwrap(), "hunter2");
         assert_eq!(password_of(&b" with spaces "[..]).unwrap(), " with spaces ");
-        for refused in [&b"hunter2\nhunter3\n"[..], b"hunter2\xff", &[b'x'; 70_000]] {
+        for refused in [&b"hunter2\nhunter3\n"[..], b"hunter2\xff", &vec![b'x'; 70_000]] {
             let error = password_of(refused).unwrap_err().to_string();
             assert!(!error.contains("hunter"), "{error}");
         }
