@@ -327,6 +327,7 @@ fn write_out(mut pipe: DuplexStream, mut writer: CacheWriter) -> Result<CacheWri
     }
 }
 
+#[expect(clippy::needless_pass_by_value, reason = "map_err gives the error itself")]
 fn lost(error: tokio::task::JoinError) -> FetchError {
     ArtifactError::new(ErrorKind::Io, format!("a thread of the host was lost: {error}")).into()
 }

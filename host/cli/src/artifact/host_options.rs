@@ -3,15 +3,15 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use anyhow::{Context as _, bail};
+use anyhow::bail;
 use clap::Args;
 use pilothouse_artifact::{
-    ArtifactCache, Choice, Client, FetchError, FetchedComponent, Fetcher, Hold, Limits, Location, RegistriesConfig,
-    TrustSource,
+    ArtifactCache, Choice, Client, FetchError, FetchedComponent, Fetcher, Hold, Limits, Location, TrustSource,
 };
 
 use super::host_store::{HostArtifacts, described};
-use crate::plugins::{NamedFile, read_document};
+use super::registries::configuration;
+use crate::plugins::NamedFile;
 use crate::settings;
 
 /// The folder of artifacts in the cache directory.
@@ -26,7 +26,8 @@ pub struct ArtifactArguments {
     #[arg(long, value_name = "FILE")]
     trust: Option<PathBuf>,
 
-    /// How registries are reached: certificate authorities, mirrors, plain HTTP (YAML or JSON, see docs/artifacts.md)
+    /// How registries are reached: certificate authorities, mirrors, plain HTTP (YAML or JSON, see docs/artifacts.md;
+    /// default: $XDG_CONFIG_HOME/pilothouse/registries.yaml or ~/.config/pilothouse/registries.yaml, if it exists)
     #[arg(long, value_name = "FILE")]
     registries: Option<PathBuf>,
 
@@ -62,11 +63,7 @@ impl ArtifactArguments {
             Some(file) => TrustSource::open(file)?,
             None => TrustSource::accept_unsigned(),
         };
-        let registries = match &registries {
-            Some(file) => RegistriesConfig::from_value(read_document(file)?)
-                .with_context(|| format!("{} cannot be used", file.display()))?,
-            None => RegistriesConfig::default(),
-        };
+        let registries = configuration(registries.as_deref())?;
         if namespace.as_deref() == Some("") {
             bail!("--namespace is empty; give the namespace that the host runs in");
         }

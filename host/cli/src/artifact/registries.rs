@@ -28,20 +28,25 @@ impl RegistryArguments {
         self.quiet
     }
 
-    /// The configuration: of the file that was given, or of the default one if it exists.
+    /// The configuration.
     pub fn configuration(&self) -> anyhow::Result<RegistriesConfig> {
-        match &self.registries {
-            Some(file) => read(file),
-            None => match settings::default_registries_file() {
-                Some(file) if file.exists() => read(&file),
-                _ => Ok(RegistriesConfig::default()),
-            },
-        }
+        configuration(self.registries.as_deref())
+    }
+}
+
+/// The configuration of the file that was given, or of the default one if it exists.
+pub fn configuration(file: Option<&Path>) -> anyhow::Result<RegistriesConfig> {
+    match file {
+        Some(file) => read(file),
+        None => match settings::default_registries_file() {
+            Some(file) if file.exists() => read(&file),
+            _ => Ok(RegistriesConfig::default()),
+        },
     }
 }
 
 /// Reads the configuration. Paths in it begin at the file's directory.
-pub fn read(file: &Path) -> anyhow::Result<RegistriesConfig> {
+fn read(file: &Path) -> anyhow::Result<RegistriesConfig> {
     let document = read_document(file)?;
     let mut config =
         RegistriesConfig::from_value(document).with_context(|| format!("{} cannot be used", file.display()))?;

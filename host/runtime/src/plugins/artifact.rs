@@ -59,12 +59,11 @@ impl PluginTask {
             trust,
         };
         let is_known = |known: &&LoadedComponent| known.component.digest() == fetched.component_digest;
-        let component = match known.filter(is_known) {
-            Some(known) => known.component.clone(),
-            None => {
-                let digest = Some(fetched.component_digest.clone());
-                self.compile(library, &fetched.file, digest).await?
-            }
+        let component = if let Some(known) = known.filter(is_known) {
+            known.component.clone()
+        } else {
+            let digest = Some(fetched.component_digest.clone());
+            self.compile(library, &fetched.file, digest).await?
         };
         self.plugin_state.set(|known| {
             known.set(

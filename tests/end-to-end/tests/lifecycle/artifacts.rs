@@ -12,7 +12,6 @@ use pilothouse_runtime::artifacts::{
     ArtifactFuture, ArtifactProblem, ArtifactRequest, ArtifactStore, ArtifactUpdate, ArtifactVerification,
     FetchedArtifact, PullCredentials, ResolvedArtifact,
 };
-use sha2::{Digest as _, Sha256};
 use tokio::sync::Notify;
 
 /// A registry with one repository, and a cache.
@@ -166,7 +165,7 @@ fn problem(is_about_trust: bool, reason: &'static str, message: String) -> Artif
 }
 
 fn hex(bytes: &[u8]) -> String {
-    Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
+    pilothouse_artifact::Digest::of(bytes).hex()
 }
 
 impl ArtifactStore for MemoryStore {
@@ -249,12 +248,12 @@ mod simulated {
         Fleet::start_host_with(Cluster::simulated(), host).await
     }
 
-    fn oci(source: Value) -> Value {
+    fn oci(source: &Value) -> Value {
         json!({"source": {"oci": source}})
     }
 
     fn tagged(tag: &str) -> Value {
-        oci(json!({"reference": format!("{REFERENCE}:{tag}"), "updatePolicy": "Tag", "interval": "10s"}))
+        oci(&json!({"reference": format!("{REFERENCE}:{tag}"), "updatePolicy": "Tag", "interval": "10s"}))
     }
 
     /// Waits until a Plugin runs this artifact.
@@ -287,7 +286,7 @@ mod simulated {
         fleet.plugin("it", tagged("1")).await;
         fleet.is_ready("it").await;
         let first = store.push("bundle", "first", 1);
-        let pinned = oci(json!({"reference": format!("{REFERENCE}@{first}")}));
+        let pinned = oci(&json!({"reference": format!("{REFERENCE}@{first}")}));
         fleet.plugin("pinned", pinned).await;
         runs(&fleet, "pinned", &first).await;
         runs(&fleet, "it", &one).await;
@@ -324,7 +323,7 @@ mod simulated {
         store.push("hostile", "latest", 4);
         let fleet = fleet_of(&store).await;
         let source = json!({"reference": REFERENCE, "updatePolicy": "SemVer", "range": "^1", "interval": "10s"});
-        fleet.plugin("it", oci(source)).await;
+        fleet.plugin("it", oci(&source)).await;
         fleet.is_ready("it").await;
         runs(&fleet, "it", &ten).await;
         assert_eq!(fleet.status("it")["artifact"]["tag"], "1.10.0");
