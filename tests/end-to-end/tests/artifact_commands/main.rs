@@ -1,7 +1,9 @@
 //! The commands for OCI artifacts, on OCI layouts and archives: what is pushed, copied, verified and pulled, and what a
-//! person at the terminal sees when it cannot be. Registries are another test's matter.
+//! person at the terminal sees when it cannot be. `registry` does the same with real registries, a host and an API server.
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used, reason = "all of it is for tests")]
+
+mod registry;
 
 use std::fs;
 use std::path::Path;
