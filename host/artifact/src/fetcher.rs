@@ -336,3 +336,144 @@ fn lost(error: tokio::task::JoinError) -> FetchError {
 async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, FetchError> {
     tokio::task::spawn_blocking(work).await.map_err(lost)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use serde_json::json;
+
+    use super::*;
+    use crate::{ArtifactBuilder, ComponentInfo, Credentials, Limits, RegistriesConfig, TrustErrorKind};
+
+    /// An OCI layout with artifacts, and a host's cache.
+    struct Place {
+        layout: tempfile::TempDir,
+        cache: tempfile::TempDir,
+    }
+
+    impl Place {
+        fn new() -> Self {
+            Self {
+                layout: tempfile::tempdir().unwrap(),
+                cache: tempfile::tempdir().unwrap(),
+            }
+        }
+
+        fn location(&self, tag: &str) -> Location {
+            format!("oci-layout:{}:{tag}", self.layout.path().display())
+                .parse()
+                .unwrap()
+        }
+
+        fn fetcher(&self, trust: TrustSource) -> Fetcher {
+            let client = Client::new(RegistriesConfig::default(), Limits::default());
+            let cache = ArtifactCache::open(&self.cache.path().join("artifacts"), 1 << 20).unwrap();
+            Fetcher::new(client, cache, Arc::new(trust))
+        }
+
+        async fn push(&self, component: &[u8], tag: &str) -> Digest {
+            let client = Client::new(RegistriesConfig::default(), Limits::default());
+            let store = client.open(&self.location(tag), &Credentials::Anonymous).unwrap();
+            let artifact = ArtifactBuilder::new(component.to_vec(), ComponentInfo::default()).build();
+            artifact.push(&store, Some(tag), &Silent).await.unwrap();
+            store.finish().await.unwrap();
+            artifact.descriptor.digest
+        }
+
+        /// Removes a blob of the layout.
+        fn lose(&self, digest: Digest) {
+            std::fs::remove_file(self.layout.path().join("blobs/sha256").join(digest.hex())).unwrap();
+        }
+    }
+
+    fn trust(directory: &Path, policy: &serde_json::Value) -> TrustSource {
+        let file = directory.join("trust.yaml");
+        std::fs::write(&file, policy.to_string()).unwrap();
+        TrustSource::open(&file).unwrap()
+    }
+
+    #[tokio::test]
+    async fn what_was_fetched_is_there_without_its_source() {
+        let place = Place::new();
+        let manifest = place.push(b"component", "1").await;
+        let location = place.location("1");
+        let fetcher = place.fetcher(TrustSource::accept_unsigned());
+        let chosen = fetcher.choose(&location, &Choice::Target, &()).await.unwrap();
+        assert_eq!((chosen.digest, chosen.tag.as_deref()), (manifest, Some("1")));
+        assert!(fetcher.fetch_cached(&location, manifest).await.unwrap().is_none());
+        let fetched = fetcher.fetch(&location, manifest, &()).await.unwrap();
+        assert_eq!(
+            (fetched.component, fetched.size),
+            (Digest::of(b"component"), b"component".len() as u64)
+        );
+        place.lose(manifest);
+        place.lose(fetched.component);
+        drop(fetched);
+        // Another process, with the same cache.
+        let fetcher = place.fetcher(TrustSource::accept_unsigned());
+        let fetched = fetcher.fetch_cached(&location, manifest).await.unwrap().unwrap();
+        assert_eq!(std::fs::read(&fetched.file).unwrap(), b"component");
+        // What is cached under one repository is not given for another: each has a rule of its own.
+        let other: Location = "oci-layout:/elsewhere:1".parse().unwrap();
+        assert!(fetcher.fetch_cached(&other, manifest).await.unwrap().is_none());
+    }
+
+    #[tokio::test]
+    async fn a_cache_file_that_somebody_edited_is_fetched_again() {
+        let place = Place::new();
+        let manifest = place.push(b"component", "1").await;
+        let location = place.location("1");
+        let fetcher = place.fetcher(TrustSource::accept_unsigned());
+        let file = fetcher.fetch(&location, manifest, &()).await.unwrap().file;
+        std::fs::write(&file, b"something").unwrap();
+        assert!(fetcher.fetch_cached(&location, manifest).await.unwrap().is_none());
+        let fetched = fetcher.fetch(&location, manifest, &()).await.unwrap();
+        assert_eq!(std::fs::read(&fetched.file).unwrap(), b"component");
+    }
+
+    #[tokio::test]
+    async fn without_a_signature_nothing_is_asked_for_but_the_manifest() {
+        let place = Place::new();
+        let manifest = place.push(b"component", "1").await;
+        place.lose(Digest::of(b"component"));
+        let key = sigstore_verify::crypto::KeyPair::generate_ecdsa_p256().unwrap();
+        let pem = key.public_key_der().unwrap().to_pem();
+        let policy = json!({"default": "refuse", "repositories": [{"match": "oci-layout:/**", "keys": [{"pem": pem, "name": "k"}]}]});
+        let fetcher = place.fetcher(trust(place.cache.path(), &policy));
+        let Err(FetchError::Trust(error)) = fetcher.fetch(&place.location("1"), manifest, &()).await else {
+            panic!("it is refused for its signature, before the component, which is not there, is asked for");
+        };
+        assert_eq!(error.kind(), TrustErrorKind::Unsigned);
+    }
+
+    #[tokio::test]
+    async fn a_repository_that_no_rule_allows_is_not_even_opened() {
+        let place = Place::new();
+        let fetcher = place.fetcher(trust(place.cache.path(), &json!({"default": "refuse"})));
+        let nowhere: Location = "oci-layout:/nowhere:1".parse().unwrap();
+        let Err(FetchError::Trust(error)) = fetcher.choose(&nowhere, &Choice::Target, &()).await else {
+            panic!("it is refused before anybody looks for it");
+        };
+        assert_eq!(error.kind(), TrustErrorKind::NotAllowed);
+    }
+
+    #[tokio::test]
+    async fn a_location_without_a_version_says_what_to_append() {
+        let place = Place::new();
+        place.push(b"component", "1.2.0").await;
+        let fetcher = place.fetcher(TrustSource::accept_unsigned());
+        let bare = Location::directory(place.layout.path());
+        let error = fetcher
+            .choose(&bare, &Choice::Target, &())
+            .await
+            .unwrap_err()
+            .to_string();
+        assert!(error.contains("append :TAG or @sha256"), "{error}");
+        let newest = |range: &str| Choice::Newest(range.parse().unwrap());
+        let chosen = fetcher.choose(&bare, &newest("^1"), &()).await.unwrap();
+        assert_eq!(chosen.tag.as_deref(), Some("1.2.0"));
+        let error = fetcher.choose(&bare, &newest("^2"), &()).await.unwrap_err().to_string();
+        assert!(error.contains("no tag in the range ^2, among 1 tags"), "{error}");
+    }
+}

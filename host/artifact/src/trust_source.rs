@@ -186,3 +186,54 @@ fn read(file: &Path) -> Result<Vec<u8>, String> {
     }
     Ok(bytes)
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn pem() -> String {
+        let key = sigstore_verify::crypto::KeyPair::generate_ecdsa_p256().unwrap();
+        key.public_key_der().unwrap().to_pem()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_changed_policy_or_key_is_another_policy_and_a_broken_one_is_none() {
+        let folder = tempfile::tempdir().unwrap();
+        let (file, key) = (folder.path().join("trust.yaml"), folder.path().join("k.pub"));
+        std::fs::write(&key, pem()).unwrap();
+        let policy =
+            json!({"default": "refuse", "repositories": [{"match": "a.example/*", "keys": [{"file": "k.pub"}]}]});
+        std::fs::write(&file, policy.to_string()).unwrap();
+        let source = Arc::new(TrustSource::open(&file).unwrap());
+        let follower = source.clone();
+        tokio::spawn(async move { follower.follow().await });
+        let quiet = async |since: u64| tokio::time::timeout(INTERVAL * 3, source.changed(since)).await.is_err();
+        assert!(quiet(0).await, "nothing has changed");
+        std::fs::write(&key, pem()).unwrap();
+        source.changed(0).await;
+        std::fs::write(&file, "default: nothing").unwrap();
+        assert!(quiet(1).await, "what cannot be read changes nothing");
+        assert!(source.policy().rule_for("a.example/b").is_ok());
+        std::fs::write(&file, "default: refuse").unwrap();
+        source.changed(1).await;
+        assert!(source.policy().rule_for("a.example/b").is_err());
+    }
+
+    #[test]
+    fn a_trust_file_that_cannot_be_used_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("trust.yaml");
+        let opened = || TrustSource::open(&file).err().map(|error| error.to_string()).unwrap();
+        assert!(opened().contains("trust.yaml: No such file"), "{}", opened());
+        std::fs::write(&file, "{").unwrap();
+        assert!(opened().contains("neither YAML nor JSON"), "{}", opened());
+        std::fs::write(&file, "defaults: refuse").unwrap();
+        assert!(
+            opened().contains("cannot be used") && opened().contains("defaults"),
+            "{}",
+            opened()
+        );
+    }
+}
