@@ -17,6 +17,9 @@ use crate::settings;
 /// The folder of artifacts in the cache directory.
 const FOLDER: &str = "artifacts";
 
+/// The largest component that the host downloads, in bytes: the sandbox would take no larger one.
+const LARGEST_COMPONENT: u64 = 64 << 20;
+
 /// Where artifacts come from, and which are trusted.
 #[derive(Args)]
 pub struct ArtifactArguments {
@@ -67,8 +70,12 @@ impl ArtifactArguments {
         if namespace.as_deref() == Some("") {
             bail!("--namespace is empty; give the namespace that the host runs in");
         }
+        let limits = Limits {
+            blob: LARGEST_COMPONENT,
+            ..Limits::default()
+        };
         Ok(Artifacts {
-            client: Client::new(registries, Limits::default()),
+            client: Client::new(registries, limits),
             trust: Arc::new(trust),
             folder: cache_directory.join(FOLDER),
             cache_bytes: artifact_cache_size << 20,

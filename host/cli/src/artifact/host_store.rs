@@ -60,7 +60,7 @@ impl HostArtifacts {
     }
 }
 
-/// A path below a directory, links resolved.
+/// A path below a directory, with all links resolved: the one name by which the trust file knows it.
 fn below(directory: &Path, path: &Path, reference: &str) -> Result<PathBuf, ArtifactError> {
     let refuse = |problem: &str| {
         let directory = directory.display();
@@ -84,7 +84,7 @@ fn below(directory: &Path, path: &Path, reference: &str) -> Result<PathBuf, Arti
     if !resolved.starts_with(&root) {
         return Err(refuse("is a link that leads out of that directory"));
     }
-    Ok(whole)
+    Ok(resolved)
 }
 
 fn keychain(credentials: Option<&PullCredentials>) -> Result<PluginKeychain, FetchError> {
@@ -262,7 +262,9 @@ mod tests {
         std::fs::create_dir(root.path().join("layout")).unwrap();
         std::os::unix::fs::symlink(other.path(), root.path().join("link")).unwrap();
         let below = |path: &str| below(root.path(), Path::new(path), "oci-layout:x").map_err(|error| error.to_string());
-        assert_eq!(below("layout"), Ok(root.path().join("layout")));
+        let resolved = root.path().canonicalize().unwrap().join("layout");
+        assert_eq!(below("layout"), Ok(resolved.clone()));
+        assert_eq!(below("./layout"), Ok(resolved));
         for path in ["../layout", "/etc", "link", "layout/../../x"] {
             let error = below(path).unwrap_err();
             assert!(

@@ -449,11 +449,16 @@ mod isolated {
 mod documentation {
     use super::*;
 
-    /// The commands in the consoles of a section of docs/artifacts.md.
-    fn commands(section: &str) -> Vec<String> {
-        let text = fs::read_to_string(root().join("docs").join("artifacts.md")).unwrap();
+    /// A section of a document.
+    pub fn section(document: &str, section: &str) -> String {
+        let text = fs::read_to_string(root().join(document)).unwrap();
         let (_, text) = text.split_once(&format!("\n## {section}\n")).unwrap();
-        let text = text.split("\n## ").next().unwrap();
+        text.split("\n## ").next().unwrap().to_owned()
+    }
+
+    /// The commands in the consoles of a section.
+    pub fn commands(document: &str, name: &str) -> Vec<String> {
+        let text = section(document, name);
         let lines = text.lines().filter_map(|line| line.strip_prefix("$ "));
         lines.map(str::to_owned).collect()
     }
@@ -467,7 +472,7 @@ mod documentation {
             fs::copy(component("app-service"), desk.path("app-service.wasm")).unwrap();
             let policy = json!({"repositories": [{"match": "ghcr.io/acme/*", "keys": [{"file": "cosign.pub"}]}]});
             desk.0.file("trust.yaml", policy.to_string());
-            let commands = commands("Without a network");
+            let commands = commands("docs/artifacts.md", "Without a network");
             assert_eq!(commands.len(), 9, "{commands:?}");
             let directory = program().parent().unwrap().display().to_string();
             let path = format!("{directory}:{}", std::env::var("PATH").unwrap());

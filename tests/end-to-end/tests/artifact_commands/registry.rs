@@ -13,17 +13,19 @@ mod external {
     use kube::api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams};
     use kube::core::{ApiResource, GroupVersionKind};
     use kube::{Api, Client};
+    use pilothouse_end_to_end::components::program;
     use pilothouse_end_to_end::program::{Process, component};
     use pilothouse_end_to_end::stage::create;
     use pilothouse_external::cosign::{Cosign, Format, Key};
-    use pilothouse_external::oras::Oras;
+    use pilothouse_external::oras::{Artifact, Layer, Oras};
+    use pilothouse_external::programs::Program;
     use pilothouse_external::registry::Registry;
     use pilothouse_external::wkg::Wkg;
     use pilothouse_testkit::cluster::Cluster;
     use rustix::process::Signal;
     use serde_json::{Value, json};
 
-    use crate::{Desk, Ended};
+    use crate::{Desk, Ended, documentation, ended as ended_of};
 
     const WITHIN: Duration = Duration::from_mins(2);
 
@@ -379,6 +381,22 @@ mod external {
                 pulled.iter().any(|(_, content)| *content == bytes),
                 "the component is among the files"
             );
+            let layers = [Layer {
+                name: "plugin.wasm",
+                media_type: "application/wasm",
+                bytes: &bytes,
+            }];
+            let artifact = Artifact {
+                layers: &layers,
+                ..Artifact::default()
+            };
+            oras.push(&shop.registry, "oras/app-service:1", &artifact).unwrap();
+            let pushed = shop.registry.reference("oras/app-service:1");
+            let inspected = shop.desk.prints(&["inspect", &format!("oci://{pushed}")]);
+            assert!(inspected.contains("kosmos.io/v1/AppService"), "{inspected}");
+            let file = shop.desk.path("of-oras.wasm");
+            shop.desk.prints(&["pull", &pushed, "-o", &file]);
+            assert_eq!(fs::read(&file).unwrap(), bytes);
         }
     }
 
@@ -407,6 +425,62 @@ mod external {
             ]);
             assert!(inspected.contains("app-service"), "{reference}: {inspected}");
         }
+    }
+
+    #[test]
+    fn the_readme_publishes_signs_and_verifies_a_plugin() {
+        let shop = Shop::open(Registry::with_referrers().unwrap());
+        let section = documentation::section("README.md", "Publish a plugin");
+        let trust = section.split("```yaml\n").nth(1).unwrap().split("```").next().unwrap();
+        let here = |text: &str| text.replace("registry.example", &shop.registry.address());
+        shop.desk.0.file("trust.yaml", here(trust));
+        fs::create_dir_all(shop.desk.path("target/plugins")).unwrap();
+        fs::copy(
+            component("app-service"),
+            shop.desk.path("target/plugins/app-service.wasm"),
+        )
+        .unwrap();
+        let commands = documentation::commands("README.md", "Publish a plugin");
+        // What is built is there, and the host has a test of its own.
+        let is_run = |line: &&String| !line.starts_with("cargo ") && !line.starts_with("pilothouse run ");
+        let script: Vec<_> = commands.iter().filter(is_run).map(|line| here(line)).collect();
+        assert_eq!(script.len(), 6, "{commands:#?}");
+        let folders = [program(), Program::Cosign.path()].map(|file| file.parent().unwrap().display().to_string());
+        let path = format!("{}:{}", folders.join(":"), std::env::var("PATH").unwrap());
+        let mut shell = shop.desk.program(Path::new("sh"));
+        shell
+            .arg("-euxc")
+            .arg(script.join("\n"))
+            .env("PATH", path)
+            .env("COSIGN_PASSWORD", "");
+        let Ended { code, printed, said } = ended_of(&mut shell);
+        assert_eq!(code, 0, "{printed}\n{said}");
+        assert!(
+            printed.contains("kosmos.io/v1/AppService"),
+            "inspect says what it touches: {printed}"
+        );
+    }
+
+    #[test]
+    fn a_host_takes_a_plugin_by_reference_and_names_what_it_cannot_fetch() {
+        let shop = Shop::open(Registry::docker().unwrap());
+        let reference = format!("oci://{}", shop.push("app-service", 1, "0.1.0"));
+        let absent = format!("oci://{}", shop.registry.reference("plugins/absent:1"));
+        let run = |reference: &str| {
+            shop.desk
+                .run(&["run", "--plugin", reference, "--kubeconfig", "none.yaml"])
+        };
+        // The plugin is there, and so the host goes on to the cluster, which is not.
+        let Ended { said, .. } = run(&reference);
+        assert!(
+            said.contains("fetched the plugin") && said.contains("none.yaml"),
+            "{said}"
+        );
+        let Ended { said, .. } = run(&absent);
+        assert!(
+            said.contains("the plugin cannot be fetched") && said.contains("plugins/absent"),
+            "{said}"
+        );
     }
 
     #[test]
