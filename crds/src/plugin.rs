@@ -206,7 +206,8 @@ pub struct ArtifactStatus {
     pub digest: String,
     /// The size of the component, in bytes.
     pub size: u64,
-    /// Who signed it: the name of a key, or the issuer and the subject of a certificate. None: it runs unsigned.
+    /// Who signed it: the name of a key, or the issuer and the subject of a certificate. None: no signature
+    /// was verified.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub signer: Option<String>,
 }

@@ -20,6 +20,9 @@ use crate::{
 /// The kind of the records of what belongs together.
 const RECORD: &str = "artifact";
 
+/// The most bytes of signatures that are kept of one artifact.
+const MOST_KEPT: usize = 4 << 20;
+
 /// How much of a component is in memory between the registry and the disk, in bytes.
 const PIPE: usize = 256 << 10;
 
@@ -123,6 +126,10 @@ impl Fetcher {
                 }
             },
             Choice::Newest(range) => {
+                if location.target().is_some() {
+                    let message = format!("{location} has a tag, and a range of versions chooses one; remove the tag");
+                    return Err(ArtifactError::new(ErrorKind::Reference, message).into());
+                }
                 let tags = store.tags().await?;
                 let newest = versions::newest(tags.iter().map(String::as_str), range);
                 newest.map(str::to_owned).ok_or_else(|| {
@@ -161,7 +168,7 @@ impl Fetcher {
         self.transfer(location, manifest, &store).await
     }
 
-    /// Brings the component of an artifact without a network: from the cache, or from an OCI layout. None: it is not there.
+    /// Brings the component of an artifact without a network, from the cache. None: it is not there.
     pub async fn fetch_cached(
         &self,
         location: &Location,
@@ -185,8 +192,8 @@ impl Fetcher {
         if record.repository != repository || record.manifest != manifest {
             return Ok(None);
         }
-        let parsed = PluginManifest::parse(&location.to_string(), &bytes, self.client.limits().blob)?;
         let verification = self.verify(&repository, manifest, record.signatures).await?;
+        let parsed = PluginManifest::parse(&location.to_string(), &bytes, self.client.limits().blob)?;
         self.held(&repository, manifest, &parsed, verification).await
     }
 
@@ -216,7 +223,7 @@ impl Fetcher {
         let record = Record {
             repository: repository.clone(),
             manifest,
-            signatures,
+            signatures: self.kept(&repository, manifest, signatures),
         };
         let (cache, key) = (self.cache.clone(), record_key(&repository, manifest));
         let kept = blocking(move || -> Result<_, CacheError> {
@@ -260,6 +267,25 @@ impl Fetcher {
         let writer = written.await.map_err(lost)??;
         sent?;
         Ok(blocking(move || writer.commit()).await??)
+    }
+
+    /// The signatures that are kept for an offline start: all, or, if they are too large together, the first of those that
+    /// are enough by themselves, so that attestations of others cannot keep an artifact out of the cache.
+    fn kept(&self, repository: &str, manifest: Digest, signatures: Vec<SignatureMaterial>) -> Vec<SignatureMaterial> {
+        let size =
+            |signature: &SignatureMaterial| serde_json::to_vec(signature).map_or(usize::MAX, |bytes| bytes.len());
+        let total = signatures.iter().map(size).fold(0, usize::saturating_add);
+        if total <= MOST_KEPT {
+            return signatures;
+        }
+        let policy = self.trust.policy();
+        let is_enough = |signature: &&SignatureMaterial| {
+            size(signature) <= MOST_KEPT
+                && policy
+                    .verify(repository, &manifest, std::slice::from_ref(*signature))
+                    .is_ok()
+        };
+        signatures.iter().find(is_enough).cloned().into_iter().collect()
     }
 
     async fn verify(

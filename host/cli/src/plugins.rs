@@ -22,6 +22,8 @@ pub struct NamedFile {
     pub file: PathBuf,
     /// What it is called by other options, if not by the file's name.
     pub called: Option<String>,
+    /// The SHA-256 that the file must have, in hexadecimal digits.
+    pub digest: Option<String>,
 }
 
 impl NamedFile {
@@ -50,6 +52,7 @@ impl FromStr for NamedFile {
             name,
             file: PathBuf::from(file),
             called: None,
+            digest: None,
         })
     }
 }
@@ -99,8 +102,14 @@ pub fn load(
     let mut configs = by_name("--config", configs)?;
     let mut limits = by_name("--limits", limits)?;
     let mut specs = Vec::with_capacity(plugins.len());
-    for NamedFile { name, file, called } in plugins {
-        let component = match sandbox.load(file) {
+    for NamedFile {
+        name,
+        file,
+        called,
+        digest,
+    } in plugins
+    {
+        let component = match sandbox.load_expecting(file, digest.as_deref()) {
             Ok(component) => component,
             Err(error) => {
                 tracing::error!(file = %file.display(), error = %chain(&error), "the plugin cannot be loaded");
@@ -148,7 +157,7 @@ pub fn load(
 
 fn by_name(option: &str, files: &[NamedFile]) -> anyhow::Result<BTreeMap<String, PathBuf>> {
     let mut by_name = BTreeMap::new();
-    for NamedFile { name, file, called: _ } in files {
+    for NamedFile { name, file, .. } in files {
         let Some(name) = name else {
             bail!(
                 "{option} {} names no plugin; write {option} PLUGIN=FILE",
@@ -175,6 +184,7 @@ mod tests {
                 name: None,
                 file: "a.wasm".into(),
                 called: None,
+                digest: None,
             }
         );
         assert_eq!(
@@ -183,6 +193,7 @@ mod tests {
                 name: Some("p".into()),
                 file: "d/a.wasm".into(),
                 called: None,
+                digest: None,
             }
         );
         assert_eq!(named("./d=e/a.wasm").unwrap().name, None);

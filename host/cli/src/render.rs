@@ -34,7 +34,7 @@ impl WebhooksCommand {
     /// Prints.
     pub fn execute(self) -> anyhow::Result<()> {
         let Self {
-            plugin: NamedFile { name, file, called: _ },
+            plugin: NamedFile { name, file, .. },
             config,
             endpoint,
             cache,

@@ -29,6 +29,19 @@ impl ArtifactRequest {
     pub fn is_same_choice(&self, other: &Self) -> bool {
         (&self.reference, &self.update) == (&other.reference, &other.update)
     }
+
+    /// Whether the artifact that had this tag may still be meant. A pinned one is found by its digest.
+    pub fn may_mean(&self, tag: Option<&str>) -> bool {
+        match (&self.update, tag) {
+            (ArtifactUpdate::Pinned, _) | (_, None) => false,
+            (ArtifactUpdate::Tag, Some(tag)) => self.reference.ends_with(&format!(":{tag}")),
+            (ArtifactUpdate::SemVer(range), Some(tag)) => {
+                let version = tag.trim_start_matches('v').replace('_', "+").parse::<semver::Version>();
+                let range = semver::VersionReq::parse(range);
+                range.is_ok_and(|range| version.is_ok_and(|version| range.matches(&version)))
+            }
+        }
+    }
 }
 
 /// Which artifact of a reference is meant.
@@ -124,7 +137,7 @@ pub trait ArtifactStore: Send + Sync {
         credentials: Option<&'a PullCredentials>,
     ) -> ArtifactFuture<'a, FetchedArtifact>;
 
-    /// Brings an artifact if it takes no network: from the cache, or from an OCI layout. None if it is not there.
+    /// Brings an artifact if it takes no network: from the cache. None if it is not there.
     fn fetch_offline<'a>(
         &'a self,
         request: &'a ArtifactRequest,
@@ -136,4 +149,27 @@ pub trait ArtifactStore: Send + Sync {
 
     /// Resolves when the trust policy is another one than that of this number.
     fn trust_changed(&self, since: u64) -> Pin<Box<dyn Future<Output = ()> + Send + '_>>;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_recorded_counts_only_while_it_may_be_meant() {
+        let may_mean = |update, tag| {
+            let request = ArtifactRequest {
+                reference: "example.com/a:1.9.0".to_owned(),
+                update,
+                interval: Duration::from_secs(60),
+                pull_secret: None,
+            };
+            request.may_mean(tag)
+        };
+        let range = |range: &str| ArtifactUpdate::SemVer(range.to_owned());
+        assert!(may_mean(ArtifactUpdate::Tag, Some("1.9.0")) && may_mean(range("^1"), Some("v1.9.0_b")));
+        assert!(!may_mean(ArtifactUpdate::Tag, Some("1.8.0")) && !may_mean(range("<1.5"), Some("1.9.0")));
+        assert!(!may_mean(range("^1"), Some("latest")) && !may_mean(ArtifactUpdate::Tag, None));
+        assert!(!may_mean(ArtifactUpdate::Pinned, Some("1.9.0")));
+    }
 }

@@ -89,6 +89,7 @@ async fn a_plugin_is_defaulted_and_printed_with_what_matters(client: Client) {
         ("Failing", json!(2)),
         ("Message", json!("it trapped again and again")),
         ("Digest", json!(digest)),
+        ("Artifact", Value::Null),
     ];
     let expected: BTreeMap<_, _> = expected.map(|(name, cell)| (name.to_owned(), cell)).into();
     assert_eq!(printed, expected);

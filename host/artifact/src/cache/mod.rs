@@ -116,7 +116,7 @@ pub enum CacheError {
     /// There is no room, and what fills the cache is in use.
     #[error(
         "{needed} bytes do not fit into the artifact cache {}: {used} of {limit} bytes are taken by what is in use; give it \
-         more with --cache-bytes", path.display()
+         more with --artifact-cache-size", path.display()
     )]
     Full {
         /// The directory.

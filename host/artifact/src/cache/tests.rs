@@ -191,7 +191,7 @@ fn what_is_held_is_never_removed_to_make_room() {
         ),
         "{error}"
     );
-    assert!(error.to_string().contains("--cache-bytes"), "{error}");
+    assert!(error.to_string().contains("--artifact-cache-size"), "{error}");
     drop(hold);
     cache.put(&[b'd'; 400]).unwrap();
     assert!(cache.component_path(&held).unwrap().is_none());

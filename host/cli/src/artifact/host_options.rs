@@ -24,7 +24,7 @@ const LARGEST_COMPONENT: u64 = 64 << 20;
 #[derive(Args)]
 pub struct ArtifactArguments {
     /// The trust policy for OCI artifacts: which repositories are allowed, and whose signatures they need (YAML or JSON, see
-    /// docs/artifacts.md). The host reads it again when it changes. Without this option, every artifact is accepted, and
+    /// docs/artifacts.md). With Plugin resources, the host reads it again when it changes. Without this option, every artifact is accepted, and
     /// reported as unsigned
     #[arg(long, value_name = "FILE")]
     trust: Option<PathBuf>,
@@ -38,7 +38,8 @@ pub struct ArtifactArguments {
     #[arg(long, value_name = "NAME")]
     namespace: Option<String>,
 
-    /// The size that the cache of artifacts may reach, in MiB; what is in use is kept beyond it
+    /// The size that the cache of artifacts may reach, in MiB. What is in use is never removed; if it fills the cache, nothing
+    /// new is fetched
     #[arg(long, value_name = "MIB", default_value_t = 1024, value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
     artifact_cache_size: u64,
 }
@@ -116,6 +117,7 @@ impl Artifacts {
                 Ok((called, fetched)) => {
                     let FetchedComponent {
                         manifest,
+                        component,
                         file,
                         size,
                         verification,
@@ -123,11 +125,15 @@ impl Artifacts {
                         ..
                     } = fetched;
                     let verified = described(&verification);
-                    let signer = verified.signer.as_deref().unwrap_or("nobody: it is unsigned");
+                    let signer = verified
+                        .signer
+                        .as_deref()
+                        .unwrap_or("nobody whose signature was verified");
                     tracing::info!(reference, digest = %manifest, size, signer, "fetched the plugin");
                     holds.extend(held);
                     files.push(NamedFile {
                         called: Some(called),
+                        digest: Some(component.hex()),
                         file,
                         ..plugin
                     });

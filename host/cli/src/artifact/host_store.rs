@@ -4,6 +4,7 @@
 use std::path::{Component, Path, PathBuf};
 use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use pilothouse_artifact::{
     ArtifactError, Choice, Credentials, Digest, ErrorKind, FetchError, FetchedComponent, Fetcher, Keychain, Location,
@@ -50,15 +51,30 @@ impl HostArtifacts {
         self.trust.follow().await;
     }
 
-    /// Reads a reference of a Plugin resource. An OCI layout has to be below the plugin directory.
-    fn location(&self, reference: &str) -> Result<Location, FetchError> {
+    /// Reads a reference of a Plugin resource. An OCI layout has to be below the plugin directory, which may be on a mount
+    /// that hangs.
+    async fn location(&self, reference: &str) -> Result<Location, FetchError> {
         let mut location: Location = reference.parse()?;
         if let Location::Layout(layout) = &mut location {
-            layout.path = below(&self.directory, &layout.path, reference)?;
+            let (directory, path, named) = (self.directory.clone(), layout.path.clone(), reference.to_owned());
+            let looking = tokio::task::spawn_blocking(move || below(&directory, &path, &named));
+            let hangs = || {
+                let directory = self.directory.display();
+                let seconds = LONGEST_LOOK.as_secs();
+                let message = format!(
+                    "cannot look for {reference}: {directory} has not answered for {seconds} s; check its mount"
+                );
+                ArtifactError::new(ErrorKind::Timeout, message)
+            };
+            let looked = tokio::time::timeout(LONGEST_LOOK, looking).await.map_err(|_| hangs())?;
+            layout.path = looked.map_err(|_| hangs())??;
         }
         Ok(location)
     }
 }
+
+/// How long a look for a layout may take.
+const LONGEST_LOOK: Duration = Duration::from_secs(10);
 
 /// A path below a directory, with all links resolved: the one name by which the trust file knows it.
 fn below(directory: &Path, path: &Path, reference: &str) -> Result<PathBuf, ArtifactError> {
@@ -204,7 +220,7 @@ impl ArtifactStore for HostArtifacts {
         credentials: Option<&'a PullCredentials>,
     ) -> ArtifactFuture<'a, ResolvedArtifact> {
         let resolve = async move {
-            let location = self.location(&request.reference)?;
+            let location = self.location(&request.reference).await?;
             let (choice, keychain) = (choice(&request.update, &request.reference)?, keychain(credentials)?);
             let chosen = self.fetcher.choose(&location, &choice, &keychain).await?;
             Ok(ResolvedArtifact {
@@ -222,7 +238,7 @@ impl ArtifactStore for HostArtifacts {
         credentials: Option<&'a PullCredentials>,
     ) -> ArtifactFuture<'a, FetchedArtifact> {
         let fetch = async move {
-            let location = self.location(&request.reference)?;
+            let location = self.location(&request.reference).await?;
             let (digest, keychain) = (digest(resolved)?, keychain(credentials)?);
             let component = self.fetcher.fetch(&location, digest, &keychain).await?;
             Ok(fetched(component, resolved))
@@ -236,7 +252,7 @@ impl ArtifactStore for HostArtifacts {
         resolved: &'a ResolvedArtifact,
     ) -> ArtifactFuture<'a, Option<FetchedArtifact>> {
         let fetch = async move {
-            let location = self.location(&request.reference)?;
+            let location = self.location(&request.reference).await?;
             let component = self.fetcher.fetch_cached(&location, digest(resolved)?).await?;
             Ok(component.map(|component| fetched(component, resolved)))
         };

@@ -49,10 +49,14 @@ impl PluginTask {
                 self.fetch_again(store, request, &running.fetched.resolved, trust)
                     .await?
             }
-            (None, Some(_)) => self.fetch(store, request, trust).await?,
-            (None, None) => self.fetch_first(store, request, trust).await?,
+            (None, None) if !self.artifact.has_moved() => self.fetch_first(store, request, trust).await?,
+            _ => self.fetch(store, request, trust).await?,
         };
-        self.artifact.note_move(false);
+        // A move stays noted until the artifact takes over, so that each retry brings the same one.
+        let before = running.map(|running| running.fetched.resolved.digest.clone());
+        let before = before.or_else(|| self.recorded(request).map(|recorded| recorded.digest));
+        self.artifact
+            .note_move(before.is_some_and(|before| before != fetched.resolved.digest));
         self.report_fetched(request, &fetched);
         let stamp = SourceStamp::Artifact {
             digest: fetched.resolved.digest.clone(),
@@ -106,9 +110,9 @@ impl PluginTask {
         };
         let name = &*self.identity.name;
         let mut wait = if self.artifact.is_unasked() {
-            FIRST_LOOK
+            FIRST_LOOK + spread(FIRST_LOOK, name)
         } else {
-            request.interval
+            request.interval - spread(request.interval, name)
         };
         let mut failures = 0;
         // The condition as it was before the registry failed to answer.
@@ -118,7 +122,7 @@ impl PluginTask {
             match self.resolve(store, request).await {
                 Ok(resolved) => {
                     failures = 0;
-                    wait = request.interval;
+                    wait = request.interval - spread(request.interval, name);
                     self.artifact.was_asked();
                     if let Some(fact) = told.take() {
                         tracing::info!(
@@ -138,7 +142,11 @@ impl PluginTask {
                     wait = backoff::delay(failures, seed(name))
                         .max(FIRST_LOOK)
                         .min(request.interval);
-                    let StartupProblem { reason, message, .. } = problem;
+                    let StartupProblem { step, reason, message } = problem;
+                    if step == StartupStep::Verified {
+                        // A changed trust policy is reported when it verifies what runs.
+                        continue;
+                    }
                     let known = self.plugin_state.known();
                     let fact = known.fact(StartupStep::Fetched);
                     if fact.message != message && !known.lanes.is_empty() {
@@ -166,8 +174,8 @@ impl PluginTask {
         let ArtifactStatus {
             reference, tag, digest, ..
         } = status.artifact?;
-        (reference == request.reference && request.update != ArtifactUpdate::Pinned)
-            .then_some(ResolvedArtifact { digest, tag })
+        let is_meant = reference == request.reference && request.may_mean(tag.as_deref());
+        is_meant.then_some(ResolvedArtifact { digest, tag })
     }
 
     /// Brings the artifact of a plugin that does not run: the one that is recorded, if that takes no network, so that the
@@ -206,10 +214,16 @@ impl PluginTask {
     ) -> Result<FetchedArtifact, StartupProblem> {
         let is_unasked = self.artifact.is_unasked();
         self.artifact.set(Some(running.clone()), trust, is_unasked);
-        if let Ok(Some(fetched)) = store.fetch_offline(request, running).await {
-            return Ok(fetched);
+        let refusal = match store.fetch_offline(request, running).await {
+            Ok(Some(fetched)) => return Ok(fetched),
+            Err(problem) if problem.is_about_trust => Some(problem),
+            Ok(None) | Err(_) => None,
+        };
+        match (self.fetch_resolved(store, request, running).await, refusal) {
+            // That nobody vouches for what runs matters more than that nobody could be asked.
+            (Err(problem), Some(refusal)) if problem.step != StartupStep::Verified => Err(startup_problem(refusal)),
+            (fetched, _) => fetched,
         }
-        self.fetch_resolved(store, request, running).await
     }
 
     /// Brings the artifact that is meant now.
@@ -238,7 +252,9 @@ impl PluginTask {
         resolved: &ResolvedArtifact,
     ) -> Result<FetchedArtifact, StartupProblem> {
         let credentials = self.credentials(request).await?;
+        let turn = self.context.fetching.acquire().await;
         let fetched = store.fetch(request, resolved, credentials.as_ref()).await;
+        drop(turn);
         fetched.map_err(|problem| {
             if problem.is_about_trust {
                 // The bytes are not the matter.
@@ -259,10 +275,9 @@ impl PluginTask {
             ArtifactUpdate::Pinned => None,
             _ => self.credentials(request).await?,
         };
-        store
-            .resolve(request, credentials.as_ref())
-            .await
-            .map_err(startup_problem)
+        let _turn = self.context.resolving.acquire().await;
+        let resolved = store.resolve(request, credentials.as_ref()).await;
+        resolved.map_err(startup_problem)
     }
 
     /// Reads the pull secret. It is read each time, so that one that is renewed or deleted counts at once.
@@ -302,7 +317,10 @@ impl PluginTask {
             ),
             None => ConditionState::no(
                 "Unsigned",
-                format!("{digest} runs without a verified signature; {}", verification.detail),
+                format!(
+                    "{digest} is accepted without a verified signature; {}",
+                    verification.detail
+                ),
             ),
         };
         self.plugin_state.set(|known| {
@@ -311,8 +329,10 @@ impl PluginTask {
         });
     }
 
-    /// A version from this source has taken over: the status records its artifact, and an event says that it moved.
+    /// A version from this source has taken over, or runs on: the status records its artifact, and an event says that it
+    /// moved.
     pub async fn report_artifact(&self, loaded: &LoadedComponent) {
+        self.artifact.note_move(false);
         let Some(artifact) = &loaded.artifact else {
             self.plugin_state.set(|known| known.artifact = RunningArtifact::None);
             return;
@@ -359,7 +379,7 @@ fn moved(before: Option<&ArtifactStatus>, now: &ArtifactStatus) -> String {
     let tag = tag.as_ref().map(|tag| format!(", tag {tag}")).unwrap_or_default();
     let signer = match signer {
         Some(signer) => format!("signed by {signer}"),
-        None => "unsigned".to_owned(),
+        None => "without a verified signature".to_owned(),
     };
     let before = match before {
         Some(before) => format!("; before it ran {}", before.digest),
@@ -382,8 +402,13 @@ fn startup_problem(problem: ArtifactProblem) -> StartupProblem {
     StartupProblem::new(step, reason, message)
 }
 
+/// A part of a wait, up to a tenth of it, by which plugins that began together come apart.
+fn spread(wait: Duration, name: &str) -> Duration {
+    wait.mul_f64(f64::from(u8::try_from(seed(name) % 256).unwrap_or(0)) / 2560.0)
+}
+
 /// Spreads the tries of many plugins.
-fn seed(name: &str) -> u64 {
+pub fn seed(name: &str) -> u64 {
     let add = |seed: u64, byte: u8| seed.wrapping_mul(31).wrapping_add(u64::from(byte));
     name.bytes().fold(7, add)
 }
@@ -412,7 +437,7 @@ mod tests {
         );
         assert_eq!(
             moved(None, &before),
-            "now runs sha256:a from example.com/a, 5 bytes, unsigned"
+            "now runs sha256:a from example.com/a, 5 bytes, without a verified signature"
         );
     }
 

@@ -54,6 +54,11 @@ const COMPILERS: usize = 1;
 /// Plugins that are asked at the same time what they are: what that takes of memory is given back after each.
 const DESCRIBERS: usize = 2;
 
+/// Artifacts that are fetched at the same time, and references that are resolved: a slow registry takes no more threads and
+/// connections than that.
+const FETCHERS: usize = 4;
+const RESOLVERS: usize = 16;
+
 /// Plugins that make the requests of a start at the same time. Each takes a connection, which is kept for a while: a hundred
 /// plugins would have a hundred.
 const STARTERS: usize = 4;
@@ -81,6 +86,8 @@ pub struct PluginContext {
     compiling: Semaphore,
     describing: Semaphore,
     starting: Semaphore,
+    fetching: Semaphore,
+    resolving: Semaphore,
     registry: Arc<PluginRegistry>,
 }
 
@@ -104,6 +111,8 @@ impl PluginContext {
             compiling: Semaphore::new(COMPILERS),
             describing: Semaphore::new(DESCRIBERS),
             starting: Semaphore::new(STARTERS),
+            fetching: Semaphore::new(FETCHERS),
+            resolving: Semaphore::new(RESOLVERS),
             registry,
         }
     }

@@ -90,6 +90,8 @@ impl PluginTask {
             running.request.is_same(request) && running.loaded.component.digest() == loaded.component.digest()
         };
         if running.is_some_and(is_same) {
+            // Another manifest may have the same component.
+            self.report_artifact(&loaded).await;
             return Ok(None);
         }
         self.enter(life, LifeEvent::Loaded);

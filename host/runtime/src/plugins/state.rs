@@ -139,7 +139,8 @@ impl PluginFacts {
 
     /// What is known of a step; of the later ones nothing is, then, unless a version runs that has been through them.
     pub fn set(&mut self, step: StartupStep, fact: ConditionState) {
-        if fact.holds != Some(true) && self.lanes.is_empty() {
+        let is_news = self.facts[step as usize] != fact;
+        if is_news && fact.holds != Some(true) && self.lanes.is_empty() {
             for later in &mut self.facts[step as usize + 1..] {
                 *later = ConditionState::unknown();
             }

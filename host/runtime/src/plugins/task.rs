@@ -10,6 +10,7 @@ use pilothouse_core::backoff;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
+use super::artifact::seed;
 use super::artifact_memory::ArtifactMemory;
 use super::desired::{ComponentSource, DesiredPlugin, PluginRequest};
 use super::directory_reader::ReadHung;
@@ -222,7 +223,7 @@ impl PluginTask {
         let component_changed = self.source_changed(request.wanted.as_ref().expect(WANTED), seen);
         let due = async {
             if let RefusedUntil::Retry { failures } = until {
-                tokio::time::sleep(backoff::delay(failures, 0)).await;
+                tokio::time::sleep(backoff::delay(failures, seed(&self.identity.name))).await;
                 return LifeEvent::RetryDue;
             }
             self.context.claims.granted(&self.identity.name).await;
@@ -255,7 +256,14 @@ impl PluginTask {
                 *crash = running.as_ref().map(|running| CrashBackoff {
                     until: Instant::now() + wait,
                     request: running.request.clone(),
-                    found: running.loaded.found.clone(),
+                    found: match running.loaded.found.clone() {
+                        // A policy that took it since then is no reason to call it again.
+                        Some(SourceStamp::Artifact { digest, .. }) => Some(SourceStamp::Artifact {
+                            digest,
+                            trust: self.artifact.trust(),
+                        }),
+                        found => found,
+                    },
                 });
                 self.report_crash(wait, &why);
             }

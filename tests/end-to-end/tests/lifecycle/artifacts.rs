@@ -47,15 +47,36 @@ impl MemoryStore {
     pub fn push(&self, component: &str, tag: &str, mark: u8) -> String {
         let mut bytes = std::fs::read(components::folder().join(format!("{component}.wasm"))).unwrap();
         bytes.extend([0, 3, 1, b'm', mark]);
-        let component_digest = hex(&bytes);
+        self.push_bytes(&bytes, tag)
+    }
+
+    /// Pushes any bytes under a tag.
+    pub fn push_bytes(&self, bytes: &[u8], tag: &str) -> String {
+        let component_digest = hex(bytes);
         let file = self.folder.path().join(format!("{component_digest}.wasm"));
-        std::fs::write(&file, &bytes).unwrap();
+        std::fs::write(&file, bytes).unwrap();
         let digest = format!("sha256:{}", hex(component_digest.as_bytes()));
         let mut state = self.state.lock();
         let size = bytes.len() as u64;
         state.artifacts.insert(digest.clone(), (file, component_digest, size));
         state.tags.insert(tag.to_owned(), digest.clone());
         digest
+    }
+
+    /// An artifact's component is not what it was.
+    pub fn spoil(&self, digest: &str) {
+        let file = self.state.lock().artifacts[digest].0.clone();
+        std::fs::write(file, "spoilt").unwrap();
+    }
+
+    /// Puts the component of an artifact into another one, under a tag.
+    pub fn name_again(&self, digest: &str, tag: &str) -> String {
+        let mut state = self.state.lock();
+        let artifact = state.artifacts[digest].clone();
+        let again = format!("sha256:{}", hex(digest.as_bytes()));
+        state.artifacts.insert(again.clone(), artifact);
+        state.tags.insert(tag.to_owned(), again.clone());
+        again
     }
 
     pub fn is_down(&self, is_down: bool) {
@@ -430,6 +451,88 @@ mod simulated {
             .await;
         fleet.is_ready("it").await;
         assert!(fleet.condition("it", "Verified").is_null());
+        fleet.stage.stop().await;
+    }
+
+    fn errors(fleet: &Fleet) -> usize {
+        let lines = fleet.stage.lines(&["ERROR"]);
+        lines.iter().filter(|line| line.contains("cannot be used")).count()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_moved_tag_that_fails_its_trial_stays_refused_and_is_said_once() {
+        let store = MemoryStore::new();
+        let one = store.push("hostile", "1", 1);
+        let fleet = fleet_of(&store).await;
+        fleet.plugin("it", tagged("1")).await;
+        fleet.is_ready("it").await;
+        runs(&fleet, "it", &one).await;
+        // No component at all.
+        let broken = store.push_bytes(b"this is no component", "1");
+        fleet.says("it", "Ready", "True", "PreviousVersion").await;
+        for _ in 0..60 {
+            tokio::time::sleep(Duration::from_secs(7)).await;
+            assert_eq!(fleet.condition("it", "Ready")["reason"], "PreviousVersion");
+        }
+        assert_eq!(errors(&fleet), 1, "{}", fleet.log());
+        assert_eq!(fleet.status("it")["artifact"]["digest"], one);
+        assert!(
+            fleet.condition("it", "Compiled").to_string().contains("False"),
+            "{broken}"
+        );
+        let three = store.push("hostile", "1", 3);
+        runs(&fleet, "it", &three).await;
+        fleet.is_ready("it").await;
+        fleet.stage.stop().await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_recorded_artifact_that_starts_no_more_gives_way_to_the_one_that_is_meant() {
+        let store = MemoryStore::new();
+        let one = store.push("hostile", "1", 1);
+        let mut fleet = fleet_of(&store).await;
+        fleet.plugin("it", tagged("1")).await;
+        fleet.is_ready("it").await;
+        runs(&fleet, "it", &one).await;
+        fleet.stage.host.stop().await.unwrap();
+        store.spoil(&one);
+        let two = store.push("hostile", "1", 2);
+        fleet.start_host().await;
+        runs(&fleet, "it", &two).await;
+        fleet.is_ready("it").await;
+        fleet.stage.stop().await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_revoked_key_is_reported_although_the_registry_is_down() {
+        let store = MemoryStore::new();
+        let one = store.push("hostile", "1", 1);
+        let fleet = fleet_of(&store).await;
+        fleet.plugin("it", tagged("1")).await;
+        fleet.is_ready("it").await;
+        runs(&fleet, "it", &one).await;
+        store.is_down(true);
+        store.trust(&one, false);
+        fleet.says("it", "Verified", "False", "UnknownSigner").await;
+        fleet.says("it", "Ready", "True", "PreviousVersion").await;
+        store.trust(&one, true);
+        fleet.says("it", "Verified", "True", "Verified").await;
+        fleet.stage.stop().await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn another_manifest_of_the_same_component_is_recorded() {
+        let store = MemoryStore::new();
+        let one = store.push("hostile", "1", 1);
+        let fleet = fleet_of(&store).await;
+        fleet.plugin("it", tagged("1")).await;
+        fleet.is_ready("it").await;
+        runs(&fleet, "it", &one).await;
+        let component = fleet.status("it")["digest"].clone();
+        let again = store.name_again(&one, "1");
+        runs(&fleet, "it", &again).await;
+        assert_eq!(fleet.status("it")["digest"], component);
+        assert!(moves(&fleet).iter().any(|note| note.contains(&again)));
         fleet.stage.stop().await;
     }
 
