@@ -230,6 +230,7 @@ mod real {
     use pilothouse_end_to_end::stage::app_service;
     use pilothouse_runtime::HostOptions;
     use pilothouse_testkit::cluster::Cluster;
+    use pilothouse_testkit::controlplane::Options;
     use pilothouse_testkit::kstatus::{self, Status};
     use serde_json::{Value, json};
     use tokio::process::Command;
@@ -265,7 +266,8 @@ mod real {
 
     #[tokio::test(flavor = "multi_thread")]
     async fn kubectl_wait_and_kstatus_follow_an_object_through_its_edits() {
-        let cluster = Cluster::real().await.unwrap();
+        // A host follows all Plugins of its cluster, and another test has one on the shared cluster.
+        let cluster = Cluster::real_with(Options::default()).await.unwrap();
         let fleet = Fleet::start_with(cluster, HostOptions::default()).await;
         fleet.put("app-service", "it.wasm", 0);
         fleet.plugin("it", json!({"source": {"file": "it.wasm"}})).await;
