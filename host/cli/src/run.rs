@@ -144,13 +144,19 @@ impl RunCommand {
             artifacts,
             webhooks,
         } = self;
+        // From here on a signal ends the host in order, however long its plugins take to load.
+        let stop = stopped()?;
+        tokio::pin!(stop);
         let sandbox = cache.sandbox()?;
         let artifacts = artifacts.open(&cache.directory()?)?;
         let workers = usize::from(workers);
         let mut webhooks = webhooks.options()?;
         let by_resources = plugins.is_empty();
         let wanted = plugins.len();
-        let (plugins, _holds) = artifacts.fetch(plugins).await?;
+        let (plugins, _holds) = tokio::select! {
+            fetched = artifacts.fetch(plugins) => fetched?,
+            () = &mut stop => return Ok(()),
+        };
         let specs = plugins::load(&sandbox, &plugins, &configs, &limits)?;
         if let Some(webhooks) = &mut webhooks {
             webhooks.has_unknown_plugins = specs.len() < wanted;
@@ -180,13 +186,12 @@ impl RunCommand {
                 directory: plugin_dir,
                 artifacts: Some(store.clone()),
             };
-            let stop = stopped()?;
             tokio::select! {
-                left = host.run_resources(library, stop) => left?,
+                left = host.run_resources(library, stop.as_mut()) => left?,
                 () = store.follow_trust() => unreachable!("the trust file is followed for ever"),
             }
         } else {
-            host.run(specs, stopped()?).await?
+            host.run(specs, stop.as_mut()).await?
         };
         say_what_is_left(&left);
         Ok(())

@@ -161,7 +161,7 @@ mod tests {
             let request = ArtifactRequest {
                 reference: "example.com/a:1.9.0".to_owned(),
                 update,
-                interval: Duration::from_secs(60),
+                interval: Duration::from_mins(1),
                 pull_secret: None,
             };
             request.may_mean(tag)

@@ -1,6 +1,10 @@
 //! Owns the commands for OCI artifacts, and what they share: how registries are reached, what is said besides the result,
 //! and how an artifact is named once its digest is known. What an artifact is, and how it moves, is pilothouse-artifact's
 //! matter.
+#![allow(
+    rustdoc::broken_intra_doc_links,
+    reason = "the comments of options are their help, in which [:TAG] is no link"
+)]
 
 mod cargo_package;
 pub mod copy;

@@ -112,7 +112,7 @@ impl PluginTask {
         let mut wait = if self.artifact.is_unasked() {
             FIRST_LOOK + spread(FIRST_LOOK, name)
         } else {
-            request.interval - spread(request.interval, name)
+            request.interval.saturating_sub(spread(request.interval, name))
         };
         let mut failures = 0;
         // The condition as it was before the registry failed to answer.
@@ -122,7 +122,7 @@ impl PluginTask {
             match self.resolve(store, request).await {
                 Ok(resolved) => {
                     failures = 0;
-                    wait = request.interval - spread(request.interval, name);
+                    wait = request.interval.saturating_sub(spread(request.interval, name));
                     self.artifact.was_asked();
                     if let Some(fact) = told.take() {
                         tracing::info!(
