@@ -393,7 +393,7 @@ mod external {
             oras.push(&shop.registry, "oras/app-service:1", &artifact).unwrap();
             let pushed = shop.registry.reference("oras/app-service:1");
             let inspected = shop.desk.prints(&["inspect", &format!("oci://{pushed}")]);
-            assert!(inspected.contains("kosmos.io/v1/AppService"), "{inspected}");
+            assert!(inspected.contains("kosmos.io AppService"), "{inspected}");
             let file = shop.desk.path("of-oras.wasm");
             shop.desk.prints(&["pull", &pushed, "-o", &file]);
             assert_eq!(fs::read(&file).unwrap(), bytes);
@@ -456,7 +456,7 @@ mod external {
         let Ended { code, printed, said } = ended_of(&mut shell);
         assert_eq!(code, 0, "{printed}\n{said}");
         assert!(
-            printed.contains("kosmos.io/v1/AppService"),
+            printed.contains("kosmos.io AppService"),
             "inspect says what it touches: {printed}"
         );
     }
