@@ -229,18 +229,10 @@ impl Fetcher {
         let kept = blocking(move || -> Result<_, CacheError> {
             let kept = cache.put(&bytes)?;
             let record = serde_json::to_vec(&record).expect("a record is JSON");
-            Ok([kept, cache.put_record(RECORD, &key, &record)?])
+            Ok([Some(kept), Some(cache.put_record(RECORD, &key, &record)?)])
         });
         let kept = kept.await??;
-        let fetched = self.held(&repository, manifest, &parsed, verification).await?;
-        drop((written, kept));
-        fetched.ok_or_else(|| {
-            ArtifactError::new(
-                ErrorKind::Io,
-                format!("the component of {location} is gone from the cache; another process removed it"),
-            )
-            .into()
-        })
+        Ok(FetchedComponent::new(manifest, verification, written, kept))
     }
 
     /// Writes a component into the cache, unless it is there.
@@ -316,14 +308,22 @@ impl Fetcher {
             let others = [cache.hold(&manifest)?, cache.hold_record(RECORD, &key)?];
             Ok(Some((hold, others)))
         });
-        Ok(held.await??.map(|(hold, others)| FetchedComponent {
+        let held = held.await??;
+        Ok(held.map(|(hold, others)| FetchedComponent::new(manifest, verification, hold, others)))
+    }
+}
+
+impl FetchedComponent {
+    /// A component that is held, and what is held with it for an offline start.
+    fn new(manifest: Digest, verification: Verification, component: Hold, others: [Option<Hold>; 2]) -> Self {
+        Self {
             manifest,
-            component,
-            size: hold.size(),
-            file: hold.path().to_owned(),
+            component: *component.digest(),
+            size: component.size(),
+            file: component.path().to_owned(),
             verification,
-            holds: std::iter::once(hold).chain(others.into_iter().flatten()).collect(),
-        }))
+            holds: std::iter::once(component).chain(others.into_iter().flatten()).collect(),
+        }
     }
 }
 

@@ -231,18 +231,7 @@ impl ArtifactStore {
         sink: &mut (dyn AsyncWrite + Unpin + Send),
         progress: &dyn Progress,
     ) -> Result<(), ArtifactError> {
-        let limit = self.limits.blob;
-        if descriptor.size > limit {
-            return Err(ArtifactError::new(
-                ErrorKind::TooLarge,
-                format!(
-                    "{} of {} has {} bytes; at most {limit} are accepted",
-                    descriptor.digest,
-                    self.name(),
-                    descriptor.size
-                ),
-            ));
-        }
+        self.check_size(descriptor, self.limits.blob)?;
         let mut download = Download::new(descriptor);
         progress.started(descriptor.size);
         let (last, mirrors) = self.sources.split_last().expect("a store has a place");
@@ -266,19 +255,25 @@ impl ArtifactStore {
         Ok(())
     }
 
+    /// What is too large is refused before it is asked for.
+    fn check_size(&self, descriptor: &Descriptor, limit: u64) -> Result<(), ArtifactError> {
+        if descriptor.size <= limit {
+            return Ok(());
+        }
+        Err(ArtifactError::new(
+            ErrorKind::TooLarge,
+            format!(
+                "{} of {} has {} bytes; at most {limit} are accepted",
+                descriptor.digest,
+                self.name(),
+                descriptor.size
+            ),
+        ))
+    }
+
     /// A blob in memory, of at most this many bytes.
     pub async fn small_blob(&self, descriptor: &Descriptor, limit: u64) -> Result<Bytes, ArtifactError> {
-        if descriptor.size > limit {
-            return Err(ArtifactError::new(
-                ErrorKind::TooLarge,
-                format!(
-                    "{} of {} has {} bytes; at most {limit} are accepted",
-                    descriptor.digest,
-                    self.name(),
-                    descriptor.size
-                ),
-            ));
-        }
+        self.check_size(descriptor, limit)?;
         let mut bytes = Vec::new();
         self.blob(descriptor, &mut bytes, &Silent).await?;
         Ok(bytes.into())

@@ -69,7 +69,7 @@ impl TrustSource {
     pub fn open(file: &Path) -> Result<Self, TrustSourceError> {
         Ok(Self {
             file: Some(file.to_owned()),
-            current: Mutex::new(load(file)?),
+            current: Mutex::new(load(file, None)?.expect("nothing is loaded yet")),
             number: watch::Sender::new(0),
         })
     }
@@ -99,14 +99,15 @@ impl TrustSource {
         let mut told = None;
         loop {
             tokio::time::sleep(INTERVAL).await;
-            let read = file.clone();
-            let loaded = tokio::task::spawn_blocking(move || load(&read).map_err(|error| error.to_string())).await;
+            let (read, before) = (file.clone(), self.lock().content);
+            let load = move || load(&read, Some(before)).map_err(|error| error.to_string());
+            let loaded = tokio::task::spawn_blocking(load).await;
             match loaded.unwrap_or_else(|error| Err(error.to_string())) {
                 Ok(loaded) => {
                     if told.take().is_some() {
                         tracing::info!(file = %file.display(), "the trust file can be read again");
                     }
-                    if self.lock().content != loaded.content {
+                    if let Some(loaded) = loaded {
                         tracing::info!(file = %file.display(), "the trust policy has changed");
                         *self.lock() = loaded;
                         self.number.send_modify(|number| *number += 1);
@@ -129,7 +130,8 @@ impl TrustSource {
     }
 }
 
-fn load(file: &Path) -> Result<Loaded, TrustSourceError> {
+/// Reads a trust file and what it names; none if all of that is what is loaded already.
+fn load(file: &Path, loaded: Option<Digest>) -> Result<Option<Loaded>, TrustSourceError> {
     let unread = |problem: String| TrustSourceError::Read {
         file: file.to_owned(),
         problem,
@@ -147,14 +149,18 @@ fn load(file: &Path) -> Result<Loaded, TrustSourceError> {
             read(&directory.join(&name)).map_or_else(|problem| problem, |bytes| Digest::of(&bytes).to_string());
         content.push_str(&digest);
     }
+    let content = Digest::of(content.as_bytes());
+    if loaded == Some(content) {
+        return Ok(None);
+    }
     let policy = TrustPolicy::load(&value, directory).map_err(|problem| TrustSourceError::Policy {
         file: file.to_owned(),
         problem,
     })?;
-    Ok(Loaded {
+    Ok(Some(Loaded {
         policy: Arc::new(policy),
-        content: Digest::of(content.as_bytes()),
-    })
+        content,
+    }))
 }
 
 /// The files that a policy names.

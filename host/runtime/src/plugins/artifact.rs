@@ -12,7 +12,6 @@ use pilothouse_cluster::pull_secret::read_pull_secret;
 use pilothouse_core::backoff;
 use pilothouse_core::contract::EventType;
 use pilothouse_crds::plugin::{ArtifactStatus, PluginStatus};
-use serde_json::Value;
 
 use super::Library;
 use super::plugin::{LoadedArtifact, LoadedComponent, PluginTask, SourceStamp};
@@ -164,16 +163,17 @@ impl PluginTask {
         }
     }
 
+    /// The artifact that the Plugin's status has.
+    fn told(&self) -> Option<ArtifactStatus> {
+        let status = self.own.as_ref()?.live.borrow().status.clone();
+        serde_json::from_value::<PluginStatus>(status).ok()?.artifact
+    }
+
     /// The artifact that an earlier process ran for the same reference.
     fn recorded(&self, request: &ArtifactRequest) -> Option<ResolvedArtifact> {
-        let live = self.own.as_ref()?.live.borrow().clone();
-        let status: PluginStatus = match &live.status {
-            Value::Null => return None,
-            status => serde_json::from_value(status.clone()).ok()?,
-        };
         let ArtifactStatus {
             reference, tag, digest, ..
-        } = status.artifact?;
+        } = self.told()?;
         let is_meant = reference == request.reference && request.may_mean(tag.as_deref());
         is_meant.then_some(ResolvedArtifact { digest, tag })
     }
@@ -348,10 +348,7 @@ impl PluginTask {
         let before = match self.plugin_state.known().artifact {
             RunningArtifact::Known(before) => Some(before),
             RunningArtifact::None => None,
-            RunningArtifact::Unknown => self.own.as_ref().and_then(|own| {
-                let status = own.live.borrow().status.clone();
-                serde_json::from_value::<PluginStatus>(status).ok()?.artifact
-            }),
+            RunningArtifact::Unknown => self.told(),
         };
         let has_moved = before.as_ref().is_none_or(|before| before.digest != now.digest);
         if has_moved {
