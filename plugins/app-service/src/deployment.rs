@@ -1,7 +1,5 @@
 //! Owns the Deployment: what it is for an app, and the status that an app takes over from it.
 
-use std::collections::BTreeMap;
-
 use pilothouse_plugin::k8s::apps::v1::Deployment;
 use pilothouse_plugin::k8s::core::v1::Container;
 use pilothouse_plugin::{Cluster, Failure, ObjectMeta, Resource};
@@ -27,25 +25,19 @@ pub fn deployment(app: &App<'_>) -> Deployment {
         .container(container)
 }
 
-/// The members of a Deployment's status, whatever a newer cluster adds to them.
-pub type DeploymentStatus = BTreeMap<String, Box<RawValue>>;
-
 /// What is read of the Deployment that exists.
 #[derive(Deserialize, Resource)]
 #[resource(group = "apps", version = "v1", kind = "Deployment")]
 pub struct LiveDeployment {
     metadata: ObjectMeta,
-    status: Option<DeploymentStatus>,
+    status: Option<Box<RawValue>>,
 }
 
 /// Reads the status of the app's own Deployment; none while there is no such Deployment, or while somebody else's has
-/// its name. All members are passed on as they are but `observedGeneration`: the Deployment's counts the Deployment's
-/// generations, and that of the `AppService` is the host's.
-pub fn status_of_child(app: &App<'_>, cluster: &Cluster) -> Result<Option<DeploymentStatus>, Failure> {
+/// its name. It is passed on as it is, whatever a newer cluster adds to it; the host replaces `observedGeneration`, which
+/// counts the Deployment's generations, by the `AppService`'s own.
+pub fn status_of_child(app: &App<'_>, cluster: &Cluster) -> Result<Option<Box<RawValue>>, Failure> {
     let live = cluster.get::<LiveDeployment>(app.namespace, app.name)?;
     let own = live.filter(|live| live.metadata.is_controlled_by(app.uid));
-    Ok(own.and_then(|own| own.status).map(|mut status| {
-        status.remove("observedGeneration");
-        status
-    }))
+    Ok(own.and_then(|own| own.status))
 }

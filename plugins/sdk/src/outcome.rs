@@ -69,7 +69,8 @@ impl Outcome {
     /// The host writes `observedGeneration` itself and drops what is given here. Conditions belong into
     /// [`condition`](Self::condition); only those that are taken over from a child belong into the status.
     pub fn status(mut self, status: impl Serialize) -> Self {
-        self.status = self.json("the status", &status).filter(|status| status != "null");
+        let json = self.json(&status, |_| "the status".to_owned());
+        self.status = json.filter(|status| status != "null");
         self
     }
 
@@ -94,8 +95,7 @@ impl Outcome {
     }
 
     fn desire(mut self, object: impl Serialize, ownership: types::Ownership, lifecycle: Lifecycle) -> Self {
-        let what = format!("desired object {}", self.desired.len());
-        if let Some(object) = self.json(&what, &object) {
+        if let Some(object) = self.json(&object, |outcome| format!("desired object {}", outcome.desired.len())) {
             self.desired.push(types::Desired {
                 object,
                 ownership,
@@ -106,12 +106,13 @@ impl Outcome {
         self
     }
 
-    fn json(&mut self, what: &str, value: &impl Serialize) -> Option<String> {
+    fn json(&mut self, value: &impl Serialize, what: fn(&Self) -> String) -> Option<String> {
         match serde_json::to_string(value) {
             Ok(json) => Some(json),
             Err(error) => {
-                self.broken
-                    .get_or_insert_with(|| format!("{what} cannot be written as JSON: {error}"));
+                if self.broken.is_none() {
+                    self.broken = Some(format!("{} cannot be written as JSON: {error}", what(self)));
+                }
                 None
             }
         }

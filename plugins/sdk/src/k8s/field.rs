@@ -2,7 +2,8 @@
 
 use serde_json::{Number, Value};
 
-use super::IntOrString;
+use super::value::Node;
+use super::{FieldValue, IntOrString};
 
 /// A value for a field whose type is `T`: a `T`, what converts to one without loss, or an `Option` of that. `None` leaves
 /// the field as it is.
@@ -23,59 +24,66 @@ use super::IntOrString;
 )]
 pub trait Field<T> {
     /// The value as JSON; `null` for none.
-    fn into_value(self) -> Value;
+    fn into_value(self) -> FieldValue;
 }
 
 impl<T, F: Field<T>> Field<T> for Option<F> {
-    fn into_value(self) -> Value {
-        self.map_or(Value::Null, F::into_value)
+    fn into_value(self) -> FieldValue {
+        self.map_or_else(FieldValue::default, F::into_value)
     }
 }
 
 impl Field<Value> for Value {
-    fn into_value(self) -> Value {
-        self
+    fn into_value(self) -> FieldValue {
+        self.into()
     }
 }
 
 impl Field<f64> for f64 {
-    fn into_value(self) -> Value {
-        Number::from_f64(self).map_or(Value::Null, Value::Number)
+    fn into_value(self) -> FieldValue {
+        FieldValue(Number::from_f64(self).map_or(Node::Null, Node::Number))
     }
 }
 
 macro_rules! converts {
-    ($($field:ty: $($value:ty)+;)+) => {
-        $($(
+    ($($node:ident { $($field:ty: $($value:ty)+;)+ })+) => {
+        $($($(
             impl Field<$field> for $value {
-                fn into_value(self) -> Value {
-                    Value::from(self)
+                fn into_value(self) -> FieldValue {
+                    FieldValue(Node::$node(self.into()))
                 }
             }
-        )+)+
+        )+)+)+
     };
 }
 
 converts! {
-    bool: bool;
-    i32: i8 u8 i16 u16 i32;
-    i64: i8 u8 i16 u16 i32 u32 i64;
-    String: &str String std::borrow::Cow<'_, str>;
-    IntOrString: i8 u8 i16 u16 i32 &str String;
+    Bool {
+        bool: bool;
+    }
+    Number {
+        i32: i8 u8 i16 u16 i32;
+        i64: i8 u8 i16 u16 i32 u32 i64;
+        IntOrString: i8 u8 i16 u16 i32;
+    }
+    String {
+        String: &str String std::borrow::Cow<'_, str>;
+        IntOrString: &str String;
+    }
 }
 
 macro_rules! copies {
     ($($field:ty)+) => {
         $(
             impl Field<$field> for &String {
-                fn into_value(self) -> Value {
-                    Value::from(self.as_str())
+                fn into_value(self) -> FieldValue {
+                    FieldValue(Node::String(self.clone()))
                 }
             }
 
             impl Field<$field> for &Option<String> {
-                fn into_value(self) -> Value {
-                    self.as_deref().map_or(Value::Null, Value::from)
+                fn into_value(self) -> FieldValue {
+                    FieldValue(self.clone().map_or(Node::Null, Node::String))
                 }
             }
         )+

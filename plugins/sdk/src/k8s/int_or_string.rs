@@ -3,9 +3,9 @@
 use std::fmt;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
-use serde_json::Value;
 
-use super::Field;
+use super::value::Node;
+use super::{Field, FieldValue};
 use crate::fields::{self, Fields};
 
 /// A number or a string, for example a port's number or its name.
@@ -18,16 +18,16 @@ pub enum IntOrString {
 }
 
 impl Field<IntOrString> for IntOrString {
-    fn into_value(self) -> Value {
-        match self {
-            Self::Int(number) => number.into(),
-            Self::String(string) => string.into(),
-        }
+    fn into_value(self) -> FieldValue {
+        FieldValue(match self {
+            Self::Int(number) => Node::Number(number.into()),
+            Self::String(string) => Node::String(string),
+        })
     }
 }
 
 impl Field<IntOrString> for &IntOrString {
-    fn into_value(self) -> Value {
+    fn into_value(self) -> FieldValue {
         self.clone().into_value()
     }
 }

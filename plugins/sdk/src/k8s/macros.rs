@@ -6,13 +6,13 @@ macro_rules! part {
         $(#[$attribute])*
         #[derive(Clone, Debug, Default, PartialEq)]
         #[must_use]
-        pub struct $name(pub(in crate::k8s) $crate::k8s::members::Members);
+        pub struct $name(pub(in crate::k8s) $crate::k8s::value::Members);
 
         $crate::k8s::macros::builder!($name);
 
         impl<'de> serde::Deserialize<'de> for $name {
             fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-                $crate::k8s::members::Members::deserialize(deserializer).map(Self)
+                $crate::k8s::value::Members::deserialize(deserializer).map(Self)
             }
         }
 
@@ -47,7 +47,7 @@ macro_rules! kind {
         $(#[$attribute])*
         #[derive(Clone, Debug, PartialEq)]
         #[must_use]
-        pub struct $name(pub(in crate::k8s) $crate::k8s::members::Members);
+        pub struct $name(pub(in crate::k8s) $crate::k8s::value::Members);
 
         $crate::k8s::macros::builder!($name);
         $crate::k8s::macros::metadata!($name);
@@ -118,52 +118,61 @@ macro_rules! builder {
 
         impl From<$name> for serde_json::Value {
             fn from(builder: $name) -> Self {
-                Self::Object(builder.0)
+                Self::Object(builder.0.into())
             }
         }
 
         impl $crate::k8s::Field<$name> for $name {
-            fn into_value(self) -> serde_json::Value {
-                self.into()
+            fn into_value(self) -> $crate::k8s::FieldValue {
+                $crate::k8s::FieldValue($crate::k8s::value::Node::Map(self.0))
             }
         }
 
         impl $crate::k8s::Field<$name> for &$name {
-            fn into_value(self) -> serde_json::Value {
-                self.clone().into()
+            fn into_value(self) -> $crate::k8s::FieldValue {
+                self.clone().into_value()
             }
         }
 
         #[allow(dead_code, reason = "not every object has fields of each form")]
         impl $name {
             /// Sets a field that has no setter, by its name in JSON.
-            pub fn field(self, name: &str, value: impl Into<serde_json::Value>) -> Self {
-                self.put(&[name], value.into())
+            pub fn field(mut self, name: &str, value: impl Into<serde_json::Value>) -> Self {
+                $crate::k8s::members::put_other(&mut self.0, name, value.into().into());
+                self
             }
 
-            pub(in crate::k8s) fn put<T>(mut self, path: &[&str], value: impl $crate::k8s::Field<T>) -> Self {
+            pub(in crate::k8s) fn put<T>(
+                mut self,
+                path: $crate::k8s::members::FieldPath,
+                value: impl $crate::k8s::Field<T>,
+            ) -> Self {
                 $crate::k8s::members::put(&mut self.0, path, value.into_value());
                 self
             }
 
             pub(in crate::k8s) fn put_list<T>(
                 mut self,
-                path: &[&str],
+                path: $crate::k8s::members::FieldPath,
                 items: impl IntoIterator<Item = impl $crate::k8s::Field<T>>,
             ) -> Self {
-                let items = items.into_iter().map($crate::k8s::Field::into_value).collect();
+                let items = items.into_iter().map(|item| item.into_value().0).collect();
                 $crate::k8s::members::put_list(&mut self.0, path, items);
                 self
             }
 
-            pub(in crate::k8s) fn push<T>(mut self, path: &[&str], item: impl $crate::k8s::Field<T>) -> Self {
+            pub(in crate::k8s) fn push<T>(
+                mut self,
+                path: $crate::k8s::members::FieldPath,
+                item: impl $crate::k8s::Field<T>,
+            ) -> Self {
                 $crate::k8s::members::push(&mut self.0, path, item.into_value());
                 self
             }
 
             pub(in crate::k8s) fn put_map<T>(
                 mut self,
-                path: &[&str],
+                path: $crate::k8s::members::FieldPath,
                 entries: impl IntoIterator<Item = (impl Into<String>, impl $crate::k8s::Field<T>)>,
             ) -> Self {
                 for (key, value) in entries {
@@ -174,7 +183,7 @@ macro_rules! builder {
 
             pub(in crate::k8s) fn put_entry<T>(
                 mut self,
-                path: &[&str],
+                path: $crate::k8s::members::FieldPath,
                 key: impl Into<String>,
                 value: impl $crate::k8s::Field<T>,
             ) -> Self {

@@ -3,81 +3,99 @@
 //! Setters are generic over what they take, these functions are not: a component has each of them once, however many
 //! setters it calls.
 
-use serde_json::{Map, Value};
+use std::borrow::Cow;
 
-/// The JSON map below a builder.
-pub(super) type Members = Map<String, Value>;
+use super::FieldValue;
+use super::value::{Members, Node};
+
+/// The names of the members that lead to a field. They are part of the component, and never copied.
+pub(super) type FieldPath = &'static [&'static str];
 
 /// Sets the member at a path. `null` leaves it as it is, so that an `Option` can be passed on.
 #[inline(never)]
-pub(super) fn put(members: &mut Members, path: &[&str], value: Value) {
-    if !value.is_null() {
-        let (parent, name) = parent(members, path);
-        parent.insert(name.to_owned(), value);
-    }
+pub(super) fn put(members: &mut Members, path: FieldPath, value: FieldValue) {
+    put_node(members, path, value.0);
 }
 
 /// Sets the list at a path. An empty one leaves it as it is, as an empty list is none to Kubernetes.
 #[inline(never)]
-pub(super) fn put_list(members: &mut Members, path: &[&str], mut items: Vec<Value>) {
+pub(super) fn put_list(members: &mut Members, path: FieldPath, mut items: Vec<Node>) {
     items.retain(|item| !item.is_null());
     if !items.is_empty() {
-        put(members, path, Value::Array(items));
+        put_node(members, path, Node::List(items));
     }
 }
 
 /// Adds an element to the list at a path.
 #[inline(never)]
-pub(super) fn push(members: &mut Members, path: &[&str], value: Value) {
-    if value.is_null() {
+pub(super) fn push(members: &mut Members, path: FieldPath, value: FieldValue) {
+    if value.0.is_null() {
         return;
     }
     let (parent, name) = parent(members, path);
-    match parent.get_mut(name) {
-        Some(Value::Array(list)) => list.push(value),
-        _ => drop(parent.insert(name.to_owned(), Value::Array(vec![value]))),
+    match parent.member(Cow::Borrowed(name)) {
+        Node::List(list) => list.push(value.0),
+        other => *other = Node::List(vec![value.0]),
     }
 }
 
 /// Sets an entry of the map at a path.
 #[inline(never)]
-pub(super) fn insert(members: &mut Members, path: &[&str], key: String, value: Value) {
-    if !value.is_null() {
-        member(members, path).insert(key, value);
+pub(super) fn insert(members: &mut Members, path: FieldPath, key: String, value: FieldValue) {
+    if !value.0.is_null() {
+        member(members, path).insert(Cow::Owned(key), value.0);
     }
 }
 
 /// Sets members of the map at a path, and leaves the others.
 #[inline(never)]
-pub(super) fn merge(members: &mut Members, path: &[&str], value: Value) {
-    if let Value::Object(value) = value {
+pub(super) fn merge(members: &mut Members, path: FieldPath, value: FieldValue) {
+    if let Node::Map(value) = value.0 {
         member(members, path).extend(value);
+    }
+}
+
+/// Sets a member that no setter names.
+#[inline(never)]
+pub(super) fn put_other(members: &mut Members, name: &str, value: FieldValue) {
+    if !value.0.is_null() {
+        members.insert(Cow::Owned(name.to_owned()), value.0);
     }
 }
 
 /// An object of a kind with its name.
 #[inline(never)]
-pub(super) fn object(api_version: &str, kind: &str, name: Value) -> Members {
-    let mut members = Members::new();
-    put(&mut members, &["apiVersion"], api_version.into());
-    put(&mut members, &["kind"], kind.into());
-    put(&mut members, &["metadata", "name"], name);
+pub(super) fn object(api_version: &'static str, kind: &'static str, name: FieldValue) -> Members {
+    let mut members = Members::default();
+    put_node(&mut members, &["apiVersion"], Node::String(api_version.to_owned()));
+    put_node(&mut members, &["kind"], Node::String(kind.to_owned()));
+    put_node(&mut members, &["metadata", "name"], name.0);
     members
 }
 
-fn parent<'a, 'b>(members: &'a mut Members, path: &[&'b str]) -> (&'a mut Members, &'b str) {
+fn put_node(members: &mut Members, path: FieldPath, value: Node) {
+    if !value.is_null() {
+        let (parent, name) = parent(members, path);
+        parent.insert(Cow::Borrowed(name), value);
+    }
+}
+
+fn parent(members: &mut Members, path: FieldPath) -> (&mut Members, &'static str) {
     let (name, above) = path.split_last().expect("a setter names its field");
     (member(members, above), name)
 }
 
 /// The map at a path, which is made where there is none.
-fn member<'a>(mut members: &'a mut Members, path: &[&str]) -> &'a mut Members {
+fn member<'a>(mut members: &'a mut Members, path: FieldPath) -> &'a mut Members {
     for name in path {
-        let member = members.entry(*name).or_insert_with(|| Value::Object(Members::new()));
-        if !member.is_object() {
-            *member = Value::Object(Members::new());
+        let member = members.member(Cow::Borrowed(name));
+        if !matches!(member, Node::Map(_)) {
+            *member = Node::Map(Members::default());
         }
-        members = member.as_object_mut().expect("it was just made one");
+        let Node::Map(below) = member else {
+            unreachable!("it was just made one")
+        };
+        members = below;
     }
     members
 }

@@ -45,11 +45,13 @@ mod field;
 mod int_or_string;
 mod macros;
 mod members;
+mod value;
 #[cfg(feature = "k8s-apps")]
 mod workloads;
 
 pub use self::field::Field;
 pub use self::int_or_string::IntOrString;
+pub use self::value::FieldValue;
 
 #[cfg(feature = "k8s-apiextensions")]
 /// Types of the group `apiextensions.k8s.io`: CustomResourceDefinitions.

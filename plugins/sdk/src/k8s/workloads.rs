@@ -1,11 +1,9 @@
 //! Owns the shortcuts to the pods of workloads, beside the generated setters.
 
-use serde_json::Value;
-
-use super::Field;
 use super::apps::v1::{DaemonSet, Deployment, ReplicaSet, StatefulSet};
 use super::core::v1::{Container, Volume};
-use super::members::{self, Members};
+use super::value::Members;
+use super::{Field, FieldValue, members};
 
 macro_rules! workloads {
     ($($workload:ident)+) => {
@@ -45,9 +43,12 @@ macro_rules! workloads {
 workloads!(DaemonSet Deployment ReplicaSet StatefulSet);
 
 #[inline(never)]
-fn pod_label(workload: &mut Members, key: String, value: Value) {
-    // Not `value.clone()`, which would link the clone of every form of JSON value.
-    let same = value.as_str().map_or(Value::Null, Value::from);
-    members::insert(workload, &["spec", "selector", "matchLabels"], key.clone(), same);
+fn pod_label(workload: &mut Members, key: String, value: FieldValue) {
+    members::insert(
+        workload,
+        &["spec", "selector", "matchLabels"],
+        key.clone(),
+        value.clone(),
+    );
     members::insert(workload, &["spec", "template", "metadata", "labels"], key, value);
 }
