@@ -1,11 +1,12 @@
+//! The author's side of Pilothouse: what a plugin is written against.
 #![doc = include_str!("../README.md")]
 //!
 //! # The modules of this crate
 //!
 //! What an author writes is in `plugin`, `optional` and `object`; what is answered in `outcome`; what is looked at before
 //! it is stored in `admission`; what may be asked in `cluster` and `time`; what the plugin is in `manifest`,
-//! `admission_manifest` and, as far as it follows from types, in `declare` and `fields`. `k8s` has the builders of objects, `crd` the definitions of a
-//! plugin's own kinds. `dispatch` and `locate` lead from JSON to the author's types, `guest`,
+//! `admission_manifest` and, as far as it follows from types, in `declare` and `fields`. `k8s` has the builders of objects,
+//! `crd` the definitions of a plugin's own kinds. `dispatch` and `locate` lead from JSON to the author's types, `guest`,
 //! `bindings` and `allocator` are the component's side, and [`testing`] stands in for the host in native tests.
 
 #![allow(

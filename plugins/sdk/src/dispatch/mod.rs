@@ -6,8 +6,8 @@ pub(crate) mod optional;
 use std::borrow::Cow;
 use std::fmt;
 
-use serde::Deserialize;
-use serde::de::DeserializeOwned;
+use serde::de::{self, DeserializeOwned, IgnoredAny, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer as _};
 
 use crate::cluster::Cluster;
 use crate::locate;
@@ -76,17 +76,17 @@ fn read_config<Config: DeserializeOwned + Default>(json: &str) -> Result<Config,
     }
 }
 
-/// A request whose object's kind and name are known.
+/// A request whose object's kind is known.
 #[derive(Debug)]
 pub struct Call<'a> {
-    header: Header<'a>,
+    kind: KindOf<'a>,
     request: &'a types::Request,
 }
 
 impl<'a> Call<'a> {
     fn read(request: &'a types::Request) -> Result<Self, Failure> {
-        match serde_json::from_str(&request.object) {
-            Ok(header) => Ok(Self { header, request }),
+        match KindOf::read(&request.object) {
+            Ok(kind) => Ok(Self { kind, request }),
             Err(error) => {
                 let cause = locate::explain(&request.object, &error);
                 Err(Failure::Permanent(format!("the object cannot be read: {cause}")))
@@ -96,7 +96,7 @@ impl<'a> Call<'a> {
 
     /// Whether the object is of this kind.
     pub(crate) fn is_for(&self, kind: &Kind) -> bool {
-        kind.is(&self.header.api_version, &self.header.kind)
+        kind.is(&self.kind.api_version, &self.kind.kind)
     }
 
     /// The object in the author's form.
@@ -115,9 +115,63 @@ impl<'a> Call<'a> {
 
 impl fmt::Display for Call<'_> {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.header.fmt(formatter)
+        formatter.write_str(&name_of(&self.request.object))
     }
 }
+
+/// An object's kind.
+#[derive(Debug)]
+struct KindOf<'a> {
+    api_version: Cow<'a, str>,
+    kind: Cow<'a, str>,
+}
+
+impl<'a> KindOf<'a> {
+    /// Reads no further than necessary: both members stand before the others in what the host sends, and the author's type
+    /// is read from the whole.
+    fn read(json: &'a str) -> Result<Self, serde_json::Error> {
+        let mut kind = None;
+        let read = serde_json::Deserializer::from_str(json).deserialize_map(OfKind(&mut kind));
+        // If the rest was left unread, that is an error to the deserializer.
+        kind.ok_or_else(|| read.err().unwrap_or_else(|| de::Error::missing_field("kind")))
+    }
+}
+
+struct OfKind<'k, 'a>(&'k mut Option<KindOf<'a>>);
+
+impl<'a> Visitor<'a> for OfKind<'_, 'a> {
+    type Value = ();
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'a>>(self, mut members: A) -> Result<(), A::Error> {
+        let (mut api_version, mut kind) = (None, None);
+        while let Some(Text(name)) = members.next_key()? {
+            let text = match &*name {
+                "apiVersion" => &mut api_version,
+                "kind" => &mut kind,
+                _ => {
+                    members.next_value::<IgnoredAny>()?;
+                    continue;
+                }
+            };
+            *text = Some(members.next_value::<Text<'a>>()?.0);
+            if api_version.is_some() && kind.is_some() {
+                break;
+            }
+        }
+        let api_version = api_version.ok_or_else(|| de::Error::missing_field("apiVersion"))?;
+        let kind = kind.ok_or_else(|| de::Error::missing_field("kind"))?;
+        *self.0 = Some(KindOf { api_version, kind });
+        Ok(())
+    }
+}
+
+/// A string, which is borrowed where it has no escapes.
+#[derive(Deserialize)]
+struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
 
 /// The object's kind, namespace and name, as far as it says them.
 pub(crate) fn name_of(json: &str) -> String {
@@ -126,7 +180,7 @@ pub(crate) fn name_of(json: &str) -> String {
 
 impl fmt::Display for Header<'_> {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Header { kind, metadata, .. } = self;
+        let Header { kind, metadata } = self;
         match &metadata.namespace {
             Some(namespace) => write!(formatter, "{kind} {namespace}/{}", metadata.name),
             None => write!(formatter, "{kind} {}", metadata.name),
@@ -134,12 +188,9 @@ impl fmt::Display for Header<'_> {
     }
 }
 
-/// What all objects have, and as much of it as names one.
+/// What names an object.
 #[derive(Debug, Deserialize)]
-#[serde(rename_all = "camelCase")]
 struct Header<'a> {
-    #[serde(borrow)]
-    api_version: Cow<'a, str>,
     #[serde(borrow)]
     kind: Cow<'a, str>,
     #[serde(borrow, default)]

@@ -77,13 +77,13 @@ macro_rules! copies {
         $(
             impl Field<$field> for &String {
                 fn into_value(self) -> FieldValue {
-                    FieldValue(Node::String(self.clone()))
+                    FieldValue(Node::String(self.into()))
                 }
             }
 
             impl Field<$field> for &Option<String> {
                 fn into_value(self) -> FieldValue {
-                    FieldValue(self.clone().map_or(Node::Null, Node::String))
+                    FieldValue(self.as_ref().map_or(Node::Null, |string| Node::String(string.into())))
                 }
             }
         )+

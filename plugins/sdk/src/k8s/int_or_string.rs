@@ -21,7 +21,7 @@ impl Field<IntOrString> for IntOrString {
     fn into_value(self) -> FieldValue {
         FieldValue(match self {
             Self::Int(number) => Node::Number(number.into()),
-            Self::String(string) => Node::String(string),
+            Self::String(string) => Node::String(string.into()),
         })
     }
 }

@@ -5,6 +5,8 @@
 
 use std::borrow::Cow;
 
+use smol_str::SmolStr;
+
 use super::FieldValue;
 use super::value::{Members, Node};
 
@@ -67,8 +69,12 @@ pub(super) fn put_other(members: &mut Members, name: &str, value: FieldValue) {
 #[inline(never)]
 pub(super) fn object(api_version: &'static str, kind: &'static str, name: FieldValue) -> Members {
     let mut members = Members::default();
-    put_node(&mut members, &["apiVersion"], Node::String(api_version.to_owned()));
-    put_node(&mut members, &["kind"], Node::String(kind.to_owned()));
+    put_node(
+        &mut members,
+        &["apiVersion"],
+        Node::String(SmolStr::new_static(api_version)),
+    );
+    put_node(&mut members, &["kind"], Node::String(SmolStr::new_static(kind)));
     put_node(&mut members, &["metadata", "name"], name.0);
     members
 }

@@ -1,7 +1,8 @@
-//! Owns the JSON below a builder: maps whose members are sorted by name, most of which the generated setters name.
+//! Owns the JSON below a builder: maps whose members are mostly named by the generated setters.
 //!
-//! `serde_json::Value` would do, but it copies the name of each member and gives each map a tree of its own; an object that
-//! is built in each call has about fifty members in twenty maps.
+//! `serde_json::Value` would do, but it allocates the name of each member, each string and a tree for each map, and an
+//! object that is built in each call has about fifty members in twenty maps. Here names are borrowed from the setters, and
+//! strings of at most 23 bytes stand in place.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -9,6 +10,7 @@ use std::fmt;
 use serde::de::{Error, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Map, Number, Value};
+use smol_str::SmolStr;
 
 /// What a setter has put into an object. It is made by [`Field::into_value`](super::Field::into_value), and is JSON.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -21,14 +23,17 @@ pub(super) enum Node {
     Null,
     Bool(bool),
     Number(Number),
-    String(String),
+    String(SmolStr),
     List(Vec<Node>),
     Map(Members),
 }
 
-/// The JSON object below a builder: its members, sorted by name, each name once.
-#[derive(Clone, Debug, Default, PartialEq)]
+/// The JSON object below a builder, each name once. Up to [`FEW`] members stand as they came, more are sorted by name.
+#[derive(Clone, Debug, Default)]
 pub(super) struct Members(Vec<(Cow<'static, str>, Node)>);
+
+/// Up to how many members each is looked at to find one.
+const FEW: usize = 16;
 
 impl Node {
     /// Whether there is no value.
@@ -40,18 +45,19 @@ impl Node {
 impl Members {
     /// Sets a member.
     pub fn insert(&mut self, name: Cow<'static, str>, value: Node) {
-        match self.find(&name) {
-            Ok(index) => self.0[index].1 = value,
-            Err(index) => self.0.insert(index, (name, value)),
-        }
+        *self.member(name) = value;
     }
 
     /// A member, which is `null` if there was none.
     pub fn member(&mut self, name: Cow<'static, str>) -> &mut Node {
-        let index = self.find(&name).unwrap_or_else(|index| {
-            self.0.insert(index, (name, Node::Null));
-            index
-        });
+        let index = match self.find(&name) {
+            Ok(index) => index,
+            Err(index) => {
+                let index = if self.0.len() == FEW { self.sort(&name) } else { index };
+                self.0.insert(index, (name, Node::Null));
+                index
+            }
+        };
         &mut self.0[index].1
     }
 
@@ -62,12 +68,34 @@ impl Members {
         }
     }
 
-    /// Where the member is, or where it belongs. What comes in order belongs behind the last.
+    /// Where the member is, or where it belongs.
     fn find(&self, name: &str) -> Result<usize, usize> {
+        if self.0.len() <= FEW {
+            let index = self.0.iter().position(|(member, _)| *member == name);
+            return index.ok_or(self.0.len());
+        }
         match self.0.last() {
+            // What comes in order belongs behind the last.
             Some((last, _)) if **last < *name => Err(self.0.len()),
             _ => self.0.binary_search_by(|(member, _)| (**member).cmp(name)),
         }
+    }
+
+    /// Sorts what came in any order, and says where a further member belongs.
+    fn sort(&mut self, name: &str) -> usize {
+        self.0.sort_unstable_by(|(one, _), (other, _)| one.cmp(other));
+        self.0.partition_point(|(member, _)| **member < *name)
+    }
+}
+
+/// Members that were set in another order are the same.
+impl PartialEq for Members {
+    fn eq(&self, other: &Self) -> bool {
+        let has = |(name, value): &(Cow<'static, str>, Node)| {
+            let found = other.find(name);
+            found.is_ok_and(|index| other.0[index].1 == *value)
+        };
+        self.0.len() == other.0.len() && self.0.iter().all(has)
     }
 }
 
@@ -77,7 +105,7 @@ impl From<Value> for Node {
             Value::Null => Self::Null,
             Value::Bool(value) => Self::Bool(value),
             Value::Number(number) => Self::Number(number),
-            Value::String(string) => Self::String(string),
+            Value::String(string) => Self::String(string.into()),
             Value::Array(items) => Self::List(items.into_iter().map(Self::from).collect()),
             Value::Object(members) => {
                 let mut sorted = Members::default();
@@ -96,7 +124,7 @@ impl From<Node> for Value {
             Node::Null => Self::Null,
             Node::Bool(value) => Self::Bool(value),
             Node::Number(number) => Self::Number(number),
-            Node::String(string) => Self::String(string),
+            Node::String(string) => Self::String(string.into()),
             Node::List(items) => Self::Array(items.into_iter().map(Self::from).collect()),
             Node::Map(members) => Self::Object(members.into()),
         }
@@ -176,11 +204,7 @@ impl<'de> Deserialize<'de> for Node {
             }
 
             fn visit_str<E>(self, string: &str) -> Result<Node, E> {
-                Ok(Node::String(string.to_owned()))
-            }
-
-            fn visit_string<E>(self, string: String) -> Result<Node, E> {
-                Ok(Node::String(string))
+                Ok(Node::String(string.into()))
             }
 
             fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Node, A::Error> {
@@ -237,10 +261,18 @@ mod tests {
     }
 
     #[test]
-    fn members_are_sorted_and_the_last_of_a_name_counts() {
+    fn the_last_member_of_a_name_counts() {
         let members = members(r#"{"b": 1, "a": [null, true, -1, 1.5, "x"], "c": {}, "b": {"z": 2, "y": 3}}"#);
         let json = serde_json::to_string(&members).unwrap();
-        assert_eq!(json, r#"{"a":[null,true,-1,1.5,"x"],"b":{"y":3,"z":2},"c":{}}"#);
+        assert_eq!(json, r#"{"b":{"z":2,"y":3},"a":[null,true,-1,1.5,"x"],"c":{}}"#);
+    }
+
+    #[test]
+    fn members_are_the_same_in_any_order() {
+        assert_eq!(members(r#"{"a": 1, "b": 2}"#), members(r#"{"b": 2, "a": 1}"#));
+        assert_ne!(members(r#"{"a": 1, "b": 2}"#), members(r#"{"b": 2, "c": 1}"#));
+        assert_ne!(members(r#"{"a": 1, "b": 2}"#), members(r#"{"b": 1, "a": 1}"#));
+        assert_ne!(members(r#"{"a": 1, "b": 2}"#), members(r#"{"b": 2}"#));
     }
 
     #[test]
@@ -251,12 +283,18 @@ mod tests {
     }
 
     #[test]
-    fn a_member_is_found_wherever_it_stands() {
-        let mut members = members(r#"{"a": 1, "b": 2, "c": 3}"#);
-        for name in ["b", "c", "a", "d"] {
-            *members.member(Cow::Borrowed(name)) = Node::Bool(true);
+    fn a_member_is_found_among_few_and_among_many() {
+        let mut members = Members::default();
+        let mut expected = Map::new();
+        // Each third one in turn, so that they come in no order; then each once more.
+        for round in 0..6 {
+            for number in (round % 3..40).step_by(3) {
+                let name = format!("name-{number:02}");
+                members.insert(Cow::Owned(name.clone()), Node::Number(round.into()));
+                expected.insert(name, round.into());
+                assert_eq!(Map::from(members.clone()), expected);
+            }
         }
-        let json = serde_json::to_string(&members).unwrap();
-        assert_eq!(json, r#"{"a":true,"b":true,"c":true,"d":true}"#);
+        assert_eq!(members.0.len(), 40);
     }
 }
