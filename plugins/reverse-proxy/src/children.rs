@@ -1,8 +1,6 @@
 //! Owns the children of both kinds: a ConfigMap, a Deployment and a Service. They have the fields that are ours and nothing
 //! else, so everything else stays as the server or somebody else sets it: the Service's clusterIP, for example.
 
-use std::fmt::Write as _;
-
 use pilothouse_plugin::Outcome;
 use pilothouse_plugin::k8s::apps::v1::Deployment;
 use pilothouse_plugin::k8s::core::v1::{
@@ -29,7 +27,7 @@ pub(crate) const OWN_LABELS: [&str; 3] = [MANAGED_BY, INSTANCE, CONFIG_SUM];
 /// The value of [`MANAGED_BY`], which users of the original operator select by.
 const OPERATOR: &str = "nginx-operator";
 
-/// How many bytes of the hash are in the label, two characters each; a value has at most 63.
+/// How many bytes of the hash are in the label, two characters each, as many as a `u128` has; a value has at most 63.
 const HASH_BYTES: usize = 16;
 
 /// The key of the configuration in the ConfigMap.
@@ -78,10 +76,10 @@ pub(crate) fn outcome(instance: &Instance<'_>, configuration: &str) -> Outcome {
 
 fn sum(configuration: &str) -> String {
     let digest = Sha256::digest(configuration.as_bytes());
-    digest[..HASH_BYTES].iter().fold(String::new(), |mut sum, byte| {
-        let _ = write!(sum, "{byte:02x}");
-        sum
-    })
+    let sum = digest[..HASH_BYTES]
+        .iter()
+        .fold(0_u128, |sum, byte| sum << 8 | u128::from(*byte));
+    format!("{sum:032x}")
 }
 
 /// Pods in which nginx runs with as few rights as it needs.

@@ -38,6 +38,11 @@ pub struct Outcome {
     broken: Option<String>,
 }
 
+/// How much JSON of an outcome is written before objects are taken apart again. The objects take about ten times as much
+/// memory as their JSON.
+#[cfg(target_family = "wasm")]
+const MAX_LEFT_BYTES: usize = 32 << 10;
+
 impl Outcome {
     /// An outcome without objects, status, conditions and events.
     pub fn new() -> Self {
@@ -103,7 +108,19 @@ impl Outcome {
                 options: "{}".to_owned(),
             });
         }
+        #[cfg(target_family = "wasm")]
+        self.leave(object);
         self
+    }
+
+    /// Does not take an object apart: the instance ends with the call, and its memory with it. A large outcome does, so that
+    /// it needs memory for one object at a time.
+    #[cfg(target_family = "wasm")]
+    fn leave(&self, object: impl Serialize) {
+        let written: usize = self.desired.iter().map(|desired| desired.object.len()).sum();
+        if written <= MAX_LEFT_BYTES {
+            std::mem::forget(object);
+        }
     }
 
     fn json(&mut self, value: &impl Serialize, what: fn(&Self) -> String) -> Option<String> {

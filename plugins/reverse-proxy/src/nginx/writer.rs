@@ -1,7 +1,5 @@
 //! Owns writing a configuration: directives, blocks, and quotes that keep every value one token.
 
-use std::fmt::Write as _;
-
 /// A configuration that is being written.
 #[derive(Debug, Default)]
 pub(super) struct Writer {
@@ -28,7 +26,8 @@ impl Writer {
         self.depth += 1;
         inside(self);
         self.depth -= 1;
-        let _ = writeln!(self.text, "{:1$}}}", "", self.depth * 4);
+        self.indent();
+        self.text.push_str("}\n");
     }
 
     /// An empty line between blocks.
@@ -41,8 +40,15 @@ impl Writer {
         self.text
     }
 
+    fn indent(&mut self) {
+        for _ in 0..self.depth {
+            self.text.push_str("    ");
+        }
+    }
+
     fn begin(&mut self, name: &str, values: &[&str]) {
-        let _ = write!(self.text, "{:1$}{name}", "", self.depth * 4);
+        self.indent();
+        self.text.push_str(name);
         for value in values {
             self.text.push(' ');
             write_token(&mut self.text, value);
