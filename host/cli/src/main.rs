@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod artifact;
+mod election;
 mod inspect;
 mod plugins;
 mod release;

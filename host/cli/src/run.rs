@@ -6,11 +6,13 @@ use std::time::Duration;
 use anyhow::Context as _;
 use clap::{Args, ValueEnum};
 use pilothouse_cluster::connect::{ClusterTarget, connect};
+use pilothouse_cluster::fence::WriteFence;
 use pilothouse_runtime::{Host, HostOptions, Library, UnfinishedWork};
 use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::EnvFilter;
 
 use crate::artifact::host_options::ArtifactArguments;
+use crate::election::ElectionArguments;
 use crate::plugins::{self, CacheArguments, NamedFile};
 use crate::settings;
 use crate::webhooks::WebhookArguments;
@@ -75,6 +77,9 @@ pub struct RunCommand {
 
     #[command(flatten)]
     artifacts: ArtifactArguments,
+
+    #[command(flatten)]
+    election: ElectionArguments,
 
     #[command(flatten)]
     webhooks: WebhookArguments,
@@ -142,6 +147,7 @@ impl RunCommand {
             cluster,
             cache,
             artifacts,
+            election,
             webhooks,
         } = self;
         // From here on a signal ends the host in order, however long its plugins take to load.
@@ -151,6 +157,7 @@ impl RunCommand {
         let artifacts = artifacts.open(&cache.directory()?)?;
         let workers = usize::from(workers);
         let mut webhooks = webhooks.options()?;
+        let election = election.options(artifacts.namespace.as_deref())?;
         let by_resources = plugins.is_empty();
         let wanted = plugins.len();
         let (plugins, _holds) = tokio::select! {
@@ -162,7 +169,10 @@ impl RunCommand {
             webhooks.has_unknown_plugins = specs.len() < wanted;
         }
         // All files and options are checked by now.
-        let client = connect(&cluster.target(), USER_AGENT).await?;
+        let fence = election
+            .as_ref()
+            .map_or_else(WriteFence::default, |election| election.fence.clone());
+        let client = connect(&cluster.target(), USER_AGENT, &fence).await?;
         let options = HostOptions {
             install_crds,
             resync: Duration::from_secs(resync),
@@ -171,6 +181,7 @@ impl RunCommand {
             grace: Duration::from_secs(grace),
             instance: settings::instance(),
             namespace: artifacts.namespace.clone(),
+            election,
             webhooks,
             give_back_after: Some(REST),
             ..HostOptions::default()

@@ -11,6 +11,7 @@ use tower::util::MapResultLayer;
 
 use crate::connection_log::ConnectionLog;
 use crate::error::chain;
+use crate::fence::WriteFence;
 
 /// How long a connection may take to be made.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -56,8 +57,8 @@ pub enum ConnectError {
     },
 }
 
-/// Makes a client. No request is sent yet.
-pub async fn connect(target: &ClusterTarget, user_agent: &str) -> Result<Client, ConnectError> {
+/// Makes a client whose changes go through a fence. No request is sent yet.
+pub async fn connect(target: &ClusterTarget, user_agent: &str, fence: &WriteFence) -> Result<Client, ConnectError> {
     let options = KubeConfigOptions {
         context: target.context.clone(),
         ..KubeConfigOptions::default()
@@ -88,7 +89,8 @@ pub async fn connect(target: &ClusterTarget, user_agent: &str) -> Result<Client,
         log.observe(&result);
         result
     });
-    Ok(builder.with_layer(&observe).build())
+    // What the fence stops says nothing about the connection.
+    Ok(builder.with_layer(&observe).with_layer(fence).build())
 }
 
 /// From the files of `KUBECONFIG`, `~/.kube/config`, or the service account of the pod, in this order.
@@ -253,7 +255,11 @@ mod tests {
                 kubeconfig: Some(path.clone()),
                 context: None,
             };
-            let error = connect(&target, "test/1").await.err().unwrap().to_string();
+            let error = connect(&target, "test/1", &WriteFence::default())
+                .await
+                .err()
+                .unwrap()
+                .to_string();
             assert!(
                 error.contains("UTF-16") && error.contains(&*path.to_string_lossy()),
                 "{error}"

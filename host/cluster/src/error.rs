@@ -9,6 +9,8 @@ use pilothouse_core::failure::LONGEST_REQUESTED_WAIT;
 use pilothouse_core::reason::Reason;
 use pilothouse_core::{Failure, Retry};
 
+use crate::fence::NotLeading;
+
 /// Why a request had no success.
 #[derive(Debug, thiserror::Error)]
 pub enum RequestError {
@@ -24,6 +26,9 @@ pub enum RequestError {
     /// An answer that is not what the API promises.
     #[error("the API server's response cannot be parsed: {0}")]
     Garbled(String),
+    /// The replica does not lead, so the request was not sent, or its answer was not waited for.
+    #[error(transparent)]
+    NotLeading(NotLeading),
 }
 
 /// Why a list or a watch failed.
@@ -69,7 +74,10 @@ impl From<&RequestError> for WatchError {
             RequestError::Unreachable(_) => WatchErrorKind::Connection,
             RequestError::Answered(status) if status.code == 401 => WatchErrorKind::Unauthorized,
             RequestError::Answered(status) if status.code == 403 => WatchErrorKind::Forbidden,
-            RequestError::Answered(_) | RequestError::Silent(_) | RequestError::Garbled(_) => WatchErrorKind::Other,
+            RequestError::Answered(_)
+            | RequestError::Silent(_)
+            | RequestError::Garbled(_)
+            | RequestError::NotLeading(_) => WatchErrorKind::Other,
         };
         Self {
             kind,
@@ -128,6 +136,7 @@ impl From<kube::Error> for RequestError {
         match error {
             kube::Error::Api(status) => Self::Answered(status),
             kube::Error::SerdeError(error) => Self::Garbled(error.to_string()),
+            kube::Error::Service(error) if error.is::<NotLeading>() => Self::NotLeading(NotLeading),
             error => Self::Unreachable(transport_problem(&error)),
         }
     }
@@ -262,7 +271,7 @@ impl RequestError {
             Self::Answered(status) => {
                 matches!(status.code, 429 | 500 | 502 | 503 | 504) && !is_about_types(&status.message)
             }
-            Self::Unreachable(_) | Self::Silent(_) => true,
+            Self::Unreachable(_) | Self::Silent(_) | Self::NotLeading(_) => true,
             Self::Garbled(_) => false,
         }
     }

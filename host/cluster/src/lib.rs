@@ -4,7 +4,8 @@
 //! which [`codec`] makes small and [`store`] keeps, [`mod@write`] applies and deletes, [`openapi`] says how values are
 //! merged, [`events`] tells, [`install`] brings CRDs, [`release`] frees what a lost plugin held, [`host_resources`] is
 //! for the host's own resources, [`definitions`] sees CRDs change (both by way of `typed_watch`), [`permissions`] asks
-//! what the host may do.
+//! what the host may do, [`lease`] reads and writes the Lease of the leader, and [`fence`] stops the writes of who does not
+//! lead.
 #![forbid(unsafe_code)]
 
 mod apply_entry;
@@ -18,10 +19,12 @@ pub mod discovery;
 pub mod error;
 pub mod events;
 pub mod facts;
+pub mod fence;
 pub mod host_resources;
 mod index;
 pub mod install;
 mod kind_cache;
+pub mod lease;
 pub mod object;
 pub mod openapi;
 mod pages;

@@ -18,6 +18,12 @@ pub fn delay(failures: u32, seed: u64) -> Duration {
     wait.mul_f64(1.0 - f64::from(u32::try_from(jitter).unwrap_or(0)) / 1024.0)
 }
 
+/// A period made up to a fifth longer, so that those who began together ask apart: the jitter of client-go's leader election.
+pub fn jittered(period: Duration, seed: u64) -> Duration {
+    let jitter = mix(seed) % 256;
+    period.mul_f64(1.0 + f64::from(u32::try_from(jitter).unwrap_or(0)) / 1280.0)
+}
+
 /// The finaliser of SplitMix64 (Steele, Lea, Flood, "Fast splittable pseudorandom number generators", 2014).
 fn mix(mut value: u64) -> u64 {
     value = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

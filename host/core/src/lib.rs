@@ -21,6 +21,7 @@ pub mod grants;
 pub mod host_conditions;
 pub mod inventory;
 pub mod key;
+pub mod lease;
 pub mod limits;
 pub mod manifest;
 pub mod ownership;

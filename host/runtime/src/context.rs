@@ -10,6 +10,7 @@ use crate::clock::WallClock;
 use crate::competing_plugins::KnownPlugins;
 use crate::definition_changes::DefinitionChanges;
 use crate::kind_registry::KindRegistry;
+use crate::leadership::Leadership;
 use crate::queue::Capacity;
 use crate::resume_slots::ResumeSlots;
 use crate::state::SharedState;
@@ -21,6 +22,8 @@ pub struct HostContext {
     pub state: SharedState,
     /// What is known of the kinds that lanes need.
     pub kinds: KindRegistry,
+    /// Whether this replica is the one that writes.
+    pub leadership: Leadership,
     /// The time of day.
     pub clock: WallClock,
     /// Where the calls of guests run.
@@ -41,10 +44,17 @@ pub struct HostContext {
 
 impl HostContext {
     /// A host that has not begun.
-    pub fn new(client: Client, clock: WallClock, blocking: Blocking, capacity: Capacity) -> Self {
+    pub fn new(
+        client: Client,
+        clock: WallClock,
+        blocking: Blocking,
+        capacity: Capacity,
+        leadership: Leadership,
+    ) -> Self {
         Self {
             state: SharedState::new(capacity),
             kinds: KindRegistry::default(),
+            leadership,
             clock,
             blocking,
             plugins: KnownPlugins::default(),

@@ -16,6 +16,7 @@ use crate::contribute;
 use crate::definitions;
 use crate::idle::IdleTimer;
 use crate::lane::{Lane, StaticPlugin};
+use crate::leadership::{Leadership, RunningElection};
 use crate::options::HostOptions;
 use crate::plugins::{Library, PluginContext, PluginRegistry, PluginSummary, resources, static_plugins};
 use crate::queue::{Capacity, Depth, Job, JobResult, ReconcileResult};
@@ -103,7 +104,9 @@ impl Host {
             per_plugin: options.plugin_workers,
         };
         let (clock, blocking) = (options.clock.clone(), options.blocking.clone());
-        let context = Arc::new(HostContext::new(client.clone(), clock, blocking, capacity));
+        let leadership = Leadership::new(options.election.is_none());
+        let context = HostContext::new(client.clone(), clock, blocking, capacity, leadership);
+        let context = Arc::new(context);
         Self {
             client,
             options,
@@ -159,8 +162,25 @@ impl Host {
         ))
     }
 
-    /// Hands out jobs until `stop` resolves, or until the plugins have all ended by themselves.
+    /// Takes part in the election, if there is one, while the host runs.
     async fn dispatch(
+        self,
+        plugins: impl Future<Output = ()>,
+        stop: impl Future<Output = ()>,
+    ) -> Result<UnfinishedWork, StartError> {
+        let HostContext { clock, leadership, .. } = &*self.context;
+        let election = self.options.election.as_ref();
+        let election =
+            election.map(|election| RunningElection::start(&self.client, election, clock.clone(), leadership.clone()));
+        let ended = Box::pin(self.hand_out_jobs(plugins, stop)).await;
+        if let Some(election) = election {
+            election.stop().await;
+        }
+        ended
+    }
+
+    /// Hands out jobs while the replica leads, until `stop` resolves, or until the plugins have all ended by themselves.
+    async fn hand_out_jobs(
         self,
         plugins: impl Future<Output = ()>,
         stop: impl Future<Output = ()>,
@@ -191,10 +211,15 @@ impl Host {
         let mut jumps = JumpWatch::new(context.clock.clone());
         let mut look = tokio::time::interval(JUMP_LOOK);
         look.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut leadership = context.leadership.follow();
         tokio::pin!(stop, plugins);
         loop {
-            jobs.hand_out(&context);
+            let is_leading = *leadership.borrow_and_update();
+            if is_leading {
+                jobs.hand_out(&context);
+            }
             let (due, waits_for_clock) = context.state.next_due();
+            let due = due.filter(|_| is_leading);
             tokio::select! {
                 () = &mut stop => break,
                 () = context.state.work_comes() => quiet.restart(),
@@ -207,6 +232,8 @@ impl Host {
                     // Nobody waits for it.
                     tokio::task::spawn_blocking(pilothouse_sandbox::give_back_code);
                 }
+                // The host has the sender.
+                _ = leadership.changed() => {}
                 () = sleep_until(due), if due.is_some() => {}
                 _ = look.tick(), if waits_for_clock => if jumps.has_jumped() {
                     tracing::info!("the wall clock has jumped; requeued the objects that wait for a time of day");

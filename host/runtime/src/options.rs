@@ -5,6 +5,7 @@ use std::time::Duration;
 use crate::admission::WebhookOptions;
 use crate::blocking::Blocking;
 use crate::clock::WallClock;
+use crate::leadership::ElectionOptions;
 
 /// How the host runs.
 #[derive(Clone, Debug)]
@@ -27,6 +28,8 @@ pub struct HostOptions {
     pub instance: String,
     /// The namespace that the host runs in, where pull secrets are; none if it is not known.
     pub namespace: Option<String>,
+    /// How replicas choose the one that writes; none means that there is one replica.
+    pub election: Option<ElectionOptions>,
     /// How webhooks are served; none means that they are off.
     pub webhooks: Option<WebhookOptions>,
     /// The time of day.
@@ -47,6 +50,7 @@ impl Default for HostOptions {
             give_back_after: None,
             instance: "pilothouse".to_owned(),
             namespace: None,
+            election: None,
             webhooks: None,
             clock: WallClock::System,
             blocking: Blocking::Threads,

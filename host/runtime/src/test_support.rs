@@ -8,6 +8,7 @@ use pilothouse_cluster::codec::ObjectCodec;
 use pilothouse_cluster::connect::{ClusterTarget, connect};
 use pilothouse_cluster::discovery::ServedKind;
 use pilothouse_cluster::events::EventRecorder;
+use pilothouse_cluster::fence::WriteFence;
 use pilothouse_cluster::object::CachedObject;
 use pilothouse_cluster::store::WatchSource;
 use pilothouse_cluster::write::FieldManagerClient;
@@ -25,6 +26,7 @@ use crate::clock::WallClock;
 use crate::context::HostContext;
 use crate::informers::Informers;
 use crate::lane::{Lane, RunMode, calls_of_a_plugin};
+use crate::leadership::Leadership;
 use crate::primary::{LaneId, PrimaryRef};
 use crate::queue::{Capacity, Job, JobResult, ReconcileResult};
 use crate::served_kinds::ServedKinds;
@@ -44,7 +46,9 @@ async fn client() -> Client {
         kubeconfig: Some(path),
         context: None,
     };
-    connect(&target, "test").await.expect("no request is needed for it")
+    connect(&target, "test", &WriteFence::default())
+        .await
+        .expect("no request is needed for it")
 }
 
 /// A host of which the test plays the cluster.
@@ -63,7 +67,13 @@ impl TestHost {
             per_plugin: 100,
         };
         let clock = WallClock::starting_at(1_767_323_045_000);
-        let context = HostContext::new(client.clone(), clock, Blocking::Threads, capacity);
+        let context = HostContext::new(
+            client.clone(),
+            clock,
+            Blocking::Threads,
+            capacity,
+            Leadership::new(true),
+        );
         Self {
             context: Arc::new(context),
             client,

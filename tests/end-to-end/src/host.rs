@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use kube::Client;
 use pilothouse_cluster::webhooks::SecretPlace;
 use pilothouse_core::Limits;
 use pilothouse_core::admission::configuration::Endpoint;
@@ -15,6 +16,7 @@ use pilothouse_testkit::cluster::Cluster;
 use pilothouse_testkit::host::{HostError, SteeredHost, SteeredPlugin, free_address};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
+use tower::Layer as _;
 use tracing::subscriber::DefaultGuard;
 
 use crate::components;
@@ -92,7 +94,18 @@ impl RuntimeHost {
     }
 
     async fn host(&self, cluster: &Cluster) -> Result<Host, HostError> {
-        Ok(Host::new(cluster.host_client().await?, self.options.clone()))
+        let client = cluster.host_client().await?;
+        let client = match &self.options.election {
+            Some(election) => {
+                let send = tower::service_fn(move |request| {
+                    let client = client.clone();
+                    async move { client.send(request).await }
+                });
+                Client::new(election.fence.layer(send), "default")
+            }
+            None => client,
+        };
+        Ok(Host::new(client, self.options.clone()))
     }
 
     /// Starts with what Plugin resources say, with components from a directory.

@@ -112,7 +112,8 @@ pub async fn keep(client: Client, host: Arc<HostContext>, registry: Arc<PluginRe
             }
             Err(error) => {
                 let problem = error.to_string();
-                if said.as_ref() != Some(&problem) {
+                // Who does not lead serves webhooks; the leader writes what the API server knows of them.
+                if keeper.host.leadership.leads() && said.as_ref() != Some(&problem) {
                     tracing::warn!("the webhooks are not ready: {problem}; retrying");
                     said = Some(problem);
                 }

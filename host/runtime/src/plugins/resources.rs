@@ -128,7 +128,8 @@ async fn install(context: &PluginContext) {
             }
             Err(error) => {
                 let problem = chain(&error);
-                if said.as_ref() != Some(&problem) {
+                // Who does not lead waits for the leader's CRD.
+                if context.host.leadership.leads() && said.as_ref() != Some(&problem) {
                     tracing::warn!("waiting: {problem}");
                     said = Some(problem);
                 }

@@ -390,6 +390,7 @@ impl PluginTask {
     pub async fn until_done<T, F: Future<Output = Result<T, String>>>(&self, mut attempt: impl FnMut() -> F) -> T {
         let mut wait = FIRST_WAIT;
         let mut said = None;
+        let mut leadership = self.context.host.leadership.follow();
         loop {
             match attempt().await {
                 Ok(done) => {
@@ -399,15 +400,19 @@ impl PluginTask {
                     return done;
                 }
                 Err(problem) => {
-                    if said.as_ref() != Some(&problem) {
+                    // Who does not lead waits for what the leader writes.
+                    if self.context.host.leadership.leads() && said.as_ref() != Some(&problem) {
                         tracing::warn!(plugin = &*self.identity.name, "waiting: {problem}");
                         self.waits(&problem);
                         said = Some(problem);
                     }
                 }
             }
-            tokio::time::sleep(wait).await;
-            wait = (wait * 2).min(LONGEST_WAIT);
+            tokio::select! {
+                () = tokio::time::sleep(wait) => wait = (wait * 2).min(LONGEST_WAIT),
+                // Most that a replica waits for which does not lead is that it leads.
+                _ = leadership.changed() => wait = FIRST_WAIT,
+            }
         }
     }
 }

@@ -104,6 +104,7 @@ impl PluginStatusWriter {
         let begun = Instant::now();
         let mut writer_state = StatusWriterState::default();
         loop {
+            self.host.leadership.leading().await;
             let due = match self.look(&mut writer_state, begun) {
                 (due, Some(desired)) if due.is_some_and(|due| due <= Instant::now()) => {
                     let stayed = writer_state.last.as_ref().is_none_or(|last| self.has_stayed(last));

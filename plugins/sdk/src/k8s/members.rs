@@ -92,7 +92,7 @@ fn parent(members: &mut Members, path: FieldPath) -> (&mut Members, &'static str
 }
 
 /// The map at a path, which is made where there is none.
-fn member<'a>(mut members: &'a mut Members, path: FieldPath) -> &'a mut Members {
+fn member(mut members: &mut Members, path: FieldPath) -> &mut Members {
     for name in path {
         let member = members.member(Cow::Borrowed(name));
         if !matches!(member, Node::Map(_)) {

@@ -11,6 +11,7 @@ mod declared;
 mod definitions;
 mod drafts;
 mod drift;
+mod election;
 mod exclusive_kinds;
 mod finish;
 mod fleet;

@@ -4,6 +4,7 @@
 use std::io::Write as _;
 
 use pilothouse_cluster::connect::{ClusterTarget, connect};
+use pilothouse_cluster::fence::WriteFence;
 
 use crate::cluster::runtime;
 use crate::refused;
@@ -29,7 +30,7 @@ pub(super) fn run(data: &[u8]) {
             kubeconfig: Some(path.clone()),
             context: None,
         };
-        match connect(&target, "fuzz/1").await {
+        match connect(&target, "fuzz/1", &WriteFence::default()).await {
             Ok(_) => {}
             Err(error) => refused(&error, "kubeconfig"),
         }

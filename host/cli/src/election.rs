@@ -1,0 +1,98 @@
+//! Owns the options by which replicas of the host choose their leader.
+
+use std::hash::{BuildHasher as _, RandomState};
+use std::time::Duration;
+
+use anyhow::Context as _;
+use clap::Args;
+use pilothouse_cluster::fence::WriteFence;
+use pilothouse_core::lease::LeaseTimes;
+use pilothouse_runtime::ElectionOptions;
+
+use crate::settings;
+
+/// The longest name of a Lease.
+const LONGEST_NAME: usize = 253;
+
+/// Which replica writes.
+#[derive(Args)]
+pub struct ElectionArguments {
+    /// Run as one of several replicas: the holder of a Lease in the host's namespace (--namespace) writes, the others keep
+    /// their caches, answer webhooks and take over
+    #[arg(long)]
+    leader_election: bool,
+
+    /// The name of the Lease. Hosts that run different Plugins in the same namespace need different names
+    #[arg(long, value_name = "NAME", default_value = "pilothouse", requires = "leader_election", value_parser = lease_name)]
+    lease: String,
+
+    /// Seconds after which another replica takes the Lease if its holder does not renew it
+    #[arg(long, value_name = "SECONDS", default_value_t = 15, requires = "leader_election", value_parser = clap::value_parser!(u32).range(1..))]
+    lease_duration: u32,
+
+    /// Seconds after which the holder stops writing if it cannot renew the Lease
+    #[arg(long, value_name = "SECONDS", default_value_t = 10, requires = "leader_election", value_parser = clap::value_parser!(u32).range(1..))]
+    lease_renew_deadline: u32,
+
+    /// Seconds between two attempts to take or renew the Lease
+    #[arg(long, value_name = "SECONDS", default_value_t = 2, requires = "leader_election", value_parser = clap::value_parser!(u32).range(1..))]
+    lease_retry_period: u32,
+}
+
+impl ElectionArguments {
+    /// The election that they describe, if there is one.
+    pub fn options(self, namespace: Option<&str>) -> anyhow::Result<Option<ElectionOptions>> {
+        let Self {
+            leader_election,
+            lease,
+            lease_duration,
+            lease_renew_deadline,
+            lease_retry_period,
+        } = self;
+        if !leader_election {
+            return Ok(None);
+        }
+        let [duration, renew_deadline, retry_period] = [lease_duration, lease_renew_deadline, lease_retry_period]
+            .map(|seconds| Duration::from_secs(seconds.into()));
+        let times = LeaseTimes {
+            duration,
+            renew_deadline,
+            retry_period,
+        };
+        let namespace = namespace.context(
+            "--leader-election needs the namespace of the Lease, and this is no pod, which would have one; give it with --namespace",
+        )?;
+        Ok(Some(ElectionOptions {
+            namespace: namespace.to_owned(),
+            name: lease,
+            identity: identity(),
+            times: times.check()?,
+            fence: WriteFence::closed(),
+        }))
+    }
+}
+
+/// A name that no other process has: that of the pod stays the same when its container is started again.
+fn identity() -> String {
+    // Its keys are random.
+    let number = RandomState::new().hash_one(std::process::id());
+    format!("{}_{number:016x}", settings::instance())
+}
+
+fn lease_name(name: &str) -> Result<String, String> {
+    let is_character = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-.".contains(&byte);
+    let is_end = |byte: Option<&u8>| byte.is_some_and(u8::is_ascii_alphanumeric);
+    let bytes = name.as_bytes();
+    if bytes.len() <= LONGEST_NAME
+        && bytes.iter().copied().all(is_character)
+        && is_end(bytes.first())
+        && is_end(bytes.last())
+    {
+        Ok(name.to_owned())
+    } else {
+        Err(
+            "a Lease's name has at most 253 characters a-z, 0-9, '-' and '.', with a letter or digit at both ends"
+                .to_owned(),
+        )
+    }
+}

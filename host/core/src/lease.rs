@@ -1,0 +1,350 @@
+//! Owns what a candidate for leadership does about a Lease, given what it sees and a clock that nobody sets.
+//!
+//! The algorithm is that of client-go
+//! (<https://github.com/kubernetes/client-go/blob/v0.36.0/tools/leaderelection/leaderelection.go>): a candidate measures
+//! how long it has seen the same record by its own clock, and never compares another machine's time with its own. It
+//! differs in two points. An identity belongs to one process, so a record with it was written by this process. And a Lease
+//! that is deleted while somebody holds it counts as held for as long as it would have been, because its holder may write
+//! until it notices.
+
+use std::time::Duration;
+
+/// The longest that a Lease can last, whatever somebody has written into it.
+pub const LONGEST: Duration = Duration::from_mins(5);
+
+/// How long everything about a Lease takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LeaseTimes {
+    /// How long others wait after they have seen the holder renew it.
+    pub duration: Duration,
+    /// How long the holder goes on writing after it has renewed it.
+    pub renew_deadline: Duration,
+    /// How long everybody waits between two looks.
+    pub retry_period: Duration,
+}
+
+impl Default for LeaseTimes {
+    /// As client-go and controller-runtime have them: 15 s, 10 s and 2 s.
+    fn default() -> Self {
+        Self {
+            duration: Duration::from_secs(15),
+            renew_deadline: Duration::from_secs(10),
+            retry_period: Duration::from_secs(2),
+        }
+    }
+}
+
+/// Why times cannot be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum LeaseTimesError {
+    /// A holder would write while somebody else takes the Lease.
+    #[error("--lease-duration must be longer than --lease-renew-deadline")]
+    Duration,
+    /// A holder would have one attempt to renew it.
+    #[error("--lease-renew-deadline must be at least twice --lease-retry-period")]
+    RenewDeadline,
+    /// Nobody would take over for very long.
+    #[error("--lease-duration must be at most {} s", LONGEST.as_secs())]
+    Longest,
+}
+
+impl LeaseTimes {
+    /// Refuses times with which two replicas could write at once, or none.
+    pub fn check(self) -> Result<Self, LeaseTimesError> {
+        if self.duration <= self.renew_deadline {
+            return Err(LeaseTimesError::Duration);
+        }
+        if self.renew_deadline < self.retry_period * 2 {
+            return Err(LeaseTimesError::RenewDeadline);
+        }
+        if self.duration > LONGEST {
+            return Err(LeaseTimesError::Longest);
+        }
+        Ok(self)
+    }
+}
+
+/// What a Lease says, as `coordination.k8s.io/v1` has it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LeaseRecord {
+    /// `holderIdentity`; empty if nobody holds it.
+    pub holder: String,
+    /// `leaseDurationSeconds`.
+    pub duration_seconds: i32,
+    /// `acquireTime`, RFC 3339.
+    pub acquired: Option<String>,
+    /// `renewTime`, RFC 3339.
+    pub renewed: Option<String>,
+    /// `leaseTransitions`: how often it has got another holder.
+    pub transitions: i32,
+}
+
+impl LeaseRecord {
+    /// How long it lasts after it was renewed.
+    fn duration(&self) -> Duration {
+        let seconds = u64::try_from(self.duration_seconds).unwrap_or(0);
+        Duration::from_secs(seconds).min(LONGEST)
+    }
+}
+
+/// What a candidate does next.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LeaseStep {
+    /// Somebody else holds it, at least until then.
+    Wait(Duration),
+    /// Write this, if the Lease still is as it was seen. The candidate leads if that succeeds.
+    Write(LeaseRecord),
+}
+
+/// A process that wants to lead.
+#[derive(Clone, Debug)]
+pub struct LeaseCandidate {
+    identity: String,
+    times: LeaseTimes,
+    seen: Option<SeenRecord>,
+}
+
+/// A record, and since when it has been seen unchanged.
+#[derive(Clone, Debug)]
+struct SeenRecord {
+    record: LeaseRecord,
+    since: Duration,
+}
+
+impl LeaseCandidate {
+    /// A candidate under a name that no other process has, now or later.
+    pub fn new(identity: String, times: LeaseTimes) -> Self {
+        Self {
+            identity,
+            times,
+            seen: None,
+        }
+    }
+
+    /// Its name.
+    pub fn identity(&self) -> &str {
+        &self.identity
+    }
+
+    /// What to do about a Lease that is so, or is not there. `now` is the time on a clock that only moves on, and `time`
+    /// the time of day as it is written into the Lease.
+    pub fn next(&mut self, live: Option<&LeaseRecord>, now: Duration, time: &str) -> LeaseStep {
+        if let Some(live) = live
+            && self.seen.as_ref().is_none_or(|seen| seen.record != *live)
+        {
+            self.seen = Some(SeenRecord {
+                record: live.clone(),
+                since: now,
+            });
+        }
+        let held = self.seen.as_ref().filter(|seen| {
+            let holder = &seen.record.holder;
+            !holder.is_empty() && *holder != self.identity
+        });
+        if let Some(SeenRecord { record, since }) = held {
+            let until = *since + record.duration();
+            if now < until {
+                return LeaseStep::Wait(until);
+            }
+        }
+        LeaseStep::Write(self.own_record(live, time))
+    }
+
+    /// What is written when the candidate stops: nobody has to wait for it.
+    pub fn release(&self, live: &LeaseRecord, time: &str) -> LeaseRecord {
+        LeaseRecord {
+            holder: String::new(),
+            duration_seconds: 1,
+            acquired: Some(time.to_owned()),
+            renewed: Some(time.to_owned()),
+            transitions: live.transitions,
+        }
+    }
+
+    fn own_record(&self, live: Option<&LeaseRecord>, time: &str) -> LeaseRecord {
+        let own = live.filter(|live| live.holder == self.identity);
+        let transitions = match (own, live) {
+            (Some(own), _) => own.transitions,
+            (None, Some(other)) => other.transitions.saturating_add(1),
+            (None, None) => 0,
+        };
+        LeaseRecord {
+            holder: self.identity.clone(),
+            duration_seconds: i32::try_from(self.times.duration.as_secs()).unwrap_or(i32::MAX).max(1),
+            acquired: own.map_or_else(|| Some(time.to_owned()), |own| own.acquired.clone()),
+            renewed: Some(time.to_owned()),
+            transitions,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const START: Duration = Duration::from_secs(1000);
+
+    fn at(seconds: u64) -> Duration {
+        START + Duration::from_secs(seconds)
+    }
+
+    fn candidate(identity: &str) -> LeaseCandidate {
+        LeaseCandidate::new(identity.to_owned(), LeaseTimes::default())
+    }
+
+    fn written(step: LeaseStep) -> LeaseRecord {
+        match step {
+            LeaseStep::Write(record) => record,
+            LeaseStep::Wait(until) => panic!("waits until {until:?}"),
+        }
+    }
+
+    fn held_by(holder: &str, renewed: &str) -> LeaseRecord {
+        LeaseRecord {
+            holder: holder.to_owned(),
+            duration_seconds: 15,
+            acquired: Some("then".to_owned()),
+            renewed: Some(renewed.to_owned()),
+            transitions: 3,
+        }
+    }
+
+    #[test]
+    fn a_lease_that_nobody_holds_is_taken_at_once() {
+        let mut one = candidate("one");
+        let record = written(one.next(None, at(0), "now"));
+        assert_eq!(
+            record,
+            LeaseRecord {
+                holder: "one".to_owned(),
+                duration_seconds: 15,
+                acquired: Some("now".to_owned()),
+                renewed: Some("now".to_owned()),
+                transitions: 0,
+            }
+        );
+        let released = one.release(&record, "later");
+        assert_eq!((released.holder.as_str(), released.duration_seconds), ("", 1));
+        let taken = written(candidate("two").next(Some(&released), at(1), "later"));
+        assert_eq!((taken.holder.as_str(), taken.transitions), ("two", 1));
+    }
+
+    #[test]
+    fn its_holder_renews_it_and_keeps_since_when_it_has_it() {
+        let mut one = candidate("one");
+        let record = written(one.next(Some(&held_by("one", "a")), at(100), "b"));
+        assert_eq!(
+            record,
+            LeaseRecord {
+                renewed: Some("b".to_owned()),
+                ..held_by("one", "a")
+            }
+        );
+    }
+
+    #[test]
+    fn others_wait_from_when_they_saw_it_change_whatever_its_times_say() {
+        let mut two = candidate("two");
+        // The holder's clock is years behind.
+        let mut live = held_by("one", "2001-01-01T00:00:00Z");
+        assert_eq!(two.next(Some(&live), at(0), "now"), LeaseStep::Wait(at(15)));
+        assert_eq!(two.next(Some(&live), at(14), "now"), LeaseStep::Wait(at(15)));
+        live.renewed = Some("2001-01-01T00:00:14Z".to_owned());
+        assert_eq!(two.next(Some(&live), at(14), "now"), LeaseStep::Wait(at(29)));
+        let taken = written(two.next(Some(&live), at(29), "now"));
+        assert_eq!((taken.holder.as_str(), taken.transitions), ("two", 4));
+    }
+
+    #[test]
+    fn a_lease_that_is_deleted_counts_as_held_until_it_would_have_ended() {
+        let mut two = candidate("two");
+        assert_eq!(
+            two.next(Some(&held_by("one", "a")), at(0), "now"),
+            LeaseStep::Wait(at(15))
+        );
+        assert_eq!(two.next(None, at(5), "now"), LeaseStep::Wait(at(15)));
+        assert_eq!(written(two.next(None, at(15), "now")).holder, "two");
+        // Its holder makes it anew at once.
+        let mut one = candidate("one");
+        one.next(Some(&held_by("one", "a")), at(0), "now");
+        assert_eq!(written(one.next(None, at(1), "now")).holder, "one");
+    }
+
+    #[test]
+    fn what_somebody_writes_into_it_ends_some_time() {
+        for duration_seconds in [i32::MIN, -1, 0] {
+            let live = LeaseRecord {
+                duration_seconds,
+                ..held_by("x", "a")
+            };
+            assert_eq!(written(candidate("two").next(Some(&live), at(0), "now")).holder, "two");
+        }
+        let live = LeaseRecord {
+            duration_seconds: i32::MAX,
+            transitions: i32::MAX,
+            ..held_by("x", "a")
+        };
+        let mut two = candidate("two");
+        assert_eq!(two.next(Some(&live), at(0), "now"), LeaseStep::Wait(START + LONGEST));
+        let taken = written(two.next(Some(&live), START + LONGEST, "now"));
+        assert_eq!(taken.transitions, i32::MAX);
+    }
+
+    #[test]
+    fn times_with_which_two_could_write_are_refused() {
+        let times = |duration, renew_deadline, retry_period| {
+            let [duration, renew_deadline, retry_period] =
+                [duration, renew_deadline, retry_period].map(Duration::from_secs);
+            let times = LeaseTimes {
+                duration,
+                renew_deadline,
+                retry_period,
+            };
+            times.check()
+        };
+        assert!(LeaseTimes::default().check().is_ok());
+        assert_eq!(times(10, 10, 2), Err(LeaseTimesError::Duration));
+        assert_eq!(times(15, 3, 2), Err(LeaseTimesError::RenewDeadline));
+        assert_eq!(times(301, 10, 2), Err(LeaseTimesError::Longest));
+        assert!(times(300, 4, 2).is_ok());
+    }
+
+    /// Two candidates, one of which stops and goes on, under every order of a few steps: never do both lead at once.
+    #[test]
+    fn no_two_candidates_lead_at_once() {
+        let times = LeaseTimes::default();
+        for stop_at in 0..40_u64 {
+            for stopped_for in [0, 5, 9, 10, 11, 14, 15, 16, 30] {
+                let mut live: Option<LeaseRecord> = None;
+                let mut candidates = [candidate("one"), candidate("two")];
+                let mut leads_until = [Duration::ZERO; 2];
+                for second in 0..120 {
+                    let now = at(second);
+                    for index in 0..2 {
+                        let is_stopped = index == 0 && (stop_at..stop_at + stopped_for).contains(&second);
+                        if is_stopped || (second + index as u64) % 2 == 0 {
+                            continue;
+                        }
+                        if let LeaseStep::Write(record) =
+                            candidates[index].next(live.as_ref(), now, &format!("{second}"))
+                        {
+                            live = Some(record);
+                            leads_until[index] = now + times.renew_deadline;
+                        } else {
+                            leads_until[index] = Duration::ZERO;
+                        }
+                    }
+                    let leading = leads_until.iter().filter(|until| now < **until).count();
+                    assert!(
+                        leading <= 1,
+                        "stopped at {stop_at} for {stopped_for}: both lead at {second}"
+                    );
+                }
+                assert!(
+                    leads_until.iter().any(|until| at(119) < *until),
+                    "somebody leads in the end"
+                );
+            }
+        }
+    }
+}

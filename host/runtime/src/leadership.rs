@@ -1,0 +1,326 @@
+//! Owns this replica's part in choosing a leader: it takes the Lease, renews it and gives it back, and opens and closes the
+//! fence before the API server. What to do about a Lease is decided in [`pilothouse_core::lease`].
+//!
+//! A replica that does not lead does all that changes nothing: it keeps its caches, loads and tries plugins, queues what
+//! changes, and answers admission. When it leads, it works through its queue.
+
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::time::Duration;
+
+use pilothouse_cluster::Client;
+use pilothouse_cluster::error::{RequestError, chain};
+use pilothouse_cluster::fence::WriteFence;
+use pilothouse_cluster::lease::{LeaseApi, LiveLease};
+use pilothouse_core::backoff;
+use pilothouse_core::lease::{LeaseCandidate, LeaseRecord, LeaseStep, LeaseTimes};
+use tokio::sync::{oneshot, watch};
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+
+use crate::clock::WallClock;
+
+/// How often the same trouble with the Lease is logged.
+const LOG_INTERVAL: Duration = Duration::from_mins(1);
+
+/// How replicas choose their leader.
+#[derive(Clone, Debug)]
+pub struct ElectionOptions {
+    /// The namespace of the Lease.
+    pub namespace: String,
+    /// The Lease's name. Hosts with the same Plugins have the same.
+    pub name: String,
+    /// This process in the Lease: no other process has the same, now or later.
+    pub identity: String,
+    /// How long everything takes.
+    pub times: LeaseTimes,
+    /// What the client's requests pass through.
+    pub fence: WriteFence,
+}
+
+/// Whether this replica leads. Without an election it always does.
+#[derive(Clone, Debug)]
+pub struct Leadership(watch::Sender<bool>);
+
+impl Leadership {
+    /// A replica that leads, or does not lead yet.
+    pub fn new(leads: bool) -> Self {
+        Self(watch::Sender::new(leads))
+    }
+
+    /// Whether it leads now.
+    pub fn leads(&self) -> bool {
+        *self.0.borrow()
+    }
+
+    /// Resolves when it leads.
+    pub async fn leading(&self) {
+        // The sender is `self`, so there is one.
+        let _ = self.0.subscribe().wait_for(|leads| *leads).await;
+    }
+
+    /// Follows whether it leads.
+    pub fn follow(&self) -> watch::Receiver<bool> {
+        self.0.subscribe()
+    }
+
+    fn set(&self, leads: bool) {
+        self.0
+            .send_if_modified(|known| std::mem::replace(known, leads) != leads);
+    }
+}
+
+/// The election's task.
+pub struct RunningElection {
+    task: JoinHandle<()>,
+    /// There until the election is stopped.
+    stop: Option<oneshot::Sender<()>>,
+    patience: Duration,
+}
+
+impl RunningElection {
+    /// Begins to take part.
+    pub fn start(client: &Client, options: &ElectionOptions, clock: WallClock, leadership: Leadership) -> Self {
+        let ElectionOptions {
+            namespace,
+            name,
+            identity,
+            times,
+            fence,
+        } = options.clone();
+        let timeout = times.renew_deadline / 2;
+        let participant = Participant {
+            api: LeaseApi::new(client.clone(), namespace, name, timeout),
+            candidate: LeaseCandidate::new(identity, times),
+            times,
+            fence,
+            leadership,
+            clock,
+            begun: Instant::now(),
+            live: None,
+            leads_until: None,
+            pauses: 0,
+            told: Told::default(),
+        };
+        let (stop, stopped) = oneshot::channel();
+        Self {
+            task: tokio::spawn(participant.run(stopped)),
+            stop: Some(stop),
+            patience: timeout,
+        }
+    }
+
+    /// Gives the Lease back, so that nobody has to wait for it. Nothing may be written any more.
+    pub async fn stop(mut self) {
+        if let Some(stop) = self.stop.take() {
+            let _ = stop.send(());
+        }
+        let _ = tokio::time::timeout(self.patience, &mut self.task).await;
+    }
+}
+
+impl Drop for RunningElection {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+struct Participant {
+    api: LeaseApi,
+    candidate: LeaseCandidate,
+    times: LeaseTimes,
+    fence: WriteFence,
+    leadership: Leadership,
+    clock: WallClock,
+    /// Where the candidate's clock begins.
+    begun: Instant,
+    /// The Lease as it was seen last.
+    live: Option<LiveLease>,
+    /// Until when nothing more may be begun; none if another leads.
+    leads_until: Option<Instant>,
+    /// How often it has waited.
+    pauses: u64,
+    told: Told,
+}
+
+/// What the log has said.
+#[derive(Default)]
+struct Told {
+    holder: Option<String>,
+    problem: Option<(String, Instant)>,
+}
+
+/// What came of an attempt.
+enum Attempt {
+    /// The Lease is ours, as of the request that was sent then.
+    Leads(Instant),
+    /// Somebody else has it.
+    Held,
+    /// It has changed in between.
+    Changed,
+}
+
+/// Why an attempt failed.
+#[derive(Debug, thiserror::Error)]
+enum ElectionError {
+    #[error("{0}")]
+    Request(#[from] RequestError),
+    #[error(
+        "it was made by other software: its label app.kubernetes.io/managed-by is not pilothouse; give another name with --lease"
+    )]
+    Foreign,
+}
+
+impl Participant {
+    async fn run(mut self, mut stopped: oneshot::Receiver<()>) {
+        loop {
+            let leads_until = self.leads_until;
+            let attempt = tokio::select! {
+                attempt = self.attempt() => attempt,
+                // The fence has closed by itself.
+                () = sleep_until(leads_until) => {
+                    self.step_down("it could not be renewed in time");
+                    continue;
+                }
+                _ = &mut stopped => break,
+            };
+            let wait = match attempt {
+                Ok(Attempt::Leads(since)) => {
+                    self.lead(since);
+                    self.times.retry_period
+                }
+                Ok(Attempt::Held) => {
+                    if self.leads_until.is_some() {
+                        self.step_down("another replica has it");
+                    }
+                    self.say_holder();
+                    self.pause()
+                }
+                Ok(Attempt::Changed) => self.pause() / 8,
+                Err(error) => {
+                    self.live = None;
+                    self.say_problem(&error);
+                    self.pause()
+                }
+            };
+            tokio::select! {
+                () = tokio::time::sleep(wait) => {}
+                () = sleep_until(self.leads_until) => self.step_down("it could not be renewed in time"),
+                _ = &mut stopped => break,
+            }
+        }
+        self.release().await;
+    }
+
+    /// The wait between two looks, with jitter as client-go has it, so that replicas do not ask together.
+    fn pause(&mut self) -> Duration {
+        let mut seed = DefaultHasher::new();
+        (self.candidate.identity(), self.pauses).hash(&mut seed);
+        self.pauses += 1;
+        backoff::jittered(self.times.retry_period, seed.finish())
+    }
+
+    async fn attempt(&mut self) -> Result<Attempt, ElectionError> {
+        let is_ours = |live: &LiveLease| live.record.holder == self.candidate.identity();
+        // Who leads knows what the Lease says until a write is refused.
+        if !self.live.as_ref().is_some_and(is_ours) {
+            self.live = self.api.read().await?;
+        }
+        if self.live.as_ref().is_some_and(|live| !live.is_ours()) {
+            return Err(ElectionError::Foreign);
+        }
+        // Before the request is sent: others see it later, and wait from then on.
+        let sent = Instant::now();
+        let record = self.live.as_ref().map(|live| &live.record);
+        let step = self
+            .candidate
+            .next(record, sent - self.begun, &self.clock.microseconds());
+        let LeaseStep::Write(record) = step else {
+            return Ok(Attempt::Held);
+        };
+        let written = self.api.write(self.live.as_ref(), &record).await?;
+        let won = written.is_some();
+        self.live = written;
+        Ok(if won { Attempt::Leads(sent) } else { Attempt::Changed })
+    }
+
+    fn lead(&mut self, since: Instant) {
+        let LeaseTimes {
+            duration,
+            renew_deadline,
+            ..
+        } = self.times;
+        let until = since + renew_deadline;
+        self.fence.open_until(until, since + (renew_deadline + duration) / 2);
+        if self.leads_until.replace(until).is_none() {
+            tracing::info!(
+                lease = self.api.title(),
+                identity = self.candidate.identity(),
+                "this replica leads"
+            );
+        }
+        self.told = Told::default();
+        self.leadership.set(true);
+    }
+
+    fn step_down(&mut self, why: &str) {
+        self.fence.close();
+        self.leads_until = None;
+        self.leadership.set(false);
+        tracing::warn!(lease = self.api.title(), "this replica leads no longer: {why}");
+    }
+
+    async fn release(&mut self) {
+        self.fence.close();
+        self.leadership.set(false);
+        let (Some(live), Some(_)) = (&self.live, self.leads_until.take()) else {
+            return;
+        };
+        let record: LeaseRecord = self.candidate.release(&live.record, &self.clock.microseconds());
+        match self.api.write(Some(live), &record).await {
+            Ok(_) => tracing::info!(lease = self.api.title(), "gave the Lease back"),
+            Err(error) => tracing::warn!(
+                lease = self.api.title(),
+                error = chain(&error),
+                "cannot give the Lease back; others wait until it ends"
+            ),
+        }
+    }
+
+    fn say_holder(&mut self) {
+        let holder = self.live.as_ref().map(|live| live.record.holder.clone());
+        if self.told.holder != holder {
+            let leader = holder.as_deref().unwrap_or_default();
+            tracing::info!(
+                lease = self.api.title(),
+                leader,
+                "another replica leads; this one stands by"
+            );
+            self.told.holder = holder;
+        }
+    }
+
+    fn say_problem(&mut self, error: &ElectionError) {
+        let problem = match error {
+            ElectionError::Request(error) if error.code() == Some(403) => format!(
+                "{error}; grant the host get, create and update on leases.coordination.k8s.io in the namespace of the Lease"
+            ),
+            error => chain(error),
+        };
+        let now = Instant::now();
+        let is_old = |(said, at): &(String, Instant)| *said == problem && now - *at < LOG_INTERVAL;
+        if !self.told.problem.as_ref().is_some_and(is_old) {
+            tracing::warn!(
+                lease = self.api.title(),
+                "cannot take or renew the Lease: {problem}; retrying"
+            );
+            self.told.problem = Some((problem, now));
+        }
+    }
+}
+
+async fn sleep_until(time: Option<Instant>) {
+    match time {
+        Some(time) => tokio::time::sleep_until(time).await,
+        None => std::future::pending().await,
+    }
+}
