@@ -228,3 +228,229 @@ mod simulated {
         assert!((1..=6).contains(&said), "{said}: {log}");
     }
 }
+
+mod real {
+    use std::collections::BTreeMap;
+    use std::time::{Duration, Instant};
+
+    use k8s_openapi::api::coordination::v1::Lease;
+    use kube::api::{DynamicObject, ListParams};
+    use kube::core::{ApiResource, GroupVersionKind};
+    use kube::{Api, Client};
+    use pilothouse_end_to_end::program::{Folder, Process, component};
+    use pilothouse_end_to_end::stage::{app_service, create};
+    use pilothouse_testkit::cluster::{Cluster, Mark};
+    use pilothouse_testkit::controlplane::Options;
+    use rustix::process::Signal;
+    use serde_json::json;
+
+    use crate::fleet::plugin;
+
+    const WITHIN: Duration = Duration::from_mins(2);
+
+    /// How many objects there are after each step.
+    const STEP: usize = 60;
+
+    /// Reconciles at once, each of which may have one write in flight.
+    const WORKERS: usize = 8;
+
+    struct Replicas {
+        cluster: Cluster,
+        client: Client,
+        folder: Folder,
+        objects: usize,
+    }
+
+    impl Replicas {
+        fn start(&self) -> Process {
+            let kubeconfig = self.cluster.host_kubeconfig().unwrap().display().to_string();
+            let (directory, workers) = (self.folder.path(""), WORKERS.to_string());
+            let arguments = [
+                ["run", "--install-crds"].as_slice(),
+                &["--kubeconfig", &kubeconfig],
+                &["--plugin-dir", &directory],
+                &["--namespace", "default"],
+                &["--workers", &workers],
+                &["--leader-election", "--lease-duration", "4"],
+                &["--lease-renew-deadline", "3", "--lease-retry-period", "1"],
+            ];
+            Process::start(&arguments.concat())
+        }
+
+        async fn holder(&self) -> String {
+            let leases: Api<Lease> = Api::namespaced(self.client.clone(), "default");
+            let lease = leases.get_opt("pilothouse").await.unwrap();
+            let spec = lease.and_then(|lease| lease.spec);
+            spec.and_then(|spec| spec.holder_identity).unwrap_or_default()
+        }
+
+        async fn until(&self, processes: &[&Process], what: &str, mut holds: impl AsyncFnMut() -> bool) {
+            let begun = Instant::now();
+            while !holds().await {
+                let logs: Vec<_> = processes.iter().map(|process| process.log()).collect();
+                assert!(begun.elapsed() < WITHIN, "in vain: {what}\n{}", logs.join("\n---\n"));
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+        }
+
+        /// Makes more objects.
+        async fn create_more(&mut self) {
+            for number in self.objects..self.objects + STEP {
+                let mut object = app_service(&format!("app-{number}"));
+                object["spec"]["ports"] = json!([]);
+                create(self.client.clone(), &object).await;
+            }
+            self.objects += STEP;
+        }
+
+        /// Waits until every object says that it is reconciled.
+        async fn converge(&self, processes: &[&Process]) {
+            let kind = GroupVersionKind::gvk("kosmos.io", "v1", "AppService");
+            let all: Api<DynamicObject> =
+                Api::namespaced_with(self.client.clone(), "default", &ApiResource::from_gvk(&kind));
+            self.until(processes, "all objects converge", async || {
+                let objects = all.list(&ListParams::default()).await.unwrap().items;
+                let is_reconciled = |object: &&DynamicObject| {
+                    let conditions = object.data["status"]["conditions"].as_array();
+                    conditions
+                        .into_iter()
+                        .flatten()
+                        .any(|condition| condition["type"] == "Reconciled" && condition["status"] == "True")
+                };
+                objects.iter().filter(is_reconciled).count() == self.objects
+            })
+            .await;
+        }
+
+        /// How often each Deployment was created, and how many other writes they got, by hosts.
+        fn deployments(&self, mark: Mark) -> (BTreeMap<String, usize>, usize) {
+            let (mut created, mut others) = (BTreeMap::new(), 0);
+            for request in self.cluster.requests_since(mark).unwrap() {
+                if !request.is_by_host() || !request.is_write() || request.resource != "deployments" {
+                    continue;
+                }
+                if request.code == 201 {
+                    *created.entry(request.name).or_default() += 1;
+                } else {
+                    others += 1;
+                }
+            }
+            (created, others)
+        }
+    }
+
+    /// The leader is stopped in the middle of its work and goes on later; the next one is killed; the last one ends in order.
+    #[tokio::test(flavor = "multi_thread")]
+    async fn replicas_take_over_from_a_leader_that_is_stopped_killed_or_ends() {
+        let cluster = Cluster::real_with(Options::default()).await.unwrap();
+        let mut replicas = Replicas {
+            client: cluster.client().await.unwrap(),
+            cluster,
+            folder: Folder::new(),
+            objects: 0,
+        };
+        std::fs::copy(component("app-service"), replicas.folder.path("it.wasm")).unwrap();
+        let mut one = replicas.start();
+        one.says(&["this replica leads"]).await;
+        one.says(&["installed the CRD", "plugins.pilothouse.dev"]).await;
+        create(
+            replicas.client.clone(),
+            &plugin("it", json!({"source": {"file": "it.wasm"}})),
+        )
+        .await;
+        one.says(&["plugin ready", "it/app-service"]).await;
+        let mut two = replicas.start();
+        two.says(&["another replica leads"]).await;
+        two.says(&["plugin ready", "it/app-service"]).await;
+        let first = replicas.holder().await;
+
+        let mark = replicas.cluster.mark().unwrap();
+        replicas.create_more().await;
+        one.signal(Signal::STOP);
+        replicas.create_more().await;
+        let begun = Instant::now();
+        two.says(&["this replica leads"]).await;
+        println!("another replica led {:?} after the leader was stopped", begun.elapsed());
+        replicas.converge(&[&one, &two]).await;
+        let second = replicas.holder().await;
+        assert_ne!(first, second);
+
+        // What the first replica still believes does no harm.
+        one.signal(Signal::CONT);
+        one.says(&["leads no longer"]).await;
+        one.says(&["another replica leads", &second]).await;
+        replicas.create_more().await;
+        replicas.converge(&[&one, &two]).await;
+        assert_eq!(replicas.holder().await, second);
+        let (created, others) = replicas.deployments(mark);
+        assert_eq!(created.len(), replicas.objects, "none is lost");
+        assert!(
+            created.values().all(|times| *times == 1),
+            "none is made twice: {created:?}"
+        );
+        assert!(
+            others <= WORKERS,
+            "only what was in flight is repeated: {others} writes"
+        );
+
+        let mark = replicas.cluster.mark().unwrap();
+        two.signal(Signal::KILL);
+        replicas.create_more().await;
+        let begun = Instant::now();
+        replicas
+            .until(&[&one], "the first replica leads again", async || {
+                replicas.holder().await == first
+            })
+            .await;
+        println!("another replica led {:?} after the leader was killed", begun.elapsed());
+        replicas.converge(&[&one]).await;
+        let (created, others) = replicas.deployments(mark);
+        assert_eq!((created.len(), others), (STEP, 0));
+
+        let mut three = replicas.start();
+        three.says(&["another replica leads"]).await;
+        three.says(&["plugin ready", "it/app-service"]).await;
+        let mark = replicas.cluster.mark().unwrap();
+        one.signal(Signal::TERM);
+        let begun = Instant::now();
+        assert!(one.ended().await.success());
+        three.says(&["this replica leads"]).await;
+        println!(
+            "another replica led {:?} after the leader was told to end",
+            begun.elapsed()
+        );
+        let mut more = app_service("last");
+        more["spec"]["ports"] = json!([]);
+        create(replicas.client.clone(), &more).await;
+        replicas.objects += 1;
+        replicas.converge(&[&three]).await;
+        let (created, others) = replicas.deployments(mark);
+        assert_eq!((created.len(), others), (1, 0), "{created:?}");
+        three.signal(Signal::TERM);
+        assert!(three.ended().await.success());
+        assert_eq!(replicas.holder().await, "", "the Lease is given back");
+    }
+
+    #[test]
+    fn options_with_which_two_replicas_could_write_are_refused() {
+        let refused = |arguments: &[&str]| {
+            let all = [["run", "--kubeconfig", "/nonexistent"].as_slice(), arguments].concat();
+            pilothouse_end_to_end::program::refused(&all).1
+        };
+        let said = refused(&["--leader-election"]);
+        assert!(said.contains("give it with --namespace"), "{said}");
+        let election = ["--leader-election", "--namespace", "a"];
+        let with = |more: &[&str]| refused(&[&election, more].concat());
+        let said = with(&["--lease-duration", "10"]);
+        assert!(
+            said.contains("--lease-duration must be longer than --lease-renew-deadline"),
+            "{said}"
+        );
+        let said = with(&["--lease-renew-deadline", "3"]);
+        assert!(said.contains("at least twice --lease-retry-period"), "{said}");
+        let said = with(&["--lease", "A_b"]);
+        assert!(said.contains("a-z, 0-9"), "{said}");
+        let said = refused(&["--lease", "a"]);
+        assert!(said.contains("--leader-election"), "{said}");
+    }
+}
