@@ -126,6 +126,9 @@ mod simulated {
         assert!((2..=3).contains(&written.len()), "{written:#?}");
         assert_eq!(holder(&fleet), "one");
         assert_eq!(second.handle().unwrap().stuck(), 0);
+        // Both write their log here, and neither tries what it may not do.
+        let log = second.log_tail();
+        assert!(!log.contains(" WARN "), "{log}");
     }
 
     #[tokio::test(start_paused = true)]
