@@ -10,6 +10,7 @@ use pilothouse_cluster::error::chain;
 use pilothouse_cluster::permissions::{Permission, has, listed, user};
 use pilothouse_core::Kind;
 use pilothouse_core::manifest::Access;
+use pilothouse_core::rights::KindUse;
 use tokio::time::Instant;
 
 use super::desired::DesiredPlugin;
@@ -198,25 +199,30 @@ fn of_kind(lane: &Lane, served: &ServedKind, rights: &mut BTreeSet<Permission>) 
     };
     // A primary is watched everywhere.
     let watched = if is_primary { Vec::new() } else { declared.clone() };
-    add("", places(&watched), &["get", "list", "watch"]);
-    if lane.mode == RunMode::Preview {
-        return;
-    }
+    add("", places(&watched), &["list", "watch"]);
     let written = if declared.is_empty() {
         &lane.namespaces
     } else {
         &declared
     };
     let allows = |access| grant.is_some_and(|grant| grant.allows(access));
-    if allows(Access::Owned) {
-        add("", places(written), &["create", "patch", "delete"]);
-    }
-    if allows(Access::Contributed) || lane.gives_up(kind) || (is_primary && lane.finalizer.is_some()) {
-        add("", places(written), &["patch"]);
-    }
+    let kind_use = KindUse {
+        is_primary,
+        has_finalizer: lane.finalizer.is_some(),
+        is_owned: allows(Access::Owned),
+        is_contributed: allows(Access::Contributed) || lane.gives_up(kind),
+    };
+    let mut verbs: Vec<&'static str> = kind_use.verbs().iter().map(|verb| verb.as_str()).collect();
+    // What an earlier version owned is deleted.
     if lane.is_only_former(kind) && !is_primary {
-        add("", places(written), &["delete"]);
+        verbs.extend(["get", "delete"]);
     }
+    if lane.mode == RunMode::Preview {
+        verbs.retain(|verb| *verb == "get");
+        add("", places(written), &verbs);
+        return;
+    }
+    add("", places(written), &verbs);
     if is_primary && lane.brings_crd && served.facts.has_status {
         add("/status", places(&lane.namespaces), &["patch"]);
     }

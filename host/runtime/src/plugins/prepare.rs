@@ -7,7 +7,6 @@ use std::sync::Arc;
 use pilothouse_cluster::discovery::ServedKind;
 use pilothouse_cluster::events::EventRecorder;
 use pilothouse_cluster::write::FieldManagerClient;
-use pilothouse_core::answer::KindFacts;
 use pilothouse_core::grants::Grants;
 use pilothouse_core::inventory::{Inventory, former_controller};
 use pilothouse_core::manifest::{self, BroughtCrd, CheckedManifest, Controller, Manifest};
@@ -179,18 +178,7 @@ impl DescribedPlugin {
 
     /// How a kind will be served once its CRD is installed, if the plugin brings it.
     pub fn serves(&self, kind: &Kind) -> Option<ServedKind> {
-        let crd = self.crd_of_kind(kind)?;
-        let spec = &crd.definition["spec"];
-        let mut versions = spec["versions"].as_array()?.iter();
-        let version = versions.find(|version| version["name"] == *kind.version)?;
-        Some(ServedKind {
-            kind: Arc::new(kind.clone()),
-            plural: spec["names"]["plural"].as_str()?.to_owned(),
-            facts: KindFacts {
-                namespaced: spec["scope"] == "Namespaced",
-                has_status: version["subresources"]["status"].is_object(),
-            },
-        })
+        ServedKind::of_crd(self.crd_of_kind(kind)?, kind)
     }
 
     /// The CRDs that it has to itself: their names, and the kinds for people.
