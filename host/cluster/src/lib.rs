@@ -21,6 +21,7 @@ pub mod facts;
 pub mod host_resources;
 mod index;
 pub mod install;
+pub mod installer;
 mod kind_cache;
 pub mod object;
 pub mod openapi;
