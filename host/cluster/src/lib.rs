@@ -2,9 +2,9 @@
 //!
 //! [`discovery`] says what is served, [`reflector`] lists and watches a kind into [`object::CachedObject`] objects,
 //! which [`codec`] makes small and [`store`] keeps, [`mod@write`] applies and deletes, [`openapi`] says how values are
-//! merged, [`events`] tells, [`install`] brings CRDs, [`release`] frees what a lost plugin held, [`host_resources`] is
-//! for the host's own resources, [`definitions`] sees CRDs change (both by way of `typed_watch`), [`permissions`] asks
-//! what the host may do.
+//! merged, [`events`] tells, [`install`] brings CRDs, [`installer`] all else that a plugin needs, [`release`] frees what a
+//! lost plugin held, [`host_resources`] is for the host's own resources, [`definitions`] sees CRDs change (both by way of
+//! `typed_watch`), [`permissions`] asks what the host may do.
 #![forbid(unsafe_code)]
 
 mod apply_entry;
