@@ -535,6 +535,27 @@ mod tests {
     }
 
     #[test]
+    fn a_crd_whose_names_could_not_stand_in_a_path_is_refused() {
+        for (good, bad) in [
+            (
+                "name: appservices.kosmos.io",
+                "name: ../../../api/v1/namespaces/kube-system",
+            ),
+            ("name: appservices.kosmos.io", "name: appservices.kosmos.io?force=true"),
+            ("group: kosmos.io", "group: \"*\""),
+        ] {
+            let said = problem(|it| {
+                let crd = it["crds"][0].as_str().unwrap().replace(good, bad);
+                it["crds"] = json!([crd]);
+            });
+            assert!(
+                said.contains("crds[0]") && said.contains("not a DNS subdomain"),
+                "{said}"
+            );
+        }
+    }
+
+    #[test]
     fn the_reason_of_failures_is_optional() {
         let mut manifest = manifest();
         let reason = |manifest: &Value| {

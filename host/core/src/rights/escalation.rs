@@ -2,6 +2,8 @@
 //! gives themselves more. The rules are in the form of `CompactString`:
 //! <https://github.com/kubernetes/kubernetes/blob/v1.36.0/pkg/apis/rbac/v1/evaluation_helpers.go>.
 
+use std::fmt::Write as _;
+
 use super::words::qualified;
 
 /// What stands before the rules.
@@ -18,7 +20,7 @@ pub fn missing(message: &str) -> Option<String> {
     named.truncate(MOST_NAMED);
     let mut text = named.join("; ");
     if more > 0 {
-        text.push_str(&format!("; and {more} more"));
+        let _ = write!(text, "; and {more} more");
     }
     // In another form, its own words are better than none.
     Some(if text.is_empty() {
@@ -42,7 +44,7 @@ fn rule(text: &str) -> Option<String> {
     }
     let mut rule = format!("{verbs} {}", resources.join(", "));
     if !names.is_empty() {
-        rule.push_str(&format!(" named {}", names.join(", ")));
+        let _ = write!(rule, " named {}", names.join(", "));
     }
     (!verbs.is_empty() && !resources.is_empty()).then_some(rule)
 }

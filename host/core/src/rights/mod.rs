@@ -259,7 +259,7 @@ impl Derivation<'_> {
             has_finalizer: controller.finalizer.is_some(),
             ..KindUse::default()
         };
-        self.watch(primary, Reach::all());
+        self.watch(primary, &Reach::all());
         let verbs = if selects_nothing { &[] } else { primary_use.verbs() };
         self.grant(primary, &[], &places, verbs);
         if checked.brings(&controller.kind) && primary.facts.has_status && !selects_nothing {
@@ -300,7 +300,7 @@ impl Derivation<'_> {
         } else {
             Reach::of(touch)
         };
-        self.watch(served, reach);
+        self.watch(served, &reach);
         let places = self.places_of(controller, touch, served);
         self.grant(served, &touch.names, &places, verbs);
     }
@@ -339,11 +339,10 @@ impl Derivation<'_> {
         }
     }
 
-    fn watch(&mut self, served: &ServedKind, reach: Reach) {
-        let reaches = &mut self.reaches;
-        let before = reaches.remove(&*served.kind);
-        let reach = before.map_or_else(|| reach.clone(), |before| before.union(&reach));
-        reaches.insert((*served.kind).clone(), reach);
+    fn watch(&mut self, served: &ServedKind, reach: &Reach) {
+        let before = self.reaches.remove(&*served.kind);
+        let both = before.map_or_else(|| reach.clone(), |before| before.union(reach));
+        self.reaches.insert((*served.kind).clone(), both);
     }
 
     fn finish(self) -> Rights {

@@ -1,6 +1,7 @@
 //! Owns what people are told of rights: what a plugin will be able to do, and which of it gives more power than it seems.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
 
 use super::objects::RBAC_GROUP;
 use super::rules::{Place, Resource, Rules, Verb};
@@ -21,17 +22,17 @@ const RUNS_PODS: [(&str, &str); 8] = [
 pub fn explained(rules: &Rules) -> String {
     let mut text = String::new();
     for (place, rules) in rules.places() {
-        text.push_str(&match place {
-            Place::Cluster => "in all namespaces, and with objects that are in none:\n".to_owned(),
-            Place::Namespace(namespace) => format!("in namespace {namespace}:\n"),
-        });
+        let _ = match place {
+            Place::Cluster => writeln!(text, "in all namespaces, and with objects that are in none:"),
+            Place::Namespace(namespace) => writeln!(text, "in namespace {namespace}:"),
+        };
         let width = rules
             .values()
             .map(|verbs| actions(verbs).len())
             .max()
             .unwrap_or_default();
         for (resource, verbs) in rules {
-            text.push_str(&format!("  {:<width$}  {}\n", actions(verbs), named(resource)));
+            let _ = writeln!(text, "  {:<width$}  {}", actions(verbs), named(resource));
         }
     }
     text
