@@ -4,7 +4,7 @@
 //! which [`codec`] makes small and [`store`] keeps, [`mod@write`] applies and deletes, [`openapi`] says how values are
 //! merged, [`events`] tells, [`install`] brings CRDs, [`installer`] all else that a plugin needs, [`release`] frees what a
 //! lost plugin held, [`host_resources`] is for the host's own resources, [`definitions`] sees CRDs change (both by way of
-//! `typed_watch`), [`permissions`] asks what the host may do.
+//! `typed_watch`), [`permissions`] asks what the host may do, and [`identity`] is in whose name it does it.
 #![forbid(unsafe_code)]
 
 mod apply_entry;
@@ -19,6 +19,7 @@ pub mod error;
 pub mod events;
 pub mod facts;
 pub mod host_resources;
+pub mod identity;
 mod index;
 pub mod install;
 pub mod installer;

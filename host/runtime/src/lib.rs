@@ -50,7 +50,7 @@ pub use admission::{Maker, WebhookOptions};
 pub use blocking::Blocking;
 pub use host::{Handle, Host, UnfinishedWork};
 pub use lane::{RunMode, StaticPlugin};
-pub use options::HostOptions;
+pub use options::{HostOptions, Identity};
 pub use pilothouse_webhook::certificates::Lifetimes;
 pub use plugins::{Library, PluginSummary, check_plugin};
 pub use queue::Depth;

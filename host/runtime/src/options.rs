@@ -6,6 +6,19 @@ use crate::admission::WebhookOptions;
 use crate::blocking::Blocking;
 use crate::clock::WallClock;
 
+/// In whose name the host writes for a plugin, and reads live objects for it. Watches are shared, and the host's own.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Identity {
+    /// In its own.
+    #[default]
+    Host,
+    /// In that of the plugin's ServiceAccount in this namespace, by impersonation.
+    ServiceAccounts {
+        /// The host's namespace.
+        namespace: String,
+    },
+}
+
 /// How the host runs.
 #[derive(Clone, Debug)]
 pub struct HostOptions {
@@ -27,6 +40,8 @@ pub struct HostOptions {
     pub instance: String,
     /// The namespace that the host runs in, where pull secrets are; none if it is not known.
     pub namespace: Option<String>,
+    /// In whose name it writes for plugins.
+    pub identity: Identity,
     /// How webhooks are served; none means that they are off.
     pub webhooks: Option<WebhookOptions>,
     /// The time of day.
@@ -47,6 +62,7 @@ impl Default for HostOptions {
             give_back_after: None,
             instance: "pilothouse".to_owned(),
             namespace: None,
+            identity: Identity::Host,
             webhooks: None,
             clock: WallClock::System,
             blocking: Blocking::Threads,

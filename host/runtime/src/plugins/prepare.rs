@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use pilothouse_cluster::discovery::ServedKind;
 use pilothouse_cluster::events::EventRecorder;
+use pilothouse_cluster::identity::Impersonation;
 use pilothouse_cluster::write::FieldManagerClient;
 use pilothouse_core::grants::Grants;
 use pilothouse_core::inventory::{Inventory, former_controller};
@@ -194,6 +195,7 @@ impl DescribedPlugin {
         &self,
         identity: &PluginIdentity,
         wanted: &DesiredPlugin,
+        acting: Option<&Impersonation>,
         known: &Inventory,
         host: &HostContext,
     ) -> Vec<Arc<Lane>> {
@@ -228,8 +230,8 @@ impl DescribedPlugin {
                 config: self.config.clone(),
                 limits: wanted.limits.clone(),
                 concurrency: wanted.concurrency,
-                writer: identity.writer.clone(),
-                contributor: identity.contributor.clone(),
+                writer: identity.writer.clone().acting_as(acting.cloned()),
+                contributor: identity.contributor.clone().acting_as(acting.cloned()),
                 recorder: identity.recorder.clone(),
                 health: identity.health.clone(),
                 calls: identity.calls.clone(),
