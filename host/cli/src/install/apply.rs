@@ -13,7 +13,7 @@ use pilothouse_core::rights::rules::Place;
 use pilothouse_core::rights::{Rights, words};
 use serde_json::Value;
 
-use super::{DescribedPlugin, Format, PluginArguments, client, confirmed, printed};
+use super::{DescribedPlugin, Format, PluginArguments, client, confirmed, printed, tell_remarks};
 use crate::artifact::{printable, wait_for};
 use crate::run::ClusterArguments;
 
@@ -72,7 +72,7 @@ impl InstallCommand {
         let resource = plugin.resource()?;
         if let Some(format) = output {
             let rights = wait_for(plugin.rights(target))?;
-            plugin.tell_remarks(&rights);
+            tell_remarks(&rights);
             let definitions = plugin.checked.crds.iter().map(|crd| crd.definition.clone());
             let documents: Vec<Value> = definitions.chain(plugin.grants(&rights)).chain([resource]).collect();
             print!("{}", printed(&documents, format)?);

@@ -222,12 +222,12 @@ impl DescribedPlugin {
             "spec": spec,
         }))
     }
+}
 
-    /// Tells on standard error what is not granted.
-    pub fn tell_remarks(&self, rights: &Rights) {
-        for remark in &rights.remarks {
-            eprintln!("note: {}", printable(&remark.to_string()));
-        }
+/// Tells on standard error what is not granted.
+pub fn tell_remarks(rights: &Rights) {
+    for remark in &rights.remarks {
+        eprintln!("note: {}", printable(&remark.to_string()));
     }
 }
 

@@ -2,7 +2,7 @@
 
 use clap::Args;
 
-use super::{Format, PluginArguments, printed};
+use super::{Format, PluginArguments, printed, tell_remarks};
 use crate::artifact::wait_for;
 use crate::run::ClusterArguments;
 
@@ -45,7 +45,7 @@ impl RightsCommand {
         let plugin = plugin.describe()?;
         let rights = wait_for(plugin.rights(cluster.target()))?;
         if !is_quiet {
-            plugin.tell_remarks(&rights);
+            tell_remarks(&rights);
         }
         print!("{}", printed(&plugin.grants(&rights), output)?);
         Ok(())

@@ -143,6 +143,19 @@ fn what_cannot_be_meant_is_refused_with_the_next_step() {
 }
 
 #[test]
+fn a_host_that_impersonates_has_to_know_where_the_accounts_are() {
+    let component = component("app-service");
+    let arguments = ["run", "--plugin", &component, "--identity", "impersonate"];
+    let (code, said) = refused(&arguments);
+    assert!(code == 1 && said.contains("give it with --namespace"), "{said}");
+    let (code, said) = refused(&[&arguments[..], &["--namespace", "a/b"]].concat());
+    assert!(
+        code == 1 && said.contains("--namespace \"a/b\" is not a DNS label"),
+        "{said}"
+    );
+}
+
+#[test]
 fn a_kind_that_only_a_cluster_knows_is_asked_for_there() {
     // The plugin reader touches whatever it is configured to.
     let folder = Folder::new();
