@@ -119,6 +119,9 @@ pub enum RightsError {
         "the resource of {0} is {1:?} in the API group {2:?}, and no rule can name it; correct the plugin's manifest"
     )]
     Unnameable(Kind, String, String),
+    /// A rule for the empty name holds for requests without a name: those for all objects.
+    #[error("the manifest touches {0} named {1:?}, which is no name of an object; correct the plugin's manifest")]
+    Name(Kind, String),
     /// Nobody said how the cluster calls them.
     #[error("only a cluster knows the resources of {}", listed_kinds(.0))]
     Unknown(Vec<Kind>),
@@ -382,11 +385,24 @@ fn check_names(controller: &Controller, resources: &Resources) -> Result<(), Rig
             return Err(RightsError::Unnameable(kind.clone(), plural, group));
         }
     }
+    for touch in &controller.touches {
+        if let Some(name) = touch.names.iter().find(|name| !is_object_name(name)) {
+            return Err(RightsError::Name(touch.kind.clone(), name.clone()));
+        }
+    }
     let mut namespaces = controller.touches.iter().flat_map(|touch| &touch.namespaces);
     match namespaces.find(|namespace| !is_label(namespace)) {
         Some(namespace) => Err(RightsError::Namespace(namespace.clone())),
         None => Ok(()),
     }
+}
+
+/// Whether an object may have this name: it stands in a path. Which names a kind allows is the API server's to say; see
+/// `IsValidPathSegmentName` in <https://github.com/kubernetes/apimachinery/blob/v0.36.0/pkg/api/validation/path/name.go>.
+fn is_object_name(name: &str) -> bool {
+    let is_odd =
+        |character: char| matches!(character, '/' | '%') || character.is_control() || character.is_whitespace();
+    !matches!(name, "" | "." | "..") && name.len() <= 253 && !name.contains(is_odd)
 }
 
 /// These namespaces; the whole cluster where there are none.

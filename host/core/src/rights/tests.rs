@@ -305,7 +305,7 @@ fn people_are_told_what_may_be_done_and_what_gives_more_than_it_seems() {
 
 #[test]
 fn no_plugin_can_have_a_rule_mean_more_than_it_says() {
-    let manifest = |group: &str, plural: &str, namespace: &str| {
+    let named = |group: &str, plural: &str, namespace: &str, name: &str| {
         let crd = CRD
             .replace("SCOPE", "Namespaced")
             .replace("plural: webs", &format!("plural: {plural:?}"));
@@ -314,7 +314,8 @@ fn no_plugin_can_have_a_rule_mean_more_than_it_says() {
             "controllers": [{
                 "name": "web", "kind": {"group": "x.dev", "version": "v1", "kind": "Web"},
                 "touches": [
-                    {"kind": kind("", "ConfigMap"), "access": ["owned"], "scope": "Any", "namespaces": [namespace]},
+                    {"kind": kind("", "ConfigMap"), "access": ["owned"], "scope": "Any", "namespaces": [namespace],
+                     "names": [name]},
                     {"kind": kind(group, "Thing"), "access": ["read"], "optional": true},
                 ],
             }],
@@ -333,7 +334,12 @@ fn no_plugin_can_have_a_rule_mean_more_than_it_says() {
         resources.learn(thing, Some(served));
         Rights::of(&checked, &Confinement::default(), &resources)
     };
+    let manifest = |group: &str, plural: &str, namespace: &str| named(group, plural, namespace, "system:a.b");
     assert!(manifest("x.dev", "webs", "a").is_ok());
+    for name in ["", "..", "a/b", "a%2fb", "a b", "a\u{1b}[2K", &"a".repeat(254)] {
+        let error = named("x.dev", "webs", "a", name).unwrap_err();
+        assert!(matches!(error, RightsError::Name(..)), "{name:?}: {error}");
+    }
     for (group, plural, namespace) in [("*", "webs", "a"), ("x.dev", "*", "a"), ("x.dev", "webs/status", "a")] {
         let error = manifest(group, plural, namespace).unwrap_err();
         assert!(matches!(error, RightsError::Unnameable(..)), "{error}");
