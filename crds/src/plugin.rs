@@ -37,6 +37,14 @@ pub struct PluginSpec {
     /// Only objects in these namespaces; none means all.
     #[serde(default)]
     pub namespaces: Vec<String>,
+    /// The ServiceAccount in the host's namespace as which a host with `--identity impersonate` writes for the plugin
+    /// (default: pilothouse-plugin-NAME).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(
+        length(min = 1, max = 253),
+        regex(pattern = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$")
+    )]
+    pub service_account_name: Option<String>,
     /// Whether the plugin acts.
     #[serde(default)]
     pub mode: Mode,

@@ -4,6 +4,7 @@
 mod artifact;
 mod election;
 mod inspect;
+mod install;
 mod plugins;
 mod release;
 mod render;
@@ -31,6 +32,12 @@ enum Command {
     Run(run::RunCommand),
     /// Print a plugin's metadata and the kinds that it touches.
     Inspect(inspect::InspectCommand),
+    /// Print the ServiceAccount, the roles and the bindings that grant a plugin what it needs.
+    Rights(install::rights::RightsCommand),
+    /// Install a plugin: its CRDs, its rights and its Plugin resource.
+    Install(install::apply::InstallCommand),
+    /// Uninstall a plugin: its Plugin resource and its rights.
+    Uninstall(install::uninstall::UninstallCommand),
     /// Push a plugin to a registry or an OCI layout, with its CRDs, README and SBOM.
     Push(artifact::push::PushCommand),
     /// Pull a plugin's component from a registry or an OCI layout.
@@ -64,6 +71,9 @@ fn main() -> ExitCode {
     let result = match command {
         Command::Run(run) => run.execute(),
         Command::Inspect(inspect) => inspect.execute(),
+        Command::Rights(rights) => rights.execute(),
+        Command::Install(install) => install.execute(),
+        Command::Uninstall(uninstall) => uninstall.execute(),
         Command::Push(push) => push.execute(),
         Command::Pull(pull) => pull.execute(),
         Command::Copy(copy) => copy.execute(),

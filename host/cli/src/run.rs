@@ -3,11 +3,12 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, bail};
 use clap::{Args, ValueEnum};
 use pilothouse_cluster::connect::{ClusterTarget, connect};
 use pilothouse_cluster::fence::WriteFence;
-use pilothouse_runtime::{Host, HostOptions, Library, UnfinishedWork};
+use pilothouse_core::manifest::is_label;
+use pilothouse_runtime::{Host, HostOptions, Identity, Library, UnfinishedWork};
 use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::EnvFilter;
 
@@ -56,6 +57,11 @@ pub struct RunCommand {
     /// Resync period: seconds after which an object is reconciled even if nothing has changed
     #[arg(long, value_name = "SECONDS", default_value_t = 3600, value_parser = clap::value_parser!(u64).range(1..))]
     resync: u64,
+
+    /// In whose name the host writes for a plugin, and reads live objects for it: `none` is its own; with `impersonate` it acts
+    /// as the plugin's ServiceAccount in --namespace, and needs the right to impersonate it
+    #[arg(long, value_enum, default_value_t = IdentityMode::None)]
+    identity: IdentityMode,
 
     /// Maximum number of concurrent reconciles
     #[arg(long, value_name = "NUMBER", default_value_t = 32, value_parser = clap::value_parser!(u16).range(1..=1000))]
@@ -106,6 +112,12 @@ impl ClusterArguments {
 }
 
 #[derive(Clone, Copy, ValueEnum)]
+enum IdentityMode {
+    None,
+    Impersonate,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
 enum LogFormat {
     Text,
     Json,
@@ -141,6 +153,7 @@ impl RunCommand {
             limits,
             install_crds,
             resync,
+            identity,
             workers,
             grace,
             log_format: _,
@@ -155,6 +168,7 @@ impl RunCommand {
         tokio::pin!(stop);
         let sandbox = cache.sandbox()?;
         let artifacts = artifacts.open(&cache.directory()?)?;
+        let identity = identity.of_host(artifacts.namespace.as_deref())?;
         let workers = usize::from(workers);
         let mut webhooks = webhooks.options()?;
         let election = election.options(artifacts.namespace.as_deref())?;
@@ -182,6 +196,7 @@ impl RunCommand {
             instance: settings::instance(),
             namespace: artifacts.namespace.clone(),
             election,
+            identity,
             webhooks,
             give_back_after: Some(REST),
             ..HostOptions::default()
@@ -206,6 +221,27 @@ impl RunCommand {
         };
         say_what_is_left(&left);
         Ok(())
+    }
+}
+
+impl IdentityMode {
+    /// Whom the host acts as. Accounts are in its own namespace.
+    fn of_host(self, namespace: Option<&str>) -> anyhow::Result<Identity> {
+        match (self, namespace) {
+            (Self::None, _) => Ok(Identity::Host),
+            (Self::Impersonate, Some(namespace)) if is_label(namespace) => Ok(Identity::ServiceAccounts {
+                namespace: namespace.to_owned(),
+            }),
+            (Self::Impersonate, Some(namespace)) => {
+                bail!(
+                    "--namespace {namespace:?} is not a DNS label; give the namespace that the plugins' accounts are in"
+                )
+            }
+            (Self::Impersonate, None) => bail!(
+                "--identity impersonate needs the namespace that the plugins' ServiceAccounts are in, and this is no pod; give \
+                 it with --namespace"
+            ),
+        }
     }
 }
 

@@ -2,10 +2,10 @@
 //!
 //! [`discovery`] says what is served, [`reflector`] lists and watches a kind into [`object::CachedObject`] objects,
 //! which [`codec`] makes small and [`store`] keeps, [`mod@write`] applies and deletes, [`openapi`] says how values are
-//! merged, [`events`] tells, [`install`] brings CRDs, [`release`] frees what a lost plugin held, [`host_resources`] is
-//! for the host's own resources, [`definitions`] sees CRDs change (both by way of `typed_watch`), [`permissions`] asks
-//! what the host may do, [`lease`] reads and writes the Lease of the leader, and [`fence`] stops the writes of who does not
-//! lead.
+//! merged, [`events`] tells, [`install`] brings CRDs, [`installer`] all else that a plugin needs, [`release`] frees what a
+//! lost plugin held, [`host_resources`] is for the host's own resources, [`definitions`] sees CRDs change (both by way of
+//! `typed_watch`), [`permissions`] asks what the host may do, [`identity`] is in whose name it does it, [`lease`] reads and
+//! writes the Lease of the leader, and [`fence`] stops the writes of who does not lead.
 #![forbid(unsafe_code)]
 
 mod apply_entry;
@@ -21,8 +21,10 @@ pub mod events;
 pub mod facts;
 pub mod fence;
 pub mod host_resources;
+pub mod identity;
 mod index;
 pub mod install;
+pub mod installer;
 mod kind_cache;
 pub mod lease;
 pub mod object;

@@ -10,6 +10,7 @@ use kube::client::Body;
 use serde_json::{Value, json};
 
 use crate::error::RequestError;
+use crate::identity::Impersonation;
 use crate::write::send;
 
 /// Something that the host may have to do.
@@ -21,6 +22,8 @@ pub struct Permission {
     pub resource: String,
     /// Where; none means in all namespaces, or at the cluster scope.
     pub namespace: Option<String>,
+    /// Only the object of this name; none means all.
+    pub name: Option<String>,
     /// `list`, `patch` and so on.
     pub verb: &'static str,
 }
@@ -29,7 +32,12 @@ pub struct Permission {
 pub fn listed(rights: &[Permission]) -> String {
     let mut by_place: BTreeMap<PermissionPlace<'_>, Vec<&str>> = BTreeMap::new();
     for right in rights {
-        let place = PermissionPlace(&right.resource, &right.group, right.namespace.as_deref());
+        let place = PermissionPlace {
+            resource: &right.resource,
+            group: &right.group,
+            namespace: right.namespace.as_deref(),
+            name: right.name.as_deref(),
+        };
         by_place.entry(place).or_default().push(right.verb);
     }
     let places = by_place
@@ -39,11 +47,21 @@ pub fn listed(rights: &[Permission]) -> String {
 }
 
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
-struct PermissionPlace<'a>(&'a str, &'a str, Option<&'a str>);
+struct PermissionPlace<'a> {
+    resource: &'a str,
+    group: &'a str,
+    namespace: Option<&'a str>,
+    name: Option<&'a str>,
+}
 
 impl fmt::Display for PermissionPlace<'_> {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self(resource, group, namespace) = self;
+        let Self {
+            resource,
+            group,
+            namespace,
+            name,
+        } = self;
         let (plural, subresource) = resource.split_once('/').unwrap_or((resource, ""));
         formatter.write_str(plural)?;
         if !group.is_empty() {
@@ -52,6 +70,9 @@ impl fmt::Display for PermissionPlace<'_> {
         if !subresource.is_empty() {
             write!(formatter, "/{subresource}")?;
         }
+        if let Some(name) = name {
+            write!(formatter, " named {name}")?;
+        }
         match namespace {
             Some(namespace) => write!(formatter, " in namespace {namespace}"),
             None => formatter.write_str(" in all namespaces"),
@@ -59,36 +80,58 @@ impl fmt::Display for PermissionPlace<'_> {
     }
 }
 
-/// Whether the host has a right.
-pub async fn has(client: &Client, right: &Permission) -> Result<bool, RequestError> {
+/// Whether the host has a right, or whom it acts as.
+pub async fn has(client: &Client, identity: Option<&Impersonation>, right: &Permission) -> Result<bool, RequestError> {
     let (resource, subresource) = right.resource.split_once('/').unwrap_or((&right.resource, ""));
     let attributes = json!({
         "group": right.group, "resource": resource, "subresource": subresource, "verb": right.verb,
-        "namespace": right.namespace.as_deref().unwrap_or_default(),
+        "namespace": right.namespace.as_deref().unwrap_or_default(), "name": right.name.as_deref().unwrap_or_default(),
     });
     let review = json!({"resourceAttributes": attributes});
-    let review = self_review(client, "authorization.k8s.io", "SelfSubjectAccessReview", &review).await?;
+    let review = self_review(
+        client,
+        identity,
+        "authorization.k8s.io",
+        "SelfSubjectAccessReview",
+        &review,
+    )
+    .await?;
     Ok(review["status"]["allowed"] == true)
 }
 
-/// Whom the API server takes the host for, as far as it tells.
-pub async fn user(client: &Client) -> Option<String> {
-    let review = self_review(client, "authentication.k8s.io", "SelfSubjectReview", &Value::Null);
+/// Whom the API server takes the host for, or whom it acts as, as far as the server tells.
+pub async fn user(client: &Client, identity: Option<&Impersonation>) -> Option<String> {
+    let review = self_review(
+        client,
+        identity,
+        "authentication.k8s.io",
+        "SelfSubjectReview",
+        &Value::Null,
+    );
     let review = review.await.ok()?;
     review["status"]["userInfo"]["username"].as_str().map(str::to_owned)
 }
 
-async fn self_review(client: &Client, group: &str, kind: &str, spec: &Value) -> Result<Value, RequestError> {
+async fn self_review(
+    client: &Client,
+    identity: Option<&Impersonation>,
+    group: &str,
+    kind: &str,
+    spec: &Value,
+) -> Result<Value, RequestError> {
     let mut body = json!({"apiVersion": format!("{group}/v1"), "kind": kind});
     if !spec.is_null() {
         body["spec"] = spec.clone();
     }
-    let request = Request::builder()
+    let mut request = Request::builder()
         .method(Method::POST)
         .uri(format!("/apis/{group}/v1/{}s", kind.to_lowercase()))
         .header(http::header::CONTENT_TYPE, "application/json")
         .body(Body::from(body.to_string().into_bytes()))
         .map_err(|error| RequestError::Garbled(error.to_string()))?;
+    if let Some(identity) = identity {
+        identity.apply(&mut request);
+    }
     let (_, text) = send(client, request).await?;
     serde_json::from_str(&text).map_err(|error| RequestError::Garbled(error.to_string()))
 }
@@ -103,6 +146,7 @@ mod tests {
             group: group.to_owned(),
             resource: resource.to_owned(),
             namespace: namespace.map(str::to_owned),
+            name: (verb == "delete").then(|| "x".to_owned()),
             verb,
         };
         let rights = [
@@ -113,7 +157,7 @@ mod tests {
         ];
         assert_eq!(
             listed(&rights),
-            "list, watch deployments.apps in all namespaces; delete services in namespace a; patch things.x.dev/status in \
+            "list, watch deployments.apps in all namespaces; delete services named x in namespace a; patch things.x.dev/status in \
              namespace a"
         );
     }

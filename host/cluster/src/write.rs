@@ -18,6 +18,7 @@ use serde_json::{Map, Value, json};
 
 use crate::discovery::ServedKind;
 use crate::error::RequestError;
+use crate::identity::Impersonation;
 use crate::object::CachedObject;
 
 /// How long one request may take, answer included.
@@ -76,12 +77,35 @@ const NO_VERSION: &str = "1";
 pub struct FieldManagerClient {
     client: Client,
     manager: Arc<str>,
+    identity: Option<Impersonation>,
 }
 
 impl FieldManagerClient {
     /// A writer with a field manager of at most 128 bytes.
     pub fn new(client: Client, manager: Arc<str>) -> Self {
-        Self { client, manager }
+        Self {
+            client,
+            manager,
+            identity: None,
+        }
+    }
+
+    /// The same in another name; none is the host's own.
+    #[must_use]
+    pub fn acting_as(self, identity: Option<Impersonation>) -> Self {
+        Self { identity, ..self }
+    }
+
+    /// In whose name requests are made; none is the host's own.
+    pub fn identity(&self) -> Option<&Impersonation> {
+        self.identity.as_ref()
+    }
+
+    async fn send(&self, mut request: Request<Body>) -> Result<(StatusCode, String), RequestError> {
+        if let Some(identity) = &self.identity {
+            identity.apply(&mut request);
+        }
+        send(&self.client, request).await
     }
 
     /// The field manager.
@@ -156,7 +180,7 @@ impl FieldManagerClient {
             .header(http::header::CONTENT_TYPE, "application/json")
             .body(Body::from(options.to_string().into_bytes()))
             .map_err(|error| RequestError::Garbled(error.to_string()))?;
-        send(&self.client, request).await.map(drop)
+        self.send(request).await.map(drop)
     }
 
     /// Looks at one object as it is now, past the cache.
@@ -191,7 +215,7 @@ impl FieldManagerClient {
             .uri(encode(&served.object_path(name)))
             .body(Body::empty())
             .map_err(|error| RequestError::Garbled(error.to_string()))?;
-        send(&self.client, request).await.map(|(_, text)| text)
+        self.send(request).await.map(|(_, text)| text)
     }
 
     /// Adds a finalizer to an object that is still in this version; `present` are those that it has.
@@ -286,7 +310,7 @@ impl FieldManagerClient {
             .header(http::header::CONTENT_TYPE, "application/json-patch+json")
             .body(Body::from(Value::Array(operations).to_string().into_bytes()))
             .map_err(|error| RequestError::Garbled(error.to_string()))?;
-        let (_, text) = send(&self.client, request).await?;
+        let (_, text) = self.send(request).await?;
         read(&text, &served.kind)
     }
 
@@ -306,7 +330,7 @@ impl FieldManagerClient {
             .header(http::header::CONTENT_TYPE, "application/apply-patch+yaml")
             .body(Body::from(text))
             .map_err(|error| RequestError::Garbled(error.to_string()))?;
-        let (status, text) = send(&self.client, request).await?;
+        let (status, text) = self.send(request).await?;
         Ok(ApplyResponse {
             created: status == StatusCode::CREATED,
             object: read(&text, &served.kind)?,
@@ -430,6 +454,52 @@ mod tests {
         let sent = sent.lock().unwrap();
         assert_eq!(sent[0]["preconditions"], json!({"uid": "u", "resourceVersion": "7"}));
         assert_eq!([&sent[1], &sent[2]].map(|body| &body["metadata"]["uid"]), ["u", "u"]);
+    }
+
+    #[tokio::test]
+    async fn every_request_is_made_in_the_name_that_is_given() {
+        const OBJECT: &str = r#"{"metadata":{"name":"x","namespace":"a","uid":"u","resourceVersion":"7"}}"#;
+        let users = Arc::<Mutex<Vec<Option<String>>>>::default();
+        let seen = users.clone();
+        let service = tower::service_fn(move |request: Request<Body>| {
+            let user = request.headers().get("impersonate-user");
+            seen.lock()
+                .unwrap()
+                .push(user.map(|user| user.to_str().unwrap().to_owned()));
+            async { Ok::<_, std::convert::Infallible>(http::Response::new(Body::from(OBJECT.as_bytes().to_vec()))) }
+        });
+        let host = FieldManagerClient::new(Client::new(service, "default"), "pilothouse/p".into());
+        let account = Impersonation::of_service_account("system", "account");
+        let served = ServedKind {
+            kind: Arc::new(Kind::new("", "v1", "ConfigMap")),
+            plural: "configmaps".to_owned(),
+            facts: KindFacts {
+                namespaced: true,
+                has_status: true,
+            },
+        };
+        let object = CachedObject::read(OBJECT, &served.kind, &Projection::default()).unwrap();
+        let (name, body) = (&object.name, Map::new());
+        for writer in [host.clone(), host.acting_as(account)] {
+            let applied = writer.apply(&served, name, &body, ApplyPrecondition::Absent).await;
+            drop(applied.unwrap());
+            drop(writer.apply_status(&served, name, "u", &body).await.unwrap());
+            writer.withdraw(&served, name, "u").await.unwrap();
+            writer.delete(&served, &object).await.unwrap();
+            drop(writer.live(&served, name).await.unwrap());
+            drop(writer.live_whole(&served, name).await.unwrap());
+            drop(writer.add_finalizer(&served, &object, &[], "x.dev/f").await.unwrap());
+            drop(writer.set_managers(&served, &object, Vec::new()).await.unwrap());
+        }
+        let users = users.lock().unwrap();
+        let (own, impersonated) = users.split_at(8);
+        assert!(own.iter().all(Option::is_none), "{own:?}");
+        let account = "system:serviceaccount:system:account";
+        assert_eq!(impersonated.len(), 8);
+        assert!(
+            impersonated.iter().all(|user| user.as_deref() == Some(account)),
+            "{impersonated:?}"
+        );
     }
 
     #[test]

@@ -320,18 +320,18 @@ mod tests {
                 let mut leads_until = [Duration::ZERO; 2];
                 for second in 0..120 {
                     let now = at(second);
-                    for index in 0..2 {
-                        let is_stopped = index == 0 && (stop_at..stop_at + stopped_for).contains(&second);
-                        if is_stopped || (second + index as u64) % 2 == 0 {
+                    for (candidate, leads_until) in candidates.iter_mut().zip(&mut leads_until) {
+                        let is_first = candidate.identity() == "one";
+                        let is_stopped = is_first && (stop_at..stop_at + stopped_for).contains(&second);
+                        // They take turns.
+                        if is_stopped || is_first == second.is_multiple_of(2) {
                             continue;
                         }
-                        if let LeaseStep::Write(record) =
-                            candidates[index].next(live.as_ref(), now, &format!("{second}"))
-                        {
+                        let step = candidate.next(live.as_ref(), now, &format!("{second}"));
+                        *leads_until = Duration::ZERO;
+                        if let LeaseStep::Write(record) = step {
                             live = Some(record);
-                            leads_until[index] = now + times.renew_deadline;
-                        } else {
-                            leads_until[index] = Duration::ZERO;
+                            *leads_until = now + times.renew_deadline;
                         }
                     }
                     let leading = leads_until.iter().filter(|until| now < **until).count();

@@ -30,6 +30,7 @@ pub mod preview;
 pub mod query;
 pub mod reach;
 pub mod reason;
+pub mod rights;
 #[cfg(test)]
 mod schema;
 pub mod schema_pruning;

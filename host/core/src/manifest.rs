@@ -451,6 +451,11 @@ pub fn is_label(label: &str) -> bool {
         && !label.ends_with('-')
 }
 
+/// Whether a text is a DNS subdomain (RFC 1123): labels with dots between them, 253 characters at most.
+pub fn is_subdomain(name: &str) -> bool {
+    name.len() <= 253 && name.split('.').all(is_label)
+}
+
 fn check_label(member: &str, label: &str) -> Result<(), ManifestError> {
     if is_label(label) {
         Ok(())
@@ -477,9 +482,19 @@ fn parse_crd(member: &str, text: &str) -> Result<BroughtCrd, ManifestError> {
     let need = |pointer: &str| {
         text_at(pointer).ok_or_else(|| ManifestError::member(member, format!("lacks {}", pointer.replace('/', "."))))
     };
+    // They stand in the paths of requests, and in rules of RBAC, where * means everything.
+    let need_subdomain = |pointer: &str| {
+        let name = need(pointer)?;
+        if is_subdomain(&name) {
+            return Ok(name);
+        }
+        let path = pointer.replace('/', ".");
+        let problem = format!("has the {path} {name:?}, which is not a DNS subdomain, as in example.com");
+        Err(ManifestError::member(member, problem))
+    };
     Ok(BroughtCrd {
-        name: need("/metadata/name")?,
-        group: need("/spec/group")?,
+        name: need_subdomain("/metadata/name")?,
+        group: need_subdomain("/spec/group")?,
         kind: need("/spec/names/kind")?,
         definition: definition.clone(),
     })
@@ -517,6 +532,27 @@ mod tests {
         assert_eq!(checked.crds[0].name, "appservices.kosmos.io");
         assert!(checked.brings(&Kind::new("kosmos.io", "v1", "AppService")));
         assert!(!checked.brings(&Kind::new("apps", "v1", "Deployment")));
+    }
+
+    #[test]
+    fn a_crd_whose_names_could_not_stand_in_a_path_is_refused() {
+        for (good, bad) in [
+            (
+                "name: appservices.kosmos.io",
+                "name: ../../../api/v1/namespaces/kube-system",
+            ),
+            ("name: appservices.kosmos.io", "name: appservices.kosmos.io?force=true"),
+            ("group: kosmos.io", "group: \"*\""),
+        ] {
+            let said = problem(|it| {
+                let crd = it["crds"][0].as_str().unwrap().replace(good, bad);
+                it["crds"] = json!([crd]);
+            });
+            assert!(
+                said.contains("crds[0]") && said.contains("not a DNS subdomain"),
+                "{said}"
+            );
+        }
     }
 
     #[test]

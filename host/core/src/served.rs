@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::key::{Kind, Name};
+use crate::manifest::BroughtCrd;
 
 /// What the host knows of a kind that the cluster serves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,6 +26,22 @@ pub struct ServedKind {
 }
 
 impl ServedKind {
+    /// How a kind will be served once this CRD is installed; none if it is not the kind's, or has not the kind's version.
+    pub fn of_crd(crd: &BroughtCrd, kind: &Kind) -> Option<Self> {
+        let spec = &crd.definition["spec"];
+        let mut versions = spec["versions"].as_array()?.iter();
+        let version = versions.find(|version| version["name"] == *kind.version)?;
+        let is_of_kind = crd.group == kind.group && crd.kind == kind.kind;
+        Some(Self {
+            kind: Arc::new(kind.clone()),
+            plural: spec["names"]["plural"].as_str().filter(|_| is_of_kind)?.to_owned(),
+            facts: KindFacts {
+                namespaced: spec["scope"] == "Namespaced",
+                has_status: version["subresources"]["status"].is_object(),
+            },
+        })
+    }
+
     /// The path of one object, or of the collection that it stands in.
     pub fn path(&self, namespace: Option<&str>, name: Option<&str>) -> String {
         let root = if self.kind.group.is_empty() { "/api" } else { "/apis" };

@@ -52,7 +52,7 @@ pub use blocking::Blocking;
 pub use host::{Handle, Host, UnfinishedWork};
 pub use lane::{RunMode, StaticPlugin};
 pub use leadership::ElectionOptions;
-pub use options::HostOptions;
+pub use options::{HostOptions, Identity};
 pub use pilothouse_webhook::certificates::Lifetimes;
 pub use plugins::{Library, PluginSummary, check_plugin};
 pub use queue::Depth;

@@ -7,6 +7,19 @@ use crate::blocking::Blocking;
 use crate::clock::WallClock;
 use crate::leadership::ElectionOptions;
 
+/// In whose name the host writes for a plugin, and reads live objects for it. Watches are shared, and the host's own.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Identity {
+    /// In its own.
+    #[default]
+    Host,
+    /// In that of the plugin's ServiceAccount in this namespace, by impersonation.
+    ServiceAccounts {
+        /// The host's namespace.
+        namespace: String,
+    },
+}
+
 /// How the host runs.
 #[derive(Clone, Debug)]
 pub struct HostOptions {
@@ -30,6 +43,8 @@ pub struct HostOptions {
     pub namespace: Option<String>,
     /// How replicas choose the one that writes; none means that there is one replica.
     pub election: Option<ElectionOptions>,
+    /// In whose name it writes for plugins.
+    pub identity: Identity,
     /// How webhooks are served; none means that they are off.
     pub webhooks: Option<WebhookOptions>,
     /// The time of day.
@@ -51,6 +66,7 @@ impl Default for HostOptions {
             instance: "pilothouse".to_owned(),
             namespace: None,
             election: None,
+            identity: Identity::Host,
             webhooks: None,
             clock: WallClock::System,
             blocking: Blocking::Threads,

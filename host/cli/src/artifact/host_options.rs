@@ -34,7 +34,8 @@ pub struct ArtifactArguments {
     #[arg(long, value_name = "FILE")]
     registries: Option<PathBuf>,
 
-    /// The namespace of the Secrets that spec.source.oci.pullSecret names (default: the namespace of the pod)
+    /// The host's namespace: of the Secrets that spec.source.oci.pullSecret names, and of the plugins' ServiceAccounts (default:
+    /// the namespace of the pod)
     #[arg(long, value_name = "NAME")]
     namespace: Option<String>,
 

@@ -96,6 +96,16 @@ pub fn wait_for<T>(work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Res
     done
 }
 
+/// Fetches an artifact's component: the location with its digest, and the component. Nothing is verified but the digests.
+pub fn component(location: &Location, registries: RegistryArguments) -> anyhow::Result<(Location, Vec<u8>)> {
+    let session = registries.session()?;
+    wait_for(async {
+        let found = fetch::find(&session, location).await?;
+        let component = found.component(&session).await?;
+        Ok((found.pinned, component))
+    })
+}
+
 /// What a location points at, or an error that says how to point.
 fn target_of(location: &Location) -> anyhow::Result<Target> {
     location.target().with_context(|| {
@@ -118,7 +128,7 @@ fn pinned(location: &Location, digest: Digest) -> Location {
 }
 
 /// A text of others on one line, without control characters.
-fn printable(text: &str) -> String {
+pub fn printable(text: &str) -> String {
     text.chars()
         .flat_map(|character| {
             let escaped = character.is_control().then(|| character.escape_default());

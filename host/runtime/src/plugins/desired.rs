@@ -8,7 +8,7 @@ use pilothouse_cluster::host_resources::HostResource;
 use pilothouse_core::depth::MAX_DEPTH;
 use pilothouse_core::exclusive_kinds::PluginAge;
 use pilothouse_core::limits::{LimitError, Limits};
-use pilothouse_core::manifest::is_label;
+use pilothouse_core::manifest::{is_label, is_subdomain};
 use pilothouse_crds::plugin::{self as resource, DeletionPolicy, UpdatePolicy};
 use pilothouse_sandbox::PluginComponent;
 use semver::VersionReq;
@@ -62,6 +62,8 @@ pub struct DesiredPlugin {
     pub concurrency: Option<usize>,
     /// Only primaries in these namespaces; none means all.
     pub namespaces: Vec<String>,
+    /// The ServiceAccount that it has; none means the one that is named after it.
+    pub service_account: Option<String>,
     /// Whether it acts, if it runs.
     pub mode: RunMode,
     /// Whether it is not to run for now.
@@ -112,6 +114,9 @@ pub enum PluginRequestError {
     /// It cannot be read in full.
     #[error("it nests deeper than {MAX_DEPTH} levels; make spec.configuration flatter")]
     TooDeep,
+    /// No ServiceAccount is called so.
+    #[error("spec.serviceAccountName is {0:?}; the name of a ServiceAccount is a DNS subdomain")]
+    ServiceAccount(String),
     /// A list is too long.
     #[error("spec.namespaces names {0} namespaces; the most are {MOST_NAMESPACES}")]
     Namespaces(usize),
@@ -162,6 +167,7 @@ fn read(resource: &HostResource) -> Result<DesiredPlugin, PluginRequestError> {
         limits,
         concurrency,
         namespaces,
+        service_account_name,
         mode,
         deletion_policy,
         former_managers,
@@ -173,6 +179,9 @@ fn read(resource: &HostResource) -> Result<DesiredPlugin, PluginRequestError> {
     if namespaces.len() > MOST_NAMESPACES {
         return Err(PluginRequestError::Namespaces(namespaces.len()));
     }
+    if let Some(name) = service_account_name.as_deref().filter(|name| !is_subdomain(name)) {
+        return Err(PluginRequestError::ServiceAccount(name.to_owned()));
+    }
     Ok(DesiredPlugin {
         age: (resource.created.as_str().into(), resource.uid.clone()),
         source: read_source(source)?,
@@ -180,6 +189,7 @@ fn read(resource: &HostResource) -> Result<DesiredPlugin, PluginRequestError> {
         limits,
         concurrency: usize::try_from(concurrency).ok(),
         namespaces,
+        service_account: service_account_name,
         mode: match mode {
             resource::Mode::Active | resource::Mode::Suspended => RunMode::Active,
             resource::Mode::Preview => RunMode::Preview,
@@ -367,6 +377,11 @@ mod tests {
         for (name, spec, words) in [
             ("a.b", json!({"source": good}), "the name \"a.b\" cannot be used"),
             ("p", json!({"source": {}}), "source has neither file nor oci"),
+            (
+                "p",
+                json!({"source": good, "serviceAccountName": "A/b"}),
+                "spec.serviceAccountName is \"A/b\"",
+            ),
             ("p", json!({"source": {"oci": "example.com/a"}}), "invalid type: string"),
             (
                 "p",

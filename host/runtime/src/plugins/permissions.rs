@@ -7,9 +7,11 @@ use std::time::Duration;
 
 use pilothouse_cluster::discovery::ServedKind;
 use pilothouse_cluster::error::chain;
+use pilothouse_cluster::identity::Impersonation;
 use pilothouse_cluster::permissions::{Permission, has, listed, user};
 use pilothouse_core::Kind;
 use pilothouse_core::manifest::Access;
+use pilothouse_core::rights::KindUse;
 use tokio::time::Instant;
 
 use super::desired::DesiredPlugin;
@@ -73,17 +75,18 @@ impl PluginTask {
             served.insert(kind, found);
         }
         let served = |_: &Lane, kind: &Kind| served.get(kind).cloned().flatten();
-        self.tell_missing(&self.needed(&lanes, served)).await;
+        self.tell_missing(&self.needed(&lanes, served), identity(&lanes)).await;
     }
 
     async fn report_missing_permissions(&self, lanes: &[Arc<Lane>]) -> bool {
-        self.tell_missing(&self.needed(lanes, Lane::served)).await
+        self.tell_missing(&self.needed(lanes, Lane::served), identity(lanes))
+            .await
     }
 
-    async fn tell_missing(&self, needed: &BTreeSet<Permission>) -> bool {
+    async fn tell_missing(&self, needed: &BTreeSet<Permission>, identity: Option<&Impersonation>) -> bool {
         let health = &self.identity.health;
         let name = &*self.identity.name;
-        if let Some(missing) = self.missing(needed).await {
+        if let Some(missing) = self.missing(needed, identity).await {
             if health.warn(RIGHTS, &missing) {
                 tracing::warn!(plugin = name, "{missing}");
             }
@@ -97,7 +100,7 @@ impl PluginTask {
 
     /// All rights that lanes need and the host has not, for people; none if it has them all, or cannot ask.
     pub async fn missing_permissions(&self, lanes: &[Arc<Lane>]) -> Option<String> {
-        self.missing(&self.needed(lanes, Lane::served)).await
+        self.missing(&self.needed(lanes, Lane::served), identity(lanes)).await
     }
 
     /// The rights that lanes need, given how their kinds are served.
@@ -108,21 +111,32 @@ impl PluginTask {
                 group: "apiextensions.k8s.io".to_owned(),
                 resource: "customresourcedefinitions".to_owned(),
                 namespace: None,
+                name: None,
                 verb,
             }));
         }
         rights
     }
 
-    async fn missing(&self, needed: &BTreeSet<Permission>) -> Option<String> {
+    async fn missing(&self, needed: &BTreeSet<Permission>, identity: Option<&Impersonation>) -> Option<String> {
         let client = &self.context.client;
-        let mut missing = Vec::new();
+        // Those of the host, and those of whom it acts as.
+        let (mut own, mut granted) = (Vec::new(), Vec::new());
         let _turn = self.context.starting.acquire().await;
         for right in needed.iter().take(MOST_ASKED) {
-            match has(client, right).await {
-                Ok(true) => {}
-                Ok(false) => missing.push(right.clone()),
-                Err(error) => {
+            let (acting, missing) = match identity {
+                Some(identity) if is_of_account(right) => (Some(identity), &mut granted),
+                _ => (None, &mut own),
+            };
+            match (has(client, acting, right).await, acting) {
+                (Ok(true), _) => {}
+                (Ok(false), _) => missing.push(right.clone()),
+                // Everybody may ask for their own rights, but not everybody may act as others.
+                (Err(error), Some(identity)) if error.code() == Some(403) => {
+                    own.push(identity.permission());
+                    break;
+                }
+                (Err(error), _) => {
                     let problem = chain(&error);
                     tracing::debug!(
                         plugin = &*self.identity.name,
@@ -133,18 +147,34 @@ impl PluginTask {
                 }
             }
         }
-        if missing.is_empty() {
+        let mut said = Vec::new();
+        for (acting, missing) in [(None, own), (identity, granted)] {
+            if !missing.is_empty() {
+                let user = user(client, acting).await;
+                let who = user.map_or_else(|| "the host".to_owned(), |user| format!("user {user:?}"));
+                said.push(format!("{who} may not {}", listed(&missing)));
+            }
+        }
+        if said.is_empty() {
             return None;
         }
-        let who = user(client)
-            .await
-            .map_or_else(|| "the host".to_owned(), |user| format!("user {user:?}"));
         let more = match needed.len().saturating_sub(MOST_ASKED) {
             0 => String::new(),
             more => format!(" ({more} more were not asked about)"),
         };
-        Some(format!("{who} may not {}{more}; grant these rights", listed(&missing)))
+        Some(format!("{}{more}; grant these rights", said.join("; ")))
     }
+}
+
+/// In whose name a version writes: all its lanes have the same.
+fn identity(lanes: &[Arc<Lane>]) -> Option<&Impersonation> {
+    lanes.first()?.writer.identity()
+}
+
+/// Whether a right is the plugin's, where it has an account of its own. Watches, events and CRDs are the host's matter.
+fn is_of_account(right: &Permission) -> bool {
+    let is_watch = matches!(right.verb, "list" | "watch");
+    !is_watch && !matches!(right.resource.as_str(), "events" | "customresourcedefinitions")
 }
 
 /// The rights that lanes need on the kinds that are served, and on events.
@@ -162,6 +192,7 @@ fn needed(lanes: &[Arc<Lane>], served: impl Fn(&Lane, &Kind) -> Option<ServedKin
             group: group.to_owned(),
             resource: "events".to_owned(),
             namespace: None,
+            name: None,
             verb,
         });
     };
@@ -184,40 +215,51 @@ fn of_kind(lane: &Lane, served: &ServedKind, rights: &mut BTreeSet<Permission>) 
         }
         namespaces.iter().cloned().map(Some).collect()
     };
-    let mut add = |subresource: &str, places: Vec<Option<String>>, verbs: &[&'static str]| {
+    let mut add = |subresource: &str, places: Vec<Option<String>>, names: &[Option<String>], verbs: &[&'static str]| {
         for namespace in places {
-            for verb in verbs {
+            for (name, verb) in names.iter().flat_map(|name| verbs.iter().map(move |verb| (name, verb))) {
                 rights.insert(Permission {
                     group: kind.group.clone(),
                     resource: format!("{}{subresource}", served.plural),
                     namespace: namespace.clone(),
+                    name: name.clone(),
                     verb,
                 });
             }
         }
     };
+    let every = [None];
+    let names: Vec<Option<String>> = match grant.map(|grant| &grant.touch.names) {
+        Some(names) if !is_primary && !names.is_empty() => names.iter().cloned().map(Some).collect(),
+        _ => every.to_vec(),
+    };
     // A primary is watched everywhere.
     let watched = if is_primary { Vec::new() } else { declared.clone() };
-    add("", places(&watched), &["get", "list", "watch"]);
-    if lane.mode == RunMode::Preview {
-        return;
-    }
+    add("", places(&watched), &names, &["list", "watch"]);
     let written = if declared.is_empty() {
         &lane.namespaces
     } else {
         &declared
     };
     let allows = |access| grant.is_some_and(|grant| grant.allows(access));
-    if allows(Access::Owned) {
-        add("", places(written), &["create", "patch", "delete"]);
-    }
-    if allows(Access::Contributed) || lane.gives_up(kind) || (is_primary && lane.finalizer.is_some()) {
-        add("", places(written), &["patch"]);
-    }
+    let kind_use = KindUse {
+        is_primary,
+        has_finalizer: lane.finalizer.is_some(),
+        is_owned: allows(Access::Owned),
+        is_contributed: allows(Access::Contributed) || lane.gives_up(kind),
+    };
+    let mut verbs: Vec<&'static str> = kind_use.verbs().iter().map(|verb| verb.as_str()).collect();
+    // What an earlier version owned is deleted.
     if lane.is_only_former(kind) && !is_primary {
-        add("", places(written), &["delete"]);
+        verbs.extend(["get", "delete"]);
     }
+    if lane.mode == RunMode::Preview {
+        verbs.retain(|verb| *verb == "get");
+        add("", places(written), &names, &verbs);
+        return;
+    }
+    add("", places(written), &names, &verbs);
     if is_primary && lane.brings_crd && served.facts.has_status {
-        add("/status", places(&lane.namespaces), &["patch"]);
+        add("/status", places(&lane.namespaces), &every, &["patch"]);
     }
 }

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use pilothouse_cluster::discovery::ServedKind;
 use pilothouse_cluster::events::EventRecorder;
+use pilothouse_cluster::identity::Impersonation;
 use pilothouse_cluster::write::FieldManagerClient;
-use pilothouse_core::answer::KindFacts;
 use pilothouse_core::grants::Grants;
 use pilothouse_core::inventory::{Inventory, former_controller};
 use pilothouse_core::manifest::{self, BroughtCrd, CheckedManifest, Controller, Manifest};
@@ -179,18 +179,7 @@ impl DescribedPlugin {
 
     /// How a kind will be served once its CRD is installed, if the plugin brings it.
     pub fn serves(&self, kind: &Kind) -> Option<ServedKind> {
-        let crd = self.crd_of_kind(kind)?;
-        let spec = &crd.definition["spec"];
-        let mut versions = spec["versions"].as_array()?.iter();
-        let version = versions.find(|version| version["name"] == *kind.version)?;
-        Some(ServedKind {
-            kind: Arc::new(kind.clone()),
-            plural: spec["names"]["plural"].as_str()?.to_owned(),
-            facts: KindFacts {
-                namespaced: spec["scope"] == "Namespaced",
-                has_status: version["subresources"]["status"].is_object(),
-            },
-        })
+        ServedKind::of_crd(self.crd_of_kind(kind)?, kind)
     }
 
     /// The CRDs that it has to itself: their names, and the kinds for people.
@@ -206,6 +195,7 @@ impl DescribedPlugin {
         &self,
         identity: &PluginIdentity,
         wanted: &DesiredPlugin,
+        acting: Option<&Impersonation>,
         known: &Inventory,
         host: &HostContext,
     ) -> Vec<Arc<Lane>> {
@@ -240,8 +230,8 @@ impl DescribedPlugin {
                 config: self.config.clone(),
                 limits: wanted.limits.clone(),
                 concurrency: wanted.concurrency,
-                writer: identity.writer.clone(),
-                contributor: identity.contributor.clone(),
+                writer: identity.writer.clone().acting_as(acting.cloned()),
+                contributor: identity.contributor.clone().acting_as(acting.cloned()),
                 recorder: identity.recorder.clone(),
                 health: identity.health.clone(),
                 calls: identity.calls.clone(),

@@ -7,9 +7,11 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use pilothouse_cluster::error::chain;
+use pilothouse_cluster::identity::Impersonation;
 use pilothouse_cluster::install::install_crd;
 use pilothouse_core::Blame;
 use pilothouse_core::exclusive_kinds::ExclusiveKindRequest;
+use pilothouse_core::rights::objects::account_name;
 use pilothouse_sandbox::{LoadError, PluginComponent};
 use tokio::time::Instant;
 
@@ -23,6 +25,7 @@ use super::state::{ConditionState, KIND_TAKEN, StartupProblem, StartupStep};
 use super::{Library, PluginContext};
 use crate::health::without_object;
 use crate::lane::Lane;
+use crate::options::Identity;
 use crate::reconcile::try_out;
 
 /// The waits between two looks for what is missing.
@@ -140,7 +143,25 @@ impl PluginTask {
     }
 
     pub fn lanes(&self, wanted: &DesiredPlugin, described: &DescribedPlugin) -> Vec<Arc<Lane>> {
-        described.lanes(&self.identity, wanted, &self.known(), &self.context.host)
+        let acting = self.acting(wanted);
+        described.lanes(
+            &self.identity,
+            wanted,
+            acting.as_ref(),
+            &self.known(),
+            &self.context.host,
+        )
+    }
+
+    /// In whose name a version writes; none is the host's own.
+    fn acting(&self, wanted: &DesiredPlugin) -> Option<Impersonation> {
+        let Identity::ServiceAccounts { namespace } = &self.context.options.identity else {
+            return None;
+        };
+        let named_after = || account_name(&self.identity.name);
+        let account = wanted.service_account.clone().unwrap_or_else(named_after);
+        let acting = Impersonation::of_service_account(namespace, &account);
+        Some(acting.expect("the names of plugins, accounts and namespaces are checked before"))
     }
 
     /// Asks a component what it is.

@@ -98,6 +98,7 @@ fn request(index: usize, spec: StaticPlugin) -> PluginRequest {
             limits,
             concurrency,
             namespaces: Vec::new(),
+            service_account: None,
             mode,
             is_suspended: false,
             former_managers,

@@ -1,0 +1,316 @@
+//! Owns the commands that bring a plugin into a cluster, and take it away: `rights`, `install` and `uninstall`, and what the
+//! first two share: which plugin, under which name, in which namespaces, and how its documents are printed. What a plugin
+//! needs is decided in `pilothouse_core::rights`.
+
+pub mod apply;
+pub mod rights;
+pub mod uninstall;
+
+use std::io::{BufRead as _, IsTerminal as _, Write as _};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use anyhow::{Context as _, bail, ensure};
+use clap::{Args, ValueEnum};
+use pilothouse_artifact::Location;
+use pilothouse_cluster::Client;
+use pilothouse_cluster::connect::{ClusterTarget, connect};
+use pilothouse_cluster::discovery::Discovery;
+use pilothouse_cluster::fence::WriteFence;
+use pilothouse_core::Limits;
+use pilothouse_core::manifest::{self, CheckedManifest, is_label, is_subdomain};
+use pilothouse_core::rights::objects::{Grantee, labels, objects};
+use pilothouse_core::rights::resources::Resources;
+use pilothouse_core::rights::{Confinement, Rights};
+use serde_json::{Value, json};
+
+use crate::artifact::{RegistryArguments, component, printable};
+use crate::plugins::{CacheArguments, NamedFile, read_document};
+use crate::run::USER_AGENT;
+
+/// Which plugin is granted what.
+#[derive(Args)]
+pub struct PluginArguments {
+    /// The plugin's component: a file, oci://HOST/REPOSITORY:TAG, oci-layout:DIRECTORY:TAG or oci-archive:FILE.tar:TAG.
+    /// NAME= gives the Plugin another name than the manifest
+    #[arg(value_name = "[NAME=]FILE|REF")]
+    plugin: NamedFile,
+
+    /// The plugin's configuration, YAML or JSON. What a plugin touches may depend on it
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+
+    /// Grant rights in these namespaces only, as spec.namespaces of the Plugin (default: all). May be repeated
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    namespaces: Vec<String>,
+
+    /// Namespaces that the plugin reads and writes besides, where its manifest touches more than the namespaces of its
+    /// primaries. May be repeated
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    access_namespaces: Vec<String>,
+
+    /// The host's namespace, in which the plugin's ServiceAccount is
+    #[arg(long, value_name = "NAME", default_value = HOST_NAMESPACE)]
+    host_namespace: String,
+
+    /// Grant the same rights to the host's own ServiceAccount in its namespace, and those to the watches that plugins share.
+    /// A host that runs with this account makes the plugin's requests itself
+    #[arg(long, value_name = "NAME")]
+    host_account: Option<String>,
+
+    #[command(flatten)]
+    cache: CacheArguments,
+
+    #[command(flatten)]
+    registries: RegistryArguments,
+}
+
+/// The host's namespace unless it is given.
+pub const HOST_NAMESPACE: &str = "pilothouse-system";
+
+/// In which form documents are printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    /// One document after the other.
+    Yaml,
+    /// One list.
+    Json,
+}
+
+/// A plugin that has been described, and all that was said about its installation.
+pub struct DescribedPlugin {
+    /// The Plugin's name.
+    pub name: String,
+    /// What it says of itself.
+    pub checked: CheckedManifest,
+    /// Where it comes from, for people: the file, or the reference with its digest.
+    pub origin: String,
+    /// `spec.source` of its Plugin, or why there can be none.
+    pub source: Result<Value, String>,
+    /// The namespaces that it is confined to.
+    pub confinement: Confinement,
+    /// The host's namespace.
+    pub host_namespace: String,
+    config: Option<Value>,
+    host_account: Option<String>,
+}
+
+impl PluginArguments {
+    /// Whether only the result is wanted.
+    pub fn is_quiet(&self) -> bool {
+        self.registries.is_quiet()
+    }
+
+    /// Loads the plugin and asks it what it is.
+    pub fn describe(self) -> anyhow::Result<DescribedPlugin> {
+        let Self {
+            plugin,
+            config,
+            namespaces,
+            access_namespaces,
+            host_namespace,
+            host_account,
+            cache,
+            registries,
+        } = self;
+        check_label("--host-namespace", &host_namespace)?;
+        if let Some(account) = &host_account {
+            ensure!(
+                is_subdomain(account),
+                "--host-account {account:?} is not the name of a ServiceAccount, which is a DNS subdomain; correct it"
+            );
+        }
+        if let Some(name) = &plugin.name {
+            check_label("the Plugin's name", name)?;
+        }
+        let confinement = Confinement::new(&namespaces, &access_namespaces)?;
+        let config = config.map(|path| read_document(&path)).transpose()?;
+        let sandbox = cache.sandbox()?;
+        let (component, origin, location) = match plugin.reference() {
+            None => {
+                let component = sandbox.load(&plugin.file)?;
+                (component, plugin.file.display().to_string(), None)
+            }
+            Some(reference) => {
+                let location: Location = reference.parse()?;
+                let (pinned, bytes) = component(&location, registries)?;
+                let origin = pinned.to_string();
+                (sandbox.load_bytes(&origin, &bytes)?, origin, Some(pinned))
+            }
+        };
+        let described = component
+            .describe(config.as_ref().map(Value::to_string).as_deref(), &Limits::default())
+            .with_context(|| format!("{origin} cannot be described"))?;
+        let checked = manifest::parse(&described).with_context(|| format!("{origin} cannot be used"))?;
+        let source = match location {
+            None => {
+                let file = plugin.file.file_name().map(|name| name.to_string_lossy().into_owned());
+                Ok(json!({"file": file, "digest": format!("sha256:{}", component.digest())}))
+            }
+            Some(Location::Layout(layout)) if layout.archive => Err(format!(
+                "{origin} is an archive, from which no Plugin can come; push it to a registry, or give the component's file"
+            )),
+            Some(_) => Ok(json!({"oci": {"reference": origin}})),
+        };
+        Ok(DescribedPlugin {
+            name: plugin.name.unwrap_or_else(|| checked.manifest.name.clone()),
+            checked,
+            origin,
+            source,
+            confinement,
+            host_namespace,
+            config,
+            host_account,
+        })
+    }
+}
+
+impl DescribedPlugin {
+    /// The rights that it needs. A cluster is asked only about kinds that nobody else knows.
+    pub async fn rights(&self, target: ClusterTarget) -> anyhow::Result<Rights> {
+        let mut resources = Resources::of(&self.checked);
+        let unknown = resources.unknown(&self.checked);
+        if let Some(kind) = unknown.first() {
+            let about = || {
+                format!(
+                    "the rights of {} cannot be said: it touches {kind}, and only a cluster knows how its resource is called; \
+                     give one that serves it with --kubeconfig or --context",
+                    self.name
+                )
+            };
+            let client = connect(&target, USER_AGENT, &WriteFence::default())
+                .await
+                .with_context(about)?;
+            let discovery = Discovery::new(client);
+            let now = tokio::time::Instant::now();
+            for kind in &unknown {
+                let found = discovery.find(&Arc::new(kind.clone()), now).await;
+                resources.learn(kind.clone(), found.with_context(about)?);
+            }
+            let missing = resources.unknown(&self.checked);
+            if let Some(kind) = missing.first() {
+                bail!(
+                    "the cluster does not serve {kind}, which {} touches; install what brings it, or give another cluster \
+                     with --kubeconfig or --context",
+                    self.name
+                );
+            }
+        }
+        Ok(Rights::of(&self.checked, &self.confinement, &resources)?)
+    }
+
+    /// Its account, roles and bindings.
+    pub fn grants(&self, rights: &Rights) -> Vec<Value> {
+        let grantee = Grantee {
+            plugin: &self.name,
+            namespace: &self.host_namespace,
+            host_account: self.host_account.as_deref(),
+        };
+        objects(grantee, rights)
+    }
+
+    /// Its Plugin resource.
+    pub fn resource(&self) -> anyhow::Result<Value> {
+        let source = self.source.clone().map_err(anyhow::Error::msg)?;
+        let mut spec = json!({"source": source});
+        if let Some(config) = &self.config {
+            spec["configuration"] = config.clone();
+        }
+        if !self.confinement.namespaces().is_empty() {
+            spec["namespaces"] = json!(self.confinement.namespaces());
+        }
+        Ok(json!({
+            "apiVersion": "pilothouse.dev/v1alpha1", "kind": "Plugin",
+            "metadata": {"name": self.name, "labels": labels(&self.name)},
+            "spec": spec,
+        }))
+    }
+}
+
+/// Tells on standard error what is not granted.
+pub fn tell_remarks(rights: &Rights) {
+    for remark in &rights.remarks {
+        eprintln!("note: {}", printable(&remark.to_string()));
+    }
+}
+
+/// Connects to the cluster that a command works on.
+pub async fn client(target: &ClusterTarget) -> anyhow::Result<Client> {
+    Ok(connect(target, USER_AGENT, &WriteFence::default()).await?)
+}
+
+/// Documents as text.
+pub fn printed(documents: &[Value], format: Format) -> anyhow::Result<String> {
+    if format == Format::Json {
+        let list = json!({"apiVersion": "v1", "kind": "List", "items": documents});
+        return Ok(serde_json::to_string_pretty(&list)? + "\n");
+    }
+    let mut yaml = String::new();
+    for document in documents {
+        let text = serde_saphyr::to_string(document).context("cannot write YAML")?;
+        yaml.extend(["---\n", text.trim_end(), "\n"]);
+    }
+    Ok(yaml)
+}
+
+/// Asks on the terminal. Without one, or without `--yes`, nothing is done.
+pub async fn confirmed(question: &str, yes: bool) -> anyhow::Result<bool> {
+    if yes {
+        return Ok(true);
+    }
+    if !std::io::stdin().is_terminal() {
+        bail!("nothing was changed: there is no terminal to ask on; run the command again with --yes if it is right");
+    }
+    eprint!("{question} [y/N] ");
+    std::io::stderr().flush()?;
+    // On another thread, so that an interrupt ends the command meanwhile.
+    let answer = tokio::task::spawn_blocking(|| {
+        let mut answer = String::new();
+        std::io::stdin().lock().read_line(&mut answer).map(|_| answer)
+    });
+    let answer = answer.await??;
+    Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
+}
+
+fn check_label(what: &str, name: &str) -> anyhow::Result<()> {
+    ensure!(
+        is_label(name),
+        "{what} {name:?} is not a DNS label: 1 to 63 of a-z, 0-9 and -, not - at an end; correct it"
+    );
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// kubectl reads YAML 1.1, in which more words are no texts than in YAML 1.2.
+    #[test]
+    fn texts_stay_texts_for_readers_of_yaml_1_1() {
+        for text in [
+            "y",
+            "n",
+            "Y",
+            "on",
+            "off",
+            "yes",
+            "no",
+            "true",
+            "null",
+            "~",
+            "1e3",
+            "0x1",
+            "1_0",
+            "1:30",
+            "2026-01-01",
+            "*",
+            "",
+        ] {
+            let yaml = printed(&[json!({"names": [text]})], Format::Yaml).unwrap();
+            assert!(
+                yaml.contains(&format!("\"{text}\"")) || yaml.contains(&format!("'{text}'")),
+                "{text}: {yaml}"
+            );
+        }
+    }
+}

@@ -1,0 +1,420 @@
+//! Owns which rights a plugin needs, as RBAC names them: derived from its manifest, and confined to the namespaces that its
+//! Plugin names.
+//!
+//! [`rules`] is what RBAC's rules are, [`built_in`] and [`resources`] say how kinds are called in them, [`objects`] makes
+//! the objects that grant them, [`words`] says them to people, and [`escalation`] reads what an API server answers to who
+//! grants more than they have.
+//!
+//! The rights are those of the requests that a host makes for the plugin, and no more. Owner references are written without
+//! `blockOwnerDeletion`, so no right to the subresource `finalizers` is needed. Events, CRDs and webhook configurations are
+//! the host's own requests.
+
+pub mod built_in;
+pub mod escalation;
+pub mod objects;
+pub mod resources;
+pub mod rules;
+#[cfg(test)]
+mod tests;
+pub mod words;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+use crate::key::Kind;
+use crate::manifest::{Access, CheckedManifest, Controller, Touch, TouchScope, is_label, is_subdomain};
+use crate::reach::Reach;
+use crate::served::ServedKind;
+use resources::Resources;
+use rules::{Place, Resource, Rules, Verb};
+
+/// The most namespaces that one Plugin may name.
+pub const MAX_NAMESPACES: usize = 1000;
+
+/// How a controller uses a kind, as far as it takes other rights than to list and watch.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
+pub struct KindUse {
+    /// Its objects are reconciled.
+    pub is_primary: bool,
+    /// They get a finalizer.
+    pub has_finalizer: bool,
+    /// The plugin owns objects of the kind.
+    pub is_owned: bool,
+    /// The plugin contributes to objects of the kind.
+    pub is_contributed: bool,
+}
+
+impl KindUse {
+    /// The verbs of the requests for single objects. What is only read comes from the cache, so it takes none. Server-side
+    /// apply is a patch, and needs `create` where the object is absent.
+    pub fn verbs(self) -> &'static [Verb] {
+        let patches = self.is_contributed || (self.is_primary && self.has_finalizer);
+        match self {
+            Self { is_owned: true, .. } => &[Verb::Get, Verb::Create, Verb::Patch, Verb::Delete],
+            _ if patches => &[Verb::Get, Verb::Patch],
+            Self { is_primary: true, .. } => &[Verb::Get],
+            _ => &[],
+        }
+    }
+}
+
+/// The namespaces that a Plugin is confined to.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Confinement {
+    namespaces: BTreeSet<String>,
+    access: BTreeSet<String>,
+}
+
+/// Everything that has to be granted for a plugin.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rights {
+    /// What the plugin's account needs.
+    pub account: Rules,
+    /// What the host's account needs for the watches that plugins share: they reach further where a Plugin is confined.
+    pub watches: Rules,
+    /// What the plugin cannot do because of its confinement or of the cluster.
+    pub remarks: Vec<Remark>,
+}
+
+/// Something that the manifest declares and that is not granted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Remark {
+    /// The manifest names namespaces that the Plugin is not confined to.
+    Outside {
+        /// Which controller.
+        controller: String,
+        /// Which kind.
+        kind: Kind,
+        /// Which namespaces.
+        namespaces: Vec<String>,
+    },
+    /// Cluster-scoped primaries are in none of the namespaces that the Plugin names.
+    SelectsNothing {
+        /// Which controller.
+        controller: String,
+        /// Its primary kind.
+        kind: Kind,
+    },
+    /// The cluster does not serve an optional kind.
+    NotServed(Kind),
+}
+
+/// Why the rights cannot be said.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RightsError {
+    /// No namespace is called so.
+    #[error("namespace {0:?} is not a DNS label: 1 to 63 of a-z, 0-9 and -, not - at an end; correct it")]
+    Namespace(String),
+    /// They could not all be in one Plugin.
+    #[error("{0} namespaces are named; a Plugin names {MAX_NAMESPACES} at most")]
+    TooMany(usize),
+    /// They confine nothing.
+    #[error(
+        "--access-namespaces has no use without --namespaces: a Plugin without namespaces reaches all of them; leave it out, or name namespaces too"
+    )]
+    NothingConfined,
+    /// In a rule it would mean something else: `*` means everything.
+    #[error(
+        "the resource of {0} is {1:?} in the API group {2:?}, and no rule can name it; correct the plugin's manifest"
+    )]
+    Unnameable(Kind, String, String),
+    /// A rule for the empty name holds for requests without a name: those for all objects.
+    #[error("the manifest touches {0} named {1:?}, which is no name of an object; correct the plugin's manifest")]
+    Name(Kind, String),
+    /// Nobody said how the cluster calls them.
+    #[error("only a cluster knows the resources of {}", listed_kinds(.0))]
+    Unknown(Vec<Kind>),
+}
+
+impl fmt::Display for Remark {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Outside {
+                controller,
+                kind,
+                namespaces,
+            } => write!(
+                formatter,
+                "controller {controller} uses {kind} in {0}, outside the Plugin's namespaces, and gets no right to it there; \
+                 with --access-namespaces {0} it does",
+                namespaces.join(","),
+            ),
+            Self::SelectsNothing { controller, kind } => write!(
+                formatter,
+                "controller {controller} reconciles nothing: {kind} is cluster-scoped, and the Plugin names namespaces; \
+                 leave out the namespaces if it is to reconcile"
+            ),
+            Self::NotServed(kind) => write!(
+                formatter,
+                "the cluster does not serve {kind}, which is optional, so no right to it is granted; once it is served, \
+                 grant the rights again"
+            ),
+        }
+    }
+}
+
+impl Confinement {
+    /// The namespaces of `spec.namespaces` and `spec.accessNamespaces`; without any of the first, nothing is confined.
+    pub fn new(namespaces: &[String], access: &[String]) -> Result<Self, RightsError> {
+        if let Some(name) = namespaces.iter().chain(access).find(|name| !is_label(name)) {
+            return Err(RightsError::Namespace(name.clone()));
+        }
+        let most = namespaces.len().max(access.len());
+        if most > MAX_NAMESPACES {
+            return Err(RightsError::TooMany(most));
+        }
+        if namespaces.is_empty() && !access.is_empty() {
+            return Err(RightsError::NothingConfined);
+        }
+        Ok(Self {
+            namespaces: namespaces.iter().cloned().collect(),
+            access: access.iter().cloned().collect(),
+        })
+    }
+
+    /// The namespaces whose primaries are reconciled; none means all.
+    pub fn namespaces(&self) -> &BTreeSet<String> {
+        &self.namespaces
+    }
+
+    /// The namespaces that are reached besides.
+    pub fn access(&self) -> &BTreeSet<String> {
+        &self.access
+    }
+
+    fn is_confined(&self) -> bool {
+        !self.namespaces.is_empty()
+    }
+
+    fn reaches(&self, namespace: &str) -> bool {
+        !self.is_confined() || self.namespaces.contains(namespace) || self.access.contains(namespace)
+    }
+
+    /// Where primaries are.
+    fn own(&self) -> Vec<Place> {
+        places(&self.namespaces)
+    }
+
+    /// Where everything is that may be touched.
+    fn whole(&self) -> Vec<Place> {
+        places(self.namespaces.union(&self.access))
+    }
+}
+
+impl Rights {
+    /// The rights that a plugin needs, given how its kinds are served.
+    pub fn of(
+        checked: &CheckedManifest,
+        confinement: &Confinement,
+        resources: &Resources,
+    ) -> Result<Self, RightsError> {
+        let unknown = resources.unknown(checked);
+        if !unknown.is_empty() {
+            return Err(RightsError::Unknown(unknown));
+        }
+        for controller in &checked.manifest.controllers {
+            check_names(controller, resources)?;
+        }
+        let mut derivation = Derivation {
+            confinement,
+            resources,
+            rules: Rules::default(),
+            reaches: BTreeMap::new(),
+            remarks: Vec::new(),
+        };
+        for controller in &checked.manifest.controllers {
+            derivation.controller(controller, checked);
+        }
+        Ok(derivation.finish())
+    }
+}
+
+/// The rights found so far.
+struct Derivation<'a> {
+    confinement: &'a Confinement,
+    resources: &'a Resources,
+    rules: Rules,
+    /// What is watched of each kind.
+    reaches: BTreeMap<Kind, Reach>,
+    remarks: Vec<Remark>,
+}
+
+impl Derivation<'_> {
+    fn controller(&mut self, controller: &Controller, checked: &CheckedManifest) {
+        let Some(primary) = self.resources.get(&controller.kind) else {
+            return;
+        };
+        let selects_nothing = self.confinement.is_confined() && !primary.facts.namespaced;
+        if selects_nothing {
+            self.remarks.push(Remark::SelectsNothing {
+                controller: controller.name.clone(),
+                kind: controller.kind.clone(),
+            });
+        }
+        let places = if primary.facts.namespaced {
+            self.confinement.own()
+        } else {
+            vec![Place::Cluster]
+        };
+        let primary_use = KindUse {
+            is_primary: true,
+            has_finalizer: controller.finalizer.is_some(),
+            ..KindUse::default()
+        };
+        self.watch(primary, &Reach::all());
+        let verbs = if selects_nothing { &[] } else { primary_use.verbs() };
+        self.grant(primary, &[], &places, verbs);
+        if checked.brings(&controller.kind) && primary.facts.has_status && !selects_nothing {
+            let status = Resource::new(&primary.kind.group, format!("{}/status", primary.plural), &[]);
+            for place in places {
+                self.rules.add(place, status.clone(), &[Verb::Patch]);
+            }
+        }
+        for touch in &controller.touches {
+            self.touch(controller, touch, selects_nothing);
+        }
+    }
+
+    fn touch(&mut self, controller: &Controller, touch: &Touch, selects_nothing: bool) {
+        let Some(served) = self.resources.get(&touch.kind) else {
+            let remark = Remark::NotServed(touch.kind.clone());
+            if !self.remarks.contains(&remark) {
+                self.remarks.push(remark);
+            }
+            return;
+        };
+        let allows = |access| touch.access.contains(&access);
+        let kind_use = KindUse {
+            is_owned: allows(Access::Owned),
+            is_contributed: allows(Access::Contributed),
+            ..KindUse::default()
+        };
+        // A touch in the primary's own namespace reaches no cluster-scoped object.
+        let reaches_nothing = !served.facts.namespaced && touch.scope == TouchScope::Namespace;
+        let verbs = if selects_nothing || reaches_nothing {
+            &[]
+        } else {
+            kind_use.verbs()
+        };
+        // Where its primary is also touched, it is watched everywhere all the same.
+        let reach = if touch.kind == controller.kind {
+            Reach::all()
+        } else {
+            Reach::of(touch)
+        };
+        self.watch(served, &reach);
+        let places = self.places_of(controller, touch, served);
+        self.grant(served, &touch.names, &places, verbs);
+    }
+
+    fn places_of(&mut self, controller: &Controller, touch: &Touch, served: &ServedKind) -> Vec<Place> {
+        if !served.facts.namespaced {
+            return vec![Place::Cluster];
+        }
+        if touch.scope == TouchScope::Namespace {
+            return self.confinement.own();
+        }
+        if touch.namespaces.is_empty() {
+            return self.confinement.whole();
+        }
+        let (within, outside): (Vec<_>, Vec<_>) = touch
+            .namespaces
+            .iter()
+            .cloned()
+            .partition(|namespace| self.confinement.reaches(namespace));
+        if !outside.is_empty() {
+            self.remarks.push(Remark::Outside {
+                controller: controller.name.clone(),
+                kind: touch.kind.clone(),
+                namespaces: outside,
+            });
+        }
+        within.into_iter().map(Place::Namespace).collect()
+    }
+
+    fn grant(&mut self, served: &ServedKind, names: &[String], places: &[Place], verbs: &[Verb]) {
+        let resource = Resource::new(&served.kind.group, served.plural.clone(), names);
+        for place in places {
+            self.rules
+                .add(place.clone(), resource.clone(), &[Verb::List, Verb::Watch]);
+            self.rules.add(place.clone(), resource.clone(), verbs);
+        }
+    }
+
+    fn watch(&mut self, served: &ServedKind, reach: &Reach) {
+        let before = self.reaches.remove(&*served.kind);
+        let both = before.map_or_else(|| reach.clone(), |before| before.union(reach));
+        self.reaches.insert((*served.kind).clone(), both);
+    }
+
+    fn finish(self) -> Rights {
+        let Self {
+            confinement: _,
+            resources,
+            rules,
+            reaches,
+            remarks,
+        } = self;
+        let mut watches = Rules::default();
+        for (kind, reach) in &reaches {
+            let Some(served) = resources.get(kind) else { continue };
+            for scope in reach.scopes(served.facts.namespaced) {
+                let names: Vec<String> = scope.name.into_iter().collect();
+                let resource = Resource::new(&kind.group, served.plural.clone(), &names);
+                let place = scope.namespace.map_or(Place::Cluster, Place::Namespace);
+                watches.add(place, resource, &[Verb::List, Verb::Watch]);
+            }
+        }
+        Rights {
+            account: rules.simplified(),
+            watches: watches.simplified(),
+            remarks,
+        }
+    }
+}
+
+/// Refuses names that come from the plugin and would mean something else in a rule, or in the path of a role.
+fn check_names(controller: &Controller, resources: &Resources) -> Result<(), RightsError> {
+    let touched = controller.touches.iter().map(|touch| &touch.kind);
+    for kind in std::iter::once(&controller.kind).chain(touched) {
+        let Some(served) = resources.get(kind) else { continue };
+        let has_group = kind.group.is_empty() || is_subdomain(&kind.group);
+        if !has_group || !is_label(&served.plural) {
+            let (plural, group) = (served.plural.clone(), kind.group.clone());
+            return Err(RightsError::Unnameable(kind.clone(), plural, group));
+        }
+    }
+    for touch in &controller.touches {
+        if let Some(name) = touch.names.iter().find(|name| !is_object_name(name)) {
+            return Err(RightsError::Name(touch.kind.clone(), name.clone()));
+        }
+    }
+    let mut namespaces = controller.touches.iter().flat_map(|touch| &touch.namespaces);
+    match namespaces.find(|namespace| !is_label(namespace)) {
+        Some(namespace) => Err(RightsError::Namespace(namespace.clone())),
+        None => Ok(()),
+    }
+}
+
+/// Whether an object may have this name: it stands in a path. Which names a kind allows is the API server's to say; see
+/// `IsValidPathSegmentName` in <https://github.com/kubernetes/apimachinery/blob/v0.36.0/pkg/api/validation/path/name.go>.
+fn is_object_name(name: &str) -> bool {
+    let is_odd =
+        |character: char| matches!(character, '/' | '%') || character.is_control() || character.is_whitespace();
+    !matches!(name, "" | "." | "..") && name.len() <= 253 && !name.contains(is_odd)
+}
+
+/// These namespaces; the whole cluster where there are none.
+fn places<'a>(namespaces: impl IntoIterator<Item = &'a String>) -> Vec<Place> {
+    let places: Vec<Place> = namespaces.into_iter().cloned().map(Place::Namespace).collect();
+    if places.is_empty() {
+        vec![Place::Cluster]
+    } else {
+        places
+    }
+}
+
+fn listed_kinds(kinds: &[Kind]) -> String {
+    kinds.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+}

@@ -1,0 +1,113 @@
+//! Owns the objects that grant a plugin's rights: its ServiceAccount, the roles and their bindings. Roles are named after
+//! the plugin, and labelled with it, so that whoever takes them away finds them.
+
+use serde_json::{Value, json};
+
+use super::Rights;
+use super::rules::{Place, Rules, as_json};
+use crate::admission::configuration::PLUGIN_LABEL;
+
+/// The API group of roles and bindings.
+pub const RBAC_GROUP: &str = "rbac.authorization.k8s.io";
+
+/// Kubernetes' label for the program that made an object.
+pub const MANAGED_BY_LABEL: &str = "app.kubernetes.io/managed-by";
+
+/// The value of [`MANAGED_BY_LABEL`].
+pub const MANAGED_BY: &str = "pilothouse";
+
+/// To whom rights are granted.
+#[derive(Clone, Copy, Debug)]
+pub struct Grantee<'a> {
+    /// The Plugin's name.
+    pub plugin: &'a str,
+    /// The host's namespace, in which the plugin's ServiceAccount is.
+    pub namespace: &'a str,
+    /// The host's own ServiceAccount in this namespace, if it makes the plugin's requests itself.
+    pub host_account: Option<&'a str>,
+}
+
+/// The name of a plugin's ServiceAccount, and of its roles and bindings.
+pub fn account_name(plugin: &str) -> String {
+    format!("pilothouse-plugin-{plugin}")
+}
+
+/// The name of the roles for the watches that the host makes.
+pub fn watch_name(plugin: &str) -> String {
+    format!("{}-watch", account_name(plugin))
+}
+
+/// The labels of everything that is installed for a plugin.
+pub fn labels(plugin: &str) -> Value {
+    json!({MANAGED_BY_LABEL: MANAGED_BY, PLUGIN_LABEL: plugin})
+}
+
+/// What a list asks for to find these objects.
+pub fn label_selector(plugin: &str) -> String {
+    format!("{MANAGED_BY_LABEL}={MANAGED_BY},{PLUGIN_LABEL}={plugin}")
+}
+
+/// The ServiceAccount, the roles, and their bindings, in the order in which they are applied.
+pub fn objects(grantee: Grantee<'_>, rights: &Rights) -> Vec<Value> {
+    let Grantee {
+        plugin,
+        namespace,
+        host_account,
+    } = grantee;
+    let subject = |account: &str| json!({"kind": "ServiceAccount", "name": account, "namespace": namespace});
+    let own = account_name(plugin);
+    let subjects: Vec<Value> = [Some(own.as_str()), host_account]
+        .into_iter()
+        .flatten()
+        .map(subject)
+        .collect();
+    let mut metadata = metadata(plugin, &own, None);
+    metadata["namespace"] = json!(namespace);
+    let mut objects = vec![json!({
+        "apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata,
+        // No pod runs as it: who acts as it impersonates it, or asks for a token.
+        "automountServiceAccountToken": false,
+    })];
+    let mut bindings = Vec::new();
+    let mut granted = roles(plugin, &own, &rights.account, &subjects);
+    if let Some(account) = host_account {
+        let beyond = rights.watches.beyond(&rights.account);
+        granted.extend(roles(plugin, &watch_name(plugin), &beyond, &[subject(account)]));
+    }
+    for (role, binding) in granted {
+        objects.push(role);
+        bindings.push(binding);
+    }
+    objects.extend(bindings);
+    objects
+}
+
+/// A role for each place, with its binding.
+fn roles(plugin: &str, name: &str, rules: &Rules, subjects: &[Value]) -> Vec<(Value, Value)> {
+    let of_place = |(place, rules): (&Place, _)| {
+        let (kind, namespace) = match place {
+            Place::Cluster => ("ClusterRole", None),
+            Place::Namespace(namespace) => ("Role", Some(namespace.as_str())),
+        };
+        let api_version = format!("{RBAC_GROUP}/v1");
+        let metadata = metadata(plugin, name, namespace);
+        let role = json!({
+            "apiVersion": api_version, "kind": kind, "metadata": metadata, "rules": as_json(rules),
+        });
+        let binding = json!({
+            "apiVersion": api_version, "kind": format!("{kind}Binding"), "metadata": metadata,
+            "roleRef": {"apiGroup": RBAC_GROUP, "kind": kind, "name": name},
+            "subjects": subjects,
+        });
+        (role, binding)
+    };
+    rules.places().map(of_place).collect()
+}
+
+fn metadata(plugin: &str, name: &str, namespace: Option<&str>) -> Value {
+    let mut metadata = json!({"name": name, "labels": labels(plugin)});
+    if let Some(namespace) = namespace {
+        metadata["namespace"] = json!(namespace);
+    }
+    metadata
+}

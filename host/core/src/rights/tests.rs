@@ -1,0 +1,368 @@
+//! The rights of small manifests, as the rules that grant them.
+
+use serde_json::{Value, json};
+
+use super::objects::{Grantee, objects};
+use super::resources::Resources;
+use super::*;
+use crate::manifest;
+use crate::served::KindFacts;
+
+const CRD: &str = "apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: webs.x.dev}
+spec:
+  group: x.dev
+  scope: SCOPE
+  names: {kind: Web, plural: webs}
+  versions: [{name: v1, subresources: {status: {}}}]
+";
+
+fn checked(scope: &str, finalizer: Option<&str>, touches: &Value) -> CheckedManifest {
+    let manifest = json!({
+        "name": "web", "version": "0.1.0",
+        "controllers": [{
+            "name": "web", "kind": {"group": "x.dev", "version": "v1", "kind": "Web"},
+            "finalizer": finalizer, "touches": touches,
+        }],
+        "crds": [CRD.replace("SCOPE", scope)],
+    });
+    manifest::parse(&manifest.to_string()).unwrap()
+}
+
+fn kind(group: &str, kind: &str) -> Value {
+    json!({"group": group, "version": "v1", "kind": kind})
+}
+
+fn confined(namespaces: &[&str], access: &[&str]) -> Confinement {
+    let owned = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+    Confinement::new(&owned(namespaces), &owned(access)).unwrap()
+}
+
+fn rights(checked: &CheckedManifest, confinement: &Confinement) -> Rights {
+    Rights::of(checked, confinement, &Resources::of(checked)).unwrap()
+}
+
+/// A line for each rule: `PLACE: VERBS RESOURCE.GROUP [NAMES]`.
+fn lines(rules: &Rules) -> Vec<String> {
+    let of_place = |(place, rules): (&Place, &BTreeMap<Resource, BTreeSet<Verb>>)| {
+        let place = match place {
+            Place::Cluster => "*",
+            Place::Namespace(namespace) => namespace,
+        };
+        let line = |(resource, verbs): (&Resource, &BTreeSet<Verb>)| {
+            let Resource { group, resource, names } = resource;
+            let verbs: Vec<_> = verbs.iter().map(|verb| verb.as_str()).collect();
+            let names: Vec<_> = names.iter().map(String::as_str).collect();
+            let line = format!("{place}: {} {resource}.{group} {}", verbs.join(","), names.join(","));
+            line.trim_end_matches([' ', '.']).to_owned()
+        };
+        rules.iter().map(line).collect::<Vec<_>>()
+    };
+    rules.places().flat_map(of_place).collect()
+}
+
+#[test]
+fn each_access_has_the_verbs_of_its_requests() {
+    let checked = checked(
+        "Namespaced",
+        None,
+        &json!([
+            {"kind": kind("apps", "Deployment"), "access": ["owned", "read"]},
+            {"kind": kind("", "Secret"), "access": ["read"]},
+            {"kind": kind("", "Service"), "access": ["contributed"]},
+        ]),
+    );
+    let rights = rights(&checked, &Confinement::default());
+    assert_eq!(
+        lines(&rights.account),
+        [
+            "*: list,watch secrets",
+            "*: get,list,watch,patch services",
+            "*: get,list,watch,create,patch,delete deployments.apps",
+            "*: get,list,watch webs.x.dev",
+            "*: patch webs/status.x.dev",
+        ]
+    );
+    assert!(rights.watches.beyond(&rights.account).is_empty());
+    assert_eq!(rights.remarks, []);
+}
+
+#[test]
+fn a_finalizer_is_a_patch_of_the_primary() {
+    let checked = checked("Namespaced", Some("x.dev/f"), &json!([]));
+    let rights = rights(&checked, &Confinement::default());
+    assert_eq!(
+        lines(&rights.account),
+        ["*: get,list,watch,patch webs.x.dev", "*: patch webs/status.x.dev"]
+    );
+}
+
+#[test]
+fn a_confined_plugin_has_its_rights_in_its_namespaces_only() {
+    let checked = checked(
+        "Namespaced",
+        None,
+        &json!([
+            {"kind": kind("", "ConfigMap"), "access": ["owned"]},
+            {"kind": kind("", "Pod"), "access": ["read"], "scope": "Any"},
+            {"kind": kind("", "Node"), "access": ["read"], "scope": "Any", "names": ["n"]},
+            {"kind": kind("", "Service"), "access": ["contributed"], "scope": "Any", "namespaces": ["far", "seen"],
+             "names": ["front"]},
+        ]),
+    );
+    let rights = rights(&checked, &confined(&["a"], &["seen"]));
+    assert_eq!(
+        lines(&rights.account),
+        [
+            "*: list,watch nodes. n",
+            "a: get,list,watch,create,patch,delete configmaps",
+            "a: list,watch pods",
+            "a: get,list,watch webs.x.dev",
+            "a: patch webs/status.x.dev",
+            "seen: list,watch pods",
+            "seen: get,list,watch,patch services. front",
+        ]
+    );
+    let [Remark::Outside { namespaces, .. }] = &rights.remarks[..] else {
+        panic!("{:?}", rights.remarks)
+    };
+    assert_eq!(*namespaces, ["far"]);
+    // The host's watches are shared, so they know no Plugin's namespaces.
+    assert_eq!(
+        lines(&rights.watches.beyond(&rights.account)),
+        [
+            "*: list,watch configmaps",
+            "*: list,watch pods",
+            "*: list,watch webs.x.dev",
+            "far: list,watch services. front",
+        ]
+    );
+}
+
+#[test]
+fn a_cluster_scoped_primary_is_outside_of_every_namespace() {
+    let touches = json!([{"kind": kind("", "ConfigMap"), "access": ["owned"], "scope": "Any"}]);
+    let checked = checked("Cluster", Some("x.dev/f"), &touches);
+    let confined = rights(&checked, &confined(&["a"], &[]));
+    assert_eq!(
+        lines(&confined.account),
+        ["*: list,watch webs.x.dev", "a: list,watch configmaps"]
+    );
+    assert!(matches!(&confined.remarks[..], [Remark::SelectsNothing { .. }]));
+    let free = rights(&checked, &Confinement::default());
+    assert!(lines(&free.account).contains(&"*: get,list,watch,patch webs.x.dev".to_owned()));
+}
+
+#[test]
+fn a_cluster_scoped_kind_in_the_primarys_namespace_is_never_written() {
+    let checked = checked(
+        "Namespaced",
+        None,
+        &json!([{"kind": kind("", "Node"), "access": ["contributed"]}]),
+    );
+    let rights = rights(&checked, &Confinement::default());
+    assert!(lines(&rights.account).contains(&"*: list,watch nodes".to_owned()));
+}
+
+#[test]
+fn a_kind_that_nobody_knows_is_asked_for_and_an_optional_one_may_be_missing() {
+    let touch =
+        |is_optional: bool| json!([{"kind": kind("other.dev", "Thing"), "access": ["owned"], "optional": is_optional}]);
+    for is_optional in [true, false] {
+        let checked = checked("Namespaced", None, &touch(is_optional));
+        let thing = Kind::new("other.dev", "v1", "Thing");
+        let mut resources = Resources::of(&checked);
+        assert_eq!(resources.unknown(&checked), std::slice::from_ref(&thing));
+        let error = Rights::of(&checked, &Confinement::default(), &resources).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "only a cluster knows the resources of other.dev/v1 Thing"
+        );
+        resources.learn(thing.clone(), None);
+        assert_eq!(resources.unknown(&checked).is_empty(), is_optional);
+        if is_optional {
+            let rights = Rights::of(&checked, &Confinement::default(), &resources).unwrap();
+            assert_eq!(rights.remarks, [Remark::NotServed(thing.clone())]);
+        }
+        let served = ServedKind {
+            kind: thing.clone().into(),
+            plural: "thingies".to_owned(),
+            facts: KindFacts {
+                namespaced: true,
+                has_status: false,
+            },
+        };
+        resources.learn(thing, Some(served));
+        let rights = Rights::of(&checked, &Confinement::default(), &resources).unwrap();
+        assert_eq!(
+            lines(&rights.account)[0],
+            "*: get,list,watch,create,patch,delete thingies.other.dev"
+        );
+    }
+}
+
+#[test]
+fn namespaces_that_cannot_be_are_refused() {
+    let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+    for bad in ["A", "a_b", "", "-a", &"a".repeat(64)] {
+        let error = Confinement::new(&names(&["a"]), &names(&[bad])).unwrap_err();
+        assert_eq!(error, RightsError::Namespace(bad.to_owned()));
+    }
+    assert_eq!(Confinement::new(&[], &names(&["a"])), Err(RightsError::NothingConfined));
+    let many: Vec<String> = (0..=MAX_NAMESPACES).map(|number| number.to_string()).collect();
+    assert_eq!(
+        Confinement::new(&many, &[]),
+        Err(RightsError::TooMany(MAX_NAMESPACES + 1))
+    );
+}
+
+#[test]
+fn each_role_is_bound_to_the_plugins_account_and_to_the_hosts_where_it_is_named() {
+    let checked = checked("Namespaced", None, &json!([]));
+    let rights = rights(&checked, &confined(&["a"], &[]));
+    let grantee = |host_account| Grantee {
+        plugin: "web",
+        namespace: "system",
+        host_account,
+    };
+    let titles = |objects: &[Value]| -> Vec<String> {
+        let title = |object: &Value| {
+            let metadata = &object["metadata"];
+            let part = |value: &Value| value.as_str().unwrap_or("-").to_owned();
+            format!(
+                "{} {}/{}",
+                part(&object["kind"]),
+                part(&metadata["namespace"]),
+                part(&metadata["name"])
+            )
+        };
+        objects.iter().map(title).collect()
+    };
+    let alone = objects(grantee(None), &rights);
+    let name = "pilothouse-plugin-web";
+    assert_eq!(
+        titles(&alone),
+        [
+            format!("ServiceAccount system/{name}"),
+            format!("Role a/{name}"),
+            format!("RoleBinding a/{name}"),
+        ]
+    );
+    assert_eq!(
+        alone[2]["subjects"],
+        json!([{"kind": "ServiceAccount", "name": name, "namespace": "system"}])
+    );
+    let both = objects(grantee(Some("pilothouse")), &rights);
+    assert_eq!(
+        titles(&both)[1..],
+        [
+            format!("Role a/{name}"),
+            format!("ClusterRole -/{name}-watch"),
+            format!("RoleBinding a/{name}"),
+            format!("ClusterRoleBinding -/{name}-watch"),
+        ]
+    );
+    assert_eq!(both[3]["subjects"][1]["name"], "pilothouse");
+    assert_eq!(both[4]["subjects"].as_array().map(Vec::len), Some(1));
+    assert_eq!(both[4]["roleRef"]["name"], format!("{name}-watch"));
+    let everywhere = Rights::of(&checked, &Confinement::default(), &Resources::of(&checked)).unwrap();
+    let titles = titles(&objects(grantee(Some("pilothouse")), &everywhere));
+    assert!(!titles.iter().any(|title| title.ends_with("-watch")), "{titles:?}");
+}
+
+#[test]
+fn people_are_told_what_may_be_done_and_what_gives_more_than_it_seems() {
+    let checked = checked(
+        "Namespaced",
+        None,
+        &json!([
+            {"kind": kind("apps", "Deployment"), "access": ["owned"]},
+            {"kind": kind("", "Secret"), "access": ["read"]},
+            {"kind": kind("rbac.authorization.k8s.io", "Role"), "access": ["contributed"]},
+        ]),
+    );
+    let rights = rights(&checked, &confined(&["a"], &[]));
+    assert_eq!(
+        words::explained(&rights.account),
+        "in namespace a:
+  read                          secrets
+  read, create, change, delete  deployments.apps
+  read, change                  roles.rbac.authorization.k8s.io
+  read                          webs.x.dev
+  change                        webs.x.dev/status
+"
+    );
+    assert_eq!(
+        words::cautions(&rights.account),
+        [
+            "by deployments it can run Pods in namespace a, with each Secret and ServiceAccount that is there",
+            "it can read the content of every Secret in namespace a",
+            "by roles it can change what others may do in namespace a",
+        ]
+    );
+}
+
+#[test]
+fn no_plugin_can_have_a_rule_mean_more_than_it_says() {
+    let named = |group: &str, plural: &str, namespace: &str, name: &str| {
+        let crd = CRD
+            .replace("SCOPE", "Namespaced")
+            .replace("plural: webs", &format!("plural: {plural:?}"));
+        let manifest = json!({
+            "name": "web", "version": "0.1.0", "crds": [crd],
+            "controllers": [{
+                "name": "web", "kind": {"group": "x.dev", "version": "v1", "kind": "Web"},
+                "touches": [
+                    {"kind": kind("", "ConfigMap"), "access": ["owned"], "scope": "Any", "namespaces": [namespace],
+                     "names": [name]},
+                    {"kind": kind(group, "Thing"), "access": ["read"], "optional": true},
+                ],
+            }],
+        });
+        let checked = manifest::parse(&manifest.to_string()).unwrap();
+        let mut resources = Resources::of(&checked);
+        let thing = Kind::new(group, "v1", "Thing");
+        let served = ServedKind {
+            kind: thing.clone().into(),
+            plural: "things".to_owned(),
+            facts: KindFacts {
+                namespaced: true,
+                has_status: false,
+            },
+        };
+        resources.learn(thing, Some(served));
+        Rights::of(&checked, &Confinement::default(), &resources)
+    };
+    let manifest = |group: &str, plural: &str, namespace: &str| named(group, plural, namespace, "system:a.b");
+    assert!(manifest("x.dev", "webs", "a").is_ok());
+    for name in ["", "..", "a/b", "a%2fb", "a b", "a\u{1b}[2K", &"a".repeat(254)] {
+        let error = named("x.dev", "webs", "a", name).unwrap_err();
+        assert!(matches!(error, RightsError::Name(..)), "{name:?}: {error}");
+    }
+    for (group, plural, namespace) in [("*", "webs", "a"), ("x.dev", "*", "a"), ("x.dev", "webs/status", "a")] {
+        let error = manifest(group, plural, namespace).unwrap_err();
+        assert!(matches!(error, RightsError::Unnameable(..)), "{error}");
+    }
+    let error = manifest("x.dev", "webs", "../kube-system").unwrap_err();
+    assert_eq!(error, RightsError::Namespace("../kube-system".to_owned()));
+}
+
+#[test]
+fn no_plugin_says_how_kubernetes_calls_its_own_kinds() {
+    let crd = CRD.replace("SCOPE", "Namespaced");
+    let disguised = crd
+        .replace("x.dev", "apps")
+        .replace("kind: Web", "kind: Deployment")
+        .replace("webs", "replicasets");
+    let manifest = json!({
+        "name": "web", "version": "0.1.0", "crds": [crd, disguised],
+        "controllers": [{
+            "name": "web", "kind": {"group": "x.dev", "version": "v1", "kind": "Web"},
+            "touches": [{"kind": kind("apps", "Deployment"), "access": ["read"]}],
+        }],
+    });
+    let checked = manifest::parse(&manifest.to_string()).unwrap();
+    let rights = rights(&checked, &Confinement::default());
+    assert_eq!(lines(&rights.account)[0], "*: list,watch deployments.apps");
+}

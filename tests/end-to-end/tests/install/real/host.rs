@@ -1,0 +1,244 @@
+//! A host that has no more rights than those that are printed: its own, or those of the plugin's account.
+
+use pilothouse_core::rights::objects::account_name;
+use pilothouse_end_to_end::program::{Process, component};
+use serde_json::{Value, json};
+
+use super::{control_plane, named};
+use crate::support::{Bench, command, until};
+
+/// What the host needs for itself: it reads back its events, and makes new ones.
+fn rights_of_the_host() -> Value {
+    json!([
+        {"apiGroups": [""], "resources": ["events"], "verbs": ["list"]},
+        {"apiGroups": ["events.k8s.io"], "resources": ["events"], "verbs": ["create"]},
+        {"apiGroups": ["apiextensions.k8s.io"], "resources": ["customresourcedefinitions"], "verbs": ["list", "watch"]},
+        {
+            "apiGroups": ["admissionregistration.k8s.io"],
+            "resources": ["mutatingwebhookconfigurations", "validatingwebhookconfigurations"], "verbs": ["list"],
+        },
+    ])
+}
+
+/// An AppService, a TCPReverseProxy and a StreamIngress.
+fn primaries() -> [Value; 3] {
+    let app = json!({
+        "apiVersion": "kosmos.io/v1", "kind": "AppService", "metadata": {"name": "web", "namespace": "default"},
+        "spec": {"size": 1, "image": "nginx:1", "ports": [{"port": 80, "targetPort": 80, "nodePort": 30107}]},
+    });
+    let proxy = json!({
+        "apiVersion": "nginx.lin2ur.cn/v1", "kind": "TCPReverseProxy", "metadata": {"name": "db", "namespace": "default"},
+        "spec": {"servers": [{"server": "a.example.com:5432"}], "servicePort": 5432},
+    });
+    let stream = json!({
+        "apiVersion": "nginx-stream.jeffthecoder.xyz/v1beta1", "kind": "StreamIngress",
+        "metadata": {"name": "sql", "namespace": "default"},
+        "spec": {"listen": 7001, "upstream": {"service": "postgres", "port": 5433}},
+    });
+    [app, proxy, stream]
+}
+
+/// What they need: an ingress-nginx, and a Service to lead to.
+fn around() -> [Value; 4] {
+    let mut front = named("Service", Some("ingress-nginx"), "ingress-nginx-controller");
+    front["spec"] = json!({"ports": [{"name": "http", "port": 80}]});
+    let mut postgres = named("Service", Some("default"), "postgres");
+    postgres["spec"] = json!({"ports": [{"name": "sql", "port": 5433}]});
+    let config_map = |name| named("ConfigMap", Some("ingress-nginx"), name);
+    [config_map("tcp-services"), config_map("udp-services"), front, postgres]
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_host_works_with_the_rights_that_are_printed() {
+    let control_plane = control_plane().await;
+    let _turn = control_plane.host_turn().await;
+    let bench = Bench::new(control_plane).await;
+    for namespace in ["pilothouse-system", "ingress-nginx"] {
+        bench.namespace(namespace).await;
+    }
+    let kubeconfig = bench
+        .account("pilothouse-system", "pilothouse", &rights_of_the_host())
+        .await;
+    let mut arguments = vec!["run".to_owned(), "--kubeconfig".to_owned(), kubeconfig];
+    for plugin in ["app-service", "reverse-proxy", "stream-ingress"] {
+        let component = component(plugin);
+        let (code, yaml, said) = command(
+            &["install", &component, "--host-account", "pilothouse", "-o", "yaml"],
+            &bench.admin,
+        )
+        .await;
+        assert_eq!(code, 0, "{said}");
+        let mut documents: Vec<Value> = serde_saphyr::from_multiple(&yaml).unwrap();
+        // A host with --plugin needs no Plugin.
+        documents.pop();
+        bench.apply(&documents).await;
+        arguments.extend(["--plugin".to_owned(), component]);
+    }
+    let mark = control_plane.mark().unwrap();
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let host = Process::start(&arguments);
+
+    let tcp = named("ConfigMap", Some("ingress-nginx"), "tcp-services");
+    bench.apply(&around()).await;
+    let [app, proxy, stream] = primaries();
+    bench.apply(&[app.clone(), proxy.clone(), stream.clone()]).await;
+    for object in [&app, &proxy, &stream] {
+        let is_reconciled = async || {
+            let found = bench.find(object).await.unwrap();
+            let conditions = found["status"]["conditions"].as_array();
+            let mut conditions = conditions.into_iter().flatten();
+            conditions.any(|it| it["type"] == "Reconciled" && it["status"] == "True")
+        };
+        until(&format!("{} is reconciled", object["kind"]), is_reconciled, || {
+            host.log()
+        })
+        .await;
+    }
+
+    // Drift, pruning, a finalizer, and what is contributed no more.
+    let service = named("Service", Some("default"), "web");
+    let deployment = named("Deployment", Some("default"), "web");
+    let mut changed = deployment.clone();
+    changed["spec"] = json!({"replicas": 3});
+    bench.apply(&[changed]).await;
+    let is_reverted = async || bench.find(&deployment).await.unwrap()["spec"]["replicas"] == 1;
+    until("the edit is reverted", is_reverted, || host.log()).await;
+    let mut closed = app.clone();
+    closed["spec"]["ports"] = json!([]);
+    bench.apply(&[closed]).await;
+    until(
+        "the Service is pruned",
+        async || bench.find(&service).await.is_none(),
+        || host.log(),
+    )
+    .await;
+    for object in [&proxy, &stream, &app] {
+        let name = object["metadata"]["name"].as_str().unwrap();
+        let _ = bench
+            .api(object)
+            .delete(name, &kube::api::DeleteParams::default())
+            .await
+            .unwrap();
+        let is_gone = async || bench.find(object).await.is_none();
+        until(&format!("{} is gone", object["kind"]), is_gone, || host.log()).await;
+    }
+    let is_given_up = async || bench.find(&tcp).await.unwrap()["data"]["7001"].is_null();
+    until("the port is given up", is_given_up, || host.log()).await;
+
+    let account = "system:serviceaccount:pilothouse-system:pilothouse";
+    let mut requests = control_plane.requests_since(mark).unwrap();
+    requests.retain(|request| request.account == account);
+    assert!(
+        requests.iter().any(|request| request.verb == "delete"),
+        "the log of requests is read"
+    );
+    let denied: Vec<String> = requests
+        .iter()
+        .filter(|it| it.code == 403)
+        .map(ToString::to_string)
+        .collect();
+    assert_eq!(denied, Vec::<String>::new(), "{}", host.log());
+    assert_eq!(host.lines(&["may not"]), Vec::<String>::new());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_host_that_impersonates_writes_with_the_rights_of_the_plugins_account_only() {
+    let control_plane = control_plane().await;
+    let _turn = control_plane.host_turn().await;
+    let bench = Bench::new(control_plane).await;
+    let plugin = format!("acting={}", component("app-service"));
+    let account = account_name("acting");
+    bench.namespace("acting-system").await;
+    let (code, yaml, said) = command(
+        &["install", &plugin, "--host-namespace", "acting-system", "-o", "yaml"],
+        &bench.admin,
+    )
+    .await;
+    assert_eq!(code, 0, "{said}");
+    let mut documents: Vec<Value> = serde_saphyr::from_multiple(&yaml).unwrap();
+    documents.pop();
+    bench.apply(&documents).await;
+    let mut rules = rights_of_the_host();
+    rules.as_array_mut().unwrap().extend([
+        json!({"apiGroups": [""], "resources": ["services"], "verbs": ["list", "watch"]}),
+        json!({"apiGroups": ["apps"], "resources": ["deployments"], "verbs": ["list", "watch"]}),
+        json!({"apiGroups": ["kosmos.io"], "resources": ["appservices"], "verbs": ["list", "watch"]}),
+        json!({"apiGroups": [""], "resources": ["serviceaccounts"], "resourceNames": [account], "verbs": ["impersonate"]}),
+    ]);
+    let kubeconfig = bench.account("acting-system", "host", &rules).await;
+    let mark = control_plane.mark().unwrap();
+    let host = Process::start(&[
+        "run",
+        "--kubeconfig",
+        &kubeconfig,
+        "--plugin",
+        &plugin,
+        "--identity",
+        "impersonate",
+        "--namespace",
+        "acting-system",
+    ]);
+    bench.namespace("acted-on").await;
+    let app = json!({
+        "apiVersion": "kosmos.io/v1", "kind": "AppService", "metadata": {"name": "web", "namespace": "acted-on"},
+        "spec": {"size": 1, "image": "nginx:1", "ports": [{"port": 80, "targetPort": 80, "nodePort": 30108}]},
+    });
+    bench.apply(std::slice::from_ref(&app)).await;
+    let reconciled = async |status: &str, words: &str| {
+        let found = bench.find(&app).await.unwrap();
+        let conditions = found["status"]["conditions"].as_array();
+        let mut conditions = conditions.into_iter().flatten();
+        let says = |it: &Value| it["message"].as_str().is_some_and(|message| message.contains(words));
+        conditions.any(|it| it["type"] == "Reconciled" && it["status"] == status && says(it))
+    };
+    until("it is reconciled", async || reconciled("True", "").await, || host.log()).await;
+
+    // What the account may not do, is not done.
+    let user = format!("system:serviceaccount:acting-system:{account}");
+    let role = documents
+        .iter()
+        .find(|document| document["kind"] == "ClusterRole")
+        .unwrap();
+    let mut narrowed = role.clone();
+    narrowed["rules"]
+        .as_array_mut()
+        .unwrap()
+        .retain(|rule| rule["resources"][0] != "deployments");
+    bench.apply(&[narrowed]).await;
+    let mut larger = app.clone();
+    larger["spec"]["size"] = json!(2);
+    bench.apply(&[larger]).await;
+    until(
+        "the refusal is reported",
+        async || reconciled("False", &user).await,
+        || host.log(),
+    )
+    .await;
+    let words = "may not create, delete, get, patch deployments.apps in all namespaces";
+    let is_said = async || !host.lines(&[&user, words]).is_empty();
+    until("the missing rights are named", is_said, || host.log()).await;
+    bench.apply(std::slice::from_ref(role)).await;
+    let deployment = named("Deployment", Some("acted-on"), "web");
+    let is_larger = async || bench.find(&deployment).await.unwrap()["spec"]["replicas"] == 2;
+    until("it goes on by itself", is_larger, || host.log()).await;
+
+    let mut requests = control_plane.requests_since(mark).unwrap();
+    requests.retain(|request| request.account == "system:serviceaccount:acting-system:host");
+    let is_own = |resource: &str| resource == "events" || resource.starts_with("self");
+    let in_own_name: Vec<String> = requests
+        .iter()
+        .filter(|it| (it.is_write() || it.verb == "get") && !it.resource.is_empty() && !is_own(&it.resource))
+        .filter(|it| it.impersonated.as_deref() != Some(&*user))
+        .map(ToString::to_string)
+        .collect();
+    assert_eq!(in_own_name, Vec::<String>::new());
+    assert!(
+        requests
+            .iter()
+            .any(|it| it.impersonated.is_some() && it.verb == "patch"),
+        "the log is read"
+    );
+    let deleted = bench.api(&app).delete("web", &kube::api::DeleteParams::default()).await;
+    assert!(deleted.is_ok());
+    until("it is gone", async || bench.find(&app).await.is_none(), || host.log()).await;
+}

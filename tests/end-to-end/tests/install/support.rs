@@ -1,0 +1,138 @@
+//! Accounts with few rights on a real control plane, and the commands run with them.
+
+use std::time::{Duration, Instant};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use k8s_openapi::api::authentication::v1::{TokenRequest, TokenRequestSpec};
+use k8s_openapi::api::core::v1::{Namespace, ServiceAccount};
+use kube::api::{DynamicObject, Patch, PatchParams, PostParams};
+use kube::core::{ApiResource, GroupVersionKind};
+use kube::{Api, Client};
+use pilothouse_end_to_end::components::root;
+use pilothouse_end_to_end::program::{Folder, ended};
+use pilothouse_testkit::controlplane::ControlPlane;
+use pilothouse_testkit::requests::TEST_ACCOUNT;
+use serde_json::{Value, json};
+
+/// How long to wait for what has to come.
+pub const WITHIN: Duration = Duration::from_mins(1);
+
+/// A control plane, and files for the commands.
+pub struct Bench<'a> {
+    pub control_plane: &'a ControlPlane,
+    pub client: Client,
+    pub admin: String,
+    pub folder: Folder,
+}
+
+impl<'a> Bench<'a> {
+    pub async fn new(control_plane: &'a ControlPlane) -> Self {
+        let admin = control_plane.kubeconfig_file(TEST_ACCOUNT).unwrap();
+        Self {
+            control_plane,
+            client: control_plane.client().await.unwrap(),
+            admin: admin.display().to_string(),
+            folder: Folder::new(),
+        }
+    }
+
+    pub async fn namespace(&self, name: &str) {
+        let namespaces: Api<Namespace> = Api::all(self.client.clone());
+        let body = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
+        let (by, body) = (PatchParams::apply("test"), Patch::Apply(&body));
+        let _ = namespaces.patch(name, &by, &body).await.unwrap();
+    }
+
+    /// Applies objects as an administrator, by server-side apply.
+    pub async fn apply(&self, objects: &[Value]) {
+        for object in objects {
+            let api = self.api(object);
+            let name = object["metadata"]["name"].as_str().unwrap();
+            let (by, body) = (PatchParams::apply("test").force(), Patch::Apply(object));
+            let applied = api.patch(name, &by, &body).await;
+            let _ = applied.unwrap_or_else(|error| panic!("{object}: {error}"));
+        }
+    }
+
+    /// The live object of this kind, namespace and name.
+    pub async fn find(&self, object: &Value) -> Option<Value> {
+        let name = object["metadata"]["name"].as_str().unwrap();
+        let found = self.api(object).get_opt(name).await.unwrap();
+        found.map(|found| serde_json::to_value(found).unwrap())
+    }
+
+    pub fn api(&self, object: &Value) -> Api<DynamicObject> {
+        let (group, version) = object["apiVersion"]
+            .as_str()
+            .unwrap()
+            .split_once('/')
+            .unwrap_or(("", "v1"));
+        let kind = GroupVersionKind::gvk(group, version, object["kind"].as_str().unwrap());
+        let resource = ApiResource::from_gvk(&kind);
+        match object["metadata"]["namespace"].as_str() {
+            Some(namespace) => Api::namespaced_with(self.client.clone(), namespace, &resource),
+            None => Api::all_with(self.client.clone(), &resource),
+        }
+    }
+
+    /// A ServiceAccount with these rules in the whole cluster, and a kubeconfig for it.
+    pub async fn account(&self, namespace: &str, name: &str, rules: &Value) -> String {
+        let rbac = "rbac.authorization.k8s.io";
+        let (api_version, role) = (format!("{rbac}/v1"), format!("{namespace}-{name}"));
+        self.namespace(namespace).await;
+        self.apply(&[
+            json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name, "namespace": namespace}}),
+            json!({"apiVersion": api_version, "kind": "ClusterRole", "metadata": {"name": role}, "rules": rules}),
+            json!({
+                "apiVersion": api_version, "kind": "ClusterRoleBinding", "metadata": {"name": role},
+                "roleRef": {"apiGroup": rbac, "kind": "ClusterRole", "name": role},
+                "subjects": [{"kind": "ServiceAccount", "name": name, "namespace": namespace}],
+            }),
+        ])
+        .await;
+        let accounts: Api<ServiceAccount> = Api::namespaced(self.client.clone(), namespace);
+        let request = TokenRequest {
+            spec: Some(TokenRequestSpec {
+                expiration_seconds: Some(3600),
+                ..TokenRequestSpec::default()
+            }),
+            ..TokenRequest::default()
+        };
+        let post = PostParams::default();
+        let granted = accounts.create_token_request(name, &post, &request).await;
+        let token = granted.unwrap().status.unwrap().token;
+        let authority = STANDARD.encode(self.control_plane.certificate_authority());
+        let server = self.control_plane.url();
+        let kubeconfig = json!({
+            "apiVersion": "v1", "kind": "Config", "current-context": "it",
+            "clusters": [{"name": "it", "cluster": {"server": server, "certificate-authority-data": authority}}],
+            "users": [{"name": "me", "user": {"token": token}}],
+            "contexts": [{"name": "it", "context": {"cluster": "it", "user": "me"}}],
+        });
+        self.folder.file(&format!("{role}.yaml"), kubeconfig.to_string())
+    }
+}
+
+/// Runs `pilothouse COMMAND …` with a kubeconfig: its exit code, what it prints, and what it says on standard error.
+pub async fn command(arguments: &[&str], kubeconfig: &str) -> (i32, String, String) {
+    let cache = root().join("target/test-code").display().to_string();
+    let mut all = arguments.to_vec();
+    all.extend(["--kubeconfig", kubeconfig]);
+    if arguments[0] != "uninstall" {
+        all.extend(["--cache-dir", &cache]);
+    }
+    let arguments: Vec<String> = all.into_iter().map(str::to_owned).collect();
+    // The cluster may be served by this runtime.
+    let run = move || ended(&arguments.iter().map(String::as_str).collect::<Vec<_>>());
+    tokio::task::spawn_blocking(run).await.unwrap()
+}
+
+/// Waits until something holds.
+pub async fn until(what: &str, mut holds: impl AsyncFnMut() -> bool, log: impl Fn() -> String) {
+    let begun = Instant::now();
+    while !holds().await {
+        assert!(begun.elapsed() < WITHIN, "in vain: {what}\n{}", log());
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}
