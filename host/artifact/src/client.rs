@@ -7,13 +7,13 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 
 use crate::http::{Clients, Endpoint};
-use crate::layout::{Layout, MARK};
+use crate::layout::Layout;
+use crate::mirror::{MirrorDirectory, MirrorSource};
+use crate::reads::DirectoryReads;
 use crate::registries::Mirror;
 use crate::registry::Registry;
-use crate::store::{Place, Source};
-use crate::{
-    ArtifactError, ArtifactStore, Credentials, Keychain, LayoutLocation, Limits, Location, Reference, RegistriesConfig,
-};
+use crate::store::Place;
+use crate::{ArtifactError, ArtifactStore, Credentials, Keychain, Limits, Location, Reference, RegistriesConfig};
 
 /// How long connections and certificate authorities of a registry are used before the files are read again.
 const ENDPOINT_AGE: Duration = Duration::from_mins(5);
@@ -30,6 +30,8 @@ struct Inner {
     endpoints: Mutex<Endpoints>,
     /// For the registries without certificate authorities of their own.
     common: Mutex<Option<(Instant, Clients)>>,
+    /// Of layouts, which may be on mounts that hang.
+    reads: DirectoryReads,
 }
 
 /// Registries by host, and by whether they are asked as a mirror, with the time when they were opened.
@@ -61,6 +63,7 @@ impl Client {
                 limits,
                 endpoints: Mutex::default(),
                 common: Mutex::default(),
+                reads: DirectoryReads::default(),
             }),
         }
     }
@@ -84,29 +87,36 @@ impl Client {
         self.open_with(location, &Only { host, credentials })
     }
 
-    /// Opens a location with credentials for its registry and for its mirrors. Nothing is sent yet.
+    /// Opens a location with credentials for its registry and for its mirrors. Nothing is sent yet, and no layout is looked
+    /// at.
     pub fn open_with(&self, location: &Location, keychain: &dyn Keychain) -> Result<ArtifactStore, ArtifactError> {
-        let limits = &self.inner.limits;
-        let mut sources = Vec::new();
-        match location {
+        let Inner { limits, reads, .. } = &*self.inner;
+        let mut mirrors = Vec::new();
+        let place = match location {
             Location::Registry(reference) => {
                 for mirror in self.inner.registries.mirrors(reference) {
-                    sources.push(Source::new(match mirror {
-                        Mirror::Registry(mirror) => Place::Registry(self.registry(&mirror, keychain, true)?),
-                        Mirror::Layout(mirror) => self.mirror_layout(mirror, reference),
-                    }));
+                    mirrors.push(match mirror {
+                        Mirror::Registry(mirror) => MirrorSource::registry(self.registry(&mirror, keychain, true)?),
+                        Mirror::Layout(location) => MirrorSource::directory(MirrorDirectory {
+                            location,
+                            reference: reference.clone(),
+                            limits: limits.clone(),
+                            reads: reads.clone(),
+                        }),
+                    });
                 }
-                sources.push(Source::new(Place::Registry(self.registry(reference, keychain, false)?)));
+                Place::Registry(self.registry(reference, keychain, false)?)
             }
-            Location::Layout(layout) => sources.push(Source::new(Place::Layout {
-                layout: Layout::new(layout.clone(), limits),
+            Location::Layout(layout) => Place::Layout {
+                layout: Layout::new(layout.clone(), limits, reads),
                 mirrors: None,
-            })),
-        }
+            },
+        };
         Ok(ArtifactStore {
             location: location.clone(),
             limits: limits.clone(),
-            sources,
+            mirrors,
+            place,
         })
     }
 
@@ -119,21 +129,6 @@ impl Client {
             credentials.clone(),
         );
         registry.check().await
-    }
-
-    /// A mirror's directory has a layout for each repository, at the repository's path, or is one layout for all.
-    fn mirror_layout(&self, mut mirror: LayoutLocation, reference: &Reference) -> Place {
-        let own = mirror.path.join(reference.repository());
-        let mirrors = if own.join(MARK).exists() {
-            mirror.path = own;
-            None
-        } else {
-            Some(reference.name())
-        };
-        Place::Layout {
-            layout: Layout::new(mirror, &self.inner.limits),
-            mirrors,
-        }
     }
 
     fn registry(

@@ -69,7 +69,10 @@ impl Download {
     }
 
     pub(crate) fn too_much(&self, what: &str) -> ArtifactError {
-        let cause = format!("it is larger than the {} bytes that the manifest declares", self.size);
+        let cause = format!(
+            "it is larger than the {} bytes that the manifest declares; do not use this source",
+            self.size
+        );
         ArtifactError::new(ErrorKind::TooLarge, format!("{what}: {cause}"))
     }
 }

@@ -5,11 +5,11 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use semver::VersionReq;
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncReadExt as _, DuplexStream};
-use tokio::runtime::Handle;
 
 use crate::limits::MANIFEST_LIMIT;
 use crate::{
@@ -29,7 +29,7 @@ const PIPE: usize = 256 << 10;
 /// Fetches plugins for a host.
 pub struct Fetcher {
     client: Client,
-    cache: ArtifactCache,
+    pub(crate) cache: ArtifactCache,
     trust: Arc<TrustSource>,
 }
 
@@ -88,6 +88,21 @@ struct Record {
     repository: String,
     manifest: Digest,
     signatures: Vec<SignatureMaterial>,
+}
+
+impl FetchError {
+    /// Whether the same may succeed later without anybody changing anything.
+    pub fn is_transient(&self) -> bool {
+        matches!(self, Self::Artifact(error) if error.is_transient())
+    }
+
+    /// How long the registry asked to be left alone.
+    pub fn retry_after(&self) -> Option<Duration> {
+        match self {
+            Self::Artifact(error) => error.retry_after(),
+            Self::Trust(_) | Self::Cache(_) => None,
+        }
+    }
 }
 
 impl Fetcher {
@@ -252,11 +267,10 @@ impl Fetcher {
             Err(writer) => writer,
         };
         let (mut sink, far) = tokio::io::duplex(PIPE);
-        let written = tokio::task::spawn_blocking(move || write_out(far, writer));
-        let sent = store.blob(&parsed.component, &mut sink, &Silent).await;
-        drop(sink);
+        let send = async move { store.blob(&parsed.component, &mut sink, &Silent).await };
+        let (sent, written) = tokio::join!(send, write_out(far, writer));
         // What the disk refused ends the transfer, too, and says why.
-        let writer = written.await.map_err(lost)??;
+        let writer = written?;
         sent?;
         Ok(blocking(move || writer.commit()).await??)
     }
@@ -339,17 +353,23 @@ fn record_key(repository: &str, manifest: Digest) -> String {
     Digest::of(format!("{repository}@{manifest}").as_bytes()).hex()
 }
 
-/// Writes what comes through a pipe, on a thread that may block.
-fn write_out(mut pipe: DuplexStream, mut writer: CacheWriter) -> Result<CacheWriter, CacheError> {
-    let runtime = Handle::current();
-    let mut buffer = vec![0; PIPE];
+/// Writes what comes through a pipe. Only the writes have a thread that may block: a download may take long.
+async fn write_out(pipe: DuplexStream, mut writer: CacheWriter) -> Result<CacheWriter, FetchError> {
+    let mut buffer = Vec::with_capacity(PIPE);
+    let mut pipe = pipe.take(PIPE as u64);
     loop {
         // The other end is dropped when there is no more; nothing else can fail here.
-        let count = runtime.block_on(pipe.read(&mut buffer)).unwrap_or(0);
-        if count == 0 {
+        let _ = pipe.read_to_end(&mut buffer).await;
+        if buffer.is_empty() {
             return Ok(writer);
         }
-        writer.write(&buffer[..count])?;
+        let write = move || -> Result<_, CacheError> {
+            writer.write(&buffer)?;
+            buffer.clear();
+            Ok((writer, buffer))
+        };
+        (writer, buffer) = blocking(write).await??;
+        pipe.set_limit(PIPE as u64);
     }
 }
 
@@ -359,7 +379,7 @@ fn lost(error: tokio::task::JoinError) -> FetchError {
 }
 
 /// Does what may block, or takes long, beside the other tasks.
-async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, FetchError> {
+pub(crate) async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, FetchError> {
     tokio::task::spawn_blocking(work).await.map_err(lost)
 }
 

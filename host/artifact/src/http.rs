@@ -241,7 +241,8 @@ impl Endpoint {
                 ErrorKind::Protocol,
                 request.what,
                 &format!(
-                    "{} answered with the Content-Encoding {encoding}, which nobody asked for",
+                    "{} answered with the Content-Encoding {encoding}, which nobody asked for; turn the compression off in the \
+                     registry, or in the proxy before it",
                     self.host
                 ),
             ));
@@ -255,7 +256,10 @@ impl Endpoint {
             error(
                 ErrorKind::TooLarge,
                 what,
-                &format!("the answer of {} is larger than {limit} bytes", self.host),
+                &format!(
+                    "the answer of {} is larger than {limit} bytes; check that the reference names a registry",
+                    self.host
+                ),
             )
         };
         if response.content_length().is_some_and(|length| length > limit) {
@@ -312,7 +316,12 @@ impl Endpoint {
                 ErrorKind::Server,
                 format!("{host} failed ({status}){said}; retrying may help"),
             ),
-            _ => (ErrorKind::Protocol, format!("{host} answered {status}{said}")),
+            _ => (
+                ErrorKind::Protocol,
+                format!(
+                    "{host} answered {status}{said}; check that the reference names a registry, and that no proxy answers for it"
+                ),
+            ),
         };
         error(kind, what, &cause).with_retry_after(wait)
     }
@@ -322,7 +331,10 @@ impl Endpoint {
         error(
             ErrorKind::Timeout,
             what,
-            &format!("{} did not complete its answer within {limit:?}", self.host),
+            &format!(
+                "{} did not complete its answer within {limit:?}; check the network, or use a mirror",
+                self.host
+            ),
         )
     }
 

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
+use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -11,13 +12,14 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use serde::Deserialize;
 use tempfile::TempDir;
-use tokio::io::{AsyncReadExt as _, AsyncSeekExt as _, AsyncWrite, AsyncWriteExt as _};
+use tokio::io::{AsyncWrite, AsyncWriteExt as _};
 
 use crate::archive::{self, Entries};
 use crate::descriptor::{Listed, look_into, media_type};
 use crate::download::{Download, sink_failed};
 use crate::error::quoted;
 use crate::limits::MANIFEST_LIMIT;
+use crate::reads::DirectoryReads;
 use crate::reference::is_tag;
 use crate::registry::{Belonging, Index, fallback_tag};
 use crate::store::{Content, Resolved};
@@ -35,7 +37,7 @@ const MARK_TEXT: &str = "{\"imageLayoutVersion\":\"1.0.0\"}";
 /// The list of manifests.
 pub(crate) const INDEX: &str = "index.json";
 /// Bytes that are read at a time.
-const PIECE: usize = 64 << 10;
+const PIECE: usize = 256 << 10;
 
 /// A layout.
 pub(crate) struct Layout(Arc<Inner>);
@@ -43,6 +45,7 @@ pub(crate) struct Layout(Arc<Inner>);
 struct Inner {
     location: LayoutLocation,
     limits: Limits,
+    reads: DirectoryReads,
     /// What was opened of an archive, and what will be added to it.
     archive: Mutex<Archive>,
 }
@@ -61,10 +64,11 @@ struct Span {
 }
 
 impl Layout {
-    pub(crate) fn new(location: LayoutLocation, limits: &Limits) -> Self {
+    pub(crate) fn new(location: LayoutLocation, limits: &Limits, reads: &DirectoryReads) -> Self {
         Self(Arc::new(Inner {
             location,
             limits: limits.clone(),
+            reads: reads.clone(),
             archive: Mutex::default(),
         }))
     }
@@ -80,30 +84,39 @@ impl Layout {
         let inner = Arc::clone(&self.0);
         tokio::task::spawn_blocking(move || work(&inner))
             .await
-            .expect("reading a layout does not panic")
+            .expect("writing a layout does not panic")
+    }
+
+    /// Reads a part of the layout, which may be on a mount that hangs.
+    async fn read<T: Send + 'static>(
+        &self,
+        read: impl FnOnce(&Inner) -> Result<T, ArtifactError> + Send + 'static,
+    ) -> Result<T, ArtifactError> {
+        let inner = Arc::clone(&self.0);
+        self.0.reads.run(&self.0.location.path, move || read(&inner)).await?
     }
 
     /// `image` is `HOST/REPOSITORY:TAG` where the layout mirrors a registry: its tags may be those of several repositories.
     pub(crate) async fn resolve(&self, target: &Target, image: Option<String>) -> Result<Resolved, ArtifactError> {
         let target = target.clone();
-        self.run(move |inner| inner.resolve(&target, image.as_deref())).await
+        self.read(move |inner| inner.resolve(&target, image.as_deref())).await
     }
 
     pub(crate) async fn manifest(&self, digest: Digest) -> Result<Bytes, ArtifactError> {
-        self.run(move |inner| inner.manifest(digest)).await
+        self.read(move |inner| inner.manifest(digest)).await
     }
 
     pub(crate) async fn tags(&self) -> Result<Vec<String>, ArtifactError> {
-        self.run(Inner::tags).await
+        self.read(Inner::tags).await
     }
 
     pub(crate) async fn referrers(&self, digest: Digest) -> Result<Vec<Descriptor>, ArtifactError> {
-        self.run(move |inner| inner.referrers(digest)).await
+        self.read(move |inner| inner.referrers(digest)).await
     }
 
     /// `HOST/REPOSITORY` from which a manifest was copied, if that is known.
     pub(crate) async fn origin(&self, digest: Digest) -> Result<Option<String>, ArtifactError> {
-        self.run(move |inner| {
+        self.read(move |inner| {
             let entries = inner.index()?.descriptors(usize::MAX);
             let images = entries
                 .iter()
@@ -117,7 +130,7 @@ impl Layout {
     }
 
     pub(crate) async fn has(&self, digest: Digest) -> Result<bool, ArtifactError> {
-        self.run(move |inner| Ok(inner.find(&blob_path(digest))?.is_some()))
+        self.read(move |inner| Ok(inner.find(&blob_path(digest))?.is_some()))
             .await
     }
 
@@ -135,25 +148,22 @@ impl Layout {
     ) -> Result<(), ArtifactError> {
         let digest = download.digest();
         let what = format!("cannot read {digest} of {}", self.name());
-        let span = self.run(move |inner| inner.find(&blob_path(digest))).await?;
+        let span = self.read(move |inner| inner.find(&blob_path(digest))).await?;
         let span = span.ok_or_else(|| self.0.error(ErrorKind::NotFound, &format!("it has no blob {digest}")))?;
-        let failed = |error: std::io::Error| ArtifactError::io("read", &span.file, &error);
         if span.length > download.size() {
             return Err(download.too_much(&what));
         }
-        let received = download.received();
-        let mut file = tokio::fs::File::open(&span.file).await.map_err(failed)?;
-        file.seek(SeekFrom::Start(span.offset + received))
-            .await
-            .map_err(failed)?;
-        let mut file = file.take(span.length.saturating_sub(received));
-        let mut piece = vec![0; PIECE];
-        loop {
-            let read = file.read(&mut piece).await.map_err(failed)?;
-            if read == 0 {
+        let span = Arc::new(span);
+        let opened = Arc::clone(&span);
+        let open = move |_: &Inner| File::open(&opened.file).map_err(|error| opened.unread(&error));
+        let file = Arc::new(self.read(open).await?);
+        while download.received() < span.length {
+            let (file, span, from) = (Arc::clone(&file), Arc::clone(&span), download.received());
+            let piece = self.read(move |_| span.piece(&file, from)).await?;
+            if piece.is_empty() {
                 break;
             }
-            download.write(&piece[..read], sink, progress, &what).await?;
+            download.write(&piece, sink, progress, &what).await?;
         }
         if download.received() < download.size() {
             let cause = format!(
@@ -198,6 +208,21 @@ impl Layout {
     /// Writes the archive. A directory is complete at any time.
     pub(crate) async fn finish(&self) -> Result<(), ArtifactError> {
         self.run(Inner::finish).await
+    }
+}
+
+impl Span {
+    /// The bytes from there on, as many as are read at a time; none where the file ends.
+    fn piece(&self, file: &File, from: u64) -> Result<Vec<u8>, ArtifactError> {
+        let left = usize::try_from(self.length.saturating_sub(from)).unwrap_or(PIECE);
+        let mut piece = vec![0; left.min(PIECE)];
+        let read = file.read_at(&mut piece, self.offset + from);
+        piece.truncate(read.map_err(|error| self.unread(&error))?);
+        Ok(piece)
+    }
+
+    fn unread(&self, error: &std::io::Error) -> ArtifactError {
+        ArtifactError::io("read", &self.file, error)
     }
 }
 

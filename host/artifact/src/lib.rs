@@ -20,7 +20,10 @@ mod json;
 mod layout;
 pub mod limits;
 mod manifest;
+mod meant;
+mod mirror;
 mod progress;
+mod reads;
 mod reference;
 mod registries;
 mod registry;
@@ -43,6 +46,7 @@ pub use fetcher::{Choice, Chosen, FetchError, FetchedComponent, Fetcher, reposit
 pub use limits::Limits;
 pub use manifest::{Artifact, ArtifactBuilder, ComponentInfo, PluginManifest, annotation};
 pub use progress::{Progress, Silent};
+pub use reads::DirectoryReads;
 pub use reference::{LayoutLocation, Location, Reference, Target};
 pub use registries::{RegistriesConfig, RegistryConfig};
 pub use sbom::{SBOM_MEDIA_TYPE, Sbom, SbomComponent, SbomError, cyclonedx, read_sbom};

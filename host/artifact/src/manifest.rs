@@ -133,7 +133,7 @@ impl PluginManifest {
             return Err(ArtifactError::new(
                 ErrorKind::TooLarge,
                 format!(
-                    "the component of {name} has {} bytes; at most {largest} are accepted",
+                    "the component of {name} has {} bytes, and at most {largest} are accepted; push a smaller component",
                     component.size
                 ),
             ));

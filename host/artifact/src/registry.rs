@@ -354,7 +354,10 @@ impl Registry {
         if response.status() == StatusCode::PARTIAL_CONTENT {
             let range = response.headers().get("content-range").and_then(|it| it.to_str().ok());
             if !range.is_some_and(|it| it.starts_with(&format!("bytes {resumed}-"))) {
-                let cause = format!("{} answered with another range than it was asked for", self.host());
+                let cause = format!(
+                    "{} answered with another range than it was asked for; use a mirror",
+                    self.host()
+                );
                 return Err(error(ErrorKind::Protocol, what, &cause));
             }
         }
@@ -398,7 +401,7 @@ impl Registry {
         }
         if download.received() < download.size() {
             let cause = format!(
-                "{} ended after {} of {} bytes; the registry or a proxy cuts it off",
+                "{} ended after {} of {} bytes; if a proxy does not cut it off, the registry has lost a part: push it again",
                 self.host(),
                 download.received(),
                 download.size()

@@ -3,7 +3,6 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -14,6 +13,7 @@ use crate::descriptor::{look_into, media_type};
 use crate::download::Download;
 use crate::json::sorted;
 use crate::layout::Layout;
+use crate::mirror::MirrorSource;
 use crate::registry::{Belonging, Registry};
 use crate::session::Scope;
 use crate::{ArtifactError, Descriptor, Digest, ErrorKind, Limits, Location, Progress, Silent, Target, annotation};
@@ -25,14 +25,8 @@ use crate::{ArtifactError, Descriptor, Digest, ErrorKind, Limits, Location, Prog
 pub struct ArtifactStore {
     pub(crate) location: Location,
     pub(crate) limits: Limits,
-    /// The mirrors, and the place itself at the end.
-    pub(crate) sources: Vec<Source>,
-}
-
-/// A place to read from.
-pub(crate) struct Source {
+    pub(crate) mirrors: Vec<MirrorSource>,
     pub(crate) place: Place,
-    pub(crate) left_out: AtomicBool,
 }
 
 pub(crate) enum Place {
@@ -75,15 +69,6 @@ pub struct Attachment {
     pub content: Bytes,
     /// Annotations of the attachment's manifest.
     pub annotations: BTreeMap<String, String>,
-}
-
-impl Source {
-    pub(crate) fn new(place: Place) -> Self {
-        Self {
-            place,
-            left_out: AtomicBool::new(false),
-        }
-    }
 }
 
 impl Place {
@@ -150,33 +135,22 @@ impl Place {
     }
 }
 
-/// Asks the sources in their order until one answers; the error is that of the place itself.
+/// Asks the mirrors in their order, and then the place itself, until one answers; the error is that of the place itself.
 macro_rules! first {
     ($store:ident, $place:ident => $call:expr) => {{
-        let (last, mirrors) = $store.sources.split_last().expect("a store has a place");
-        for source in mirrors.iter().filter(|it| !it.left_out.load(Ordering::Relaxed)) {
-            let $place = &source.place;
-            match $call.await {
+        for mirror in $store.asked() {
+            let asked = async {
+                let $place = mirror.place().await?;
+                $call.await
+            };
+            match asked.await {
                 Ok(value) => return Ok(value),
-                Err(error) => left_out(source, &error),
+                Err(error) => mirror.note_failure(&error),
             }
         }
-        let $place = &last.place;
+        let $place = &$store.place;
         $call.await
     }};
-}
-
-/// A mirror failed: is it worth asking again?
-fn left_out(source: &Source, error: &ArtifactError) {
-    tracing::debug!(%error, "a mirror does not help");
-    let absent = matches!(
-        error.kind(),
-        ErrorKind::NotFound | ErrorKind::Unauthorized | ErrorKind::Forbidden
-    );
-    if !absent {
-        tracing::warn!(%error, "a mirror is left out from now on");
-        source.left_out.store(true, Ordering::Relaxed);
-    }
 }
 
 impl ArtifactStore {
@@ -186,7 +160,12 @@ impl ArtifactStore {
     }
 
     pub(crate) fn place(&self) -> &Place {
-        &self.sources.last().expect("a store has a place").place
+        &self.place
+    }
+
+    /// The mirrors that have not failed.
+    fn asked(&self) -> impl Iterator<Item = &MirrorSource> {
+        self.mirrors.iter().filter(|mirror| mirror.is_asked())
     }
 
     /// Registry and repository, or the layout, without tag and digest.
@@ -234,15 +213,15 @@ impl ArtifactStore {
         self.check_size(descriptor, self.limits.blob)?;
         let mut download = Download::new(descriptor);
         progress.started(descriptor.size);
-        let (last, mirrors) = self.sources.split_last().expect("a store has a place");
-        for source in mirrors.iter().filter(|it| !it.left_out.load(Ordering::Relaxed)) {
-            match source.place.blob(&mut download, sink, progress).await {
+        for mirror in self.asked() {
+            let sent = async { mirror.place().await?.blob(&mut download, sink, progress).await };
+            match sent.await {
                 Ok(()) => {
                     progress.done();
                     return Ok(());
                 }
                 Err(error) => {
-                    left_out(source, &error);
+                    mirror.note_failure(&error);
                     // The sink has wrong bytes, or takes none.
                     if matches!(error.kind(), ErrorKind::DigestMismatch | ErrorKind::Io) {
                         return Err(error);
@@ -250,7 +229,7 @@ impl ArtifactStore {
                 }
             }
         }
-        last.place.blob(&mut download, sink, progress).await?;
+        self.place.blob(&mut download, sink, progress).await?;
         progress.done();
         Ok(())
     }
@@ -263,7 +242,7 @@ impl ArtifactStore {
         Err(ArtifactError::new(
             ErrorKind::TooLarge,
             format!(
-                "{} of {} has {} bytes; at most {limit} are accepted",
+                "{} of {} has {} bytes, and at most {limit} are accepted; do not use this source",
                 descriptor.digest,
                 self.name(),
                 descriptor.size
@@ -286,21 +265,24 @@ impl ArtifactStore {
         digest: Digest,
         artifact_type: Option<&str>,
     ) -> Result<Vec<Descriptor>, ArtifactError> {
-        let (last, mirrors) = self.sources.split_last().expect("a store has a place");
         let mut answered = false;
-        for source in mirrors.iter().filter(|it| !it.left_out.load(Ordering::Relaxed)) {
-            match source.place.referrers(digest).await {
-                Ok(found) => {
+        for mirror in self.asked() {
+            let listed = async {
+                let place = mirror.place().await?;
+                Ok((place, place.referrers(digest).await?))
+            };
+            match listed.await {
+                Ok((place, found)) => {
                     answered = true;
                     let found = self.of_type(found, artifact_type).await?;
-                    if !found.is_empty() || source.place.has_all_of(digest).await {
+                    if !found.is_empty() || place.has_all_of(digest).await {
                         return Ok(found);
                     }
                 }
-                Err(error) => left_out(source, &error),
+                Err(error) => mirror.note_failure(&error),
             }
         }
-        match last.place.referrers(digest).await {
+        match self.place.referrers(digest).await {
             Ok(found) => self.of_type(found, artifact_type).await,
             Err(error) if answered => {
                 tracing::debug!(%error, "only a mirror says what belongs to an artifact");
@@ -313,21 +295,24 @@ impl ArtifactStore {
     /// The manifest behind a tag that is made of another manifest's digest, and that need not be there.
     pub(crate) async fn belonging(&self, digest: Digest, suffix: &str) -> Result<Option<Bytes>, ArtifactError> {
         let tag = Target::Tag(format!("sha256-{}.{suffix}", digest.hex()));
-        let (last, mirrors) = self.sources.split_last().expect("a store has a place");
         let mut answered = false;
-        for source in mirrors.iter().filter(|it| !it.left_out.load(Ordering::Relaxed)) {
-            match source.place.resolve(&tag).await {
-                Ok(resolved) => return absent(self.manifest(resolved.digest).await),
-                Err(error) if error.kind() == ErrorKind::NotFound => {
+        for mirror in self.asked() {
+            let found = async {
+                let place = mirror.place().await?;
+                Ok((place, absent_tag(place.resolve(&tag).await)?))
+            };
+            match found.await {
+                Ok((_, Some(resolved))) => return absent(self.manifest(resolved.digest).await),
+                Ok((place, None)) => {
                     answered = true;
-                    if source.place.has_all_of(digest).await {
+                    if place.has_all_of(digest).await {
                         return Ok(None);
                     }
                 }
-                Err(error) => left_out(source, &error),
+                Err(error) => mirror.note_failure(&error),
             }
         }
-        match last.place.resolve(&tag).await {
+        match self.place.resolve(&tag).await {
             Ok(resolved) => absent(self.manifest(resolved.digest).await),
             Err(error) if answered || error.kind() == ErrorKind::NotFound => Ok(None),
             Err(error) => Err(error),
@@ -435,6 +420,14 @@ impl ArtifactStore {
             Place::Registry(_) => Ok(()),
             Place::Layout { layout, .. } => layout.finish().await,
         }
+    }
+}
+
+/// `None` for a tag that is not there.
+fn absent_tag(resolved: Result<Resolved, ArtifactError>) -> Result<Option<Resolved>, ArtifactError> {
+    match resolved {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        resolved => resolved.map(Some),
     }
 }
 

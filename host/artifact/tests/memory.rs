@@ -4,7 +4,6 @@
     clippy::unwrap_used,
     reason = "if a registry of the tests cannot be set up, the test has failed"
 )]
-#![allow(dead_code, reason = "the registry of the other tests does more")]
 
 use std::alloc::System;
 
@@ -12,10 +11,7 @@ use cap::Cap;
 use pilothouse_artifact::{Digest, ErrorKind, PluginManifest, limits::MANIFEST_LIMIT, media_type};
 use serde_json::json;
 
-use crate::registry::{Manner, Registry, component, download, limits, reply};
-
-#[path = "transport/registry.rs"]
-mod registry;
+use pilothouse_test_registry::{Manner, Registry, component, download, limits, reply};
 
 #[global_allocator]
 static ALLOCATOR: Cap<System> = Cap::new(System, usize::MAX);

@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 pub mod components;
+pub mod fleet;
 pub mod host;
 pub mod log;
 pub mod program;

@@ -2,24 +2,16 @@
 //! here: what it refuses, what it drops without a word, what it publishes, and how it deletes a definition. A program of its
 //! own, so that the cluster has no other Plugins.
 #![forbid(unsafe_code)]
-#![allow(
-    clippy::unwrap_used,
-    dead_code,
-    reason = "all of it is for tests, and the fleet is shared with others"
-)]
-
-#[path = "lifecycle/fleet.rs"]
-mod fleet;
+#![allow(clippy::unwrap_used, reason = "all of it is for tests")]
 
 mod real {
     use kube::Api;
     use kube::api::{DeleteParams, DynamicObject, ListParams};
     use kube::core::{ApiResource, GroupVersionKind};
+    use pilothouse_end_to_end::fleet::{Fleet, until_real};
     use pilothouse_runtime::HostOptions;
     use pilothouse_testkit::cluster::Cluster;
     use serde_json::{Value, json};
-
-    use crate::fleet::{Fleet, until_real};
 
     /// A definition of a kind of its own with this schema of the status.
     fn definition(kind: &str, status: &Value) -> Value {

@@ -3,7 +3,7 @@
 use pilothouse_artifact::{Credentials, Digest, ErrorKind, Target};
 use serde_json::json;
 
-use crate::registry::{REPOSITORY, Registry, client, component, download, plugin, reply};
+use pilothouse_test_registry::{REPOSITORY, Registry, client, component, download, plugin, reply};
 
 fn user() -> Credentials {
     Credentials::Basic {

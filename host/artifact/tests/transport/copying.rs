@@ -9,7 +9,7 @@ use pilothouse_artifact::{
 };
 use serde_json::{Value, json};
 
-use crate::registry::{Registry, client, component, download, plugin, reply};
+use pilothouse_test_registry::{Registry, client, component, download, plugin, reply};
 
 fn tag(tag: &str) -> Target {
     Target::Tag(tag.to_owned())

@@ -6,7 +6,9 @@ use std::time::{Duration, Instant};
 use pilothouse_artifact::{ArtifactError, Credentials, Descriptor, Digest, ErrorKind, Target, media_type};
 use serde_json::json;
 
-use crate::registry::{Manner, REPOSITORY, Registry, Reply, client, component, download, limits, plugin, reply};
+use pilothouse_test_registry::{
+    Manner, REPOSITORY, Registry, Reply, client, component, download, limits, plugin, reply,
+};
 
 fn tag() -> Target {
     Target::Tag("1".into())

@@ -6,8 +6,8 @@
 
 mod authorization;
 mod copying;
+mod fetching;
 mod hostile;
 mod pulling;
 mod pushing;
-mod registry;
 mod signatures;

@@ -9,7 +9,7 @@ use pilothouse_artifact::{
 };
 use serde_json::{Value, json};
 
-use crate::registry::{Manner, REPOSITORY, Registry, component, download, plugin, reply};
+use pilothouse_test_registry::{Manner, REPOSITORY, Registry, component, download, plugin, reply};
 
 fn readme(text: &str) -> Attachment {
     Attachment {

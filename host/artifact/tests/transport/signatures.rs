@@ -3,7 +3,7 @@
 use pilothouse_artifact::{Descriptor, Digest, ErrorKind, SignatureMaterial, limits::SIGNATURES_LIMIT, media_type};
 use serde_json::{Value, json};
 
-use crate::registry::{REPOSITORY, Registry, plugin, reply};
+use pilothouse_test_registry::{REPOSITORY, Registry, plugin, reply};
 
 const BUNDLE: &str = "application/vnd.dev.sigstore.bundle.v0.3+json";
 

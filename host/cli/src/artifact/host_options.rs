@@ -1,15 +1,14 @@
-//! Owns the host's options for OCI artifacts, and fetches the plugins that the command line names by reference.
+//! Owns the host's options for OCI artifacts, and what they come to.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::bail;
 use clap::Args;
-use pilothouse_artifact::{
-    ArtifactCache, Choice, Client, FetchError, FetchedComponent, Fetcher, Hold, Limits, Location, TrustSource,
-};
+use pilothouse_artifact::{ArtifactCache, Client, Fetcher, Hold, Limits, TrustSource};
 
-use super::host_store::{HostArtifacts, described};
+use super::command_line::{PATIENCE, fetch_all};
+use super::host_store::HostArtifacts;
 use super::registries::configuration;
 use crate::plugins::NamedFile;
 use crate::settings;
@@ -103,61 +102,9 @@ impl Artifacts {
     /// Fetches the plugins that the command line names by reference, and puts their files in place of the references. One
     /// that cannot be fetched is logged and left out. What is returned beside keeps the files in the cache.
     pub async fn fetch(&self, plugins: Vec<NamedFile>) -> anyhow::Result<(Vec<NamedFile>, Vec<Hold>)> {
-        let (mut files, mut holds) = (Vec::with_capacity(plugins.len()), Vec::new());
-        let mut fetcher = None;
-        for plugin in plugins {
-            let Some(reference) = plugin.reference() else {
-                files.push(plugin);
-                continue;
-            };
-            let fetcher = match &fetcher {
-                Some(fetcher) => fetcher,
-                None => fetcher.insert(self.fetcher()?),
-            };
-            match fetch_one(fetcher, reference).await {
-                Ok((called, fetched)) => {
-                    let FetchedComponent {
-                        manifest,
-                        component,
-                        file,
-                        size,
-                        verification,
-                        holds: held,
-                        ..
-                    } = fetched;
-                    let verified = described(&verification);
-                    let signer = verified
-                        .signer
-                        .as_deref()
-                        .unwrap_or("nobody whose signature was verified");
-                    tracing::info!(reference, digest = %manifest, size, signer, "fetched the plugin");
-                    holds.extend(held);
-                    files.push(NamedFile {
-                        called: Some(called),
-                        digest: Some(component.hex()),
-                        file,
-                        ..plugin
-                    });
-                }
-                Err(error) => tracing::error!(reference, %error, "the plugin cannot be fetched"),
-            }
+        if plugins.iter().all(|plugin| plugin.reference().is_none()) {
+            return Ok((plugins, Vec::new()));
         }
-        Ok((files, holds))
+        Ok(fetch_all(Arc::new(self.fetcher()?), plugins, PATIENCE).await)
     }
-}
-
-/// Fetches an artifact with the user's credentials; its name is the last part of the repository or of the layout's path.
-async fn fetch_one(fetcher: &Fetcher, reference: &str) -> Result<(String, FetchedComponent), FetchError> {
-    let location: Location = reference.parse()?;
-    let keychain = pilothouse_artifact::DockerConfig;
-    let chosen = fetcher.choose(&location, &Choice::Target, &keychain).await?;
-    let fetched = fetcher.fetch(&location, chosen.digest, &keychain).await?;
-    let called = match &location {
-        Location::Registry(reference) => reference.repository().rsplit('/').next().unwrap_or_default().to_owned(),
-        Location::Layout(layout) => {
-            let stem = layout.path.file_stem();
-            stem.map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default()
-        }
-    };
-    Ok((called, fetched))
 }

@@ -4,11 +4,10 @@
 use std::path::{Component, Path, PathBuf};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::time::Duration;
 
 use pilothouse_artifact::{
-    ArtifactError, Choice, Credentials, Digest, ErrorKind, FetchError, FetchedComponent, Fetcher, Keychain, Location,
-    Outcome, PullSecret, SignatureFormat, TrustErrorKind, TrustSource, Verification,
+    ArtifactError, Choice, Credentials, Digest, DirectoryReads, ErrorKind, FetchError, FetchedComponent, Fetcher,
+    Keychain, Location, Outcome, PullSecret, SignatureFormat, TrustErrorKind, TrustSource, Verification,
 };
 use pilothouse_runtime::artifacts::{
     ArtifactFuture, ArtifactProblem, ArtifactRequest, ArtifactStore, ArtifactUpdate, ArtifactVerification,
@@ -22,6 +21,7 @@ pub struct HostArtifacts {
     trust: Arc<TrustSource>,
     /// Layouts that Plugin resources name are below this directory.
     directory: PathBuf,
+    reads: DirectoryReads,
 }
 
 /// The credentials of a Plugin: its pull secret, or none. The host's own Docker configuration is not for Plugins.
@@ -43,6 +43,7 @@ impl HostArtifacts {
             trust: fetcher.trust().clone(),
             fetcher,
             directory,
+            reads: DirectoryReads::default(),
         }
     }
 
@@ -57,24 +58,14 @@ impl HostArtifacts {
         let mut location: Location = reference.parse()?;
         if let Location::Layout(layout) = &mut location {
             let (directory, path, named) = (self.directory.clone(), layout.path.clone(), reference.to_owned());
-            let looking = tokio::task::spawn_blocking(move || below(&directory, &path, &named));
-            let hangs = || {
-                let directory = self.directory.display();
-                let seconds = LONGEST_LOOK.as_secs();
-                let message = format!(
-                    "cannot look for {reference}: {directory} has not answered for {seconds} s; check its mount"
-                );
-                ArtifactError::new(ErrorKind::Timeout, message)
-            };
-            let looked = tokio::time::timeout(LONGEST_LOOK, looking).await.map_err(|_| hangs())?;
-            layout.path = looked.map_err(|_| hangs())??;
+            let looking = self
+                .reads
+                .run(&self.directory, move || below(&directory, &path, &named));
+            layout.path = looking.await??;
         }
         Ok(location)
     }
 }
-
-/// How long a look for a layout may take.
-const LONGEST_LOOK: Duration = Duration::from_secs(10);
 
 /// A path below a directory, with all links resolved: the one name by which the trust file knows it.
 fn below(directory: &Path, path: &Path, reference: &str) -> Result<PathBuf, ArtifactError> {

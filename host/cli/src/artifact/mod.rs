@@ -6,7 +6,10 @@
     reason = "the comments of options are their help, in which [:TAG] is no link"
 )]
 
+#[cfg(test)]
+mod bad_input;
 mod cargo_package;
+mod command_line;
 pub mod copy;
 pub mod details;
 mod fetch;

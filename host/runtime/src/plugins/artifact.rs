@@ -66,7 +66,8 @@ impl PluginTask {
             known.component.clone()
         } else {
             let digest = Some(fetched.component_digest.clone());
-            self.compile(library, &fetched.file, digest).await?
+            let compiled = self.compile(library, &fetched.file, digest).await;
+            compiled.map_err(|problem| of_artifact(problem, request, &fetched))?
         };
         self.plugin_state.set(|known| {
             known.set(
@@ -383,6 +384,14 @@ fn moved(before: Option<&ArtifactStatus>, now: &ArtifactStatus) -> String {
         None => String::new(),
     };
     format!("now runs {digest} from {reference}{tag}, {size} bytes, {signer}{before}")
+}
+
+/// A problem of a component, which names the artifact in place of a file that nobody has put there.
+fn of_artifact(problem: StartupProblem, request: &ArtifactRequest, fetched: &FetchedArtifact) -> StartupProblem {
+    let StartupProblem { step, reason, message } = problem;
+    let (reference, digest) = (&request.reference, &fetched.resolved.digest);
+    let message = format!("the component of {reference}, which is {digest}, cannot be used: {message}");
+    StartupProblem::new(step, reason, message)
 }
 
 fn startup_problem(problem: ArtifactProblem) -> StartupProblem {

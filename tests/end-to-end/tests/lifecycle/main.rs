@@ -3,6 +3,8 @@
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used, reason = "all of it is for tests")]
 
+use pilothouse_end_to_end::fleet;
+
 mod admission;
 mod artifacts;
 mod contributions;
@@ -14,7 +16,6 @@ mod drift;
 mod election;
 mod exclusive_kinds;
 mod finish;
-mod fleet;
 mod kstatus;
 mod leftovers;
 mod liveness;

@@ -1,5 +1,11 @@
 //! Owns what these tests stand on: a host that follows Plugin resources on a simulated cluster, a plugin directory, and
 //! looks at the resources' status.
+#![allow(
+    clippy::missing_panics_doc,
+    clippy::unwrap_used,
+    missing_docs,
+    reason = "all of it is for tests"
+)]
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -7,13 +13,14 @@ use std::time::{Duration, Instant};
 use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams};
 use kube::core::{ApiResource, GroupVersionKind};
 use kube::{Api, Client};
-use pilothouse_end_to_end::components;
-use pilothouse_end_to_end::host::RuntimeHost;
-use pilothouse_end_to_end::stage::{Stage, create, unhurried};
 use pilothouse_runtime::HostOptions;
 use pilothouse_testkit::cluster::Cluster;
 use serde_json::{Value, json};
 use tempfile::TempDir;
+
+use crate::components;
+use crate::host::RuntimeHost;
+use crate::stage::{Stage, create, unhurried};
 
 /// A host that follows Plugin resources.
 pub struct Fleet {
