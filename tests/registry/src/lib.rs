@@ -80,6 +80,7 @@ pub fn reply(status: u16, headers: &[(&str, &str)], body: impl Into<Vec<u8>>) ->
 }
 
 impl Reply {
+    #[must_use]
     pub fn manner(mut self, manner: Manner) -> Self {
         self.manner = manner;
         self

@@ -46,7 +46,7 @@ fn component(name: &str, mark: u8, size: u32) -> Vec<u8> {
     // A custom section with the name "m", whose size is written in five bytes.
     let length = size + 2;
     bytes.push(0);
-    bytes.extend((0..4).map(|place| (length >> (7 * place)) as u8 | 0x80));
+    bytes.extend((0..4).map(|place| (length >> (7 * place)).to_le_bytes()[0] | 0x80));
     bytes.extend([(length >> 28) as u8, 1, b'm']);
     bytes.resize(bytes.len() + size as usize, mark);
     bytes

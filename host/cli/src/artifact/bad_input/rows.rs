@@ -181,7 +181,7 @@ pub const ROWS: &[Row] = &[
                 registry,
                 "1",
                 b"\x1f\x8b\x08\0 an archive",
-            ))
+            ));
         },
         condition: ("Compiled", "Refused"),
         says: &["this is not WebAssembly", "a component, a .wasm file"],
