@@ -1,12 +1,12 @@
 //! Owns the benchmarks' command lines; what is measured is in the `benches/` of the crate that it is about.
 
 use std::num::NonZeroUsize;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 
-use crate::plugins;
+use crate::{plugins, programs};
 
 /// Which benchmark to run.
 #[derive(Clone, Debug, clap::Subcommand)]
@@ -18,6 +18,9 @@ pub enum BenchOptions {
     /// Time the creation of a ReverseProxy on a real API server: with and without the host's webhooks, and with a long
     /// work queue.
     Admission(AdmissionOptions),
+    /// Compare plugins from OCI artifacts with the same plugins from files, on a real API server and with a real registry:
+    /// until one is ready, a push, a start, and memory.
+    Artifacts(ArtifactsOptions),
     /// Measure an idle host on a real control plane: its memory, and the requests of a resync and of a restart.
     Idle,
 }
@@ -42,6 +45,17 @@ pub struct AdmissionOptions {
     /// Number of reconciles that are queued during the second half.
     #[arg(long, value_name = "NUMBER", default_value = "10000")]
     pub queued: NonZeroUsize,
+    /// Number of repetitions; the output shows the minimum, the median and the maximum.
+    #[arg(long, value_name = "NUMBER", default_value = "5")]
+    pub repetitions: NonZeroUsize,
+}
+
+/// Options of `bench artifacts`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct ArtifactsOptions {
+    /// Number of distinct plugins of a host that starts.
+    #[arg(long, value_name = "NUMBER", default_value = "20")]
+    pub plugins: NonZeroUsize,
     /// Number of repetitions; the output shows the minimum, the median and the maximum.
     #[arg(long, value_name = "NUMBER", default_value = "5")]
     pub repetitions: NonZeroUsize,
@@ -96,6 +110,7 @@ pub fn run(options: &BenchOptions) -> Result<()> {
         ],
         BenchOptions::Idle => &["app-service"],
         BenchOptions::Admission(_) => &["hostile", "reverse-proxy"],
+        BenchOptions::Artifacts(_) => &["app-service", "service-ingress"],
         BenchOptions::Host(_) => &["bundle", "hostile", "service-ingress"],
     };
     plugins::build(&plugins::PluginsOptions {
@@ -112,7 +127,7 @@ pub fn run(options: &BenchOptions) -> Result<()> {
             arguments.extend(only.iter().cloned());
             bench("pilothouse-sandbox", "call", &arguments)
         }
-        BenchOptions::Idle => steer("release", "idle", &[]),
+        BenchOptions::Idle => steer("release", "idle", &[], &[]),
         BenchOptions::Admission(AdmissionOptions { queued, repetitions }) => {
             let (queued, repetitions) = (queued.to_string(), repetitions.to_string());
             // As many plugins as it takes of its own.
@@ -123,7 +138,18 @@ pub fn run(options: &BenchOptions) -> Result<()> {
                 repetitions,
                 "admission".to_owned(),
             ];
-            steer("release", "host", &arguments)
+            steer("release", "host", &arguments, &[])
+        }
+        BenchOptions::Artifacts(ArtifactsOptions { plugins, repetitions }) => {
+            let (plugins, repetitions) = (plugins.to_string(), repetitions.to_string());
+            let arguments = [
+                "release".to_owned(),
+                "0".to_owned(),
+                plugins,
+                repetitions,
+                "artifacts".to_owned(),
+            ];
+            steer("release", "host", &arguments, &programs::go_programs()?)
         }
         BenchOptions::Host(HostBenchOptions {
             only,
@@ -137,14 +163,14 @@ pub fn run(options: &BenchOptions) -> Result<()> {
             arguments.extend([objects, plugins, repetitions].map(ToString::to_string));
             let parts = only.iter().filter_map(clap::ValueEnum::to_possible_value);
             arguments.extend(parts.map(|part| part.get_name().to_owned()));
-            steer(profile, "host", &arguments)
+            steer(profile, "host", &arguments, &[])
         }
     }
 }
 
 /// The host, and the baseline client that it is compared with, built alike and steered by a program whose own speed does
-/// not matter.
-fn steer(profile: &str, example: &str, arguments: &[String]) -> Result<()> {
+/// not matter. The environment says where it finds programs of others.
+fn steer(profile: &str, example: &str, arguments: &[String], environment: &[(&str, PathBuf)]) -> Result<()> {
     let measured = [
         "build",
         "--profile",
@@ -167,6 +193,7 @@ fn steer(profile: &str, example: &str, arguments: &[String]) -> Result<()> {
         let status = crate::cargo()
             .args(command)
             .args(arguments)
+            .envs(environment.iter().cloned())
             .status()
             .context("cannot start cargo")?;
         ensure!(status.success(), "cargo {} failed", command.join(" "));

@@ -95,7 +95,8 @@ fn docker_registry() -> Result<(&'static str, PathBuf)> {
     Ok((VARIABLE, fetched))
 }
 
-fn go_programs() -> Result<Vec<(&'static str, PathBuf)>> {
+/// cosign, oras and the registry of go-containerregistry.
+pub(crate) fn go_programs() -> Result<Vec<(&'static str, PathBuf)>> {
     let version = |module| {
         let required = required_version(MODULE, module).with_context(|| format!("go.mod does not require {module}"));
         required.map(|version| version.trim_start_matches('v'))

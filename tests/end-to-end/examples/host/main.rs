@@ -5,6 +5,7 @@
 //! process seen from outside, and each other file is a part that `--only` can name.
 
 mod admission;
+mod artifacts;
 mod cache;
 mod contenders;
 mod dependents;
@@ -20,8 +21,8 @@ use std::error::Error;
 /// What is measured, in this order.
 const PARTS: [&str; 6] = ["plugins", "cache", "lifetime", "restart", "dependents", "neighbours"];
 
-/// What is measured only where it is named: it has a command of its own.
-const NAMED: &str = "admission";
+/// What is measured only where it is named: each has a command of its own.
+const NAMED: [&str; 2] = ["admission", "artifacts"];
 
 type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
 
@@ -50,13 +51,14 @@ async fn main() -> Outcome<()> {
         plugins: plugins.parse()?,
         repetitions: repetitions.parse()?,
     };
-    let is_known = |part: &str| part == NAMED || PARTS.contains(&part);
+    let is_known = |part: &str| NAMED.contains(&part) || PARTS.contains(&part);
     if let Some(unknown) = only.iter().find(|part| !is_known(part)) {
-        return Err(format!("there is no part {unknown}; there are {} and {NAMED}", PARTS.join(", ")).into());
+        let known = [PARTS.as_slice(), &NAMED].concat().join(", ");
+        return Err(format!("there is no part {unknown}; there are {known}").into());
     }
-    for part in PARTS.into_iter().chain([NAMED]) {
+    for part in PARTS.into_iter().chain(NAMED) {
         let is_wanted = if only.is_empty() {
-            part != NAMED
+            !NAMED.contains(&part)
         } else {
             only.iter().any(|name| name == part)
         };
@@ -70,6 +72,7 @@ async fn main() -> Outcome<()> {
             "restart" => restart::measure(&size).await?,
             "dependents" => dependents::measure(&size).await?,
             "neighbours" => neighbours::measure(&size).await?,
+            "artifacts" => artifacts::measure(&size).await?,
             _ => admission::measure(&size).await?,
         }
     }

@@ -64,8 +64,8 @@ pub async fn measure(size: &Size) -> Outcome<()> {
     wake(&cluster, &files[..files.len().min(WOKEN)]).await
 }
 
-/// So many files.
-fn distinct(number: usize, folder: &Path) -> Outcome<Vec<PathBuf>> {
+/// So many files with distinct components.
+pub fn distinct(number: usize, folder: &Path) -> Outcome<Vec<PathBuf>> {
     let component = std::fs::read(components::folder().join(format!("{PLUGIN}.wasm")))?;
     (0..number)
         .map(|number| {
