@@ -1,5 +1,5 @@
-//! Owns the wall clock, so that a test can control it, and the detection of its jumps. Timers are tokio's and do not depend
-//! on it.
+//! Owns the wall clock, so that a test can control it, the detection of its jumps, and waiting for a time that may never come.
+//! Timers are tokio's and do not depend on the wall clock.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -17,6 +17,14 @@ const JUMP: i64 = 1000;
 /// The shortest time, in milliseconds, after which a call that asked whether a moment has come is repeated: a plugin that
 /// asks for the next millisecond each time would never rest.
 const LEAST_WAIT: u64 = 1000;
+
+/// Waits until a time; for ever if there is none.
+pub async fn sleep_until(time: Option<Instant>) {
+    match time {
+        Some(time) => tokio::time::sleep_until(time).await,
+        None => std::future::pending().await,
+    }
+}
 
 /// When somebody who asks now for a moment that is to come is asked again; all in milliseconds since the epoch.
 pub fn next_look(now: u64, moment: u64) -> u64 {

@@ -10,7 +10,7 @@ use tokio::task::{Id, JoinSet};
 use tokio::time::{Instant, MissedTickBehavior};
 
 use crate::admission;
-use crate::clock::{JUMP_LOOK, JumpWatch};
+use crate::clock::{JUMP_LOOK, JumpWatch, sleep_until};
 use crate::context::HostContext;
 use crate::contribute;
 use crate::definitions;
@@ -244,13 +244,6 @@ impl Host {
             }
         }
         Ok(jobs.stop(&context, options.grace).await)
-    }
-}
-
-async fn sleep_until(due: Option<Instant>) {
-    match due {
-        Some(due) => tokio::time::sleep_until(due).await,
-        None => std::future::pending().await,
     }
 }
 

@@ -17,7 +17,7 @@ use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-use crate::clock::WallClock;
+use crate::clock::{WallClock, sleep_until};
 
 /// How often the same trouble with the Lease is logged.
 const LOG_INTERVAL: Duration = Duration::from_mins(1);
@@ -315,12 +315,5 @@ impl Participant {
             );
             self.told.problem = Some((problem, now));
         }
-    }
-}
-
-async fn sleep_until(time: Option<Instant>) {
-    match time {
-        Some(time) => tokio::time::sleep_until(time).await,
-        None => std::future::pending().await,
     }
 }

@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::task::JoinSet;
-use tokio::time::Instant;
 
 use super::settle;
 use crate::claims::{EndedLook, TargetId, TargetSnapshot};
+use crate::clock::sleep_until;
 use crate::context::HostContext;
 
 /// How long a look waits at most for claims of primaries that are queued already, and for more of them after a write.
@@ -35,13 +35,6 @@ pub async fn run(host: Arc<HostContext>) {
             },
             () = sleep_until(due), if due.is_some() => {}
         }
-    }
-}
-
-async fn sleep_until(due: Option<Instant>) {
-    match due {
-        Some(due) => tokio::time::sleep_until(due).await,
-        None => std::future::pending().await,
     }
 }
 
