@@ -3,6 +3,7 @@
 
 mod artifact;
 mod inspect;
+mod metrics;
 mod plugins;
 mod release;
 mod render;

@@ -5,12 +5,13 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use clap::{Args, ValueEnum};
-use pilothouse_cluster::connect::{ClusterTarget, connect};
+use pilothouse_cluster::connect::{ClusterTarget, connect_measured};
 use pilothouse_runtime::{Host, HostOptions, Library, UnfinishedWork};
 use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::EnvFilter;
 
 use crate::artifact::host_options::ArtifactArguments;
+use crate::metrics::{MetricsArguments, Monitoring};
 use crate::plugins::{self, CacheArguments, NamedFile};
 use crate::settings;
 use crate::webhooks::WebhookArguments;
@@ -66,6 +67,9 @@ pub struct RunCommand {
     /// Format of log lines; the environment variable PILOTHOUSE_LOG filters them, as in `info,pilothouse_runtime=debug`
     #[arg(long, value_enum, default_value_t = LogFormat::Text)]
     log_format: LogFormat,
+
+    #[command(flatten)]
+    metrics: MetricsArguments,
 
     #[command(flatten)]
     cluster: ClusterArguments,
@@ -139,6 +143,7 @@ impl RunCommand {
             workers,
             grace,
             log_format: _,
+            metrics,
             cluster,
             cache,
             artifacts,
@@ -147,6 +152,14 @@ impl RunCommand {
         // From here on a signal ends the host in order, however long its plugins take to load.
         let stop = stopped()?;
         tokio::pin!(stop);
+        // First of all: an address that is taken is known before anything is fetched or asked, and kubelet sees a host that
+        // starts.
+        let Monitoring {
+            metrics,
+            heartbeat,
+            endpoints,
+            server: _server,
+        } = metrics.serve()?;
         let sandbox = cache.sandbox()?;
         let artifacts = artifacts.open(&cache.directory()?)?;
         let workers = usize::from(workers);
@@ -162,7 +175,7 @@ impl RunCommand {
             webhooks.has_unknown_plugins = specs.len() < wanted;
         }
         // All files and options are checked by now.
-        let client = connect(&cluster.target(), USER_AGENT).await?;
+        let client = connect_measured(&cluster.target(), USER_AGENT, metrics.requests()).await?;
         let options = HostOptions {
             install_crds,
             resync: Duration::from_secs(resync),
@@ -172,10 +185,13 @@ impl RunCommand {
             instance: settings::instance(),
             namespace: artifacts.namespace.clone(),
             webhooks,
+            metrics,
+            heartbeat,
             give_back_after: Some(REST),
             ..HostOptions::default()
         };
         let host = Host::new(client, options);
+        endpoints.set_host(host.handle());
         let left = if by_resources {
             let directory = plugin_dir.clone();
             // Nobody waits for it: the directory may be on a mount that hangs.

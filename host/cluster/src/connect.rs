@@ -7,10 +7,12 @@ use std::time::Duration;
 use kube::client::ClientBuilder;
 use kube::config::{KubeConfigOptions, Kubeconfig, NamedContext};
 use kube::{Client, Config};
+use pilothouse_metrics::RequestMetrics;
 use tower::util::MapResultLayer;
 
 use crate::connection_log::ConnectionLog;
 use crate::error::chain;
+use crate::meter::MeterLayer;
 
 /// How long a connection may take to be made.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -58,6 +60,15 @@ pub enum ConnectError {
 
 /// Makes a client. No request is sent yet.
 pub async fn connect(target: &ClusterTarget, user_agent: &str) -> Result<Client, ConnectError> {
+    connect_measured(target, user_agent, &RequestMetrics::default()).await
+}
+
+/// Makes a client whose requests are counted. No request is sent yet.
+pub async fn connect_measured(
+    target: &ClusterTarget,
+    user_agent: &str,
+    metrics: &RequestMetrics,
+) -> Result<Client, ConnectError> {
     let options = KubeConfigOptions {
         context: target.context.clone(),
         ..KubeConfigOptions::default()
@@ -88,7 +99,10 @@ pub async fn connect(target: &ClusterTarget, user_agent: &str) -> Result<Client,
         log.observe(&result);
         result
     });
-    Ok(builder.with_layer(&observe).build())
+    Ok(builder
+        .with_layer(&observe)
+        .with_layer(&MeterLayer::new(metrics))
+        .build())
 }
 
 /// From the files of `KUBECONFIG`, `~/.kube/config`, or the service account of the pod, in this order.

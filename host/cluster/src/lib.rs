@@ -4,7 +4,7 @@
 //! which [`codec`] makes small and [`store`] keeps, [`mod@write`] applies and deletes, [`openapi`] says how values are
 //! merged, [`events`] tells, [`install`] brings CRDs, [`release`] frees what a lost plugin held, [`host_resources`] is
 //! for the host's own resources, [`definitions`] sees CRDs change (both by way of `typed_watch`), [`permissions`] asks
-//! what the host may do.
+//! what the host may do, [`meter`] counts requests.
 #![forbid(unsafe_code)]
 
 mod apply_entry;
@@ -22,6 +22,7 @@ pub mod host_resources;
 mod index;
 pub mod install;
 mod kind_cache;
+pub mod meter;
 pub mod object;
 pub mod openapi;
 mod pages;

@@ -2,9 +2,12 @@
 
 use std::time::Duration;
 
+use pilothouse_metrics::Metrics;
+
 use crate::admission::WebhookOptions;
 use crate::blocking::Blocking;
 use crate::clock::WallClock;
+use crate::heartbeat::Heartbeat;
 
 /// How the host runs.
 #[derive(Clone, Debug)]
@@ -29,6 +32,10 @@ pub struct HostOptions {
     pub namespace: Option<String>,
     /// How webhooks are served; none means that they are off.
     pub webhooks: Option<WebhookOptions>,
+    /// What is counted, and printed by [`Endpoints`](crate::Endpoints).
+    pub metrics: Metrics,
+    /// The heartbeat of the main loop; none: nobody asks for it, and the loop turns only when there is something to do.
+    pub heartbeat: Option<Heartbeat>,
     /// The time of day.
     pub clock: WallClock,
     /// Where the calls of guests run.
@@ -48,6 +55,8 @@ impl Default for HostOptions {
             instance: "pilothouse".to_owned(),
             namespace: None,
             webhooks: None,
+            metrics: Metrics::default(),
+            heartbeat: None,
             clock: WallClock::System,
             blocking: Blocking::Threads,
         }

@@ -17,6 +17,7 @@ use pilothouse_core::manifest::{Controller, Filter};
 use pilothouse_core::path::Projection;
 use pilothouse_core::reach::Reach;
 use pilothouse_core::{Kind, Limits, Name};
+use pilothouse_metrics::Metrics;
 use pilothouse_sandbox::PluginComponent;
 use serde_json::{Value, json};
 
@@ -63,7 +64,7 @@ impl TestHost {
             per_plugin: 100,
         };
         let clock = WallClock::starting_at(1_767_323_045_000);
-        let context = HostContext::new(client.clone(), clock, Blocking::Threads, capacity);
+        let context = HostContext::new(client.clone(), clock, Blocking::Threads, capacity, Metrics::default());
         Self {
             context: Arc::new(context),
             client,
