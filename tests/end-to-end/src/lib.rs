@@ -6,6 +6,7 @@ pub mod components;
 pub mod host;
 pub mod log;
 pub mod program;
+pub mod scrape;
 pub mod stage;
 pub mod variants;
 pub mod webhooks;

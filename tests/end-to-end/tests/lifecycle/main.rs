@@ -17,6 +17,7 @@ mod fleet;
 mod kstatus;
 mod leftovers;
 mod liveness;
+mod metrics;
 mod ownership;
 mod permissions;
 mod plugin_life_cycle;
