@@ -1,6 +1,6 @@
 //! Owns the real programs that the external tests run: Debian's docker-registry, the registry of go-containerregistry,
-//! cosign, oras and wkg. Finds each in its variable of the environment, on the search path in the pinned version, or in the
-//! cache, and fetches or builds what is missing. Leaves what is done with them to `tests/external`.
+//! cosign, oras, wkg and promtool. Finds each in its variable of the environment, on the search path in the pinned version, or
+//! in the cache, and fetches or builds what is missing. Leaves what is done with them to the tests.
 
 use std::env;
 use std::fs::{self, File};
@@ -24,6 +24,17 @@ const MODULE: &[(&str, &str)] = &[
     ),
 ];
 
+/// The Go module that pins promtool.
+const PROMTOOL_MODULE: &[(&str, &str)] = &[
+    ("go.mod", include_str!("../../tests/external/promtool/go.mod")),
+    ("go.sum", include_str!("../../tests/external/promtool/go.sum")),
+];
+
+const PROMTOOL: GoProgram = GoProgram {
+    package: "github.com/prometheus/prometheus/cmd/promtool",
+    name: "promtool",
+};
+
 const COSIGN: GoProgram = GoProgram {
     package: "github.com/sigstore/cosign/v3/cmd/cosign",
     name: "cosign",
@@ -46,7 +57,7 @@ const WKG: &str = "0.16.1";
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Programs {
     environment: Vec<(&'static str, PathBuf)>,
-    without_wkg: Option<String>,
+    missing: Vec<(&'static str, String)>,
 }
 
 impl Programs {
@@ -55,9 +66,9 @@ impl Programs {
         &self.environment
     }
 
-    /// Why there is no wkg, if there is none. Only the tests in modules named `wkg` need it.
-    pub(crate) fn without_wkg(&self) -> Option<&str> {
-        self.without_wkg.as_deref()
+    /// The programs that are missing, and why. Only the tests in modules of their names need them.
+    pub(crate) fn missing(&self) -> &[(&'static str, String)] {
+        &self.missing
     }
 }
 
@@ -66,9 +77,11 @@ pub(crate) fn find() -> Result<Programs> {
     let mut found = Programs::default();
     found.environment.push(docker_registry()?);
     found.environment.extend(go_programs()?);
-    match wkg() {
-        Ok(wkg) => found.environment.push(wkg),
-        Err(error) => found.without_wkg = Some(format!("{error:#}")),
+    for (name, program) in [("wkg", wkg()), ("promtool", promtool())] {
+        match program {
+            Ok(program) => found.environment.push(program),
+            Err(error) => found.missing.push((name, format!("{error:#}"))),
+        }
     }
     Ok(found)
 }
@@ -127,6 +140,7 @@ pub(crate) fn go_programs() -> Result<Vec<(&'static str, PathBuf)>> {
         name: "external",
         files: MODULE,
         programs: missing.iter().map(|(_, program)| *program).collect(),
+        tags: "",
         linker_flags: "-s -w".to_owned(),
         duration: "about six minutes on two cores",
     };
@@ -141,6 +155,26 @@ pub(crate) fn go_programs() -> Result<Vec<(&'static str, PathBuf)>> {
             .map(|(variable, program)| (*variable, folder.join(program.name))),
     );
     Ok(found)
+}
+
+fn promtool() -> Result<(&'static str, PathBuf)> {
+    const VARIABLE: &str = "PILOTHOUSE_PROMTOOL";
+    if let Some(program) = given(VARIABLE)? {
+        return Ok((VARIABLE, program));
+    }
+    let module = GoModule {
+        name: "promtool",
+        files: PROMTOOL_MODULE,
+        programs: vec![PROMTOOL],
+        // Without the ways to discover targets in clouds, which are most of its code.
+        tags: "remove_all_sd",
+        linker_flags: "-s -w".to_owned(),
+        duration: "about five minutes on two cores",
+    };
+    let folder = module
+        .obtain()
+        .with_context(|| format!("promtool can't be built; to use another one, set {VARIABLE} to it"))?;
+    Ok((VARIABLE, folder.join(PROMTOOL.name)))
 }
 
 fn wkg() -> Result<(&'static str, PathBuf)> {

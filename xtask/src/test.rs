@@ -39,7 +39,7 @@ pub enum TestPart {
     Oracle,
     /// Tests of the host on a real control plane.
     Real,
-    /// Tests of artifacts with real registries, cosign, oras and wkg.
+    /// Tests with real registries, cosign, oras, wkg and promtool.
     External,
 }
 
@@ -158,13 +158,13 @@ pub fn run(options: &TestOptions) -> Result<()> {
 fn run_part(part: TestPart, require_real: bool) -> Result<Done> {
     let started = Instant::now();
     let mut command = cargo();
-    let mut without_wkg = None;
+    let mut without = Vec::new();
     let missing = match part {
         TestPart::Unit | TestPart::Isolated | TestPart::Simulated => None,
         TestPart::External => match programs::find() {
             Ok(programs) => {
                 command.envs(programs.environment().iter().cloned());
-                without_wkg = programs.without_wkg().map(str::to_owned);
+                without = programs.missing().to_vec();
                 None
             }
             Err(error) => Some(format!("{error:#}")),
@@ -194,18 +194,19 @@ fn run_part(part: TestPart, require_real: bool) -> Result<Done> {
             remark,
         });
     }
-    let mut without_wkg_count = 0;
-    if let Some(reason) = &without_wkg {
-        without_wkg_count = listed(&["wkg::"])?;
-        heading(&format!("LEFT OUT: {without_wkg_count} tests. {reason}"));
+    let mut left_out = 0;
+    for (program, reason) in &without {
+        let tests = listed(&[&format!("{program}::")])?;
+        heading(&format!("LEFT OUT: {tests} tests. {reason}"));
+        left_out += tests;
     }
     prepare(part)?;
     command
         .args(["test", "--workspace", "--no-fail-fast", "--"])
         .args(part.filter())
         .stdout(Stdio::piped());
-    if without_wkg.is_some() {
-        command.args(["--skip", "wkg::"]);
+    for (program, _) in &without {
+        command.arg("--skip").arg(format!("{program}::"));
     }
     let mut child = command.spawn().context("run cargo test")?;
     let mut count = TestCount::default();
@@ -222,10 +223,11 @@ fn run_part(part: TestPart, require_real: bool) -> Result<Done> {
     }
     let succeeded = child.wait().context("wait for cargo test")?.success();
     let empty = count == TestCount::default();
-    let succeeded = succeeded && !(require_real && without_wkg.is_some());
+    let succeeded = succeeded && (without.is_empty() || !require_real);
     let remark = (succeeded && empty).then(|| "there are no tests, which can't be right".to_owned());
-    let remark = remark.or(without_wkg);
-    count.skipped += without_wkg_count;
+    let reasons: Vec<String> = without.into_iter().map(|(_, reason)| reason).collect();
+    let remark = remark.or_else(|| (!reasons.is_empty()).then(|| reasons.join("; ")));
+    count.skipped += left_out;
     Ok(Done {
         part,
         count,

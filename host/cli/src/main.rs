@@ -5,6 +5,7 @@ mod artifact;
 mod election;
 mod inspect;
 mod install;
+mod metrics;
 mod plugins;
 mod release;
 mod render;

@@ -5,7 +5,6 @@ use anyhow::{Context as _, bail};
 use clap::Args;
 use pilothouse_cluster::Client;
 use pilothouse_cluster::connect::connect;
-use pilothouse_cluster::fence::WriteFence;
 use pilothouse_cluster::release::{self, FinalizerHolder};
 
 use crate::run::{ClusterArguments, USER_AGENT};
@@ -59,7 +58,7 @@ impl ReleaseCommand {
             yes,
             cluster,
         } = self;
-        let client = connect(&cluster.target(), USER_AGENT, &WriteFence::default()).await?;
+        let client = connect(&cluster.target(), USER_AGENT).await?;
         let is_meant = |held: &FinalizerHolder| {
             (!deleting || held.deleting)
                 && (namespace.is_none() || namespace.as_deref() == held.name.namespace.as_deref())

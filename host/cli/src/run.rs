@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use clap::{Args, ValueEnum};
-use pilothouse_cluster::connect::{ClusterTarget, connect};
+use pilothouse_cluster::connect::{ClusterTarget, connect_through};
 use pilothouse_cluster::fence::WriteFence;
 use pilothouse_core::manifest::is_label;
 use pilothouse_runtime::{Host, HostOptions, Identity, Library, UnfinishedWork};
@@ -14,6 +14,7 @@ use tracing_subscriber::EnvFilter;
 
 use crate::artifact::host_options::ArtifactArguments;
 use crate::election::ElectionArguments;
+use crate::metrics::{MetricsArguments, Monitoring};
 use crate::plugins::{self, CacheArguments, NamedFile};
 use crate::settings;
 use crate::webhooks::WebhookArguments;
@@ -74,6 +75,9 @@ pub struct RunCommand {
     /// Format of log lines; the environment variable PILOTHOUSE_LOG filters them, as in `info,pilothouse_runtime=debug`
     #[arg(long, value_enum, default_value_t = LogFormat::Text)]
     log_format: LogFormat,
+
+    #[command(flatten)]
+    metrics: MetricsArguments,
 
     #[command(flatten)]
     cluster: ClusterArguments,
@@ -157,6 +161,7 @@ impl RunCommand {
             workers,
             grace,
             log_format: _,
+            metrics,
             cluster,
             cache,
             artifacts,
@@ -166,6 +171,14 @@ impl RunCommand {
         // From here on a signal ends the host in order, however long its plugins take to load.
         let stop = stopped()?;
         tokio::pin!(stop);
+        // First of all: an address that is taken is known before anything is fetched or asked, and kubelet sees a host that
+        // starts.
+        let Monitoring {
+            metrics,
+            heartbeat,
+            endpoints,
+            server: _server,
+        } = metrics.serve()?;
         let sandbox = cache.sandbox()?;
         let artifacts = artifacts.open(&cache.directory()?)?;
         let identity = identity.of_host(artifacts.namespace.as_deref())?;
@@ -186,7 +199,7 @@ impl RunCommand {
         let fence = election
             .as_ref()
             .map_or_else(WriteFence::default, |election| election.fence.clone());
-        let client = connect(&cluster.target(), USER_AGENT, &fence).await?;
+        let client = connect_through(&cluster.target(), USER_AGENT, &fence, metrics.requests()).await?;
         let options = HostOptions {
             install_crds,
             resync: Duration::from_secs(resync),
@@ -198,10 +211,13 @@ impl RunCommand {
             election,
             identity,
             webhooks,
+            metrics,
+            heartbeat,
             give_back_after: Some(REST),
             ..HostOptions::default()
         };
         let host = Host::new(client, options);
+        endpoints.set_host(host.handle());
         let left = if by_resources {
             let directory = plugin_dir.clone();
             // Nobody waits for it: the directory may be on a mount that hangs.

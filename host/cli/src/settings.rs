@@ -70,3 +70,8 @@ pub fn pod_namespace() -> Option<String> {
     let namespace = namespace.trim();
     (!namespace.is_empty()).then(|| namespace.to_owned())
 }
+
+/// Whether this process runs in a pod: the kubelet says to each container where the API server is.
+pub fn is_in_a_pod() -> bool {
+    std::env::var_os("KUBERNETES_SERVICE_HOST").is_some()
+}

@@ -7,11 +7,13 @@ use std::time::Duration;
 use kube::client::ClientBuilder;
 use kube::config::{KubeConfigOptions, Kubeconfig, NamedContext};
 use kube::{Client, Config};
+use pilothouse_metrics::RequestMetrics;
 use tower::util::MapResultLayer;
 
 use crate::connection_log::ConnectionLog;
 use crate::error::chain;
 use crate::fence::WriteFence;
+use crate::meter::MeterLayer;
 
 /// How long a connection may take to be made.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -57,8 +59,18 @@ pub enum ConnectError {
     },
 }
 
-/// Makes a client whose changes go through a fence. No request is sent yet.
-pub async fn connect(target: &ClusterTarget, user_agent: &str, fence: &WriteFence) -> Result<Client, ConnectError> {
+/// Makes a client whose changes nothing stops and whose requests nobody counts. No request is sent yet.
+pub async fn connect(target: &ClusterTarget, user_agent: &str) -> Result<Client, ConnectError> {
+    connect_through(target, user_agent, &WriteFence::default(), &RequestMetrics::default()).await
+}
+
+/// Makes a client whose changes go through a fence, and whose requests are counted. No request is sent yet.
+pub async fn connect_through(
+    target: &ClusterTarget,
+    user_agent: &str,
+    fence: &WriteFence,
+    metrics: &RequestMetrics,
+) -> Result<Client, ConnectError> {
     let options = KubeConfigOptions {
         context: target.context.clone(),
         ..KubeConfigOptions::default()
@@ -89,8 +101,12 @@ pub async fn connect(target: &ClusterTarget, user_agent: &str, fence: &WriteFenc
         log.observe(&result);
         result
     });
-    // What the fence stops says nothing about the connection.
-    Ok(builder.with_layer(&observe).with_layer(fence).build())
+    // What the fence stops is no request, and says nothing about the connection.
+    Ok(builder
+        .with_layer(&observe)
+        .with_layer(&MeterLayer::new(metrics))
+        .with_layer(fence)
+        .build())
 }
 
 /// From the files of `KUBECONFIG`, `~/.kube/config`, or the service account of the pod, in this order.
@@ -255,11 +271,7 @@ mod tests {
                 kubeconfig: Some(path.clone()),
                 context: None,
             };
-            let error = connect(&target, "test/1", &WriteFence::default())
-                .await
-                .err()
-                .unwrap()
-                .to_string();
+            let error = connect(&target, "test/1").await.err().unwrap().to_string();
             assert!(
                 error.contains("UTF-16") && error.contains(&*path.to_string_lossy()),
                 "{error}"

@@ -22,6 +22,8 @@ pub(crate) struct KindCache {
     pub(crate) codec: Arc<ObjectCodec>,
     /// With the list or watch that last showed each.
     pub(crate) objects: BTreeMap<ByName, u32>,
+    /// The memory of the objects.
+    pub(crate) bytes: usize,
     /// By the controller's uid. One set for all, because a set of its own for each controller would be larger than most
     /// objects.
     pub(crate) children: BTreeSet<(Arc<str>, Name)>,
@@ -97,6 +99,7 @@ impl KindCache {
         Self {
             codec,
             objects: BTreeMap::new(),
+            bytes: 0,
             children: BTreeSet::new(),
             indexes: Indexes::default(),
             run: 0,
@@ -147,8 +150,16 @@ impl KindCache {
 
     pub(crate) fn place(&mut self, object: Arc<CachedObject>, epoch: u32) {
         // A map keeps the key that it has, and here the key is the object.
-        self.objects.remove::<Name>(&object.name);
+        self.unplace(&object.name);
+        self.bytes += object.held_bytes();
         self.objects.insert(ByName(object), epoch);
+    }
+
+    /// Takes an object out.
+    pub(crate) fn unplace(&mut self, name: &Name) -> Option<Arc<CachedObject>> {
+        let (ByName(object), _) = self.objects.remove_entry(name)?;
+        self.bytes -= object.held_bytes();
+        Some(object)
     }
 
     /// Brings the controllers' children and the indexes to the new state of one object, whose values have been read before.

@@ -5,7 +5,7 @@
 //! merged, [`events`] tells, [`install`] brings CRDs, [`installer`] all else that a plugin needs, [`release`] frees what a
 //! lost plugin held, [`host_resources`] is for the host's own resources, [`definitions`] sees CRDs change (both by way of
 //! `typed_watch`), [`permissions`] asks what the host may do, [`identity`] is in whose name it does it, [`lease`] reads and
-//! writes the Lease of the leader, and [`fence`] stops the writes of who does not lead.
+//! writes the Lease of the leader, [`fence`] stops the writes of who does not lead, and [`meter`] counts requests.
 #![forbid(unsafe_code)]
 
 mod apply_entry;
@@ -27,6 +27,7 @@ pub mod install;
 pub mod installer;
 mod kind_cache;
 pub mod lease;
+pub mod meter;
 pub mod object;
 pub mod openapi;
 mod pages;

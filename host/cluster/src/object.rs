@@ -271,6 +271,20 @@ impl CachedObject {
         self.layout.projection()
     }
 
+    /// The memory that the object takes, without what it shares with others of its kind.
+    pub fn held_bytes(&self) -> usize {
+        let Name { namespace, name } = &self.name;
+        let texts = [
+            namespace.as_ref().map_or(0, |namespace| namespace.len()),
+            name.len(),
+            self.uid.len(),
+            self.resource_version.len(),
+            self.digest.as_ref().map_or(0, |digest| digest.len()),
+            self.packed.len(),
+        ];
+        size_of::<Self>() + texts.iter().sum::<usize>()
+    }
+
     /// The bytes that the visible part takes.
     pub fn packed_bytes(&self) -> usize {
         self.packed.len()

@@ -18,6 +18,7 @@ use kube::client::Body;
 use kube::core::Status;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use pilothouse_core::{Kind, Name, backoff};
+use pilothouse_metrics::{WatchMetrics, WatchRestart};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use tokio::time::{Instant, sleep, timeout};
@@ -105,6 +106,8 @@ pub struct Reflector {
     pub codec: Arc<ObjectCodec>,
     /// Who is told.
     pub sink: Arc<dyn Sink>,
+    /// Where restarts are counted.
+    pub metrics: WatchMetrics,
 }
 
 /// Why a watch ends.
@@ -136,6 +139,7 @@ impl Reflector {
             match AssertUnwindSafe(self.go(&mut state)).catch_unwind().await {
                 Ok(()) => return,
                 Err(panic) => {
+                    self.restarts(WatchRestart::Panic);
                     self.sink.panicked(&self.source.kind, panic_message(&*panic));
                     self.pause(&mut state.failures).await;
                 }
@@ -166,6 +170,7 @@ impl Reflector {
                 }
                 // The list took longer than the server remembers: from the beginning, while somebody else's is fresh.
                 Err(error) if error.code() == Some(410) && state.failures == 0 => {
+                    self.restarts(WatchRestart::Expired);
                     self.pause(&mut state.failures).await;
                 }
                 Err(error) if let Some(wait) = self.forbidden(&error) => {
@@ -180,6 +185,10 @@ impl Reflector {
         }
     }
 
+    fn restarts(&self, reason: WatchRestart) {
+        self.metrics.ended(&self.source.kind.title(), reason);
+    }
+
     /// How long the sink wants to wait, if the host may not see the kind.
     fn forbidden(&self, error: &RequestError) -> Option<Duration> {
         if error.code() != Some(403) {
@@ -189,6 +198,7 @@ impl Reflector {
     }
 
     async fn trouble(&self, failures: &mut u32, trouble: WatchError) {
+        self.restarts(WatchRestart::Error);
         self.sink.trouble(&self.source.kind, trouble);
         self.pause(failures).await;
     }
@@ -260,10 +270,17 @@ impl Reflector {
             match self.watch_once(&mut version).await {
                 // A server that does nothing but hang up is not asked without a pause.
                 Ok(()) if version == before && opened.elapsed() < SHORTEST_WATCH => {
+                    self.restarts(WatchRestart::Closed);
                     self.pause(&mut failures).await;
                 }
-                Ok(()) => failures = 0,
-                Err(error) if error.code() == Some(410) => return (WatchEnd::Expired, version),
+                Ok(()) => {
+                    self.restarts(WatchRestart::Closed);
+                    failures = 0;
+                }
+                Err(error) if error.code() == Some(410) => {
+                    self.restarts(WatchRestart::Expired);
+                    return (WatchEnd::Expired, version);
+                }
                 Err(error) if let Some(wait) = self.forbidden(&error) => sleep(wait).await,
                 Err(error) => {
                     if version != before {

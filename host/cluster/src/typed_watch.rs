@@ -9,6 +9,7 @@ use kube::Client;
 use parking_lot::Mutex;
 use pilothouse_core::path::Projection;
 use pilothouse_core::{Kind, Name, backoff};
+use pilothouse_metrics::WatchMetrics;
 use tokio::time::{Instant, sleep};
 
 use crate::codec::ObjectCodec;
@@ -121,6 +122,8 @@ impl<S: TypedSink> TypedObjectSink<S> {
             served,
             detail: S::DETAIL,
             sink: self.clone(),
+            // The metrics are about what plugins reconcile and read.
+            metrics: WatchMetrics::default(),
         };
         reflector.follow().await;
     }

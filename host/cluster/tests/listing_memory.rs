@@ -143,6 +143,7 @@ async fn a_kind_of_large_objects_is_listed_in_little_memory() {
         detail: Detail::Whole,
         codec,
         sink: cache.clone(),
+        metrics: pilothouse_metrics::WatchMetrics::default(),
     };
     let following = tokio::spawn(watch.follow());
     cache.done.notified().await;

@@ -162,6 +162,7 @@ impl Bench {
                 detail,
                 codec: codec.clone(),
                 sink: self.cache.clone(),
+                metrics: pilothouse_metrics::WatchMetrics::default(),
             };
             self.watches.push(tokio::spawn(watch.follow()));
         }

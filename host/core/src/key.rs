@@ -43,6 +43,16 @@ impl Kind {
         }
     }
 
+    /// In one word, as kubectl takes it: `Deployment.v1.apps`, or `Secret.v1` for the core group.
+    pub fn title(&self) -> String {
+        let Self { group, version, kind } = self;
+        if group.is_empty() {
+            format!("{kind}.{version}")
+        } else {
+            format!("{kind}.{version}.{group}")
+        }
+    }
+
     /// Whether the two are the same kind, in whatever version.
     pub fn same_kind(&self, other: &Self) -> bool {
         self.group == other.group && self.kind == other.kind

@@ -1,9 +1,10 @@
 //! Joins what every part of the running host needs. Each field is of a type that owns its state; nothing is decided here.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use pilothouse_cluster::Client;
 use pilothouse_cluster::openapi::Schemas;
+use pilothouse_metrics::Metrics;
 
 use crate::blocking::Blocking;
 use crate::clock::WallClock;
@@ -38,6 +39,10 @@ pub struct HostContext {
     pub resume_slots: ResumeSlots,
     /// Objects that nest too deep for the plugins that read them, to be told of.
     pub too_deep: TooDeepReporter,
+    /// Whether webhooks are to be served, and are not yet.
+    pub waits_for_webhooks: AtomicBool,
+    /// What is counted of it.
+    pub metrics: Metrics,
     /// Mistakes of the host that it has noticed and got over: waits that nothing would have ended, panics of watches.
     mistakes: AtomicU64,
 }
@@ -50,6 +55,7 @@ impl HostContext {
         blocking: Blocking,
         capacity: Capacity,
         leadership: Leadership,
+        metrics: Metrics,
     ) -> Self {
         Self {
             state: SharedState::new(capacity),
@@ -62,6 +68,8 @@ impl HostContext {
             schemas: Schemas::new(client),
             resume_slots: ResumeSlots::default(),
             too_deep: TooDeepReporter::default(),
+            waits_for_webhooks: AtomicBool::new(false),
+            metrics,
             mistakes: AtomicU64::new(0),
         }
     }

@@ -3,9 +3,12 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use pilothouse_cluster::Client;
+use pilothouse_core::Blame;
+use pilothouse_metrics::{ControllerFigures, KindFigures, PluginFigures, ReconcileOutcome, StateFigures};
 use tokio::task::{Id, JoinSet};
 use tokio::time::{Instant, MissedTickBehavior};
 
@@ -14,13 +17,16 @@ use crate::clock::{JUMP_LOOK, JumpWatch, sleep_until};
 use crate::context::HostContext;
 use crate::contribute;
 use crate::definitions;
+use crate::heartbeat::BEAT;
 use crate::idle::IdleTimer;
 use crate::lane::{Lane, StaticPlugin};
 use crate::leadership::{Leadership, RunningElection};
 use crate::options::HostOptions;
 use crate::plugins::{Library, PluginContext, PluginRegistry, PluginSummary, resources, static_plugins};
 use crate::queue::{Capacity, Depth, Job, JobResult, ReconcileResult};
+use crate::readiness;
 use crate::reconcile::reconcile;
+use crate::state::{KindSize, LaneFigures};
 use crate::too_deep;
 use crate::watchdog;
 
@@ -86,6 +92,81 @@ impl Handle {
         let depths = self.context.state.depths().into_iter();
         depths.map(|(lane, depth)| (lane.title(), depth)).collect()
     }
+
+    /// What there is, for metrics.
+    pub fn figures(&self) -> StateFigures {
+        let (lanes, kinds) = self.context.state.figures();
+        StateFigures {
+            version: "",
+            main_loop_age: None,
+            is_leader: self.context.leadership.elected(),
+            mistakes: self.context.mistakes(),
+            plugins: self.registry.look().into_iter().map(plugin_figures).collect(),
+            controllers: lanes.into_iter().map(controller_figures).collect(),
+            kinds: kinds.into_iter().map(kind_figures).collect(),
+        }
+    }
+
+    /// What keeps the host from being ready, each in words: its caches have to sync, and its plugins have to come up, or to
+    /// say why they do not.
+    pub fn missing_for_readiness(&self) -> Vec<String> {
+        readiness::missing(&self.context, &self.registry)
+    }
+}
+
+fn plugin_figures(summary: PluginSummary) -> PluginFigures {
+    let PluginSummary {
+        name,
+        version,
+        digest,
+        ready,
+        is_awake,
+    } = summary;
+    PluginFigures {
+        name: name.to_string(),
+        version,
+        digest,
+        is_ready: ready.is_some(),
+        is_awake,
+    }
+}
+
+fn controller_figures(figures: LaneFigures) -> ControllerFigures {
+    let LaneFigures {
+        lane,
+        is_open,
+        depth,
+        reads: (reads, read_bytes),
+    } = figures;
+    let Depth {
+        ready,
+        running,
+        delayed,
+        unseen,
+        failing,
+        oldest,
+    } = depth;
+    ControllerFigures {
+        plugin: lane.plugin.to_string(),
+        controller: lane.controller.clone(),
+        is_synced: is_open,
+        queued: ready as u64,
+        oldest,
+        running: running as u64,
+        delayed: delayed as u64,
+        held: unseen as u64,
+        failing: failing as u64,
+        dependencies: reads as u64,
+        dependency_bytes: read_bytes as u64,
+    }
+}
+
+fn kind_figures(KindSize { kind, objects, bytes }: KindSize) -> KindFigures {
+    KindFigures {
+        kind: kind.title(),
+        objects: objects as u64,
+        bytes: bytes as u64,
+    }
 }
 
 /// A host that has not started.
@@ -104,8 +185,12 @@ impl Host {
             per_plugin: options.plugin_workers,
         };
         let (clock, blocking) = (options.clock.clone(), options.blocking.clone());
-        let leadership = Leadership::new(options.election.is_none());
-        let context = HostContext::new(client.clone(), clock, blocking, capacity, leadership);
+        let leadership = match &options.election {
+            Some(_) => Leadership::by_election(),
+            None => Leadership::without_election(),
+        };
+        let metrics = options.metrics.clone();
+        let context = HostContext::new(client.clone(), clock, blocking, capacity, leadership, metrics);
         let context = Arc::new(context);
         Self {
             client,
@@ -199,7 +284,10 @@ impl Host {
         background.spawn(async move { too_deep::run(&told.too_deep, &told.clock).await });
         background.spawn(definitions::follow(client.clone(), context.clone()));
         match options.webhooks.clone() {
-            Some(webhooks) => background.spawn(admission::keep(client, context.clone(), registry, webhooks)),
+            Some(webhooks) => {
+                context.waits_for_webhooks.store(true, Ordering::Relaxed);
+                background.spawn(admission::keep(client, context.clone(), registry, webhooks))
+            }
             None => background.spawn(admission::look_for_strays(client, context.clone(), registry)),
         };
         let mut jobs = Jobs {
@@ -212,8 +300,15 @@ impl Host {
         let mut look = tokio::time::interval(JUMP_LOOK);
         look.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut leadership = context.leadership.follow();
+        // The resync and whatever is due come late, if at all, while a host is idle.
+        let mut beat = tokio::time::interval(BEAT);
+        beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let heartbeat = options.heartbeat;
         tokio::pin!(stop, plugins);
         loop {
+            if let Some(heartbeat) = &heartbeat {
+                heartbeat.turn();
+            }
             let is_leading = *leadership.borrow_and_update();
             if is_leading {
                 jobs.hand_out(&context);
@@ -239,10 +334,12 @@ impl Host {
                     tracing::info!("the wall clock has jumped; requeued the objects that wait for a time of day");
                     context.state.clock_jumped();
                 },
+                _ = beat.tick(), if heartbeat.is_some() => {}
                 _ = resync.tick() => handle.resync(),
                 () = &mut plugins => return Err(StartError::NothingToRun),
             }
         }
+        heartbeat.as_ref().inspect(|heartbeat| heartbeat.stop());
         Ok(jobs.stop(&context, options.grace).await)
     }
 }
@@ -250,7 +347,8 @@ impl Host {
 /// The reconciles that run.
 struct Jobs {
     running: JoinSet<JobResult>,
-    who: HashMap<Id, (Job, Arc<Lane>)>,
+    /// What each is, and since when it runs.
+    who: HashMap<Id, (Job, Arc<Lane>, Instant)>,
 }
 
 impl Jobs {
@@ -261,23 +359,28 @@ impl Jobs {
                 .running
                 .spawn(async move { reconcile(&context, &ours, &task).await })
                 .id();
-            self.who.insert(id, (job, lane));
+            self.who.insert(id, (job, lane, Instant::now()));
         }
     }
 
     fn end(&mut self, context: &HostContext, ended: Result<(Id, JobResult), tokio::task::JoinError>) {
-        let (id, ended) = match ended {
-            Ok(ended) => ended,
+        let (id, ended, outcome) = match ended {
+            Ok((id, ended)) => {
+                let outcome = outcome(&ended);
+                (id, ended, outcome)
+            }
             Err(error) => {
                 tracing::error!(%error, "a reconcile panicked; this is a bug of the host");
                 let verdict = ReconcileResult::Retry {
                     at_least: Duration::ZERO,
                     edited: Duration::ZERO,
                 };
-                (error.id(), JobResult::unchanged(verdict))
+                (error.id(), JobResult::unchanged(verdict), ReconcileOutcome::Host)
             }
         };
-        if let Some((job, lane)) = self.who.remove(&id) {
+        if let Some((job, lane, since)) = self.who.remove(&id) {
+            let plugins = context.metrics.plugins();
+            plugins.reconciled(&lane.plugin, &lane.controller, outcome, since.elapsed());
             context.state.finish(&lane, &job, &ended, &context.clock);
         }
     }
@@ -295,11 +398,25 @@ impl Jobs {
         let abandoned = self
             .who
             .values()
-            .map(|(job, lane)| (lane.title(), job.name.to_string()))
+            .map(|(job, lane, _)| (lane.title(), job.name.to_string()))
             .collect();
         UnfinishedWork {
             abandoned,
             queued: context.state.queued(),
         }
+    }
+}
+
+/// What the metrics count the end of a reconcile as.
+fn outcome(ended: &JobResult) -> ReconcileOutcome {
+    match (&ended.failure, &ended.verdict) {
+        (Some(failure), _) => match failure.blame {
+            Blame::Guest => ReconcileOutcome::Guest,
+            Blame::User => ReconcileOutcome::User,
+            Blame::Cluster => ReconcileOutcome::Cluster,
+            Blame::Host => ReconcileOutcome::Host,
+        },
+        (None, ReconcileResult::Gone) => ReconcileOutcome::Gone,
+        (None, _) => ReconcileOutcome::Success,
     }
 }

@@ -83,6 +83,7 @@ impl Informers {
                     need,
                     codec,
                 };
+                self.host.metrics.watches().enter(&kind.title());
                 kinds.insert(kind, watched);
                 continue;
             };
@@ -203,6 +204,7 @@ impl InformerTask {
                     detail: self.detail,
                     codec: self.codec.clone(),
                     sink: self.host.clone(),
+                    metrics: self.host.metrics.watches().clone(),
                 };
                 follows.spawn(watch.follow());
             }

@@ -103,6 +103,16 @@ impl KindRegistry {
         self.trouble.lock().contains_key(kind)
     }
 
+    /// Whether the server does not let the host see a kind. If trouble has lasted for `long`, any trouble counts that is the
+    /// kind's own, and not that of the connection to the server.
+    pub fn is_refused(&self, kind: &Kind, long: bool) -> bool {
+        let trouble = self.trouble.lock();
+        let is_refusal = |trouble: &WatchError| {
+            trouble.kind == WatchErrorKind::Forbidden || (long && !trouble.is_about_connection())
+        };
+        trouble.get(kind).is_some_and(is_refusal)
+    }
+
     /// Whether the server does not let the host list or watch a kind that lanes need.
     pub fn is_forbidden(&self, lanes: &[Arc<Lane>]) -> bool {
         let trouble = self.trouble.lock();

@@ -17,6 +17,7 @@ impl HostContext {
     /// on where that one was, and has every primary of both reconciled, each after what of it is under way. What it needs has
     /// to be watched already ([`crate::informers::Informers::add`]): the cache then has the facts by which it decides.
     pub fn register_lane(&self, lane: &Arc<Lane>) {
+        self.metrics.plugins().enter_controller(&lane.plugin, &lane.controller);
         let (replaced, opened) = self.state.put_lane(lane);
         if let Some(opened) = &opened {
             self.too_deep.lane_opens(&opened.lane, &opened.too_deep);
@@ -93,6 +94,7 @@ impl HostContext {
 
     /// Nobody needs a kind any more.
     pub fn forget_kind(&self, kind: &Kind) {
+        self.metrics.watches().leave(&kind.title());
         self.state.forget_kind(kind);
         self.kinds.forget(kind);
     }

@@ -39,32 +39,51 @@ pub struct ElectionOptions {
 
 /// Whether this replica leads. Without an election it always does.
 #[derive(Clone, Debug)]
-pub struct Leadership(watch::Sender<bool>);
+pub struct Leadership {
+    leads: watch::Sender<bool>,
+    is_elected: bool,
+}
 
 impl Leadership {
-    /// A replica that leads, or does not lead yet.
-    pub fn new(leads: bool) -> Self {
-        Self(watch::Sender::new(leads))
+    /// A replica that leads without being elected.
+    pub fn without_election() -> Self {
+        Self {
+            leads: watch::Sender::new(true),
+            is_elected: false,
+        }
+    }
+
+    /// A replica that takes part in an election and does not lead yet.
+    pub fn by_election() -> Self {
+        Self {
+            leads: watch::Sender::new(false),
+            is_elected: true,
+        }
     }
 
     /// Whether it leads now.
     pub fn leads(&self) -> bool {
-        *self.0.borrow()
+        *self.leads.borrow()
+    }
+
+    /// Whether it leads now, if that is for an election to decide.
+    pub fn elected(&self) -> Option<bool> {
+        self.is_elected.then(|| self.leads())
     }
 
     /// Resolves when it leads.
     pub async fn leading(&self) {
         // The sender is `self`, so there is one.
-        let _ = self.0.subscribe().wait_for(|leads| *leads).await;
+        let _ = self.leads.subscribe().wait_for(|leads| *leads).await;
     }
 
     /// Follows whether it leads.
     pub fn follow(&self) -> watch::Receiver<bool> {
-        self.0.subscribe()
+        self.leads.subscribe()
     }
 
     fn set(&self, leads: bool) {
-        self.0
+        self.leads
             .send_if_modified(|known| std::mem::replace(known, leads) != leads);
     }
 }

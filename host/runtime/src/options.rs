@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use pilothouse_metrics::Metrics;
+
 use crate::admission::WebhookOptions;
 use crate::blocking::Blocking;
 use crate::clock::WallClock;
@@ -19,6 +21,7 @@ pub enum Identity {
         namespace: String,
     },
 }
+use crate::heartbeat::Heartbeat;
 
 /// How the host runs.
 #[derive(Clone, Debug)]
@@ -47,6 +50,10 @@ pub struct HostOptions {
     pub identity: Identity,
     /// How webhooks are served; none means that they are off.
     pub webhooks: Option<WebhookOptions>,
+    /// What is counted, and printed by [`Endpoints`](crate::Endpoints).
+    pub metrics: Metrics,
+    /// The heartbeat of the main loop; none: nobody asks for it, and the loop turns only when there is something to do.
+    pub heartbeat: Option<Heartbeat>,
     /// The time of day.
     pub clock: WallClock,
     /// Where the calls of guests run.
@@ -68,6 +75,8 @@ impl Default for HostOptions {
             election: None,
             identity: Identity::Host,
             webhooks: None,
+            metrics: Metrics::default(),
+            heartbeat: None,
             clock: WallClock::System,
             blocking: Blocking::Threads,
         }

@@ -8,7 +8,6 @@ use pilothouse_cluster::codec::ObjectCodec;
 use pilothouse_cluster::connect::{ClusterTarget, connect};
 use pilothouse_cluster::discovery::ServedKind;
 use pilothouse_cluster::events::EventRecorder;
-use pilothouse_cluster::fence::WriteFence;
 use pilothouse_cluster::object::CachedObject;
 use pilothouse_cluster::store::WatchSource;
 use pilothouse_cluster::write::FieldManagerClient;
@@ -18,6 +17,7 @@ use pilothouse_core::manifest::{Controller, Filter};
 use pilothouse_core::path::Projection;
 use pilothouse_core::reach::Reach;
 use pilothouse_core::{Kind, Limits, Name};
+use pilothouse_metrics::Metrics;
 use pilothouse_sandbox::PluginComponent;
 use serde_json::{Value, json};
 
@@ -46,9 +46,7 @@ async fn client() -> Client {
         kubeconfig: Some(path),
         context: None,
     };
-    connect(&target, "test", &WriteFence::default())
-        .await
-        .expect("no request is needed for it")
+    connect(&target, "test").await.expect("no request is needed for it")
 }
 
 /// A host of which the test plays the cluster.
@@ -72,7 +70,8 @@ impl TestHost {
             clock,
             Blocking::Threads,
             capacity,
-            Leadership::new(true),
+            Leadership::without_election(),
+            Metrics::default(),
         );
         Self {
             context: Arc::new(context),

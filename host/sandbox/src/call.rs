@@ -8,13 +8,14 @@ use pilothouse_core::contract::{
 };
 use pilothouse_core::reason::Reason;
 use pilothouse_core::{Failure, Limits};
+use pilothouse_metrics::CallFunction;
 use wasmtime::Store;
 
 use crate::epoch_ticker::ticks;
 use crate::plugin::PluginComponent;
 use crate::sandbox::{Mapped, stack_size};
 use crate::state::{Answers, AnyImports, CallResult, CallState, LogSink, Usage, log_to_tracing};
-use crate::stop::{Limit, MAX_GUEST_WORDS, classify, shorten};
+use crate::stop::{Limit, MAX_GUEST_WORDS, classify, fault_of_answer, shorten};
 
 /// Handles of component model resources in one instance. The contract has none, so these are the guest's own.
 const MAX_HANDLES: usize = 1000;
@@ -30,10 +31,15 @@ impl PluginComponent {
 
     /// [`PluginComponent::describe`], with the guest's log lines given to `log`.
     pub fn describe_with_log(&self, config: Option<&str>, limits: &Limits, log: LogSink) -> Result<String, Failure> {
-        let (result, _, _) = self.call(limits, Answers::Log(log), |mapped, store| {
-            mapped.adapter.describe(store, config)
+        let (result, _, _) = self.call(CallFunction::Describe, limits, Answers::Log(log), |mapped, store| {
+            let described = mapped.adapter.describe(store, config)?;
+            let is_too_large = |manifest: &String| manifest.len() as u64 > limits.output_bytes;
+            if described.as_ref().is_ok_and(is_too_large) {
+                return Ok(Err(Limit::OutputBytes.failure(limits)));
+            }
+            Ok(Ok(described))
         });
-        let manifest = result?.map_err(|words| {
+        result?.map_err(|words| {
             Failure::user(
                 Reason::Failure,
                 format!(
@@ -41,18 +47,14 @@ impl PluginComponent {
                     shorten(&words, MAX_GUEST_WORDS)
                 ),
             )
-        })?;
-        if manifest.len() as u64 > limits.output_bytes {
-            return Err(Limit::OutputBytes.failure(limits));
-        }
-        Ok(manifest)
+        })
     }
 
     /// One reconcile on a fresh instance.
     ///
     /// As all calls, it runs on this thread, which needs `limits.stack_bytes` of stack beside its own use.
     pub fn reconcile<I: Imports + 'static>(&self, request: &Request, limits: &Limits, imports: I) -> CallResult<I> {
-        self.call_with(limits, imports, |mapped, store| {
+        self.call_with(CallFunction::Reconcile, limits, imports, |mapped, store| {
             mapped.adapter.reconcile(store, request)
         })
     }
@@ -64,7 +66,9 @@ impl PluginComponent {
         limits: &Limits,
         imports: I,
     ) -> CallResult<I, Finalization> {
-        self.call_with(limits, imports, |mapped, store| mapped.adapter.finalize(store, request))
+        self.call_with(CallFunction::Finalize, limits, imports, |mapped, store| {
+            mapped.adapter.finalize(store, request)
+        })
     }
 
     /// Has defaults filled in, on a fresh instance. The plugin must export `defaulter`.
@@ -74,7 +78,7 @@ impl PluginComponent {
         limits: &Limits,
         imports: I,
     ) -> CallResult<I, DefaulterResult> {
-        self.call_with(limits, imports, |mapped, store| {
+        self.call_with(CallFunction::ApplyDefaults, limits, imports, |mapped, store| {
             mapped.adapter.apply_defaults(store, review)
         })
     }
@@ -86,7 +90,9 @@ impl PluginComponent {
         limits: &Limits,
         imports: I,
     ) -> CallResult<I, ValidatorResult> {
-        self.call_with(limits, imports, |mapped, store| mapped.adapter.validate(store, review))
+        self.call_with(CallFunction::Validate, limits, imports, |mapped, store| {
+            mapped.adapter.validate(store, review)
+        })
     }
 
     /// Has one object converted, on a fresh instance. The plugin must export `converter`.
@@ -104,11 +110,11 @@ impl PluginComponent {
         limits: &Limits,
         log: LogSink,
     ) -> CallResult<(), ConverterResult> {
-        let (result, usage, _) = self.call(limits, Answers::Log(log), |mapped, store| {
+        let (result, usage, _) = self.call(CallFunction::Convert, limits, Answers::Log(log), |mapped, store| {
             mapped.adapter.convert(store, object, api_version)
         });
         CallResult {
-            result: result.and_then(|answer| answer),
+            result,
             imports: (),
             usage,
         }
@@ -116,17 +122,18 @@ impl PluginComponent {
 
     fn call_with<I: Imports + 'static, A>(
         &self,
+        function: CallFunction,
         limits: &Limits,
         imports: I,
         call: impl FnOnce(&Mapped, &mut Store<CallState>) -> wasmtime::Result<Result<A, Failure>>,
     ) -> CallResult<I, A> {
-        let (result, usage, imports) = self.call(limits, Answers::All(Box::new(imports)), call);
+        let (result, usage, imports) = self.call(function, limits, Answers::All(Box::new(imports)), call);
         let imports: Box<dyn Any> = imports.expect("a call gives back the imports that it was given");
         let imports = imports
             .downcast()
             .expect("a call gives back the imports that it was given");
         CallResult {
-            result: result.and_then(|answer| answer),
+            result,
             imports: *imports,
             usage,
         }
@@ -134,9 +141,10 @@ impl PluginComponent {
 
     fn call<R>(
         &self,
+        function: CallFunction,
         limits: &Limits,
         answers: Answers,
-        call: impl FnOnce(&Mapped, &mut Store<CallState>) -> wasmtime::Result<R>,
+        call: impl FnOnce(&Mapped, &mut Store<CallState>) -> wasmtime::Result<Result<R, Failure>>,
     ) -> (Result<R, Failure>, Usage, Option<Box<dyn AnyImports>>) {
         let state = CallState::new(limits.clone(), answers);
         if let Err(error) = limits.check() {
@@ -164,10 +172,24 @@ impl PluginComponent {
         store.set_epoch_deadline(ticks(limits.call_time()));
         let result = call(&mapped, &mut store);
         drop(running);
-        let result = result.map_err(|error| classify(&error, store.data()));
+        let (result, fault) = match result {
+            Ok(Ok(answer)) => (Ok(answer), None),
+            Ok(Err(failure)) => {
+                let fault = fault_of_answer(&failure);
+                (Err(failure), fault)
+            }
+            Err(error) => {
+                let (failure, fault) = classify(&error, store.data());
+                (Err(failure), fault)
+            }
+        };
         // The instance is wiped with the store, which is part of what a call costs.
         let state = store.into_data();
-        let (usage, imports) = state.finish(start.elapsed(), wake);
+        let took = start.elapsed();
+        if let Some(calls) = &self.calls {
+            calls.ended(function, took, fault);
+        }
+        let (usage, imports) = state.finish(took, wake);
         (result, usage, imports)
     }
 }

@@ -4,6 +4,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
+use pilothouse_metrics::CallMetrics;
+
 use crate::cache::Code;
 use crate::load::LoadError;
 use crate::sandbox::{Mapped, SandboxShared};
@@ -29,6 +31,8 @@ pub struct Optional {
 #[derive(Clone)]
 pub struct PluginComponent {
     pub(crate) inner: Arc<PluginComponentInner>,
+    /// Where its calls are counted.
+    pub(crate) calls: Option<CallMetrics>,
 }
 
 pub(crate) struct PluginComponentInner {
@@ -89,7 +93,10 @@ impl PluginComponent {
             loaded: Instant::now(),
             used: AtomicU64::new(0),
         };
-        Self { inner: Arc::new(inner) }
+        Self {
+            inner: Arc::new(inner),
+            calls: None,
+        }
     }
 
     /// A component without code, for tests of what surrounds it: it has a name, and every call of it fails.
@@ -109,7 +116,19 @@ impl PluginComponent {
             loaded: Instant::now(),
             used: AtomicU64::new(0),
         };
-        Self { inner: Arc::new(inner) }
+        Self {
+            inner: Arc::new(inner),
+            calls: None,
+        }
+    }
+
+    /// The same component, with its calls counted as one plugin's.
+    #[must_use]
+    pub fn counted_by(self, calls: &CallMetrics) -> Self {
+        Self {
+            calls: Some(calls.clone()),
+            ..self
+        }
     }
 
     /// What it was loaded from: a path or a reference.

@@ -2,7 +2,8 @@
 //! function.
 
 use pilothouse_core::reason::Reason;
-use pilothouse_core::{Failure, Limits, Retry};
+use pilothouse_core::{Blame, Failure, Limits, Retry};
+use pilothouse_metrics::GuestFault;
 use wasmtime::{PoolConcurrencyLimitError, Trap};
 
 use crate::state::CallState;
@@ -64,6 +65,20 @@ impl Limit {
             failure
         }
     }
+
+    /// What the metrics count it as.
+    fn fault(self) -> GuestFault {
+        match self {
+            Self::Time => GuestFault::Time,
+            Self::Memory => GuestFault::Memory,
+            Self::Table => GuestFault::Table,
+            Self::Stack => GuestFault::Stack,
+            Self::Transfer => GuestFault::Transfer,
+            Self::OutputBytes | Self::OutputObjects => GuestFault::Output,
+            Self::Reads => GuestFault::Reads,
+            Self::ReadBytes => GuestFault::ReadBytes,
+        }
+    }
 }
 
 impl std::fmt::Display for Stop {
@@ -78,39 +93,55 @@ impl std::fmt::Display for Stop {
 
 impl std::error::Error for Stop {}
 
-/// What an error of wasmtime means, given what the call had done until then.
-pub(crate) fn classify(error: &wasmtime::Error, state: &CallState) -> Failure {
-    let limits = &state.limits;
+/// What the metrics count a failure as that an answer turned out to be; none if it is not the guest's fault.
+pub(crate) fn fault_of_answer(failure: &Failure) -> Option<GuestFault> {
+    fault(failure, GuestFault::Output)
+}
+
+/// The same, with what a broken limit counts as.
+fn fault(failure: &Failure, limit: GuestFault) -> Option<GuestFault> {
+    let fault = match failure.reason {
+        Reason::GuestLimit => limit,
+        Reason::GuestTrap => GuestFault::Trap,
+        _ => GuestFault::Contract,
+    };
+    (failure.blame == Blame::Guest).then_some(fault)
+}
+
+/// What an error of wasmtime means, given what the call had done until then, and what the metrics count it as.
+pub(crate) fn classify(error: &wasmtime::Error, state: &CallState) -> (Failure, Option<GuestFault>) {
+    let broken = |limit: Limit| (limit.failure(&state.limits), Some(limit.fault()));
     if let Some(stop) = error.downcast_ref::<Stop>() {
         return match stop {
-            Stop::Limit(limit) => limit.failure(limits),
-            Stop::Failure(failure) => failure.clone(),
-            Stop::Unavailable(import) => Failure::guest(
-                Reason::InvalidAnswer,
-                format!(
+            Stop::Limit(limit) => broken(*limit),
+            Stop::Failure(failure) => (failure.clone(), fault(failure, GuestFault::Reads)),
+            Stop::Unavailable(import) => {
+                let problem = format!(
                     "the plugin calls {import} in describe or convert, where only log is answered; these may use what they \
                      are given alone"
-                ),
-            ),
+                );
+                (
+                    Failure::guest(Reason::InvalidAnswer, problem),
+                    Some(GuestFault::Contract),
+                )
+            }
         };
     }
     if error.is::<PoolConcurrencyLimitError>() {
-        return Failure::host(
-            Reason::HostFault,
-            format!("more calls at once than the sandbox has slots for ({error}); it is tried again"),
-        );
+        let problem = format!("more calls at once than the sandbox has slots for ({error}); it is tried again");
+        return (Failure::host(Reason::HostFault, problem), None);
     }
     if is_transfer(error) {
-        return Limit::Transfer.failure(limits);
+        return broken(Limit::Transfer);
     }
     match error.downcast_ref::<Trap>() {
-        Some(Trap::Interrupt) => return Limit::Time.failure(limits),
-        Some(Trap::StackOverflow) => return Limit::Stack.failure(limits),
+        Some(Trap::Interrupt) => return broken(Limit::Time),
+        Some(Trap::StackOverflow) => return broken(Limit::Stack),
         Some(_) | None => {}
     }
     if let Some(limit) = state.growth.refused() {
         // Rust's allocator aborts when the memory does not grow, so this shows up as a trap like any other.
-        return limit.failure(limits);
+        return broken(limit);
     }
     let what = match error.downcast_ref::<Trap>() {
         Some(trap) => format!("trapped ({trap})"),
@@ -123,7 +154,7 @@ pub(crate) fn classify(error: &wasmtime::Error, state: &CallState) -> Failure {
         Some(message) => format!("the plugin {what}; fix the plugin: the last error that it logged is {message}"),
         None => format!("the plugin {what}; fix the plugin; it logged no error before"),
     };
-    Failure::guest(Reason::GuestTrap, words)
+    (Failure::guest(Reason::GuestTrap, words), Some(GuestFault::Trap))
 }
 
 /// Wasmtime's error for this has no public type; a test with a guest that passes too much notices other words.

@@ -1,5 +1,6 @@
-//! How an API server asks the host: [`server`] answers over TLS, on threads of its own, and [`certificates`] makes and renews
-//! what it shows. Knows neither Kubernetes nor plugins: what is asked, and where certificates are kept, is the callers'.
+//! How others ask the host: [`server`] answers API servers over TLS, and [`certificates`] makes and renews what it shows;
+//! [`plain`] answers monitoring without TLS. Each has threads of its own. Knows neither Kubernetes nor plugins: what is asked,
+//! and where certificates are kept, is the callers'.
 //!
 //! Anybody who reaches the port may be a client, so everything that one can take is bounded: [`connections`] has the
 //! slots, `budget` the bytes, `request` the time of a request.
@@ -10,7 +11,9 @@ pub mod certificates;
 pub mod clients;
 pub mod connections;
 pub mod log_throttle;
+pub mod plain;
 mod request;
 pub mod server;
+mod serving;
 
 pub use rustls::ServerConfig;

@@ -7,7 +7,6 @@ use std::time::Instant;
 
 use anyhow::{Context as _, Result, anyhow};
 use pilothouse_cluster::connect::{ClusterTarget, connect};
-use pilothouse_cluster::fence::WriteFence;
 use pilothouse_core::Limits;
 use pilothouse_runtime::{Handle, Host, HostOptions, RunMode, StaticPlugin, UnfinishedWork};
 use pilothouse_sandbox::{Compiler, PluginComponent, Sandbox, SandboxOptions};
@@ -73,7 +72,7 @@ impl RunningHost {
             kubeconfig: Some(kubeconfig.to_owned()),
             context: None,
         };
-        let client = connect(&target, USER_AGENT, &WriteFence::default()).await?;
+        let client = connect(&target, USER_AGENT).await?;
         let host = Host::new(
             client,
             HostOptions {

@@ -70,6 +70,11 @@ impl RuntimeHost {
         }
     }
 
+    /// Has it install no CRDs from its next start on.
+    pub fn install_no_crds(&mut self) {
+        self.options.install_crds = false;
+    }
+
     /// Has it fetch artifacts from a store, from its next start on.
     pub fn fetch_from(&mut self, store: Arc<dyn ArtifactStore>) {
         self.artifacts = Some(store);

@@ -7,6 +7,7 @@ pub mod fleet;
 pub mod host;
 pub mod log;
 pub mod program;
+pub mod scrape;
 pub mod stage;
 pub mod variants;
 pub mod webhooks;

@@ -34,6 +34,8 @@ fn pilothouse(arguments: &[&str]) -> Command {
         .args(arguments)
         .env_remove("KUBECONFIG")
         .env_remove("PILOTHOUSE_LOG")
+        // In a pod, hosts that run side by side would all serve metrics at the same port.
+        .env_remove("KUBERNETES_SERVICE_HOST")
         .stdin(Stdio::null());
     command
 }

@@ -96,7 +96,24 @@ const FORBIDDEN: &[(&str, &[&str])] = &[
             "pilothouse-runtime",
         ],
     ),
-    ("pilothouse-runtime", &["kube", "k8s-openapi", "wasmtime", "clap"]),
+    (
+        "pilothouse-metrics",
+        &[
+            "kube",
+            "k8s-openapi",
+            "wasmtime",
+            "tokio",
+            "hyper",
+            "pilothouse-core",
+            "pilothouse-sandbox",
+            "pilothouse-cluster",
+            "pilothouse-runtime",
+        ],
+    ),
+    (
+        "pilothouse-runtime",
+        &["kube", "k8s-openapi", "wasmtime", "hyper", "clap"],
+    ),
     ("pilothouse", &["kube", "k8s-openapi", "wasmtime"]),
     (
         "pilothouse-plugin",
@@ -140,6 +157,7 @@ const ONLY: &[(&str, &[&str])] = &[
     ),
     ("reqwest", &["pilothouse-artifact"]),
     ("sigstore-verify", &["pilothouse-artifact"]),
+    ("prometheus-client", &["pilothouse-metrics"]),
     // host/artifact/src/http.rs says why.
     ("oci-client", &[]),
     ("pilothouse-webhook", &["pilothouse-runtime", "pilothouse-end-to-end"]),

@@ -17,6 +17,8 @@ pub enum Program {
     Oras,
     /// Pushes and pulls components.
     Wkg,
+    /// Checks what Prometheus is to read.
+    Promtool,
 }
 
 impl Program {
@@ -28,6 +30,7 @@ impl Program {
             Self::Cosign => "PILOTHOUSE_COSIGN",
             Self::Oras => "PILOTHOUSE_ORAS",
             Self::Wkg => "PILOTHOUSE_WKG",
+            Self::Promtool => "PILOTHOUSE_PROMTOOL",
         }
     }
 

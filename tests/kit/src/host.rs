@@ -289,6 +289,14 @@ impl ProcessHost {
         arguments.extend(["--kubeconfig".to_owned(), kubeconfig.display().to_string()]);
         arguments.push("--install-crds".to_owned());
         arguments.extend(["--resync".to_owned(), self.resync.as_secs().to_string()]);
+        if !self
+            .arguments
+            .iter()
+            .any(|argument| argument.starts_with("--metrics-address"))
+        {
+            // In a pod, hosts that run side by side would all serve metrics at the same port.
+            arguments.push("--metrics-address=off".to_owned());
+        }
         arguments.extend(self.webhooks.iter().chain(&self.arguments).cloned());
         Ok(arguments)
     }

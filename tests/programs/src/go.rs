@@ -30,6 +30,8 @@ pub struct GoModule {
     pub files: &'static [(&'static str, &'static str)],
     /// What is built, all with one command.
     pub programs: Vec<GoProgram>,
+    /// Build tags, separated by commas.
+    pub tags: &'static str,
     /// What the linker is told.
     pub linker_flags: String,
     /// What a build says about its time, for example "about six minutes on two cores".
@@ -181,7 +183,15 @@ impl GoModule {
         self.say(&format!("building {} once ({})", names.join(", "), self.duration));
         let started = Instant::now();
         let mut go = Command::new("go")
-            .args(["build", "-v", "-trimpath", "-mod=readonly", "-ldflags"])
+            .args([
+                "build",
+                "-v",
+                "-trimpath",
+                "-mod=readonly",
+                "-tags",
+                self.tags,
+                "-ldflags",
+            ])
             .args([&self.linker_flags, "-o"])
             .arg(output)
             .args(self.programs.iter().map(|program| program.package))
@@ -260,6 +270,7 @@ mod tests {
             name: "a test",
             files,
             programs: Vec::new(),
+            tags: "",
             linker_flags: String::new(),
             duration: "no time",
         }

@@ -16,7 +16,6 @@ use pilothouse_artifact::Location;
 use pilothouse_cluster::Client;
 use pilothouse_cluster::connect::{ClusterTarget, connect};
 use pilothouse_cluster::discovery::Discovery;
-use pilothouse_cluster::fence::WriteFence;
 use pilothouse_core::Limits;
 use pilothouse_core::manifest::{self, CheckedManifest, is_label, is_subdomain};
 use pilothouse_core::rights::objects::{Grantee, labels, objects};
@@ -178,9 +177,7 @@ impl DescribedPlugin {
                     self.name
                 )
             };
-            let client = connect(&target, USER_AGENT, &WriteFence::default())
-                .await
-                .with_context(about)?;
+            let client = connect(&target, USER_AGENT).await.with_context(about)?;
             let discovery = Discovery::new(client);
             let now = tokio::time::Instant::now();
             for kind in &unknown {
@@ -236,7 +233,7 @@ pub fn tell_remarks(rights: &Rights) {
 
 /// Connects to the cluster that a command works on.
 pub async fn client(target: &ClusterTarget) -> anyhow::Result<Client> {
-    Ok(connect(target, USER_AGENT, &WriteFence::default()).await?)
+    Ok(connect(target, USER_AGENT).await?)
 }
 
 /// Documents as text.

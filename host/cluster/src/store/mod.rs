@@ -129,6 +129,12 @@ impl Store {
         untrimmed.cloned().collect()
     }
 
+    /// How many objects of each kind there are, and the memory that they take. Looks at no object.
+    pub fn sizes(&self) -> impl Iterator<Item = (&Arc<Kind>, usize, usize)> {
+        let kinds = self.kind_caches.iter();
+        kinds.map(|(kind, kind_cache)| (kind, kind_cache.objects.len(), kind_cache.bytes))
+    }
+
     /// The codec of a kind.
     pub fn codec(&self, kind: &Kind) -> Option<Arc<ObjectCodec>> {
         Some(self.kind_caches.get(kind)?.codec.clone())
@@ -309,12 +315,12 @@ impl Store {
 
     fn take(&mut self, kind: &Arc<Kind>, name: &Name) -> Option<ObjectChange> {
         let kind_cache = self.kind_caches.get_mut(kind)?;
-        let (old, _) = kind_cache.objects.remove_entry(name)?;
-        kind_cache.unindex(&old.0);
+        let old = kind_cache.unplace(name)?;
+        kind_cache.unindex(&old);
         self.count_change(kind);
         Some(ObjectChange {
             kind: kind.clone(),
-            old: Some(old.0),
+            old: Some(old),
             new: None,
         })
     }
@@ -406,6 +412,37 @@ mod tests {
         assert_eq!(gone[0].name().to_string(), "a/gone");
         let kept = store.get(&kind(), &Name::new(Some("a"), "same")).unwrap();
         assert!(Arc::ptr_eq(kept, &same), "what is unchanged stays where it is");
+    }
+
+    #[test]
+    fn the_memory_of_a_kind_is_that_of_its_objects_whatever_happens_to_them() {
+        let mut store = Store::default();
+        let source = opened(&mut store);
+        let sizes = |store: &Store| {
+            let held = store.iter(&kind(), None).map(|object| object.held_bytes()).sum();
+            let sizes: Vec<_> = store.sizes().map(|(_, objects, bytes)| (objects, bytes)).collect();
+            assert_eq!(sizes, [(store.len(&kind()), held)]);
+            held
+        };
+        store.begin_list(&source);
+        assert_eq!(sizes(&store), 0);
+        put(&mut store, &source, object("a", "changed", "1", "1", None));
+        put(&mut store, &source, object("a", "deleted", "2", "1", None));
+        put(&mut store, &source, object("a", "anew", "3", "1", None));
+        store.end_list(&source);
+        let before = sizes(&store);
+        put(
+            &mut store,
+            &source,
+            object("a", "changed", "1", "a-longer-version", None),
+        );
+        assert!(sizes(&store) > before);
+        put(&mut store, &source, object("a", "anew", "4", "5", None));
+        store.remove(&source, &Name::new(Some("a"), "deleted"));
+        sizes(&store);
+        store.begin_list(&source);
+        store.end_list(&source);
+        assert_eq!(sizes(&store), 0);
     }
 
     #[test]

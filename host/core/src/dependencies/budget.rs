@@ -24,6 +24,8 @@ const READ_BYTES: usize = 800;
 pub(super) struct ReadBudget {
     pub(super) most: usize,
     pub(super) used: usize,
+    /// How many reads that is.
+    pub(super) reads: usize,
 }
 
 impl Default for ReadBudget {
@@ -31,6 +33,7 @@ impl Default for ReadBudget {
         Self {
             most: GROUP_BYTES,
             used: 0,
+            reads: 0,
         }
     }
 }
@@ -40,13 +43,17 @@ impl ReadBudget {
     pub(super) fn take_one(&mut self, read: &Read, is_first: bool) -> bool {
         let bytes = read_bytes(read) + if is_first { READER_BYTES } else { 0 };
         let has_room = self.used + bytes <= self.most;
-        self.used += if has_room { bytes } else { 0 };
+        if has_room {
+            self.used += bytes;
+            self.reads += 1;
+        }
         has_room
     }
 
     /// A reader does not depend on these any more.
     pub(super) fn give_back(&mut self, reads: &BTreeSet<Read>) {
         self.used = self.used.saturating_sub(bytes(reads));
+        self.reads = self.reads.saturating_sub(reads.len());
     }
 
     /// The reads of a reader as they are to be remembered; if there is no room for them in any form, the coarse reads that
@@ -55,6 +62,7 @@ impl ReadBudget {
         let exact = bytes(&reads);
         if exact <= self.most / PARTS && self.used + exact <= self.most {
             self.used += exact;
+            self.reads += reads.len();
             return Ok(reads);
         }
         let coarse: BTreeSet<Read> = reads.iter().map(Read::coarse).collect();
@@ -63,6 +71,7 @@ impl ReadBudget {
             return Err(coarse);
         }
         self.used += bytes;
+        self.reads += coarse.len();
         Ok(coarse)
     }
 }

@@ -212,6 +212,12 @@ impl<R: Grouped + Clone + Eq + Hash + Ord> Dependencies<R> {
         unused
     }
 
+    /// How many reads are recorded of a group, and the bytes that they take, roughly.
+    pub fn recorded(&self, group: &R::Group) -> (usize, usize) {
+        let budget = self.budgets.get(group);
+        budget.map_or((0, 0), |budget| (budget.reads, budget.used))
+    }
+
     /// How many readers depend on something.
     pub fn readers(&self) -> usize {
         self.reads.len()

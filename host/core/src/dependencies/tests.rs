@@ -85,6 +85,29 @@ fn a_change_wakes_exactly_the_readers_that_see_it() {
 }
 
 #[test]
+fn what_is_recorded_of_a_group_is_counted_without_looking_at_its_reads() {
+    let mut dependencies = Dependencies::default();
+    let counted = |dependencies: &Dependencies<u32>| {
+        let (reads, bytes) = dependencies.recorded(&1);
+        assert_eq!(reads, dependencies.reads.get(&1).map_or(0, BTreeSet::len));
+        assert_eq!(bytes == 0, reads == 0);
+        reads
+    };
+    assert_eq!(counted(&dependencies), 0);
+    let get = |object| Read::Get(kind(), name(object));
+    dependencies.replace(&1, BTreeSet::from([get("x"), get("y"), query("a=b")]));
+    assert_eq!(counted(&dependencies), 3);
+    dependencies.add(&1, get("z"));
+    dependencies.add(&1, get("z"));
+    assert_eq!(counted(&dependencies), 4);
+    dependencies.allow(&1, 20_000);
+    dependencies.replace(&1, BTreeSet::from([get("x"), get("y"), get("z")]));
+    assert_eq!(counted(&dependencies), 1, "the whole kind takes their place");
+    dependencies.remove(&1);
+    assert_eq!(counted(&dependencies), 0);
+}
+
+#[test]
 fn entering_leaving_and_changing_within_a_query_wakes_readers() {
     let mut dependencies = Dependencies::default();
     dependencies.replace(&1, BTreeSet::from([query("a=b")]));

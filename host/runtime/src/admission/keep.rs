@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use pilothouse_cluster::Client;
@@ -318,6 +319,7 @@ impl Keeper {
         let server =
             WebhookServer::start(address, shown, answering).map_err(|source| KeepError::Listen { address, source })?;
         tracing::info!(address = %server.address(), "webhooks are served");
+        self.host.waits_for_webhooks.store(false, Ordering::Relaxed);
         self.served = Some(ServingWebhooks {
             tls,
             certificates: certificates.clone(),

@@ -247,6 +247,7 @@ impl PluginTask {
         self.remove(&left).await;
         running.lanes = lanes;
         self.plugin_state.set(|known| known.lanes.clone_from(&running.lanes));
+        self.keep_series(&running.lanes);
         running
     }
 

@@ -31,12 +31,13 @@ mod task;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
 use pilothouse_cluster::Client;
 use pilothouse_sandbox::Sandbox;
 use tokio::sync::Semaphore;
+use tokio::time::Instant;
 
 pub use self::desired::check_plugin;
 
@@ -46,6 +47,7 @@ use self::state::{ConditionState, PluginState, StartupStep};
 use crate::artifacts::ArtifactStore;
 use crate::context::HostContext;
 use crate::informers::Informers;
+use crate::lane::Lane;
 use crate::options::HostOptions;
 
 /// Components that are compiled at the same time. The compiler uses two threads, and the others have to go on.
@@ -123,6 +125,18 @@ impl PluginContext {
 pub struct PluginRegistry {
     plugin_states: Mutex<BTreeMap<Arc<str>, Arc<PluginState>>>,
     expected: Mutex<Option<Arc<BTreeSet<Arc<str>>>>>,
+    /// Set once the plugins of the start have entered: whether Plugin resources said which.
+    are_entered: OnceLock<bool>,
+}
+
+/// A plugin that has not come up, and has not said why it cannot.
+pub struct StartingPlugin {
+    /// Its name.
+    pub name: Arc<str>,
+    /// Since when.
+    pub since: Instant,
+    /// Its lanes, as far as they are known.
+    pub lanes: Vec<Arc<Lane>>,
 }
 
 /// A look at one plugin.
@@ -162,6 +176,34 @@ impl PluginRegistry {
     /// Whether a plugin is wanted; none before all are known.
     pub fn expects(&self, name: &str) -> Option<bool> {
         self.expected().map(|expected| expected.contains(name))
+    }
+
+    /// The plugins of the start have entered, as Plugin resources say or as the command line does.
+    pub fn are_entered(&self, by_resources: bool) {
+        let _ = self.are_entered.set(by_resources);
+    }
+
+    /// Whether Plugin resources say which plugins there are, and have been listed.
+    pub fn follows_resources(&self) -> bool {
+        self.are_entered.get() == Some(&true)
+    }
+
+    /// The plugins that are on their way up; none before all are known.
+    pub fn starting(&self) -> Option<Vec<StartingPlugin>> {
+        self.are_entered.get()?;
+        let registry = self.plugin_states.lock();
+        let starting = registry.iter().filter_map(|(name, plugin_state)| {
+            let known = plugin_state.known();
+            let since = known
+                .busy
+                .filter(|_| known.fact(StartupStep::Ready).holds != Some(true))?;
+            Some(StartingPlugin {
+                name: name.clone(),
+                since,
+                lanes: known.lanes,
+            })
+        });
+        Some(starting.collect())
     }
 
     /// Says something in the status of a plugin's resource, beside what its own life says; none takes it back.

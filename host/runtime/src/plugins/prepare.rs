@@ -13,6 +13,7 @@ use pilothouse_core::inventory::{Inventory, former_controller};
 use pilothouse_core::manifest::{self, BroughtCrd, CheckedManifest, Controller, Manifest};
 use pilothouse_core::{Blame, Failure, Kind, Limits, status};
 use pilothouse_crds::plugin::DeletionPolicy;
+use pilothouse_metrics::CallMetrics;
 use pilothouse_sandbox::{LogSink, PluginComponent};
 use serde_json::Value;
 
@@ -35,6 +36,8 @@ pub struct PluginIdentity {
     pub recorder: Arc<EventRecorder>,
     /// What is remembered of its calls.
     pub health: Arc<PluginHealth>,
+    /// Where its calls are counted.
+    pub call_metrics: CallMetrics,
     /// The calls that may be under way at once, over all versions.
     pub calls: Arc<CallSlots>,
 }

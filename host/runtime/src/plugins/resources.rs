@@ -105,6 +105,7 @@ pub async fn follow(context: Arc<PluginContext>) {
             });
         }
         context.host.plugins.are_complete();
+        context.registry.are_entered(true);
         while tellers.try_join_next().is_some() {}
     }
 }

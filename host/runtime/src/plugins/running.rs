@@ -79,12 +79,20 @@ impl PluginTask {
             known.digest = Some(loaded.component.digest().to_owned());
             known.version = Some(described.version.clone());
         });
+        self.keep_series(&lanes);
         RunningVersion {
             request,
             loaded,
             crds: described.exclusive(),
             lanes,
         }
+    }
+
+    /// The metrics have no series any more of controllers that the plugin does not have.
+    pub fn keep_series(&self, lanes: &[Arc<Lane>]) {
+        let controllers = lanes.iter().map(|lane| &*lane.controller).collect();
+        let plugins = self.context.host.metrics.plugins();
+        plugins.keep_controllers(&self.identity.name, &controllers);
     }
 
     /// Nobody waits any more because calls crashed.

@@ -188,8 +188,20 @@ impl PluginTask {
             .map_err(|error| StartupProblem::new(StartupStep::Ready, error.reason(), error.to_string()))
     }
 
-    /// Loads a component, unless it is the one that is known.
+    /// Loads a component, unless it is the one that is known. Its calls count as the plugin's.
     pub async fn load(
+        &self,
+        source: &ComponentSource,
+        known: Option<&LoadedComponent>,
+    ) -> Result<LoadedComponent, StartupProblem> {
+        let loaded = self.load_uncounted(source, known).await?;
+        Ok(LoadedComponent {
+            component: loaded.component.counted_by(&self.identity.call_metrics),
+            ..loaded
+        })
+    }
+
+    async fn load_uncounted(
         &self,
         source: &ComponentSource,
         known: Option<&LoadedComponent>,

@@ -51,6 +51,7 @@ pub fn start(context: &Arc<PluginContext>, specs: Vec<StaticPlugin>) -> JoinSet<
             }
         }
     }
+    context.registry.are_entered(false);
     // What a plugin is called that cannot even be asked is not known, so none can be told to be gone.
     if are_all_known {
         context

@@ -54,6 +54,7 @@ impl PluginTask {
             contributor: FieldManagerClient::new(client.clone(), Lane::contributor_of(&name).into()),
             recorder: Arc::new(EventRecorder::new(client.clone(), &name, &context.options.instance)),
             health: Arc::default(),
+            call_metrics: context.host.metrics.plugins().enter(&name),
             calls: calls_of_a_plugin(),
             name: name.clone(),
         };
@@ -107,6 +108,7 @@ impl PluginTask {
         self.context.host.state.competing_plugin_left(name);
         self.context.claims.give_up(name);
         self.context.registry.leave(name);
+        self.context.host.metrics.plugins().leave(name);
     }
 
     /// What an event leads to.

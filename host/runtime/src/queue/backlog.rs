@@ -17,13 +17,24 @@ use super::{Cause, Depth, JobResult, Priority, ReconcileResult, RequeueAt};
 pub struct Backlog {
     items: HashMap<Name, QueueItem>,
     order: ReadyQueue,
+    /// How many objects have been ready since each time.
+    ready_since: BTreeMap<Instant, usize>,
     delayed: BTreeMap<Instant, HashSet<Name>>,
+    tally: Tally,
     /// How many of those who wait do for a time of day.
     by_clock: usize,
     hot_loops: HotLoopLimiter,
     running: usize,
     /// The time that its jobs took.
     pub used: Duration,
+}
+
+/// How many objects there are of those that a [`Depth`] counts, so that none has to be looked at.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Tally {
+    delayed: usize,
+    unseen: usize,
+    failing: usize,
 }
 
 impl Backlog {
@@ -48,17 +59,22 @@ impl Backlog {
         if let Some(Queued {
             priority,
             place: Some(place),
-            ..
+            since,
         }) = item.queued
         {
             self.order.remove(name, priority, place);
+            leave(&mut self.ready_since, since);
         }
         let is_ready = item.unseen == 0;
+        let since = item.queued.map_or(now, |before| before.since);
         item.queued = Some(Queued {
             priority,
-            since: item.queued.map_or(now, |before| before.since),
+            since,
             place: is_ready.then(|| self.order.push(name, priority)),
         });
+        if is_ready {
+            enter(&mut self.ready_since, since);
+        }
         is_ready
     }
 
@@ -96,7 +112,9 @@ impl Backlog {
             let Some(item) = self.items.get_mut(&name) else {
                 continue;
             };
-            item.queued = None;
+            if let Some(queued) = item.queued.take() {
+                leave(&mut self.ready_since, queued.since);
+            }
             let hold = item
                 .hold
                 .map(|hold| if item.edited { hold.edited_until } else { hold.until });
@@ -155,6 +173,7 @@ impl Backlog {
         let Some(item) = self.items.get_mut(name) else {
             return took;
         };
+        let was_failing = item.failures > 0;
         let again = item.again.take();
         let is_gone = std::mem::take(&mut item.gone) && again.is_none();
         let verdict = if is_gone { &ReconcileResult::Gone } else { verdict };
@@ -189,6 +208,8 @@ impl Backlog {
                 None
             }
         };
+        self.tally.failing += usize::from(item.failures > 0);
+        self.tally.failing -= usize::from(was_failing);
         let calm = calm
             .filter(|_| *verdict != ReconcileResult::Gone)
             .map(|at| (RequeueAt::at(at), Priority::Resync));
@@ -212,11 +233,13 @@ impl Backlog {
     /// It wrote something that the cache has not seen.
     pub fn hold(&mut self, name: &Name) {
         let item = self.items.entry(name.clone()).or_default();
+        self.tally.unseen += usize::from(item.unseen == 0);
         item.unseen += 1;
         if let Some(queued) = &mut item.queued
             && let Some(place) = queued.place.take()
         {
             self.order.remove(name, queued.priority, place);
+            leave(&mut self.ready_since, queued.since);
         }
     }
 
@@ -225,11 +248,13 @@ impl Backlog {
         let Some(item) = self.items.get_mut(name) else {
             return false;
         };
+        self.tally.unseen -= usize::from(item.unseen == 1);
         item.unseen = item.unseen.saturating_sub(1);
         let is_ready = item.unseen == 0 && item.running.is_none();
         let waits = |queued: &&mut Queued| is_ready && queued.place.is_none();
         let released = item.queued.as_mut().filter(waits).map(|queued| {
             queued.place = Some(self.order.push(name, queued.priority));
+            enter(&mut self.ready_since, queued.since);
         });
         self.tidy(name);
         released.is_some()
@@ -248,15 +273,17 @@ impl Backlog {
             if let Some(Queued {
                 priority,
                 place: Some(place),
-                ..
+                since,
             }) = item.queued.take()
             {
                 self.order.remove(name, priority, place);
+                leave(&mut self.ready_since, since);
             }
             item.gone = item.running.is_some();
             item.again = None;
             item.cause = None;
             item.edited = false;
+            self.tally.failing -= usize::from(item.failures > 0);
             item.failures = 0;
             item.hold = None;
         }
@@ -273,6 +300,7 @@ impl Backlog {
                 let due = self.items.get_mut(&name).and_then(|item| item.due.take());
                 let due = due.expect("what is delayed has an item that says so");
                 self.by_clock -= usize::from(due.by_clock);
+                self.tally.delayed -= 1;
                 self.come_due(&name, &due, now);
             }
         }
@@ -309,8 +337,27 @@ impl Backlog {
         self.delayed.keys().next().copied()
     }
 
-    /// What it holds.
+    /// What it holds. Looks at no object.
     pub fn depth(&self, now: Instant) -> Depth {
+        let Tally {
+            delayed,
+            unseen,
+            failing,
+        } = self.tally;
+        let oldest = self.ready_since.keys().next();
+        Depth {
+            ready: self.order.len(),
+            running: self.running,
+            delayed,
+            unseen,
+            failing,
+            oldest: oldest.map_or(Duration::ZERO, |since| now.saturating_duration_since(*since)),
+        }
+    }
+
+    /// The same, by looking at each object.
+    #[cfg(test)]
+    pub fn counted_depth(&self, now: Instant) -> Depth {
         let mut depth = Depth {
             running: self.running,
             ..Depth::default()
@@ -356,6 +403,7 @@ impl Backlog {
     fn delay(&mut self, name: &Name, due: Due) {
         self.undelay(name);
         self.by_clock += usize::from(due.by_clock);
+        self.tally.delayed += 1;
         self.items.entry(name.clone()).or_default().due = Some(due);
         self.delayed.entry(due.at).or_default().insert(name.clone());
     }
@@ -363,6 +411,7 @@ impl Backlog {
     fn undelay(&mut self, name: &Name) -> Option<Due> {
         let due = self.items.get_mut(name).and_then(|item| item.due.take())?;
         self.by_clock -= usize::from(due.by_clock);
+        self.tally.delayed -= 1;
         if let Some(names) = self.delayed.get_mut(&due.at) {
             names.remove(name);
             if names.is_empty() {
@@ -375,6 +424,21 @@ impl Backlog {
     fn tidy(&mut self, name: &Name) {
         if self.items.get(name).is_some_and(QueueItem::is_idle) {
             self.items.remove(name);
+        }
+    }
+}
+
+/// One more object has been ready since a time.
+fn enter(ready_since: &mut BTreeMap<Instant, usize>, since: Instant) {
+    *ready_since.entry(since).or_default() += 1;
+}
+
+/// One of the objects is not ready any more.
+fn leave(ready_since: &mut BTreeMap<Instant, usize>, since: Instant) {
+    if let Some(count) = ready_since.get_mut(&since) {
+        *count -= 1;
+        if *count == 0 {
+            ready_since.remove(&since);
         }
     }
 }

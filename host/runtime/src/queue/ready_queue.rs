@@ -91,6 +91,11 @@ impl ReadyQueue {
         !self.ready.is_empty()
     }
 
+    /// How many objects are ready.
+    pub fn len(&self) -> usize {
+        self.ready.len()
+    }
+
     /// An object gets ready.
     pub fn push(&mut self, name: &Name, priority: Priority) -> ReadyPlace {
         let place = self.next_place;

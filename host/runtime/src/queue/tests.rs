@@ -619,6 +619,49 @@ async fn depth_and_age_can_be_seen() {
     assert_eq!((depth.ready, depth.running, depth.oldest), (1, 1, Duration::ZERO));
 }
 
+#[tokio::test(start_paused = true)]
+async fn the_depth_is_what_a_look_at_each_object_would_count() {
+    let mut queue = queue();
+    let mut jobs: Vec<Job> = Vec::new();
+    let mut random = fastrand::Rng::with_seed(7);
+    for _ in 0..20_000 {
+        let (object, now) = (format!("o{}", random.u8(..8)), Instant::now());
+        match random.u8(..12) {
+            0..=2 => {
+                let priority = [Priority::Change, Priority::Wake, Priority::Retry][random.usize(..3)];
+                queue.push(A, &name(&object), priority);
+            }
+            3 => queue.hold(A, &name(&object)),
+            4 | 5 => queue.release(A, &name(&object)),
+            6 => queue.forget(A, &name(&object)),
+            7 => queue.clock_jumped(now),
+            8 => tokio::time::advance(Duration::from_millis(random.u64(..2000))).await,
+            9 => jobs.extend(queue.pop(now)),
+            _ if jobs.is_empty() => {}
+            _ => {
+                let job = jobs.swap_remove(random.usize(..jobs.len()));
+                let again = Some(RequeueAt {
+                    at: now + Duration::from_secs(1),
+                    by_clock: random.bool(),
+                });
+                let verdict = match random.u8(..5) {
+                    0 => ReconcileResult::Done { again },
+                    1 => ReconcileResult::AwaitChange { again },
+                    2 => ReconcileResult::Gone,
+                    3 => ReconcileResult::Retry {
+                        at_least: Duration::from_secs(2),
+                        edited: Duration::ZERO,
+                    },
+                    _ => DONE,
+                };
+                end(&mut queue, &job, verdict, Duration::from_millis(1));
+            }
+        }
+        let now = Instant::now();
+        assert_eq!(queue.depth(A, now), backlog(&queue, A).counted_depth(now));
+    }
+}
+
 mod hot_loops {
     use pilothouse_core::Failure;
     use pilothouse_core::reason::Reason;

@@ -11,9 +11,11 @@
 //! `observe` takes in what watches see, and `route` decides which primaries that concerns. `lanes` opens, replaces and
 //! closes lanes, `jobs` hands out and ends reconciles, `reads` answers and records what plugins read, `writes` follows
 //! our own writes, `claims` leads to the registry of claims, `snapshot` answers questions about the cache, `leftovers`
-//! those about what earlier versions of a plugin made, and `waits` lists what waits for something.
+//! those about what earlier versions of a plugin made, `waits` lists what waits for something, and `figures`
+//! counts what there is.
 
 mod claims;
+mod figures;
 mod jobs;
 mod lanes;
 mod leftovers;
@@ -44,6 +46,7 @@ use crate::refusals::Refusals;
 use crate::state_lock::StateLock;
 use crate::unpersisted::UnpersistedApplies;
 
+pub use figures::{KindSize, LaneFigures};
 pub use lanes::{KindsOfLane, LaneChange};
 pub use snapshot::{DiffSnapshot, ObjectSnapshot, OwnerSnapshot};
 pub use waits::PendingWait;

@@ -19,6 +19,7 @@ mod finish;
 mod kstatus;
 mod leftovers;
 mod liveness;
+mod metrics;
 mod ownership;
 mod permissions;
 mod plugin_life_cycle;

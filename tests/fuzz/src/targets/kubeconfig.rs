@@ -4,7 +4,6 @@
 use std::io::Write as _;
 
 use pilothouse_cluster::connect::{ClusterTarget, connect};
-use pilothouse_cluster::fence::WriteFence;
 
 use crate::cluster::runtime;
 use crate::refused;
@@ -30,7 +29,7 @@ pub(super) fn run(data: &[u8]) {
             kubeconfig: Some(path.clone()),
             context: None,
         };
-        match connect(&target, "fuzz/1", &WriteFence::default()).await {
+        match connect(&target, "fuzz/1").await {
             Ok(_) => {}
             Err(error) => refused(&error, "kubeconfig"),
         }

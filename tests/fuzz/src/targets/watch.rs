@@ -125,6 +125,7 @@ pub(super) fn run(data: &[u8]) {
         detail: Detail::Whole,
         codec: codec.clone(),
         sink: sink.clone(),
+        metrics: pilothouse_metrics::WatchMetrics::default(),
     };
     runtime.block_on(async {
         let _ = tokio::time::timeout(FOLLOWED, watch.follow()).await;

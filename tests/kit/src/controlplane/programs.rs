@@ -112,6 +112,7 @@ fn module() -> GoModule {
         name: "control plane",
         files: FILES,
         programs: PROGRAMS.to_vec(),
+        tags: "",
         linker_flags: linker_flags(),
         duration: "about six minutes on two cores",
     }

@@ -1,0 +1,426 @@
+//! Owns the metrics of reconciles and calls: the series of a plugin come with it, and go with it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::Registry;
+
+use crate::label::{LabelText, closed_set};
+
+/// In seconds: a reconcile that writes takes some milliseconds, and one that waits for a claim takes seconds.
+const RECONCILE_BUCKETS: [f64; 12] = [0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 15.0, 60.0];
+
+/// In seconds: a call takes some microseconds, and ends after five seconds unless the limits say otherwise.
+const CALL_BUCKETS: [f64; 12] = [
+    0.000_01, 0.000_025, 0.000_05, 0.000_1, 0.000_25, 0.000_5, 0.001, 0.005, 0.025, 0.1, 1.0, 5.0,
+];
+
+closed_set! {
+    /// What became of a reconcile. A failure counts by who can fix it.
+    ReconcileOutcome {
+        /// It succeeded.
+        Success = "success",
+        /// The object was gone.
+        Gone = "gone",
+        /// It failed: the plugin.
+        Guest = "guest_failure",
+        /// It failed: whoever wrote the object or the configuration.
+        User = "user_failure",
+        /// It failed: the API server, or what it holds.
+        Cluster = "cluster_failure",
+        /// It failed: the host.
+        Host = "host_failure",
+    }
+}
+
+closed_set! {
+    /// What a plugin is called for.
+    CallFunction {
+        /// It describes itself.
+        Describe = "describe",
+        /// It reconciles.
+        Reconcile = "reconcile",
+        /// It lets an object go.
+        Finalize = "finalize",
+        /// It fills in defaults.
+        ApplyDefaults = "apply_defaults",
+        /// It validates.
+        Validate = "validate",
+        /// It converts.
+        Convert = "convert",
+    }
+}
+
+closed_set! {
+    /// Why a call ended without an answer that the host takes, through the plugin's fault. Most are limits, under the names
+    /// that a limits file gives them.
+    GuestFault {
+        /// It trapped: a panic, say.
+        Trap = "trap",
+        /// It took too long.
+        Time = "callMilliseconds",
+        /// It wanted too much memory.
+        Memory = "memoryBytes",
+        /// It wanted too large a table.
+        Table = "tableElements",
+        /// It called itself too deeply.
+        Stack = "stackBytes",
+        /// It passed too much to the host at once.
+        Transfer = "transferBytes",
+        /// Its answer was too large, or had too many objects.
+        Output = "output",
+        /// It read too often.
+        Reads = "reads",
+        /// It read too much.
+        ReadBytes = "readBytes",
+        /// It read or called what it may not, or its answer breaks the contract.
+        Contract = "contract",
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ReconcileLabels {
+    plugin: LabelText,
+    controller: LabelText,
+    result: ReconcileOutcome,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct CallLabels {
+    plugin: LabelText,
+    function: CallFunction,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct FaultLabels {
+    plugin: LabelText,
+    kind: GuestFault,
+}
+
+/// The families, and the plugins that have series in them. A clone is the same.
+#[derive(Clone, Debug)]
+pub struct PluginMetrics {
+    families: Arc<PluginFamilies>,
+    plugins: Arc<Mutex<BTreeMap<Arc<str>, PluginSeries>>>,
+}
+
+#[derive(Debug)]
+struct PluginFamilies {
+    reconciles: Family<ReconcileLabels, Counter>,
+    reconcile_durations: Family<ReconcileLabels, Histogram>,
+    call_durations: Family<CallLabels, Histogram>,
+    faults: Family<FaultLabels, Counter>,
+}
+
+impl Default for PluginFamilies {
+    fn default() -> Self {
+        Self {
+            reconciles: Family::default(),
+            reconcile_durations: Family::new_with_constructor(|| Histogram::new(RECONCILE_BUCKETS)),
+            call_durations: Family::new_with_constructor(|| Histogram::new(CALL_BUCKETS)),
+            faults: Family::default(),
+        }
+    }
+}
+
+/// What one plugin has.
+#[derive(Debug)]
+struct PluginSeries {
+    calls: CallMetrics,
+    controllers: BTreeMap<String, ControllerSeries>,
+}
+
+/// What one controller has, by [`ReconcileOutcome`].
+#[derive(Debug)]
+struct ControllerSeries {
+    reconciles: Vec<Counter>,
+    /// A histogram is made when the first such reconcile ends, because it takes as many lines as all counters together.
+    durations: Vec<OnceLock<Histogram>>,
+}
+
+/// Where the calls of one plugin are counted. What is counted after the plugin is gone is seen by nobody.
+#[derive(Clone, Debug)]
+pub struct CallMetrics(Arc<CallSeries>);
+
+#[derive(Debug)]
+struct CallSeries {
+    plugin: LabelText,
+    families: Arc<PluginFamilies>,
+    /// Whether the plugin is gone, so that no more series are made.
+    durations: Mutex<CallDurations>,
+    faults: Vec<Counter>,
+}
+
+/// By [`CallFunction`], made with the first such call.
+#[derive(Debug)]
+struct CallDurations {
+    histograms: Vec<Option<Histogram>>,
+    is_gone: bool,
+}
+
+impl PluginMetrics {
+    pub(crate) fn register(registry: &mut Registry) -> Self {
+        let families = PluginFamilies::default();
+        let PluginFamilies {
+            reconciles,
+            reconcile_durations,
+            call_durations,
+            faults,
+        } = &families;
+        registry.register(
+            "reconciles",
+            "Number of reconciles that ended, by result; a failure counts by who can fix it",
+            reconciles.clone(),
+        );
+        registry.register(
+            "reconcile_duration_seconds",
+            "Time from the start of a reconcile to its end, in seconds, waiting for claims included",
+            reconcile_durations.clone(),
+        );
+        registry.register(
+            "guest_call_duration_seconds",
+            "Time of a call of a plugin, in seconds, its reads included",
+            call_durations.clone(),
+        );
+        registry.register(
+            "guest_traps",
+            "Number of calls that ended without an answer because the plugin trapped, broke a limit or broke the contract",
+            faults.clone(),
+        );
+        Self {
+            families: Arc::new(families),
+            plugins: Arc::default(),
+        }
+    }
+
+    /// A plugin is there from now on. What its calls are counted by.
+    pub fn enter(&self, plugin: &Arc<str>) -> CallMetrics {
+        let mut plugins = self.plugins.lock();
+        let series = plugins.entry(plugin.clone()).or_insert_with(|| PluginSeries {
+            calls: CallMetrics::new(plugin, self.families.clone()),
+            controllers: BTreeMap::new(),
+        });
+        series.calls.clone()
+    }
+
+    /// A plugin is gone, with all of its series.
+    pub fn leave(&self, plugin: &str) {
+        let Some(PluginSeries { calls, controllers }) = self.plugins.lock().remove(plugin) else {
+            return;
+        };
+        for controller in controllers.keys() {
+            self.remove_controller(plugin, controller);
+        }
+        calls.remove();
+    }
+
+    /// A plugin has a controller from now on.
+    pub fn enter_controller(&self, plugin: &str, controller: &str) {
+        let mut plugins = self.plugins.lock();
+        if let Some(series) = plugins.get_mut(plugin) {
+            series.controllers.entry(controller.to_owned()).or_insert_with(|| {
+                let labels = reconcile_labels(plugin, controller);
+                ControllerSeries {
+                    reconciles: labels
+                        .map(|labels| self.families.reconciles.get_or_create_owned(&labels))
+                        .collect(),
+                    durations: ReconcileOutcome::ALL.iter().map(|_| OnceLock::new()).collect(),
+                }
+            });
+        }
+    }
+
+    /// A plugin has these controllers, and no others any more.
+    pub fn keep_controllers(&self, plugin: &str, controllers: &BTreeSet<&str>) {
+        let mut plugins = self.plugins.lock();
+        if let Some(series) = plugins.get_mut(plugin) {
+            series.controllers.retain(|controller, _| {
+                let is_kept = controllers.contains(&**controller);
+                if !is_kept {
+                    self.remove_controller(plugin, controller);
+                }
+                is_kept
+            });
+        }
+    }
+
+    /// A reconcile has ended. It does not count if its plugin or controller is gone.
+    pub fn reconciled(&self, plugin: &str, controller: &str, outcome: ReconcileOutcome, took: Duration) {
+        let plugins = self.plugins.lock();
+        let series = plugins
+            .get(plugin)
+            .and_then(|plugin| plugin.controllers.get(controller));
+        let Some(ControllerSeries { reconciles, durations }) = series else {
+            return;
+        };
+        reconciles[outcome as usize].inc();
+        let histogram = durations[outcome as usize].get_or_init(|| {
+            let labels = ReconcileLabels {
+                plugin: plugin.into(),
+                controller: controller.into(),
+                result: outcome,
+            };
+            self.families.reconcile_durations.get_or_create_owned(&labels)
+        });
+        histogram.observe(took.as_secs_f64());
+    }
+
+    fn remove_controller(&self, plugin: &str, controller: &str) {
+        for labels in reconcile_labels(plugin, controller) {
+            self.families.reconciles.remove(&labels);
+            self.families.reconcile_durations.remove(&labels);
+        }
+    }
+}
+
+impl CallMetrics {
+    fn new(plugin: &str, families: Arc<PluginFamilies>) -> Self {
+        let plugin = LabelText::from(plugin);
+        let fault = |kind: &GuestFault| {
+            let labels = FaultLabels {
+                plugin: plugin.clone(),
+                kind: *kind,
+            };
+            families.faults.get_or_create_owned(&labels)
+        };
+        Self(Arc::new(CallSeries {
+            faults: GuestFault::ALL.iter().map(fault).collect(),
+            durations: Mutex::new(CallDurations {
+                histograms: vec![None; CallFunction::ALL.len()],
+                is_gone: false,
+            }),
+            plugin,
+            families,
+        }))
+    }
+
+    /// A call has ended after this long.
+    pub fn ended(&self, function: CallFunction, took: Duration, fault: Option<GuestFault>) {
+        let CallSeries {
+            plugin,
+            families,
+            durations,
+            faults,
+        } = &*self.0;
+        if let Some(fault) = fault {
+            faults[fault as usize].inc();
+        }
+        let mut durations = durations.lock();
+        if durations.is_gone {
+            return;
+        }
+        let histogram = durations.histograms[function as usize].get_or_insert_with(|| {
+            let plugin = plugin.clone();
+            families
+                .call_durations
+                .get_or_create_owned(&CallLabels { plugin, function })
+        });
+        histogram.observe(took.as_secs_f64());
+    }
+
+    fn remove(&self) {
+        let CallSeries {
+            plugin,
+            families,
+            durations,
+            faults: _,
+        } = &*self.0;
+        durations.lock().is_gone = true;
+        for kind in GuestFault::ALL {
+            let (plugin, kind) = (plugin.clone(), *kind);
+            families.faults.remove(&FaultLabels { plugin, kind });
+        }
+        for function in CallFunction::ALL {
+            let (plugin, function) = (plugin.clone(), *function);
+            families.call_durations.remove(&CallLabels { plugin, function });
+        }
+    }
+}
+
+fn reconcile_labels(plugin: &str, controller: &str) -> impl Iterator<Item = ReconcileLabels> {
+    let (plugin, controller) = (LabelText::from(plugin), LabelText::from(controller));
+    ReconcileOutcome::ALL.iter().map(move |result| ReconcileLabels {
+        plugin: plugin.clone(),
+        controller: controller.clone(),
+        result: *result,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Metrics, StateFigures};
+
+    const TOOK: Duration = Duration::from_millis(2);
+
+    fn lines(metrics: &Metrics, plugin: &str) -> Vec<String> {
+        let text = metrics.print(&StateFigures::default());
+        let label = format!("plugin=\"{plugin}\"");
+        text.lines()
+            .filter(|line| line.contains(&label))
+            .map(str::to_owned)
+            .collect()
+    }
+
+    #[test]
+    fn the_series_of_a_plugin_go_with_it_and_none_comes_back() {
+        let metrics = Metrics::default();
+        let plugins = metrics.plugins();
+        let calls = ["a", "b"].map(|plugin| {
+            let calls = plugins.enter(&plugin.into());
+            plugins.enter_controller(plugin, "c");
+            plugins.reconciled(plugin, "c", ReconcileOutcome::Guest, TOOK);
+            calls.ended(CallFunction::Reconcile, TOOK, Some(GuestFault::Trap));
+            calls
+        });
+        let of_b = lines(&metrics, "b");
+        let counted = [
+            "pilothouse_reconciles_total{plugin=\"b\",controller=\"c\",result=\"guest_failure\"} 1",
+            "pilothouse_reconciles_total{plugin=\"b\",controller=\"c\",result=\"success\"} 0",
+            "pilothouse_guest_traps_total{plugin=\"b\",kind=\"trap\"} 1",
+            "pilothouse_guest_call_duration_seconds_count{plugin=\"b\",function=\"reconcile\"} 1",
+        ];
+        for line in counted {
+            assert!(of_b.iter().any(|it| it == line), "{line} is missing in {of_b:#?}");
+        }
+        plugins.leave("a");
+        // What ends later is not the next plugin's of this name.
+        plugins.reconciled("a", "c", ReconcileOutcome::Success, TOOK);
+        plugins.enter_controller("a", "c");
+        calls[0].ended(CallFunction::Validate, TOOK, Some(GuestFault::Time));
+        assert_eq!(lines(&metrics, "a"), [""; 0]);
+        let mut after = lines(&metrics, "b");
+        let mut before = of_b;
+        before.sort();
+        after.sort();
+        assert_eq!(after, before);
+        plugins.enter(&"a".into()).ended(CallFunction::Validate, TOOK, None);
+        assert!(
+            lines(&metrics, "a").contains(&"pilothouse_guest_traps_total{plugin=\"a\",kind=\"trap\"} 0".to_owned())
+        );
+    }
+
+    #[test]
+    fn a_controller_that_a_new_version_does_not_have_is_gone() {
+        let metrics = Metrics::default();
+        let plugins = metrics.plugins();
+        plugins.enter(&"a".into());
+        for controller in ["old", "kept"] {
+            plugins.enter_controller("a", controller);
+            plugins.reconciled("a", controller, ReconcileOutcome::Success, TOOK);
+        }
+        plugins.keep_controllers("a", &BTreeSet::from(["kept", "never"]));
+        plugins.reconciled("a", "old", ReconcileOutcome::Success, TOOK);
+        plugins.reconciled("a", "kept", ReconcileOutcome::Success, TOOK);
+        let lines = lines(&metrics, "a");
+        assert!(!lines.iter().any(|line| line.contains("old")), "{lines:#?}");
+        let kept = "pilothouse_reconciles_total{plugin=\"a\",controller=\"kept\",result=\"success\"} 2".to_owned();
+        assert!(lines.contains(&kept), "{lines:#?}");
+    }
+}

@@ -1,0 +1,262 @@
+//! Owns the gauges: figures of the host's state at one moment, which the runtime takes at each scrape.
+
+use std::time::Duration;
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::ConstCounter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
+use prometheus_client::registry::Registry;
+use std::sync::atomic::AtomicU64;
+
+use crate::PREFIX;
+use crate::label::LabelText;
+
+/// The state of a host at one moment. Nothing of a part that is not known is printed.
+#[derive(Clone, Debug, Default)]
+pub struct StateFigures {
+    /// The version of the host.
+    pub version: &'static str,
+    /// How long ago the main loop turned last; none before it begins and after it ends.
+    pub main_loop_age: Option<Duration>,
+    /// Whether it leads, if replicas elect their leader.
+    pub is_leader: Option<bool>,
+    /// Mistakes of its own that the host has noticed and got over.
+    pub mistakes: u64,
+    /// The plugins.
+    pub plugins: Vec<PluginFigures>,
+    /// Their controllers.
+    pub controllers: Vec<ControllerFigures>,
+    /// The kinds that are cached.
+    pub kinds: Vec<KindFigures>,
+}
+
+/// A plugin.
+#[derive(Clone, Debug, Default)]
+pub struct PluginFigures {
+    /// Its name.
+    pub name: String,
+    /// The version that runs, if one does.
+    pub version: Option<String>,
+    /// The SHA-256 of its component, in hexadecimal digits.
+    pub digest: Option<String>,
+    /// Whether its condition `Ready` is true.
+    pub is_ready: bool,
+    /// Whether its code is mapped.
+    pub is_awake: bool,
+}
+
+/// A controller of a plugin.
+#[derive(Clone, Debug, Default)]
+pub struct ControllerFigures {
+    /// The plugin.
+    pub plugin: String,
+    /// Its name in the manifest.
+    pub controller: String,
+    /// Whether all its kinds are listed, so that it reconciles.
+    pub is_synced: bool,
+    /// Objects that are ready to be reconciled.
+    pub queued: u64,
+    /// How long the oldest of them has been so.
+    pub oldest: Duration,
+    /// Objects that are being reconciled.
+    pub running: u64,
+    /// Objects that wait for a time.
+    pub delayed: u64,
+    /// Objects that wait for the cache to show their own writes.
+    pub held: u64,
+    /// Objects whose last reconcile failed.
+    pub failing: u64,
+    /// Reads that are recorded, so that a change of what was read wakes the reader.
+    pub dependencies: u64,
+    /// The memory that they take, as it is reckoned.
+    pub dependency_bytes: u64,
+}
+
+/// A kind that is cached.
+#[derive(Clone, Debug, Default)]
+pub struct KindFigures {
+    /// As kubectl spells it: `Deployment.v1.apps`.
+    pub kind: String,
+    /// Its objects.
+    pub objects: u64,
+    /// The memory that they take.
+    pub bytes: u64,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct PluginLabel {
+    plugin: LabelText,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct PluginInfo {
+    plugin: LabelText,
+    version: LabelText,
+    digest: LabelText,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ControllerLabels {
+    plugin: LabelText,
+    controller: LabelText,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct KindLabel {
+    kind: LabelText,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct BuildInfo {
+    version: LabelText,
+}
+
+/// A gauge that is registered for one print.
+type Integers<L> = Family<L, Gauge<u64, AtomicU64>>;
+type Seconds<L> = Family<L, Gauge<f64, AtomicU64>>;
+
+impl StateFigures {
+    pub(crate) fn registry(&self) -> Registry {
+        let Self {
+            version,
+            main_loop_age,
+            is_leader,
+            mistakes,
+            plugins,
+            controllers,
+            kinds,
+        } = self;
+        let mut registry = Registry::with_prefix(PREFIX);
+        let build = Integers::default();
+        let info = BuildInfo {
+            version: (*version).into(),
+        };
+        build.get_or_create(&info).set(1);
+        registry.register("build_info", "The version of the host; the value is always 1", build);
+        if let Some(age) = main_loop_age {
+            let help = "Time since the main loop turned last, in seconds; it turns at least once a second";
+            registry.register("main_loop_age_seconds", help, ConstGauge::new(age.as_secs_f64()));
+        }
+        if let Some(is_leader) = is_leader {
+            let help = "Whether this replica leads, so that it writes; only with --leader-election";
+            registry.register("leader", help, ConstGauge::new(u64::from(*is_leader)));
+        }
+        registry.register(
+            "internal_errors",
+            "Number of mistakes of the host itself that it noticed and recovered from; the log names each",
+            ConstCounter::new(*mistakes),
+        );
+        register_plugins(&mut registry, plugins);
+        register_controllers(&mut registry, controllers);
+        register_kinds(&mut registry, kinds);
+        registry
+    }
+}
+
+fn register_plugins(registry: &mut Registry, plugins: &[PluginFigures]) {
+    let (info, ready, awake) = (Integers::default(), Integers::default(), Integers::default());
+    for figures in plugins {
+        let PluginFigures {
+            name,
+            version,
+            digest,
+            is_ready,
+            is_awake,
+        } = figures;
+        let plugin = LabelText::from(&**name);
+        if let (Some(version), Some(digest)) = (version, digest) {
+            let labels = PluginInfo {
+                plugin: plugin.clone(),
+                version: LabelText::from(&**version),
+                digest: LabelText::from(&*format!("sha256:{digest}")),
+            };
+            info.get_or_create(&labels).set(1);
+        }
+        let label = PluginLabel { plugin };
+        ready.get_or_create(&label).set(u64::from(*is_ready));
+        awake.get_or_create(&label).set(u64::from(*is_awake));
+    }
+    let help = "The version of a plugin that runs and the digest of its component; the value is always 1";
+    registry.register("plugin_info", help, info);
+    let help = "Whether the condition Ready of a plugin is true";
+    registry.register("plugin_ready", help, ready);
+    let help = "Whether the code of a plugin is mapped into memory; an idle plugin is asleep";
+    registry.register("plugin_awake", help, awake);
+}
+
+fn register_controllers(registry: &mut Registry, controllers: &[ControllerFigures]) {
+    let (synced, queued, running, delayed) = <(Integers<_>, Integers<_>, Integers<_>, Integers<_>)>::default();
+    let (held, failing, dependencies, bytes) = <(Integers<_>, Integers<_>, Integers<_>, Integers<_>)>::default();
+    let ages = Seconds::default();
+    for figures in controllers {
+        let ControllerFigures {
+            plugin,
+            controller,
+            is_synced,
+            queued: queued_now,
+            oldest,
+            running: running_now,
+            delayed: delayed_now,
+            held: held_now,
+            failing: failing_now,
+            dependencies: dependencies_now,
+            dependency_bytes,
+        } = figures;
+        let labels = ControllerLabels {
+            plugin: LabelText::from(&**plugin),
+            controller: LabelText::from(&**controller),
+        };
+        let values = [
+            (&synced, u64::from(*is_synced)),
+            (&queued, *queued_now),
+            (&running, *running_now),
+            (&delayed, *delayed_now),
+            (&held, *held_now),
+            (&failing, *failing_now),
+            (&dependencies, *dependencies_now),
+            (&bytes, *dependency_bytes),
+        ];
+        for (family, value) in values {
+            family.get_or_create(&labels).set(value);
+        }
+        ages.get_or_create(&labels).set(oldest.as_secs_f64());
+    }
+    let help = "Whether all kinds that a controller needs are listed, so that it reconciles";
+    registry.register("controller_synced", help, synced);
+    let help = "Number of objects that are ready to be reconciled";
+    registry.register("queue_depth", help, queued);
+    let help = "Time for which the oldest object in the queue has been ready, in seconds";
+    registry.register("queue_oldest_age_seconds", help, ages);
+    let help = "Number of objects that are being reconciled";
+    registry.register("reconciles_running", help, running);
+    let help = "Number of objects that wait for a time: for the back-off, or because the plugin asked for it";
+    registry.register("queue_delayed_objects", help, delayed);
+    let help = "Number of objects that wait until a watch shows the host's own writes";
+    registry.register("queue_held_objects", help, held);
+    let help = "Number of objects whose last reconcile failed";
+    registry.register("failing_objects", help, failing);
+    let help = "Number of recorded reads; a change of what was read wakes the object that read it";
+    registry.register("dependencies", help, dependencies);
+    let help = "Estimated memory of the recorded reads, in bytes";
+    registry.register("dependencies_bytes", help, bytes);
+}
+
+fn register_kinds(registry: &mut Registry, kinds: &[KindFigures]) {
+    let (objects, bytes) = (Integers::default(), Integers::default());
+    for figures in kinds {
+        let KindFigures {
+            kind,
+            objects: objects_now,
+            bytes: bytes_now,
+        } = figures;
+        let label = KindLabel {
+            kind: LabelText::from(&**kind),
+        };
+        objects.get_or_create(&label).set(*objects_now);
+        bytes.get_or_create(&label).set(*bytes_now);
+    }
+    registry.register("cached_objects", "Number of objects of a kind in the cache", objects);
+    let help = "Memory of the cached objects of a kind, in bytes: their compressed JSON and what is kept beside it";
+    registry.register("cached_bytes", help, bytes);
+}
