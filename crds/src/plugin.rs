@@ -34,9 +34,13 @@ pub struct PluginSpec {
     #[serde(default = "default_concurrency")]
     #[schemars(range(min = 1, max = 1000))]
     pub concurrency: u32,
-    /// Only objects in these namespaces; none means all.
+    /// Only objects in these namespaces; none means all. The plugin reads and writes in no others, either, beside those of
+    /// `accessNamespaces`.
     #[serde(default)]
     pub namespaces: Vec<String>,
+    /// Namespaces in which the plugin reads and writes besides, where it touches more than the namespaces of its objects.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub access_namespaces: Vec<String>,
     /// The ServiceAccount in the host's namespace as which a host with `--identity impersonate` writes for the plugin
     /// (default: pilothouse-plugin-NAME).
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -192,7 +196,8 @@ pub struct PluginStatus {
     /// In mode Preview: what would be written for some primaries.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub previews: Vec<PreviewedPrimary>,
-    /// Fetched, Verified (of artifacts only), Compiled, Established (all its kinds are served and synced), Ready.
+    /// Fetched, Verified (of artifacts only), Compiled, Established (all its kinds are served and synced), Ready, and Granted
+    /// (the plugin's account has the rights that it needs) where the plugin has an account of its own.
     pub conditions: Vec<PluginCondition>,
 }
 
@@ -316,7 +321,7 @@ pub fn plugin_definition() -> Value {
         "type": "object",
         "x-kubernetes-preserve-unknown-fields": true,
     });
-    for set in ["namespaces", "formerManagers"] {
+    for set in ["namespaces", "accessNamespaces", "formerManagers"] {
         spec["properties"][set]["x-kubernetes-list-type"] = json!("set");
     }
     let mut status = structural_schema::<PluginStatus>();

@@ -22,12 +22,37 @@ pub struct Impersonation {
 impl Impersonation {
     /// Of a ServiceAccount by its namespace and name; none if these are no names.
     pub fn of_service_account(namespace: &str, name: &str) -> Option<Self> {
-        let user = format!("system:serviceaccount:{namespace}:{name}");
+        let user = HeaderValue::try_from(format!("system:serviceaccount:{namespace}:{name}"));
         Some(Self {
             namespace: namespace.to_owned(),
             name: name.to_owned(),
-            user: HeaderValue::try_from(user).ok()?,
+            user: user.ok()?,
         })
+    }
+
+    /// The namespace of the ServiceAccount.
+    pub fn namespace(&self) -> &str {
+        &self.namespace
+    }
+
+    /// The name of the ServiceAccount.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The user that API servers take it for.
+    pub fn user(&self) -> String {
+        format!("system:serviceaccount:{}:{}", self.namespace, self.name)
+    }
+
+    /// The groups that API servers give to every ServiceAccount of its namespace:
+    /// <https://kubernetes.io/docs/reference/access-authn-authz/authentication/#service-account-tokens>.
+    pub(crate) fn groups(&self) -> [String; 3] {
+        [
+            "system:serviceaccounts".to_owned(),
+            format!("system:serviceaccounts:{}", self.namespace),
+            "system:authenticated".to_owned(),
+        ]
     }
 
     /// The right that the host needs to act so.

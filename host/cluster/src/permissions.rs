@@ -1,5 +1,5 @@
-//! Owns asking the API server what the host may do: one right at a time, by reviews that everybody may make. Which rights are
-//! needed is left to host/runtime.
+//! Owns asking the API server what the host may do, and what the account of a plugin may do: one right at a time. Everybody
+//! may make the reviews of their own rights; those of others take a right. Which rights are needed is left to host/runtime.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -13,7 +13,10 @@ use crate::error::RequestError;
 use crate::identity::Impersonation;
 use crate::write::send;
 
-/// Something that the host may have to do.
+/// The API group of access reviews.
+const AUTHORIZATION: &str = "authorization.k8s.io";
+
+/// Something that the host, or the account of a plugin, may have to do.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Permission {
     /// The API group of the resource.
@@ -80,58 +83,62 @@ impl fmt::Display for PermissionPlace<'_> {
     }
 }
 
-/// Whether the host has a right, or whom it acts as.
-pub async fn has(client: &Client, identity: Option<&Impersonation>, right: &Permission) -> Result<bool, RequestError> {
-    let (resource, subresource) = right.resource.split_once('/').unwrap_or((&right.resource, ""));
-    let attributes = json!({
-        "group": right.group, "resource": resource, "subresource": subresource, "verb": right.verb,
-        "namespace": right.namespace.as_deref().unwrap_or_default(), "name": right.name.as_deref().unwrap_or_default(),
-    });
-    let review = json!({"resourceAttributes": attributes});
-    let review = self_review(
-        client,
-        identity,
-        "authorization.k8s.io",
-        "SelfSubjectAccessReview",
-        &review,
-    )
-    .await?;
+impl Permission {
+    /// The right to review what others may do.
+    pub fn to_review() -> Self {
+        Self {
+            group: AUTHORIZATION.to_owned(),
+            resource: "subjectaccessreviews".to_owned(),
+            namespace: None,
+            name: None,
+            verb: "create",
+        }
+    }
+
+    fn attributes(&self) -> Value {
+        let (resource, subresource) = self.resource.split_once('/').unwrap_or((&self.resource, ""));
+        json!({
+            "group": self.group, "resource": resource, "subresource": subresource, "verb": self.verb,
+            "namespace": self.namespace.as_deref().unwrap_or_default(), "name": self.name.as_deref().unwrap_or_default(),
+        })
+    }
+}
+
+/// Whether the host has a right.
+pub async fn has(client: &Client, right: &Permission) -> Result<bool, RequestError> {
+    let spec = json!({"resourceAttributes": right.attributes()});
+    let review = review(client, AUTHORIZATION, "SelfSubjectAccessReview", Some(spec)).await?;
     Ok(review["status"]["allowed"] == true)
 }
 
-/// Whom the API server takes the host for, or whom it acts as, as far as the server tells.
-pub async fn user(client: &Client, identity: Option<&Impersonation>) -> Option<String> {
-    let review = self_review(
-        client,
-        identity,
-        "authentication.k8s.io",
-        "SelfSubjectReview",
-        &Value::Null,
-    );
+/// Whether a ServiceAccount has a right. Whether there is such a ServiceAccount is not asked: one that does not exist has the
+/// rights that are bound to its name.
+pub async fn account_has(client: &Client, account: &Impersonation, right: &Permission) -> Result<bool, RequestError> {
+    let spec = json!({
+        "resourceAttributes": right.attributes(), "user": account.user(), "groups": account.groups(),
+    });
+    let review = review(client, AUTHORIZATION, "SubjectAccessReview", Some(spec)).await?;
+    Ok(review["status"]["allowed"] == true)
+}
+
+/// Whom the API server takes the host for, as far as it tells.
+pub async fn user(client: &Client) -> Option<String> {
+    let review = review(client, "authentication.k8s.io", "SelfSubjectReview", None);
     let review = review.await.ok()?;
     review["status"]["userInfo"]["username"].as_str().map(str::to_owned)
 }
 
-async fn self_review(
-    client: &Client,
-    identity: Option<&Impersonation>,
-    group: &str,
-    kind: &str,
-    spec: &Value,
-) -> Result<Value, RequestError> {
+async fn review(client: &Client, group: &str, kind: &str, spec: Option<Value>) -> Result<Value, RequestError> {
     let mut body = json!({"apiVersion": format!("{group}/v1"), "kind": kind});
-    if !spec.is_null() {
-        body["spec"] = spec.clone();
+    if let Some(spec) = spec {
+        body["spec"] = spec;
     }
-    let mut request = Request::builder()
+    let request = Request::builder()
         .method(Method::POST)
         .uri(format!("/apis/{group}/v1/{}s", kind.to_lowercase()))
         .header(http::header::CONTENT_TYPE, "application/json")
         .body(Body::from(body.to_string().into_bytes()))
         .map_err(|error| RequestError::Garbled(error.to_string()))?;
-    if let Some(identity) = identity {
-        identity.apply(&mut request);
-    }
     let (_, text) = send(client, request).await?;
     serde_json::from_str(&text).map_err(|error| RequestError::Garbled(error.to_string()))
 }

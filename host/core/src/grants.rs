@@ -1,6 +1,7 @@
 //! Owns what one controller may read and write: its manifest's declarations, asked at every read and every answer.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use crate::contract::ListOptions;
 use crate::failure::Failure;
@@ -9,6 +10,7 @@ use crate::manifest::{Access, Controller, Touch, TouchScope};
 use crate::path::{FieldPath, Projection};
 use crate::query::CheckedQuery;
 use crate::reason::Reason;
+use crate::rights::Confinement;
 use crate::selector::Selector;
 
 /// What a controller may do with one kind.
@@ -18,6 +20,8 @@ pub struct Grant {
     pub touch: Touch,
     /// What of an object of this kind the controller sees.
     pub projection: Projection,
+    /// Where the Plugin may touch anything at all.
+    confinement: Arc<Confinement>,
 }
 
 impl Grant {
@@ -41,10 +45,22 @@ impl Grant {
             (TouchScope::Any, _) => {
                 let listed = &self.touch.namespaces;
                 let is_listed = namespace.is_some_and(|namespace| listed.iter().any(|it| it == namespace));
-                (!listed.is_empty() && !is_listed)
-                    .then(|| "outside the namespaces that it declares; declare it under touches".to_owned())
+                if !listed.is_empty() && !is_listed {
+                    return Some("outside the namespaces that it declares; declare it under touches".to_owned());
+                }
+                let named = namespace.filter(|_| !self.reaches(namespace))?;
+                Some(format!(
+                    "outside the namespaces that its Plugin names ({}); add {named} to spec.accessNamespaces of the Plugin, \
+                     or leave the object out",
+                    self.confinement
+                ))
             }
         }
+    }
+
+    /// Whether the Plugin is not kept from a namespace; none: of cluster-scoped objects.
+    pub fn reaches(&self, namespace: Option<&str>) -> bool {
+        namespace.is_none_or(|namespace| self.confinement.reaches(namespace))
     }
 
     fn covers_name(&self, name: &str) -> bool {
@@ -59,11 +75,18 @@ pub struct Grants {
     primary: Kind,
     primary_projection: Projection,
     kinds: HashMap<Kind, Grant>,
+    confinement: Arc<Confinement>,
 }
 
 impl Grants {
     /// The grants that a controller's manifest declares.
     pub fn new(controller: &Controller) -> Self {
+        Self::confined(controller, &Arc::default())
+    }
+
+    /// The same, as far as they are in the namespaces that the Plugin is confined to. What is listed in every namespace is
+    /// listed in these.
+    pub fn confined(controller: &Controller, confinement: &Arc<Confinement>) -> Self {
         let kinds = controller
             .touches
             .iter()
@@ -71,6 +94,7 @@ impl Grants {
                 let grant = Grant {
                     touch: touch.clone(),
                     projection: Projection::new(&touch.fields),
+                    confinement: confinement.clone(),
                 };
                 (touch.kind.clone(), grant)
             })
@@ -80,7 +104,13 @@ impl Grants {
             primary: controller.kind.clone(),
             primary_projection: Projection::new(&controller.fields),
             kinds,
+            confinement: confinement.clone(),
         }
+    }
+
+    /// The namespaces that the Plugin is confined to.
+    pub fn confinement(&self) -> &Confinement {
+        &self.confinement
     }
 
     /// The controller's name.
@@ -283,6 +313,50 @@ mod tests {
                 assert!(refused.unwrap_err().contains("the primary is cluster-scoped"));
             }
         }
+    }
+
+    #[test]
+    fn a_plugin_that_is_confined_reads_in_the_namespaces_that_its_plugin_names() {
+        let controller: Controller = serde_json::from_value(json!({
+            "name": "c", "kind": {"group": "x.dev", "version": "v1", "kind": "X"},
+            "touches": [
+                {"kind": {"group": "", "version": "v1", "kind": "Secret"}, "access": ["read"], "scope": "Any"},
+                {"kind": {"group": "", "version": "v1", "kind": "Node"}, "access": ["read"], "scope": "Any"},
+                {"kind": {"group": "", "version": "v1", "kind": "ConfigMap"}, "access": ["read"], "scope": "Any",
+                 "namespaces": ["edge", "elsewhere"]}
+            ]
+        }))
+        .unwrap();
+        let confinement = Confinement::new(&["home".to_owned()], &["edge".to_owned()]).unwrap();
+        let grants = Grants::confined(&controller, &Arc::new(confinement));
+        let core = |kind: &str| Kind::new("", "v1", kind);
+        let get = |kind: &str, namespace| {
+            let checked = grants.check_get(&primary(), &core(kind), namespace, "n").map(drop);
+            checked.map_err(|failure| failure.message)
+        };
+        for namespace in ["home", "edge"] {
+            assert_eq!(get("Secret", Some(namespace)), Ok(()));
+        }
+        assert_eq!(get("ConfigMap", Some("edge")), Ok(()));
+        assert_eq!(get("Node", None), Ok(()));
+        for kind in ["Secret", "ConfigMap"] {
+            let message = get(kind, Some("elsewhere")).unwrap_err();
+            assert!(
+                message.contains("outside the namespaces that its Plugin names (home and edge)")
+                    && message.contains("add elsewhere to spec.accessNamespaces"),
+                "{message}"
+            );
+        }
+        let list = |namespace: Option<&str>| {
+            let options = ListOptions {
+                namespace: namespace.map(str::to_owned),
+                ..ListOptions::default()
+            };
+            grants.check_list(&primary(), &core("Secret"), &options).is_ok()
+        };
+        assert!(list(None) && list(Some("edge")) && !list(Some("elsewhere")));
+        let grant = grants.get(&core("Secret")).unwrap();
+        assert!(grant.reaches(None) && grant.reaches(Some("edge")) && !grant.reaches(Some("elsewhere")));
     }
 
     #[test]

@@ -30,8 +30,9 @@ pub struct PluginHealth {
     pub log_limiter: GuestLogLimiter,
     /// Told whenever something may have to be told of the plugin.
     pub changed: Notify,
-    /// Told whenever the cluster forbids something.
+    /// Told whenever the cluster forbids something: to who looks after the host's rights, and after those of the account.
     pub forbidden: Notify,
+    pub account_forbidden: Notify,
     stopped: Notify,
 }
 
@@ -104,6 +105,7 @@ impl PluginHealth {
         let mut books = self.books.lock();
         if failure.is_some_and(|failure| failure.reason == Reason::Forbidden) {
             self.forbidden.notify_one();
+            self.account_forbidden.notify_one();
         }
         if let Some(failure) = failure {
             books.last_failure = Some(Arc::new(LastFailure {

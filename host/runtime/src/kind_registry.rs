@@ -15,7 +15,7 @@ use tokio::sync::futures::Notified;
 use crate::cache_need::CacheNeed;
 use crate::lane::Lane;
 use crate::served_kinds::ServedKinds;
-use crate::state::KindsOfLane;
+use crate::state::{KindsOfLane, LaneObstacle};
 
 /// The kinds that lanes need.
 #[derive(Default)]
@@ -150,12 +150,14 @@ impl KindsOfLane for KindRegistry {
     fn are_ready(&self, lane: &Lane, store: &Store) -> bool {
         let is_listed = |kind: &Kind, need: &CacheNeed| store.has(kind, &need.projection, &need.reach);
         let mut kinds = lane.kinds();
-        kinds.all(|(kind, optional)| self.has(lane, &kind, optional, |need| is_listed(&kind, need)))
+        lane.access.is_granted()
+            && kinds.all(|(kind, optional)| self.has(lane, &kind, optional, |need| is_listed(&kind, need)))
     }
 
-    fn missing(&self, lane: &Lane) -> Option<Kind> {
+    fn obstacle(&self, lane: &Lane) -> Option<LaneObstacle> {
         let mut kinds = lane.kinds();
         let missing = kinds.find(|(kind, optional)| !optional && self.is_missing(kind));
-        missing.map(|(kind, _)| kind)
+        let missing = missing.map(|(kind, _)| LaneObstacle::NotServed(kind));
+        missing.or_else(|| (!lane.access.is_granted()).then_some(LaneObstacle::NotGranted))
     }
 }

@@ -19,6 +19,7 @@ use pilothouse_sandbox::PluginComponent;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
+use crate::access::LaneAccess;
 use crate::cache_need::CacheNeed;
 use crate::call_slots::CallSlots;
 use crate::health::PluginHealth;
@@ -105,6 +106,8 @@ pub struct Lane {
     pub concurrency: Option<usize>,
     /// The calls of its plugin that may be under way at once.
     pub calls: Arc<CallSlots>,
+    /// What the account of its plugin may do.
+    pub access: Arc<LaneAccess>,
     /// Writes under the plugin's name: what it owns, and statuses.
     pub writer: FieldManagerClient,
     /// Writes what the plugin contributes.
@@ -160,6 +163,8 @@ impl Lane {
             finalizer,
             admission: None,
             brings_crd: false,
+            // The plugin is not called for it, and API servers check each write.
+            access: Arc::new(LaneAccess::unlimited()),
             ..self.clone()
         }
     }
@@ -289,7 +294,7 @@ impl Lane {
             .label_selector
             .as_ref()
             .is_none_or(|labels| object.has_labels(labels));
-        if within {
+        if within && grant.reaches(object.name.namespace.as_deref()) {
             Self::show(object, kind, &grant.projection)
         } else {
             None

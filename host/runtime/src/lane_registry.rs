@@ -10,7 +10,7 @@ use crate::context::HostContext;
 use crate::lane::Lane;
 use crate::lanes::Lanes;
 use crate::primary::LaneId;
-use crate::state::LaneChange;
+use crate::state::{LaneChange, LaneObstacle};
 
 impl HostContext {
     /// Puts a lane in its place. One that is new is closed until all its kinds are listed; one that replaces another goes
@@ -35,7 +35,7 @@ impl HostContext {
         }
     }
 
-    /// Opens a lane, if it has been put in its place and all its kinds are listed.
+    /// Opens a lane, if it has been put in its place and all its kinds are listed, or closes it if it cannot go on.
     pub fn open_if_synced(&self, lane: &Lane) {
         self.settle(|lanes| lanes.get(lane.id).cloned().into_iter().collect());
     }
@@ -58,8 +58,12 @@ impl HostContext {
                     );
                     self.too_deep.lane_opens(&opened.lane, &opened.too_deep);
                 }
-                LaneChange::Closed(lane, kind) => tracing::warn!(
+                LaneChange::Closed(lane, LaneObstacle::NotServed(kind)) => tracing::warn!(
                     lane = lane.title(), %kind, "the controller stops: the cluster does not serve the kind any more"
+                ),
+                LaneChange::Closed(lane, LaneObstacle::NotGranted) => tracing::warn!(
+                    lane = lane.title(),
+                    "the controller stops: the account of its plugin lacks rights; the condition Granted of the Plugin lists them"
                 ),
             }
         }

@@ -2,6 +2,7 @@
 //! plugins through host/sandbox and leave decisions to host/core.
 #![forbid(unsafe_code)]
 
+mod access;
 mod admission;
 pub mod artifacts;
 mod blocking;

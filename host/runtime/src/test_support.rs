@@ -21,6 +21,7 @@ use pilothouse_metrics::Metrics;
 use pilothouse_sandbox::PluginComponent;
 use serde_json::{Value, json};
 
+use crate::access::LaneAccess;
 use crate::blocking::Blocking;
 use crate::clock::WallClock;
 use crate::context::HostContext;
@@ -205,6 +206,7 @@ fn lane(client: &Client, served: &Arc<ServedKinds>, id: LaneId, plugin: &str, co
         recorder: Arc::new(EventRecorder::new(client.clone(), plugin, "test")),
         health: Arc::default(),
         served: served.clone(),
+        access: Arc::new(LaneAccess::unlimited()),
     }
 }
 

@@ -63,6 +63,15 @@ impl View {
         if grant.touch.optional && self.host.kinds.is_missing(kind) {
             return Ok(Arc::new(kind.clone()));
         }
+        if !self.lane.access.shows(kind) {
+            return Err(Failure::cluster(
+                Reason::NotSynced,
+                format!(
+                    "{kind} is read, but it is not known whether the plugin's account may list and watch it; retrying after \
+                     its rights are reviewed"
+                ),
+            ));
+        }
         let reach = Reach::of(&grant.touch);
         match self.lane.served(kind) {
             Some(served) if self.host.state.has_listed(kind, &grant.projection, &reach) => Ok(served.kind),

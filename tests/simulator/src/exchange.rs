@@ -18,6 +18,7 @@ use crate::log::Record;
 use crate::objects::{Answer, Call, create, delete, patch, read, scale, update};
 use crate::openapi;
 use crate::request::{Form, Options as RequestOptions, Query};
+use crate::rights::ReviewKind;
 use crate::routing::{self, Route, Target};
 use crate::server::{Inner, TransportError};
 use crate::state::State;
@@ -71,13 +72,16 @@ impl Exchange {
             .unwrap_or_default()
     }
 
+    fn impersonated(&self) -> Option<String> {
+        let user = self.parts.headers.get("impersonate-user");
+        user.and_then(|user| user.to_str().ok()).map(str::to_owned)
+    }
+
     pub(crate) async fn run(self) -> Result<Response<ResponseBody>, TransportError> {
-        let (path, user_agent) = (self.parts.uri.path(), self.header(&http::header::USER_AGENT));
         if self.parts.method == Method::POST
-            && let Some(review) = self.inner.rights.review(path, user_agent, &self.body)
+            && let Some(kind) = ReviewKind::of(self.parts.uri.path())
         {
-            self.record(self.blank(), StatusCode::CREATED.as_u16(), false, None);
-            return Ok(whole(StatusCode::CREATED, &review));
+            return self.review(kind).await;
         }
         let route = {
             let state = self.inner.state.lock();
@@ -111,6 +115,7 @@ impl Exchange {
             name: target.name.clone(),
             continued: self.query.has("continue"),
             user_agent: self.header(&http::header::USER_AGENT).to_owned(),
+            impersonated: self.impersonated(),
         };
         let decision = self.inner.faults.decide(&asked);
         if !decision.delay.is_zero() {
@@ -124,6 +129,50 @@ impl Exchange {
         self.perform(verb, target, record, decision.fault.as_ref()).await
     }
 
+    /// Answers what a client may do, or who it is.
+    async fn review(self, kind: ReviewKind) -> Result<Response<ResponseBody>, TransportError> {
+        let asked = Asked {
+            verb: "create".to_owned(),
+            group: kind.group().to_owned(),
+            resource: kind.resource().to_owned(),
+            subresource: String::new(),
+            namespace: None,
+            name: None,
+            continued: false,
+            user_agent: self.header(&http::header::USER_AGENT).to_owned(),
+            impersonated: self.impersonated(),
+        };
+        let decision = self.inner.faults.decide(&asked);
+        if !decision.delay.is_zero() {
+            tokio::time::sleep(decision.delay).await;
+        }
+        let record = Record {
+            verb: asked.verb.clone(),
+            group: asked.group.clone(),
+            version: "v1".to_owned(),
+            resource: asked.resource.clone(),
+            ..self.blank()
+        };
+        if let Some(fault) = decision.fault {
+            let (code, answer) = match &fault {
+                Fault::Status { code, retry_after } => (*code, Ok(refused(&Failure::injected(*code, *retry_after)))),
+                _ => (0, Err(TransportError::Closed)),
+            };
+            self.record(record, code, false, Some(format!("{fault:?}")));
+            return answer;
+        }
+        match self.inner.rights.review(kind, &asked, &self.body) {
+            Ok(review) => {
+                self.record(record, StatusCode::CREATED.as_u16(), false, None);
+                Ok(whole(StatusCode::CREATED, &review))
+            }
+            Err(failure) => {
+                self.record(record, failure.code.as_u16(), false, None);
+                Ok(refused(&failure))
+            }
+        }
+    }
+
     /// What befalls a request for a document of OpenAPI: such requests are of the resource `openapi`.
     fn disturbed_document(&self) -> Option<Result<Response<ResponseBody>, TransportError>> {
         let asked = Asked {
@@ -135,6 +184,7 @@ impl Exchange {
             name: None,
             continued: false,
             user_agent: self.header(&http::header::USER_AGENT).to_owned(),
+            impersonated: None,
         };
         let fault = self.inner.faults.decide(&asked).fault?;
         let (code, answer) = match &fault {
@@ -382,12 +432,7 @@ impl Exchange {
             field_manager: Some(self.query.text("fieldManager").to_owned()).filter(|manager| !manager.is_empty()),
             content_type: Some(self.header(&CONTENT_TYPE).to_owned()).filter(|media| !media.is_empty()),
             user_agent: self.header(&http::header::USER_AGENT).to_owned(),
-            user: self
-                .parts
-                .headers
-                .get("impersonate-user")
-                .and_then(|user| user.to_str().ok())
-                .map(str::to_owned),
+            user: self.impersonated(),
             write: false,
             changed: false,
             fault: None,

@@ -82,6 +82,8 @@ pub struct Asked {
     pub continued: bool,
     /// The client's name for itself.
     pub user_agent: String,
+    /// The user that the client acts as, or asks about.
+    pub impersonated: Option<String>,
 }
 
 impl Asked {
@@ -306,6 +308,7 @@ mod tests {
             name: None,
             continued: false,
             user_agent: String::new(),
+            impersonated: None,
         }
     }
 

@@ -41,7 +41,8 @@ impl Rights {
         let Asked {
             verb, group, resource, ..
         } = asked;
-        let (user, name) = (&asked.user_agent, asked.name.as_deref().unwrap_or_default());
+        let user = asked.impersonated.as_ref().unwrap_or(&asked.user_agent);
+        let name = asked.name.as_deref().unwrap_or_default();
         let resource = match asked.subresource.as_str() {
             "" => resource.clone(),
             subresource => format!("{resource}/{subresource}"),
@@ -54,31 +55,73 @@ impl Rights {
         Err(Failure::forbidden(group, &asked.resource, name, &cause))
     }
 
-    /// The answer to a review of what the client itself may do; none for another path.
-    pub(crate) fn review(&self, path: &str, user_agent: &str, body: &[u8]) -> Option<Value> {
-        let mut review: Value = serde_json::from_slice(body).ok()?;
-        match path {
-            "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews" => {
-                let attributes = &review["spec"]["resourceAttributes"];
-                let word = |name: &str| attributes[name].as_str().unwrap_or_default().to_owned();
-                let given = |name: &str| Some(word(name)).filter(|word| !word.is_empty());
-                let asked = Asked {
-                    verb: word("verb"),
-                    group: word("group"),
-                    resource: word("resource"),
-                    subresource: word("subresource"),
-                    namespace: given("namespace"),
-                    name: given("name"),
-                    continued: false,
-                    user_agent: user_agent.to_owned(),
-                };
-                review["status"] = json!({"allowed": self.check(&asked).is_ok()});
+    /// The answer to a review. Everybody may ask for themselves, and for others who may review them.
+    pub(crate) fn review(&self, kind: ReviewKind, asked: &Asked, body: &[u8]) -> Result<Value, Failure> {
+        let mut review: Value = serde_json::from_slice(body).unwrap_or_default();
+        let subject = match kind {
+            ReviewKind::Access => {
+                self.check(asked)?;
+                review["spec"]["user"].as_str().map(str::to_owned)
             }
-            "/apis/authentication.k8s.io/v1/selfsubjectreviews" => {
-                review["status"] = json!({"userInfo": {"username": user_agent, "groups": ["system:authenticated"]}});
-            }
-            _ => return None,
+            ReviewKind::OwnAccess | ReviewKind::Own => asked.impersonated.clone(),
+        };
+        if kind == ReviewKind::Own {
+            let user = subject.as_ref().unwrap_or(&asked.user_agent);
+            review["status"] = json!({"userInfo": {"username": user, "groups": ["system:authenticated"]}});
+            return Ok(review);
         }
-        Some(review)
+        let attributes = &review["spec"]["resourceAttributes"];
+        let word = |name: &str| attributes[name].as_str().unwrap_or_default().to_owned();
+        let given = |name: &str| Some(word(name)).filter(|word| !word.is_empty());
+        let reviewed = Asked {
+            verb: word("verb"),
+            group: word("group"),
+            resource: word("resource"),
+            subresource: word("subresource"),
+            namespace: given("namespace"),
+            name: given("name"),
+            continued: false,
+            user_agent: asked.user_agent.clone(),
+            impersonated: subject,
+        };
+        review["status"] = json!({"allowed": self.check(&reviewed).is_ok()});
+        Ok(review)
+    }
+}
+
+/// What is asked by a review.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ReviewKind {
+    /// What another user may do.
+    Access,
+    /// What the client may do itself.
+    OwnAccess,
+    /// Who the client is.
+    Own,
+}
+
+impl ReviewKind {
+    /// What a path asks for; none if it is that of another resource.
+    pub(crate) fn of(path: &str) -> Option<Self> {
+        let kinds = [Self::Access, Self::OwnAccess, Self::Own];
+        kinds.into_iter().find(|kind| {
+            let path = path.strip_prefix("/apis/").and_then(|path| path.strip_prefix(kind.group()));
+            path.and_then(|path| path.strip_prefix("/v1/")) == Some(kind.resource())
+        })
+    }
+
+    pub(crate) fn group(self) -> &'static str {
+        match self {
+            Self::Access | Self::OwnAccess => "authorization.k8s.io",
+            Self::Own => "authentication.k8s.io",
+        }
+    }
+
+    pub(crate) fn resource(self) -> &'static str {
+        match self {
+            Self::Access => "subjectaccessreviews",
+            Self::OwnAccess => "selfsubjectaccessreviews",
+            Self::Own => "selfsubjectreviews",
+        }
     }
 }

@@ -22,7 +22,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use crate::key::Kind;
-use crate::manifest::{Access, CheckedManifest, Controller, Touch, TouchScope, is_label, is_subdomain};
+use crate::manifest::{Access, CheckedManifest, Touch, TouchScope, is_label, is_subdomain};
 use crate::reach::Reach;
 use crate::served::ServedKind;
 use resources::Resources;
@@ -56,6 +56,41 @@ impl KindUse {
             Self { is_primary: true, .. } => &[Verb::Get],
             _ => &[],
         }
+    }
+}
+
+/// What of a controller decides which rights it needs.
+#[derive(Clone, Debug)]
+pub struct ControllerNeeds<'a> {
+    /// Its name.
+    pub name: &'a str,
+    /// Its primary kind.
+    pub kind: &'a Kind,
+    /// Whether its primaries get a finalizer.
+    pub has_finalizer: bool,
+    /// Whether the plugin brings the CRD of its primaries, so that their status is written.
+    pub brings_crd: bool,
+    /// Whether API servers ask about its primaries, and for what.
+    pub asked: AdmissionExports,
+    /// What it touches besides.
+    pub touches: Vec<&'a Touch>,
+}
+
+/// What API servers may ask a component at admission.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct AdmissionExports {
+    /// For defaults.
+    pub defaulter: bool,
+    /// For a judgement.
+    pub validator: bool,
+}
+
+impl AdmissionExports {
+    /// The verbs that allow it.
+    fn verbs(self) -> Vec<Verb> {
+        let verbs = [(self.defaulter, Verb::Default), (self.validator, Verb::Validate)];
+        let asked = verbs.into_iter().filter(|(is_asked, _)| *is_asked);
+        asked.map(|(_, verb)| verb).collect()
     }
 }
 
@@ -111,7 +146,7 @@ pub enum RightsError {
     TooMany(usize),
     /// They confine nothing.
     #[error(
-        "--access-namespaces has no use without --namespaces: a Plugin without namespaces reaches all of them; leave it out, or name namespaces too"
+        "access namespaces have no use without namespaces: a Plugin without namespaces reaches all of them; leave them out, or name namespaces too"
     )]
     NothingConfined,
     /// In a rule it would mean something else: `*` means everything.
@@ -123,7 +158,7 @@ pub enum RightsError {
     #[error("the manifest touches {0} named {1:?}, which is no name of an object; correct the plugin's manifest")]
     Name(Kind, String),
     /// Nobody said how the cluster calls them.
-    #[error("only a cluster knows the resources of {}", listed_kinds(.0))]
+    #[error("only a cluster knows the resources of {}", listed(.0))]
     Unknown(Vec<Kind>),
 }
 
@@ -187,7 +222,8 @@ impl Confinement {
         !self.namespaces.is_empty()
     }
 
-    fn reaches(&self, namespace: &str) -> bool {
+    /// Whether something in a namespace may be touched.
+    pub fn reaches(&self, namespace: &str) -> bool {
         !self.is_confined() || self.namespaces.contains(namespace) || self.access.contains(namespace)
     }
 
@@ -202,18 +238,56 @@ impl Confinement {
     }
 }
 
+/// For people: which namespaces these are.
+impl fmt::Display for Confinement {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{}", listed(&self.namespaces))?;
+        if !self.access.is_empty() {
+            write!(formatter, " and {}", listed(&self.access))?;
+        }
+        Ok(())
+    }
+}
+
+impl<'a> ControllerNeeds<'a> {
+    /// Of each controller of a plugin whose component has these exports.
+    pub fn of(checked: &'a CheckedManifest, exports: AdmissionExports) -> Vec<Self> {
+        let needs = |controller: &'a crate::manifest::Controller| {
+            let brings_crd = checked.brings(&controller.kind);
+            Self {
+                name: &controller.name,
+                kind: &controller.kind,
+                has_finalizer: controller.finalizer.is_some(),
+                brings_crd,
+                asked: match controller.effective_admission(brings_crd) {
+                    Some(_) => exports,
+                    None => AdmissionExports::default(),
+                },
+                touches: controller.touches.iter().collect(),
+            }
+        };
+        checked.manifest.controllers.iter().map(needs).collect()
+    }
+
+    /// Every kind that it names, and whether it can do without.
+    fn kinds(&self) -> impl Iterator<Item = (&'a Kind, bool)> {
+        let touched = self.touches.iter().map(|touch| (&touch.kind, touch.optional));
+        std::iter::once((self.kind, false)).chain(touched)
+    }
+}
+
 impl Rights {
-    /// The rights that a plugin needs, given how its kinds are served.
+    /// The rights that controllers need, given how their kinds are served.
     pub fn of(
-        checked: &CheckedManifest,
+        controllers: &[ControllerNeeds<'_>],
         confinement: &Confinement,
         resources: &Resources,
     ) -> Result<Self, RightsError> {
-        let unknown = resources.unknown(checked);
+        let unknown = resources.unknown(controllers.iter().flat_map(ControllerNeeds::kinds));
         if !unknown.is_empty() {
             return Err(RightsError::Unknown(unknown));
         }
-        for controller in &checked.manifest.controllers {
+        for controller in controllers {
             check_names(controller, resources)?;
         }
         let mut derivation = Derivation {
@@ -223,8 +297,8 @@ impl Rights {
             reaches: BTreeMap::new(),
             remarks: Vec::new(),
         };
-        for controller in &checked.manifest.controllers {
-            derivation.controller(controller, checked);
+        for controller in controllers {
+            derivation.controller(controller);
         }
         Ok(derivation.finish())
     }
@@ -241,14 +315,14 @@ struct Derivation<'a> {
 }
 
 impl Derivation<'_> {
-    fn controller(&mut self, controller: &Controller, checked: &CheckedManifest) {
-        let Some(primary) = self.resources.get(&controller.kind) else {
+    fn controller(&mut self, controller: &ControllerNeeds<'_>) {
+        let Some(primary) = self.resources.get(controller.kind) else {
             return;
         };
         let selects_nothing = self.confinement.is_confined() && !primary.facts.namespaced;
         if selects_nothing {
             self.remarks.push(Remark::SelectsNothing {
-                controller: controller.name.clone(),
+                controller: controller.name.to_owned(),
                 kind: controller.kind.clone(),
             });
         }
@@ -259,13 +333,19 @@ impl Derivation<'_> {
         };
         let primary_use = KindUse {
             is_primary: true,
-            has_finalizer: controller.finalizer.is_some(),
+            has_finalizer: controller.has_finalizer,
             ..KindUse::default()
         };
         self.watch(primary, &Reach::all());
         let verbs = if selects_nothing { &[] } else { primary_use.verbs() };
         self.grant(primary, &[], &places, verbs);
-        if checked.brings(&controller.kind) && primary.facts.has_status && !selects_nothing {
+        if !selects_nothing {
+            let resource = Resource::new(&primary.kind.group, primary.plural.clone(), &[]);
+            for place in &places {
+                self.rules.add(place.clone(), resource.clone(), &controller.asked.verbs());
+            }
+        }
+        if controller.brings_crd && primary.facts.has_status && !selects_nothing {
             let status = Resource::new(&primary.kind.group, format!("{}/status", primary.plural), &[]);
             for place in places {
                 self.rules.add(place, status.clone(), &[Verb::Patch]);
@@ -276,7 +356,7 @@ impl Derivation<'_> {
         }
     }
 
-    fn touch(&mut self, controller: &Controller, touch: &Touch, selects_nothing: bool) {
+    fn touch(&mut self, controller: &ControllerNeeds<'_>, touch: &Touch, selects_nothing: bool) {
         let Some(served) = self.resources.get(&touch.kind) else {
             let remark = Remark::NotServed(touch.kind.clone());
             if !self.remarks.contains(&remark) {
@@ -298,7 +378,7 @@ impl Derivation<'_> {
             kind_use.verbs()
         };
         // Where its primary is also touched, it is watched everywhere all the same.
-        let reach = if touch.kind == controller.kind {
+        let reach = if touch.kind == *controller.kind {
             Reach::all()
         } else {
             Reach::of(touch)
@@ -308,7 +388,7 @@ impl Derivation<'_> {
         self.grant(served, &touch.names, &places, verbs);
     }
 
-    fn places_of(&mut self, controller: &Controller, touch: &Touch, served: &ServedKind) -> Vec<Place> {
+    fn places_of(&mut self, controller: &ControllerNeeds<'_>, touch: &Touch, served: &ServedKind) -> Vec<Place> {
         if !served.facts.namespaced {
             return vec![Place::Cluster];
         }
@@ -325,7 +405,7 @@ impl Derivation<'_> {
             .partition(|namespace| self.confinement.reaches(namespace));
         if !outside.is_empty() {
             self.remarks.push(Remark::Outside {
-                controller: controller.name.clone(),
+                controller: controller.name.to_owned(),
                 kind: touch.kind.clone(),
                 namespaces: outside,
             });
@@ -375,9 +455,8 @@ impl Derivation<'_> {
 }
 
 /// Refuses names that come from the plugin and would mean something else in a rule, or in the path of a role.
-fn check_names(controller: &Controller, resources: &Resources) -> Result<(), RightsError> {
-    let touched = controller.touches.iter().map(|touch| &touch.kind);
-    for kind in std::iter::once(&controller.kind).chain(touched) {
+fn check_names(controller: &ControllerNeeds<'_>, resources: &Resources) -> Result<(), RightsError> {
+    for (kind, _) in controller.kinds() {
         let Some(served) = resources.get(kind) else { continue };
         let has_group = kind.group.is_empty() || is_subdomain(&kind.group);
         if !has_group || !is_label(&served.plural) {
@@ -415,6 +494,7 @@ fn places<'a>(namespaces: impl IntoIterator<Item = &'a String>) -> Vec<Place> {
     }
 }
 
-fn listed_kinds(kinds: &[Kind]) -> String {
-    kinds.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+fn listed<'a, T: ToString + 'a>(items: impl IntoIterator<Item = &'a T>) -> String {
+    let items: Vec<String> = items.into_iter().map(ToString::to_string).collect();
+    items.join(", ")
 }

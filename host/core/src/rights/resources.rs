@@ -30,10 +30,10 @@ impl Resources {
         Self { known }
     }
 
-    /// The kinds that only a cluster knows.
-    pub fn unknown(&self, checked: &CheckedManifest) -> Vec<Kind> {
+    /// Which of these kinds only a cluster knows, given whether each can be done without.
+    pub fn unknown<'a>(&self, kinds: impl IntoIterator<Item = (&'a Kind, bool)>) -> Vec<Kind> {
         let mut unknown: Vec<Kind> = Vec::new();
-        for (kind, is_optional) in kinds(checked) {
+        for (kind, is_optional) in kinds {
             let is_known = match self.known.get(kind) {
                 Some(served) => served.is_some() || is_optional,
                 None => false,
@@ -57,7 +57,7 @@ impl Resources {
 }
 
 /// Every kind that a plugin names, and whether it can do without.
-fn kinds(checked: &CheckedManifest) -> impl Iterator<Item = (&Kind, bool)> {
+pub fn kinds(checked: &CheckedManifest) -> impl Iterator<Item = (&Kind, bool)> {
     checked.manifest.controllers.iter().flat_map(|controller| {
         let touched = controller.touches.iter().map(|touch| (&touch.kind, touch.optional));
         std::iter::once((&controller.kind, false)).chain(touched)

@@ -19,6 +19,10 @@ pub enum Verb {
     Patch,
     /// To delete an object.
     Delete,
+    /// To be asked for the defaults of objects at admission. A verb of Pilothouse: only the host asks whether it is granted.
+    Default,
+    /// To be asked at admission whether objects are valid. A verb of Pilothouse, as the one above.
+    Validate,
 }
 
 /// Where rules hold.
@@ -55,6 +59,8 @@ impl Verb {
             Self::Create => "create",
             Self::Patch => "patch",
             Self::Delete => "delete",
+            Self::Default => "pilothouse-default",
+            Self::Validate => "pilothouse-validate",
         }
     }
 }
@@ -90,6 +96,16 @@ impl Rules {
     /// Each place, with what may be done there.
     pub fn places(&self) -> impl Iterator<Item = (&Place, &BTreeMap<Resource, BTreeSet<Verb>>)> {
         self.0.iter()
+    }
+
+    /// Each verb on each resource, in each place.
+    pub fn each(&self) -> impl Iterator<Item = (&Place, &Resource, Verb)> {
+        self.0.iter().flat_map(|(place, rules)| {
+            let verbs = rules
+                .iter()
+                .flat_map(|(resource, verbs)| verbs.iter().map(move |verb| (resource, *verb)));
+            verbs.map(move |(resource, verb)| (place, resource, verb))
+        })
     }
 
     /// Whether nothing is allowed.

@@ -40,7 +40,20 @@ fn confined(namespaces: &[&str], access: &[&str]) -> Confinement {
 }
 
 fn rights(checked: &CheckedManifest, confinement: &Confinement) -> Rights {
-    Rights::of(checked, confinement, &Resources::of(checked)).unwrap()
+    derived(checked, confinement, &Resources::of(checked)).unwrap()
+}
+
+fn derived(
+    checked: &CheckedManifest,
+    confinement: &Confinement,
+    resources: &Resources,
+) -> Result<Rights, RightsError> {
+    let needs = ControllerNeeds::of(checked, AdmissionExports::default());
+    Rights::of(&needs, confinement, resources)
+}
+
+fn unknown(checked: &CheckedManifest, resources: &Resources) -> Vec<Kind> {
+    resources.unknown(super::resources::kinds(checked))
 }
 
 /// A line for each rule: `PLACE: VERBS RESOURCE.GROUP [NAMES]`.
@@ -173,16 +186,16 @@ fn a_kind_that_nobody_knows_is_asked_for_and_an_optional_one_may_be_missing() {
         let checked = checked("Namespaced", None, &touch(is_optional));
         let thing = Kind::new("other.dev", "v1", "Thing");
         let mut resources = Resources::of(&checked);
-        assert_eq!(resources.unknown(&checked), std::slice::from_ref(&thing));
-        let error = Rights::of(&checked, &Confinement::default(), &resources).unwrap_err();
+        assert_eq!(unknown(&checked, &resources), std::slice::from_ref(&thing));
+        let error = derived(&checked, &Confinement::default(), &resources).unwrap_err();
         assert_eq!(
             error.to_string(),
             "only a cluster knows the resources of other.dev/v1 Thing"
         );
         resources.learn(thing.clone(), None);
-        assert_eq!(resources.unknown(&checked).is_empty(), is_optional);
+        assert_eq!(unknown(&checked, &resources).is_empty(), is_optional);
         if is_optional {
-            let rights = Rights::of(&checked, &Confinement::default(), &resources).unwrap();
+            let rights = derived(&checked, &Confinement::default(), &resources).unwrap();
             assert_eq!(rights.remarks, [Remark::NotServed(thing.clone())]);
         }
         let served = ServedKind {
@@ -194,7 +207,7 @@ fn a_kind_that_nobody_knows_is_asked_for_and_an_optional_one_may_be_missing() {
             },
         };
         resources.learn(thing, Some(served));
-        let rights = Rights::of(&checked, &Confinement::default(), &resources).unwrap();
+        let rights = derived(&checked, &Confinement::default(), &resources).unwrap();
         assert_eq!(
             lines(&rights.account)[0],
             "*: get,list,watch,create,patch,delete thingies.other.dev"
@@ -266,7 +279,7 @@ fn each_role_is_bound_to_the_plugins_account_and_to_the_hosts_where_it_is_named(
     assert_eq!(both[3]["subjects"][1]["name"], "pilothouse");
     assert_eq!(both[4]["subjects"].as_array().map(Vec::len), Some(1));
     assert_eq!(both[4]["roleRef"]["name"], format!("{name}-watch"));
-    let everywhere = Rights::of(&checked, &Confinement::default(), &Resources::of(&checked)).unwrap();
+    let everywhere = derived(&checked, &Confinement::default(), &Resources::of(&checked)).unwrap();
     let titles = titles(&objects(grantee(Some("pilothouse")), &everywhere));
     assert!(!titles.iter().any(|title| title.ends_with("-watch")), "{titles:?}");
 }
@@ -332,7 +345,7 @@ fn no_plugin_can_have_a_rule_mean_more_than_it_says() {
             },
         };
         resources.learn(thing, Some(served));
-        Rights::of(&checked, &Confinement::default(), &resources)
+        derived(&checked, &Confinement::default(), &resources)
     };
     let manifest = |group: &str, plural: &str, namespace: &str| named(group, plural, namespace, "system:a.b");
     assert!(manifest("x.dev", "webs", "a").is_ok());
@@ -365,4 +378,32 @@ fn no_plugin_says_how_kubernetes_calls_its_own_kinds() {
     let checked = manifest::parse(&manifest.to_string()).unwrap();
     let rights = rights(&checked, &Confinement::default());
     assert_eq!(lines(&rights.account)[0], "*: list,watch deployments.apps");
+}
+
+#[test]
+fn a_component_that_answers_at_admission_has_the_verbs_for_that_on_its_primaries_only() {
+    let checked = checked(
+        "Namespaced",
+        None,
+        &json!([{"kind": kind("", "Secret"), "access": ["read"]}]),
+    );
+    let exports = AdmissionExports {
+        defaulter: true,
+        validator: true,
+    };
+    let asked = |confinement: &Confinement| {
+        let needs = ControllerNeeds::of(&checked, exports);
+        let rights = Rights::of(&needs, confinement, &Resources::of(&checked)).unwrap();
+        let mut lines = lines(&rights.account);
+        lines.retain(|line| line.contains("pilothouse-"));
+        lines
+    };
+    assert_eq!(
+        asked(&Confinement::default()),
+        ["*: get,list,watch,pilothouse-default,pilothouse-validate webs.x.dev"]
+    );
+    assert_eq!(
+        asked(&confined(&["a"], &["b"])),
+        ["a: get,list,watch,pilothouse-default,pilothouse-validate webs.x.dev"]
+    );
 }

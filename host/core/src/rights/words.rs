@@ -96,6 +96,8 @@ fn actions(verbs: &BTreeSet<Verb>) -> String {
         (Verb::Create, "create"),
         (Verb::Patch, "change"),
         (Verb::Delete, "delete"),
+        (Verb::Default, "set defaults at admission"),
+        (Verb::Validate, "refuse at admission"),
     ] {
         if verbs.contains(&verb) {
             actions.push(action);

@@ -9,6 +9,7 @@ use pilothouse_core::depth::MAX_DEPTH;
 use pilothouse_core::exclusive_kinds::PluginAge;
 use pilothouse_core::limits::{LimitError, Limits};
 use pilothouse_core::manifest::{is_label, is_subdomain};
+use pilothouse_core::rights::{Confinement, MAX_NAMESPACES, RightsError};
 use pilothouse_crds::plugin::{self as resource, DeletionPolicy, UpdatePolicy};
 use pilothouse_sandbox::PluginComponent;
 use semver::VersionReq;
@@ -19,9 +20,6 @@ use crate::lane::RunMode;
 
 /// The longest name: with it, field managers stay under the 128 bytes that Kubernetes allows.
 const LONGEST_NAME: usize = 63;
-
-/// The most namespaces that one Plugin may name.
-const MOST_NAMESPACES: usize = 1000;
 
 /// How often a registry may be asked at most, and must be asked at least.
 const SHORTEST_INTERVAL: Duration = Duration::from_secs(10);
@@ -62,6 +60,8 @@ pub struct DesiredPlugin {
     pub concurrency: Option<usize>,
     /// Only primaries in these namespaces; none means all.
     pub namespaces: Vec<String>,
+    /// The same, with the namespaces that it reads and writes in besides.
+    pub confinement: Arc<Confinement>,
     /// The ServiceAccount that it has; none means the one that is named after it.
     pub service_account: Option<String>,
     /// Whether it acts, if it runs.
@@ -118,8 +118,11 @@ pub enum PluginRequestError {
     #[error("spec.serviceAccountName is {0:?}; the name of a ServiceAccount is a DNS subdomain")]
     ServiceAccount(String),
     /// A list is too long.
-    #[error("spec.namespaces names {0} namespaces; the most are {MOST_NAMESPACES}")]
+    #[error("spec.namespaces and spec.accessNamespaces name {0} namespaces; the most are {MAX_NAMESPACES} in each")]
     Namespaces(usize),
+    /// No namespace is called so, or there is nothing to add to.
+    #[error("spec.namespaces or spec.accessNamespaces: {0}")]
+    Confinement(RightsError),
 }
 
 impl PluginRequest {
@@ -167,6 +170,7 @@ fn read(resource: &HostResource) -> Result<DesiredPlugin, PluginRequestError> {
         limits,
         concurrency,
         namespaces,
+        access_namespaces,
         service_account_name,
         mode,
         deletion_policy,
@@ -176,9 +180,10 @@ fn read(resource: &HostResource) -> Result<DesiredPlugin, PluginRequestError> {
     if !(1..=1000).contains(&concurrency) {
         return Err(PluginRequestError::Concurrency(concurrency));
     }
-    if namespaces.len() > MOST_NAMESPACES {
-        return Err(PluginRequestError::Namespaces(namespaces.len()));
-    }
+    let confinement = Confinement::new(&namespaces, &access_namespaces).map_err(|error| match error {
+        RightsError::TooMany(most) => PluginRequestError::Namespaces(most),
+        error => PluginRequestError::Confinement(error),
+    })?;
     if let Some(name) = service_account_name.as_deref().filter(|name| !is_subdomain(name)) {
         return Err(PluginRequestError::ServiceAccount(name.to_owned()));
     }
@@ -189,6 +194,7 @@ fn read(resource: &HostResource) -> Result<DesiredPlugin, PluginRequestError> {
         limits,
         concurrency: usize::try_from(concurrency).ok(),
         namespaces,
+        confinement: Arc::new(confinement),
         service_account: service_account_name,
         mode: match mode {
             resource::Mode::Active | resource::Mode::Suspended => RunMode::Active,
@@ -430,6 +436,16 @@ mod tests {
                 "limit memoryBytes is 1; it must be between",
             ),
             ("p", json!({"source": good, "concurrency": 0}), "spec.concurrency is 0"),
+            (
+                "p",
+                json!({"source": good, "namespaces": ["a"], "accessNamespaces": ["B*"]}),
+                "namespace \"B*\" is not a DNS label",
+            ),
+            (
+                "p",
+                json!({"source": good, "accessNamespaces": ["a"]}),
+                "access namespaces have no use without namespaces",
+            ),
         ] {
             let error = request(name, spec).unwrap_err();
             assert!(error.contains(words), "{words}: {error}");

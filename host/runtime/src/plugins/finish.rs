@@ -122,6 +122,8 @@ impl PluginTask {
         if unfinished().is_ok() {
             return;
         }
+        // Nobody looks after them any more.
+        self.review_once(lanes).await;
         for lane in lanes {
             host.register_lane(&Arc::new(Lane {
                 mode: RunMode::Finishing,

@@ -1,13 +1,12 @@
-//! Owns which rights a plugin needs, and the report of all that are missing as soon as one request is denied. Until then,
-//! no permission is reviewed.
+//! Owns which rights the host needs for a plugin, and the report of all that are missing as soon as one request is denied.
+//! Until then, no permission of the host is reviewed. What the plugin's own account needs is left to `access`.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use pilothouse_cluster::discovery::ServedKind;
 use pilothouse_cluster::error::chain;
-use pilothouse_cluster::identity::Impersonation;
 use pilothouse_cluster::permissions::{Permission, has, listed, user};
 use pilothouse_core::Kind;
 use pilothouse_core::manifest::Access;
@@ -63,30 +62,19 @@ impl PluginTask {
     /// Tells all rights that a version needs whose CRDs the host may not install: those on the CRDs, and those on all kinds.
     pub async fn tell_missing_rights_to_begin(&self, wanted: &DesiredPlugin, described: &DescribedPlugin) {
         let lanes = self.lanes(wanted, described);
-        let mut served = HashMap::new();
-        for kind in lanes.iter().flat_map(|lane| lane.kinds()).map(|(kind, _)| kind) {
-            if served.contains_key(&kind) {
-                continue;
-            }
-            let found = match described.serves(&kind) {
-                None => self.context.informers.find(&kind).await.ok().flatten(),
-                brought => brought,
-            };
-            served.insert(kind, found);
-        }
+        let served = self.look_up(&lanes, described).await;
         let served = |_: &Lane, kind: &Kind| served.get(kind).cloned().flatten();
-        self.tell_missing(&self.needed(&lanes, served), identity(&lanes)).await;
+        self.tell_missing(&self.needed(&lanes, served)).await;
     }
 
     async fn report_missing_permissions(&self, lanes: &[Arc<Lane>]) -> bool {
-        self.tell_missing(&self.needed(lanes, Lane::served), identity(lanes))
-            .await
+        self.tell_missing(&self.needed(lanes, Lane::served)).await
     }
 
-    async fn tell_missing(&self, needed: &BTreeSet<Permission>, identity: Option<&Impersonation>) -> bool {
+    async fn tell_missing(&self, needed: &BTreeSet<Permission>) -> bool {
         let health = &self.identity.health;
         let name = &*self.identity.name;
-        if let Some(missing) = self.missing(needed, identity).await {
+        if let Some(missing) = self.missing_of_host(needed).await {
             if health.warn(RIGHTS, &missing) {
                 tracing::warn!(plugin = name, "{missing}");
             }
@@ -100,12 +88,16 @@ impl PluginTask {
 
     /// All rights that lanes need and the host has not, for people; none if it has them all, or cannot ask.
     pub async fn missing_permissions(&self, lanes: &[Arc<Lane>]) -> Option<String> {
-        self.missing(&self.needed(lanes, Lane::served), identity(lanes)).await
+        self.missing_of_host(&self.needed(lanes, Lane::served)).await
     }
 
     /// The rights that lanes need, given how their kinds are served.
     fn needed(&self, lanes: &[Arc<Lane>], served: impl Fn(&Lane, &Kind) -> Option<ServedKind>) -> BTreeSet<Permission> {
         let mut rights = needed(lanes, served);
+        if let Some(identity) = lanes.first().and_then(|lane| lane.writer.identity()) {
+            rights.retain(|right| !is_of_account(right));
+            rights.insert(identity.permission());
+        }
         if self.context.options.install_crds && lanes.iter().any(|lane| lane.brings_crd) {
             rights.extend(["get", "patch"].map(|verb| Permission {
                 group: "apiextensions.k8s.io".to_owned(),
@@ -118,25 +110,15 @@ impl PluginTask {
         rights
     }
 
-    async fn missing(&self, needed: &BTreeSet<Permission>, identity: Option<&Impersonation>) -> Option<String> {
+    async fn missing_of_host(&self, needed: &BTreeSet<Permission>) -> Option<String> {
         let client = &self.context.client;
-        // Those of the host, and those of whom it acts as.
-        let (mut own, mut granted) = (Vec::new(), Vec::new());
+        let mut missing = Vec::new();
         let _turn = self.context.starting.acquire().await;
         for right in needed.iter().take(MOST_ASKED) {
-            let (acting, missing) = match identity {
-                Some(identity) if is_of_account(right) => (Some(identity), &mut granted),
-                _ => (None, &mut own),
-            };
-            match (has(client, acting, right).await, acting) {
-                (Ok(true), _) => {}
-                (Ok(false), _) => missing.push(right.clone()),
-                // Everybody may ask for their own rights, but not everybody may act as others.
-                (Err(error), Some(identity)) if error.code() == Some(403) => {
-                    own.push(identity.permission());
-                    break;
-                }
-                (Err(error), _) => {
+            match has(client, right).await {
+                Ok(true) => {}
+                Ok(false) => missing.push(right.clone()),
+                Err(error) => {
                     let problem = chain(&error);
                     tracing::debug!(
                         plugin = &*self.identity.name,
@@ -147,28 +129,17 @@ impl PluginTask {
                 }
             }
         }
-        let mut said = Vec::new();
-        for (acting, missing) in [(None, own), (identity, granted)] {
-            if !missing.is_empty() {
-                let user = user(client, acting).await;
-                let who = user.map_or_else(|| "the host".to_owned(), |user| format!("user {user:?}"));
-                said.push(format!("{who} may not {}", listed(&missing)));
-            }
-        }
-        if said.is_empty() {
+        if missing.is_empty() {
             return None;
         }
+        let user = user(client).await;
+        let who = user.map_or_else(|| "the host".to_owned(), |user| format!("user {user:?}"));
         let more = match needed.len().saturating_sub(MOST_ASKED) {
             0 => String::new(),
             more => format!(" ({more} more were not asked about)"),
         };
-        Some(format!("{}{more}; grant these rights", said.join("; ")))
+        Some(format!("{who} may not {}{more}; grant these rights", listed(&missing)))
     }
-}
-
-/// In whose name a version writes: all its lanes have the same.
-fn identity(lanes: &[Arc<Lane>]) -> Option<&Impersonation> {
-    lanes.first()?.writer.identity()
 }
 
 /// Whether a right is the plugin's, where it has an account of its own. Watches, events and CRDs are the host's matter.

@@ -18,6 +18,7 @@ use pilothouse_sandbox::{LogSink, PluginComponent};
 use serde_json::Value;
 
 use super::desired::DesiredPlugin;
+use crate::access::LaneAccess;
 use crate::call_slots::CallSlots;
 use crate::context::HostContext;
 use crate::health::PluginHealth;
@@ -210,7 +211,7 @@ impl DescribedPlugin {
             .collect();
         let lane = |controller: &Controller| {
             let brings_crd = self.crd_of(controller).is_some();
-            let grants = Grants::new(controller);
+            let grants = Grants::confined(controller, &wanted.confinement);
             Arc::new(Lane {
                 id: host.state.reserve_lane(),
                 plugin: identity.name.clone(),
@@ -239,6 +240,10 @@ impl DescribedPlugin {
                 health: identity.health.clone(),
                 calls: identity.calls.clone(),
                 served: host.kinds.served(),
+                access: Arc::new(match acting {
+                    Some(_) => LaneAccess::unreviewed(),
+                    None => LaneAccess::unlimited(),
+                }),
             })
         };
         let mut lanes: Vec<_> = self.controllers.iter().map(lane).collect();

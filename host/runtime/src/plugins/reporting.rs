@@ -10,6 +10,7 @@ use pilothouse_core::contract::{Event, EventType};
 use pilothouse_core::{Kind, Name};
 use pilothouse_crds::plugin::{GROUP, VERSION};
 
+use super::access::NOT_GRANTED;
 use super::plugin::{PluginTask, RunningVersion};
 use super::prepare::DescribedPlugin;
 use super::state::{ConditionState, StartupProblem, StartupStep};
@@ -27,7 +28,9 @@ impl PluginTask {
             return;
         }
         let missing = self.context.host.missing(&running.lanes);
+        let is_granted = running.lanes.iter().all(|lane| lane.access.is_granted());
         if missing.is_empty()
+            && is_granted
             && let Some(own) = &self.own
         {
             // A refusal after this is a new one.
@@ -44,6 +47,15 @@ impl PluginTask {
                     StartupStep::Established,
                     ConditionState::yes("Established", "all its kinds are served and listed"),
                 );
+                if !is_granted {
+                    let problem = known.granted.clone().filter(|fact| fact.holds != Some(true));
+                    // Without one, the first review is under way.
+                    if let Some(problem) = problem {
+                        known.set(StartupStep::Ready, ConditionState::no(NOT_GRANTED, problem.message));
+                        known.busy = None;
+                    }
+                    return;
+                }
                 let ready = if preview {
                     ConditionState::yes("Preview", "nothing is written; status.previews tells what would be")
                 } else {

@@ -24,6 +24,7 @@ impl PluginTask {
             () = self.context.claims.lost(&self.identity.name) => LifeEvent::KindsLost,
             () = self.maintain_inventory(running) => LifeEvent::InventoryChanged,
             () = self.watch_permissions(running) => unreachable!("rights are minded for ever"),
+            () = self.watch_access(running) => unreachable!("rights are reviewed for ever"),
             () = self.follow_kinds(running) => unreachable!("kinds are followed for ever"),
             () = self.let_sleep(running) => unreachable!("it may sleep for ever"),
         }
@@ -78,6 +79,7 @@ impl PluginTask {
             known.lanes.clone_from(&lanes);
             known.digest = Some(loaded.component.digest().to_owned());
             known.version = Some(described.version.clone());
+            known.not_granted = None;
         });
         self.keep_series(&lanes);
         RunningVersion {
@@ -105,7 +107,10 @@ impl PluginTask {
     pub async fn leave(&self, running: Option<RunningVersion>) {
         let Some(running) = running else { return };
         self.remove(&running.lanes).await;
-        self.plugin_state.set(|known| known.lanes.clear());
+        self.plugin_state.set(|known| {
+            known.lanes.clear();
+            known.granted = None;
+        });
         tracing::info!(
             plugin = &*self.identity.name,
             "the plugin is unloaded; its objects stay as they are"

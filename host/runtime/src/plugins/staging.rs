@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use pilothouse_cluster::error::chain;
 use pilothouse_cluster::identity::Impersonation;
 use pilothouse_cluster::install::install_crd;
-use pilothouse_core::Blame;
+use pilothouse_core::{Blame, Kind};
 use pilothouse_core::exclusive_kinds::ExclusiveKindRequest;
 use pilothouse_core::rights::objects::account_name;
 use pilothouse_sandbox::{LoadError, PluginComponent};
@@ -93,6 +93,7 @@ impl PluginTask {
             running.request.is_same(request) && running.loaded.component.digest() == loaded.component.digest()
         };
         if running.is_some_and(is_same) {
+            self.plugin_state.set(|known| known.not_granted = None);
             // Another manifest may have the same component.
             self.report_artifact(&loaded).await;
             return Ok(None);
@@ -100,6 +101,12 @@ impl PluginTask {
         self.enter(life, LifeEvent::Loaded);
         let described = self.describe(&loaded, wanted).await?;
         self.enter(life, LifeEvent::Described);
+        if running.is_some() {
+            let lanes = self.lanes(wanted, &described);
+            let served = self.look_up(&lanes, &described).await;
+            let served = |_: &Lane, kind: &Kind| served.get(kind).cloned().flatten();
+            self.check_access(&lanes, wanted, &loaded, served).await?;
+        }
         self.claim(running, wanted, &described)?;
         self.enter(life, LifeEvent::KindsClaimed);
         self.install(wanted, &described).await;
@@ -110,6 +117,8 @@ impl PluginTask {
             let lanes = self.candidates(wanted, &described);
             self.listed(lanes.lanes()).await;
             self.enter(life, LifeEvent::KindsListed);
+            // Now all kinds are known, and nothing of the version has been called for an object.
+            self.check_access(lanes.lanes(), wanted, &loaded, Lane::served).await?;
             self.try_out(running, lanes.lanes()).await?;
             self.enter(life, LifeEvent::TrialPassed);
             lanes

@@ -18,6 +18,9 @@ const LONGEST_MESSAGE: usize = 2048;
 /// The condition that says what keeps API servers from taking the plugin's objects.
 const ADMITTING: &str = "Admitting";
 
+/// The condition that says whether the plugin's account has the rights that the plugin needs.
+const GRANTED: &str = "Granted";
+
 /// What a condition says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConditionState {
@@ -129,6 +132,11 @@ pub struct PluginFacts {
     pub busy: Option<Instant>,
     /// What stands in the way of its objects outside of this host: the condition `Admitting`, which is there only then.
     pub warning: Option<ConditionState>,
+    /// What the version that runs may do: the condition `Granted`, which is there only where the plugin has an account of its
+    /// own.
+    pub granted: Option<ConditionState>,
+    /// Which rights the wanted version lacks, so that it does not run.
+    pub not_granted: Option<String>,
 }
 
 impl PluginFacts {
@@ -169,6 +177,8 @@ impl Default for PluginState {
                 lanes: Vec::new(),
                 busy: Some(Instant::now()),
                 warning: None,
+                granted: None,
+                not_granted: None,
             }),
             changed: Notify::new(),
         }
@@ -245,6 +255,7 @@ pub fn status(known: &PluginFacts, figures: StatusFigures, live: &PluginStatus, 
         }
         condition_of(fact, name)
     };
+    let granted = granted(known).map(|fact| condition_of(fact, GRANTED));
     let warning = known.warning.clone().map(|fact| condition_of(fact, ADMITTING));
     let verified = known.is_artifact.then(|| condition(StartupStep::Verified, "Verified"));
     let steps = [
@@ -275,8 +286,21 @@ pub fn status(known: &PluginFacts, figures: StatusFigures, live: &PluginStatus, 
         finalizers: live.finalizers.clone(),
         warnings,
         previews,
-        conditions: steps.into_iter().flatten().chain(warning).collect(),
+        conditions: steps.into_iter().flatten().chain(granted).chain(warning).collect(),
     }
+}
+
+/// What the account of a plugin may do: for the version that runs, and for one that is wanted and lacks rights.
+fn granted(known: &PluginFacts) -> Option<ConditionState> {
+    let Some(lacking) = &known.not_granted else {
+        return known.granted.clone();
+    };
+    let missing = known.granted.as_ref().filter(|fact| fact.holds != Some(true));
+    let message = match missing {
+        Some(fact) => format!("{lacking}; the version that runs: {}", fact.message),
+        None => lacking.clone(),
+    };
+    Some(ConditionState::no("NewVersionNotGranted", message))
 }
 
 /// A failure that an earlier process saw stays until there is another one. The same once more is no news: to write each

@@ -99,6 +99,7 @@ fn request(index: usize, spec: StaticPlugin) -> PluginRequest {
             limits,
             concurrency,
             namespaces: Vec::new(),
+            confinement: Arc::default(),
             service_account: None,
             mode,
             is_suspended: false,

@@ -21,8 +21,17 @@ use crate::queue::{Depth, Priority};
 pub trait KindsOfLane {
     /// Whether a lane has all that it needs to open.
     fn are_ready(&self, lane: &Lane, store: &Store) -> bool;
-    /// A kind that the cluster does not serve, and without which the lane cannot go on.
-    fn missing(&self, lane: &Lane) -> Option<Kind>;
+    /// Why the lane cannot go on, if it cannot.
+    fn obstacle(&self, lane: &Lane) -> Option<LaneObstacle>;
+}
+
+/// Why a lane cannot go on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LaneObstacle {
+    /// The cluster does not serve a kind any more.
+    NotServed(Kind),
+    /// The account of its plugin does not have the rights that it needs.
+    NotGranted,
 }
 
 /// A lane that has opened, or has been replaced while it was open.
@@ -39,8 +48,8 @@ pub struct OpenedLane {
 pub enum LaneChange {
     /// It opens.
     Opened(OpenedLane),
-    /// It is closed until the cluster serves a kind again.
-    Closed(Arc<Lane>, Kind),
+    /// It is closed until the obstacle is gone.
+    Closed(Arc<Lane>, LaneObstacle),
 }
 
 impl SharedState {
@@ -79,7 +88,7 @@ impl SharedState {
     }
 
     /// Opens those of these lanes whose kinds have all been listed, and closes those that need a kind which is not served
-    /// any more. A lane that is not in its place, or that leaves, stays as it is.
+    /// any more, or rights that they do not have. A lane that is not in its place, or that leaves, stays as it is.
     pub fn settle_lanes(&self, select: impl Fn(&Lanes) -> Vec<Arc<Lane>>, kinds: &impl KindsOfLane) -> Vec<LaneChange> {
         let mut tables = self.tables.write();
         let mut changes = Vec::new();
@@ -88,9 +97,9 @@ impl SharedState {
                 continue;
             }
             if tables.queue.is_open(lane.id) {
-                if let Some(kind) = kinds.missing(&lane) {
+                if let Some(obstacle) = kinds.obstacle(&lane) {
                     tables.queue.close(lane.id);
-                    changes.push(LaneChange::Closed(lane, kind));
+                    changes.push(LaneChange::Closed(lane, obstacle));
                 }
             } else if kinds.are_ready(&lane, &tables.store) {
                 let opened = tables.open_claims(&lane);

@@ -47,7 +47,7 @@ use crate::state_lock::StateLock;
 use crate::unpersisted::UnpersistedApplies;
 
 pub use figures::{KindSize, LaneFigures};
-pub use lanes::{KindsOfLane, LaneChange};
+pub use lanes::{KindsOfLane, LaneChange, LaneObstacle};
 pub use snapshot::{DiffSnapshot, ObjectSnapshot, OwnerSnapshot};
 pub use waits::PendingWait;
 

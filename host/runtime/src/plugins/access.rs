@@ -1,0 +1,586 @@
+//! Owns the review of what the account of a plugin may do: before a new version takes over, when a version begins to run,
+//! every few minutes, and after a request was denied. A lane runs only while its account has all rights that it needs. Which
+//! rights these are is decided in `pilothouse_core::rights`.
+//!
+//! The watches are shared and the host's own. So what API servers check for a client that watches by itself, the host has to
+//! ask for. These reviews are the one exception to "no change, no request".
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::fmt::Write as _;
+use std::sync::Arc;
+use std::time::Duration;
+
+use pilothouse_cluster::discovery::ServedKind;
+use pilothouse_cluster::error::{RequestError, chain};
+use pilothouse_cluster::identity::Impersonation;
+use pilothouse_cluster::permissions::{Permission, account_has, listed};
+use pilothouse_core::Kind;
+use pilothouse_core::answer::shorten;
+use pilothouse_core::rights::objects::account_name;
+use pilothouse_core::rights::resources::Resources;
+use pilothouse_core::rights::rules::{Place, Verb};
+use pilothouse_core::rights::{AdmissionExports, ControllerNeeds, Rights, RightsError};
+use tokio::time::Instant;
+
+use super::desired::{ComponentSource, DesiredPlugin};
+use super::plugin::{LoadedComponent, PluginTask, RunningVersion};
+use super::prepare::DescribedPlugin;
+use super::state::{ConditionState, StartupProblem, StartupStep};
+use crate::access::ReviewedAccess;
+use crate::lane::{Lane, RunMode};
+
+/// How often the rights are reviewed while all are granted. A right that is revoked ends within five minutes: the rest is
+/// for the review itself.
+const INTERVAL: Duration = Duration::from_mins(4);
+
+/// How long rights count that cannot be reviewed any more.
+const HOLDS: Duration = Duration::from_mins(5);
+
+/// How often the rights are reviewed while some are missing.
+const MISSING_INTERVAL: Duration = Duration::from_secs(30);
+
+/// How long after a review the next one is made at the soonest, after a denied request.
+const LEAST_WAIT: Duration = Duration::from_secs(10);
+
+/// How long after a review that failed the next one is made.
+const RETRY: Duration = Duration::from_secs(15);
+
+/// The longest list of missing rights, in bytes: the command that grants them comes after it.
+const LONGEST_LIST: usize = 1200;
+
+/// The most namespaces that a command names.
+const MOST_NAMED: usize = 20;
+
+/// The reason of `Granted` and `Ready` where rights are missing.
+pub const NOT_GRANTED: &str = "NotGranted";
+
+/// What the account of one lane needs.
+struct LaneNeeds {
+    /// All rights without which the lane does not run.
+    rights: BTreeSet<Permission>,
+    /// The rights to be asked at admission, without which it runs.
+    defaults: BTreeSet<Permission>,
+    validates: BTreeSet<Permission>,
+    /// The kinds that are served, and that these rights are about.
+    kinds: BTreeSet<Kind>,
+}
+
+/// The outcome of a review.
+struct AccessReview {
+    /// By lane.
+    outcomes: Vec<ReviewedAccess>,
+    /// The rights that are missing.
+    missing: BTreeSet<Permission>,
+    /// The rights to be asked at admission that are missing.
+    unasked: BTreeSet<Permission>,
+    /// Why the rights of some lanes cannot be said.
+    errors: Vec<RightsError>,
+}
+
+/// The last review, and what it was about.
+struct LastReview {
+    served: BTreeMap<Kind, String>,
+    begun: Instant,
+    took: Duration,
+    outcome: LastOutcome,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum LastOutcome {
+    Granted,
+    Missing,
+    Failed,
+}
+
+impl LastReview {
+    /// When the next review is due, given what is served now.
+    fn next(&self, served: &BTreeMap<Kind, String>, is_asked: bool) -> Instant {
+        if self.served != *served {
+            return Instant::now();
+        }
+        let wait = match self.outcome {
+            LastOutcome::Failed => RETRY,
+            _ if is_asked => LEAST_WAIT,
+            LastOutcome::Missing => MISSING_INTERVAL,
+            LastOutcome::Granted => INTERVAL,
+        };
+        self.begun + wait
+    }
+}
+
+impl PluginTask {
+    /// Reviews the rights of a version that runs, for ever.
+    pub async fn watch_access(&self, running: &RunningVersion) {
+        let Some(account) = running.lanes.first().and_then(|lane| lane.writer.identity()) else {
+            return std::future::pending().await;
+        };
+        let (host, health) = (&self.context.host, &self.identity.health);
+        let mut last: Option<LastReview> = None;
+        // Until when the last outcome counts without another one.
+        let mut holds_until = None;
+        let mut is_asked = false;
+        loop {
+            let settled = host.kinds.settled();
+            let served = served_kinds(&running.lanes);
+            let due = last.as_ref().map_or_else(Instant::now, |last| last.next(&served, is_asked));
+            tokio::select! {
+                () = settled => {}
+                () = health.account_forbidden.notified() => is_asked = true,
+                () = tokio::time::sleep_until(due) => {
+                    is_asked = false;
+                    let begun = Instant::now();
+                    let took = last.as_ref().map(|last| last.took).unwrap_or_default();
+                    let patience = (HOLDS - INTERVAL).max(took * 2);
+                    // In a box of its own: every plugin that runs has room for this.
+                    let review = Box::pin(self.review(account, &running.lanes, Lane::served));
+                    let review = tokio::time::timeout(patience, review).await;
+                    let review = review.map_err(|_| format!("the reviews take longer than {} s", patience.as_secs()));
+                    let outcome = match review.and_then(|review| review.map_err(|error| chain(&error))) {
+                        Ok(review) => {
+                            holds_until = Some(begun + HOLDS);
+                            self.report_access(running, account, &review)
+                        }
+                        Err(problem) => {
+                            let is_over = holds_until.is_none_or(|until| Instant::now() + RETRY > until);
+                            self.report_unreviewed(running, account, &problem, is_over);
+                            LastOutcome::Failed
+                        }
+                    };
+                    last = Some(LastReview { served, begun, took: begun.elapsed(), outcome });
+                }
+            }
+        }
+    }
+
+    /// Reviews the rights of lanes once, and lets them run or not. Who cannot be reviewed does not run.
+    pub async fn review_once(&self, lanes: &[Arc<Lane>]) {
+        let Some(account) = lanes.first().and_then(|lane| lane.writer.identity()) else {
+            return;
+        };
+        match self.review(account, lanes, Lane::served).await {
+            Ok(review) => self.settle_access(lanes, &review.outcomes),
+            Err(error) => {
+                let problem = chain(&error);
+                tracing::warn!(plugin = &*self.identity.name, problem, "cannot review the rights of the plugin's account");
+                self.settle_access(lanes, &vec![ReviewedAccess::default(); lanes.len()]);
+            }
+        }
+    }
+
+    /// Refuses a new version whose account does not have the rights that it needs, before anything of it is called.
+    pub async fn check_access(
+        &self,
+        lanes: &[Arc<Lane>],
+        wanted: &DesiredPlugin,
+        loaded: &LoadedComponent,
+        served: impl Fn(&Lane, &Kind) -> Option<ServedKind>,
+    ) -> Result<(), StartupProblem> {
+        let refused = |reason, message: String| {
+            self.plugin_state.set(|known| known.not_granted = Some(message.clone()));
+            Err(StartupProblem::new(StartupStep::Ready, reason, message))
+        };
+        let Some(account) = lanes.first().and_then(|lane| lane.writer.identity()) else {
+            return Ok(());
+        };
+        let review = match self.review(account, lanes, served).await {
+            Ok(review) => review,
+            Err(error) => {
+                let problem = chain(&error);
+                let user = account.user();
+                return refused("ReviewFailed", format!("cannot review the rights of user {user:?}: {problem}"));
+            }
+        };
+        if !review.missing.is_empty() {
+            let problem = self.missing(account, &review.missing, wanted, Some(loaded));
+            return refused(NOT_GRANTED, format!("the new version needs more than is granted: {problem}"));
+        }
+        // A kind that is not served yet is waited for, and reviewed then.
+        let mut errors = review.errors.iter().filter(|error| !is_wait(error));
+        if let Some(error) = errors.next() {
+            return refused(NOT_GRANTED, format!("the rights of the new version cannot be reviewed: {error}"));
+        }
+        for (lane, outcome) in lanes.iter().zip(&review.outcomes) {
+            lane.access.set(outcome.clone());
+        }
+        self.plugin_state.set(|known| known.not_granted = None);
+        Ok(())
+    }
+
+    /// How the cluster serves the kinds of lanes that are not watched yet.
+    pub async fn look_up(
+        &self,
+        lanes: &[Arc<Lane>],
+        described: &DescribedPlugin,
+    ) -> HashMap<Kind, Option<ServedKind>> {
+        let mut served = HashMap::new();
+        for lane in lanes {
+            for (kind, _) in lane.kinds() {
+                if served.contains_key(&kind) {
+                    continue;
+                }
+                let known = lane.served(&kind).or_else(|| described.serves(&kind));
+                let found = match known {
+                    None => self.context.informers.find(&kind).await.ok().flatten(),
+                    known => known,
+                };
+                served.insert(kind, found);
+            }
+        }
+        served
+    }
+
+    async fn review(
+        &self,
+        account: &Impersonation,
+        lanes: &[Arc<Lane>],
+        served: impl Fn(&Lane, &Kind) -> Option<ServedKind>,
+    ) -> Result<AccessReview, RequestError> {
+        let has_webhooks = self.context.options.webhooks.is_some();
+        let mut review = AccessReview {
+            outcomes: Vec::with_capacity(lanes.len()),
+            missing: BTreeSet::new(),
+            unasked: BTreeSet::new(),
+            errors: Vec::new(),
+        };
+        let mut known = HashMap::new();
+        for lane in lanes {
+            let needs = match needs(lane, has_webhooks, &served) {
+                Ok(needs) => needs,
+                Err(error) => {
+                    review.outcomes.push(ReviewedAccess::default());
+                    review.errors.push(error);
+                    continue;
+                }
+            };
+            let mut missing = self.denied(account, &needs.rights, &mut known).await?;
+            let is_granted = missing.is_empty();
+            review.missing.append(&mut missing);
+            let mut asked = async |rights: &BTreeSet<Permission>| {
+                let mut missing = self.denied(account, rights, &mut known).await?;
+                let is_asked = !rights.is_empty() && missing.is_empty();
+                review.unasked.append(&mut missing);
+                Ok::<_, RequestError>(is_asked)
+            };
+            let (defaults, validates) = (asked(&needs.defaults).await?, asked(&needs.validates).await?);
+            review.outcomes.push(ReviewedAccess {
+                is_granted,
+                kinds: needs.kinds,
+                defaults,
+                validates,
+            });
+        }
+        Ok(review)
+    }
+
+    /// Which of these rights the account does not have. What lanes have in common is asked once.
+    async fn denied(
+        &self,
+        account: &Impersonation,
+        rights: &BTreeSet<Permission>,
+        known: &mut HashMap<Permission, bool>,
+    ) -> Result<BTreeSet<Permission>, RequestError> {
+        let mut denied = BTreeSet::new();
+        for right in rights {
+            let has = match known.get(right) {
+                Some(has) => *has,
+                None => {
+                    let turn = self.context.starting.acquire().await;
+                    let has = account_has(&self.context.client, account, right).await?;
+                    drop(turn);
+                    known.insert(right.clone(), has);
+                    has
+                }
+            };
+            if !has {
+                denied.insert(right.clone());
+            }
+        }
+        Ok(denied)
+    }
+
+    /// Lets lanes run, or stops them.
+    fn settle_access(&self, lanes: &[Arc<Lane>], outcomes: &[ReviewedAccess]) {
+        for (lane, outcome) in lanes.iter().zip(outcomes) {
+            if lane.access.set(outcome.clone()) {
+                self.context.host.open_if_synced(lane);
+            }
+        }
+    }
+
+    fn report_access(&self, running: &RunningVersion, account: &Impersonation, review: &AccessReview) -> LastOutcome {
+        let AccessReview {
+            outcomes,
+            missing,
+            unasked,
+            errors,
+        } = review;
+        let user = account.user();
+        self.report_unasked(&user, unasked);
+        let waits = errors.iter().find(|error| is_wait(error));
+        let problem = errors.iter().find(|error| !is_wait(error));
+        let condition = match (missing.is_empty(), problem, waits) {
+            (false, ..) => {
+                let wanted = running.request.wanted.as_ref().expect("a version that runs was wanted");
+                ConditionState::no(NOT_GRANTED, self.missing(account, missing, wanted, Some(&running.loaded)))
+            }
+            (true, Some(error), _) => ConditionState::no(NOT_GRANTED, error.to_string()),
+            (true, None, Some(error)) => ConditionState {
+                holds: None,
+                reason: "Waiting",
+                message: format!("the rights of user {user:?} are reviewed when all kinds are served: {error}"),
+            },
+            (true, None, None) => ConditionState::yes("Granted", format!("user {user:?} has all rights that the plugin needs")),
+        };
+        let is_granted = condition.holds == Some(true);
+        self.tell_access(condition);
+        self.settle_access(&running.lanes, outcomes);
+        self.report_ready(Some(running));
+        if is_granted || errors.iter().all(is_wait) && missing.is_empty() {
+            LastOutcome::Granted
+        } else {
+            LastOutcome::Missing
+        }
+    }
+
+    /// The rights could not be reviewed. Once they have not been for too long, the plugin does not run.
+    fn report_unreviewed(&self, running: &RunningVersion, account: &Impersonation, problem: &str, is_over: bool) {
+        let user = account.user();
+        tracing::debug!(plugin = &*self.identity.name, user, problem, "cannot review the rights of the plugin's account");
+        if !is_over {
+            return;
+        }
+        let right = listed(&[Permission::to_review()]);
+        self.tell_access(ConditionState {
+            holds: None,
+            reason: "ReviewFailed",
+            message: format!(
+                "the rights of user {user:?} cannot be reviewed, so the plugin does not run: {problem}; if that is a right that \
+                 the host lacks, grant it: {right}"
+            ),
+        });
+        self.settle_access(&running.lanes, &vec![ReviewedAccess::default(); running.lanes.len()]);
+        self.report_ready(Some(running));
+    }
+
+    /// Says in the log and in the status of the Plugin what its account may do.
+    fn tell_access(&self, condition: ConditionState) {
+        let before = self.plugin_state.known().granted;
+        if before.as_ref() == Some(&condition) {
+            return;
+        }
+        let plugin = &*self.identity.name;
+        match condition.holds {
+            Some(true) if before.is_some_and(|before| before.holds == Some(false)) => {
+                tracing::info!(plugin, "{}", condition.message);
+            }
+            Some(true) => tracing::debug!(plugin, "{}", condition.message),
+            Some(false) => tracing::warn!(plugin, "{}", condition.message),
+            None => tracing::info!(plugin, "{}", condition.message),
+        }
+        self.plugin_state.set(|known| known.granted = Some(condition));
+    }
+
+    /// Which objects API servers do not ask the plugin about.
+    fn report_unasked(&self, user: &str, unasked: &BTreeSet<Permission>) {
+        let health = &self.identity.health;
+        if unasked.is_empty() {
+            health.clear(ADMISSION);
+            return;
+        }
+        let rights: Vec<Permission> = unasked.iter().cloned().collect();
+        let rights = shorten(listed(&rights), LONGEST_LIST);
+        let warning = format!("API servers do not ask the plugin at admission: user {user:?} may not {rights}; grant these verbs if it is to be asked");
+        if health.warn(ADMISSION, &warning) {
+            tracing::warn!(plugin = &*self.identity.name, "{warning}");
+        }
+    }
+
+    /// The rights that are missing, for people, with the command that grants them.
+    fn missing(
+        &self,
+        account: &Impersonation,
+        missing: &BTreeSet<Permission>,
+        wanted: &DesiredPlugin,
+        loaded: Option<&LoadedComponent>,
+    ) -> String {
+        let rights: Vec<Permission> = missing.iter().cloned().collect();
+        let rights = shorten(listed(&rights), LONGEST_LIST);
+        let command = grant_command(&self.identity.name, account, wanted, loaded);
+        format!("user {:?} may not {rights}; grant these rights: {command}", account.user())
+    }
+}
+
+/// What the warning is about.
+const ADMISSION: &str = "admission";
+
+/// Whether the rights cannot be said only because a kind is not served yet.
+fn is_wait(error: &RightsError) -> bool {
+    matches!(error, RightsError::Unknown(_))
+}
+
+/// The kinds that lanes declare and that are served, with their resources.
+fn served_kinds(lanes: &[Arc<Lane>]) -> BTreeMap<Kind, String> {
+    let declared = lanes.iter().filter(|lane| !lane.is_former).flat_map(|lane| {
+        let kinds = declared_kinds(lane).filter_map(|kind| lane.served(kind).map(|served| (kind.clone(), served.plural)));
+        kinds.collect::<Vec<_>>()
+    });
+    declared.collect()
+}
+
+fn declared_kinds(lane: &Lane) -> impl Iterator<Item = &Kind> {
+    std::iter::once(lane.grants.primary()).chain(lane.grants.touched().map(|grant| &grant.touch.kind))
+}
+
+/// The rights that the account of a lane needs, given how its kinds are served.
+fn needs(
+    lane: &Lane,
+    has_webhooks: bool,
+    served: &impl Fn(&Lane, &Kind) -> Option<ServedKind>,
+) -> Result<LaneNeeds, RightsError> {
+    let mut needs = LaneNeeds {
+        rights: BTreeSet::new(),
+        defaults: BTreeSet::new(),
+        validates: BTreeSet::new(),
+        kinds: BTreeSet::new(),
+    };
+    // What is left of a controller that the plugin does not have any more takes rights that no manifest declares.
+    if lane.is_former {
+        return Ok(needs);
+    }
+    let mut resources = Resources::default();
+    for kind in declared_kinds(lane) {
+        let found = served(lane, kind);
+        if found.is_some() {
+            needs.kinds.insert(kind.clone());
+        }
+        resources.learn(kind.clone(), found);
+    }
+    let optional = lane.component.optional();
+    let is_asked = has_webhooks && lane.admission.is_some() && lane.mode == RunMode::Active;
+    let controller = ControllerNeeds {
+        name: &lane.controller,
+        kind: lane.grants.primary(),
+        has_finalizer: lane.finalizer.is_some(),
+        brings_crd: lane.brings_crd,
+        asked: AdmissionExports {
+            defaulter: is_asked && optional.defaulter,
+            validator: is_asked && optional.validator,
+        },
+        touches: lane.grants.touched().map(|grant| &grant.touch).collect(),
+    };
+    let rights = Rights::of(&[controller], lane.grants.confinement(), &resources)?;
+    for (place, resource, verb) in rights.account.each() {
+        let set = match verb {
+            Verb::Default => &mut needs.defaults,
+            Verb::Validate => &mut needs.validates,
+            // In preview nothing is written.
+            Verb::Create | Verb::Patch | Verb::Delete if lane.mode == RunMode::Preview => continue,
+            Verb::Get | Verb::List | Verb::Watch | Verb::Create | Verb::Patch | Verb::Delete => &mut needs.rights,
+        };
+        let names: Vec<Option<&String>> = match resource.names.is_empty() {
+            true => vec![None],
+            false => resource.names.iter().map(Some).collect(),
+        };
+        for name in names {
+            set.insert(Permission {
+                group: resource.group.clone(),
+                resource: resource.resource.clone(),
+                namespace: match place {
+                    Place::Cluster => None,
+                    Place::Namespace(namespace) => Some(namespace.clone()),
+                },
+                name: name.cloned(),
+                verb: verb.as_str(),
+            });
+        }
+    }
+    Ok(needs)
+}
+
+/// The command that grants what a plugin needs. Its words come from whoever wrote the Plugin, so they are quoted.
+fn grant_command(
+    plugin: &str,
+    account: &Impersonation,
+    wanted: &DesiredPlugin,
+    loaded: Option<&LoadedComponent>,
+) -> String {
+    let source = match &wanted.source {
+        ComponentSource::Loaded(component) => component.name().to_owned(),
+        ComponentSource::File { path, .. } => path.display().to_string(),
+        ComponentSource::Artifact(request) => {
+            let artifact = loaded.and_then(|loaded| loaded.artifact.as_ref());
+            let digest = artifact.map(|artifact| artifact.fetched.resolved.digest.as_str());
+            reference(&request.reference, digest)
+        }
+    };
+    let mut command = format!(
+        "pilothouse rights {} --host-namespace {}",
+        quoted(&format!("{plugin}={source}")),
+        account.namespace()
+    );
+    let confinement = &wanted.confinement;
+    for (option, namespaces) in [
+        ("--namespaces", confinement.namespaces()),
+        ("--access-namespaces", confinement.access()),
+    ] {
+        if namespaces.len() > MOST_NAMED {
+            let _ = write!(command, " {option} NAMES-OF-THE-PLUGIN");
+        } else if !namespaces.is_empty() {
+            let names: Vec<&str> = namespaces.iter().map(String::as_str).collect();
+            let _ = write!(command, " {option} {}", names.join(","));
+        }
+    }
+    if account.name() != account_name(plugin) {
+        let _ = write!(command, " --service-account {}", account.name());
+    }
+    if wanted.config.is_some() {
+        command.push_str(" --config FILE-WITH-ITS-CONFIGURATION");
+    }
+    command.push_str(" | kubectl apply --server-side -f -");
+    command
+}
+
+/// How the command line calls an artifact.
+fn reference(reference: &str, digest: Option<&str>) -> String {
+    let is_layout = reference.starts_with("oci-");
+    let scheme = if is_layout { "" } else { "oci://" };
+    let (repository, last) = reference.rsplit_once('/').map_or(("", reference), |(path, last)| (path, last));
+    match digest {
+        Some(digest) if !is_layout && !reference.contains('@') => {
+            let name = last.split(':').next().unwrap_or_default();
+            let separator = if repository.is_empty() { "" } else { "/" };
+            format!("{scheme}{repository}{separator}{name}@{digest}")
+        }
+        _ => format!("{scheme}{reference}"),
+    }
+}
+
+/// A word as a shell takes it.
+fn quoted(word: &str) -> String {
+    let is_plain = |character: char| character.is_ascii_alphanumeric() || "-_./:@=,+".contains(character);
+    if !word.is_empty() && word.chars().all(is_plain) {
+        return word.to_owned();
+    }
+    format!("'{}'", word.replace('\'', r"'\''"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_of_a_plugin_are_words_of_the_command_and_nothing_else() {
+        assert_eq!(quoted("web=app-service.wasm"), "web=app-service.wasm");
+        assert_eq!(quoted("a b; rm -rf 'x'"), r"'a b; rm -rf '\''x'\'''");
+    }
+
+    #[test]
+    fn an_artifact_is_named_by_its_digest() {
+        let digest = Some("sha256:1");
+        assert_eq!(reference("ghcr.io/acme/web:1.0", digest), "oci://ghcr.io/acme/web@sha256:1");
+        assert_eq!(reference("localhost:5000/web", digest), "oci://localhost:5000/web@sha256:1");
+        assert_eq!(reference("ghcr.io/web@sha256:2", digest), "oci://ghcr.io/web@sha256:2");
+        assert_eq!(reference("ghcr.io/acme/web:1.0", None), "oci://ghcr.io/acme/web:1.0");
+        assert_eq!(reference("oci-layout:web:1", digest), "oci-layout:web:1");
+    }
+}
