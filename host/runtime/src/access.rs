@@ -6,11 +6,13 @@ use std::collections::BTreeSet;
 use parking_lot::Mutex;
 use pilothouse_core::Kind;
 
-/// What the account of a lane's plugin may do, as it was reviewed last. Copies of a lane share it.
+/// What the account of a lane's plugin may do. Copies of a lane share it.
 #[derive(Debug)]
-pub struct LaneAccess {
-    /// None: the plugin has no account of its own, and nothing is reviewed.
-    reviewed: Option<Mutex<ReviewedAccess>>,
+pub enum LaneAccess {
+    /// The plugin has no account of its own, and nothing is reviewed.
+    Unlimited,
+    /// What the last review says; none: nothing was reviewed, or not for too long.
+    Reviewed(Mutex<Option<ReviewedAccess>>),
 }
 
 /// The outcome of a review.
@@ -27,25 +29,23 @@ pub struct ReviewedAccess {
 }
 
 impl LaneAccess {
-    /// Of a lane that works in the host's name.
-    pub fn unlimited() -> Self {
-        Self { reviewed: None }
-    }
-
     /// Of a lane whose account has not been reviewed: it has no rights.
     pub fn unreviewed() -> Self {
-        Self {
-            reviewed: Some(Mutex::default()),
-        }
+        Self::Reviewed(Mutex::default())
     }
 
-    /// Takes note of a review; says whether it changes anything.
-    pub fn set(&self, outcome: ReviewedAccess) -> bool {
-        let Some(reviewed) = &self.reviewed else { return false };
+    /// Takes note of a review, or of its absence; says whether that changes anything.
+    pub fn set(&self, outcome: Option<ReviewedAccess>) -> bool {
+        let Self::Reviewed(reviewed) = self else { return false };
         let mut reviewed = reviewed.lock();
         let is_news = *reviewed != outcome;
         *reviewed = outcome;
         is_news
+    }
+
+    /// Whether nothing is known of the rights.
+    pub fn is_unreviewed(&self) -> bool {
+        matches!(self, Self::Reviewed(reviewed) if reviewed.lock().is_none())
     }
 
     /// Whether the lane may run.
@@ -69,7 +69,10 @@ impl LaneAccess {
     }
 
     fn has(&self, right: impl FnOnce(&ReviewedAccess) -> bool) -> bool {
-        self.reviewed.as_ref().is_none_or(|reviewed| right(&reviewed.lock()))
+        match self {
+            Self::Unlimited => true,
+            Self::Reviewed(reviewed) => reviewed.lock().as_ref().is_some_and(right),
+        }
     }
 }
 
@@ -88,21 +91,22 @@ mod tests {
             defaults: false,
             validates: true,
         };
-        assert!(access.set(granted.clone()) && !access.set(granted));
+        assert!(access.is_unreviewed() && access.set(Some(granted.clone())) && !access.set(Some(granted)));
         assert!(access.is_granted() && access.shows(&secret) && access.validates() && !access.defaults());
         assert!(!access.shows(&Kind::new("", "v1", "ConfigMap")));
         let revoked = ReviewedAccess {
             kinds: BTreeSet::from([secret.clone()]),
             ..ReviewedAccess::default()
         };
-        assert!(access.set(revoked));
-        assert!(!access.is_granted() && !access.shows(&secret));
+        assert!(access.set(Some(revoked)));
+        assert!(!access.is_granted() && !access.shows(&secret) && !access.is_unreviewed());
+        assert!(access.set(None) && access.is_unreviewed());
     }
 
     #[test]
     fn without_an_account_nothing_is_limited() {
-        let access = LaneAccess::unlimited();
-        assert!(!access.set(ReviewedAccess::default()));
+        let access = LaneAccess::Unlimited;
+        assert!(!access.set(None) && !access.is_unreviewed());
         assert!(access.is_granted() && access.shows(&Kind::new("", "v1", "Secret")) && access.defaults());
     }
 }

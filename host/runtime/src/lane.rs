@@ -164,7 +164,7 @@ impl Lane {
             admission: None,
             brings_crd: false,
             // The plugin is not called for it, and API servers check each write.
-            access: Arc::new(LaneAccess::unlimited()),
+            access: Arc::new(LaneAccess::Unlimited),
             ..self.clone()
         }
     }

@@ -8,7 +8,6 @@ use clap::Args;
 use pilothouse_cluster::Client;
 use pilothouse_cluster::install::install_crd;
 use pilothouse_cluster::installer::{Applied, Installer, title};
-use pilothouse_core::rights::objects::account_name;
 use pilothouse_core::rights::rules::Place;
 use pilothouse_core::rights::{Rights, words};
 use serde_json::Value;
@@ -139,7 +138,7 @@ fn explained(plugin: &DescribedPlugin, rights: &Rights, plan: &Plan) -> String {
     if !manifest.description.is_empty() {
         let _ = write!(text, ", {}", printable(&manifest.description));
     }
-    let account = account_name(&plugin.name);
+    let account = plugin.account();
     let _ = write!(
         text,
         "\nfrom {}\n\nWith the ServiceAccount {}/{account} it may,\n",

@@ -18,9 +18,9 @@ use pilothouse_cluster::connect::{ClusterTarget, connect};
 use pilothouse_cluster::discovery::Discovery;
 use pilothouse_core::Limits;
 use pilothouse_core::manifest::{self, CheckedManifest, is_label, is_subdomain};
-use pilothouse_core::rights::objects::{Grantee, labels, objects};
-use pilothouse_core::rights::resources::Resources;
-use pilothouse_core::rights::{Confinement, Rights};
+use pilothouse_core::rights::objects::{Grantee, account_name, labels, objects};
+use pilothouse_core::rights::resources::{Resources, kinds};
+use pilothouse_core::rights::{AdmissionExports, Confinement, ControllerNeeds, Rights};
 use serde_json::{Value, json};
 
 use crate::artifact::{RegistryArguments, component, printable};
@@ -43,14 +43,19 @@ pub struct PluginArguments {
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     namespaces: Vec<String>,
 
-    /// Namespaces that the plugin reads and writes besides, where its manifest touches more than the namespaces of its
-    /// primaries. May be repeated
+    /// Namespaces that the plugin reads and writes besides, as spec.accessNamespaces of the Plugin, where its manifest touches
+    /// more than the namespaces of its primaries. May be repeated
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     access_namespaces: Vec<String>,
 
     /// The host's namespace, in which the plugin's ServiceAccount is
     #[arg(long, value_name = "NAME", default_value = HOST_NAMESPACE)]
     host_namespace: String,
+
+    /// Grant the rights to this ServiceAccount in the host's namespace, as spec.serviceAccountName of the Plugin, rather than
+    /// to one that is made for the plugin. It is neither made nor deleted
+    #[arg(long, value_name = "NAME")]
+    service_account: Option<String>,
 
     /// Grant the same rights to the host's own ServiceAccount in its namespace, and those to the watches that plugins share.
     /// A host that runs with this account makes the plugin's requests itself
@@ -92,6 +97,8 @@ pub struct DescribedPlugin {
     pub host_namespace: String,
     config: Option<Value>,
     host_account: Option<String>,
+    service_account: Option<String>,
+    exports: AdmissionExports,
 }
 
 impl PluginArguments {
@@ -108,16 +115,19 @@ impl PluginArguments {
             namespaces,
             access_namespaces,
             host_namespace,
+            service_account,
             host_account,
             cache,
             registries,
         } = self;
         check_label("--host-namespace", &host_namespace)?;
-        if let Some(account) = &host_account {
-            ensure!(
-                is_subdomain(account),
-                "--host-account {account:?} is not the name of a ServiceAccount, which is a DNS subdomain; correct it"
-            );
+        for (option, account) in [("--host-account", &host_account), ("--service-account", &service_account)] {
+            if let Some(account) = account {
+                ensure!(
+                    is_subdomain(account),
+                    "{option} {account:?} is not the name of a ServiceAccount, which is a DNS subdomain; correct it"
+                );
+            }
         }
         if let Some(name) = &plugin.name {
             check_label("the Plugin's name", name)?;
@@ -160,15 +170,26 @@ impl PluginArguments {
             host_namespace,
             config,
             host_account,
+            service_account,
+            exports: AdmissionExports {
+                defaulter: component.optional().defaulter,
+                validator: component.optional().validator,
+            },
         })
     }
 }
 
 impl DescribedPlugin {
+    /// The name of its ServiceAccount.
+    pub fn account(&self) -> String {
+        let named_after = || account_name(&self.name);
+        self.service_account.clone().unwrap_or_else(named_after)
+    }
+
     /// The rights that it needs. A cluster is asked only about kinds that nobody else knows.
     pub async fn rights(&self, target: ClusterTarget) -> anyhow::Result<Rights> {
         let mut resources = Resources::of(&self.checked);
-        let unknown = resources.unknown(&self.checked);
+        let unknown = resources.unknown(kinds(&self.checked));
         if let Some(kind) = unknown.first() {
             let about = || {
                 format!(
@@ -184,7 +205,7 @@ impl DescribedPlugin {
                 let found = discovery.find(&Arc::new(kind.clone()), now).await;
                 resources.learn(kind.clone(), found.with_context(about)?);
             }
-            let missing = resources.unknown(&self.checked);
+            let missing = resources.unknown(kinds(&self.checked));
             if let Some(kind) = missing.first() {
                 bail!(
                     "the cluster does not serve {kind}, which {} touches; install what brings it, or give another cluster \
@@ -193,7 +214,8 @@ impl DescribedPlugin {
                 );
             }
         }
-        Ok(Rights::of(&self.checked, &self.confinement, &resources)?)
+        let controllers = ControllerNeeds::of(&self.checked, self.exports);
+        Ok(Rights::of(&controllers, &self.confinement, &resources)?)
     }
 
     /// Its account, roles and bindings.
@@ -201,6 +223,7 @@ impl DescribedPlugin {
         let grantee = Grantee {
             plugin: &self.name,
             namespace: &self.host_namespace,
+            account: self.service_account.as_deref(),
             host_account: self.host_account.as_deref(),
         };
         objects(grantee, rights)
@@ -215,6 +238,12 @@ impl DescribedPlugin {
         }
         if !self.confinement.namespaces().is_empty() {
             spec["namespaces"] = json!(self.confinement.namespaces());
+        }
+        if !self.confinement.access().is_empty() {
+            spec["accessNamespaces"] = json!(self.confinement.access());
+        }
+        if let Some(account) = &self.service_account {
+            spec["serviceAccountName"] = json!(account);
         }
         Ok(json!({
             "apiVersion": "pilothouse.dev/v1alpha1", "kind": "Plugin",

@@ -23,6 +23,8 @@ pub struct Grantee<'a> {
     pub plugin: &'a str,
     /// The host's namespace, in which the plugin's ServiceAccount is.
     pub namespace: &'a str,
+    /// The ServiceAccount that it has, which somebody else makes; none: one of its own.
+    pub account: Option<&'a str>,
     /// The host's own ServiceAccount in this namespace, if it makes the plugin's requests itself.
     pub host_account: Option<&'a str>,
 }
@@ -52,22 +54,26 @@ pub fn objects(grantee: Grantee<'_>, rights: &Rights) -> Vec<Value> {
     let Grantee {
         plugin,
         namespace,
+        account,
         host_account,
     } = grantee;
     let subject = |account: &str| json!({"kind": "ServiceAccount", "name": account, "namespace": namespace});
     let own = account_name(plugin);
-    let subjects: Vec<Value> = [Some(own.as_str()), host_account]
+    let subjects: Vec<Value> = [account.or(Some(&own)), host_account]
         .into_iter()
         .flatten()
         .map(subject)
         .collect();
     let mut metadata = metadata(plugin, &own, None);
     metadata["namespace"] = json!(namespace);
-    let mut objects = vec![json!({
-        "apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata,
-        // No pod runs as it: who acts as it impersonates it, or asks for a token.
-        "automountServiceAccountToken": false,
-    })];
+    let mut objects = Vec::new();
+    if account.is_none() {
+        objects.push(json!({
+            "apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata,
+            // No pod runs as it: who acts as it impersonates it, or asks for a token.
+            "automountServiceAccountToken": false,
+        }));
+    }
     let mut bindings = Vec::new();
     let mut granted = roles(plugin, &own, &rights.account, &subjects);
     if let Some(account) = host_account {

@@ -237,6 +237,7 @@ fn each_role_is_bound_to_the_plugins_account_and_to_the_hosts_where_it_is_named(
     let grantee = |host_account| Grantee {
         plugin: "web",
         namespace: "system",
+        account: None,
         host_account,
     };
     let titles = |objects: &[Value]| -> Vec<String> {

@@ -241,10 +241,11 @@ fn judge(
     }
     let optional = lane.component.optional();
     let has_it = match asked {
-        AdmissionInterface::Defaulter => optional.defaulter,
-        AdmissionInterface::Validator => optional.validator,
+        AdmissionInterface::Defaulter => optional.defaulter && lane.access.defaults(),
+        AdmissionInterface::Validator => optional.validator && lane.access.validates(),
     };
-    // What makes API servers ask may be of another version of the plugin.
+    // What makes API servers ask may be of another version of the plugin, or from a time when its account had the right to
+    // be asked.
     if !has_it || !match_condition::is_asked(&request).map_err(bad)? {
         return Ok(WebhookResponse::json(
             review::allowed(&request.uid, &[], &[]).to_string(),

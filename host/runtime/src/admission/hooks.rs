@@ -8,6 +8,7 @@ use pilothouse_core::admission::configuration::{Hook, WebhookContext, conversion
 use serde_json::Value;
 
 use super::WebhookOptions;
+use crate::access::LaneAccess;
 use crate::lane::{Lane, RunMode};
 use crate::lanes::Lanes;
 
@@ -54,17 +55,24 @@ fn of_plugin(common: &WebhookContext<'_>, lanes: &[&Arc<Lane>]) -> PluginWebhook
     };
     wanted.is_all = lanes
         .iter()
-        .all(|lane| lane.mode == RunMode::Active && lane.served(lane.grants.primary()).is_some());
-    let hooks: Vec<Hook> = lanes.iter().filter_map(|lane| hook(lane)).collect();
-    if !hooks.is_empty() {
-        if optional.defaulter {
-            wanted.objects.push((WebhookKind::Mutating, mutating(common, &hooks)));
-        }
-        if optional.validator {
-            wanted
-                .objects
-                .push((WebhookKind::Validating, validating(common, &hooks)));
-        }
+        .all(|lane| {
+            let is_served = lane.served(lane.grants.primary()).is_some();
+            lane.mode == RunMode::Active && is_served && !lane.access.is_unreviewed()
+        });
+    let hooks = |may: fn(&LaneAccess) -> bool| -> Vec<Hook> {
+        let asked = lanes.iter().filter(|lane| may(&lane.access));
+        asked.filter_map(|lane| hook(lane)).collect()
+    };
+    let (defaulted, validated) = (hooks(LaneAccess::defaults), hooks(LaneAccess::validates));
+    if optional.defaulter && !defaulted.is_empty() {
+        wanted
+            .objects
+            .push((WebhookKind::Mutating, mutating(common, &defaulted)));
+    }
+    if optional.validator && !validated.is_empty() {
+        wanted
+            .objects
+            .push((WebhookKind::Validating, validating(common, &validated)));
     }
     if optional.converter && lanes.iter().all(|lane| lane.mode == RunMode::Active) {
         let crds = lanes
@@ -79,7 +87,7 @@ fn of_plugin(common: &WebhookContext<'_>, lanes: &[&Arc<Lane>]) -> PluginWebhook
     wanted
 }
 
-/// None where the manifest does not ask for it, the kind is not served yet, or the plugin shall change nothing.
+/// What API servers ask a lane about, where its account may be asked. None where the manifest does not ask for it, the kind is not served yet, or the plugin shall change nothing.
 fn hook(lane: &Lane) -> Option<Hook> {
     if lane.mode == RunMode::Preview {
         return None;

@@ -383,7 +383,10 @@ impl Keeper {
         let lanes = self.host.state.lanes();
         let known = lanes.iter().map(|lane| {
             let served = lane.served(lane.grants.primary()).is_some();
-            format!("{} {} {:?} {served}", lane.title(), lane.component.digest(), lane.mode)
+            let access = &lane.access;
+            let asked = (access.is_unreviewed(), access.defaults(), access.validates());
+            let (title, digest) = (lane.title(), lane.component.digest());
+            format!("{title} {digest} {:?} {served} {asked:?}", lane.mode)
         });
         WebhookInputs {
             lanes: known.collect(),

@@ -26,7 +26,7 @@ use super::desired::{ComponentSource, DesiredPlugin};
 use super::plugin::{LoadedComponent, PluginTask, RunningVersion};
 use super::prepare::DescribedPlugin;
 use super::state::{ConditionState, StartupProblem, StartupStep};
-use crate::access::ReviewedAccess;
+use crate::access::{LaneAccess, ReviewedAccess};
 use crate::lane::{Lane, RunMode};
 
 /// How often the rights are reviewed while all are granted. A right that is revoked ends within five minutes: the rest is
@@ -67,8 +67,8 @@ struct LaneNeeds {
 
 /// The outcome of a review.
 struct AccessReview {
-    /// By lane.
-    outcomes: Vec<ReviewedAccess>,
+    /// By lane; none where its rights cannot be said.
+    outcomes: Vec<Option<ReviewedAccess>>,
     /// The rights that are missing.
     missing: BTreeSet<Permission>,
     /// The rights to be asked at admission that are missing.
@@ -77,15 +77,21 @@ struct AccessReview {
     errors: Vec<RightsError>,
 }
 
-/// The last review, and what it was about.
-struct LastReview {
+/// The last review of a version. The plugin keeps it: whoever looks after the version may be interrupted, and goes on.
+pub struct LastReview {
+    /// The lanes that it was about, by the first of them.
+    of: Arc<LaneAccess>,
+    /// How their kinds were served.
     served: BTreeMap<Kind, String>,
     begun: Instant,
     took: Duration,
+    /// Until when the last outcome that was one counts without another; none: it does not count any more.
+    holds_until: Option<Instant>,
     outcome: LastOutcome,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
+/// What a review came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum LastOutcome {
     Granted,
     Missing,
@@ -99,7 +105,7 @@ impl LastReview {
             return Instant::now();
         }
         let wait = match self.outcome {
-            LastOutcome::Failed => RETRY,
+            LastOutcome::Failed => self.took + RETRY,
             _ if is_asked => LEAST_WAIT,
             LastOutcome::Missing => MISSING_INTERVAL,
             LastOutcome::Granted => INTERVAL,
@@ -111,42 +117,50 @@ impl LastReview {
 impl PluginTask {
     /// Reviews the rights of a version that runs, for ever.
     pub async fn watch_access(&self, running: &RunningVersion) {
-        let Some(account) = running.lanes.first().and_then(|lane| lane.writer.identity()) else {
+        let Some(first) = running.lanes.first() else {
+            return std::future::pending().await;
+        };
+        let Some(account) = first.writer.identity() else {
             return std::future::pending().await;
         };
         let (host, health) = (&self.context.host, &self.identity.health);
-        let mut last: Option<LastReview> = None;
-        // Until when the last outcome counts without another one.
-        let mut holds_until = None;
+        self.last_review.lock().take_if(|last| !Arc::ptr_eq(&last.of, &first.access));
         let mut is_asked = false;
         loop {
             let settled = host.kinds.settled();
             let served = served_kinds(&running.lanes);
-            let due = last.as_ref().map_or_else(Instant::now, |last| last.next(&served, is_asked));
+            let (due, took, held_until) = match &*self.last_review.lock() {
+                Some(last) => (last.next(&served, is_asked), last.took, last.holds_until),
+                None => (Instant::now(), Duration::ZERO, None),
+            };
             tokio::select! {
                 () = settled => {}
                 () = health.account_forbidden.notified() => is_asked = true,
                 () = tokio::time::sleep_until(due) => {
                     is_asked = false;
                     let begun = Instant::now();
-                    let took = last.as_ref().map(|last| last.took).unwrap_or_default();
                     let patience = (HOLDS - INTERVAL).max(took * 2);
                     // In a box of its own: every plugin that runs has room for this.
                     let review = Box::pin(self.review(account, &running.lanes, Lane::served));
                     let review = tokio::time::timeout(patience, review).await;
                     let review = review.map_err(|_| format!("the reviews take longer than {} s", patience.as_secs()));
-                    let outcome = match review.and_then(|review| review.map_err(|error| chain(&error))) {
-                        Ok(review) => {
-                            holds_until = Some(begun + HOLDS);
-                            self.report_access(running, account, &review)
-                        }
+                    let (outcome, holds_until) = match review.and_then(|review| review.map_err(|error| chain(&error))) {
+                        Ok(review) => (self.report_access(running, account, &review), Some(begun + HOLDS)),
                         Err(problem) => {
-                            let is_over = holds_until.is_none_or(|until| Instant::now() + RETRY > until);
-                            self.report_unreviewed(running, account, &problem, is_over);
-                            LastOutcome::Failed
+                            // The next attempt would come too late.
+                            let still = held_until.filter(|until| Instant::now() + RETRY < *until);
+                            self.report_unreviewed(running, account, &problem, still.is_none());
+                            (LastOutcome::Failed, still)
                         }
                     };
-                    last = Some(LastReview { served, begun, took: begun.elapsed(), outcome });
+                    *self.last_review.lock() = Some(LastReview {
+                        of: first.access.clone(),
+                        served,
+                        begun,
+                        took: begun.elapsed(),
+                        holds_until,
+                        outcome,
+                    });
                 }
             }
         }
@@ -162,7 +176,7 @@ impl PluginTask {
             Err(error) => {
                 let problem = chain(&error);
                 tracing::warn!(plugin = &*self.identity.name, problem, "cannot review the rights of the plugin's account");
-                self.settle_access(lanes, &vec![ReviewedAccess::default(); lanes.len()]);
+                self.settle_access(lanes, &vec![None; lanes.len()]);
             }
         }
     }
@@ -247,7 +261,7 @@ impl PluginTask {
             let needs = match needs(lane, has_webhooks, &served) {
                 Ok(needs) => needs,
                 Err(error) => {
-                    review.outcomes.push(ReviewedAccess::default());
+                    review.outcomes.push(None);
                     review.errors.push(error);
                     continue;
                 }
@@ -262,12 +276,12 @@ impl PluginTask {
                 Ok::<_, RequestError>(is_asked)
             };
             let (defaults, validates) = (asked(&needs.defaults).await?, asked(&needs.validates).await?);
-            review.outcomes.push(ReviewedAccess {
+            review.outcomes.push(Some(ReviewedAccess {
                 is_granted,
                 kinds: needs.kinds,
                 defaults,
                 validates,
-            });
+            }));
         }
         Ok(review)
     }
@@ -299,7 +313,7 @@ impl PluginTask {
     }
 
     /// Lets lanes run, or stops them.
-    fn settle_access(&self, lanes: &[Arc<Lane>], outcomes: &[ReviewedAccess]) {
+    fn settle_access(&self, lanes: &[Arc<Lane>], outcomes: &[Option<ReviewedAccess>]) {
         for (lane, outcome) in lanes.iter().zip(outcomes) {
             if lane.access.set(outcome.clone()) {
                 self.context.host.open_if_synced(lane);
@@ -358,7 +372,7 @@ impl PluginTask {
                  the host lacks, grant it: {right}"
             ),
         });
-        self.settle_access(&running.lanes, &vec![ReviewedAccess::default(); running.lanes.len()]);
+        self.settle_access(&running.lanes, &vec![None; running.lanes.len()]);
         self.report_ready(Some(running));
     }
 

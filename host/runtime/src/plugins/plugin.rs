@@ -4,11 +4,13 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use parking_lot::Mutex;
 use pilothouse_cluster::host_resources::{HostResource, HostResourceApi};
 use pilothouse_sandbox::PluginComponent;
 use tokio::sync::watch;
 
 use super::PluginContext;
+use super::access::LastReview;
 use super::artifact_memory::ArtifactMemory;
 use super::desired::PluginRequest;
 use super::inventory_write::InventoryWrite;
@@ -32,6 +34,8 @@ pub struct PluginTask {
     pub written: InventoryWrite,
     /// What is known of its artifact.
     pub artifact: ArtifactMemory,
+    /// What was reviewed last of its account's rights.
+    pub last_review: Mutex<Option<LastReview>>,
 }
 
 /// The version that runs.

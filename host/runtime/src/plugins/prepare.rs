@@ -242,7 +242,7 @@ impl DescribedPlugin {
                 served: host.kinds.served(),
                 access: Arc::new(match acting {
                     Some(_) => LaneAccess::unreviewed(),
-                    None => LaneAccess::unlimited(),
+                    None => LaneAccess::Unlimited,
                 }),
             })
         };

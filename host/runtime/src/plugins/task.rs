@@ -4,6 +4,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use parking_lot::Mutex;
 use pilothouse_cluster::events::EventRecorder;
 use pilothouse_cluster::write::FieldManagerClient;
 use pilothouse_core::backoff;
@@ -68,6 +69,7 @@ impl PluginTask {
             own,
             written: InventoryWrite::default(),
             artifact: ArtifactMemory::default(),
+            last_review: Mutex::default(),
         }
     }
 

@@ -114,7 +114,7 @@ fn what_cannot_be_meant_is_refused_with_the_next_step() {
         ),
         (
             vec![component.as_str(), "--access-namespaces", "a"],
-            "--access-namespaces has no use without --namespaces",
+            "access namespaces have no use without namespaces",
         ),
         (
             vec![component.as_str(), hosted[0], hosted[1]],

@@ -5,6 +5,7 @@
 
 use pilothouse_end_to_end::fleet;
 
+mod access;
 mod admission;
 mod artifacts;
 mod contributions;

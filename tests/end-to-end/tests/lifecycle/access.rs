@@ -1,0 +1,345 @@
+//! Plugins with accounts of their own: what the account may not see, the plugin is not shown, and what it may not do is not
+//! begun. The condition `Granted` lists what is missing, and goes by itself.
+
+mod simulated {
+    use std::time::Duration;
+
+    use pilothouse_end_to_end::stage::{Stage, hostile};
+    use pilothouse_runtime::{HostOptions, Identity};
+    use pilothouse_simulator::faults::{Asked, Fault, Rule};
+    use pilothouse_testkit::cluster::Cluster;
+    use pilothouse_testkit::host::SteeredHost as _;
+    use pilothouse_testkit::requests::{HOST_ACCOUNT, Request};
+    use serde_json::{Value, json};
+
+    use crate::fleet::{Fleet, condition};
+
+    /// The user of the account of the plugin `it`.
+    const USER: &str = "system:serviceaccount:pilothouse-system:pilothouse-plugin-it";
+
+    /// What the condition says to do.
+    const COMMAND: &str =
+        "pilothouse rights it=a.wasm --host-namespace pilothouse-system | kubectl apply --server-side -f -";
+
+    async fn fleet() -> Fleet {
+        let options = HostOptions {
+            identity: Identity::ServiceAccounts {
+                namespace: "pilothouse-system".to_owned(),
+            },
+            ..HostOptions::default()
+        };
+        Fleet::start_with(Cluster::simulated(), options).await
+    }
+
+    /// Takes rights, as `verb resource`, from the account of `it`.
+    fn revoke(fleet: &Fleet, rights: &'static [&str]) {
+        fleet.stage.simulator().rights().deny(move |asked| {
+            let right = format!("{} {}", asked.verb, asked.resource);
+            asked.impersonated.as_deref() == Some(USER) && rights.contains(&&*right)
+        });
+    }
+
+    async fn hostile_fleet() -> Fleet {
+        let fleet = fleet().await;
+        fleet.put("hostile", "a.wasm", 0);
+        fleet
+    }
+
+    async fn make(fleet: &Fleet, name: &str) {
+        let object = hostile(name, &json!({"behaviour": "config-map"}));
+        fleet.stage.create(&object).await;
+    }
+
+    fn is_review(asked: &Asked) -> bool {
+        asked.resource == "subjectaccessreviews"
+    }
+
+    fn requests(stage: &Stage, mark: pilothouse_testkit::cluster::Mark) -> Vec<Request> {
+        let mut requests = stage.cluster.requests_since(mark).unwrap();
+        requests.retain(|request| request.account == HOST_ACCOUNT);
+        requests
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_plugin_whose_account_lacks_rights_runs_when_they_are_granted() {
+        let fleet = hostile_fleet().await;
+        revoke(&fleet, &["list deployments", "delete configmaps"]);
+        fleet.plugin("it", json!({"source": {"file": "a.wasm"}})).await;
+        let granted = fleet.says("it", "Granted", "False", "NotGranted").await;
+        let message = granted["message"].as_str().unwrap();
+        let words = format!(
+            "user {USER:?} may not delete configmaps in all namespaces; list deployments.apps in all namespaces; grant these \
+             rights: {COMMAND}"
+        );
+        assert_eq!(message, words);
+        let ready = fleet.says("it", "Ready", "False", "NotGranted").await;
+        assert_eq!(ready["message"], granted["message"]);
+        assert_eq!(fleet.stage.lines(&["WARN", &words]).len(), 1, "{}", fleet.log());
+        make(&fleet, "one").await;
+        for _ in 0..3 {
+            fleet.stage.minute().await;
+        }
+        assert_eq!(fleet.stage.reconciled("Hostile", "one"), None, "the plugin was called");
+        fleet.stage.simulator().rights().grant_all();
+        fleet.stage.minute().await;
+        fleet.says("it", "Granted", "True", "Granted").await;
+        fleet.is_ready("it").await;
+        fleet
+            .until("it is reconciled", |stage| stage.is_reconciled("Hostile", "one"))
+            .await;
+        fleet.stage.stop().await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_right_that_is_revoked_ends_within_five_minutes() {
+        let fleet = hostile_fleet().await;
+        fleet.plugin("it", json!({"source": {"file": "a.wasm"}})).await;
+        fleet.is_ready("it").await;
+        make(&fleet, "before").await;
+        fleet
+            .until("it is reconciled", |stage| stage.is_reconciled("Hostile", "before"))
+            .await;
+        // No request of the plugin is denied for it: the watches are the host's.
+        revoke(&fleet, &["watch configmaps"]);
+        tokio::time::sleep(Duration::from_mins(5)).await;
+        let status = fleet.status("it");
+        assert_eq!(condition(&status, "Granted")["reason"], "NotGranted", "{status:#}");
+        let mark = fleet.stage.mark();
+        make(&fleet, "after").await;
+        fleet.stage.minute().await;
+        assert_eq!(fleet.stage.reconciled("Hostile", "after"), None);
+        let writes = fleet.stage.host_writes_since(mark);
+        assert_eq!(writes, [], "{writes:?}");
+        assert!(
+            fleet.stage.is_reconciled("Hostile", "before"),
+            "what was made stays as it is"
+        );
+        fleet.stage.simulator().rights().grant_all();
+        fleet
+            .until("it goes on", |stage| stage.is_reconciled("Hostile", "after"))
+            .await;
+        fleet.is_ready("it").await;
+        fleet.stage.stop().await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_request_that_is_denied_has_the_rights_reviewed_at_once() {
+        let fleet = hostile_fleet().await;
+        fleet.plugin("it", json!({"source": {"file": "a.wasm"}})).await;
+        fleet.is_ready("it").await;
+        tokio::time::sleep(Duration::from_secs(20)).await;
+        revoke(&fleet, &["patch configmaps"]);
+        make(&fleet, "one").await;
+        tokio::time::sleep(Duration::from_secs(15)).await;
+        let status = fleet.status("it");
+        assert_eq!(condition(&status, "Granted")["reason"], "NotGranted", "{status:#}");
+        fleet.stage.simulator().rights().grant_all();
+        fleet
+            .until("it is reconciled", |stage| stage.is_reconciled("Hostile", "one"))
+            .await;
+        fleet.stage.stop().await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn while_nothing_changes_the_rights_are_reviewed_and_nothing_else_is_asked() {
+        let fleet = hostile_fleet().await;
+        fleet.plugin("it", json!({"source": {"file": "a.wasm"}})).await;
+        fleet.is_ready("it").await;
+        fleet.stage.minute().await;
+        let mark = fleet.stage.mark();
+        tokio::time::sleep(Duration::from_mins(4)).await;
+        let requests = requests(&fleet.stage, mark);
+        let others: Vec<_> = requests
+            .iter()
+            .filter(|request| request.resource != "subjectaccessreviews" && request.verb != "watch")
+            .collect();
+        assert_eq!(others, Vec::<&Request>::new());
+        // Hostiles: get, list, watch, and patch of the status; two kinds that it owns: get, list, watch, create, patch and
+        // delete.
+        let reviews = requests.iter().filter(|request| request.resource == "subjectaccessreviews");
+        assert_eq!(reviews.count(), 4 + 2 * 6);
+        fleet.stage.stop().await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn rights_that_cannot_be_reviewed_count_for_five_minutes_and_no_longer() {
+        let fleet = hostile_fleet().await;
+        fleet.plugin("it", json!({"source": {"file": "a.wasm"}})).await;
+        fleet.is_ready("it").await;
+        let broken = Fault::Status {
+            code: 500,
+            retry_after: None,
+        };
+        fleet.stage.simulator().faults().add(Rule::new(broken).when(is_review));
+        tokio::time::sleep(Duration::from_mins(4)).await;
+        fleet.is_ready("it").await;
+        tokio::time::sleep(Duration::from_secs(75)).await;
+        let granted = fleet.says("it", "Granted", "Unknown", "ReviewFailed").await;
+        assert!(
+            granted["message"]
+                .as_str()
+                .unwrap()
+                .contains("so the plugin does not run"),
+            "{granted}"
+        );
+        fleet.says("it", "Ready", "False", "NotGranted").await;
+        make(&fleet, "one").await;
+        fleet.stage.minute().await;
+        assert_eq!(fleet.stage.reconciled("Hostile", "one"), None);
+        fleet.stage.simulator().faults().clear();
+        fleet
+            .until("it goes on", |stage| stage.is_reconciled("Hostile", "one"))
+            .await;
+        fleet.stage.stop().await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_host_that_may_not_review_rights_says_which_right_it_lacks() {
+        let fleet = hostile_fleet().await;
+        let rights = fleet.stage.simulator().rights();
+        rights.deny(|asked| asked.impersonated.is_none() && is_review(asked));
+        fleet.plugin("it", json!({"source": {"file": "a.wasm"}})).await;
+        let granted = fleet.says("it", "Granted", "Unknown", "ReviewFailed").await;
+        let message = granted["message"].as_str().unwrap();
+        let words = "grant it: create subjectaccessreviews.authorization.k8s.io in all namespaces";
+        assert!(message.contains(words), "{message}");
+        fleet.stage.simulator().rights().grant_all();
+        fleet.is_ready("it").await;
+        fleet.stage.stop().await;
+    }
+
+    fn touch(kind: &str) -> Value {
+        json!({"kind": {"group": "", "version": "v1", "kind": kind}, "access": ["read"], "fields": [".data"]})
+    }
+
+    /// A Plugin of the reader that reads these, for the service accounts with the label `reader: it`.
+    fn reader(touches: &[Value]) -> Value {
+        json!({"source": {"file": "a.wasm"}, "configuration": {"objects": "reader=it", "touches": touches}})
+    }
+
+    /// An object of the reader that lists Secrets.
+    fn lister(name: &str, namespace: Option<&str>) -> Value {
+        let kind = json!({"group": "", "version": "v1", "kind": "Secret"});
+        let reads = json!([{"list": {"kind": kind, "namespace": namespace}}]);
+        let metadata = json!({"name": name, "namespace": "default", "labels": {"reader": "it"},
+                              "annotations": {"reader.test.dev/reads": reads.to_string()}});
+        json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata})
+    }
+
+    fn plain(name: &str) -> Value {
+        let metadata = json!({"name": name, "namespace": "default", "labels": {"reader": "it"}});
+        json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata})
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_version_that_needs_more_than_is_granted_waits_beside_the_old_one() {
+        let fleet = fleet().await;
+        fleet.put("reader", "a.wasm", 0);
+        revoke(&fleet, &["list secrets", "watch secrets"]);
+        fleet.plugin("it", reader(&[])).await;
+        fleet.is_ready("it").await;
+        fleet.change("it", reader(&[touch("Secret")])).await;
+        let granted = fleet.says("it", "Granted", "False", "NewVersionNotGranted").await;
+        let message = granted["message"].as_str().unwrap();
+        assert!(
+            message.starts_with("the new version needs more than is granted")
+                && message.contains("may not list, watch secrets in all namespaces; grant these rights: pilothouse rights")
+                && message.contains("--config FILE-WITH-ITS-CONFIGURATION"),
+            "{message}"
+        );
+        fleet.says("it", "Ready", "True", "PreviousVersion").await;
+        fleet.stage.create(&plain("old")).await;
+        fleet
+            .until("the old one goes on", |stage| stage.find("ConfigMap", "old").is_some())
+            .await;
+        fleet.stage.simulator().rights().grant_all();
+        fleet.stage.create(&lister("new", None)).await;
+        fleet.is_ready("it").await;
+        fleet.says("it", "Granted", "True", "Granted").await;
+        fleet
+            .until("the new one reads", |stage| {
+                stage
+                    .find("ConfigMap", "new")
+                    .is_some_and(|map| map["data"]["seen"].as_str().is_some_and(|seen| seen.contains("[")))
+            })
+            .await;
+        fleet.stage.stop().await;
+    }
+
+    fn secret(namespace: &str, name: &str) -> Value {
+        json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name, "namespace": namespace}})
+    }
+
+    fn namespace(name: &str) -> Value {
+        json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+    }
+
+    fn names(stage: &Stage, name: &str) -> Value {
+        stage.find("ConfigMap", name).unwrap_or_default()["data"]["names"].clone()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_confined_plugin_is_shown_the_namespaces_that_its_plugin_names_and_no_others() {
+        let fleet = fleet().await;
+        fleet.put("reader", "a.wasm", 0);
+        for name in ["edge", "elsewhere"] {
+            fleet.stage.create(&namespace(name)).await;
+            fleet.stage.create(&secret(name, name)).await;
+        }
+        fleet.stage.create(&secret("default", "home")).await;
+        let mut spec = reader(&[touch("Secret")]);
+        spec["namespaces"] = json!(["default"]);
+        fleet.plugin("it", spec).await;
+        fleet.is_ready("it").await;
+        for object in [lister("all", None), lister("edge", Some("edge"))] {
+            fleet.stage.create(&object).await;
+        }
+        fleet
+            .until("it sees its own", |stage| names(stage, "all") == "home")
+            .await;
+        let told = |stage: &Stage| {
+            let failure = stage.find("Plugin", "it").unwrap_or_default()["status"]["lastFailure"].take();
+            let message = failure["message"].as_str().unwrap_or_default().to_owned();
+            let words = "it lists v1 Secret in edge, outside the namespaces that its Plugin names (default); add edge to \
+                         spec.accessNamespaces of the Plugin";
+            failure["blame"] == "guest" && message.contains(words)
+        };
+        fleet.until("the violation is reported", told).await;
+        assert_eq!(names(&fleet.stage, "edge"), Value::Null);
+        fleet.change("it", json!({"accessNamespaces": ["edge"]})).await;
+        fleet
+            .until("it sees both", |stage| {
+                names(stage, "all") == "home edge" || names(stage, "all") == "edge home"
+            })
+            .await;
+        fleet
+            .until("it reads there", |stage| names(stage, "edge") == "edge")
+            .await;
+        fleet.stage.stop().await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn rights_in_namespaces_are_reviewed_there() {
+        let fleet = fleet().await;
+        fleet.put("reader", "a.wasm", 0);
+        fleet.stage.create(&namespace("edge")).await;
+        fleet.stage.simulator().rights().deny(|asked| {
+            let is_everywhere = asked.namespace.is_none() || asked.namespace.as_deref() == Some("edge");
+            asked.impersonated.as_deref() == Some(USER) && is_everywhere && asked.resource != "subjectaccessreviews"
+        });
+        let mut spec = reader(&[touch("Secret")]);
+        spec["namespaces"] = json!(["default"]);
+        fleet.plugin("it", spec).await;
+        fleet.is_ready("it").await;
+        fleet.change("it", json!({"accessNamespaces": ["edge"]})).await;
+        let granted = fleet.says("it", "Granted", "False", "NewVersionNotGranted").await;
+        let message = granted["message"].as_str().unwrap();
+        assert!(
+            message.contains("list, watch secrets in namespace edge")
+                && message.contains("--namespaces default --access-namespaces edge")
+                && !message.contains("in namespace default"),
+            "{message}"
+        );
+        fleet.stage.stop().await;
+    }
+}
