@@ -3,6 +3,7 @@
 
 mod artifact;
 mod election;
+mod identity;
 mod inspect;
 mod install;
 mod metrics;

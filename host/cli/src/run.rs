@@ -3,17 +3,17 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Context as _, bail};
+use anyhow::Context as _;
 use clap::{Args, ValueEnum};
 use pilothouse_cluster::connect::{ClusterTarget, connect_through};
 use pilothouse_cluster::fence::WriteFence;
-use pilothouse_core::manifest::is_label;
-use pilothouse_runtime::{Host, HostOptions, Identity, Library, UnfinishedWork};
+use pilothouse_runtime::{Host, HostOptions, Library, UnfinishedWork};
 use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::EnvFilter;
 
 use crate::artifact::host_options::ArtifactArguments;
 use crate::election::ElectionArguments;
+use crate::identity::IdentityMode;
 use crate::metrics::{MetricsArguments, Monitoring};
 use crate::plugins::{self, CacheArguments, NamedFile};
 use crate::settings;
@@ -59,8 +59,9 @@ pub struct RunCommand {
     #[arg(long, value_name = "SECONDS", default_value_t = 3600, value_parser = clap::value_parser!(u64).range(1..))]
     resync: u64,
 
-    /// In whose name the host writes for a plugin, and reads live objects for it: `none` is its own; with `impersonate` it acts
-    /// as the plugin's ServiceAccount in --namespace, and needs the right to impersonate it
+    /// In whose name the host writes for a plugin, and reads live objects for it: `none` is its own; with `impersonate` and
+    /// `token` it acts as the plugin's ServiceAccount in --namespace, reviews what that account may do, and needs the right to
+    /// impersonate it or to request tokens for it
     #[arg(long, value_enum, default_value_t = IdentityMode::None)]
     identity: IdentityMode,
 
@@ -113,12 +114,6 @@ impl ClusterArguments {
         let Self { kubeconfig, context } = self;
         ClusterTarget { kubeconfig, context }
     }
-}
-
-#[derive(Clone, Copy, ValueEnum)]
-enum IdentityMode {
-    None,
-    Impersonate,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -237,27 +232,6 @@ impl RunCommand {
         };
         say_what_is_left(&left);
         Ok(())
-    }
-}
-
-impl IdentityMode {
-    /// Whom the host acts as. Accounts are in its own namespace.
-    fn of_host(self, namespace: Option<&str>) -> anyhow::Result<Identity> {
-        match (self, namespace) {
-            (Self::None, _) => Ok(Identity::Host),
-            (Self::Impersonate, Some(namespace)) if is_label(namespace) => Ok(Identity::ServiceAccounts {
-                namespace: namespace.to_owned(),
-            }),
-            (Self::Impersonate, Some(namespace)) => {
-                bail!(
-                    "--namespace {namespace:?} is not a DNS label; give the namespace that the plugins' accounts are in"
-                )
-            }
-            (Self::Impersonate, None) => bail!(
-                "--identity impersonate needs the namespace that the plugins' ServiceAccounts are in, and this is no pod; give \
-                 it with --namespace"
-            ),
-        }
     }
 }
 

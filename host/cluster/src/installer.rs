@@ -10,7 +10,7 @@ use kube::client::Body;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use pilothouse_core::admission::configuration::PLUGIN_LABEL;
 use pilothouse_core::rights::objects::{
-    MANAGED_BY, MANAGED_BY_LABEL, RBAC_GROUP, account_name, label_selector, watch_name,
+    MANAGED_BY, MANAGED_BY_LABEL, RBAC_GROUP, account_name, act_name, label_selector, watch_name,
 };
 use pilothouse_core::rights::{built_in, escalation};
 use pilothouse_core::served::{KindFacts, ServedKind};
@@ -240,7 +240,7 @@ impl Installer {
             let title = || format!("each {} of plugin {}", kind.kind, self.plugin);
             installed.extend(found.map_err(|source| failed("list", title(), source))?);
         }
-        let names = [account_name(&self.plugin), watch_name(&self.plugin)];
+        let names = [account_name(&self.plugin), watch_name(&self.plugin), act_name(&self.plugin)];
         installed.retain(|object| names.iter().any(|name| object["metadata"]["name"] == **name));
         Ok(installed)
     }

@@ -15,10 +15,12 @@ pub enum Identity {
     /// In its own.
     #[default]
     Host,
-    /// In that of the plugin's ServiceAccount in this namespace, by impersonation.
+    /// In that of the plugin's ServiceAccount.
     ServiceAccounts {
-        /// The host's namespace.
+        /// The host's namespace, in which the accounts are.
         namespace: String,
+        /// Whether the host requests tokens for the accounts; else it impersonates them.
+        by_token: bool,
     },
 }
 use crate::heartbeat::Heartbeat;

@@ -42,9 +42,11 @@ pub struct Request {
 }
 
 impl Request {
-    /// Whether it asked for a change.
+    /// Whether it asked for a change. Reviews and tokens change nothing, whatever their verb.
     pub fn is_write(&self) -> bool {
+        let is_question = self.resource.ends_with("reviews") || self.subresource == "token";
         !self.dry_run
+            && !is_question
             && matches!(
                 self.verb.as_str(),
                 "create" | "update" | "patch" | "delete" | "deletecollection"

@@ -18,13 +18,14 @@ use pilothouse_cluster::connect::{ClusterTarget, connect};
 use pilothouse_cluster::discovery::Discovery;
 use pilothouse_core::Limits;
 use pilothouse_core::manifest::{self, CheckedManifest, is_label, is_subdomain};
-use pilothouse_core::rights::objects::{Grantee, account_name, labels, objects};
+use pilothouse_core::rights::objects::{Acting, Grantee, account_name, labels, objects};
 use pilothouse_core::rights::resources::{Resources, kinds};
 use pilothouse_core::rights::{AdmissionExports, Confinement, ControllerNeeds, Rights};
 use serde_json::{Value, json};
 
 use crate::artifact::{RegistryArguments, component, printable};
 use crate::plugins::{CacheArguments, NamedFile, read_document};
+use crate::identity::IdentityMode;
 use crate::run::USER_AGENT;
 
 /// Which plugin is granted what.
@@ -57,10 +58,15 @@ pub struct PluginArguments {
     #[arg(long, value_name = "NAME")]
     service_account: Option<String>,
 
-    /// Grant the same rights to the host's own ServiceAccount in its namespace, and those to the watches that plugins share.
-    /// A host that runs with this account makes the plugin's requests itself
+    /// Grant the host's own ServiceAccount in its namespace what it needs for the plugin: the watches that plugins share, and
+    /// what --identity says
     #[arg(long, value_name = "NAME")]
     host_account: Option<String>,
+
+    /// With --host-account: how the host runs, as `--identity` of the host. With `none` its account gets all rights of the
+    /// plugin, with `impersonate` the right to impersonate the plugin's account, with `token` the right to request tokens for it
+    #[arg(long, value_enum, default_value_t = IdentityMode::None, requires = "host_account")]
+    identity: IdentityMode,
 
     #[command(flatten)]
     cache: CacheArguments,
@@ -98,6 +104,7 @@ pub struct DescribedPlugin {
     config: Option<Value>,
     host_account: Option<String>,
     service_account: Option<String>,
+    acting: Acting,
     exports: AdmissionExports,
 }
 
@@ -117,6 +124,7 @@ impl PluginArguments {
             host_namespace,
             service_account,
             host_account,
+            identity,
             cache,
             registries,
         } = self;
@@ -171,6 +179,7 @@ impl PluginArguments {
             config,
             host_account,
             service_account,
+            acting: identity.acting(),
             exports: AdmissionExports {
                 defaulter: component.optional().defaulter,
                 validator: component.optional().validator,
@@ -225,6 +234,7 @@ impl DescribedPlugin {
             namespace: &self.host_namespace,
             account: self.service_account.as_deref(),
             host_account: self.host_account.as_deref(),
+            acting: self.acting,
         };
         objects(grantee, rights)
     }

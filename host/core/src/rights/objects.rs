@@ -25,8 +25,22 @@ pub struct Grantee<'a> {
     pub namespace: &'a str,
     /// The ServiceAccount that it has, which somebody else makes; none: one of its own.
     pub account: Option<&'a str>,
-    /// The host's own ServiceAccount in this namespace, if it makes the plugin's requests itself.
+    /// The host's own ServiceAccount in this namespace, if it is granted something, too.
     pub host_account: Option<&'a str>,
+    /// In whose name the host makes the plugin's requests.
+    pub acting: Acting,
+}
+
+/// In whose name a host makes the requests of a plugin.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Acting {
+    /// In its own: it needs all rights of the plugin itself.
+    #[default]
+    Host,
+    /// In that of the plugin's ServiceAccount, which it impersonates.
+    Impersonation,
+    /// The same, with tokens that it requests for the ServiceAccount.
+    Token,
 }
 
 /// The name of a plugin's ServiceAccount, and of its roles and bindings.
@@ -37,6 +51,11 @@ pub fn account_name(plugin: &str) -> String {
 /// The name of the roles for the watches that the host makes.
 pub fn watch_name(plugin: &str) -> String {
     format!("{}-watch", account_name(plugin))
+}
+
+/// The name of the role by which the host acts as a plugin's ServiceAccount.
+pub fn act_name(plugin: &str) -> String {
+    format!("{}-act", account_name(plugin))
 }
 
 /// The labels of everything that is installed for a plugin.
@@ -56,10 +75,13 @@ pub fn objects(grantee: Grantee<'_>, rights: &Rights) -> Vec<Value> {
         namespace,
         account,
         host_account,
+        acting,
     } = grantee;
     let subject = |account: &str| json!({"kind": "ServiceAccount", "name": account, "namespace": namespace});
     let own = account_name(plugin);
-    let subjects: Vec<Value> = [account.or(Some(&own)), host_account]
+    let named = account.unwrap_or(&own);
+    let itself = host_account.filter(|_| acting == Acting::Host);
+    let subjects: Vec<Value> = [Some(named), itself]
         .into_iter()
         .flatten()
         .map(subject)
@@ -77,8 +99,13 @@ pub fn objects(grantee: Grantee<'_>, rights: &Rights) -> Vec<Value> {
     let mut bindings = Vec::new();
     let mut granted = roles(plugin, &own, &rights.account, &subjects);
     if let Some(account) = host_account {
-        let beyond = rights.watches.beyond(&rights.account);
-        granted.extend(roles(plugin, &watch_name(plugin), &beyond, &[subject(account)]));
+        let watches = match acting {
+            Acting::Host => rights.watches.beyond(&rights.account),
+            Acting::Impersonation | Acting::Token => rights.watches.clone(),
+        };
+        let host = [subject(account)];
+        granted.extend(roles(plugin, &watch_name(plugin), &watches, &host));
+        granted.extend(act_role(plugin, namespace, named, acting, &host));
     }
     for (role, binding) in granted {
         objects.push(role);
@@ -108,6 +135,31 @@ fn roles(plugin: &str, name: &str, rules: &Rules, subjects: &[Value]) -> Vec<(Va
         (role, binding)
     };
     rules.places().map(of_place).collect()
+}
+
+/// The role by which the host acts as this ServiceAccount and as no other, with its binding.
+fn act_role(
+    plugin: &str,
+    namespace: &str,
+    account: &str,
+    acting: Acting,
+    subjects: &[Value],
+) -> Option<(Value, Value)> {
+    let (resource, verb) = match acting {
+        Acting::Host => return None,
+        Acting::Impersonation => ("serviceaccounts", "impersonate"),
+        Acting::Token => ("serviceaccounts/token", "create"),
+    };
+    let rule = json!({"apiGroups": [""], "resources": [resource], "resourceNames": [account], "verbs": [verb]});
+    let (api_version, name) = (format!("{RBAC_GROUP}/v1"), act_name(plugin));
+    let metadata = metadata(plugin, &name, Some(namespace));
+    let role = json!({"apiVersion": api_version, "kind": "Role", "metadata": metadata, "rules": [rule]});
+    let binding = json!({
+        "apiVersion": api_version, "kind": "RoleBinding", "metadata": metadata,
+        "roleRef": {"apiGroup": RBAC_GROUP, "kind": "Role", "name": name},
+        "subjects": subjects,
+    });
+    Some((role, binding))
 }
 
 fn metadata(plugin: &str, name: &str, namespace: Option<&str>) -> Value {

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::objects::{Grantee, objects};
+use super::objects::{Acting, Grantee, objects};
 use super::resources::Resources;
 use super::*;
 use crate::manifest;
@@ -239,6 +239,7 @@ fn each_role_is_bound_to_the_plugins_account_and_to_the_hosts_where_it_is_named(
         namespace: "system",
         account: None,
         host_account,
+        acting: Acting::Host,
     };
     let titles = |objects: &[Value]| -> Vec<String> {
         let title = |object: &Value| {
@@ -406,5 +407,52 @@ fn a_component_that_answers_at_admission_has_the_verbs_for_that_on_its_primaries
     assert_eq!(
         asked(&confined(&["a"], &["b"])),
         ["a: get,list,watch,pilothouse-default,pilothouse-validate webs.x.dev"]
+    );
+}
+
+#[test]
+fn a_host_that_acts_as_the_plugins_account_watches_itself_and_has_none_of_the_plugins_rights() {
+    let checked = checked("Namespaced", None, &json!([{"kind": kind("", "Secret"), "access": ["read"]}]));
+    let rights = rights(&checked, &confined(&["a"], &[]));
+    let of = |account, acting| {
+        let grantee = Grantee {
+            plugin: "web",
+            namespace: "system",
+            account,
+            host_account: Some("host"),
+            acting,
+        };
+        objects(grantee, &rights)
+    };
+    let found = |objects: &[Value], kind: &str, name: &str| {
+        let mut found = objects.iter().filter(|it| it["kind"] == kind && it["metadata"]["name"] == name);
+        found.next().unwrap().clone()
+    };
+    let objects = of(None, Acting::Impersonation);
+    let own = found(&objects, "RoleBinding", "pilothouse-plugin-web");
+    assert_eq!(own["subjects"].as_array().unwrap().len(), 1);
+    assert_eq!(own["subjects"][0]["name"], "pilothouse-plugin-web");
+    let watches = found(&objects, "ClusterRole", "pilothouse-plugin-web-watch");
+    assert_eq!(watches["rules"][0]["resources"], json!(["secrets"]));
+    assert_eq!(watches["rules"][0]["verbs"], json!(["list", "watch"]));
+    let act = found(&objects, "Role", "pilothouse-plugin-web-act");
+    assert_eq!(act["metadata"]["namespace"], "system");
+    assert_eq!(
+        act["rules"],
+        json!([{
+            "apiGroups": [""], "resources": ["serviceaccounts"], "resourceNames": ["pilothouse-plugin-web"],
+            "verbs": ["impersonate"],
+        }])
+    );
+    let objects = of(Some("shared"), Acting::Token);
+    assert!(objects.iter().all(|object| object["kind"] != "ServiceAccount"), "somebody else makes it");
+    let own = found(&objects, "RoleBinding", "pilothouse-plugin-web");
+    assert_eq!(own["subjects"][0]["name"], "shared");
+    let act = found(&objects, "Role", "pilothouse-plugin-web-act");
+    assert_eq!(
+        act["rules"],
+        json!([{
+            "apiGroups": [""], "resources": ["serviceaccounts/token"], "resourceNames": ["shared"], "verbs": ["create"],
+        }])
     );
 }

@@ -62,14 +62,19 @@ impl<'a> Bench<'a> {
         found.map(|found| serde_json::to_value(found).unwrap())
     }
 
-    pub fn api(&self, object: &Value) -> Api<DynamicObject> {
+    /// How the API server calls the kind of an object.
+    pub fn resource(&self, object: &Value) -> ApiResource {
         let (group, version) = object["apiVersion"]
             .as_str()
             .unwrap()
             .split_once('/')
             .unwrap_or(("", "v1"));
         let kind = GroupVersionKind::gvk(group, version, object["kind"].as_str().unwrap());
-        let resource = ApiResource::from_gvk(&kind);
+        ApiResource::from_gvk(&kind)
+    }
+
+    pub fn api(&self, object: &Value) -> Api<DynamicObject> {
+        let resource = self.resource(object);
         match object["metadata"]["namespace"].as_str() {
             Some(namespace) => Api::namespaced_with(self.client.clone(), namespace, &resource),
             None => Api::all_with(self.client.clone(), &resource),

@@ -25,6 +25,7 @@ mod simulated {
         let options = HostOptions {
             identity: Identity::ServiceAccounts {
                 namespace: "pilothouse-system".to_owned(),
+                by_token: false,
             },
             ..HostOptions::default()
         };
@@ -308,9 +309,7 @@ mod simulated {
         assert_eq!(names(&fleet.stage, "edge"), Value::Null);
         fleet.change("it", json!({"accessNamespaces": ["edge"]})).await;
         fleet
-            .until("it sees both", |stage| {
-                names(stage, "all") == "home edge" || names(stage, "all") == "edge home"
-            })
+            .until("it sees both", |stage| names(stage, "all") == "home,edge")
             .await;
         fleet
             .until("it reads there", |stage| names(stage, "edge") == "edge")

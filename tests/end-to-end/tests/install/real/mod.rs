@@ -2,6 +2,7 @@
 
 mod host;
 mod installing;
+mod plugin_policy;
 
 use pilothouse_end_to_end::components::root;
 use pilothouse_testkit::controlplane::{ControlPlane, Options};
