@@ -4,7 +4,6 @@ use anyhow::bail;
 use clap::ValueEnum;
 use pilothouse_core::manifest::is_label;
 use pilothouse_core::rights::objects::Acting;
-use pilothouse_runtime::Identity;
 
 /// The values of `--identity`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -18,12 +17,12 @@ pub enum IdentityMode {
 }
 
 impl IdentityMode {
-    /// Whom the host acts as. Accounts are in its own namespace.
-    pub fn of_host(self, namespace: Option<&str>) -> anyhow::Result<Identity> {
-        let (Some(namespace), false) = (namespace, self == Self::None) else {
-            if self == Self::None {
-                return Ok(Identity::Host);
-            }
+    /// The namespace of the plugins' accounts, which is the host's own; none: the host makes all requests in its own name.
+    pub fn namespace(self, namespace: Option<&str>) -> anyhow::Result<Option<String>> {
+        if self == Self::None {
+            return Ok(None);
+        }
+        let Some(namespace) = namespace else {
             bail!(
                 "--identity {self} needs the namespace that the plugins' ServiceAccounts are in, and this is no pod; give it with \
                  --namespace"
@@ -32,10 +31,7 @@ impl IdentityMode {
         if !is_label(namespace) {
             bail!("--namespace {namespace:?} is not a DNS label; give the namespace that the plugins' accounts are in")
         }
-        Ok(Identity::ServiceAccounts {
-            namespace: namespace.to_owned(),
-            by_token: self == Self::Token,
-        })
+        Ok(Some(namespace.to_owned()))
     }
 
     /// What the host's account needs for it.

@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use clap::{Args, ValueEnum};
-use pilothouse_cluster::connect::{ClusterTarget, connect_through};
+use pilothouse_cluster::connect::{ClusterTarget, connect_bare, connect_through};
 use pilothouse_cluster::fence::WriteFence;
-use pilothouse_runtime::{Host, HostOptions, Library, UnfinishedWork};
+use pilothouse_cluster::identity::AccountTokens;
+use pilothouse_runtime::{Host, HostOptions, Identity, Library, UnfinishedWork};
 use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::EnvFilter;
 
@@ -176,7 +177,7 @@ impl RunCommand {
         } = metrics.serve()?;
         let sandbox = cache.sandbox()?;
         let artifacts = artifacts.open(&cache.directory()?)?;
-        let identity = identity.of_host(artifacts.namespace.as_deref())?;
+        let accounts = identity.namespace(artifacts.namespace.as_deref())?;
         let workers = usize::from(workers);
         let mut webhooks = webhooks.options()?;
         let election = election.options(artifacts.namespace.as_deref())?;
@@ -194,7 +195,15 @@ impl RunCommand {
         let fence = election
             .as_ref()
             .map_or_else(WriteFence::default, |election| election.fence.clone());
-        let client = connect_through(&cluster.target(), USER_AGENT, &fence, metrics.requests()).await?;
+        let target = cluster.target();
+        let client = connect_through(&target, USER_AGENT, &fence, metrics.requests()).await?;
+        let tokens = if identity == IdentityMode::Token {
+            let bare = connect_bare(&target, USER_AGENT, &fence, metrics.requests()).await?;
+            Some(AccountTokens::new(bare))
+        } else {
+            None
+        };
+        let identity = accounts.map_or(Identity::Host, |namespace| Identity::ServiceAccounts { namespace, tokens });
         let options = HostOptions {
             install_crds,
             resync: Duration::from_secs(resync),

@@ -71,6 +71,33 @@ pub async fn connect_through(
     fence: &WriteFence,
     metrics: &RequestMetrics,
 ) -> Result<Client, ConnectError> {
+    connect_as(target, user_agent, fence, metrics, Credentials::Own).await
+}
+
+/// The same without the credentials of the kubeconfig or of the pod: each request has to bring its own.
+pub async fn connect_bare(
+    target: &ClusterTarget,
+    user_agent: &str,
+    fence: &WriteFence,
+    metrics: &RequestMetrics,
+) -> Result<Client, ConnectError> {
+    connect_as(target, user_agent, fence, metrics, Credentials::None).await
+}
+
+/// Which credentials a client has.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Credentials {
+    Own,
+    None,
+}
+
+async fn connect_as(
+    target: &ClusterTarget,
+    user_agent: &str,
+    fence: &WriteFence,
+    metrics: &RequestMetrics,
+    credentials: Credentials,
+) -> Result<Client, ConnectError> {
     let options = KubeConfigOptions {
         context: target.context.clone(),
         ..KubeConfigOptions::default()
@@ -82,6 +109,9 @@ pub async fn connect_through(
         Some(path) => from_file(path, &options).await?,
         None => from_environment(&options).await?,
     };
+    if credentials == Credentials::None {
+        config.auth_info = AuthInfo::default();
+    }
     // kube's own retry repeats every method 15 times, creates included; the host retries by object, with back-off.
     config.default_retry = false;
     config.connect_timeout = Some(CONNECT_TIMEOUT);
@@ -95,7 +125,9 @@ pub async fn connect_through(
         server: server.clone(),
         problem: chain(&error),
     })?;
-    tracing::info!(server, user, "using the cluster");
+    if credentials == Credentials::Own {
+        tracing::info!(server, user, "using the cluster");
+    }
     let log = Arc::new(ConnectionLog::new(server, user));
     let observe = MapResultLayer::new(move |result| {
         log.observe(&result);

@@ -26,6 +26,9 @@ pub enum RequestError {
     /// An answer that is not what the API promises.
     #[error("the API server's response cannot be parsed: {0}")]
     Garbled(String),
+    /// There is no token for the account in whose name the request is to be made, so it was not sent.
+    #[error("{0}")]
+    NoToken(String),
     /// The replica does not lead, so the request was not sent, or its answer was not waited for.
     #[error(transparent)]
     NotLeading(NotLeading),
@@ -77,6 +80,7 @@ impl From<&RequestError> for WatchError {
             RequestError::Answered(_)
             | RequestError::Silent(_)
             | RequestError::Garbled(_)
+            | RequestError::NoToken(_)
             | RequestError::NotLeading(_) => WatchErrorKind::Other,
         };
         Self {
@@ -272,7 +276,7 @@ impl RequestError {
                 matches!(status.code, 429 | 500 | 502 | 503 | 504) && !is_about_types(&status.message)
             }
             Self::Unreachable(_) | Self::Silent(_) | Self::NotLeading(_) => true,
-            Self::Garbled(_) => false,
+            Self::Garbled(_) | Self::NoToken(_) => false,
         }
     }
 
@@ -317,6 +321,9 @@ impl RequestError {
     /// What a refused or failed write of an object means. `title` names the object, `verb` what was tried.
     pub fn into_failure(self, verb: &str, title: &str) -> Failure {
         let message = self.to_string();
+        if let Self::NoToken(_) = &self {
+            return Failure::cluster(Reason::Forbidden, format!("cannot {verb} {title}: {message}"));
+        }
         let Self::Answered(status) = &self else {
             return Failure::cluster(
                 Reason::ClusterUnavailable,

@@ -101,11 +101,11 @@ impl FieldManagerClient {
         self.identity.as_ref()
     }
 
-    async fn send(&self, mut request: Request<Body>) -> Result<(StatusCode, String), RequestError> {
-        if let Some(identity) = &self.identity {
-            identity.apply(&mut request);
+    async fn send(&self, request: Request<Body>) -> Result<(StatusCode, String), RequestError> {
+        match &self.identity {
+            Some(identity) => identity.send(&self.client, request).await,
+            None => send(&self.client, request).await,
         }
-        send(&self.client, request).await
     }
 
     /// The field manager.

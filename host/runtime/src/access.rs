@@ -18,8 +18,11 @@ pub enum LaneAccess {
 /// The outcome of a review.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ReviewedAccess {
-    /// Whether the account has all rights that the lane needs.
+    /// Whether the account has the rights that the lane needs in the whole cluster, and all of those in some namespace of
+    /// primaries.
     pub is_granted: bool,
+    /// The namespaces in which a right is missing.
+    pub denied: BTreeSet<String>,
     /// The kinds that were reviewed. A kind that the cluster serves only since then is not among them.
     pub kinds: BTreeSet<Kind>,
     /// Whether API servers may ask for the defaults of primaries.
@@ -53,9 +56,26 @@ impl LaneAccess {
         self.has(|reviewed| reviewed.is_granted)
     }
 
-    /// Whether the plugin may be shown objects of a kind.
-    pub fn shows(&self, kind: &Kind) -> bool {
-        self.has(|reviewed| reviewed.is_granted && reviewed.kinds.contains(kind))
+    /// Whether the rights to a kind have been reviewed.
+    pub fn knows(&self, kind: &Kind) -> bool {
+        self.has(|reviewed| reviewed.kinds.contains(kind))
+    }
+
+    /// Whether the plugin may be called for a primary in a namespace, and shown what is in it; none: objects that are in no
+    /// namespace.
+    pub fn allows(&self, namespace: Option<&str>) -> bool {
+        self.has(|reviewed| {
+            let is_denied = namespace.is_some_and(|namespace| reviewed.denied.contains(namespace));
+            reviewed.is_granted && !is_denied
+        })
+    }
+
+    /// The namespaces in which a right is missing, while the lane runs.
+    pub fn denied(&self) -> BTreeSet<String> {
+        match self {
+            Self::Unlimited => BTreeSet::new(),
+            Self::Reviewed(reviewed) => reviewed.lock().as_ref().map(|it| it.denied.clone()).unwrap_or_default(),
+        }
     }
 
     /// Whether API servers may ask the plugin for defaults.
@@ -84,22 +104,25 @@ mod tests {
     fn an_account_has_no_rights_before_its_review_and_only_those_of_the_last_one() {
         let secret = Kind::new("", "v1", "Secret");
         let access = LaneAccess::unreviewed();
-        assert!(!access.is_granted() && !access.shows(&secret) && !access.defaults() && !access.validates());
+        assert!(!access.is_granted() && !access.allows(Some("a")) && !access.knows(&secret));
+        assert!(!access.defaults() && !access.validates());
         let granted = ReviewedAccess {
             is_granted: true,
+            denied: BTreeSet::from(["b".to_owned()]),
             kinds: BTreeSet::from([secret.clone()]),
             defaults: false,
             validates: true,
         };
         assert!(access.is_unreviewed() && access.set(Some(granted.clone())) && !access.set(Some(granted)));
-        assert!(access.is_granted() && access.shows(&secret) && access.validates() && !access.defaults());
-        assert!(!access.shows(&Kind::new("", "v1", "ConfigMap")));
+        assert!(access.is_granted() && access.knows(&secret) && access.validates() && !access.defaults());
+        assert!(!access.knows(&Kind::new("", "v1", "ConfigMap")));
+        assert!(access.allows(None) && access.allows(Some("a")) && !access.allows(Some("b")));
         let revoked = ReviewedAccess {
             kinds: BTreeSet::from([secret.clone()]),
             ..ReviewedAccess::default()
         };
         assert!(access.set(Some(revoked)));
-        assert!(!access.is_granted() && !access.shows(&secret) && !access.is_unreviewed());
+        assert!(!access.is_granted() && !access.allows(Some("a")) && !access.is_unreviewed());
         assert!(access.set(None) && access.is_unreviewed());
     }
 
@@ -107,6 +130,6 @@ mod tests {
     fn without_an_account_nothing_is_limited() {
         let access = LaneAccess::Unlimited;
         assert!(!access.set(None) && !access.is_unreviewed());
-        assert!(access.is_granted() && access.shows(&Kind::new("", "v1", "Secret")) && access.defaults());
+        assert!(access.is_granted() && access.knows(&Kind::new("", "v1", "Secret")) && access.defaults());
     }
 }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use pilothouse_cluster::identity::AccountTokens;
 use pilothouse_metrics::Metrics;
 
 use crate::admission::WebhookOptions;
@@ -10,7 +11,7 @@ use crate::clock::WallClock;
 use crate::leadership::ElectionOptions;
 
 /// In whose name the host writes for a plugin, and reads live objects for it. Watches are shared, and the host's own.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default)]
 pub enum Identity {
     /// In its own.
     #[default]
@@ -19,8 +20,8 @@ pub enum Identity {
     ServiceAccounts {
         /// The host's namespace, in which the accounts are.
         namespace: String,
-        /// Whether the host requests tokens for the accounts; else it impersonates them.
-        by_token: bool,
+        /// The tokens that the host requests for the accounts; none: it impersonates them.
+        tokens: Option<AccountTokens>,
     },
 }
 use crate::heartbeat::Heartbeat;

@@ -12,7 +12,7 @@ use pilothouse_core::grants::Grant;
 use pilothouse_core::query::CheckedQuery;
 use pilothouse_core::reach::Reach;
 use pilothouse_core::reason::Reason;
-use pilothouse_core::{Failure, Kind, Name};
+use pilothouse_core::{Failure, Kind, Name, Retry};
 
 use crate::clock;
 use crate::context::HostContext;
@@ -58,20 +58,33 @@ impl View {
         self.wake_at = Some(self.wake_at.map_or(moment, |earlier| earlier.min(moment)));
     }
 
+    /// Refuses what the plugin's account may not list and watch. What is listed in every namespace is denied if one of them
+    /// is: a shorter answer would look as if objects were gone.
+    fn check_access(&self, kind: &Kind, namespace: Option<&str>) -> Result<(), Failure> {
+        let access = &self.lane.access;
+        if !access.knows(kind) {
+            let problem = format!("{kind} is read, and the plugin's rights to it are being reviewed");
+            return Err(Failure::cluster(Reason::NotSynced, problem));
+        }
+        let denied = access.denied();
+        let namespaced = self.lane.served(kind).is_none_or(|served| served.facts.namespaced);
+        let where_denied = match namespace {
+            Some(namespace) => denied.get(namespace),
+            None => denied.first().filter(|_| namespaced),
+        };
+        match where_denied {
+            Some(namespace) => Err(not_granted(&format!("{kind} is read in namespace {namespace}"))),
+            None if access.is_granted() => Ok(()),
+            None => Err(not_granted(&format!("{kind} is read"))),
+        }
+    }
+
     /// The kind, if the cache can answer for it: all that was declared is listed, or it is optional and not served.
-    fn known(&self, kind: &Kind, grant: &Grant) -> Result<Arc<Kind>, Failure> {
+    fn known(&self, kind: &Kind, namespace: Option<&str>, grant: &Grant) -> Result<Arc<Kind>, Failure> {
         if grant.touch.optional && self.host.kinds.is_missing(kind) {
             return Ok(Arc::new(kind.clone()));
         }
-        if !self.lane.access.shows(kind) {
-            return Err(Failure::cluster(
-                Reason::NotSynced,
-                format!(
-                    "{kind} is read, but it is not known whether the plugin's account may list and watch it; retrying after \
-                     its rights are reviewed"
-                ),
-            ));
-        }
+        self.check_access(kind, namespace)?;
         let reach = Reach::of(&grant.touch);
         match self.lane.served(kind) {
             Some(served) if self.host.state.has_listed(kind, &grant.projection, &reach) => Ok(served.kind),
@@ -83,10 +96,19 @@ impl View {
     }
 }
 
+/// What the plugin's account may not do, it is not called for. Once the rights are granted, all primaries are reconciled.
+pub fn not_granted(what: &str) -> Failure {
+    let problem = format!(
+        "{what}, where the plugin's account lacks rights; the condition Granted of the Plugin lists them, with the command \
+         that grants them"
+    );
+    Failure::cluster(Reason::Forbidden, problem).retry(Retry::Change)
+}
+
 impl Imports for View {
     fn get(&mut self, kind: &Kind, namespace: Option<&str>, name: &str) -> Result<Option<String>, Failure> {
         let grant = self.lane.grants.check_get(&self.primary, kind, namespace, name)?;
-        let kind = self.known(kind, grant)?;
+        let kind = self.known(kind, namespace, grant)?;
         let name = Name::new(namespace, name);
         let (object, changes) = self.host.state.get_with_changes(&kind, &name);
         let text = object.and_then(|object| self.lane.show_read(&kind, &object));
@@ -96,7 +118,7 @@ impl Imports for View {
 
     fn list(&mut self, kind: &Kind, options: &ListOptions, most_bytes: u64) -> Result<Vec<String>, Failure> {
         let (grant, query) = self.lane.grants.check_list(&self.primary, kind, options)?;
-        let kind = self.known(kind, grant)?;
+        let kind = self.known(kind, options.namespace.as_deref(), grant)?;
         let candidates = self.host.state.candidates(&kind, &query);
         let (mut texts, mut last) = (Vec::new(), None);
         show_found(&self.lane, &kind, &query, &candidates, most_bytes, |object, text| {

@@ -184,6 +184,7 @@ impl PluginTask {
     /// Refuses a new version whose account does not have the rights that it needs, before anything of it is called.
     pub async fn check_access(
         &self,
+        running: &RunningVersion,
         lanes: &[Arc<Lane>],
         wanted: &DesiredPlugin,
         loaded: &LoadedComponent,
@@ -204,8 +205,13 @@ impl PluginTask {
                 return refused("ReviewFailed", format!("cannot review the rights of user {user:?}: {problem}"));
             }
         };
-        if !review.missing.is_empty() {
-            let problem = self.missing(account, &review.missing, wanted, Some(loaded));
+        // Where the version that runs is denied something, neither of the two acts: a namespace that is being deleted, with the
+        // roles in it, keeps nobody from an update.
+        let denied: BTreeSet<String> = running.lanes.iter().flat_map(|lane| lane.access.denied()).collect();
+        let is_new = |right: &&Permission| right.namespace.as_ref().is_none_or(|namespace| !denied.contains(namespace));
+        let missing: BTreeSet<Permission> = review.missing.iter().filter(is_new).cloned().collect();
+        if !missing.is_empty() {
+            let problem = self.missing(account, &missing, wanted, Some(loaded));
             return refused(NOT_GRANTED, format!("the new version needs more than is granted: {problem}"));
         }
         // A kind that is not served yet is waited for, and reviewed then.
@@ -267,7 +273,10 @@ impl PluginTask {
                 }
             };
             let mut missing = self.denied(account, &needs.rights, &mut known).await?;
-            let is_granted = missing.is_empty();
+            let is_denied_everywhere = missing.iter().any(|right| right.namespace.is_none());
+            let denied: BTreeSet<String> = missing.iter().filter_map(|right| right.namespace.clone()).collect();
+            let own = lane.grants.confinement().namespaces();
+            let has_place = own.is_empty() || own.iter().any(|namespace| !denied.contains(namespace));
             review.missing.append(&mut missing);
             let mut asked = async |rights: &BTreeSet<Permission>| {
                 let mut missing = self.denied(account, rights, &mut known).await?;
@@ -277,7 +286,8 @@ impl PluginTask {
             };
             let (defaults, validates) = (asked(&needs.defaults).await?, asked(&needs.validates).await?);
             review.outcomes.push(Some(ReviewedAccess {
-                is_granted,
+                is_granted: !is_denied_everywhere && has_place,
+                denied,
                 kinds: needs.kinds,
                 defaults,
                 validates,
@@ -315,8 +325,13 @@ impl PluginTask {
     /// Lets lanes run, or stops them.
     fn settle_access(&self, lanes: &[Arc<Lane>], outcomes: &[Option<ReviewedAccess>]) {
         for (lane, outcome) in lanes.iter().zip(outcomes) {
+            let host = &self.context.host;
             if lane.access.set(outcome.clone()) {
-                self.context.host.open_if_synced(lane);
+                // What was denied is reconciled now, and what is denied is said to be.
+                if host.state.is_open(lane.id) && lane.access.is_granted() {
+                    host.state.push_all(lane);
+                }
+                host.open_if_synced(lane);
             }
         }
     }

@@ -101,11 +101,11 @@ impl PluginTask {
         self.enter(life, LifeEvent::Loaded);
         let described = self.describe(&loaded, wanted).await?;
         self.enter(life, LifeEvent::Described);
-        if running.is_some() {
+        if let Some(running) = running {
             let lanes = self.lanes(wanted, &described);
             let served = self.look_up(&lanes, &described).await;
             let served = |_: &Lane, kind: &Kind| served.get(kind).cloned().flatten();
-            self.check_access(&lanes, wanted, &loaded, served).await?;
+            self.check_access(running, &lanes, wanted, &loaded, served).await?;
         }
         self.claim(running, wanted, &described)?;
         self.enter(life, LifeEvent::KindsClaimed);
@@ -118,7 +118,8 @@ impl PluginTask {
             self.listed(lanes.lanes()).await;
             self.enter(life, LifeEvent::KindsListed);
             // Now all kinds are known, and nothing of the version has been called for an object.
-            self.check_access(lanes.lanes(), wanted, &loaded, Lane::served).await?;
+            self.check_access(running, lanes.lanes(), wanted, &loaded, Lane::served)
+                .await?;
             self.try_out(running, lanes.lanes()).await?;
             self.enter(life, LifeEvent::TrialPassed);
             lanes
@@ -164,12 +165,12 @@ impl PluginTask {
 
     /// In whose name a version writes; none is the host's own.
     fn acting(&self, wanted: &DesiredPlugin) -> Option<Impersonation> {
-        let Identity::ServiceAccounts { namespace } = &self.context.options.identity else {
+        let Identity::ServiceAccounts { namespace, tokens } = &self.context.options.identity else {
             return None;
         };
         let named_after = || account_name(&self.identity.name);
         let account = wanted.service_account.clone().unwrap_or_else(named_after);
-        let acting = Impersonation::of_service_account(namespace, &account);
+        let acting = Impersonation::of_service_account(namespace, &account, tokens.as_ref());
         Some(acting.expect("the names of plugins, accounts and namespaces are checked before"))
     }
 

@@ -13,6 +13,7 @@ use pilothouse_core::{Failure, Kind};
 use crate::context::HostContext;
 use crate::lane::{Lane, RunMode};
 use crate::queue::Job;
+use crate::view::not_granted;
 
 /// What the queue's job is about.
 pub enum GatherResult {
@@ -72,7 +73,11 @@ pub fn gather(host: &HostContext, lane: &Lane, job: &Job) -> GatherResult {
         return GatherResult::Filtered(ExcludedPrimary { object, owner });
     }
     let shown = lane.show_primary(&object);
-    let unreadable = shown.is_none().then(|| too_deep(primary, &object));
+    let unreadable = if lane.access.allows(object.name.namespace.as_deref()) {
+        shown.is_none().then(|| too_deep(primary, &object))
+    } else {
+        Some(not_granted(&format!("{} {} is not reconciled", primary.kind, object.name)))
+    };
     let request = Request {
         object: shown.unwrap_or_default(),
         configuration: lane.config.clone(),

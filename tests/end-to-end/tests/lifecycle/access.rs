@@ -25,7 +25,7 @@ mod simulated {
         let options = HostOptions {
             identity: Identity::ServiceAccounts {
                 namespace: "pilothouse-system".to_owned(),
-                by_token: false,
+                tokens: None,
             },
             ..HostOptions::default()
         };
