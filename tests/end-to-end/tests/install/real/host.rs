@@ -20,8 +20,17 @@ fn rights_of_the_host() -> Value {
     ])
 }
 
+/// The same for a host that acts as the accounts of plugins: it reviews what these may do.
+pub fn rights_of_an_acting_host() -> Value {
+    let mut rules = rights_of_the_host();
+    rules.as_array_mut().unwrap().push(json!({
+        "apiGroups": ["authorization.k8s.io"], "resources": ["subjectaccessreviews"], "verbs": ["create"],
+    }));
+    rules
+}
+
 /// An AppService, a TCPReverseProxy and a StreamIngress.
-fn primaries() -> [Value; 3] {
+pub fn primaries() -> [Value; 3] {
     let app = json!({
         "apiVersion": "kosmos.io/v1", "kind": "AppService", "metadata": {"name": "web", "namespace": "default"},
         "spec": {"size": 1, "image": "nginx:1", "ports": [{"port": 80, "targetPort": 80, "nodePort": 30107}]},
@@ -39,7 +48,7 @@ fn primaries() -> [Value; 3] {
 }
 
 /// What they need: an ingress-nginx, and a Service to lead to.
-fn around() -> [Value; 4] {
+pub fn around() -> [Value; 4] {
     let mut front = named("Service", Some("ingress-nginx"), "ingress-nginx-controller");
     front["spec"] = json!({"ports": [{"name": "http", "port": 80}]});
     let mut postgres = named("Service", Some("default"), "postgres");
@@ -149,23 +158,8 @@ async fn a_host_that_impersonates_writes_with_the_rights_of_the_plugins_account_
     let plugin = format!("acting={}", component("app-service"));
     let account = account_name("acting");
     bench.namespace("acting-system").await;
-    let (code, yaml, said) = command(
-        &["install", &plugin, "--host-namespace", "acting-system", "-o", "yaml"],
-        &bench.admin,
-    )
-    .await;
-    assert_eq!(code, 0, "{said}");
-    let mut documents: Vec<Value> = serde_saphyr::from_multiple(&yaml).unwrap();
-    documents.pop();
-    bench.apply(&documents).await;
-    let mut rules = rights_of_the_host();
-    rules.as_array_mut().unwrap().extend([
-        json!({"apiGroups": [""], "resources": ["services"], "verbs": ["list", "watch"]}),
-        json!({"apiGroups": ["apps"], "resources": ["deployments"], "verbs": ["list", "watch"]}),
-        json!({"apiGroups": ["kosmos.io"], "resources": ["appservices"], "verbs": ["list", "watch"]}),
-        json!({"apiGroups": [""], "resources": ["serviceaccounts"], "resourceNames": [account], "verbs": ["impersonate"]}),
-    ]);
-    let kubeconfig = bench.account("acting-system", "host", &rules).await;
+    let documents = installed(&bench, &plugin, "acting-system", "impersonate").await;
+    let kubeconfig = bench.account("acting-system", "host", &rights_of_an_acting_host()).await;
     let mark = control_plane.mark().unwrap();
     let host = Process::start(&[
         "run",
@@ -197,7 +191,7 @@ async fn a_host_that_impersonates_writes_with_the_rights_of_the_plugins_account_
     let user = format!("system:serviceaccount:acting-system:{account}");
     let role = documents
         .iter()
-        .find(|document| document["kind"] == "ClusterRole")
+        .find(|document| document["kind"] == "ClusterRole" && document["metadata"]["name"] == account)
         .unwrap();
     let mut narrowed = role.clone();
     narrowed["rules"]
@@ -214,7 +208,8 @@ async fn a_host_that_impersonates_writes_with_the_rights_of_the_plugins_account_
         || host.log(),
     )
     .await;
-    let words = "may not create, delete, get, patch deployments.apps in all namespaces";
+    let words = "may not create, delete, get, list, patch, watch deployments.apps in all namespaces; grant these rights: \
+                 pilothouse rights acting=";
     let is_said = async || !host.lines(&[&user, words]).is_empty();
     until("the missing rights are named", is_said, || host.log()).await;
     bench.apply(std::slice::from_ref(role)).await;
@@ -238,6 +233,88 @@ async fn a_host_that_impersonates_writes_with_the_rights_of_the_plugins_account_
             .any(|it| it.impersonated.is_some() && it.verb == "patch"),
         "the log is read"
     );
+    let deleted = bench.api(&app).delete("web", &kube::api::DeleteParams::default()).await;
+    assert!(deleted.is_ok());
+    until("it is gone", async || bench.find(&app).await.is_none(), || host.log()).await;
+}
+
+/// Applies all but the Plugin of what is printed for a host with the account `host` in this namespace.
+pub async fn installed(bench: &Bench<'_>, plugin: &str, namespace: &str, identity: &str) -> Vec<Value> {
+    let (code, yaml, said) = command(
+        &[
+            "install",
+            plugin,
+            "--host-namespace",
+            namespace,
+            "--host-account",
+            "host",
+            "--identity",
+            identity,
+            "-o",
+            "yaml",
+        ],
+        &bench.admin,
+    )
+    .await;
+    assert_eq!(code, 0, "{said}");
+    let mut documents: Vec<Value> = serde_saphyr::from_multiple(&yaml).unwrap();
+    documents.pop();
+    bench.apply(&documents).await;
+    documents
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_host_with_tokens_is_the_plugins_account_and_says_when_there_is_none() {
+    let control_plane = control_plane().await;
+    let _turn = control_plane.host_turn().await;
+    let bench = Bench::new(control_plane).await;
+    let plugin = format!("token={}", component("app-service"));
+    let account = account_name("token");
+    bench.namespace("token-system").await;
+    let documents = installed(&bench, &plugin, "token-system", "token").await;
+    let kubeconfig = bench.account("token-system", "host", &rights_of_an_acting_host()).await;
+    let own = documents.iter().find(|document| document["kind"] == "ServiceAccount");
+    let own = own.unwrap().clone();
+    let deleted = bench.api(&own).delete(&account, &kube::api::DeleteParams::default()).await;
+    assert!(deleted.is_ok());
+    let mark = control_plane.mark().unwrap();
+    let host = Process::start(&[
+        "run",
+        "--kubeconfig",
+        &kubeconfig,
+        "--plugin",
+        &plugin,
+        "--identity",
+        "token",
+        "--namespace",
+        "token-system",
+    ]);
+    bench.namespace("token-shop").await;
+    let app = json!({
+        "apiVersion": "kosmos.io/v1", "kind": "AppService", "metadata": {"name": "web", "namespace": "token-shop"},
+        "spec": {"size": 1, "image": "nginx:1", "ports": [{"port": 80, "targetPort": 80, "nodePort": 30109}]},
+    });
+    bench.apply(std::slice::from_ref(&app)).await;
+    let words = format!("create it: kubectl create serviceaccount {account} --namespace token-system");
+    let is_said = async || !host.lines(&[&words]).is_empty();
+    until("the missing account is named", is_said, || host.log()).await;
+    let deployment = named("Deployment", Some("token-shop"), "web");
+    assert_eq!(bench.find(&deployment).await, None);
+    bench.apply(&[own]).await;
+    let is_made = async || bench.find(&deployment).await.is_some();
+    until("it goes on by itself", is_made, || host.log()).await;
+
+    let user = format!("system:serviceaccount:token-system:{account}");
+    let requests = control_plane.requests_since(mark).unwrap();
+    let of = |account: &str, is_meant: &dyn Fn(&pilothouse_testkit::requests::Request) -> bool| {
+        let mut requests = requests.iter().filter(|request| request.account == account);
+        requests.any(is_meant)
+    };
+    assert!(of(&user, &|request| request.verb == "patch" && request.resource == "deployments"));
+    assert!(of("system:serviceaccount:token-system:host", &|request| {
+        request.subresource == "token" && request.name == account
+    }));
+    assert!(requests.iter().all(|request| request.impersonated.is_none()));
     let deleted = bench.api(&app).delete("web", &kube::api::DeleteParams::default()).await;
     assert!(deleted.is_ok());
     until("it is gone", async || bench.find(&app).await.is_none(), || host.log()).await;

@@ -1,5 +1,6 @@
 //! Installations on a real API server, which is the judge of rights.
 
+mod audit;
 mod host;
 mod installing;
 mod plugin_policy;
@@ -13,7 +14,9 @@ use crate::support::{Bench, until};
 
 fn named(kind: &str, namespace: Option<&str>, name: &str) -> Value {
     let api_version = match kind {
-        "ServiceAccount" | "ConfigMap" | "Service" => "v1",
+        "ServiceAccount" | "ConfigMap" | "Service" | "Node" => "v1",
+        "Ingress" => "networking.k8s.io/v1",
+        "EcsBinding" => "hopegi.com/v1",
         "Deployment" => "apps/v1",
         "CustomResourceDefinition" => "apiextensions.k8s.io/v1",
         "Plugin" => "pilothouse.dev/v1alpha1",

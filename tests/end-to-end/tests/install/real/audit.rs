@@ -1,0 +1,261 @@
+//! All plugins of this repository with exactly the rights that are printed, on an API server with RBAC: its audit log is
+//! compared with the grants. No request is refused, and no right is granted that is not used.
+
+use std::collections::BTreeSet;
+
+use k8s_openapi::api::core::v1::Node;
+use kube::Api;
+use kube::api::{DeleteParams, Patch, PatchParams};
+use pilothouse_core::rights::objects::account_name;
+use pilothouse_end_to_end::program::{Process, component};
+use pilothouse_testkit::requests::Request;
+use serde_json::{Value, json};
+
+use super::host::{around, installed, primaries, rights_of_an_acting_host};
+use super::{control_plane, named};
+use crate::support::{Bench, until};
+
+const PLUGINS: [&str; 5] = [
+    "app-service",
+    "ecs-binding",
+    "reverse-proxy",
+    "service-ingress",
+    "stream-ingress",
+];
+
+const SYSTEM: &str = "audit-system";
+
+/// Rights that no request of this test uses, as `verb resource`, each with its reason.
+const UNUSED: [(&str, &str); 3] = [
+    (
+        "get",
+        "an object is read past the cache only where a write was refused, or its answer was lost",
+    ),
+    (
+        "pilothouse-default",
+        "the host asks whether it is granted; it serves no webhooks here",
+    ),
+    ("pilothouse-validate", "the same"),
+];
+
+/// One verb on one resource in one place, of a plugin.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Grant {
+    plugin: String,
+    verb: String,
+    group: String,
+    resource: String,
+    /// Empty: in all namespaces.
+    namespace: String,
+    /// Empty: of every name.
+    name: String,
+}
+
+impl Grant {
+    /// Whether a request needs this right, if it is the plugin's or the host's for it.
+    fn is_used_by(&self, request: &Request) -> bool {
+        let resource = match request.subresource.as_str() {
+            "" => request.resource.clone(),
+            subresource => format!("{}/{subresource}", request.resource),
+        };
+        // A create by server-side apply is logged as what it is sent as.
+        let is_create = self.verb == "create" && request.verb == "patch" && request.code == 201;
+        (self.verb == request.verb || is_create)
+            && self.group == request.group
+            && self.resource == resource
+            && (self.namespace.is_empty() || self.namespace == request.namespace)
+            && (self.name.is_empty() || self.name == request.name || matches!(&*self.verb, "list" | "watch"))
+    }
+}
+
+/// What the roles of a plugin's account grant.
+fn grants(plugin: &str, documents: &[Value]) -> Vec<Grant> {
+    let texts = |value: &Value| -> Vec<String> {
+        let values = value.as_array().into_iter().flatten();
+        values.map(|value| value.as_str().unwrap().to_owned()).collect()
+    };
+    let is_role = |document: &&Value| {
+        let kind = document["kind"].as_str().unwrap();
+        kind.ends_with("Role") && document["metadata"]["name"] == account_name(plugin)
+    };
+    let mut grants = Vec::new();
+    for role in documents.iter().filter(is_role) {
+        let namespace = role["metadata"]["namespace"].as_str().unwrap_or_default();
+        for rule in role["rules"].as_array().unwrap() {
+            let mut names = texts(&rule["resourceNames"]);
+            if names.is_empty() {
+                names.push(String::new());
+            }
+            for name in names {
+                for verb in texts(&rule["verbs"]) {
+                    grants.push(Grant {
+                        plugin: plugin.to_owned(),
+                        verb,
+                        group: texts(&rule["apiGroups"])[0].clone(),
+                        resource: texts(&rule["resources"])[0].clone(),
+                        namespace: namespace.to_owned(),
+                        name: name.clone(),
+                    });
+                }
+            }
+        }
+    }
+    grants
+}
+
+/// What the plugins steer, beside what [`primaries`] has.
+fn more_primaries() -> [Value; 2] {
+    let mut service = named("Service", Some("default"), "front");
+    service["metadata"]["annotations"] = json!({"ingress/http": ""});
+    service["spec"] = json!({"ports": [{"name": "http", "port": 80}]});
+    let mut binding = named("EcsBinding", None, "audit-web");
+    binding["spec"] = json!({"id": "i-1", "name": "web", "nodename": "audit-node", "innerip": "10.1.0.1"});
+    [service, binding]
+}
+
+async fn merge(bench: &Bench<'_>, object: &Value, patch: Value) {
+    let name = object["metadata"]["name"].as_str().unwrap();
+    let api = bench.api(object);
+    let merged = api.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await;
+    assert!(merged.is_ok(), "{merged:?}");
+}
+
+async fn delete(bench: &Bench<'_>, object: &Value) {
+    let name = object["metadata"]["name"].as_str().unwrap();
+    let deleted = bench.api(object).delete(name, &DeleteParams::default()).await;
+    assert!(deleted.is_ok(), "{deleted:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[expect(clippy::too_many_lines, reason = "one story on one cluster")]
+async fn no_request_is_refused_and_no_right_is_granted_for_nothing() {
+    let control_plane = control_plane().await;
+    let _turn = control_plane.host_turn().await;
+    let bench = Bench::new(control_plane).await;
+    for namespace in [SYSTEM, "ingress-nginx"] {
+        bench.namespace(namespace).await;
+    }
+    let kubeconfig = bench.account(SYSTEM, "host", &rights_of_an_acting_host()).await;
+    let mut granted = Vec::new();
+    let mut arguments = ["run", "--identity", "impersonate", "--namespace", SYSTEM, "--kubeconfig"]
+        .map(str::to_owned)
+        .to_vec();
+    arguments.push(kubeconfig);
+    for plugin in PLUGINS {
+        let component = component(plugin);
+        let documents = installed(&bench, &component, SYSTEM, "impersonate").await;
+        granted.extend(grants(plugin, &documents));
+        arguments.extend(["--plugin".to_owned(), component]);
+    }
+    let mark = control_plane.mark().unwrap();
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let host = Process::start(&arguments);
+
+    bench.apply(&around()).await;
+    let (primaries, more) = (primaries(), more_primaries());
+    bench.apply(&primaries).await;
+    bench.apply(&more).await;
+    let [app, proxy, stream] = primaries;
+    let [service, binding] = more;
+    for object in [&app, &proxy, &stream, &binding] {
+        let is_reconciled = async || {
+            let found = bench.find(object).await.unwrap();
+            let conditions = found["status"]["conditions"].as_array();
+            let mut conditions = conditions.into_iter().flatten();
+            conditions.any(|it| it["type"] == "Reconciled" && it["status"] == "True")
+        };
+        until(&format!("{} is reconciled", object["kind"]), is_reconciled, || {
+            host.log()
+        })
+        .await;
+    }
+    let nodes: Api<Node> = Api::all(bench.client.clone());
+    let node: Node = serde_json::from_value(json!({"metadata": {"name": "audit-node"}})).unwrap();
+    assert!(nodes.create(&kube::api::PostParams::default(), &node).await.is_ok());
+    let ingress = named("Ingress", Some("default"), "front");
+    until(
+        "the Service gets an Ingress",
+        async || bench.find(&ingress).await.is_some(),
+        || host.log(),
+    )
+    .await;
+
+    // Everything is edited by somebody else, and everything goes.
+    let children = [
+        (named("Deployment", Some("default"), "web"), json!({"spec": {"replicas": 3}})),
+        (named("Service", Some("default"), "web"), json!({"metadata": {"ownerReferences": null}})),
+    ];
+    merge(&bench, &children[0].0, children[0].1.clone()).await;
+    let is_reverted = async || bench.find(&children[0].0).await.unwrap()["spec"]["replicas"] == 1;
+    until("the edit is reverted", is_reverted, || host.log()).await;
+    merge(&bench, &app, json!({"spec": {"ports": []}})).await;
+    until(
+        "the Service is pruned",
+        async || bench.find(&children[1].0).await.is_none(),
+        || host.log(),
+    )
+    .await;
+    merge(&bench, &service, json!({"metadata": {"annotations": {"ingress/http": null}}})).await;
+    until(
+        "the Ingress is pruned",
+        async || bench.find(&ingress).await.is_none(),
+        || host.log(),
+    )
+    .await;
+    for object in [&proxy, &stream, &app, &binding] {
+        delete(&bench, object).await;
+        let is_gone = async || bench.find(object).await.is_none();
+        until(&format!("{} is gone", object["kind"]), is_gone, || host.log()).await;
+    }
+    let tcp = named("ConfigMap", Some("ingress-nginx"), "tcp-services");
+    let is_given_up = async || bench.find(&tcp).await.unwrap()["data"]["7001"].is_null();
+    until("the port is given up", is_given_up, || host.log()).await;
+    delete(&bench, &service).await;
+    let _ = nodes.delete("audit-node", &DeleteParams::default()).await.unwrap();
+
+    let requests = control_plane.requests_since(mark).unwrap();
+    let host_user = format!("system:serviceaccount:{SYSTEM}:host");
+    let of_host: Vec<&Request> = requests.iter().filter(|request| request.account == host_user).collect();
+    let refused: Vec<String> = of_host
+        .iter()
+        .filter(|request| request.code == 403)
+        .map(ToString::to_string)
+        .collect();
+    assert_eq!(refused, Vec::<String>::new(), "{}", host.log());
+    assert_eq!(host.lines(&["may not"]), Vec::<String>::new());
+
+    let mut unused = BTreeSet::new();
+    let mut excused = BTreeSet::new();
+    for grant in &granted {
+        let user = format!("system:serviceaccount:{SYSTEM}:{}", account_name(&grant.plugin));
+        let is_watch = matches!(&*grant.verb, "list" | "watch");
+        let is_used = of_host.iter().any(|request| {
+            // Lists and watches are the host's; the account's right to them is what is reviewed.
+            let is_its = if is_watch {
+                request.impersonated.is_none()
+            } else {
+                request.impersonated.as_deref() == Some(&*user)
+            };
+            is_its && request.code < 400 && grant.is_used_by(request)
+        });
+        if is_used {
+            continue;
+        }
+        let excuse = UNUSED.iter().find(|(verb, _)| *verb == grant.verb);
+        match excuse {
+            Some((verb, _)) => drop(excused.insert(*verb)),
+            None => drop(unused.insert(grant.clone())),
+        }
+    }
+    assert!(unused.is_empty(), "granted and not used: {unused:#?}\n{}", host.log());
+    assert!(granted.len() > 60, "the roles are read: {}", granted.len());
+    assert!(excused.contains("get"), "an exception that is none any more: {excused:?}");
+    // The host reviews each account, and acts as none of the others.
+    let reviews = of_host.iter().filter(|request| request.resource == "subjectaccessreviews");
+    assert!(reviews.count() >= granted.len() - 10, "the rights are reviewed");
+    let acted: BTreeSet<&str> = of_host
+        .iter()
+        .filter_map(|request| request.impersonated.as_deref())
+        .collect();
+    assert_eq!(acted.len(), PLUGINS.len(), "{acted:?}");
+}
