@@ -38,6 +38,8 @@ enum Command {
     Rights(install::rights::RightsCommand),
     /// Install a plugin: its CRDs, its rights and its Plugin resource.
     Install(install::apply::InstallCommand),
+    /// Upgrade a plugin: what changes in its rights, its CRDs and the objects of the cluster, and then the change itself.
+    Upgrade(install::upgrade::UpgradeCommand),
     /// Uninstall a plugin: its Plugin resource and its rights.
     Uninstall(install::uninstall::UninstallCommand),
     /// Push a plugin to a registry or an OCI layout, with its CRDs, README and SBOM.
@@ -75,6 +77,7 @@ fn main() -> ExitCode {
         Command::Inspect(inspect) => inspect.execute(),
         Command::Rights(rights) => rights.execute(),
         Command::Install(install) => install.execute(),
+        Command::Upgrade(upgrade) => upgrade.execute(),
         Command::Uninstall(uninstall) => uninstall.execute(),
         Command::Push(push) => push.execute(),
         Command::Pull(pull) => pull.execute(),

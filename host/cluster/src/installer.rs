@@ -246,10 +246,21 @@ impl Installer {
     }
 
     async fn list(&self, kind: &Kind) -> Result<Vec<Value>, RequestError> {
-        let served = served(kind);
-        let selector = utf8_percent_encode(&label_selector(&self.plugin), NON_ALPHANUMERIC).to_string();
-        let garbled = |error: &dyn std::fmt::Display| RequestError::Garbled(error.to_string());
         let mut found = Vec::new();
+        self.pages(&served(kind), &label_selector(&self.plugin), &mut |object| found.push(object))
+            .await?;
+        Ok(found)
+    }
+
+    async fn pages(
+        &self,
+        served: &ServedKind,
+        selector: &str,
+        show: &mut impl FnMut(Value),
+    ) -> Result<(), RequestError> {
+        let kind = &served.kind;
+        let selector = utf8_percent_encode(selector, NON_ALPHANUMERIC).to_string();
+        let garbled = |error: &dyn std::fmt::Display| RequestError::Garbled(error.to_string());
         let mut token = String::new();
         loop {
             let path = served.path(None, None);
@@ -264,15 +275,23 @@ impl Installer {
                 // Items of a list leave out what they are.
                 item["apiVersion"] = json!(kind.api_version());
                 item["kind"] = json!(kind.kind);
-                found.push(item.take());
+                show(item.take());
             }
             match list["metadata"]["continue"].as_str() {
                 Some(next) if !next.is_empty() => {
                     token = utf8_percent_encode(next, NON_ALPHANUMERIC).to_string();
                 }
-                _ => return Ok(found),
+                _ => return Ok(()),
             }
         }
+    }
+
+    /// Shows each object of a kind, as it is served.
+    pub async fn each(&self, served: &ServedKind, mut show: impl FnMut(Value)) -> Result<(), InstallerError> {
+        let title = || format!("each {}", served.kind.kind);
+        self.pages(served, "", &mut show)
+            .await
+            .map_err(|source| failed("list", title(), source))
     }
 
     /// Deletes an object as it was found; says whether it was still there.

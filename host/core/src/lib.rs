@@ -11,6 +11,7 @@ pub mod contest;
 pub mod contract;
 pub mod contribution;
 pub mod crash;
+pub mod crd_change;
 pub mod dependencies;
 pub mod depth;
 pub mod diff;

@@ -78,7 +78,10 @@ fn fits_object(
     let required = schema.get("required").and_then(Value::as_array).into_iter().flatten();
     required
         .filter_map(Value::as_str)
-        .all(|name| members.contains_key(name))
+        .all(|name| {
+            let is_filled_in = || declared.is_some_and(|it| it.get(name).is_some_and(|it| it.get("default").is_some()));
+            members.contains_key(name) || is_filled_in()
+        })
 }
 
 /// Whether members that are not declared are kept as they are.
@@ -112,7 +115,13 @@ fn has_value(schema: &Map<String, Value>, value: &Value) -> bool {
     let within = |length: u64| {
         limit("maxLength").is_none_or(|most| length <= most) && limit("minLength").is_none_or(|least| length >= least)
     };
-    allowed.is_none_or(|allowed| allowed.contains(value)) && length.is_none_or(within)
+    let bound = |name: &str| schema.get(name).and_then(Value::as_f64);
+    let in_range = |number: f64| {
+        bound("minimum").is_none_or(|least| number >= least) && bound("maximum").is_none_or(|most| number <= most)
+    };
+    allowed.is_none_or(|allowed| allowed.contains(value))
+        && length.is_none_or(within)
+        && value.as_f64().is_none_or(in_range)
 }
 
 #[cfg(test)]

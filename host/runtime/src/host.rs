@@ -7,7 +7,8 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use pilothouse_cluster::Client;
-use pilothouse_core::Blame;
+use pilothouse_core::preview::Preview;
+use pilothouse_core::{Blame, Name};
 use pilothouse_metrics::{ControllerFigures, KindFigures, PluginFigures, ReconcileOutcome, StateFigures};
 use tokio::task::{Id, JoinSet};
 use tokio::time::{Instant, MissedTickBehavior};
@@ -74,6 +75,25 @@ impl Handle {
         waited_for
             .map(|(controller, name)| (controller, name.to_string()))
             .collect()
+    }
+
+    /// What the primaries of a plugin in preview would change, by controller and primary. Of very many the last are kept.
+    pub fn previews(&self, plugin: &str) -> Vec<(String, Name, Preview)> {
+        let lanes = self.context.state.lanes();
+        let of_lane = |lane: &Arc<Lane>| {
+            let previews = self.context.state.previews(lane).into_iter();
+            let named = previews.map(|(name, preview)| (lane.controller.clone(), name, preview));
+            named.collect::<Vec<_>>()
+        };
+        lanes.iter().filter(|lane| &*lane.plugin == plugin).flat_map(of_lane).collect()
+    }
+
+    /// How many primaries there are, and how many of them failed.
+    pub fn primaries(&self, plugin: &str) -> (usize, usize) {
+        let lanes = self.context.state.lanes();
+        let of_plugin = lanes.iter().filter(|lane| &*lane.plugin == plugin);
+        let counts = of_plugin.map(|lane| self.context.state.count(lane));
+        counts.fold((0, 0), |(all, failing), (count, depth)| (all + count, failing + depth.failing))
     }
 
     /// How many mistakes of its own the host has noticed and got over since it began: waits that nothing would have

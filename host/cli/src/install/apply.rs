@@ -48,7 +48,7 @@ pub struct InstallCommand {
 }
 
 /// What an installation changes.
-struct Plan {
+pub(super) struct Plan {
     /// The CRDs that are there already, by name.
     present_crds: Vec<String>,
     /// What is applied, and whether it is there already.
@@ -93,7 +93,7 @@ impl InstallCommand {
 }
 
 /// Looks at the cluster, and refuses what cannot succeed before anything is changed.
-async fn plan(
+pub(super) async fn plan(
     installer: &Installer,
     plugin: &DescribedPlugin,
     rights: &Rights,
@@ -172,7 +172,7 @@ fn explained(plugin: &DescribedPlugin, rights: &Rights, plan: &Plan) -> String {
         .fold(String::new(), |text, line| text + &printable(line) + "\n")
 }
 
-async fn carry_out(
+pub(super) async fn carry_out(
     client: &Client,
     installer: &Installer,
     plugin: &DescribedPlugin,

@@ -1,10 +1,12 @@
-//! Owns the commands that bring a plugin into a cluster, and take it away: `rights`, `install` and `uninstall`, and what the
-//! first two share: which plugin, under which name, in which namespaces, and how its documents are printed. What a plugin
+//! Owns the commands that bring a plugin into a cluster, change it, and take it away: `rights`, `install`, `upgrade` and
+//! `uninstall`, and what they share: which plugin, under which name, in which namespaces, and how its documents are printed. What a plugin
 //! needs is decided in `pilothouse_core::rights`.
 
 pub mod apply;
+pub mod preview;
 pub mod rights;
 pub mod uninstall;
+pub mod upgrade;
 
 use std::io::{BufRead as _, IsTerminal as _, Write as _};
 use std::path::PathBuf;
@@ -21,6 +23,7 @@ use pilothouse_core::manifest::{self, CheckedManifest, is_label, is_subdomain};
 use pilothouse_core::rights::objects::{Acting, Grantee, account_name, labels, objects};
 use pilothouse_core::rights::resources::{Resources, kinds};
 use pilothouse_core::rights::{AdmissionExports, Confinement, ControllerNeeds, Rights};
+use pilothouse_sandbox::PluginComponent;
 use serde_json::{Value, json};
 
 use crate::artifact::{RegistryArguments, component, printable};
@@ -106,6 +109,7 @@ pub struct DescribedPlugin {
     service_account: Option<String>,
     acting: Acting,
     exports: AdmissionExports,
+    component: PluginComponent,
 }
 
 impl PluginArguments {
@@ -114,20 +118,44 @@ impl PluginArguments {
         self.registries.is_quiet()
     }
 
+    /// The name that the Plugin is given.
+    pub fn name(&self) -> Option<&str> {
+        self.plugin.name.as_deref()
+    }
+
+    /// Where compiled plugins are kept.
+    pub fn cache(&self) -> &CacheArguments {
+        &self.cache
+    }
+
     /// Loads the plugin and asks it what it is.
     pub fn describe(self) -> anyhow::Result<DescribedPlugin> {
+        self.describe_over(&Value::Null)
+    }
+
+    /// The same for a Plugin that is there: what the command line does not say stays as the Plugin's spec has it.
+    pub fn describe_over(self, spec: &Value) -> anyhow::Result<DescribedPlugin> {
         let Self {
             plugin,
             config,
-            namespaces,
-            access_namespaces,
+            mut namespaces,
+            mut access_namespaces,
             host_namespace,
-            service_account,
+            mut service_account,
             host_account,
             identity,
             cache,
             registries,
         } = self;
+        let texts = |value: &Value| -> Vec<String> {
+            let values = value.as_array().into_iter().flatten();
+            values.filter_map(|value| value.as_str().map(str::to_owned)).collect()
+        };
+        if namespaces.is_empty() && access_namespaces.is_empty() {
+            namespaces = texts(&spec["namespaces"]);
+            access_namespaces = texts(&spec["accessNamespaces"]);
+        }
+        service_account = service_account.or_else(|| spec["serviceAccountName"].as_str().map(str::to_owned));
         check_label("--host-namespace", &host_namespace)?;
         for (option, account) in [("--host-account", &host_account), ("--service-account", &service_account)] {
             if let Some(account) = account {
@@ -142,6 +170,7 @@ impl PluginArguments {
         }
         let confinement = Confinement::new(&namespaces, &access_namespaces)?;
         let config = config.map(|path| read_document(&path)).transpose()?;
+        let config = config.or_else(|| Some(spec["configuration"].clone()).filter(|config| !config.is_null()));
         let sandbox = cache.sandbox()?;
         let (component, origin, location) = match plugin.reference() {
             None => {
@@ -184,6 +213,7 @@ impl PluginArguments {
                 defaulter: component.optional().defaulter,
                 validator: component.optional().validator,
             },
+            component,
         })
     }
 }

@@ -65,6 +65,23 @@ impl Verb {
     }
 }
 
+impl Verb {
+    /// Reads what RBAC says; none for a verb that no plugin needs.
+    pub fn parse(text: &str) -> Option<Self> {
+        let all = [
+            Self::Get,
+            Self::List,
+            Self::Watch,
+            Self::Create,
+            Self::Patch,
+            Self::Delete,
+            Self::Default,
+            Self::Validate,
+        ];
+        all.into_iter().find(|verb| verb.as_str() == text)
+    }
+}
+
 impl Resource {
     /// A resource, limited to objects of these names where there are any.
     pub fn new(group: &str, resource: String, names: &[String]) -> Self {
@@ -91,6 +108,23 @@ impl Rules {
         }
         let rules = self.0.entry(place).or_default();
         rules.entry(resource).or_default().extend(verbs);
+    }
+
+    /// Adds the rules of a role in a place. Of what no plugin needs nothing is taken.
+    pub fn add_role(&mut self, place: &Place, role: &Value) {
+        let texts = |value: &Value| -> Vec<String> {
+            let values = value.as_array().into_iter().flatten();
+            values.filter_map(|value| value.as_str().map(str::to_owned)).collect()
+        };
+        for rule in role["rules"].as_array().into_iter().flatten() {
+            let verbs: Vec<Verb> = texts(&rule["verbs"]).iter().filter_map(|verb| Verb::parse(verb)).collect();
+            let names = texts(&rule["resourceNames"]);
+            for group in texts(&rule["apiGroups"]) {
+                for resource in texts(&rule["resources"]) {
+                    self.add(place.clone(), Resource::new(&group, resource, &names), &verbs);
+                }
+            }
+        }
     }
 
     /// Each place, with what may be done there.
@@ -204,6 +238,18 @@ mod tests {
         more.add(here(), resource(&["x"]), &[Verb::Watch]);
         assert_eq!(more.beyond(&rules), more);
         assert!(rules.beyond(&more).is_empty());
+    }
+
+    #[test]
+    fn rules_are_read_as_they_are_written() {
+        let mut rules = Rules::default();
+        rules.add(here(), resource(&["x"]), &[Verb::Watch, Verb::List, Verb::Validate]);
+        let (_, written) = rules.places().next().unwrap();
+        let mut read = Rules::default();
+        read.add_role(&here(), &json!({"rules": as_json(written)}));
+        assert_eq!(read, rules);
+        read.add_role(&here(), &json!({"rules": [{"apiGroups": [""], "resources": ["pods"], "verbs": ["escalate"]}]}));
+        assert_eq!(read, rules);
     }
 
     #[test]
