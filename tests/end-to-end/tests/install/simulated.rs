@@ -1,12 +1,14 @@
-//! A cluster that has no host yet.
+//! A cluster that has no host yet, and upgrades where none runs.
 
 use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::Api;
-use kube::api::PostParams;
+use kube::api::{DynamicObject, Patch, PatchParams, PostParams};
+use kube::core::{ApiResource, GroupVersionKind};
+use pilothouse_end_to_end::components::root;
 use pilothouse_end_to_end::program::component;
 use pilothouse_testkit::cluster::Cluster;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::support::command;
 
@@ -35,4 +37,146 @@ async fn a_cluster_without_a_host_is_told_what_comes_first() {
     assert!(found.is_none(), "nothing was applied");
     let (code, printed, said) = command(&["uninstall", "any", "--yes"], &kubeconfig).await;
     assert_eq!((code, printed.contains("there is no Plugin any")), (0, true), "{said}");
+}
+
+/// A cluster with Plugins, an installed app-service `shop`, and two AppServices.
+struct Installed {
+    client: kube::Client,
+    kubeconfig: String,
+    _cluster: Cluster,
+}
+
+impl Installed {
+    async fn new() -> Self {
+        let cluster = Cluster::simulated_over_http().await.unwrap();
+        let client = cluster.client().await.unwrap();
+        let kubeconfig = cluster.host_kubeconfig().unwrap().display().to_string();
+        let text = std::fs::read_to_string(root().join("crds/yaml/plugins.pilothouse.dev.yaml")).unwrap();
+        let definition: Value = serde_saphyr::from_str(&text).unwrap();
+        let installed = Self {
+            client,
+            kubeconfig,
+            _cluster: cluster,
+        };
+        installed.create(&definition).await;
+        let system = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "pilothouse-system"}});
+        installed.create(&system).await;
+        let (code, _, said) = installed.run("install", &["--yes"]).await;
+        assert_eq!(code, 0, "{said}");
+        for name in ["one", "two"] {
+            installed.create(&pilothouse_end_to_end::stage::app_service(name)).await;
+        }
+        installed
+    }
+
+    async fn create(&self, object: &Value) {
+        pilothouse_end_to_end::stage::create(self.client.clone(), object).await;
+    }
+
+    async fn run(&self, verb: &str, more: &[&str]) -> (i32, String, String) {
+        let plugin = format!("shop={}", component("app-service"));
+        command(&[&[verb, &plugin][..], more].concat(), &self.kubeconfig).await
+    }
+
+    async fn patch(&self, kind: &str, name: &str, subresource: &str, patch: Value) {
+        let (group, version) = match kind {
+            "ClusterRole" => ("rbac.authorization.k8s.io", "v1"),
+            "AppService" => ("kosmos.io", "v1"),
+            _ => ("apiextensions.k8s.io", "v1"),
+        };
+        let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind));
+        let api: Api<DynamicObject> = match kind {
+            "AppService" => Api::namespaced_with(self.client.clone(), "default", &resource),
+            _ => Api::all_with(self.client.clone(), &resource),
+        };
+        let (by, patch) = (PatchParams::default(), Patch::Merge(patch));
+        let patched = match subresource {
+            "status" => api.patch_status(name, &by, &patch).await,
+            _ => api.patch(name, &by, &patch).await,
+        };
+        assert!(patched.is_ok(), "{patched:?}");
+    }
+
+    async fn definition(&self) -> Value {
+        let definitions: Api<CustomResourceDefinition> = Api::all(self.client.clone());
+        let found = definitions.get("appservices.kosmos.io").await.unwrap();
+        serde_json::to_value(found).unwrap()
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_upgrade_says_what_it_changes_before_it_does() {
+    let installed = Installed::new().await;
+    // As if the installed version needed ConfigMaps, and no Services.
+    let rules = json!({"rules": [
+        {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get", "list", "watch"]},
+        {"apiGroups": ["apps"], "resources": ["deployments"], "verbs": ["get", "list", "watch", "create", "patch", "delete"]},
+        {"apiGroups": ["kosmos.io"], "resources": ["appservices"], "verbs": ["get", "list", "watch"]},
+        {"apiGroups": ["kosmos.io"], "resources": ["appservices/status"], "verbs": ["patch"]},
+    ]});
+    let role = "pilothouse-plugin-shop";
+    installed.patch("ClusterRole", role, "", rules.clone()).await;
+    let (code, printed, said) = installed.run("upgrade", &["--dry-run"]).await;
+    assert_eq!(code, 0, "{said}");
+    for words in [
+        "Plugin shop: version (not known) becomes",
+        "pilothouse-system/pilothouse-plugin-shop may, besides,\nin all namespaces, and with objects that are in none:\n  read, create, change, delete  services\n",
+        "may no longer\nin all namespaces, and with objects that are in none:\n  read  configmaps\n",
+        "CustomResourceDefinition appservices.kosmos.io keeps its versions and schemas",
+        "Of its 2 objects, 2 would change something",
+        "  app-service default/one\n    Create Deployment default/one\n    Create Service default/one\n",
+    ] {
+        assert!(printed.contains(words), "{words}: {printed}{said}");
+    }
+    let roles: Api<k8s_openapi::api::rbac::v1::ClusterRole> = Api::all(installed.client.clone());
+    let live = serde_json::to_value(roles.get(role).await.unwrap()).unwrap();
+    assert_eq!(live["rules"], rules["rules"], "a dry run changes nothing");
+    let (code, printed, said) = installed
+        .run("upgrade", &["--from", &component("app-service"), "--yes"])
+        .await;
+    assert_eq!(code, 0, "{said}");
+    assert!(printed.contains("Of its 2 objects, 0 would change something"), "{printed}");
+    assert!(printed.contains("ClusterRole pilothouse-plugin-shop changed"), "{printed}");
+    let live = serde_json::to_value(roles.get(role).await.unwrap()).unwrap();
+    let names: Vec<&Value> = live["rules"].as_array().unwrap().iter().map(|rule| &rule["resources"][0]).collect();
+    assert!(names.contains(&&json!("services")) && !names.contains(&&json!("configmaps")), "{names:?}");
+    let (code, _, said) = command(&["upgrade", &component("app-service")], &installed.kubeconfig).await;
+    assert!(code == 1 && said.contains("pilothouse upgrade NAME=FILE"), "{said}");
+    let absent = format!("absent={}", component("app-service"));
+    let (code, _, said) = command(&["upgrade", &absent], &installed.kubeconfig).await;
+    assert!(code == 1 && said.contains("there is no Plugin absent to upgrade"), "{said}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_upgrade_that_loses_data_is_refused() {
+    let installed = Installed::new().await;
+    // As if the installed definition had a field more, and a version more in which objects were stored.
+    let mut versions = installed.definition().await["spec"]["versions"].clone();
+    versions[0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]["note"] = json!({"type": "string"});
+    let definition = "appservices.kosmos.io";
+    let patch = json!({"spec": {"versions": versions}});
+    installed.patch("CustomResourceDefinition", definition, "", patch).await;
+    installed.patch("AppService", "one", "", json!({"spec": {"note": "of a user"}})).await;
+    let (code, printed, said) = installed.run("upgrade", &["--yes"]).await;
+    assert_eq!(code, 1);
+    let words = "does not take what 1 objects have: default/one: .spec.note; change these objects, or the schema";
+    assert!(printed.contains(words), "{printed}");
+    assert!(said.contains("would lose data, and is refused; nothing was changed"), "{said}");
+    installed.patch("AppService", "one", "", json!({"spec": {"note": null}})).await;
+    let mut old = versions[0].clone();
+    old["name"] = json!("v0");
+    old["storage"] = json!(false);
+    let all = json!({"spec": {"versions": [versions[0], old]}});
+    installed.patch("CustomResourceDefinition", definition, "", all).await;
+    let (code, printed, said) = installed.run("upgrade", &["--dry-run", "--no-objects"]).await;
+    assert_eq!(code, 0, "{printed}{said}");
+    assert!(printed.contains("appservices.kosmos.io loses v0, changes the schema of v1"), "{printed}");
+    let stored = json!({"status": {"storedVersions": ["v0", "v1"]}});
+    installed.patch("CustomResourceDefinition", definition, "status", stored).await;
+    let (code, printed, _) = installed.run("upgrade", &["--yes"]).await;
+    assert_eq!(code, 1);
+    let words = "drops v0, in which objects are or were stored; keep the version, or migrate the stored objects";
+    assert!(printed.contains(words), "{printed}");
+    let live = installed.definition().await;
+    assert_eq!(live["spec"]["versions"].as_array().unwrap().len(), 2, "nothing was changed");
 }

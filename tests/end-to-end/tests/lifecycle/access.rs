@@ -341,4 +341,60 @@ mod simulated {
         );
         fleet.stage.stop().await;
     }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_namespace_whose_roles_are_gone_stops_the_plugin_there_and_nowhere_else() {
+        let fleet = hostile_fleet().await;
+        for name in ["other", "third"] {
+            fleet.stage.create(&namespace(name)).await;
+        }
+        // As where a namespace is being deleted: its roles are among the first to go.
+        let in_other = |asked: &Asked| asked.namespace.as_deref() == Some("other");
+        let is_read = |asked: &Asked| asked.resource == "configmaps" && asked.verb == "list";
+        fleet.stage.simulator().rights().deny(move |asked| {
+            asked.impersonated.as_deref() == Some(USER) && in_other(asked) && is_read(asked)
+        });
+        let spec = json!({"source": {"file": "a.wasm"}, "namespaces": ["default", "other"]});
+        fleet.plugin("it", spec).await;
+        fleet.is_ready("it").await;
+        let granted = fleet.says("it", "Granted", "False", "NotGranted").await;
+        let message = granted["message"].as_str().unwrap();
+        assert!(
+            message.contains("may not list configmaps in namespace other; grant") && message.contains("--namespaces default,other"),
+            "{message}"
+        );
+        make(&fleet, "here").await;
+        let mut there = hostile("there", &json!({"behaviour": "config-map"}));
+        there["metadata"]["namespace"] = json!("other");
+        fleet.stage.create(&there).await;
+        fleet
+            .until("it goes on here", |stage| stage.is_reconciled("Hostile", "here"))
+            .await;
+        let is_told = |stage: &Stage| {
+            let told = stage.reconciled("Hostile", "there").unwrap_or_default();
+            let message = told["message"].as_str().unwrap_or_default().to_owned();
+            told["reason"] == "Forbidden" && message.contains("Hostile other/there is not reconciled, where the plugin's account lacks")
+        };
+        fleet.until("it is said there", is_told).await;
+        assert_eq!(fleet.stage.find("ConfigMap", "there"), None);
+        // Another version runs as far as this one did.
+        fleet.put("hostile", "a.wasm", 1);
+        fleet
+            .until("the new version takes over", |stage| {
+                !stage.lines(&["a new version has taken over"]).is_empty()
+            })
+            .await;
+        fleet.is_ready("it").await;
+        // A place where more is needed than is granted is another matter.
+        fleet.stage.simulator().rights().deny(|asked| {
+            asked.impersonated.as_deref() == Some(USER) && asked.namespace.as_deref() == Some("third")
+        });
+        fleet.change("it", json!({"namespaces": ["default", "other", "third"]})).await;
+        fleet.says("it", "Granted", "False", "NewVersionNotGranted").await;
+        fleet.stage.simulator().rights().grant_all();
+        fleet
+            .until("it goes on there", |stage| stage.is_reconciled("Hostile", "there"))
+            .await;
+        fleet.stage.stop().await;
+    }
 }
