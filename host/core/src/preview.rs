@@ -2,6 +2,7 @@
 //! with which values. Everything is bounded, and values of Secrets are not shown.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -63,6 +64,27 @@ pub struct PreviewedChange {
     pub fields: Vec<FieldChange>,
     /// How many more fields there are.
     pub more_fields: usize,
+}
+
+/// For people, on one line.
+impl fmt::Display for PreviewedChange {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            act,
+            object,
+            fields,
+            more_fields,
+        } = self;
+        write!(formatter, "{act:?} {object}")?;
+        for FieldChange { path, from, to } in fields {
+            let shown = |value: &Option<String>| value.clone().unwrap_or_else(|| "nothing".to_owned());
+            write!(formatter, "; {path}: {} becomes {}", shown(from), shown(to))?;
+        }
+        if *more_fields > 0 {
+            write!(formatter, "; and {more_fields} more fields")?;
+        }
+        Ok(())
+    }
 }
 
 impl PreviewedChange {

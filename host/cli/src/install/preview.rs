@@ -2,13 +2,11 @@
 //! changes nothing, until it has looked at every object.
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
 use pilothouse_cluster::connect::{ClusterTarget, connect_through};
 use pilothouse_cluster::fence::WriteFence;
-use pilothouse_core::preview::{FieldChange, PreviewedChange};
 use pilothouse_core::rights::Confinement;
 use pilothouse_core::{Limits, Name};
 use pilothouse_metrics::RequestMetrics;
@@ -113,7 +111,7 @@ impl PreviewedVersion<'_> {
             own.is_empty() || primary.namespace.as_deref().is_some_and(|namespace| own.contains(namespace))
         };
         for (controller, primary, preview) in previews.into_iter().filter(|(_, primary, _)| selects(primary)) {
-            let mut lines: Vec<String> = preview.changes.iter().map(line).collect();
+            let mut lines: Vec<String> = preview.changes.iter().map(ToString::to_string).collect();
             if preview.more > 0 {
                 lines.push(format!("and {} more objects", preview.more));
             }
@@ -134,25 +132,6 @@ impl PreviewedChanges {
         }
         self.changes.retain(|_, lines| !lines.is_empty());
     }
-}
-
-/// A change for people.
-fn line(change: &PreviewedChange) -> String {
-    let PreviewedChange {
-        act,
-        object,
-        fields,
-        more_fields,
-    } = change;
-    let mut line = format!("{act:?} {object}");
-    for FieldChange { path, from, to } in fields {
-        let shown = |value: &Option<String>| value.clone().unwrap_or_else(|| "nothing".to_owned());
-        let _ = write!(line, "; {path}: {} becomes {}", shown(from), shown(to));
-    }
-    if *more_fields > 0 {
-        let _ = write!(line, "; and {more_fields} more fields");
-    }
-    line
 }
 
 #[cfg(test)]

@@ -278,13 +278,13 @@ impl PluginTask {
             let own = lane.grants.confinement().namespaces();
             let has_place = own.is_empty() || own.iter().any(|namespace| !denied.contains(namespace));
             review.missing.append(&mut missing);
-            let mut asked = async |rights: &BTreeSet<Permission>| {
+            let mut may = [false; 2];
+            for (may, rights) in may.iter_mut().zip([&needs.defaults, &needs.validates]) {
                 let mut missing = self.denied(account, rights, &mut known).await?;
-                let is_asked = !rights.is_empty() && missing.is_empty();
+                *may = !rights.is_empty() && missing.is_empty();
                 review.unasked.append(&mut missing);
-                Ok::<_, RequestError>(is_asked)
-            };
-            let (defaults, validates) = (asked(&needs.defaults).await?, asked(&needs.validates).await?);
+            }
+            let [defaults, validates] = may;
             review.outcomes.push(Some(ReviewedAccess {
                 is_granted: !is_denied_everywhere && has_place,
                 denied,
@@ -506,9 +506,10 @@ fn needs(
             Verb::Create | Verb::Patch | Verb::Delete if lane.mode == RunMode::Preview => continue,
             Verb::Get | Verb::List | Verb::Watch | Verb::Create | Verb::Patch | Verb::Delete => &mut needs.rights,
         };
-        let names: Vec<Option<&String>> = match resource.names.is_empty() {
-            true => vec![None],
-            false => resource.names.iter().map(Some).collect(),
+        let names: Vec<Option<&String>> = if resource.names.is_empty() {
+            vec![None]
+        } else {
+            resource.names.iter().map(Some).collect()
         };
         for name in names {
             set.insert(Permission {

@@ -1,14 +1,13 @@
 //! Owns writing the status of a Plugin resource: only when it differs, at once when a condition changes, and seldom when
 //! only counts do.
 
-use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::Duration;
 
 use pilothouse_cluster::host_resources::{HostResource, HostResourceApi, MANAGER};
 use pilothouse_cluster::reflector::is_before;
 use pilothouse_core::answer::shorten;
-use pilothouse_core::preview::{FieldChange, Preview, PreviewedChange};
+use pilothouse_core::preview::{Preview, PreviewedChange};
 use pilothouse_crds::plugin::{ControllerStatus, PluginStatus, PreviewedPrimary, WaitedPrimary};
 use serde_json::Value;
 use tokio::sync::watch;
@@ -295,23 +294,7 @@ fn written_part(status: &PluginStatus) -> Value {
 
 /// A preview for people: a line for each object.
 fn lines(preview: &Preview) -> Vec<String> {
-    let line = |change: &PreviewedChange| {
-        let PreviewedChange {
-            act,
-            object,
-            fields,
-            more_fields,
-        } = change;
-        let mut line = format!("{act:?} {object}");
-        for FieldChange { path, from, to } in fields {
-            let shown = |value: &Option<String>| value.clone().unwrap_or_else(|| "nothing".to_owned());
-            let _ = write!(line, "; {path}: {} becomes {}", shown(from), shown(to));
-        }
-        if *more_fields > 0 {
-            let _ = write!(line, "; and {more_fields} more fields");
-        }
-        shorten(line, LONGEST_LINE)
-    };
+    let line = |change: &PreviewedChange| shorten(change.to_string(), LONGEST_LINE);
     let mut lines: Vec<_> = preview.changes.iter().map(line).collect();
     if preview.more > 0 {
         lines.push(format!("and {} more objects", preview.more));
