@@ -39,7 +39,11 @@ pub fn missing(host: &HostContext, registry: &PluginRegistry) -> Vec<String> {
         unlisted.sort_unstable();
         unlisted.dedup();
         let kinds = unlisted.join(", ");
-        (!unlisted.is_empty()).then(|| format!("plugin {name} waits for the list of {kinds}"))
+        if !unlisted.is_empty() {
+            return Some(format!("plugin {name} waits for the list of {kinds}"));
+        }
+        let is_unreviewed = !is_late && lanes.iter().any(|lane| lane.access.is_unreviewed());
+        is_unreviewed.then(|| format!("plugin {name} waits until the rights of its account are reviewed"))
     };
     let webhooks = host.waits_for_webhooks.load(Ordering::Relaxed);
     let webhooks = webhooks.then(|| "the webhooks are not served yet; the log says why".to_owned());

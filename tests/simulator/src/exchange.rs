@@ -24,6 +24,7 @@ use crate::server::{Inner, TransportError};
 use crate::state::State;
 use crate::stream::{ResponseBody, Trouble, WatchStream, Wish};
 use crate::table;
+use crate::tokens::{self, TokenRequest};
 use crate::watching;
 use crate::webhooks;
 use crate::webhooks::consultation::{Consultation, Question};
@@ -72,16 +73,32 @@ impl Exchange {
             .unwrap_or_default()
     }
 
+    /// In whose name the client asks, if not in its own: it impersonates somebody, or has a service account's token.
     fn impersonated(&self) -> Option<String> {
         let user = self.parts.headers.get("impersonate-user");
-        user.and_then(|user| user.to_str().ok()).map(str::to_owned)
+        let user = user.and_then(|user| user.to_str().ok()).map(str::to_owned);
+        user.or_else(|| self.of_token().ok().flatten())
+    }
+
+    fn of_token(&self) -> Result<Option<String>, Failure> {
+        match self.header(&http::header::AUTHORIZATION) {
+            "" => Ok(None),
+            authorization => tokens::user(&self.inner.state.lock(), authorization),
+        }
     }
 
     pub(crate) async fn run(self) -> Result<Response<ResponseBody>, TransportError> {
-        if self.parts.method == Method::POST
-            && let Some(kind) = ReviewKind::of(self.parts.uri.path())
-        {
-            return self.review(kind).await;
+        if let Err(failure) = self.of_token() {
+            self.record(self.blank(), failure.code.as_u16(), false, None);
+            return Ok(refused(&failure));
+        }
+        if self.parts.method == Method::POST {
+            if let Some(kind) = ReviewKind::of(self.parts.uri.path()) {
+                return self.review(kind).await;
+            }
+            if let Some(request) = TokenRequest::of(self.parts.uri.path()) {
+                return Ok(self.grant_token(&request));
+            }
         }
         let route = {
             let state = self.inner.state.lock();
@@ -127,6 +144,42 @@ impl Exchange {
             return Ok(refused(&failure));
         }
         self.perform(verb, target, record, decision.fault.as_ref()).await
+    }
+
+    /// Gives a token for a service account.
+    fn grant_token(self, request: &TokenRequest) -> Response<ResponseBody> {
+        let asked = Asked {
+            verb: "create".to_owned(),
+            group: String::new(),
+            resource: "serviceaccounts".to_owned(),
+            subresource: "token".to_owned(),
+            namespace: Some(request.namespace.clone()),
+            name: Some(request.name.clone()),
+            continued: false,
+            user_agent: self.header(&http::header::USER_AGENT).to_owned(),
+            impersonated: self.impersonated(),
+        };
+        let record = Record {
+            verb: asked.verb.clone(),
+            version: "v1".to_owned(),
+            resource: asked.resource.clone(),
+            subresource: asked.subresource.clone(),
+            namespace: asked.namespace.clone(),
+            name: asked.name.clone(),
+            ..self.blank()
+        };
+        let granted = self.inner.rights.check(&asked);
+        let granted = granted.and_then(|()| request.grant(&self.inner.state.lock(), &self.body));
+        match granted {
+            Ok(answer) => {
+                self.record(record, StatusCode::CREATED.as_u16(), false, None);
+                whole(StatusCode::CREATED, &answer)
+            }
+            Err(failure) => {
+                self.record(record, failure.code.as_u16(), false, None);
+                refused(&failure)
+            }
+        }
     }
 
     /// Answers what a client may do, or who it is.

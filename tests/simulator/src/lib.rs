@@ -43,6 +43,7 @@ mod state;
 mod store;
 mod stream;
 mod table;
+mod tokens;
 mod validate;
 mod watch;
 mod watching;

@@ -4,6 +4,7 @@
 mod simulated {
     use std::time::Duration;
 
+    use pilothouse_cluster::identity::AccountTokens;
     use pilothouse_end_to_end::stage::{Stage, hostile};
     use pilothouse_runtime::{HostOptions, Identity};
     use pilothouse_simulator::faults::{Asked, Fault, Rule};
@@ -395,6 +396,60 @@ mod simulated {
         fleet
             .until("it goes on there", |stage| stage.is_reconciled("Hostile", "there"))
             .await;
+        fleet.stage.stop().await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_host_with_tokens_gets_another_when_the_account_is_made_again() {
+        let cluster = Cluster::simulated();
+        let options = HostOptions {
+            identity: Identity::ServiceAccounts {
+                namespace: "default".to_owned(),
+                tokens: Some(AccountTokens::new(cluster.host_client().await.unwrap())),
+            },
+            ..HostOptions::default()
+        };
+        let fleet = Fleet::start_with(cluster, options).await;
+        fleet.put("hostile", "a.wasm", 0);
+        let account = json!({
+            "apiVersion": "v1", "kind": "ServiceAccount",
+            "metadata": {"name": "pilothouse-plugin-it", "namespace": "default"},
+        });
+        fleet.plugin("it", json!({"source": {"file": "a.wasm"}})).await;
+        fleet.is_ready("it").await;
+        let reads = json!({"behaviour": "config-map"});
+        fleet.stage.create(&hostile("one", &reads)).await;
+        let words = "create it: kubectl create serviceaccount pilothouse-plugin-it --namespace default";
+        fleet
+            .until("the missing account is named", |stage| {
+                let plugin = stage.find("Plugin", "it").unwrap_or_default();
+                let told = plugin["status"]["lastFailure"]["message"].as_str().unwrap_or_default().to_owned();
+                told.contains(words)
+            })
+            .await;
+        fleet.stage.create(&account).await;
+        fleet
+            .until("it goes on by itself", |stage| stage.is_reconciled("Hostile", "one"))
+            .await;
+        let accounts: kube::Api<k8s_openapi::api::core::v1::ServiceAccount> =
+            kube::Api::namespaced(fleet.client().await, "default");
+        let deleted = accounts.delete("pilothouse-plugin-it", &kube::api::DeleteParams::default()).await;
+        assert!(deleted.is_ok());
+        fleet.stage.create(&account).await;
+        let mark = fleet.stage.mark();
+        fleet.stage.create(&hostile("two", &reads)).await;
+        fleet
+            .until("another token is requested", |stage| stage.is_reconciled("Hostile", "two"))
+            .await;
+        let requests = requests(&fleet.stage, mark);
+        let tokens = requests.iter().filter(|request| request.subresource == "token");
+        assert_eq!(tokens.count(), 1);
+        let user = "system:serviceaccount:default:pilothouse-plugin-it";
+        let writes = requests.iter().filter(|request| request.is_write() && request.resource != "events");
+        let strangers: Vec<_> = writes
+            .filter(|request| request.impersonated.as_deref() != Some(user) && request.resource != "plugins")
+            .collect();
+        assert_eq!(strangers, Vec::<&Request>::new());
         fleet.stage.stop().await;
     }
 }
