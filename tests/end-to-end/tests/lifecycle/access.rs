@@ -7,7 +7,7 @@ mod simulated {
     use pilothouse_cluster::identity::AccountTokens;
     use pilothouse_end_to_end::stage::{Stage, hostile};
     use pilothouse_runtime::{HostOptions, Identity};
-    use pilothouse_simulator::faults::{Asked, Fault, Rule};
+    use pilothouse_simulator::{Asked, Fault, Rule};
     use pilothouse_testkit::cluster::Cluster;
     use pilothouse_testkit::host::SteeredHost as _;
     use pilothouse_testkit::requests::{HOST_ACCOUNT, Request};
