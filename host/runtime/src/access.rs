@@ -5,14 +5,16 @@ use std::collections::BTreeSet;
 
 use parking_lot::Mutex;
 use pilothouse_core::Kind;
+use tokio::time::Instant;
 
 /// What the account of a lane's plugin may do. Copies of a lane share it.
 #[derive(Debug)]
 pub enum LaneAccess {
     /// The plugin has no account of its own, and nothing is reviewed.
     Unlimited,
-    /// What the last review says; none: nothing was reviewed, or not for too long.
-    Reviewed(Mutex<Option<ReviewedAccess>>),
+    /// What the last review says, and until when that counts: whatever keeps the host from another review, a right that was
+    /// revoked ends. None: nothing was reviewed.
+    Reviewed(Mutex<Option<(ReviewedAccess, Instant)>>),
 }
 
 /// The outcome of a review.
@@ -37,18 +39,19 @@ impl LaneAccess {
         Self::Reviewed(Mutex::default())
     }
 
-    /// Takes note of a review, or of its absence; says whether that changes anything.
-    pub fn set(&self, outcome: Option<ReviewedAccess>) -> bool {
+    /// Takes note of a review that counts until then, or of its absence; says whether that changes anything.
+    pub fn set(&self, outcome: Option<ReviewedAccess>, until: Instant) -> bool {
         let Self::Reviewed(reviewed) = self else { return false };
         let mut reviewed = reviewed.lock();
-        let is_news = *reviewed != outcome;
-        *reviewed = outcome;
+        let before = current(reviewed.as_ref());
+        let is_news = before != outcome.as_ref();
+        *reviewed = outcome.map(|outcome| (outcome, until));
         is_news
     }
 
     /// Whether nothing is known of the rights.
     pub fn is_unreviewed(&self) -> bool {
-        matches!(self, Self::Reviewed(reviewed) if reviewed.lock().is_none())
+        matches!(self, Self::Reviewed(reviewed) if current(reviewed.lock().as_ref()).is_none())
     }
 
     /// Whether the lane may run.
@@ -74,7 +77,9 @@ impl LaneAccess {
     pub fn denied(&self) -> BTreeSet<String> {
         match self {
             Self::Unlimited => BTreeSet::new(),
-            Self::Reviewed(reviewed) => reviewed.lock().as_ref().map(|it| it.denied.clone()).unwrap_or_default(),
+            Self::Reviewed(reviewed) => current(reviewed.lock().as_ref())
+                .map(|it| it.denied.clone())
+                .unwrap_or_default(),
         }
     }
 
@@ -91,19 +96,27 @@ impl LaneAccess {
     fn has(&self, right: impl FnOnce(&ReviewedAccess) -> bool) -> bool {
         match self {
             Self::Unlimited => true,
-            Self::Reviewed(reviewed) => reviewed.lock().as_ref().is_some_and(right),
+            Self::Reviewed(reviewed) => current(reviewed.lock().as_ref()).is_some_and(right),
         }
     }
 }
 
+/// A review that still counts.
+fn current(reviewed: Option<&(ReviewedAccess, Instant)>) -> Option<&ReviewedAccess> {
+    reviewed.filter(|(_, until)| Instant::now() < *until).map(|(outcome, _)| outcome)
+}
+
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     #[test]
     fn an_account_has_no_rights_before_its_review_and_only_those_of_the_last_one() {
         let secret = Kind::new("", "v1", "Secret");
         let access = LaneAccess::unreviewed();
+        let until = Instant::now() + Duration::from_mins(5);
         assert!(!access.is_granted() && !access.allows(Some("a")) && !access.knows(&secret));
         assert!(!access.defaults() && !access.validates());
         let granted = ReviewedAccess {
@@ -113,7 +126,8 @@ mod tests {
             defaults: false,
             validates: true,
         };
-        assert!(access.is_unreviewed() && access.set(Some(granted.clone())) && !access.set(Some(granted)));
+        assert!(access.is_unreviewed() && access.set(Some(granted.clone()), until));
+        assert!(!access.set(Some(granted), until));
         assert!(access.is_granted() && access.knows(&secret) && access.validates() && !access.defaults());
         assert!(!access.knows(&Kind::new("", "v1", "ConfigMap")));
         assert!(access.allows(None) && access.allows(Some("a")) && !access.allows(Some("b")));
@@ -121,15 +135,31 @@ mod tests {
             kinds: BTreeSet::from([secret.clone()]),
             ..ReviewedAccess::default()
         };
-        assert!(access.set(Some(revoked)));
+        assert!(access.set(Some(revoked), until));
         assert!(!access.is_granted() && !access.allows(Some("a")) && !access.is_unreviewed());
-        assert!(access.set(None) && access.is_unreviewed());
+        assert!(access.set(None, until) && access.is_unreviewed());
     }
 
     #[test]
     fn without_an_account_nothing_is_limited() {
         let access = LaneAccess::Unlimited;
-        assert!(!access.set(None) && !access.is_unreviewed());
+        assert!(!access.set(None, Instant::now()) && !access.is_unreviewed());
         assert!(access.is_granted() && access.knows(&Kind::new("", "v1", "Secret")) && access.defaults());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_review_counts_for_a_time_and_is_news_after_it() {
+        let access = LaneAccess::unreviewed();
+        let granted = ReviewedAccess {
+            is_granted: true,
+            ..ReviewedAccess::default()
+        };
+        let set = || access.set(Some(granted.clone()), Instant::now() + Duration::from_mins(5));
+        assert!(set() && !set());
+        tokio::time::advance(Duration::from_secs(299)).await;
+        assert!(access.is_granted());
+        tokio::time::advance(Duration::from_secs(1)).await;
+        assert!(!access.is_granted() && access.is_unreviewed());
+        assert!(set() && access.is_granted());
     }
 }

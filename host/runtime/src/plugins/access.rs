@@ -33,7 +33,7 @@ use crate::lane::{Lane, RunMode};
 /// for the review itself.
 const INTERVAL: Duration = Duration::from_mins(4);
 
-/// How long rights count that cannot be reviewed any more.
+/// How long rights count that cannot be reviewed any more, unless a review itself takes longer than a minute.
 const HOLDS: Duration = Duration::from_mins(5);
 
 /// How often the rights are reviewed while some are missing.
@@ -139,13 +139,14 @@ impl PluginTask {
                 () = tokio::time::sleep_until(due) => {
                     is_asked = false;
                     let begun = Instant::now();
-                    let patience = (HOLDS - INTERVAL).max(took * 2);
+                    let patience = patience(took);
                     // In a box of its own: every plugin that runs has room for this.
                     let review = Box::pin(self.review(account, &running.lanes, Lane::served));
                     let review = tokio::time::timeout(patience, review).await;
+                    let until = counts_until(begun);
                     let review = review.map_err(|_| format!("the reviews take longer than {} s", patience.as_secs()));
                     let (outcome, holds_until) = match review.and_then(|review| review.map_err(|error| chain(&error))) {
-                        Ok(review) => (self.report_access(running, account, &review), Some(begun + HOLDS)),
+                        Ok(review) => (self.report_access(running, account, &review, until), Some(until)),
                         Err(problem) => {
                             // The next attempt would come too late.
                             let still = held_until.filter(|until| Instant::now() + RETRY < *until);
@@ -171,12 +172,13 @@ impl PluginTask {
         let Some(account) = lanes.first().and_then(|lane| lane.writer.identity()) else {
             return;
         };
+        let begun = Instant::now();
         match self.review(account, lanes, Lane::served).await {
-            Ok(review) => self.settle_access(lanes, &review.outcomes),
+            Ok(review) => self.settle_access(lanes, &review.outcomes, counts_until(begun)),
             Err(error) => {
                 let problem = chain(&error);
                 tracing::warn!(plugin = &*self.identity.name, problem, "cannot review the rights of the plugin's account");
-                self.settle_access(lanes, &vec![None; lanes.len()]);
+                self.settle_access(lanes, &vec![None; lanes.len()], begun);
             }
         }
     }
@@ -197,6 +199,7 @@ impl PluginTask {
         let Some(account) = lanes.first().and_then(|lane| lane.writer.identity()) else {
             return Ok(());
         };
+        let begun = Instant::now();
         let review = match self.review(account, lanes, served).await {
             Ok(review) => review,
             Err(error) => {
@@ -220,7 +223,7 @@ impl PluginTask {
             return refused(NOT_GRANTED, format!("the rights of the new version cannot be reviewed: {error}"));
         }
         for (lane, outcome) in lanes.iter().zip(&review.outcomes) {
-            lane.access.set(outcome.clone());
+            lane.access.set(outcome.clone(), counts_until(begun));
         }
         self.plugin_state.set(|known| known.not_granted = None);
         Ok(())
@@ -323,10 +326,10 @@ impl PluginTask {
     }
 
     /// Lets lanes run, or stops them.
-    fn settle_access(&self, lanes: &[Arc<Lane>], outcomes: &[Option<ReviewedAccess>]) {
+    fn settle_access(&self, lanes: &[Arc<Lane>], outcomes: &[Option<ReviewedAccess>], until: Instant) {
         for (lane, outcome) in lanes.iter().zip(outcomes) {
             let host = &self.context.host;
-            if lane.access.set(outcome.clone()) {
+            if lane.access.set(outcome.clone(), until) {
                 // What was denied is reconciled now, and what is denied is said to be.
                 if host.state.is_open(lane.id) && lane.access.is_granted() {
                     host.state.push_all(lane);
@@ -336,7 +339,13 @@ impl PluginTask {
         }
     }
 
-    fn report_access(&self, running: &RunningVersion, account: &Impersonation, review: &AccessReview) -> LastOutcome {
+    fn report_access(
+        &self,
+        running: &RunningVersion,
+        account: &Impersonation,
+        review: &AccessReview,
+        until: Instant,
+    ) -> LastOutcome {
         let AccessReview {
             outcomes,
             missing,
@@ -362,7 +371,7 @@ impl PluginTask {
         };
         let is_granted = condition.holds == Some(true);
         self.tell_access(condition);
-        self.settle_access(&running.lanes, outcomes);
+        self.settle_access(&running.lanes, outcomes, until);
         self.report_ready(Some(running));
         if is_granted || errors.iter().all(is_wait) && missing.is_empty() {
             LastOutcome::Granted
@@ -387,7 +396,7 @@ impl PluginTask {
                  the host lacks, grant it: {right}"
             ),
         });
-        self.settle_access(&running.lanes, &vec![None; running.lanes.len()]);
+        self.settle_access(&running.lanes, &vec![None; running.lanes.len()], Instant::now());
         self.report_ready(Some(running));
     }
 
@@ -437,6 +446,17 @@ impl PluginTask {
         let command = grant_command(&self.identity.name, account, wanted, loaded);
         format!("user {:?} may not {rights}; grant these rights: {command}", account.user())
     }
+}
+
+/// How long a review may take, given how long the last one did.
+fn patience(took: Duration) -> Duration {
+    (HOLDS - INTERVAL).max(took * 2)
+}
+
+/// Until when a review counts that began then and has just ended: until the next one has, at the latest.
+fn counts_until(begun: Instant) -> Instant {
+    let took = begun.elapsed();
+    begun + INTERVAL.max(took) + patience(took)
 }
 
 /// What the warning is about.
