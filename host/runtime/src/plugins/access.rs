@@ -265,7 +265,7 @@ impl PluginTask {
             unasked: BTreeSet::new(),
             errors: Vec::new(),
         };
-        let mut known = HashMap::new();
+        let mut known = BTreeMap::new();
         for lane in lanes {
             let needs = match needs(lane, has_webhooks, &served) {
                 Ok(needs) => needs,
@@ -304,7 +304,7 @@ impl PluginTask {
         &self,
         account: &Impersonation,
         rights: &BTreeSet<Permission>,
-        known: &mut HashMap<Permission, bool>,
+        known: &mut BTreeMap<Permission, bool>,
     ) -> Result<BTreeSet<Permission>, RequestError> {
         let mut denied = BTreeSet::new();
         for right in rights {
