@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 
 use super::hash::{HashRange, HashRanges, hash_of};
+use super::partition::Divisions;
 use super::plan::{PlannedShard, ShardPlan};
 
 /// A plan is replaced if a shard has more than so many times the mean,
@@ -49,6 +50,7 @@ pub fn first_plan(version: u64, shards: usize, loads: &NamespaceLoads) -> ShardP
     ShardPlan {
         version,
         shards: starts.iter().zip(ends).map(shard).collect(),
+        controllers: Divisions::default(),
     }
 }
 
@@ -59,7 +61,8 @@ pub fn better_plan(plan: &ShardPlan, loads: &NamespaceLoads) -> Option<ShardPlan
     if most * now.len() as u64 <= total * TOO_MUCH {
         return None;
     }
-    let better = first_plan(plan.version + 1, plan.shards.len(), loads);
+    let mut better = first_plan(plan.version + 1, plan.shards.len(), loads);
+    better.controllers.clone_from(&plan.controllers);
     let least = better.shards.iter().map(|shard| shard.load).max()?;
     let (part, of) = WORTH_IT;
     (least * of <= most * part).then_some(better)

@@ -14,5 +14,5 @@ mod tests;
 pub use assignment::{Assignment, LiveShard, assign};
 pub use cut::{NamespaceLoads, better_plan, first_plan};
 pub use hash::{HashRange, HashRanges, hash_of};
-pub use partition::{OwnedWork, Partition};
+pub use partition::{Division, Divisions, OwnedOf, OwnedWork};
 pub use plan::{MOST_SHARDS, PlanError, PlannedShard, ShardPlan};

@@ -1,8 +1,9 @@
-//! Owns the plan that all replicas share: which ranges of hashes make up which shard.
+//! Owns the plan that all replicas share: which ranges of hashes make up which shard, and what is divided at all.
 
 use serde::{Deserialize, Serialize};
 
 use super::hash::{HashRange, HashRanges};
+use super::partition::Divisions;
 
 /// The most shards. Each is a Lease that is renewed every few seconds.
 pub const MOST_SHARDS: usize = 128;
@@ -15,6 +16,9 @@ pub struct ShardPlan {
     pub version: u64,
     /// The shards; their index is their name.
     pub shards: Vec<PlannedShard>,
+    /// How the work of each controller is divided: part of the plan, because all replicas have to agree on it, too.
+    #[serde(default)]
+    pub controllers: Divisions,
 }
 
 /// One shard.

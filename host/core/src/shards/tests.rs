@@ -1,7 +1,10 @@
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use serde_json::json;
 
 use super::*;
-use crate::key::Name;
+use crate::manifest::Controller;
 
 fn tenants(count: usize) -> NamespaceLoads {
     let mut loads = NamespaceLoads::default();
@@ -239,15 +242,53 @@ fn no_replica_holds_more_than_twice_the_mean() {
 
 #[test]
 fn work_belongs_to_its_namespace_or_to_the_leader() {
-    let (of_namespace, of_cluster) = (Name::new(Some("a"), "x"), Name::new(None, "x"));
-    let partition = Partition::of(true, &of_namespace);
-    assert_eq!(partition, Partition::Namespace(hash_of("a")));
-    assert_eq!(Partition::of(false, &of_namespace), Partition::Leader);
-    assert_eq!(Partition::of(true, &of_cluster), Partition::Leader);
     let ranges: HashRanges = HashRange::new(hash_of("a"), hash_of("a")).into_iter().collect();
-    let part = OwnedWork::Part { ranges, leads: false };
-    assert!(part.has(partition) && !part.has(Partition::Leader));
-    assert!(!part.has(Partition::of(true, &Name::new(Some("b"), "x"))));
-    assert!(OwnedWork::All.has(Partition::Leader) && OwnedWork::All.has(partition));
-    assert!(!OwnedWork::none().has(partition));
+    let divisions = Divisions::from([
+        ("p/divided".to_owned(), Division::Namespaces),
+        ("p/whole".to_owned(), Division::Leader),
+    ]);
+    let part = |leads| OwnedWork::Part {
+        ranges: ranges.clone(),
+        leads,
+        divisions: Arc::new(divisions.clone()),
+    };
+    for (controller, namespace, by_anyone, by_leader) in [
+        ("p/divided", Some("a"), true, true),
+        ("p/divided", Some("b"), false, false),
+        ("p/divided", None, false, true),
+        ("p/whole", Some("a"), false, true),
+        ("p/whole", None, false, true),
+        ("p/new", Some("a"), false, false),
+    ] {
+        assert_eq!(
+            part(false).of(controller).has(namespace),
+            by_anyone,
+            "{controller}, {namespace:?}"
+        );
+        assert_eq!(
+            part(true).of(controller).has(namespace),
+            by_leader,
+            "{controller}, {namespace:?}, leading"
+        );
+        assert!(OwnedWork::All.of(controller).has(namespace));
+        assert!(!OwnedWork::none().of(controller).has(namespace));
+    }
+}
+
+#[test]
+fn only_what_a_controller_writes_in_the_namespace_of_its_primary_is_divided() {
+    let kind = |kind: &str| json!({"group": "", "version": "v1", "kind": kind});
+    let controller = |touches: serde_json::Value| -> Controller {
+        let controller = json!({"name": "c", "kind": kind("ConfigMap"), "fields": [], "touches": touches});
+        serde_json::from_value(controller).unwrap()
+    };
+    for (scope, access, division) in [
+        ("Namespace", json!(["owned", "read"]), Division::Namespaces),
+        ("Any", json!(["read"]), Division::Namespaces),
+        ("Any", json!(["owned"]), Division::Leader),
+        ("Namespace", json!(["contributed"]), Division::Leader),
+    ] {
+        let touch = json!([{"kind": kind("Secret"), "scope": scope, "access": access}]);
+        assert_eq!(Division::of(&controller(touch).touches), division, "{scope} {access}");
+    }
 }

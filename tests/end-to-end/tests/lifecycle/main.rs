@@ -25,5 +25,6 @@ mod permissions;
 mod plugin_life_cycle;
 mod refused;
 mod selection;
+mod shards;
 mod statuses;
 mod swap;
