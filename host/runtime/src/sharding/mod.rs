@@ -261,9 +261,12 @@ impl Replica {
         } else {
             self.plans.read().await
         };
-        self.host
-            .leadership
-            .set_eligible(!matches!(read, Err(ShardingError::OtherNumber { .. })));
+        // A leader with another number would leave undone what is not divided.
+        let is_other = |problem: &ShardingError| match problem {
+            ShardingError::OtherNumber { planned, .. } => self.peers.counts(self.now()).contains(planned),
+            _ => false,
+        };
+        self.host.leadership.set_eligible(!read.as_ref().is_err_and(is_other));
         // Without the plan nothing new is taken up; what is held is renewed.
         let (read, problem) = match read {
             Ok(read) => (read, None),

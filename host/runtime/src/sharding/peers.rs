@@ -146,16 +146,22 @@ impl Peers {
         others.map(|(_, _, state)| state)
     }
 
-    /// The replicas that live and have so many shards, by name.
+    /// The replicas that live, but for those that have deleted their Leases: they are about to end.
+    fn staying(&self, now: Duration) -> impl Iterator<Item = (&str, ReplicaState)> {
+        let staying = self.replicas(now).filter(|(name, ..)| self.live(name).is_some());
+        staying.map(|(_, holder, state)| (holder, state))
+    }
+
+    /// The replicas that stay and have so many shards, by name.
     pub fn taking_part(&self, shards: usize, now: Duration) -> Vec<&str> {
-        let part = self.replicas(now).filter(|(_, _, state)| state.shards == shards);
-        let part: BTreeSet<&str> = part.map(|(_, holder, _)| holder).collect();
+        let part = self.staying(now).filter(|(_, state)| state.shards == shards);
+        let part: BTreeSet<&str> = part.map(|(holder, _)| holder).collect();
         part.into_iter().collect()
     }
 
-    /// The numbers of shards with which the replicas that live were started.
+    /// The numbers of shards with which the replicas that stay were started.
     pub fn counts(&self, now: Duration) -> BTreeSet<usize> {
-        self.replicas(now).map(|(_, _, state)| state.shards).collect()
+        self.staying(now).map(|(_, state)| state.shards).collect()
     }
 
     /// The latest plan that a replica works by.

@@ -78,7 +78,7 @@ impl PlanKeeper {
             _ => Some(self.renewed(
                 works_by,
                 known.max(parsed.as_ref().map_or(0, |plan| plan.version)),
-                state,
+                host,
             )),
         };
         let Some(next) = next else {

@@ -375,3 +375,226 @@ mod simulated {
         );
     }
 }
+
+mod real {
+    use std::collections::BTreeMap;
+    use std::time::{Duration, Instant};
+
+    use k8s_openapi::api::coordination::v1::Lease;
+    use kube::api::{DynamicObject, ListParams};
+    use kube::core::{ApiResource, GroupVersionKind};
+    use kube::{Api, Client};
+    use pilothouse_end_to_end::program::{Folder, Process, component};
+    use pilothouse_end_to_end::stage::{app_service, create};
+    use pilothouse_testkit::cluster::{Cluster, Mark};
+    use pilothouse_testkit::controlplane::Options;
+    use rustix::process::Signal;
+    use serde_json::json;
+
+    use crate::fleet::plugin;
+
+    const WITHIN: Duration = Duration::from_mins(5);
+
+    const SHARDS: usize = 16;
+    const NAMESPACES: usize = 100;
+
+    /// Reconciles of one replica at once, each of which may have one write in flight.
+    const WORKERS: usize = 8;
+
+    struct Replicas {
+        cluster: Cluster,
+        client: Client,
+        folder: Folder,
+        objects: usize,
+    }
+
+    impl Replicas {
+        fn start(&self) -> Process {
+            let kubeconfig = self.cluster.host_kubeconfig().unwrap().display().to_string();
+            let (directory, workers, shards) = (self.folder.path(""), WORKERS.to_string(), SHARDS.to_string());
+            let arguments = [
+                ["run", "--install-crds"].as_slice(),
+                &["--kubeconfig", &kubeconfig],
+                &["--plugin-dir", &directory],
+                &["--namespace", "default"],
+                &["--workers", &workers],
+                &["--leader-election", "--shards", &shards, "--lease-duration", "4"],
+                &["--lease-renew-deadline", "3", "--lease-retry-period", "1"],
+            ];
+            Process::start(&arguments.concat())
+        }
+
+        /// How many shards each replica holds.
+        async fn shares(&self) -> BTreeMap<String, usize> {
+            let leases: Api<Lease> = Api::namespaced(self.client.clone(), "default");
+            let mut shares = BTreeMap::new();
+            for lease in leases.list(&ListParams::default()).await.unwrap() {
+                let is_shard = lease
+                    .metadata
+                    .name
+                    .is_some_and(|name| name.starts_with("pilothouse-shard-"));
+                let holder = lease
+                    .spec
+                    .and_then(|spec| spec.holder_identity)
+                    .filter(|holder| !holder.is_empty());
+                if let Some(holder) = holder.filter(|_| is_shard) {
+                    *shares.entry(holder).or_default() += 1;
+                }
+            }
+            shares
+        }
+
+        async fn until(&self, processes: &[&Process], what: &str, mut holds: impl AsyncFnMut() -> bool) {
+            let begun = Instant::now();
+            while !holds().await {
+                let logs: Vec<_> = processes.iter().map(|process| process.log()).collect();
+                assert!(begun.elapsed() < WITHIN, "in vain: {what}\n{}", logs.join("\n---\n"));
+                tokio::time::sleep(Duration::from_millis(200)).await;
+            }
+        }
+
+        /// Waits until so many replicas hold all shards, and as many each.
+        async fn share(&self, processes: &[&Process], replicas: usize) {
+            let what = format!("{replicas} replicas share all shards");
+            self.until(processes, &what, async || {
+                let shares = self.shares().await;
+                shares.len() == replicas && shares.values().all(|held| *held == SHARDS / replicas)
+            })
+            .await;
+        }
+
+        async fn create_more(&mut self, count: usize) {
+            for number in self.objects..self.objects + count {
+                let mut object = app_service(&format!("app-{number}"));
+                object["metadata"]["namespace"] = json!(tenant(number % NAMESPACES));
+                object["spec"]["ports"] = json!([]);
+                create(self.client.clone(), &object).await;
+            }
+            self.objects += count;
+        }
+
+        /// Waits until every object says that it is reconciled.
+        async fn converge(&self, processes: &[&Process]) {
+            let kind = GroupVersionKind::gvk("kosmos.io", "v1", "AppService");
+            let all: Api<DynamicObject> = Api::all_with(self.client.clone(), &ApiResource::from_gvk(&kind));
+            self.until(processes, "all objects converge", async || {
+                let objects = all.list(&ListParams::default()).await.unwrap().items;
+                let is_reconciled = |object: &&DynamicObject| {
+                    let conditions = object.data["status"]["conditions"].as_array();
+                    conditions
+                        .into_iter()
+                        .flatten()
+                        .any(|condition| condition["type"] == "Reconciled" && condition["status"] == "True")
+                };
+                objects.iter().filter(is_reconciled).count() == self.objects
+            })
+            .await;
+        }
+
+        /// Checks that each Deployment that is new was created once, and that no more than so many got another write.
+        fn wrote_once(&self, mark: Mark, new: usize, in_flight: usize) {
+            let (mut created, mut others) = (BTreeMap::<String, usize>::new(), 0);
+            for request in self.cluster.requests_since(mark).unwrap() {
+                if !request.is_by_host() || !request.is_write() || request.resource != "deployments" {
+                    continue;
+                }
+                if request.code == 201 {
+                    *created.entry(request.name).or_default() += 1;
+                } else {
+                    others += 1;
+                }
+            }
+            assert_eq!(created.len(), new, "none is lost");
+            assert!(
+                created.values().all(|times| *times == 1),
+                "none is made twice: {created:?}"
+            );
+            assert!(
+                others <= in_flight,
+                "only what was in flight is repeated: {others} writes"
+            );
+        }
+    }
+
+    fn tenant(number: usize) -> String {
+        format!("tenant-{number:02}")
+    }
+
+    /// One replica becomes four, of which one is stopped and goes on later, one is killed, and one ends in order, while
+    /// objects come.
+    #[tokio::test(flavor = "multi_thread")]
+    async fn four_replicas_share_2000_objects_and_whatever_happens_none_is_lost_or_made_twice() {
+        let cluster = Cluster::real_with(Options::default()).await.unwrap();
+        let mut replicas = Replicas {
+            client: cluster.client().await.unwrap(),
+            cluster,
+            folder: Folder::new(),
+            objects: 0,
+        };
+        for number in 0..NAMESPACES {
+            let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": tenant(number)}});
+            create(replicas.client.clone(), &namespace).await;
+        }
+        std::fs::copy(component("app-service"), replicas.folder.path("it.wasm")).unwrap();
+        let mut one = replicas.start();
+        one.says(&["installed the CRD", "plugins.pilothouse.dev"]).await;
+        let it = plugin("it", json!({"source": {"file": "it.wasm"}}));
+        create(replicas.client.clone(), &it).await;
+        one.says(&["plugin ready", "it/app-service"]).await;
+        replicas.share(&[&one], 1).await;
+        let mark = replicas.cluster.mark().unwrap();
+        replicas.create_more(500).await;
+
+        // Others come while there is work.
+        let mut others: Vec<Process> = (0..3).map(|_| replicas.start()).collect();
+        replicas.create_more(500).await;
+        let all = [&one, &others[0], &others[1], &others[2]];
+        replicas.converge(&all).await;
+        replicas.share(&all, 4).await;
+        replicas.wrote_once(mark, 1000, 0);
+
+        // One is stopped, in the middle of its work, and goes on later: what it still believes does no harm.
+        let mark = replicas.cluster.mark().unwrap();
+        replicas.create_more(100).await;
+        others[0].signal(Signal::STOP);
+        replicas.create_more(400).await;
+        let begun = Instant::now();
+        let processes = [&one, &others[1], &others[2]];
+        replicas.converge(&processes).await;
+        println!("all converged {:?} after a replica was stopped", begun.elapsed());
+        others[0].signal(Signal::CONT);
+        others[0].says(&["lost shards"]).await;
+        let all = [&one, &others[0], &others[1], &others[2]];
+        replicas.share(&all, 4).await;
+        replicas.wrote_once(mark, 500, WORKERS);
+
+        // One is killed.
+        let mark = replicas.cluster.mark().unwrap();
+        replicas.create_more(50).await;
+        others[1].signal(Signal::KILL);
+        let begun = Instant::now();
+        replicas.create_more(200).await;
+        let processes = [&one, &others[0], &others[2]];
+        replicas.converge(&processes).await;
+        println!("all converged {:?} after a replica was killed", begun.elapsed());
+        replicas.wrote_once(mark, 250, WORKERS);
+
+        // One ends in order: nothing is repeated, not even what was in flight.
+        let mark = replicas.cluster.mark().unwrap();
+        replicas.create_more(50).await;
+        others[2].signal(Signal::TERM);
+        assert!(others[2].ended().await.success());
+        let begun = Instant::now();
+        replicas.create_more(200).await;
+        let processes = [&one, &others[0]];
+        replicas.converge(&processes).await;
+        println!("all converged {:?} after a replica ended", begun.elapsed());
+        replicas.share(&processes, 2).await;
+        replicas.wrote_once(mark, 250, 0);
+        assert_eq!(replicas.objects, 2000);
+        one.signal(Signal::TERM);
+        assert!(one.ended().await.success());
+        others[0].signal(Signal::TERM);
+        assert!(others[0].ended().await.success());
+    }
+}
