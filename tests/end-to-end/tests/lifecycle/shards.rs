@@ -491,28 +491,25 @@ mod real {
             .await;
         }
 
-        /// Checks that each Deployment that is new was created once, and that no more than so many got another write.
+        /// Checks that each Deployment that is new was created once, and that no more than so many requests were answered
+        /// otherwise: the server logs no 201 where the client had gone before its answer.
         fn wrote_once(&self, mark: Mark, new: usize, in_flight: usize) {
-            let (mut created, mut others) = (BTreeMap::<String, usize>::new(), 0);
+            let mut codes = BTreeMap::<String, Vec<u16>>::new();
             for request in self.cluster.requests_since(mark).unwrap() {
-                if !request.is_by_host() || !request.is_write() || request.resource != "deployments" {
-                    continue;
-                }
-                if request.code == 201 {
-                    *created.entry(request.name).or_default() += 1;
-                } else {
-                    others += 1;
+                if request.is_by_host() && request.is_write() && request.resource == "deployments" {
+                    codes.entry(request.name).or_default().push(request.code);
                 }
             }
-            assert_eq!(created.len(), new, "none is lost");
+            assert_eq!(codes.len(), new, "none is lost");
+            codes.retain(|_, codes| *codes != [201]);
+            let others: usize = codes.values().map(Vec::len).sum();
+            let is_made_twice = |codes: &Vec<u16>| codes.iter().filter(|code| **code == 201).count() > 1;
+            assert!(!codes.values().any(is_made_twice), "none is made twice: {codes:?}");
             assert!(
-                created.values().all(|times| *times == 1),
-                "none is made twice: {created:?}"
+                others <= 2 * in_flight,
+                "only what was in flight is repeated: {codes:?}"
             );
-            assert!(
-                others <= in_flight,
-                "only what was in flight is repeated: {others} writes"
-            );
+            println!("answered otherwise than by 201: {codes:?}");
         }
     }
 
