@@ -54,6 +54,9 @@ const MOST_NAMED: usize = 20;
 /// The reason of `Granted` and `Ready` where rights are missing.
 pub const NOT_GRANTED: &str = "NotGranted";
 
+/// The reason of `Granted` where the rights are not known.
+const REVIEW_FAILED: &str = "ReviewFailed";
+
 /// What the account of one lane needs.
 struct LaneNeeds {
     /// All rights without which the lane does not run.
@@ -146,7 +149,11 @@ impl PluginTask {
                     let until = counts_until(begun);
                     let review = review.map_err(|_| format!("the reviews take longer than {} s", patience.as_secs()));
                     let (outcome, holds_until) = match review.and_then(|review| review.map_err(|error| chain(&error))) {
-                        Ok(review) => (self.report_access(running, account, &review, until), Some(until)),
+                        Ok(review) => {
+                            // Where a kind is waited for, there is nothing that could count.
+                            let counts = review.errors.is_empty().then_some(until);
+                            (self.report_access(running, account, &review, until), counts)
+                        }
                         Err(problem) => {
                             // The next attempt would come too late.
                             let still = held_until.filter(|until| Instant::now() + RETRY < *until);
@@ -205,7 +212,7 @@ impl PluginTask {
             Err(error) => {
                 let problem = chain(&error);
                 let user = account.user();
-                return refused("ReviewFailed", format!("cannot review the rights of user {user:?}: {problem}"));
+                return refused(REVIEW_FAILED, format!("cannot review the rights of user {user:?}: {problem}"));
             }
         };
         // Where the version that runs is denied something, neither of the two acts: a namespace that is being deleted, with the
@@ -390,7 +397,7 @@ impl PluginTask {
         let right = listed(&[Permission::to_review()]);
         self.tell_access(ConditionState {
             holds: None,
-            reason: "ReviewFailed",
+            reason: REVIEW_FAILED,
             message: format!(
                 "the rights of user {user:?} cannot be reviewed, so the plugin does not run: {problem}; if that is a right that \
                  the host lacks, grant it: {right}"
@@ -411,9 +418,9 @@ impl PluginTask {
             Some(true) if before.is_some_and(|before| before.holds == Some(false)) => {
                 tracing::info!(plugin, "{}", condition.message);
             }
-            Some(true) => tracing::debug!(plugin, "{}", condition.message),
+            None if condition.reason == REVIEW_FAILED => tracing::warn!(plugin, "{}", condition.message),
             Some(false) => tracing::warn!(plugin, "{}", condition.message),
-            None => tracing::info!(plugin, "{}", condition.message),
+            Some(true) | None => tracing::debug!(plugin, "{}", condition.message),
         }
         self.plugin_state.set(|known| known.granted = Some(condition));
     }

@@ -12,8 +12,9 @@ use crate::support::{Bench, until};
 /// A client with the rights of an account.
 async fn client(kubeconfig: &str) -> Client {
     let kubeconfig = Kubeconfig::read_from(kubeconfig).unwrap();
-    let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default());
-    Client::try_from(config.await.unwrap()).unwrap()
+    let options = KubeConfigOptions::default();
+    let config = Config::from_custom_kubeconfig(kubeconfig, &options).await;
+    Client::try_from(config.unwrap()).unwrap()
 }
 
 fn plugin(name: &str, account: Option<&str>) -> Value {
