@@ -12,7 +12,6 @@ mod plan_keeper;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use pilothouse_cluster::Client;
@@ -243,7 +242,7 @@ impl Replica {
             leads: self.host.leadership.leads(),
             divisions: self.divisions.clone(),
         });
-        self.host.shards_held.store(self.held.len(), Ordering::Relaxed);
+        *self.host.shards.lock() = Some((self.held.len(), self.plans.shards()));
     }
 
     async fn round(&mut self) -> Result<Progress, ShardingError> {
