@@ -488,7 +488,7 @@ mod tests {
             async { Ok::<_, std::convert::Infallible>(http::Response::new(Body::from(OBJECT.as_bytes().to_vec()))) }
         });
         let host = FieldManagerClient::new(Client::new(service, "default"), "pilothouse/p".into());
-        let account = Impersonation::of_service_account("system", "account");
+        let account = Impersonation::of_service_account("system", "account", None);
         let served = ServedKind {
             kind: Arc::new(Kind::new("", "v1", "ConfigMap")),
             plural: "configmaps".to_owned(),
