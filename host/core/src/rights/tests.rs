@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::objects::{Acting, Grantee, objects};
-use super::resources::Resources;
+use super::resources::{Resources, kinds};
 use super::*;
 use crate::manifest;
 use crate::served::KindFacts;
@@ -53,7 +53,7 @@ fn derived(
 }
 
 fn unknown(checked: &CheckedManifest, resources: &Resources) -> Vec<Kind> {
-    resources.unknown(super::resources::kinds(checked))
+    resources.unknown(kinds(checked))
 }
 
 /// A line for each rule: `PLACE: VERBS RESOURCE.GROUP [NAMES]`.
