@@ -70,7 +70,11 @@ impl<'a> Bench<'a> {
             .split_once('/')
             .unwrap_or(("", "v1"));
         let kind = GroupVersionKind::gvk(group, version, object["kind"].as_str().unwrap());
-        ApiResource::from_gvk(&kind)
+        match kind.kind.as_str() {
+            // Its CRD has no other name for many.
+            "EcsBinding" => ApiResource::from_gvk_with_plural(&kind, "ecsbinding"),
+            _ => ApiResource::from_gvk(&kind),
+        }
     }
 
     pub fn api(&self, object: &Value) -> Api<DynamicObject> {
