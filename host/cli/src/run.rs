@@ -203,7 +203,10 @@ impl RunCommand {
         } else {
             None
         };
-        let identity = accounts.map_or(Identity::Host, |namespace| Identity::ServiceAccounts { namespace, tokens });
+        let identity = accounts.map_or(Identity::Host, |namespace| Identity::ServiceAccounts {
+            namespace,
+            tokens,
+        });
         let options = HostOptions {
             install_crds,
             resync: Duration::from_secs(resync),

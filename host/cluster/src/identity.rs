@@ -171,7 +171,10 @@ impl Impersonation {
             "apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest",
             "spec": {"expirationSeconds": LIFETIME.as_secs()},
         });
-        let path = format!("/api/v1/namespaces/{}/serviceaccounts/{}/token", self.namespace, self.name);
+        let path = format!(
+            "/api/v1/namespaces/{}/serviceaccounts/{}/token",
+            self.namespace, self.name
+        );
         let request = Request::builder()
             .method(Method::POST)
             .uri(path)
@@ -185,7 +188,9 @@ impl Impersonation {
         let answer: Value = serde_json::from_str(&text).map_err(|error| garbled(&error.to_string()))?;
         let value = answer["status"]["token"].as_str().unwrap_or_default();
         let value = HeaderValue::try_from(format!("Bearer {value}")).map_err(|_| garbled("this is no token"))?;
-        let seconds = answer["spec"]["expirationSeconds"].as_u64().filter(|seconds| *seconds > 0);
+        let seconds = answer["spec"]["expirationSeconds"]
+            .as_u64()
+            .filter(|seconds| *seconds > 0);
         let lifetime = seconds.map_or(LIFETIME, Duration::from_secs);
         Ok(Token {
             value: sensitive(value),
@@ -199,11 +204,16 @@ impl Impersonation {
         let Some(code) = error.code() else { return error };
         let account = format!("{}/{}", self.namespace, self.name);
         let next = match code {
-            404 => format!("create it: kubectl create serviceaccount {} --namespace {}", self.name, self.namespace),
+            404 => format!(
+                "create it: kubectl create serviceaccount {} --namespace {}",
+                self.name, self.namespace
+            ),
             403 => "grant the host the verb create on serviceaccounts/token with this name".to_owned(),
             _ => "retrying".to_owned(),
         };
-        RequestError::NoToken(format!("there is no token for ServiceAccount {account}: {error}; {next}"))
+        RequestError::NoToken(format!(
+            "there is no token for ServiceAccount {account}: {error}; {next}"
+        ))
     }
 }
 
@@ -238,14 +248,19 @@ mod tests {
             let mut lines = asked.lock();
             let (code, body) = answer(lines.iter().filter(|line| line.starts_with(name)).count());
             lines.push(line.trim_end().to_owned());
-            let response = Response::builder().status(code).body(Body::from(body.to_string().into_bytes()));
+            let response = Response::builder()
+                .status(code)
+                .body(Body::from(body.to_string().into_bytes()));
             async move { Ok::<_, Infallible>(response.expect("it is a response")) }
         });
         Client::new(service, "default")
     }
 
     fn token(number: usize) -> (u16, Value) {
-        (201, json!({"spec": {"expirationSeconds": 600}, "status": {"token": format!("t{number}")}}))
+        (
+            201,
+            json!({"spec": {"expirationSeconds": 600}, "status": {"token": format!("t{number}")}}),
+        )
     }
 
     fn acting(bare: Client) -> Impersonation {
@@ -283,7 +298,13 @@ mod tests {
     async fn a_token_that_is_not_accepted_any_more_is_forgotten() {
         let asked = Asked::default();
         let host = client("host", &asked, token);
-        let answer = |before| if before == 0 { (401, json!({})) } else { (200, json!({})) };
+        let answer = |before| {
+            if before == 0 {
+                (401, json!({}))
+            } else {
+                (200, json!({}))
+            }
+        };
         let acting = acting(client("bare", &asked, answer));
         assert_eq!(get(&acting, &host).await.unwrap_err().code(), Some(401));
         assert!(get(&acting, &host).await.is_ok());

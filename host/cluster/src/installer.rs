@@ -240,15 +240,21 @@ impl Installer {
             let title = || format!("each {} of plugin {}", kind.kind, self.plugin);
             installed.extend(found.map_err(|source| failed("list", title(), source))?);
         }
-        let names = [account_name(&self.plugin), watch_name(&self.plugin), act_name(&self.plugin)];
+        let names = [
+            account_name(&self.plugin),
+            watch_name(&self.plugin),
+            act_name(&self.plugin),
+        ];
         installed.retain(|object| names.iter().any(|name| object["metadata"]["name"] == **name));
         Ok(installed)
     }
 
     async fn list(&self, kind: &Kind) -> Result<Vec<Value>, RequestError> {
         let mut found = Vec::new();
-        self.pages(&served(kind), &label_selector(&self.plugin), &mut |object| found.push(object))
-            .await?;
+        self.pages(&served(kind), &label_selector(&self.plugin), &mut |object| {
+            found.push(object)
+        })
+        .await?;
         Ok(found)
     }
 

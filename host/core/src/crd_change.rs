@@ -137,9 +137,15 @@ mod tests {
     fn versions_that_go_are_told_apart_by_whether_objects_are_stored_in_them() {
         let plain = || spec(&json!({"size": {"type": "integer"}}));
         let live = crd(&[("v1alpha1", plain()), ("v1", plain())], "v1");
-        let wanted = crd(&[("v1", spec(&json!({"size": {"type": "string"}}))), ("v2", plain())], "v2");
+        let wanted = crd(
+            &[("v1", spec(&json!({"size": {"type": "string"}}))), ("v2", plain())],
+            "v2",
+        );
         let change = CrdChange::between(&live, &wanted);
-        assert_eq!((change.added, change.dropped), (vec!["v2".to_owned()], vec!["v1alpha1".to_owned()]));
+        assert_eq!(
+            (change.added, change.dropped),
+            (vec!["v2".to_owned()], vec!["v1alpha1".to_owned()])
+        );
         assert_eq!((change.dropped_stored, change.changed), (vec![], vec!["v1".to_owned()]));
         assert_eq!(change.storage, Some(("v1".to_owned(), "v2".to_owned())));
         let wanted = crd(&[("v2", plain())], "v2");
@@ -161,7 +167,11 @@ mod tests {
         let live = crd(&[("v1", spec(&before))], "v1");
         let wanted = crd(&[("v1", spec(&after))], "v1");
         let object = |spec: Value| json!({"apiVersion": "x/v1", "kind": "X", "metadata": {"name": "a"}, "spec": spec});
-        let lost = |spec: Value| losses(&live, &wanted, "v1", &object(spec)).into_iter().collect::<Vec<_>>();
+        let lost = |spec: Value| {
+            losses(&live, &wanted, "v1", &object(spec))
+                .into_iter()
+                .collect::<Vec<_>>()
+        };
         assert_eq!(lost(json!({"size": 5, "mode": "a", "kept": "k"})), Vec::<String>::new());
         assert_eq!(
             lost(json!({"size": 6, "mode": "b", "note": "n", "old": 1})),
@@ -177,7 +187,10 @@ mod tests {
         strict["required"] = json!(["size"]);
         let object = json!({"spec": {}});
         let wanted = crd(&[("v1", strict.clone())], "v1");
-        assert_eq!(losses(&live, &wanted, "v1", &object).into_iter().collect::<Vec<_>>(), [".spec"]);
+        assert_eq!(
+            losses(&live, &wanted, "v1", &object).into_iter().collect::<Vec<_>>(),
+            [".spec"]
+        );
         strict["properties"]["size"]["default"] = json!(1);
         let wanted = crd(&[("v1", strict)], "v1");
         assert!(losses(&live, &wanted, "v1", &object).is_empty());

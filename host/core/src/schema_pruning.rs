@@ -76,12 +76,10 @@ fn fits_object(
         fits
     });
     let required = schema.get("required").and_then(Value::as_array).into_iter().flatten();
-    required
-        .filter_map(Value::as_str)
-        .all(|name| {
-            let is_filled_in = || declared.is_some_and(|it| it.get(name).is_some_and(|it| it.get("default").is_some()));
-            members.contains_key(name) || is_filled_in()
-        })
+    required.filter_map(Value::as_str).all(|name| {
+        let is_filled_in = || declared.is_some_and(|it| it.get(name).is_some_and(|it| it.get("default").is_some()));
+        members.contains_key(name) || is_filled_in()
+    })
 }
 
 /// Whether members that are not declared are kept as they are.

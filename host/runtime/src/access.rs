@@ -103,7 +103,9 @@ impl LaneAccess {
 
 /// A review that still counts.
 fn current(reviewed: Option<&(ReviewedAccess, Instant)>) -> Option<&ReviewedAccess> {
-    reviewed.filter(|(_, until)| Instant::now() < *until).map(|(outcome, _)| outcome)
+    reviewed
+        .filter(|(_, until)| Instant::now() < *until)
+        .map(|(outcome, _)| outcome)
 }
 
 #[cfg(test)]

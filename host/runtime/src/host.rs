@@ -86,7 +86,11 @@ impl Handle {
             let named = previews.map(|(name, preview)| (lane.controller.clone(), name, preview));
             named.collect::<Vec<_>>()
         };
-        lanes.iter().filter(|lane| &*lane.plugin == plugin).flat_map(of_lane).collect()
+        lanes
+            .iter()
+            .filter(|lane| &*lane.plugin == plugin)
+            .flat_map(of_lane)
+            .collect()
     }
 
     /// How many primaries there are, and how many of them failed.
@@ -94,7 +98,9 @@ impl Handle {
         let lanes = self.context.state.lanes();
         let of_plugin = lanes.iter().filter(|lane| &*lane.plugin == plugin);
         let counts = of_plugin.map(|lane| self.context.state.count(lane));
-        counts.fold((0, 0), |(all, failing), (count, depth)| (all + count, failing + depth.failing))
+        counts.fold((0, 0), |(all, failing), (count, depth)| {
+            (all + count, failing + depth.failing)
+        })
     }
 
     /// How many mistakes of its own the host has noticed and got over since it began: waits that nothing would have

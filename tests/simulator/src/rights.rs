@@ -105,7 +105,9 @@ impl ReviewKind {
     pub(crate) fn of(path: &str) -> Option<Self> {
         let kinds = [Self::Access, Self::OwnAccess, Self::Own];
         kinds.into_iter().find(|kind| {
-            let path = path.strip_prefix("/apis/").and_then(|path| path.strip_prefix(kind.group()));
+            let path = path
+                .strip_prefix("/apis/")
+                .and_then(|path| path.strip_prefix(kind.group()));
             path.and_then(|path| path.strip_prefix("/v1/")) == Some(kind.resource())
         })
     }

@@ -40,7 +40,10 @@ impl TokenRequest {
 
 /// Whose token a header has; none if it has none, an error if it is not good any more.
 pub(crate) fn user(state: &State, authorization: &str) -> Result<Option<String>, Failure> {
-    let Some(token) = authorization.strip_prefix("Bearer ").and_then(|token| token.strip_prefix(MARK)) else {
+    let Some(token) = authorization
+        .strip_prefix("Bearer ")
+        .and_then(|token| token.strip_prefix(MARK))
+    else {
         return Ok(None);
     };
     let mut parts = token.splitn(3, ':');
@@ -62,7 +65,10 @@ mod tests {
         let path = "/api/v1/namespaces/system/serviceaccounts/web/token";
         let asked = TokenRequest::of(path).map(|asked| (asked.namespace, asked.name));
         assert_eq!(asked, Some(("system".to_owned(), "web".to_owned())));
-        for path in ["/api/v1/namespaces/a/serviceaccounts/web", "/api/v1/namespaces/a/pods/b/token"] {
+        for path in [
+            "/api/v1/namespaces/a/serviceaccounts/web",
+            "/api/v1/namespaces/a/pods/b/token",
+        ] {
             assert_eq!(TokenRequest::of(path), None, "{path}");
         }
     }

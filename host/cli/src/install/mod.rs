@@ -27,8 +27,8 @@ use pilothouse_sandbox::PluginComponent;
 use serde_json::{Value, json};
 
 use crate::artifact::{RegistryArguments, component, printable};
-use crate::plugins::{CacheArguments, NamedFile, read_document};
 use crate::identity::IdentityMode;
+use crate::plugins::{CacheArguments, NamedFile, read_document};
 use crate::run::USER_AGENT;
 
 /// Which plugin is granted what.
@@ -157,7 +157,10 @@ impl PluginArguments {
         }
         service_account = service_account.or_else(|| spec["serviceAccountName"].as_str().map(str::to_owned));
         check_label("--host-namespace", &host_namespace)?;
-        for (option, account) in [("--host-account", &host_account), ("--service-account", &service_account)] {
+        for (option, account) in [
+            ("--host-account", &host_account),
+            ("--service-account", &service_account),
+        ] {
             if let Some(account) = account {
                 ensure!(
                     is_subdomain(account),

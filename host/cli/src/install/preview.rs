@@ -108,7 +108,11 @@ impl PreviewedVersion<'_> {
         };
         let selects = |primary: &Name| {
             let own = confinement.namespaces();
-            own.is_empty() || primary.namespace.as_deref().is_some_and(|namespace| own.contains(namespace))
+            own.is_empty()
+                || primary
+                    .namespace
+                    .as_deref()
+                    .is_some_and(|namespace| own.contains(namespace))
         };
         for (controller, primary, preview) in previews.into_iter().filter(|(_, primary, _)| selects(primary)) {
             let mut lines: Vec<String> = preview.changes.iter().map(ToString::to_string).collect();
@@ -143,7 +147,12 @@ mod tests {
         let changes = |objects: &[(&str, &[&str])]| PreviewedChanges {
             changes: objects
                 .iter()
-                .map(|(object, lines)| ((*object).to_owned(), lines.iter().map(|line| (*line).to_owned()).collect()))
+                .map(|(object, lines)| {
+                    (
+                        (*object).to_owned(),
+                        lines.iter().map(|line| (*line).to_owned()).collect(),
+                    )
+                })
                 .collect(),
             ..PreviewedChanges::default()
         };

@@ -154,11 +154,7 @@ async fn live_plugin(target: &ClusterTarget, name: &str) -> anyhow::Result<Value
 }
 
 /// Compares the installed version with the one that is to take its place. Changes nothing.
-async fn differences(
-    installer: &Installer,
-    plugin: &DescribedPlugin,
-    rights: &Rights,
-) -> anyhow::Result<Differences> {
+async fn differences(installer: &Installer, plugin: &DescribedPlugin, rights: &Rights) -> anyhow::Result<Differences> {
     let mut installed = Rules::default();
     for role in installer.installed().await? {
         if role["metadata"]["name"] != account_name(&plugin.name) {
@@ -240,7 +236,11 @@ async fn refused(
         })
         .await?;
     if !named.is_empty() {
-        let rest = if more > 0 { format!("; and {more} more") } else { String::new() };
+        let rest = if more > 0 {
+            format!("; and {more} more")
+        } else {
+            String::new()
+        };
         refusals.push(format!(
             "the new schema of CustomResourceDefinition {} does not take what {} objects have: {}{rest}; change these objects, or \
              the schema",
@@ -288,7 +288,11 @@ fn explained(plugin: &DescribedPlugin, live: &Value, differences: &Differences) 
         changes,
     }) = objects
     {
-        let _ = writeln!(text, "Of its {primaries} objects, {} would change something", changes.len());
+        let _ = writeln!(
+            text,
+            "Of its {primaries} objects, {} would change something",
+            changes.len()
+        );
         if *failing > 0 {
             let _ = writeln!(text, "caution: the new version fails for {failing} of them");
         }
@@ -312,7 +316,9 @@ fn explained(plugin: &DescribedPlugin, live: &Value, differences: &Differences) 
 
 /// How a definition changes, in words.
 fn described(change: Option<&CrdChange>) -> String {
-    let Some(change) = change else { return "is new".to_owned() };
+    let Some(change) = change else {
+        return "is new".to_owned();
+    };
     let CrdChange {
         added,
         dropped,

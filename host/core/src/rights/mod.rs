@@ -342,7 +342,8 @@ impl Derivation<'_> {
         if !selects_nothing {
             let resource = Resource::new(&primary.kind.group, primary.plural.clone(), &[]);
             for place in &places {
-                self.rules.add(place.clone(), resource.clone(), &controller.asked.verbs());
+                self.rules
+                    .add(place.clone(), resource.clone(), &controller.asked.verbs());
             }
         }
         if controller.brings_crd && primary.facts.has_status && !selects_nothing {

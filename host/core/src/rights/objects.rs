@@ -81,11 +81,7 @@ pub fn objects(grantee: Grantee<'_>, rights: &Rights) -> Vec<Value> {
     let own = account_name(plugin);
     let named = account.unwrap_or(&own);
     let itself = host_account.filter(|_| acting == Acting::Host);
-    let subjects: Vec<Value> = [Some(named), itself]
-        .into_iter()
-        .flatten()
-        .map(subject)
-        .collect();
+    let subjects: Vec<Value> = [Some(named), itself].into_iter().flatten().map(subject).collect();
     let mut metadata = metadata(plugin, &own, None);
     metadata["namespace"] = json!(namespace);
     let mut objects = Vec::new();

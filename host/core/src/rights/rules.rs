@@ -117,7 +117,10 @@ impl Rules {
             values.filter_map(|value| value.as_str().map(str::to_owned)).collect()
         };
         for rule in role["rules"].as_array().into_iter().flatten() {
-            let verbs: Vec<Verb> = texts(&rule["verbs"]).iter().filter_map(|verb| Verb::parse(verb)).collect();
+            let verbs: Vec<Verb> = texts(&rule["verbs"])
+                .iter()
+                .filter_map(|verb| Verb::parse(verb))
+                .collect();
             let names = texts(&rule["resourceNames"]);
             for group in texts(&rule["apiGroups"]) {
                 for resource in texts(&rule["resources"]) {
@@ -248,7 +251,10 @@ mod tests {
         let mut read = Rules::default();
         read.add_role(&here(), &json!({"rules": as_json(written)}));
         assert_eq!(read, rules);
-        read.add_role(&here(), &json!({"rules": [{"apiGroups": [""], "resources": ["pods"], "verbs": ["escalate"]}]}));
+        read.add_role(
+            &here(),
+            &json!({"rules": [{"apiGroups": [""], "resources": ["pods"], "verbs": ["escalate"]}]}),
+        );
         assert_eq!(read, rules);
     }
 

@@ -43,11 +43,7 @@ fn rights(checked: &CheckedManifest, confinement: &Confinement) -> Rights {
     derived(checked, confinement, &Resources::of(checked)).unwrap()
 }
 
-fn derived(
-    checked: &CheckedManifest,
-    confinement: &Confinement,
-    resources: &Resources,
-) -> Result<Rights, RightsError> {
+fn derived(checked: &CheckedManifest, confinement: &Confinement, resources: &Resources) -> Result<Rights, RightsError> {
     let needs = ControllerNeeds::of(checked, AdmissionExports::default());
     Rights::of(&needs, confinement, resources)
 }
@@ -412,7 +408,11 @@ fn a_component_that_answers_at_admission_has_the_verbs_for_that_on_its_primaries
 
 #[test]
 fn a_host_that_acts_as_the_plugins_account_watches_itself_and_has_none_of_the_plugins_rights() {
-    let checked = checked("Namespaced", None, &json!([{"kind": kind("", "Secret"), "access": ["read"]}]));
+    let checked = checked(
+        "Namespaced",
+        None,
+        &json!([{"kind": kind("", "Secret"), "access": ["read"]}]),
+    );
     let rights = rights(&checked, &confined(&["a"], &[]));
     let of = |account, acting| {
         let grantee = Grantee {
@@ -425,7 +425,9 @@ fn a_host_that_acts_as_the_plugins_account_watches_itself_and_has_none_of_the_pl
         objects(grantee, &rights)
     };
     let found = |objects: &[Value], kind: &str, name: &str| {
-        let mut found = objects.iter().filter(|it| it["kind"] == kind && it["metadata"]["name"] == name);
+        let mut found = objects
+            .iter()
+            .filter(|it| it["kind"] == kind && it["metadata"]["name"] == name);
         found.next().unwrap().clone()
     };
     let objects = of(None, Acting::Impersonation);
@@ -445,7 +447,10 @@ fn a_host_that_acts_as_the_plugins_account_watches_itself_and_has_none_of_the_pl
         }])
     );
     let objects = of(Some("shared"), Acting::Token);
-    assert!(objects.iter().all(|object| object["kind"] != "ServiceAccount"), "somebody else makes it");
+    assert!(
+        objects.iter().all(|object| object["kind"] != "ServiceAccount"),
+        "somebody else makes it"
+    );
     let own = found(&objects, "RoleBinding", "pilothouse-plugin-web");
     assert_eq!(own["subjects"][0]["name"], "shared");
     let act = found(&objects, "Role", "pilothouse-plugin-web-act");

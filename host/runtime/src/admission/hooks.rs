@@ -53,12 +53,10 @@ fn of_plugin(common: &WebhookContext<'_>, lanes: &[&Arc<Lane>]) -> PluginWebhook
     let Some(optional) = lanes.first().map(|lane| lane.component.optional()) else {
         return wanted;
     };
-    wanted.is_all = lanes
-        .iter()
-        .all(|lane| {
-            let is_served = lane.served(lane.grants.primary()).is_some();
-            lane.mode == RunMode::Active && is_served && !lane.access.is_unreviewed()
-        });
+    wanted.is_all = lanes.iter().all(|lane| {
+        let is_served = lane.served(lane.grants.primary()).is_some();
+        lane.mode == RunMode::Active && is_served && !lane.access.is_unreviewed()
+    });
     let hooks = |may: fn(&LaneAccess) -> bool| -> Vec<Hook> {
         let asked = lanes.iter().filter(|lane| may(&lane.access));
         asked.filter_map(|lane| hook(lane)).collect()

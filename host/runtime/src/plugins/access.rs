@@ -127,7 +127,9 @@ impl PluginTask {
             return std::future::pending().await;
         };
         let (host, health) = (&self.context.host, &self.identity.health);
-        self.last_review.lock().take_if(|last| !Arc::ptr_eq(&last.of, &first.access));
+        self.last_review
+            .lock()
+            .take_if(|last| !Arc::ptr_eq(&last.of, &first.access));
         let mut is_asked = false;
         loop {
             let settled = host.kinds.settled();
@@ -184,7 +186,11 @@ impl PluginTask {
             Ok(review) => self.settle_access(lanes, &review.outcomes, counts_until(begun)),
             Err(error) => {
                 let problem = chain(&error);
-                tracing::warn!(plugin = &*self.identity.name, problem, "cannot review the rights of the plugin's account");
+                tracing::warn!(
+                    plugin = &*self.identity.name,
+                    problem,
+                    "cannot review the rights of the plugin's account"
+                );
                 self.settle_access(lanes, &vec![None; lanes.len()], begun);
             }
         }
@@ -212,22 +218,36 @@ impl PluginTask {
             Err(error) => {
                 let problem = chain(&error);
                 let user = account.user();
-                return refused(REVIEW_FAILED, format!("cannot review the rights of user {user:?}: {problem}"));
+                return refused(
+                    REVIEW_FAILED,
+                    format!("cannot review the rights of user {user:?}: {problem}"),
+                );
             }
         };
         // Where the version that runs is denied something, neither of the two acts: a namespace that is being deleted, with the
         // roles in it, keeps nobody from an update.
         let denied: BTreeSet<String> = running.lanes.iter().flat_map(|lane| lane.access.denied()).collect();
-        let is_new = |right: &&Permission| right.namespace.as_ref().is_none_or(|namespace| !denied.contains(namespace));
+        let is_new = |right: &&Permission| {
+            right
+                .namespace
+                .as_ref()
+                .is_none_or(|namespace| !denied.contains(namespace))
+        };
         let missing: BTreeSet<Permission> = review.missing.iter().filter(is_new).cloned().collect();
         if !missing.is_empty() {
             let problem = self.missing(account, &missing, wanted, Some(loaded));
-            return refused(NOT_GRANTED, format!("the new version needs more than is granted: {problem}"));
+            return refused(
+                NOT_GRANTED,
+                format!("the new version needs more than is granted: {problem}"),
+            );
         }
         // A kind that is not served yet is waited for, and reviewed then.
         let mut errors = review.errors.iter().filter(|error| !is_wait(error));
         if let Some(error) = errors.next() {
-            return refused(NOT_GRANTED, format!("the rights of the new version cannot be reviewed: {error}"));
+            return refused(
+                NOT_GRANTED,
+                format!("the rights of the new version cannot be reviewed: {error}"),
+            );
         }
         for (lane, outcome) in lanes.iter().zip(&review.outcomes) {
             lane.access.set(outcome.clone(), counts_until(begun));
@@ -237,11 +257,7 @@ impl PluginTask {
     }
 
     /// How the cluster serves the kinds of lanes that are not watched yet.
-    pub async fn look_up(
-        &self,
-        lanes: &[Arc<Lane>],
-        described: &DescribedPlugin,
-    ) -> HashMap<Kind, Option<ServedKind>> {
+    pub async fn look_up(&self, lanes: &[Arc<Lane>], described: &DescribedPlugin) -> HashMap<Kind, Option<ServedKind>> {
         let mut served = HashMap::new();
         for lane in lanes {
             for (kind, _) in lane.kinds() {
@@ -366,7 +382,10 @@ impl PluginTask {
         let condition = match (missing.is_empty(), problem, waits) {
             (false, ..) => {
                 let wanted = running.request.wanted.as_ref().expect("a version that runs was wanted");
-                ConditionState::no(NOT_GRANTED, self.missing(account, missing, wanted, Some(&running.loaded)))
+                ConditionState::no(
+                    NOT_GRANTED,
+                    self.missing(account, missing, wanted, Some(&running.loaded)),
+                )
             }
             (true, Some(error), _) => ConditionState::no(NOT_GRANTED, error.to_string()),
             (true, None, Some(error)) => ConditionState {
@@ -374,7 +393,9 @@ impl PluginTask {
                 reason: "Waiting",
                 message: format!("the rights of user {user:?} are reviewed when all kinds are served: {error}"),
             },
-            (true, None, None) => ConditionState::yes("Granted", format!("user {user:?} has all rights that the plugin needs")),
+            (true, None, None) => {
+                ConditionState::yes("Granted", format!("user {user:?} has all rights that the plugin needs"))
+            }
         };
         let is_granted = condition.holds == Some(true);
         self.tell_access(condition);
@@ -390,7 +411,12 @@ impl PluginTask {
     /// The rights could not be reviewed. Once they have not been for too long, the plugin does not run.
     fn report_unreviewed(&self, running: &RunningVersion, account: &Impersonation, problem: &str, is_over: bool) {
         let user = account.user();
-        tracing::debug!(plugin = &*self.identity.name, user, problem, "cannot review the rights of the plugin's account");
+        tracing::debug!(
+            plugin = &*self.identity.name,
+            user,
+            problem,
+            "cannot review the rights of the plugin's account"
+        );
         if !is_over {
             return;
         }
@@ -434,7 +460,9 @@ impl PluginTask {
         }
         let rights: Vec<Permission> = unasked.iter().cloned().collect();
         let rights = shorten(listed(&rights), LONGEST_LIST);
-        let warning = format!("API servers do not ask the plugin at admission: user {user:?} may not {rights}; grant these verbs if it is to be asked");
+        let warning = format!(
+            "API servers do not ask the plugin at admission: user {user:?} may not {rights}; grant these verbs if it is to be asked"
+        );
         if health.warn(ADMISSION, &warning) {
             tracing::warn!(plugin = &*self.identity.name, "{warning}");
         }
@@ -451,7 +479,10 @@ impl PluginTask {
         let rights: Vec<Permission> = missing.iter().cloned().collect();
         let rights = shorten(listed(&rights), LONGEST_LIST);
         let command = grant_command(&self.identity.name, account, wanted, loaded);
-        format!("user {:?} may not {rights}; grant these rights: {command}", account.user())
+        format!(
+            "user {:?} may not {rights}; grant these rights: {command}",
+            account.user()
+        )
     }
 }
 
@@ -477,7 +508,8 @@ fn is_wait(error: &RightsError) -> bool {
 /// The kinds that lanes declare and that are served, with their resources.
 fn served_kinds(lanes: &[Arc<Lane>]) -> BTreeMap<Kind, String> {
     let declared = lanes.iter().filter(|lane| !lane.is_former).flat_map(|lane| {
-        let kinds = declared_kinds(lane).filter_map(|kind| lane.served(kind).map(|served| (kind.clone(), served.plural)));
+        let kinds =
+            declared_kinds(lane).filter_map(|kind| lane.served(kind).map(|served| (kind.clone(), served.plural)));
         kinds.collect::<Vec<_>>()
     });
     declared.collect()
@@ -601,7 +633,9 @@ fn grant_command(
 fn reference(reference: &str, digest: Option<&str>) -> String {
     let is_layout = reference.starts_with("oci-");
     let scheme = if is_layout { "" } else { "oci://" };
-    let (repository, last) = reference.rsplit_once('/').map_or(("", reference), |(path, last)| (path, last));
+    let (repository, last) = reference
+        .rsplit_once('/')
+        .map_or(("", reference), |(path, last)| (path, last));
     match digest {
         Some(digest) if !is_layout && !reference.contains('@') => {
             let name = last.split(':').next().unwrap_or_default();
@@ -634,8 +668,14 @@ mod tests {
     #[test]
     fn an_artifact_is_named_by_its_digest() {
         let digest = Some("sha256:1");
-        assert_eq!(reference("ghcr.io/acme/web:1.0", digest), "oci://ghcr.io/acme/web@sha256:1");
-        assert_eq!(reference("localhost:5000/web", digest), "oci://localhost:5000/web@sha256:1");
+        assert_eq!(
+            reference("ghcr.io/acme/web:1.0", digest),
+            "oci://ghcr.io/acme/web@sha256:1"
+        );
+        assert_eq!(
+            reference("localhost:5000/web", digest),
+            "oci://localhost:5000/web@sha256:1"
+        );
         assert_eq!(reference("ghcr.io/web@sha256:2", digest), "oci://ghcr.io/web@sha256:2");
         assert_eq!(reference("ghcr.io/acme/web:1.0", None), "oci://ghcr.io/acme/web:1.0");
         assert_eq!(reference("oci-layout:web:1", digest), "oci-layout:web:1");

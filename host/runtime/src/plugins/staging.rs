@@ -9,9 +9,9 @@ use parking_lot::Mutex;
 use pilothouse_cluster::error::chain;
 use pilothouse_cluster::identity::Impersonation;
 use pilothouse_cluster::install::install_crd;
-use pilothouse_core::{Blame, Kind};
 use pilothouse_core::exclusive_kinds::ExclusiveKindRequest;
 use pilothouse_core::rights::objects::account_name;
+use pilothouse_core::{Blame, Kind};
 use pilothouse_sandbox::{LoadError, PluginComponent};
 use tokio::time::Instant;
 

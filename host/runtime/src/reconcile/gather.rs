@@ -76,7 +76,10 @@ pub fn gather(host: &HostContext, lane: &Lane, job: &Job) -> GatherResult {
     let unreadable = if lane.access.allows(object.name.namespace.as_deref()) {
         shown.is_none().then(|| too_deep(primary, &object))
     } else {
-        Some(not_granted(&format!("{} {} is not reconciled", primary.kind, object.name)))
+        Some(not_granted(&format!(
+            "{} {} is not reconciled",
+            primary.kind, object.name
+        )))
     };
     let request = Request {
         object: shown.unwrap_or_default(),

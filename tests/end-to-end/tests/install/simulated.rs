@@ -135,16 +135,33 @@ async fn an_upgrade_says_what_it_changes_before_it_does() {
         .run("upgrade", &["--from", &component("app-service"), "--yes"])
         .await;
     assert_eq!(code, 0, "{said}");
-    assert!(printed.contains("Of its 2 objects, 0 would change something"), "{printed}");
-    assert!(printed.contains("ClusterRole pilothouse-plugin-shop changed"), "{printed}");
+    assert!(
+        printed.contains("Of its 2 objects, 0 would change something"),
+        "{printed}"
+    );
+    assert!(
+        printed.contains("ClusterRole pilothouse-plugin-shop changed"),
+        "{printed}"
+    );
     let live = serde_json::to_value(roles.get(role).await.unwrap()).unwrap();
-    let names: Vec<&Value> = live["rules"].as_array().unwrap().iter().map(|rule| &rule["resources"][0]).collect();
-    assert!(names.contains(&&json!("services")) && !names.contains(&&json!("configmaps")), "{names:?}");
+    let names: Vec<&Value> = live["rules"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|rule| &rule["resources"][0])
+        .collect();
+    assert!(
+        names.contains(&&json!("services")) && !names.contains(&&json!("configmaps")),
+        "{names:?}"
+    );
     let (code, _, said) = command(&["upgrade", &component("app-service")], &installed.kubeconfig).await;
     assert!(code == 1 && said.contains("pilothouse upgrade NAME=FILE"), "{said}");
     let absent = format!("absent={}", component("app-service"));
     let (code, _, said) = command(&["upgrade", &absent], &installed.kubeconfig).await;
-    assert!(code == 1 && said.contains("there is no Plugin absent to upgrade"), "{said}");
+    assert!(
+        code == 1 && said.contains("there is no Plugin absent to upgrade"),
+        "{said}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -156,13 +173,20 @@ async fn an_upgrade_that_loses_data_is_refused() {
     let definition = "appservices.kosmos.io";
     let patch = json!({"spec": {"versions": versions}});
     installed.patch("CustomResourceDefinition", definition, "", patch).await;
-    installed.patch("AppService", "one", "", json!({"spec": {"note": "of a user"}})).await;
+    installed
+        .patch("AppService", "one", "", json!({"spec": {"note": "of a user"}}))
+        .await;
     let (code, printed, said) = installed.run("upgrade", &["--yes"]).await;
     assert_eq!(code, 1);
     let words = "does not take what 1 objects have: default/one: .spec.note; change these objects, or the schema";
     assert!(printed.contains(words), "{printed}");
-    assert!(said.contains("would lose data, and is refused; nothing was changed"), "{said}");
-    installed.patch("AppService", "one", "", json!({"spec": {"note": null}})).await;
+    assert!(
+        said.contains("would lose data, and is refused; nothing was changed"),
+        "{said}"
+    );
+    installed
+        .patch("AppService", "one", "", json!({"spec": {"note": null}}))
+        .await;
     let mut old = versions[0].clone();
     old["name"] = json!("v0");
     old["storage"] = json!(false);
@@ -170,13 +194,22 @@ async fn an_upgrade_that_loses_data_is_refused() {
     installed.patch("CustomResourceDefinition", definition, "", all).await;
     let (code, printed, said) = installed.run("upgrade", &["--dry-run", "--no-objects"]).await;
     assert_eq!(code, 0, "{printed}{said}");
-    assert!(printed.contains("appservices.kosmos.io loses v0, changes the schema of v1"), "{printed}");
+    assert!(
+        printed.contains("appservices.kosmos.io loses v0, changes the schema of v1"),
+        "{printed}"
+    );
     let stored = json!({"status": {"storedVersions": ["v0", "v1"]}});
-    installed.patch("CustomResourceDefinition", definition, "status", stored).await;
+    installed
+        .patch("CustomResourceDefinition", definition, "status", stored)
+        .await;
     let (code, printed, _) = installed.run("upgrade", &["--yes"]).await;
     assert_eq!(code, 1);
     let words = "drops v0, in which objects are or were stored; keep the version, or migrate the stored objects";
     assert!(printed.contains(words), "{printed}");
     let live = installed.definition().await;
-    assert_eq!(live["spec"]["versions"].as_array().unwrap().len(), 2, "nothing was changed");
+    assert_eq!(
+        live["spec"]["versions"].as_array().unwrap().len(),
+        2,
+        "nothing was changed"
+    );
 }

@@ -159,7 +159,9 @@ mod simulated {
         assert_eq!(others, Vec::<&Request>::new());
         // Hostiles: get, list, watch, and patch of the status; two kinds that it owns: get, list, watch, create, patch and
         // delete.
-        let reviews = requests.iter().filter(|request| request.resource == "subjectaccessreviews");
+        let reviews = requests
+            .iter()
+            .filter(|request| request.resource == "subjectaccessreviews");
         assert_eq!(reviews.count(), 4 + 2 * 6);
         fleet.stage.stop().await;
     }
@@ -246,7 +248,8 @@ mod simulated {
         let message = granted["message"].as_str().unwrap();
         assert!(
             message.starts_with("the new version needs more than is granted")
-                && message.contains("may not list, watch secrets in all namespaces; grant these rights: pilothouse rights")
+                && message
+                    .contains("may not list, watch secrets in all namespaces; grant these rights: pilothouse rights")
                 && message.contains("--config FILE-WITH-ITS-CONFIGURATION"),
             "{message}"
         );
@@ -353,16 +356,19 @@ mod simulated {
         // As where a namespace is being deleted: its roles are among the first to go.
         let in_other = |asked: &Asked| asked.namespace.as_deref() == Some("other");
         let is_read = |asked: &Asked| asked.resource == "configmaps" && asked.verb == "list";
-        fleet.stage.simulator().rights().deny(move |asked| {
-            asked.impersonated.as_deref() == Some(USER) && in_other(asked) && is_read(asked)
-        });
+        fleet
+            .stage
+            .simulator()
+            .rights()
+            .deny(move |asked| asked.impersonated.as_deref() == Some(USER) && in_other(asked) && is_read(asked));
         let spec = json!({"source": {"file": "a.wasm"}, "namespaces": ["default", "other"]});
         fleet.plugin("it", spec).await;
         fleet.is_ready("it").await;
         let granted = fleet.says("it", "Granted", "False", "NotGranted").await;
         let message = granted["message"].as_str().unwrap();
         assert!(
-            message.contains("may not list configmaps in namespace other; grant") && message.contains("--namespaces default,other"),
+            message.contains("may not list configmaps in namespace other; grant")
+                && message.contains("--namespaces default,other"),
             "{message}"
         );
         make(&fleet, "here").await;
@@ -375,7 +381,8 @@ mod simulated {
         let is_told = |stage: &Stage| {
             let told = stage.reconciled("Hostile", "there").unwrap_or_default();
             let message = told["message"].as_str().unwrap_or_default().to_owned();
-            told["reason"] == "Forbidden" && message.contains("Hostile other/there is not reconciled, where the plugin's account lacks")
+            told["reason"] == "Forbidden"
+                && message.contains("Hostile other/there is not reconciled, where the plugin's account lacks")
         };
         fleet.until("it is said there", is_told).await;
         assert_eq!(fleet.stage.find("ConfigMap", "there"), None);
@@ -388,10 +395,14 @@ mod simulated {
             .await;
         fleet.is_ready("it").await;
         // A place where more is needed than is granted is another matter.
-        fleet.stage.simulator().rights().deny(|asked| {
-            asked.impersonated.as_deref() == Some(USER) && asked.namespace.as_deref() == Some("third")
-        });
-        fleet.change("it", json!({"namespaces": ["default", "other", "third"]})).await;
+        fleet
+            .stage
+            .simulator()
+            .rights()
+            .deny(|asked| asked.impersonated.as_deref() == Some(USER) && asked.namespace.as_deref() == Some("third"));
+        fleet
+            .change("it", json!({"namespaces": ["default", "other", "third"]}))
+            .await;
         fleet.says("it", "Granted", "False", "NewVersionNotGranted").await;
         fleet.stage.simulator().rights().grant_all();
         fleet
@@ -424,7 +435,10 @@ mod simulated {
         fleet
             .until("the missing account is named", |stage| {
                 let plugin = stage.find("Plugin", "it").unwrap_or_default();
-                let told = plugin["status"]["lastFailure"]["message"].as_str().unwrap_or_default().to_owned();
+                let told = plugin["status"]["lastFailure"]["message"]
+                    .as_str()
+                    .unwrap_or_default()
+                    .to_owned();
                 told.contains(words)
             })
             .await;
@@ -434,19 +448,25 @@ mod simulated {
             .await;
         let accounts: kube::Api<k8s_openapi::api::core::v1::ServiceAccount> =
             kube::Api::namespaced(fleet.client().await, "default");
-        let deleted = accounts.delete("pilothouse-plugin-it", &kube::api::DeleteParams::default()).await;
+        let deleted = accounts
+            .delete("pilothouse-plugin-it", &kube::api::DeleteParams::default())
+            .await;
         assert!(deleted.is_ok());
         fleet.stage.create(&account).await;
         let mark = fleet.stage.mark();
         fleet.stage.create(&hostile("two", &reads)).await;
         fleet
-            .until("another token is requested", |stage| stage.is_reconciled("Hostile", "two"))
+            .until("another token is requested", |stage| {
+                stage.is_reconciled("Hostile", "two")
+            })
             .await;
         let requests = requests(&fleet.stage, mark);
         let tokens = requests.iter().filter(|request| request.subresource == "token");
         assert_eq!(tokens.count(), 1);
         let user = "system:serviceaccount:default:pilothouse-plugin-it";
-        let writes = requests.iter().filter(|request| request.is_write() && request.resource != "events");
+        let writes = requests
+            .iter()
+            .filter(|request| request.is_write() && request.resource != "events");
         let strangers: Vec<_> = writes
             .filter(|request| request.impersonated.as_deref() != Some(user) && request.resource != "plugins")
             .collect();

@@ -221,7 +221,10 @@ mod simulated {
         with_wishes(&fleet).await;
         let before = OUTSIDE.map(|name| state(&fleet.stage, name));
         // The new one waits for the namespace, which the older one has.
-        fleet.plugin("new", spec(&["other"], "Delete")).await;
+        let mut new = spec(&["other"], "Delete");
+        // One of the wishes there has a child in the other's namespace.
+        new["accessNamespaces"] = json!(["default"]);
+        fleet.plugin("new", new).await;
         fleet.says("new", "Ready", "False", "KindTaken").await;
         let mark = fleet.stage.mark();
         fleet

@@ -159,7 +159,9 @@ async fn a_host_that_impersonates_writes_with_the_rights_of_the_plugins_account_
     let account = account_name("acting");
     bench.namespace("acting-system").await;
     let documents = installed(&bench, &plugin, "acting-system", "impersonate").await;
-    let kubeconfig = bench.account("acting-system", "host", &rights_of_an_acting_host()).await;
+    let kubeconfig = bench
+        .account("acting-system", "host", &rights_of_an_acting_host())
+        .await;
     let mark = control_plane.mark().unwrap();
     let host = Process::start(&[
         "run",
@@ -275,7 +277,10 @@ async fn a_host_with_tokens_is_the_plugins_account_and_says_when_there_is_none()
     let kubeconfig = bench.account("token-system", "host", &rights_of_an_acting_host()).await;
     let own = documents.iter().find(|document| document["kind"] == "ServiceAccount");
     let own = own.unwrap().clone();
-    let deleted = bench.api(&own).delete(&account, &kube::api::DeleteParams::default()).await;
+    let deleted = bench
+        .api(&own)
+        .delete(&account, &kube::api::DeleteParams::default())
+        .await;
     assert!(deleted.is_ok());
     let mark = control_plane.mark().unwrap();
     let host = Process::start(&[
@@ -310,7 +315,8 @@ async fn a_host_with_tokens_is_the_plugins_account_and_says_when_there_is_none()
         let mut requests = requests.iter().filter(|request| request.account == account);
         requests.any(is_meant)
     };
-    assert!(of(&user, &|request| request.verb == "patch" && request.resource == "deployments"));
+    assert!(of(&user, &|request| request.verb == "patch"
+        && request.resource == "deployments"));
     assert!(of("system:serviceaccount:token-system:host", &|request| {
         request.subresource == "token" && request.name == account
     }));

@@ -63,7 +63,10 @@ async fn only_who_may_act_as_its_account_creates_or_changes_a_plugin() {
     let text = text
         .replace("'pilothouse-system'", &format!("'{system}'"))
         .replace("name: plugins.pilothouse.dev", "name: test.plugins.pilothouse.dev")
-        .replace("policyName: plugins.pilothouse.dev", "policyName: test.plugins.pilothouse.dev");
+        .replace(
+            "policyName: plugins.pilothouse.dev",
+            "policyName: test.plugins.pilothouse.dev",
+        );
     let policy: Vec<Value> = serde_saphyr::from_multiple(&text).unwrap();
     bench.apply(&policy).await;
 
@@ -90,7 +93,9 @@ async fn only_who_may_act_as_its_account_creates_or_changes_a_plugin() {
     }
 
     // A Plugin of others: its spec stays as it is, whatever account it is to get.
-    bench.apply(&[plugin("others", Some("admin")), plugin("guarded", None)]).await;
+    bench
+        .apply(&[plugin("others", Some("admin")), plugin("guarded", None)])
+        .await;
     let patch = async |name: &str, patch: Value| api.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await;
     let said = refusal(patch("others", json!({"spec": {"serviceAccountName": "shared"}})).await);
     assert!(said.contains("in whose name this Plugin acts so far"), "{said}");
@@ -99,15 +104,26 @@ async fn only_who_may_act_as_its_account_creates_or_changes_a_plugin() {
     let said = refusal(patch("guarded", json!({"spec": {"serviceAccountName": "admin"}})).await);
     assert!(said.contains("in whose name this Plugin would act"), "{said}");
     for (name, change) in [
-        ("guarded", json!({"spec": {"serviceAccountName": "shared", "concurrency": 2}})),
+        (
+            "guarded",
+            json!({"spec": {"serviceAccountName": "shared", "concurrency": 2}}),
+        ),
         ("others", json!({"metadata": {"labels": {"team": "a"}}})),
     ] {
         let changed = patch(name, change).await;
         assert!(changed.is_ok(), "{changed:?}");
     }
-    for object in policy.iter().rev().cloned().chain([plugin("others", None), plugin("guarded", None)]) {
+    for object in policy
+        .iter()
+        .rev()
+        .cloned()
+        .chain([plugin("others", None), plugin("guarded", None)])
+    {
         let name = object["metadata"]["name"].as_str().unwrap();
-        let deleted = bench.api(&object).delete(name, &kube::api::DeleteParams::default()).await;
+        let deleted = bench
+            .api(&object)
+            .delete(name, &kube::api::DeleteParams::default())
+            .await;
         assert!(deleted.is_ok(), "{deleted:?}");
     }
 }
