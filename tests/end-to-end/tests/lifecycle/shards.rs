@@ -22,6 +22,9 @@ mod simulated {
 
     const SHARDS: usize = 8;
 
+    /// Reconciles of one replica at once.
+    const WORKERS: usize = 4;
+
     /// A Lease's duration, three looks with jitter, and the time to reconcile.
     const TAKEN_WITHIN: Duration = Duration::from_secs(25);
 
@@ -37,6 +40,8 @@ mod simulated {
         let options = HostOptions {
             election: Some(election),
             instance: identity.to_owned(),
+            workers: WORKERS,
+            plugin_workers: WORKERS,
             ..HostOptions::default()
         };
         RuntimeHost::new(options, unhurried())
@@ -349,6 +354,79 @@ mod simulated {
         replicas.until_shares(&[("other", 4)]).await;
         replicas.wrote_once(mark, 40);
         assert_eq!(replicas.plan().unwrap().shards.len(), 4);
+    }
+
+    /// Whatever happens in whatever order, all objects converge when it is over, and what is written twice was in flight.
+    #[tokio::test(start_paused = true)]
+    async fn any_order_of_trouble_loses_nothing_and_repeats_what_was_in_flight() {
+        const NAMES: [&str; 4] = ["two", "three", "four", "five"];
+        for seed in 0..6 {
+            let mut random = fastrand::Rng::with_seed(seed);
+            let mut replicas = Replicas::start().await;
+            let client = replicas.fleet.client().await;
+            let maps: Api<ConfigMap> = Api::namespaced(client.clone(), "default");
+            let leases: Api<k8s_openapi::api::coordination::v1::Lease> = Api::namespaced(client, "default");
+            let mark = replicas.fleet.stage.mark();
+            let (mut steps, mut abrupt) = (Vec::new(), 0);
+            for _ in 0..12 {
+                let name = NAMES[random.usize(..NAMES.len())];
+                let runs = replicas.others.contains_key(name);
+                let step = random.u8(0..8);
+                steps.push((step, name));
+                match (step, runs) {
+                    (0..=2, false) => replicas.add(name).await,
+                    (0, true) => {
+                        replicas.others.remove(name).unwrap().kill().await;
+                        abrupt += 1;
+                    }
+                    (1, true) => {
+                        replicas.others.remove(name).unwrap().stop().await.unwrap();
+                    }
+                    (2, true) => {
+                        replicas.others[name].cut_off(true);
+                        abrupt += 1;
+                    }
+                    (3, true) => replicas.others[name].cut_off(false),
+                    (4, _) => {
+                        let _ = maps.delete("pilothouse-shards", &DeleteParams::default()).await;
+                    }
+                    (5, _) => {
+                        let lease = format!("pilothouse-shard-{}", random.usize(..SHARDS));
+                        let _ = leases.delete(&lease, &DeleteParams::default()).await;
+                    }
+                    _ => replicas.create_more().await,
+                }
+                tokio::time::sleep(Duration::from_millis(random.u64(0..8000))).await;
+            }
+            for other in replicas.others.values() {
+                other.cut_off(false);
+            }
+            if replicas.objects == 0 {
+                replicas.create_more().await;
+            }
+            println!("seed {seed}: {steps:?}");
+            replicas.converge().await;
+            let share = SHARDS / (1 + replicas.others.len());
+            let what = "all replicas have their share";
+            replicas
+                .fleet
+                .until(what, |_| replicas.shares().values().all(|held| *held >= share))
+                .await;
+            tokio::time::sleep(Duration::from_mins(1)).await;
+            let writes = replicas.writes(mark);
+            let mut deployments: Vec<_> = writes.iter().filter(|write| write.contains(" deployments")).collect();
+            let written = deployments.len();
+            deployments.sort_unstable();
+            deployments.dedup();
+            assert_eq!(deployments.len(), replicas.objects, "seed {seed}: {steps:?}");
+            // Of a host that is killed or cut off, as many as it has workers may be in flight.
+            let most = replicas.objects + abrupt * WORKERS;
+            assert!(
+                written <= most,
+                "seed {seed}: {written} writes of {} Deployments: {steps:?}",
+                replicas.objects
+            );
+        }
     }
 
     #[tokio::test(start_paused = true)]
