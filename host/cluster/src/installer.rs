@@ -252,7 +252,7 @@ impl Installer {
     async fn list(&self, kind: &Kind) -> Result<Vec<Value>, RequestError> {
         let mut found = Vec::new();
         self.pages(&served(kind), &label_selector(&self.plugin), &mut |object| {
-            found.push(object)
+            found.push(object);
         })
         .await?;
         Ok(found)

@@ -331,15 +331,14 @@ impl PluginTask {
     ) -> Result<BTreeSet<Permission>, RequestError> {
         let mut denied = BTreeSet::new();
         for right in rights {
-            let has = match known.get(right) {
-                Some(has) => *has,
-                None => {
-                    let turn = self.context.starting.acquire().await;
-                    let has = account_has(&self.context.client, account, right).await?;
-                    drop(turn);
-                    known.insert(right.clone(), has);
-                    has
-                }
+            let has = if let Some(has) = known.get(right) {
+                *has
+            } else {
+                let turn = self.context.starting.acquire().await;
+                let has = account_has(&self.context.client, account, right).await?;
+                drop(turn);
+                known.insert(right.clone(), has);
+                has
             };
             if !has {
                 denied.insert(right.clone());
@@ -488,7 +487,7 @@ impl PluginTask {
 
 /// How long a review may take, given how long the last one did.
 fn patience(took: Duration) -> Duration {
-    (HOLDS - INTERVAL).max(took * 2)
+    HOLDS.saturating_sub(INTERVAL).max(took * 2)
 }
 
 /// Until when a review counts that began then and has just ended: until the next one has, at the latest.

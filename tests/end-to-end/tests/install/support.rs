@@ -63,7 +63,7 @@ impl<'a> Bench<'a> {
     }
 
     /// How the API server calls the kind of an object.
-    pub fn resource(&self, object: &Value) -> ApiResource {
+    pub fn resource(object: &Value) -> ApiResource {
         let (group, version) = object["apiVersion"]
             .as_str()
             .unwrap()
@@ -78,7 +78,7 @@ impl<'a> Bench<'a> {
     }
 
     pub fn api(&self, object: &Value) -> Api<DynamicObject> {
-        let resource = self.resource(object);
+        let resource = Self::resource(object);
         match object["metadata"]["namespace"].as_str() {
             Some(namespace) => Api::namespaced_with(self.client.clone(), namespace, &resource),
             None => Api::all_with(self.client.clone(), &resource),

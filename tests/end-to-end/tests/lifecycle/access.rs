@@ -266,7 +266,7 @@ mod simulated {
             .until("the new one reads", |stage| {
                 stage
                     .find("ConfigMap", "new")
-                    .is_some_and(|map| map["data"]["seen"].as_str().is_some_and(|seen| seen.contains("[")))
+                    .is_some_and(|map| map["data"]["seen"].as_str().is_some_and(|seen| seen.contains('[')))
             })
             .await;
         fleet.stage.stop().await;

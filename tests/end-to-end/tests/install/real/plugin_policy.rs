@@ -71,7 +71,7 @@ async fn only_who_may_act_as_its_account_creates_or_changes_a_plugin() {
     bench.apply(&policy).await;
 
     let client = client(&kubeconfig).await;
-    let api = Api::<kube::api::DynamicObject>::all_with(client, &bench.resource(&plugin("any", None)));
+    let api = Api::<kube::api::DynamicObject>::all_with(client, &Bench::resource(&plugin("any", None)));
     let create = async |plugin: Value| {
         let dry = PostParams {
             dry_run: true,
