@@ -193,6 +193,9 @@ impl Host {
         };
         let metrics = options.metrics.clone();
         let context = HostContext::new(client.clone(), clock, blocking, capacity, leadership, metrics);
+        if options.webhooks.is_some() {
+            context.cached.answers_reviews();
+        }
         let context = Arc::new(context);
         Self {
             client,

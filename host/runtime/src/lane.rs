@@ -304,7 +304,7 @@ impl Lane {
     /// so what the plugin may read to answer them is needed whole.
     fn is_divided(&self, kind: &Kind) -> bool {
         let grant = self.grants.get(kind);
-        let is_asked = self.admission.is_some();
+        let is_asked = self.admission.is_some() && self.cached.has_to_answer_reviews();
         grant
             .is_none_or(|grant| grant.touch.scope == TouchScope::Namespace && !(is_asked && grant.allows(Access::Read)))
     }
