@@ -207,6 +207,7 @@ fn lane(client: &Client, served: &Arc<ServedKinds>, id: LaneId, plugin: &str, co
         health: Arc::default(),
         served: served.clone(),
         access: Arc::new(LaneAccess::Unlimited),
+        cached: Arc::default(),
     }
 }
 

@@ -249,6 +249,7 @@ impl DescribedPlugin {
                     Some(_) => LaneAccess::unreviewed(),
                     None => LaneAccess::Unlimited,
                 }),
+                cached: host.cached.clone(),
             })
         };
         let mut lanes: Vec<_> = self.controllers.iter().map(lane).collect();
