@@ -3,7 +3,7 @@
 //!
 //! `backlog` is what one lane has to do, `ready_queue` in which order it comes, `share` what each plugin has used of the
 //! workers, `hot_loop` how objects are slowed that would go on for ever, `item` what is remembered of one object, `types`
-//! what goes in and what comes out.
+//! what goes in and what comes out, `trigger` what people are told of why an object was queued.
 //! Nothing here waits or does I/O.
 
 mod backlog;
@@ -13,6 +13,7 @@ mod ready_queue;
 mod share;
 #[cfg(test)]
 mod tests;
+mod trigger;
 mod types;
 
 use std::collections::{HashMap, HashSet};
@@ -25,7 +26,10 @@ use tokio::time::Instant;
 use self::backlog::Backlog;
 pub use self::hot_loop::HotLoop;
 use self::share::PluginShare;
-pub use self::types::{Capacity, Cause, Depth, Job, JobResult, Priority, ReconcileResult, RequeueAt};
+pub use self::trigger::{Trigger, TriggerReason};
+pub use self::types::{
+    Capacity, Cause, Depth, EndedRun, Job, JobResult, ObjectState, Priority, QueuedObject, ReconcileResult, RequeueAt,
+};
 use crate::primary::LaneId;
 
 /// Of this many workers one is kept for plugins of which none is at work, so that however many others are busy, a plugin
@@ -119,18 +123,25 @@ impl WorkQueue {
     }
 
     /// Enqueues an object. An object that is queued already moves up if the new priority is higher.
-    pub fn push(&mut self, lane: LaneId, name: &Name, priority: Priority) {
+    pub fn push(&mut self, lane: LaneId, name: &Name, priority: Priority, trigger: impl Into<Trigger>) {
         let cause = match priority {
             Priority::Change | Priority::New | Priority::Wake => Cause::Others,
             Priority::Resync | Priority::Retry => Cause::Ours,
         };
-        self.push_for(lane, name, priority, cause);
+        self.push_for(lane, name, priority, cause, trigger);
     }
 
     /// The same where it is known whose doing it is.
-    pub fn push_for(&mut self, lane: LaneId, name: &Name, priority: Priority, cause: Cause) {
+    pub fn push_for(
+        &mut self,
+        lane: LaneId,
+        name: &Name,
+        priority: Priority,
+        cause: Cause,
+        trigger: impl Into<Trigger>,
+    ) {
         let backlog = &mut self.lanes.entry(lane).or_default().backlog;
-        self.ready_signal |= backlog.push(name, priority, cause, Instant::now());
+        self.ready_signal |= backlog.push(name, priority, cause, trigger.into(), Instant::now());
     }
 
     /// The wall clock has jumped: whoever waits for a time of day is asked again.
@@ -193,16 +204,17 @@ impl WorkQueue {
             .min()
     }
 
-    /// A job is over.
-    pub fn done(&mut self, job: &Job, ended: &JobResult, now: Instant) {
+    /// A job is over. What is to be remembered of it.
+    pub fn done(&mut self, job: &Job, ended: &JobResult, now: Instant) -> Option<EndedRun> {
         self.running = self.running.saturating_sub(1);
         let Some(lane) = self.lanes.get_mut(&job.lane) else {
-            return;
+            return None;
         };
-        let took = lane.backlog.end(&job.name, ended, now);
+        let run = lane.backlog.end(&job.name, ended, now);
         if let Some(share) = lane.share {
-            self.shares[share].end(&Tenant::of(&job.name), took);
+            self.shares[share].end(&Tenant::of(&job.name), run.took);
         }
+        Some(run)
     }
 
     /// A job waits for what others do: another may run in its place.
@@ -264,6 +276,12 @@ impl WorkQueue {
             .get(&lane)
             .map(|lane| lane.backlog.depth(now))
             .unwrap_or_default()
+    }
+
+    /// What is known of an object.
+    pub fn look(&self, lane: LaneId, name: &Name) -> QueuedObject {
+        let lane = self.lanes.get(&lane);
+        lane.map(|lane| lane.backlog.look(name)).unwrap_or_default()
     }
 
     /// Whether nothing is to be done before a time comes or something changes.

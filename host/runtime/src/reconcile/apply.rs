@@ -23,7 +23,7 @@ use crate::context::HostContext;
 use crate::contribute::{Contributed, ResumeSlot, contribute};
 use crate::lane::Lane;
 use crate::primary::PrimaryRef;
-use crate::queue::{Cause, RequeueAt};
+use crate::queue::{Cause, RequeueAt, TriggerReason};
 use crate::refusals::RefusedPart;
 use crate::unpersisted::UnpersistedApply;
 
@@ -204,7 +204,9 @@ impl PlanExecution<'_> {
                 self.host.state.wait_for_plugin(manager, self.primary_ref);
                 if Decider::new(self.host, self.lane, &self.owner).decide(step) != step.action {
                     // It has let go before, and told nobody who did not wait yet.
-                    self.host.state.requeue(self.primary_ref, Cause::Others);
+                    self.host
+                        .state
+                        .requeue(self.primary_ref, Cause::Others, TriggerReason::PluginLeft);
                 }
                 Err(held_by_plugin(step, manager))
             }

@@ -13,7 +13,7 @@ use crate::clock::WallClock;
 use crate::health::{FinishedCall, PluginPause};
 use crate::lane::Lane;
 use crate::primary::PrimaryRef;
-use crate::queue::{Cause, Job, JobResult, Priority};
+use crate::queue::{Cause, Job, JobResult, Priority, TriggerReason};
 
 impl SharedState {
     /// The next reconcile, with its lane. Both are taken in one step: from here on a lane that takes over gets this object
@@ -72,11 +72,11 @@ impl SharedState {
     }
 
     /// Asks for another reconcile of a primary.
-    pub fn requeue(&self, primary_ref: &PrimaryRef, cause: Cause) {
+    pub fn requeue(&self, primary_ref: &PrimaryRef, cause: Cause, trigger: TriggerReason) {
         let mut tables = self.tables.write();
         tables
             .queue
-            .push_for(primary_ref.lane, &primary_ref.name, Priority::Change, cause);
+            .push_for(primary_ref.lane, &primary_ref.name, Priority::Change, cause, trigger);
     }
 
     /// A job waits for what others do: another may run in its place.

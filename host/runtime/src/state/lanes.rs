@@ -15,7 +15,7 @@ use crate::custody::{Custody, custody, is_ours};
 use crate::lane::Lane;
 use crate::lanes::Lanes;
 use crate::primary::{LaneId, PrimaryRef};
-use crate::queue::{Depth, Priority};
+use crate::queue::{Depth, Priority, TriggerReason};
 
 /// What is known of the kinds that a lane needs.
 pub trait KindsOfLane {
@@ -66,10 +66,10 @@ impl SharedState {
         let opened = tables.open_claims(lane);
         tables.forget_previews_of(lane.id);
         if let Some(replaced) = &replaced {
-            tables.enqueue_all(replaced);
+            tables.enqueue_all(replaced, TriggerReason::NewVersion);
         }
         tables.dependencies.begin_anew(&lane.id);
-        tables.enqueue_all(lane);
+        tables.enqueue_all(lane, TriggerReason::NewVersion);
         (replaced, Some(opened))
     }
 
@@ -94,7 +94,7 @@ impl SharedState {
                 }
             } else if kinds.are_ready(&lane, &tables.store) {
                 let opened = tables.open_claims(&lane);
-                tables.enqueue_all(&lane);
+                tables.enqueue_all(&lane, TriggerReason::Started);
                 changes.push(LaneChange::Opened(opened));
             }
         }
@@ -189,7 +189,7 @@ impl SharedState {
     pub fn push_all(&self, lane: &Lane) {
         let mut tables = self.tables.write();
         tables.dependencies.begin_anew(&lane.id);
-        tables.enqueue_all(lane);
+        tables.enqueue_all(lane, TriggerReason::Resync);
         drop(tables);
         self.work.notify_one();
     }
@@ -198,7 +198,12 @@ impl SharedState {
     pub fn competing_plugin_left(&self, plugin: &str) {
         let mut tables = self.tables.write();
         for primary_ref in tables.competing_waits.take(plugin) {
-            tables.queue.push(primary_ref.lane, &primary_ref.name, Priority::Change);
+            tables.queue.push(
+                primary_ref.lane,
+                &primary_ref.name,
+                Priority::Change,
+                TriggerReason::PluginLeft,
+            );
         }
         drop(tables);
         self.work.notify_one();
@@ -251,7 +256,7 @@ impl Tables {
     }
 
     /// Asks for a reconcile of every primary of a lane, and counts those that it reconciles.
-    pub(super) fn enqueue_all(&mut self, lane: &Lane) {
+    pub(super) fn enqueue_all(&mut self, lane: &Lane, trigger: TriggerReason) {
         let Self {
             store,
             queue,
@@ -266,7 +271,7 @@ impl Tables {
             count += usize::from(is_selected);
             // Objects that left the filter while nobody watched may still have our finalizer.
             if is_selected || ((has_filter || !lane.selects(&object.name)) && lane.has_finalized(object)) {
-                queue.push(lane.id, &object.name, urgency(lane, object));
+                queue.push(lane.id, &object.name, urgency(lane, object), trigger);
             }
         }
         selected.insert(lane.id, count);
@@ -275,10 +280,10 @@ impl Tables {
                 match custody(store, lane, child) {
                     // They may still have children of ours, too.
                     Some(Custody::Living(owner)) if has_filter || is_to_prune(lane, &owner) => {
-                        queue.push(lane.id, &owner, Priority::Resync);
+                        queue.push(lane.id, &owner, Priority::Resync, trigger);
                     }
                     Some(Custody::Orphaned(owner, uid)) => {
-                        queue.push(lane.id, &owner, Priority::Resync);
+                        queue.push(lane.id, &owner, Priority::Resync, trigger);
                         orphans.add(PrimaryRef::new(lane.id, owner), uid);
                     }
                     _ => {}
