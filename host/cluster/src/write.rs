@@ -2,6 +2,7 @@
 //! elsewhere.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use http::{Method, Request, StatusCode};
@@ -78,6 +79,8 @@ pub struct FieldManagerClient {
     client: Client,
     manager: Arc<str>,
     identity: Option<Impersonation>,
+    /// How many requests it has made.
+    requests: Arc<AtomicU64>,
 }
 
 impl FieldManagerClient {
@@ -87,7 +90,14 @@ impl FieldManagerClient {
             client,
             manager,
             identity: None,
+            requests: Arc::default(),
         }
+    }
+
+    /// The same, which counts its requests here.
+    #[must_use]
+    pub fn counted_by(self, requests: Arc<AtomicU64>) -> Self {
+        Self { requests, ..self }
     }
 
     /// The same in another name; none is the host's own.
@@ -105,6 +115,7 @@ impl FieldManagerClient {
         if let Some(identity) = &self.identity {
             identity.apply(&mut request);
         }
+        self.requests.fetch_add(1, Ordering::Relaxed);
         send(&self.client, request).await
     }
 

@@ -16,6 +16,7 @@ use crate::queue::Capacity;
 use crate::resume_slots::ResumeSlots;
 use crate::state::SharedState;
 use crate::too_deep::TooDeepReporter;
+use crate::usage::UsageBook;
 
 /// What every part of the running host needs.
 pub struct HostContext {
@@ -43,6 +44,8 @@ pub struct HostContext {
     pub waits_for_webhooks: AtomicBool,
     /// What is counted of it.
     pub metrics: Metrics,
+    /// What each plugin has used.
+    pub usage: UsageBook,
     /// Mistakes of the host that it has noticed and got over: waits that nothing would have ended, panics of watches.
     mistakes: AtomicU64,
 }
@@ -70,6 +73,7 @@ impl HostContext {
             too_deep: TooDeepReporter::default(),
             waits_for_webhooks: AtomicBool::new(false),
             metrics,
+            usage: UsageBook::default(),
             mistakes: AtomicU64::new(0),
         }
     }

@@ -380,7 +380,10 @@ impl Jobs {
         };
         if let Some((job, lane, since)) = self.who.remove(&id) {
             let plugins = context.metrics.plugins();
-            plugins.reconciled(&lane.plugin, &lane.controller, outcome, since.elapsed());
+            let took = since.elapsed();
+            plugins.reconciled(&lane.plugin, &lane.controller, outcome, took);
+            let is_failure = ended.failure.is_some();
+            context.usage.reconciled(&lane.plugin, is_failure, took, ended.used);
             context.state.finish(&lane, &job, &ended, &context.clock);
         }
     }

@@ -29,12 +29,17 @@ impl SharedState {
     /// A job has ended, for the queue and for its plugin's health.
     pub fn finish(&self, lane: &Lane, job: &Job, ended: &JobResult, clock: &WallClock) {
         let now = Instant::now();
+        let time = clock.now();
         let is_there = {
             let mut tables = self.tables.write();
-            tables.queue.done(job, ended, now);
+            let run = tables.queue.done(job, ended, now);
             let primary_ref = PrimaryRef::new(job.lane, job.name.clone());
             tables.own_writes.abandon(&primary_ref);
-            tables.store.get(lane.grants.primary(), &job.name).is_some()
+            let is_there = tables.store.get(lane.grants.primary(), &job.name).is_some();
+            if let Some(run) = run.filter(|_| is_there) {
+                tables.history.note(primary_ref, run, ended, time);
+            }
+            is_there
         };
         let call = FinishedCall {
             lane: job.lane,

@@ -139,6 +139,7 @@ impl SharedState {
             tables.store.drop_index(&kind, &path);
         }
         tables.own_writes.remove_lane(id);
+        tables.history.remove_lane(id);
         removed
     }
 

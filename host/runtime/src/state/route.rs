@@ -79,6 +79,7 @@ impl Tables {
         let primary_ref = PrimaryRef::new(lane.id, name.clone());
         self.forget_primary(lane, &primary_ref);
         self.queue.forget(lane.id, name);
+        self.history.forget(&primary_ref);
         lane.health.gone(lane.id, name);
         if let Some(old) = old
             && lane.selects(name)
