@@ -4,7 +4,7 @@
 //! which [`codec`] makes small and [`store`] keeps, [`mod@write`] applies and deletes, [`openapi`] says how values are
 //! merged, [`events`] tells, [`install`] brings CRDs, [`installer`] all else that a plugin needs, [`release`] frees what a
 //! lost plugin held, [`host_resources`] is for the host's own resources, [`definitions`] sees CRDs change (both by way of
-//! `typed_watch`), [`permissions`] asks what the host may do, [`identity`] is in whose name it does it, [`lease`] reads and
+//! `typed_watch`), [`permissions`] asks what the host may do, [`reviews`] who a client is and what it may do, [`identity`] is in whose name it does it, [`lease`] reads and
 //! writes the Lease of the leader, [`fence`] stops the writes of who does not lead, and [`meter`] counts requests.
 #![forbid(unsafe_code)]
 
@@ -36,6 +36,7 @@ pub mod pull_secret;
 mod raw_object;
 pub mod reflector;
 pub mod release;
+pub mod reviews;
 pub mod store;
 mod typed_watch;
 pub mod webhooks;
