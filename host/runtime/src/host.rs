@@ -52,6 +52,18 @@ pub struct UnfinishedWork {
 pub struct Handle {
     context: Arc<HostContext>,
     registry: Arc<PluginRegistry>,
+    client: Client,
+}
+
+/// What the API looks at.
+#[derive(Clone)]
+pub struct HostParts {
+    /// What every part of the host has.
+    pub context: Arc<HostContext>,
+    /// The plugins.
+    pub registry: Arc<PluginRegistry>,
+    /// How the cluster is asked.
+    pub client: Client,
 }
 
 impl Handle {
@@ -107,6 +119,15 @@ impl Handle {
         }
     }
 
+    /// What the API looks at.
+    pub(crate) fn parts(&self) -> HostParts {
+        HostParts {
+            context: self.context.clone(),
+            registry: self.registry.clone(),
+            client: self.client.clone(),
+        }
+    }
+
     /// What keeps the host from being ready, each in words: its caches have to sync, and its plugins have to come up, or to
     /// say why they do not.
     pub fn missing_for_readiness(&self) -> Vec<String> {
@@ -120,6 +141,7 @@ fn plugin_figures(summary: PluginSummary) -> PluginFigures {
         version,
         digest,
         ready,
+        condition: _,
         is_awake,
     } = summary;
     PluginFigures {
@@ -205,6 +227,7 @@ impl Host {
         Handle {
             context: self.context.clone(),
             registry: self.registry.clone(),
+            client: self.client.clone(),
         }
     }
 

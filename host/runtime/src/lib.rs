@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod admission;
+pub mod api;
 pub mod artifacts;
 mod blocking;
 mod cache_need;
