@@ -71,17 +71,7 @@ pub async fn connect_through(
     fence: &WriteFence,
     metrics: &RequestMetrics,
 ) -> Result<Client, ConnectError> {
-    let options = KubeConfigOptions {
-        context: target.context.clone(),
-        ..KubeConfigOptions::default()
-    };
-    if target.kubeconfig.is_none() {
-        refuse_cut_files(&default_files())?;
-    }
-    let (mut config, user) = match &target.kubeconfig {
-        Some(path) => from_file(path, &options).await?,
-        None => from_environment(&options).await?,
-    };
+    let (mut config, user) = configuration(target).await?;
     // kube's own retry repeats every method 15 times, creates included; the host retries by object, with back-off.
     config.default_retry = false;
     config.connect_timeout = Some(CONNECT_TIMEOUT);
@@ -107,6 +97,21 @@ pub async fn connect_through(
         .with_layer(&MeterLayer::new(metrics))
         .with_layer(fence)
         .build())
+}
+
+/// What a kubeconfig says, or the pod, and who asks.
+pub(crate) async fn configuration(target: &ClusterTarget) -> Result<(Config, String), ConnectError> {
+    let options = KubeConfigOptions {
+        context: target.context.clone(),
+        ..KubeConfigOptions::default()
+    };
+    match &target.kubeconfig {
+        Some(path) => from_file(path, &options).await,
+        None => {
+            refuse_cut_files(&default_files())?;
+            from_environment(&options).await
+        }
+    }
 }
 
 /// From the files of `KUBECONFIG`, `~/.kube/config`, or the service account of the pod, in this order.

@@ -3,7 +3,7 @@
 //! [`discovery`] says what is served, [`reflector`] lists and watches a kind into [`object::CachedObject`] objects,
 //! which [`codec`] makes small and [`store`] keeps, [`mod@write`] applies and deletes, [`openapi`] says how values are
 //! merged, [`events`] tells, [`install`] brings CRDs, [`installer`] all else that a plugin needs, [`release`] frees what a
-//! lost plugin held, [`host_resources`] is for the host's own resources, [`definitions`] sees CRDs change (both by way of
+//! lost plugin held, [`host_proxy`] is how commands reach a host, [`host_resources`] is for the host's own resources, [`definitions`] sees CRDs change (both by way of
 //! `typed_watch`), [`permissions`] asks what the host may do, [`reviews`] who a client is and what it may do, [`identity`] is in whose name it does it, [`lease`] reads and
 //! writes the Lease of the leader, [`fence`] stops the writes of who does not lead, and [`meter`] counts requests.
 #![forbid(unsafe_code)]
@@ -20,6 +20,7 @@ pub mod error;
 pub mod events;
 pub mod facts;
 pub mod fence;
+pub mod host_proxy;
 pub mod host_resources;
 pub mod identity;
 mod index;

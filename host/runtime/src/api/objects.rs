@@ -19,7 +19,7 @@ use crate::context::HostContext;
 use crate::history::{Revert, Run, RunResult};
 use crate::plugins::PluginRegistry;
 use crate::queue::ObjectState;
-use crate::state::{Explanation, Named};
+use crate::state::Explanation;
 
 /// The longest text of a question.
 const LONGEST: usize = 512;
@@ -241,11 +241,10 @@ fn view(explanation: Explanation, primary: &Kind, visible: &BTreeSet<Place>) -> 
     } = explanation;
     let own = object.map(|object| place(primary, &object.name));
     let sees = |place: &Place| visible.contains(place) || own.as_ref() == Some(place);
-    let coarse = coarse.into_iter().map(Read::Some);
-    let coarse: Named<Read> = reads.first.into_iter().chain(coarse).collect();
-    let reads_not_named = reads.count.saturating_sub(coarse.first.len().min(reads.count));
-    let (depends_on, hidden_reads) = shown(coarse.first, |read| sees(&place_of_read(read)), dependency);
-    let (listed_children, hidden_children) = shown(
+    let [more_reads, more_children, more_targets] = [reads.left_out(), children.left_out(), targets.left_out()];
+    let reads = reads.first.into_iter().chain(coarse.into_iter().map(Read::Some));
+    let (depends_on, hidden_reads) = shown(reads.collect(), |read| sees(&place_of_read(read)), dependency);
+    let (children, hidden_children) = shown(
         children.first,
         |(key, _)| sees(&place(&key.kind, &key.name)),
         |(key, deleting)| ChildDocument {
@@ -258,7 +257,6 @@ fn view(explanation: Explanation, primary: &Kind, visible: &BTreeSet<Place>) -> 
         |key| sees(&place(&key.kind, &key.name)),
         |key| key_name(&key),
     );
-    let not_listed = |count: usize, listed: usize| count.saturating_sub(listed) as u64;
     ControllerView {
         plugin: lane.plugin.to_string(),
         controller: lane.controller.clone(),
@@ -277,11 +275,11 @@ fn view(explanation: Explanation, primary: &Kind, visible: &BTreeSet<Place>) -> 
         },
         next_run_in_seconds: next_run(queued),
         failure: failure.map(|failure| failure_document(&failure, queued)),
-        depends_on_not_listed: hidden_reads + reads_not_named as u64,
+        depends_on_not_listed: hidden_reads + more_reads,
         depends_on,
-        children_not_listed: hidden_children + not_listed(children.count, listed_children.len() + count(hidden_children)),
-        children: listed_children,
-        contributes_to_not_listed: hidden_targets + not_listed(targets.count, contributes_to.len() + count(hidden_targets)),
+        children_not_listed: hidden_children + more_children,
+        children,
+        contributes_to_not_listed: hidden_targets + more_targets,
         contributes_to,
         runs: runs.into_iter().map(|run| run_document(run, &sees)).collect(),
         reverted: reverts
@@ -290,10 +288,6 @@ fn view(explanation: Explanation, primary: &Kind, visible: &BTreeSet<Place>) -> 
             .map(revert_document)
             .collect(),
     }
-}
-
-fn count(hidden: u64) -> usize {
-    usize::try_from(hidden).unwrap_or(usize::MAX)
 }
 
 /// What somebody may see of some things, and how many of them they may not.
@@ -325,7 +319,7 @@ fn dependency(read: Read) -> DependencyDocument {
     }
 }
 
-/// The conditions of a query. Values of fields are left out of those of Secrets, which may be secret.
+/// The conditions of a query. The values of fields are left out, because those of a Secret are nobody's to see.
 fn selector(query: &CheckedQuery) -> Option<String> {
     let CheckedQuery {
         namespace: _,

@@ -25,6 +25,13 @@ pub struct Named<T> {
     pub count: usize,
 }
 
+impl<T> Named<T> {
+    /// How many are not among the first.
+    pub fn left_out(&self) -> u64 {
+        (self.count - self.first.len()) as u64
+    }
+}
+
 impl<T> FromIterator<T> for Named<T> {
     fn from_iter<I: IntoIterator<Item = T>>(all: I) -> Self {
         let mut all = all.into_iter();

@@ -48,7 +48,7 @@ use crate::refusals::Refusals;
 use crate::state_lock::StateLock;
 use crate::unpersisted::UnpersistedApplies;
 
-pub use explain::{Explanation, FailingPrimary, Named};
+pub use explain::{Explanation, FailingPrimary};
 pub use figures::{KindSize, LaneFigures};
 pub use lanes::{KindsOfLane, LaneChange};
 pub use snapshot::{DiffSnapshot, ObjectSnapshot, OwnerSnapshot};
