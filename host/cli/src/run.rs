@@ -12,6 +12,7 @@ use pilothouse_runtime::{Host, HostOptions, Identity, Library, UnfinishedWork};
 use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::EnvFilter;
 
+use crate::api::ApiArguments;
 use crate::artifact::host_options::ArtifactArguments;
 use crate::election::ElectionArguments;
 use crate::metrics::{MetricsArguments, Monitoring};
@@ -78,6 +79,9 @@ pub struct RunCommand {
 
     #[command(flatten)]
     metrics: MetricsArguments,
+
+    #[command(flatten)]
+    api: ApiArguments,
 
     #[command(flatten)]
     cluster: ClusterArguments,
@@ -162,6 +166,7 @@ impl RunCommand {
             grace,
             log_format: _,
             metrics,
+            api,
             cluster,
             cache,
             artifacts,
@@ -179,6 +184,7 @@ impl RunCommand {
             endpoints,
             server: _server,
         } = metrics.serve()?;
+        let served_api = api.serve()?;
         let sandbox = cache.sandbox()?;
         let artifacts = artifacts.open(&cache.directory()?)?;
         let identity = identity.of_host(artifacts.namespace.as_deref())?;
@@ -218,6 +224,9 @@ impl RunCommand {
         };
         let host = Host::new(client, options);
         endpoints.set_host(host.handle());
+        if let Some(api) = &served_api.api {
+            api.set_host(&host.handle(), env!("CARGO_PKG_VERSION"), settings::instance());
+        }
         let left = if by_resources {
             let directory = plugin_dir.clone();
             // Nobody waits for it: the directory may be on a mount that hangs.

@@ -22,7 +22,7 @@ use crate::error::{RequestError, chain};
 use crate::write::{REQUEST_TIMEOUT, send};
 
 /// The header in which the host looks for a token.
-const TOKEN_HEADER: &str = "pilothouse-authorization";
+pub const TOKEN_HEADER: &str = "pilothouse-authorization";
 
 /// How long a token lasts that is made for a question: the least that API servers allow.
 const TOKEN_LIFETIME: Duration = Duration::from_mins(10);

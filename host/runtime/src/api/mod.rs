@@ -13,4 +13,4 @@ mod usage;
 
 pub use self::access::{AUDIENCE, ClientAccess};
 pub use self::objects::{ObjectQuestion, UnknownObject};
-pub use self::server::HostApi;
+pub use self::server::{HostApi, HostApiServer};
