@@ -14,3 +14,8 @@ mod usage;
 pub use self::access::{AUDIENCE, ClientAccess};
 pub use self::objects::{ObjectQuestion, UnknownObject};
 pub use self::server::{HostApi, HostApiServer};
+
+/// The values of `trigger` in a run.
+pub fn triggers() -> impl Iterator<Item = &'static str> {
+    crate::queue::TriggerReason::ALL.into_iter().map(crate::queue::TriggerReason::as_str)
+}
