@@ -13,6 +13,7 @@ mod release;
 mod render;
 mod run;
 mod settings;
+mod traces;
 mod webhooks;
 
 use std::path::PathBuf;

@@ -18,6 +18,7 @@ use crate::election::ElectionArguments;
 use crate::metrics::{MetricsArguments, Monitoring};
 use crate::plugins::{self, CacheArguments, NamedFile};
 use crate::settings;
+use crate::traces::TraceArguments;
 use crate::webhooks::WebhookArguments;
 
 /// What the program calls itself to an API server.
@@ -82,6 +83,9 @@ pub struct RunCommand {
 
     #[command(flatten)]
     api: ApiArguments,
+
+    #[command(flatten)]
+    traces: TraceArguments,
 
     #[command(flatten)]
     cluster: ClusterArguments,
@@ -167,6 +171,7 @@ impl RunCommand {
             log_format: _,
             metrics,
             api,
+            traces,
             cluster,
             cache,
             artifacts,
@@ -185,6 +190,11 @@ impl RunCommand {
             server: _server,
         } = metrics.serve()?;
         let served_api = api.serve()?;
+        let (exporter, traces) = traces.open()?;
+        if let Some(exporter) = exporter {
+            // It ends with the process: the last spans are worth no delay of the end.
+            tokio::spawn(exporter.run());
+        }
         let sandbox = cache.sandbox()?;
         let artifacts = artifacts.open(&cache.directory()?)?;
         let identity = identity.of_host(artifacts.namespace.as_deref())?;
@@ -219,6 +229,7 @@ impl RunCommand {
             webhooks,
             metrics,
             heartbeat,
+            traces,
             give_back_after: Some(REST),
             ..HostOptions::default()
         };

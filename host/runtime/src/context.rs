@@ -16,6 +16,7 @@ use crate::queue::Capacity;
 use crate::resume_slots::ResumeSlots;
 use crate::state::SharedState;
 use crate::too_deep::TooDeepReporter;
+use crate::traces::Traces;
 use crate::usage::UsageBook;
 
 /// What every part of the running host needs.
@@ -46,6 +47,8 @@ pub struct HostContext {
     pub metrics: Metrics,
     /// What each plugin has used.
     pub usage: UsageBook,
+    /// The traces of reconciles.
+    pub traces: Traces,
     /// Mistakes of the host that it has noticed and got over: waits that nothing would have ended, panics of watches.
     mistakes: AtomicU64,
 }
@@ -59,6 +62,7 @@ impl HostContext {
         capacity: Capacity,
         leadership: Leadership,
         metrics: Metrics,
+        traces: Traces,
     ) -> Self {
         Self {
             state: SharedState::new(capacity),
@@ -74,6 +78,7 @@ impl HostContext {
             waits_for_webhooks: AtomicBool::new(false),
             metrics,
             usage: UsageBook::default(),
+            traces,
             mistakes: AtomicU64::new(0),
         }
     }

@@ -28,6 +28,7 @@ use crate::readiness;
 use crate::reconcile::reconcile;
 use crate::state::{KindSize, LaneFigures};
 use crate::too_deep;
+use crate::traces::Traces;
 use crate::watchdog;
 
 /// Why a host did not start.
@@ -212,7 +213,8 @@ impl Host {
             None => Leadership::without_election(),
         };
         let metrics = options.metrics.clone();
-        let context = HostContext::new(client.clone(), clock, blocking, capacity, leadership, metrics);
+        let traces = Traces::new(options.traces.clone(), &clock);
+        let context = HostContext::new(client.clone(), clock, blocking, capacity, leadership, metrics, traces);
         let context = Arc::new(context);
         Self {
             client,

@@ -46,6 +46,7 @@ mod state_lock;
 #[cfg(test)]
 mod test_support;
 mod too_deep;
+mod traces;
 mod unpersisted;
 mod usage;
 mod view;
@@ -64,3 +65,4 @@ pub use options::{HostOptions, Identity};
 pub use pilothouse_webhook::certificates::Lifetimes;
 pub use plugins::{Library, PluginSummary, check_plugin};
 pub use queue::Depth;
+pub use traces::TraceOptions;

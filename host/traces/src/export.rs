@@ -7,12 +7,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
+use http::uri::Scheme;
 use http::{Method, Request, Uri, header};
 use http_body_util::Full;
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
+use rustls::crypto::ring;
+use rustls::{ClientConfig, RootCertStore};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout};
 
@@ -84,12 +87,19 @@ impl SpanSink {
 impl Exporter {
     /// An exporter and its sink.
     pub fn new(options: ExportOptions) -> Result<(Self, SpanSink), ExportError> {
-        let connector = HttpsConnectorBuilder::new()
-            .with_provider_and_native_roots(rustls::crypto::ring::default_provider())
-            .map_err(ExportError::Authorities)?
-            .https_or_http()
-            .enable_http1()
-            .build();
+        let builder = HttpsConnectorBuilder::new();
+        let builder = if options.endpoint.scheme() == Some(&Scheme::HTTPS) {
+            builder
+                .with_provider_and_native_roots(ring::default_provider())
+                .map_err(ExportError::Authorities)?
+        } else {
+            // An image from scratch has no authorities, and plain HTTP needs none.
+            let client = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+                .with_safe_default_protocol_versions()
+                .expect("ring speaks the protocols that rustls does by default");
+            builder.with_tls_config(client.with_root_certificates(RootCertStore::empty()).with_no_client_auth())
+        };
+        let connector = builder.https_or_http().enable_http1().build();
         let (sender, receiver) = mpsc::channel(QUEUED);
         let sink = SpanSink {
             queue: sender,

@@ -111,6 +111,18 @@ const FORBIDDEN: &[(&str, &[&str])] = &[
         ],
     ),
     (
+        "pilothouse-traces",
+        &[
+            "kube",
+            "k8s-openapi",
+            "wasmtime",
+            "pilothouse-core",
+            "pilothouse-sandbox",
+            "pilothouse-cluster",
+            "pilothouse-runtime",
+        ],
+    ),
+    (
         "pilothouse-runtime",
         &["kube", "k8s-openapi", "wasmtime", "hyper", "clap"],
     ),
@@ -158,6 +170,7 @@ const ONLY: &[(&str, &[&str])] = &[
     ("reqwest", &["pilothouse-artifact"]),
     ("sigstore-verify", &["pilothouse-artifact"]),
     ("prometheus-client", &["pilothouse-metrics"]),
+    ("hyper-rustls", &["pilothouse-traces"]),
     // host/artifact/src/http.rs says why.
     ("oci-client", &[]),
     ("pilothouse-webhook", &["pilothouse-runtime", "pilothouse-end-to-end"]),

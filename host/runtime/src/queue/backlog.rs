@@ -40,6 +40,21 @@ struct Tally {
     failing: usize,
 }
 
+/// An object that runs from now on.
+#[derive(Debug)]
+pub struct TakenObject {
+    /// Which.
+    pub name: Name,
+    /// How often it has failed in a row.
+    pub failures: u32,
+    /// The hot loop that it is in.
+    pub hot_loop: Option<HotLoop>,
+    /// What it was asked for by.
+    pub trigger: Trigger,
+    /// How long it was queued.
+    pub waited: Duration,
+}
+
 impl Backlog {
     /// Asks for a reconcile. Says whether that made it ready.
     pub fn push(&mut self, name: &Name, priority: Priority, cause: Cause, trigger: Trigger, now: Instant) -> bool {
@@ -107,13 +122,8 @@ impl Backlog {
         }
     }
 
-    /// The next object to run of a tenant that is not held back, how often it has failed, and the hot loop that it is
-    /// in.
-    pub fn take(
-        &mut self,
-        now: Instant,
-        is_held_back: impl Fn(&Tenant) -> bool,
-    ) -> Option<(Name, u32, Option<HotLoop>)> {
+    /// The next object to run of a tenant that is not held back.
+    pub fn take(&mut self, now: Instant, is_held_back: impl Fn(&Tenant) -> bool) -> Option<TakenObject> {
         while let Some((name, priority)) = self.order.take(&is_held_back) {
             let Some(item) = self.items.get_mut(&name) else {
                 continue;
@@ -138,21 +148,29 @@ impl Backlog {
             }
             item.hold = None;
             item.edited = false;
+            let trigger = item
+                .trigger
+                .take()
+                .map_or(TriggerReason::Resync.into(), |(_, trigger)| trigger);
+            let waited = queued.map_or(Duration::ZERO, |queued| now.saturating_duration_since(queued.since));
             item.running = Some(ActiveRun {
                 since: now,
                 cause: item.cause.take().unwrap_or(Cause::Others),
-                trigger: item
-                    .trigger
-                    .take()
-                    .map_or(TriggerReason::Resync.into(), |(_, trigger)| trigger),
-                waited: queued.map_or(Duration::ZERO, |queued| now.saturating_duration_since(queued.since)),
+                trigger: trigger.clone(),
+                waited,
             });
             let failures = item.failures;
             self.undelay(&name);
             self.order.begin(&name, priority);
             self.running += 1;
             let hot_loop = self.hot_loops.hot_loop(&name, now);
-            return Some((name, failures, hot_loop));
+            return Some(TakenObject {
+                name,
+                failures,
+                hot_loop,
+                trigger,
+                waited,
+            });
         }
         None
     }

@@ -23,7 +23,7 @@ use std::time::Duration;
 use pilothouse_core::{Name, Tenant};
 use tokio::time::Instant;
 
-use self::backlog::Backlog;
+use self::backlog::{Backlog, TakenObject};
 pub use self::hot_loop::HotLoop;
 use self::share::PluginShare;
 pub use self::trigger::{Trigger, TriggerReason};
@@ -170,7 +170,14 @@ impl WorkQueue {
             let share = &mut self.shares[share];
             // Nothing comes where all that was ready is slowed, or of tenants that are held back.
             let next = lane.backlog.take(now, |tenant| share.holds_back(tenant));
-            let Some((name, failures, hot_loop)) = next else {
+            let Some(TakenObject {
+                name,
+                failures,
+                hot_loop,
+                trigger,
+                waited,
+            }) = next
+            else {
                 continue;
             };
             self.level = self.level.max(share.claim());
@@ -181,6 +188,8 @@ impl WorkQueue {
                 name,
                 failures,
                 hot_loop,
+                trigger,
+                waited,
             });
         }
         None

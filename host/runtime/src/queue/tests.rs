@@ -65,6 +65,8 @@ fn done(queue: &mut WorkQueue, lane: LaneId, object: &str, verdict: ReconcileRes
         name: name(object),
         failures: 0,
         hot_loop: None,
+        trigger: TriggerReason::ObjectChanged.into(),
+        waited: Duration::ZERO,
     };
     end(queue, &job, verdict, Duration::from_millis(1));
 }

@@ -112,6 +112,10 @@ pub struct Job {
     pub failures: u32,
     /// Whether it has written so often that it is slowed.
     pub hot_loop: Option<HotLoop>,
+    /// What it was asked for by.
+    pub trigger: Trigger,
+    /// How long it was queued.
+    pub waited: Duration,
 }
 
 /// A run that is over, as far as the queue knows it.

@@ -29,7 +29,8 @@ use crate::competing_plugins::is_reconciled_by_another;
 use crate::context::HostContext;
 use crate::lane::{Lane, RunMode};
 use crate::primary::PrimaryRef;
-use crate::queue::{Job, JobResult, ReconcileResult, RequeueAt};
+use crate::queue::{Job, JobResult, ReconcileResult, RequeueAt, TriggerReason};
+use crate::traces::Trace;
 use pilothouse_cluster::object::CachedObject;
 use pilothouse_core::reason::Reason;
 use pilothouse_core::{Failure, Name, Retry};
@@ -44,22 +45,38 @@ pub async fn reconcile(host: &Arc<HostContext>, lane: &Arc<Lane>, job: &Job) -> 
         lane: job.lane,
         name: job.name.clone(),
     };
+    let trace = host.traces.begin(&primary_ref);
+    let ended = reconcile_traced(host, lane, job, &primary_ref, &trace).await;
+    host.traces.end(trace, &primary_ref, lane, job, &ended);
+    ended
+}
+
+async fn reconcile_traced(
+    host: &Arc<HostContext>,
+    lane: &Arc<Lane>,
+    job: &Job,
+    primary_ref: &PrimaryRef,
+    trace: &Trace,
+) -> JobResult {
     let collected = match lane.mode {
-        RunMode::Active | RunMode::Finishing => collect::collect(host, lane, &primary_ref).await,
+        RunMode::Active | RunMode::Finishing => trace.within("collect", collect::collect(host, lane, primary_ref)).await,
         RunMode::Preview => Ok(()),
     };
-    let mut ended = match gather::gather(host, lane, job) {
+    let gathered = trace.within("gather", async { gather::gather(host, lane, job) }).await;
+    let mut ended = match gathered {
         gather::GatherResult::Selected(gathered)
-            if has_gone_with_a_child(host, lane, &primary_ref, &gathered.object).await =>
+            if has_gone_with_a_child(host, lane, primary_ref, &gathered.object).await =>
         {
             // Its watch is behind, and will say so.
             JobResult::unchanged(ReconcileResult::Done { again: None })
         }
-        gather::GatherResult::Selected(gathered) => reconcile_selected(host, lane, &primary_ref, job, gathered).await,
-        gather::GatherResult::Filtered(left) => leave(host, lane, &primary_ref, left).await,
-        gather::GatherResult::Unselected(left) => unselect(host, lane, &primary_ref, left).await,
+        gather::GatherResult::Selected(gathered) => {
+            reconcile_selected(host, lane, primary_ref, job, gathered, trace).await
+        }
+        gather::GatherResult::Filtered(left) => leave(host, lane, primary_ref, left).await,
+        gather::GatherResult::Unselected(left) => unselect(host, lane, primary_ref, left).await,
         gather::GatherResult::Gone => {
-            host.state.forget_primary(lane, &primary_ref);
+            host.state.forget_primary(lane, primary_ref);
             JobResult::unchanged(ReconcileResult::Gone)
         }
         gather::GatherResult::Kept => JobResult::unchanged(ReconcileResult::Done { again: None }),
@@ -101,6 +118,7 @@ async fn reconcile_selected(
     primary_ref: &PrimaryRef,
     job: &Job,
     gathered: gather::Gathered,
+    trace: &Trace,
 ) -> JobResult {
     let object = &gathered.object;
     if let Some(failure) = &gathered.unreadable {
@@ -115,7 +133,8 @@ async fn reconcile_selected(
         };
     }
     if lane.mode == RunMode::Active && !object.deleting {
-        match finalize::set(host, lane, primary_ref, object).await {
+        let set = finalize::set(host, lane, primary_ref, object);
+        match trace.within("set_finalizer", set).await {
             Ok(false) => {}
             Ok(true) => {
                 return JobResult {
@@ -133,12 +152,17 @@ async fn reconcile_selected(
             }
         }
     }
-    let invoked = invoke::invoke(host, lane, &gathered).await;
+    let invoke = invoke::invoke(host, lane, &gathered, trace);
+    let invoked = trace.within("invoke", invoke).await;
     let (used, is_done) = (invoked.used, invoked.is_done);
     let wake_at = invoked.view.as_ref().and_then(|view| view.wake_at);
-    let validated = validate::validate(host, lane, &gathered, primary_ref, invoked).await;
+    let validate = validate::validate(host, lane, &gathered, primary_ref, invoked);
+    let validated = trace.within("validate", validate).await;
     let planned = match validated {
-        Ok(answer) => Ok(diff::diff(host, lane, &gathered.owner, answer).await),
+        Ok(answer) => {
+            let diff = diff::diff(host, lane, &gathered.owner, answer);
+            Ok(trace.within("diff", diff).await)
+        }
         Err(failure) => Err(failure),
     };
     if let Err(failure) = &planned
@@ -160,7 +184,10 @@ async fn reconcile_selected(
         Err(_) => None,
     };
     let applied = match planned {
-        Ok(planned) => apply::apply(host, lane, primary_ref, Some(object), planned).await,
+        Ok(planned) => {
+            let apply = apply::apply(host, lane, primary_ref, Some(object), planned);
+            trace.within("apply", apply).await
+        }
         Err(failure) => apply::Applied {
             wake_at,
             ..apply::Applied::nothing(failure)
@@ -169,7 +196,8 @@ async fn reconcile_selected(
     let (again, wrote) = (applied.again(host), applied.writes > 0);
     let mut unreleased = None;
     if is_done && applied.failure.is_none() {
-        match finalize::release(host, lane, primary_ref, object).await {
+        let release = finalize::release(host, lane, primary_ref, object);
+        match trace.within("release_finalizer", release).await {
             Ok(()) => return without_writes(None),
             Err(failure) => unreleased = Some(failure),
         }
@@ -183,7 +211,8 @@ async fn reconcile_selected(
             .or_else(|| contention.as_deref().cloned()),
         ..applied
     };
-    let reported = report::report(host, lane, primary_ref, &gathered, to_report).await;
+    let report = report::report(host, lane, primary_ref, &gathered, to_report);
+    let reported = trace.within("report", report).await;
     let said = reported.said();
     if said.is_some() && job.hot_loop.as_ref().is_some_and(|hot_loop| hot_loop.repeats) {
         tracing::warn!(
@@ -220,6 +249,8 @@ pub async fn try_out(host: &Arc<HostContext>, lane: &Arc<Lane>, name: &Name) -> 
         name: name.clone(),
         failures: 0,
         hot_loop: None,
+        trigger: TriggerReason::NewVersion.into(),
+        waited: Duration::ZERO,
     };
     let gather::GatherResult::Selected(gathered) = gather::gather(host, lane, &job) else {
         return None;
@@ -227,7 +258,7 @@ pub async fn try_out(host: &Arc<HostContext>, lane: &Arc<Lane>, name: &Name) -> 
     if gathered.unreadable.is_some() {
         return None;
     }
-    let invoked = invoke::invoke(host, lane, &gathered).await;
+    let invoked = invoke::invoke(host, lane, &gathered, &Trace::default()).await;
     validate::check(lane, &gathered, invoked.result).err()
 }
 

@@ -27,3 +27,4 @@ mod refused;
 mod selection;
 mod statuses;
 mod swap;
+mod traces;
