@@ -155,8 +155,9 @@ mod simulated {
         };
         let spec = stage.host.spec("hostile").unwrap();
         stage.start(vec![spec]).await;
-        stage.create(&hostile("talks", &json!({"behaviour": "log"}))).await;
+        stage.create(&hostile("talks", &json!({"behaviour": "log-flood", "count": 3}))).await;
         stage.create(&hostile("trapped", &json!({"behaviour": "trap"}))).await;
+        stage.create(&hostile("failed", &json!({"behaviour": "fail-at-first"}))).await;
         let roots = |name: &str| {
             let spans = spans.lock().unwrap();
             let of_it = spans.iter().filter(|span| {
@@ -164,8 +165,12 @@ mod simulated {
             });
             of_it.cloned().collect::<Vec<_>>()
         };
+        let retries = || {
+            let retried = |span: &Message| span.attribute(9, "pilothouse.trigger").as_deref() == Some("Retry");
+            roots("failed").into_iter().filter(retried).collect::<Vec<_>>()
+        };
         let seen = async {
-            while roots("talks").is_empty() || roots("trapped").is_empty() {
+            while roots("talks").is_empty() || roots("trapped").is_empty() || retries().is_empty() {
                 tokio::time::sleep(Duration::from_millis(50)).await;
             }
         };
@@ -202,6 +207,12 @@ mod simulated {
         assert_eq!(status.number(3), 2, "STATUS_CODE_ERROR");
         assert!(!status.text(2).is_empty());
         assert_eq!(trapped.attribute(9, "pilothouse.failure.reason").as_deref(), Some("GuestTrap"));
+
+        // A retry is linked to a run of the same object.
+        let link = retries().remove(0).messages(13).remove(0);
+        assert_eq!(link.attribute(4, "pilothouse.link").as_deref(), Some("previous_run"));
+        let runs = roots("failed");
+        assert!(runs.iter().any(|run| run.all(1) == link.all(1) && run.all(2) == link.all(2)), "{link:?}");
         stage.host.stop().await.unwrap();
     }
 }
