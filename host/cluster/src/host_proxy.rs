@@ -5,7 +5,6 @@
 //! So the host is shown a token in a header of its own. Best is one that was made for the host: it is of no use to
 //! anybody else, while the token of the kubeconfig is worth as much as its user.
 
-use std::convert::Infallible;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -15,7 +14,7 @@ use http_body_util::BodyExt as _;
 use kube::Client;
 use kube::client::{Body, ConfigExt as _};
 use serde_json::{Value, json};
-use tower::{Layer as _, ServiceExt as _};
+use tower::{BoxError, Layer as _, ServiceExt as _};
 
 use crate::connect::{ClusterTarget, ConnectError, configuration};
 use crate::error::{RequestError, chain};
@@ -117,7 +116,7 @@ pub async fn own_token(target: &ClusterTarget) -> Result<Option<String>, Connect
     let seen = sent.clone();
     let service = layer.layer(tower::service_fn(move |request: Request<Body>| {
         *seen.lock().unwrap_or_else(PoisonError::into_inner) = request.headers().get(AUTHORIZATION).cloned();
-        std::future::ready(Ok::<_, Infallible>(Response::new(Body::empty())))
+        std::future::ready(Ok::<_, BoxError>(Response::new(Body::empty())))
     }));
     let answered = service.oneshot(Request::new(Body::empty())).await;
     answered.map_err(|error| failed(error.to_string()))?;

@@ -22,10 +22,10 @@ impl Message {
 
     fn varint(&mut self, mut value: u64) {
         while value >= 0x80 {
-            self.0.push((value & 0x7f) as u8 | 0x80);
+            self.0.push(value.to_le_bytes()[0] | 0x80);
             value >>= 7;
         }
-        self.0.push(value as u8);
+        self.0.push(value.to_le_bytes()[0]);
     }
 
     fn number(&mut self, field: u32, value: u64) {
@@ -180,8 +180,9 @@ mod tests {
         assert_eq!(message.0, expected);
         let request = request(&[], "1", &[span]);
         let scope = [&[0x0a, 15, 0x0a, 10][..], b"pilothouse", &[0x12, 1, b'1']].concat();
-        let scope_spans = [&scope[..], &[0x12, expected.len() as u8], &expected].concat();
-        let resource_spans = [&[0x0a, 0, 0x12, scope_spans.len() as u8][..], &scope_spans].concat();
-        assert_eq!(request, [&[0x0a, resource_spans.len() as u8][..], &resource_spans].concat());
+        let length = |bytes: &[u8]| u8::try_from(bytes.len()).unwrap();
+        let scope_spans = [&scope[..], &[0x12, length(&expected)], &expected].concat();
+        let resource_spans = [&[0x0a, 0, 0x12, length(&scope_spans)][..], &scope_spans].concat();
+        assert_eq!(request, [&[0x0a, length(&resource_spans)][..], &resource_spans].concat());
     }
 }

@@ -156,7 +156,7 @@ async fn accepted<H: ApiHandler>(
 }
 
 async fn serve<H: ApiHandler>(
-    stream: impl AsyncRead + AsyncWrite + Unpin + Send,
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     mut life: ConnectionLife,
     handler: Arc<H>,
 ) {

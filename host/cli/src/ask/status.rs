@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use clap::Args;
 use jiff::Timestamp;
-use pilothouse_runtime::api::documents::{FailingObject, ObjectName, PluginStatus, StatusDocument};
+use pilothouse_runtime::api::documents::{ControllerStatus, FailingObject, ObjectName, PluginStatus, StatusDocument};
 
 use super::table::{Cell, Emphasis, Table, ago, coloured, duration, emphasised, wrapped};
 use super::{Answer, HostArguments, OutputForm, run};
@@ -104,7 +104,7 @@ fn shown(document: &StatusDocument, now: Timestamp, coloured: bool) -> String {
 }
 
 fn plugin_row(plugin: &PluginStatus) -> [Cell; 7] {
-    let sum = |count: fn(&_) -> u64| plugin.controllers.iter().map(count).sum::<u64>();
+    let sum = |count: fn(&ControllerStatus) -> u64| plugin.controllers.iter().map(count).sum::<u64>();
     let failing = sum(|controller| controller.failing);
     let ready = match plugin.ready {
         Some(true) => Cell::new("True", Emphasis::Good),

@@ -92,10 +92,7 @@ pub fn status(
     });
     let plugins = plugins.collect();
     let mut failing = context.state.failing();
-    failing.sort_by(|one, other| {
-        let order = |it: &FailingPrimary| (it.failure.since, it.lane.id, it.name.clone());
-        order(one).cmp(&order(other))
-    });
+    failing.sort_by_cached_key(|it| (it.failure.since, it.lane.id, it.name.clone()));
     let rights = failing.iter().take(MOST_FAILING).map(|failing| {
         let kind = failing.lane.grants.primary();
         right_to_see(&context.kinds.served(), kind, &failing.name)
@@ -105,7 +102,7 @@ pub fn status(
     let document = StatusDocument {
         host: host(process, context, registry),
         plugins,
-        failing_not_listed: (all.saturating_sub(listed.len())) as u64,
+        failing_not_listed: all.saturating_sub(listed.len()) as u64,
         failing: listed,
     };
     (document, rights)

@@ -8,7 +8,7 @@ mod runs;
 
 pub use self::failures::{FailureHistory, LastingFailure};
 pub use self::reverts::{Revert, RevertHistory};
-pub use self::runs::{MOST_RUNS, Run, RunHistory, RunResult};
+pub use self::runs::{Run, RunHistory, RunResult};
 
 use crate::primary::{LaneId, PrimaryRef};
 use crate::queue::{EndedRun, JobResult, ReconcileResult};

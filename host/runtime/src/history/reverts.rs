@@ -38,7 +38,7 @@ impl RevertHistory {
         let of_it = |(who, _): &(PrimaryRef, Revert)| *who == primary_ref;
         let known = self.0.iter().filter(|entry| of_it(entry)).count();
         let oldest = if known >= MOST_OF_ONE {
-            self.0.iter().position(|entry| of_it(entry))
+            self.0.iter().position(of_it)
         } else {
             (self.0.len() >= MOST_REVERTS).then_some(0)
         };

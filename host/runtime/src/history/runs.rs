@@ -15,7 +15,7 @@ use crate::primary::{LaneId, PrimaryRef};
 use crate::queue::Trigger;
 
 /// The most runs that are remembered, over all primaries.
-pub const MOST_RUNS: usize = 12_000;
+const MOST_RUNS: usize = 12_000;
 
 /// The most primaries that have an entry, alive or not: as many as the table has room for before it doubles.
 const MOST_ENTRIES: usize = 14_000;
