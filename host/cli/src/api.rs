@@ -79,11 +79,15 @@ impl ApiArguments {
         let (access, key) = if is_local {
             let path = match api_key_file {
                 Some(path) => path,
-                None => settings::api_key_file(address.port())
-                    .context("neither XDG_RUNTIME_DIR nor HOME is set; say with --api-key-file where to write the API's key")?,
+                None => settings::api_key_file(address.port()).context(
+                    "neither XDG_RUNTIME_DIR nor HOME is set; say with --api-key-file where to write the API's key",
+                )?,
             };
             let key = write_key(&path).with_context(|| {
-                format!("cannot write the API's key to {}; give another file with --api-key-file", path.display())
+                format!(
+                    "cannot write the API's key to {}; give another file with --api-key-file",
+                    path.display()
+                )
             })?;
             tracing::info!(%address, key = %path.display(), "serving the API to the user of this process");
             (ClientAccess::Key(key), Some(KeyFile(path)))

@@ -291,7 +291,9 @@ fn say_if_missing(directory: &Path) {
 fn start_log(format: LogFormat) -> anyhow::Result<()> {
     let filter = EnvFilter::try_new(settings::log_filter()).context("PILOTHOUSE_LOG is not a filter")?;
     // What a Plugin's annotation asks for has been chosen by then.
-    let chosen = "pilothouse::plugin::chosen=trace".parse().context("the host's own filter is none")?;
+    let chosen = "pilothouse::plugin::chosen=trace"
+        .parse()
+        .context("the host's own filter is none")?;
     let filter = filter.add_directive(chosen);
     let lines = tracing_subscriber::fmt()
         .with_env_filter(filter)

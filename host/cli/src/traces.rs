@@ -59,7 +59,9 @@ fn parse_endpoint(text: &str) -> Result<Uri, String> {
     if uri.path() != "/" {
         return Ok(uri);
     }
-    format!("{}{PATH}", text.trim_end_matches('/')).parse().map_err(|_| form())
+    format!("{}{PATH}", text.trim_end_matches('/'))
+        .parse()
+        .map_err(|_| form())
 }
 
 fn parse_ratio(text: &str) -> Result<f64, String> {
@@ -78,15 +80,28 @@ mod tests {
         let read = |text: &str| parse_endpoint(text).map(|uri| uri.to_string());
         assert_eq!(read("http://a:4318").as_deref(), Ok("http://a:4318/v1/traces"));
         assert_eq!(read("https://a/").as_deref(), Ok("https://a/v1/traces"));
-        assert_eq!(read("http://[::1]:1/otlp/v1/traces").as_deref(), Ok("http://[::1]:1/otlp/v1/traces"));
-        for refused in ["a:4318", "grpc://a:4317", "http://", "/v1/traces", "http://a?b=c", "http://a b"] {
+        assert_eq!(
+            read("http://[::1]:1/otlp/v1/traces").as_deref(),
+            Ok("http://[::1]:1/otlp/v1/traces")
+        );
+        for refused in [
+            "a:4318",
+            "grpc://a:4317",
+            "http://",
+            "/v1/traces",
+            "http://a?b=c",
+            "http://a b",
+        ] {
             assert!(read(refused).is_err(), "{refused}");
         }
     }
 
     #[test]
     fn a_ratio_is_between_nothing_and_everything() {
-        assert_eq!((parse_ratio("0"), parse_ratio("0.25"), parse_ratio("1")), (Ok(0.0), Ok(0.25), Ok(1.0)));
+        assert_eq!(
+            (parse_ratio("0"), parse_ratio("0.25"), parse_ratio("1")),
+            (Ok(0.0), Ok(0.25), Ok(1.0))
+        );
         for refused in ["-0.1", "1.1", "NaN", "all", ""] {
             assert!(parse_ratio(refused).is_err(), "{refused}");
         }

@@ -105,13 +105,11 @@ pub(crate) async fn configuration(target: &ClusterTarget) -> Result<(Config, Str
         context: target.context.clone(),
         ..KubeConfigOptions::default()
     };
-    match &target.kubeconfig {
-        Some(path) => from_file(path, &options).await,
-        None => {
-            refuse_cut_files(&default_files())?;
-            from_environment(&options).await
-        }
+    if let Some(path) = &target.kubeconfig {
+        return from_file(path, &options).await;
     }
+    refuse_cut_files(&default_files())?;
+    from_environment(&options).await
 }
 
 /// From the files of `KUBECONFIG`, `~/.kube/config`, or the service account of the pod, in this order.

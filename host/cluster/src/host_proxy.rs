@@ -56,7 +56,9 @@ pub async fn ask(
     let HostService { namespace, name, port } = service;
     let garbled = |error: &dyn std::fmt::Display| RequestError::Garbled(error.to_string());
     let mut request = Request::builder()
-        .uri(format!("/api/v1/namespaces/{namespace}/services/https:{name}:{port}/proxy{path}"))
+        .uri(format!(
+            "/api/v1/namespaces/{namespace}/services/https:{name}:{port}/proxy{path}"
+        ))
         .body(Body::empty())
         .map_err(|error| garbled(&error))?;
     if let Some(token) = token {
@@ -89,7 +91,9 @@ pub async fn token_for(
     });
     let request = Request::builder()
         .method(Method::POST)
-        .uri(format!("/api/v1/namespaces/{namespace}/serviceaccounts/{account}/token"))
+        .uri(format!(
+            "/api/v1/namespaces/{namespace}/serviceaccounts/{account}/token"
+        ))
         .header(http::header::CONTENT_TYPE, "application/json")
         .body(Body::from(body.to_string().into_bytes()))
         .map_err(|error| RequestError::Garbled(error.to_string()))?;
@@ -121,7 +125,9 @@ pub async fn own_token(target: &ClusterTarget) -> Result<Option<String>, Connect
     let answered = service.oneshot(Request::new(Body::empty())).await;
     answered.map_err(|error| failed(error.to_string()))?;
     let sent = sent.lock().unwrap_or_else(PoisonError::into_inner).take();
-    let token = sent.as_ref().and_then(|sent| sent.to_str().ok()?.strip_prefix("Bearer "));
+    let token = sent
+        .as_ref()
+        .and_then(|sent| sent.to_str().ok()?.strip_prefix("Bearer "));
     Ok(token.map(str::to_owned))
 }
 
@@ -157,7 +163,10 @@ mod tests {
     #[tokio::test]
     async fn the_host_is_asked_through_the_proxy_and_sees_the_token_in_a_header_of_its_own() {
         let service = tower::service_fn(|request: Request<Body>| async move {
-            let shown = request.headers().get(TOKEN_HEADER).map(|it| it.to_str().unwrap().to_owned());
+            let shown = request
+                .headers()
+                .get(TOKEN_HEADER)
+                .map(|it| it.to_str().unwrap().to_owned());
             let told = json!({"uri": request.uri().to_string(), "shown": shown, "auth": request.headers().contains_key(AUTHORIZATION)});
             let response = Response::builder().status(418);
             Ok::<_, kube::Error>(response.body(Body::from(told.to_string().into_bytes())).unwrap())
@@ -168,7 +177,9 @@ mod tests {
             name: "pilothouse".to_owned(),
             port: "api".to_owned(),
         };
-        let answer = ask(&client, &host, "/api/v1/objects?kind=a&name=b", Some("t")).await.unwrap();
+        let answer = ask(&client, &host, "/api/v1/objects?kind=a&name=b", Some("t"))
+            .await
+            .unwrap();
         assert_eq!(answer.code, 418);
         let told: Value = serde_json::from_str(&answer.body).unwrap();
         assert_eq!(

@@ -29,7 +29,10 @@ impl User {
 /// Whose a token is; none if it is nobody's. A token that was issued for `audience` counts, and so does one for the API
 /// server itself.
 pub async fn authenticate(client: &Client, token: &str, audience: &str) -> Result<Option<User>, RequestError> {
-    for spec in [json!({"token": token, "audiences": [audience]}), json!({"token": token})] {
+    for spec in [
+        json!({"token": token, "audiences": [audience]}),
+        json!({"token": token}),
+    ] {
         let review = review(client, "authentication.k8s.io", "TokenReview", &spec).await?;
         let status = &review["status"];
         // An authenticator that knows no audiences leaves them out, and its answer says nothing about ours.
@@ -47,7 +50,11 @@ pub async fn authenticate(client: &Client, token: &str, audience: &str) -> Resul
 
 fn user(info: &Value) -> Option<User> {
     let info = info.as_object()?.clone();
-    let name = info.get("username")?.as_str().filter(|name| !name.is_empty())?.to_owned();
+    let name = info
+        .get("username")?
+        .as_str()
+        .filter(|name| !name.is_empty())?
+        .to_owned();
     Some(User { name, info })
 }
 
@@ -104,7 +111,12 @@ mod tests {
                 said.lock().unwrap().push(serde_json::from_slice(&body).unwrap());
                 let status = statuses.lock().unwrap().next().unwrap();
                 let answer = json!({"status": status}).to_string();
-                Ok::<_, kube::Error>(Response::builder().status(201).body(Body::from(answer.into_bytes())).unwrap())
+                Ok::<_, kube::Error>(
+                    Response::builder()
+                        .status(201)
+                        .body(Body::from(answer.into_bytes()))
+                        .unwrap(),
+                )
             }
         });
         (Client::new(service, "default"), asked)
@@ -117,7 +129,10 @@ mod tests {
         let (client, asked) = cluster(vec![ours]);
         let user = authenticate(&client, "t", "us").await.unwrap().unwrap();
         assert_eq!((&*user.name, user.as_value()), ("ann", ann.clone()));
-        assert_eq!(asked.lock().unwrap()[0]["spec"], json!({"token": "t", "audiences": ["us"]}));
+        assert_eq!(
+            asked.lock().unwrap()[0]["spec"],
+            json!({"token": "t", "audiences": ["us"]})
+        );
         // An authenticator that ignores audiences says nothing about ours, so it is asked without.
         let ignored = json!({"authenticated": true, "user": {"username": "eve"}});
         let (client, asked) = cluster(vec![ignored, json!({"authenticated": true, "user": ann})]);
@@ -134,7 +149,11 @@ mod tests {
             name: Some("b".to_owned()),
             verb: "get",
         };
-        let answers = [json!({"allowed": true}), json!({"allowed": true, "denied": true}), json!({})];
+        let answers = [
+            json!({"allowed": true}),
+            json!({"allowed": true, "denied": true}),
+            json!({}),
+        ];
         let (client, asked) = cluster(answers.to_vec());
         let mut allowed = Vec::new();
         for _ in 0..3 {
@@ -142,7 +161,10 @@ mod tests {
         }
         assert_eq!(allowed, [true, false, false]);
         let spec = &asked.lock().unwrap()[0]["spec"];
-        assert_eq!((&spec["user"], &spec["groups"], &spec["extra"]), (&json!("ann"), &ann["groups"], &ann["extra"]));
+        assert_eq!(
+            (&spec["user"], &spec["groups"], &spec["extra"]),
+            (&json!("ann"), &ann["groups"], &ann["extra"])
+        );
         assert_eq!(spec["resourceAttributes"]["namespace"], "a");
     }
 }

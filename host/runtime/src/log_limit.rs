@@ -222,7 +222,8 @@ mod tests {
 
     #[test]
     fn a_level_is_one_of_the_logs_own() {
-        let ranks = ["off", "error", "warn", "info", "debug", "trace"].map(|text| text.parse::<ChosenLevel>().map(|it| it.0));
+        let ranks =
+            ["off", "error", "warn", "info", "debug", "trace"].map(|text| text.parse::<ChosenLevel>().map(|it| it.0));
         assert_eq!(ranks, [Ok(0), Ok(1), Ok(2), Ok(3), Ok(4), Ok(5)]);
         for refused in ["", "DEBUG", "verbose", "5"] {
             assert_eq!(refused.parse::<ChosenLevel>(), Err(()), "{refused}");

@@ -174,7 +174,11 @@ fn milliseconds(time: std::time::Duration) -> Value {
 impl Links {
     /// What led to a job, as far as that was traced.
     fn of(&self, primary_ref: &PrimaryRef, job: &Job) -> Vec<SpanLink> {
-        let written = job.trigger.object.as_ref().and_then(|object| self.writes.get(&**object));
+        let written = job
+            .trigger
+            .object
+            .as_ref()
+            .and_then(|object| self.writes.get(&**object));
         let written = written.map(|to| SpanLink {
             to: *to,
             reason: "wrote_trigger",
@@ -222,7 +226,9 @@ impl Trace {
         }
         let level = format!("{level:?}").to_uppercase();
         let text = |text: &str| Value::Text(shorten(text.to_owned(), LONGEST_LINE));
-        let more = fields.iter().map(|(name, value)| (shorten(name.clone(), LONGEST_LINE), text(value)));
+        let more = fields
+            .iter()
+            .map(|(name, value)| (shorten(name.clone(), LONGEST_LINE), text(value)));
         let attributes = [
             ("level".to_owned(), Value::Text(level)),
             ("message".to_owned(), text(message)),

@@ -37,13 +37,20 @@ fn paths(document: &Value) -> BTreeSet<String> {
         match value {
             Value::Object(members) => {
                 for (name, value) in members {
-                    let path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
+                    let path = if path.is_empty() {
+                        name.clone()
+                    } else {
+                        format!("{path}.{name}")
+                    };
                     paths.insert(path.clone());
                     walk(value, &path, paths);
                 }
             }
             Value::Array(values) => {
-                assert!(!values.is_empty() || path.ends_with("notReady"), "{path} is empty in the example");
+                assert!(
+                    !values.is_empty() || path.ends_with("notReady"),
+                    "{path} is empty in the example"
+                );
                 for value in values {
                     walk(value, &format!("{path}[]"), paths);
                 }
@@ -88,7 +95,10 @@ fn each_example_is_a_document_and_each_member_is_described() {
         "madeFor[].object.",
     ];
     let objects: BTreeSet<String> = triggers().map(str::to_owned).collect();
-    let expected = described(&example("objects"), &elsewhere).union(&objects).cloned().collect();
+    let expected = described(&example("objects"), &elsewhere)
+        .union(&objects)
+        .cloned()
+        .collect();
     assert_eq!(listed("GET /api/v1/objects"), expected);
     assert_eq!(listed("GET /api/v1/usage"), described(&example("usage"), &["host."]));
 }

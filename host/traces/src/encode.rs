@@ -183,6 +183,9 @@ mod tests {
         let length = |bytes: &[u8]| u8::try_from(bytes.len()).unwrap();
         let scope_spans = [&scope[..], &[0x12, length(&expected)], &expected].concat();
         let resource_spans = [&[0x0a, 0, 0x12, length(&scope_spans)][..], &scope_spans].concat();
-        assert_eq!(request, [&[0x0a, length(&resource_spans)][..], &resource_spans].concat());
+        assert_eq!(
+            request,
+            [&[0x0a, length(&resource_spans)][..], &resource_spans].concat()
+        );
     }
 }

@@ -97,7 +97,11 @@ impl Exporter {
             let client = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
                 .with_safe_default_protocol_versions()
                 .expect("ring speaks the protocols that rustls does by default");
-            builder.with_tls_config(client.with_root_certificates(RootCertStore::empty()).with_no_client_auth())
+            builder.with_tls_config(
+                client
+                    .with_root_certificates(RootCertStore::empty())
+                    .with_no_client_auth(),
+            )
         };
         let connector = builder.https_or_http().enable_http1().build();
         let (sender, receiver) = mpsc::channel(QUEUED);

@@ -210,7 +210,9 @@ async fn respond<H: ApiHandler>(request: &Request<Incoming>, handler: &H) -> Res
 
 /// What a client shows.
 fn credential(headers: &HeaderMap) -> Option<String> {
-    let shown = headers.get(CREDENTIAL_HEADER).or_else(|| headers.get(header::AUTHORIZATION))?;
+    let shown = headers
+        .get(CREDENTIAL_HEADER)
+        .or_else(|| headers.get(header::AUTHORIZATION))?;
     let (scheme, credential) = shown.to_str().ok()?.split_once(' ')?;
     let credential = credential.trim();
     (scheme.eq_ignore_ascii_case("bearer") && !credential.is_empty()).then(|| credential.to_owned())

@@ -49,7 +49,8 @@ impl LocalHost {
     /// The key of the host.
     pub fn key(&self, file: Option<PathBuf>) -> anyhow::Result<String> {
         let file = file.or_else(|| settings::api_key_file(self.0.port()));
-        let file = file.context("neither XDG_RUNTIME_DIR nor HOME is set; give the file with the key with --api-key-file")?;
+        let file =
+            file.context("neither XDG_RUNTIME_DIR nor HOME is set; give the file with the key with --api-key-file")?;
         read_key(&file)
     }
 
@@ -57,9 +58,8 @@ impl LocalHost {
     pub fn get(&self, path: &str, key: &str) -> anyhow::Result<ProxiedAnswer> {
         let address = self.0;
         let answer = self.exchange(path, key);
-        let answer = answer.with_context(|| {
-            format!("cannot ask a host at {address}; does it run with --api-address {address}?")
-        })?;
+        let answer = answer
+            .with_context(|| format!("cannot ask a host at {address}; does it run with --api-address {address}?"))?;
         parse(&answer).with_context(|| format!("what listens at {address} does not speak HTTP"))
     }
 
@@ -98,7 +98,13 @@ mod tests {
         assert_eq!(read("http://127.0.0.1:80/").as_deref(), Ok("127.0.0.1:80"));
         assert_eq!(read("http://[::1]:8082").as_deref(), Ok("[::1]:8082"));
         assert_eq!(read("http://localhost:8082").as_deref(), Ok("127.0.0.1:8082"));
-        for refused in ["127.0.0.1:80", "https://127.0.0.1:80", "http://a:80", "http://127.0.0.1", "http://127.0.0.1:80/x"] {
+        for refused in [
+            "127.0.0.1:80",
+            "https://127.0.0.1:80",
+            "http://a:80",
+            "http://127.0.0.1",
+            "http://127.0.0.1:80/x",
+        ] {
             assert!(read(refused).unwrap_err().contains("not like"), "{refused}");
         }
         for refused in ["http://10.0.0.1:80", "http://0.0.0.0:80", "http://[::]:80"] {

@@ -202,12 +202,14 @@ impl AskedHost {
                 "is the host in namespace {namespace}? name its Service with --service, or, for a host on this machine, its \
                  address with --host"
             ),
-            403 => format!(
-                "ask for the right to get services/proxy named https:{name}:{port} in namespace {namespace}"
-            ),
-            401 if token.is_none() => "the kubeconfig has no token that the host could be shown; name a ServiceAccount with \
+            403 => {
+                format!("ask for the right to get services/proxy named https:{name}:{port} in namespace {namespace}")
+            }
+            401 if token.is_none() => {
+                "the kubeconfig has no token that the host could be shown; name a ServiceAccount with \
                                        --account for which you may create tokens"
-                .to_owned(),
+                    .to_owned()
+            }
             502..=504 => format!(
                 "does the host run? look at the pods behind the Service {name} in namespace {namespace}, and at whether its \
                  port {port} is the one of --api-address"

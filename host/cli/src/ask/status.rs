@@ -47,8 +47,18 @@ impl StatusCommand {
 }
 
 fn check(document: &StatusDocument) -> anyhow::Result<()> {
-    let plugins = document.plugins.iter().filter(|plugin| plugin.ready != Some(true)).count();
-    let of_plugin = |plugin: &PluginStatus| plugin.controllers.iter().map(|controller| controller.failing).sum::<u64>();
+    let plugins = document
+        .plugins
+        .iter()
+        .filter(|plugin| plugin.ready != Some(true))
+        .count();
+    let of_plugin = |plugin: &PluginStatus| {
+        plugin
+            .controllers
+            .iter()
+            .map(|controller| controller.failing)
+            .sum::<u64>()
+    };
     let objects = document.plugins.iter().map(of_plugin).sum();
     if plugins > 0 || objects > 0 {
         return Err(Unhealthy { plugins, objects }.into());
@@ -71,7 +81,11 @@ fn shown(document: &StatusDocument, now: Timestamp, coloured: bool) -> String {
         if host.is_leading { "" } else { ", does not lead" },
     );
     for problem in &host.not_ready {
-        text += &emphasised(&wrapped(&format!("not ready: {problem}"), 2, WIDTH), Emphasis::Warning, coloured);
+        text += &emphasised(
+            &wrapped(&format!("not ready: {problem}"), 2, WIDTH),
+            Emphasis::Warning,
+            coloured,
+        );
     }
     text.push('\n');
     if plugins.is_empty() {
@@ -116,7 +130,10 @@ fn plugin_row(plugin: &PluginStatus) -> [Cell; 7] {
         plugin.version.as_deref().unwrap_or("-").into(),
         ready,
         sum(|controller| controller.objects).to_string().into(),
-        Cell::new(failing.to_string(), if failing > 0 { Emphasis::Bad } else { Emphasis::Plain }),
+        Cell::new(
+            failing.to_string(),
+            if failing > 0 { Emphasis::Bad } else { Emphasis::Plain },
+        ),
         sum(|controller| controller.queued).to_string().into(),
         plugin.reason.as_str().into(),
     ]

@@ -194,7 +194,10 @@ mod tests {
         table.row(["longer".into(), Cell::new("False", Emphasis::Bad)]);
         assert_eq!(table.lines(0, false), "NAME     READY\na        True\nlonger   False\n");
         let coloured = table.lines(2, true);
-        assert!(coloured.contains("  a        \u{1b}[32mTrue\u{1b}[0m\n"), "{coloured:?}");
+        assert!(
+            coloured.contains("  a        \u{1b}[32mTrue\u{1b}[0m\n"),
+            "{coloured:?}"
+        );
     }
 
     #[test]

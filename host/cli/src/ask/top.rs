@@ -52,7 +52,10 @@ impl TopCommand {
             match host.output {
                 OutputForm::Json if self.interval.is_none() => print!("{text}"),
                 OutputForm::Json => println!("{}", serde_json::to_string(&used)?),
-                OutputForm::Table => print!("{}", shown(&used, self.sort_by, Timestamp::now(), self.interval, coloured())),
+                OutputForm::Table => print!(
+                    "{}",
+                    shown(&used, self.sort_by, Timestamp::now(), self.interval, coloured())
+                ),
             }
             Ok(())
         })
@@ -90,13 +93,7 @@ fn used(now: &UsageDocument, before: Option<&UsageDocument>) -> UsageDocument {
     }
 }
 
-fn shown(
-    document: &UsageDocument,
-    sort_by: SortKey,
-    now: Timestamp,
-    interval: Option<u64>,
-    coloured: bool,
-) -> String {
+fn shown(document: &UsageDocument, sort_by: SortKey, now: Timestamp, interval: Option<u64>, coloured: bool) -> String {
     let mut plugins: Vec<&PluginUsageDocument> = document.plugins.iter().collect();
     plugins.sort_by(|one, other| {
         let order = match sort_by {
@@ -108,13 +105,28 @@ fn shown(
     });
     let span = match interval {
         Some(seconds) => format!("in {seconds} s"),
-        None => format!("since the host started, {}", super::table::ago(&document.host.started, now)),
+        None => format!(
+            "since the host started, {}",
+            super::table::ago(&document.host.started, now)
+        ),
     };
     let mut table = Table::new(&[
-        "PLUGIN", "RECONCILES", "FAILED", "TIME", "CODE", "REQUESTS", "LARGEST CALL", "DEPENDENCIES", "OBJECTS",
+        "PLUGIN",
+        "RECONCILES",
+        "FAILED",
+        "TIME",
+        "CODE",
+        "REQUESTS",
+        "LARGEST CALL",
+        "DEPENDENCIES",
+        "OBJECTS",
     ]);
     for plugin in plugins {
-        let failed = if plugin.failures > 0 { Emphasis::Bad } else { Emphasis::Plain };
+        let failed = if plugin.failures > 0 {
+            Emphasis::Bad
+        } else {
+            Emphasis::Plain
+        };
         table.row([
             plugin.plugin.as_str().into(),
             plugin.reconciles.to_string().into(),
@@ -156,7 +168,11 @@ mod tests {
         let before = document("2026-01-02T03:00:00Z", &[("a", 10, 1.0, 100)]);
         let now = document("2026-01-02T03:00:00Z", &[("a", 12, 1.5, 200), ("b", 1, 0.1, 300)]);
         let used = used(&now, Some(&before));
-        let counts: Vec<_> = used.plugins.iter().map(|it| (it.reconciles, it.requests, it.largest_call_bytes)).collect();
+        let counts: Vec<_> = used
+            .plugins
+            .iter()
+            .map(|it| (it.reconciles, it.requests, it.largest_call_bytes))
+            .collect();
         assert_eq!(counts, [(2, 4, 200), (1, 2, 300)]);
         let other = document("2026-01-02T02:00:00Z", &[("a", 10, 1.0, 100)]);
         assert_eq!(super::used(&now, Some(&other)), now);

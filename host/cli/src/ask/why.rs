@@ -159,7 +159,10 @@ fn state(view: &ControllerView) -> String {
         "Queued" => format!("queued for {}", span(view.for_seconds)),
         "Running" => format!("being reconciled for {}", span(view.for_seconds)),
         "Held" => "waits for the cache to show the host's own writes".to_owned(),
-        "Delayed" => format!("reconciled again in {}, or as soon as something changes", span(view.next_run_in_seconds)),
+        "Delayed" => format!(
+            "reconciled again in {}, or as soon as something changes",
+            span(view.next_run_in_seconds)
+        ),
         _ => "nothing is to be done until something changes".to_owned(),
     }
 }
@@ -170,7 +173,8 @@ fn section(head: &str, entries: impl Iterator<Item = String>, not_listed: u64) -
         text += &wrapped(&entry, 4, WIDTH);
     }
     if not_listed > 0 {
-        text += &format!("    and {not_listed} more that are not listed: there are too many, or you may not see them\n");
+        text +=
+            &format!("    and {not_listed} more that are not listed: there are too many, or you may not see them\n");
     }
     if text.is_empty() {
         return text;
@@ -187,12 +191,17 @@ fn dependency(read: &DependencyDocument) -> String {
         selector,
     } = read;
     let kind = &kind.kind;
-    let place = namespace.as_deref().map(|namespace| format!("{namespace}/")).unwrap_or_default();
+    let place = namespace
+        .as_deref()
+        .map(|namespace| format!("{namespace}/"))
+        .unwrap_or_default();
     match (read.as_str(), name) {
         ("Obstacle", Some(name)) => format!("{kind} {place}{name}, which stands in the way"),
         (_, Some(name)) => format!("{kind} {place}{name}"),
         ("List", None) => {
-            let within = namespace.as_deref().map_or(" in all namespaces".to_owned(), |it| format!(" in {it}"));
+            let within = namespace
+                .as_deref()
+                .map_or(" in all namespaces".to_owned(), |it| format!(" in {it}"));
             let which = selector.as_deref().map(|it| format!(" with {it}")).unwrap_or_default();
             format!("each {kind}{within}{which}")
         }
@@ -273,7 +282,11 @@ fn revert_lines(revert: &RevertDocument, now: Timestamp) -> String {
     }
     for manager in managers {
         let when = manager.at.as_deref().map(|at| format!(" at {at}")).unwrap_or_default();
-        let words = format!("{} had been written by {}{when}", manager.fields.join(", "), manager.manager);
+        let words = format!(
+            "{} had been written by {}{when}",
+            manager.fields.join(", "),
+            manager.manager
+        );
         text += &wrapped(&words, 6, WIDTH);
     }
     text

@@ -239,7 +239,10 @@ impl Gate {
 
 /// Compares in a time that does not depend on where the two differ.
 fn is_same(one: &str, other: &str) -> bool {
-    let differing = one.bytes().zip(other.bytes()).fold(0, |differing, (one, other)| differing | (one ^ other));
+    let differing = one
+        .bytes()
+        .zip(other.bytes())
+        .fold(0, |differing, (one, other)| differing | (one ^ other));
     one.len() == other.len() && differing == 0
 }
 
@@ -329,6 +332,9 @@ mod tests {
         let gate = Gate::new(ClientAccess::Tokens);
         assert_eq!(gate.identify(None).await.unwrap_err().code, 401);
         let refusal = gate.identify(Some("t")).await.unwrap_err();
-        assert!(refusal.code == 503 && refusal.message.contains("is starting"), "{refusal}");
+        assert!(
+            refusal.code == 503 && refusal.message.contains("is starting"),
+            "{refusal}"
+        );
     }
 }

@@ -17,5 +17,7 @@ pub use self::server::{HostApi, HostApiServer};
 
 /// The values of `trigger` in a run.
 pub fn triggers() -> impl Iterator<Item = &'static str> {
-    crate::queue::TriggerReason::ALL.into_iter().map(crate::queue::TriggerReason::as_str)
+    crate::queue::TriggerReason::ALL
+        .into_iter()
+        .map(crate::queue::TriggerReason::as_str)
 }

@@ -134,11 +134,15 @@ pub fn look(
     let mut host = host(process, context, registry);
     // It names plugins, which is a right of its own.
     host.not_ready.clear();
-    let made_for = context.state.owners_of(kind, name).into_iter().map(|(lane, owner)| MakerDocument {
-        plugin: lane.plugin.to_string(),
-        controller: lane.controller.clone(),
-        object: object_name(lane.grants.primary(), &owner),
-    });
+    let made_for = context
+        .state
+        .owners_of(kind, name)
+        .into_iter()
+        .map(|(lane, owner)| MakerDocument {
+            plugin: lane.plugin.to_string(),
+            controller: lane.controller.clone(),
+            object: object_name(lane.grants.primary(), &owner),
+        });
     KnownObject {
         document: ObjectDocument {
             host,
@@ -160,7 +164,11 @@ impl KnownObject {
         for explanation in &self.explained {
             let reads = explanation.reads.first.iter().map(place_of_read);
             let coarse = explanation.coarse.iter().map(|kind| ((**kind).clone(), None));
-            let children = explanation.children.first.iter().map(|(key, _)| place(&key.kind, &key.name));
+            let children = explanation
+                .children
+                .first
+                .iter()
+                .map(|(key, _)| place(&key.kind, &key.name));
             let targets = explanation.targets.first.iter().map(|key| place(&key.kind, &key.name));
             let triggers = explanation.runs.iter().filter_map(|run| run.trigger.object.as_ref());
             let triggers = triggers.map(|key| place(&key.kind, &key.name));
@@ -190,7 +198,9 @@ impl KnownObject {
         document
             .made_for
             .retain(|maker| visible.contains(&place_of_name(&maker.object)));
-        let views = explained.into_iter().map(|explanation| view(explanation, &kind, visible));
+        let views = explained
+            .into_iter()
+            .map(|explanation| view(explanation, &kind, visible));
         document.controllers = views.collect();
         document
     }
@@ -413,7 +423,11 @@ mod tests {
             "kind=a&name=b/c",
             "kind&name",
         ] {
-            assert_eq!(ObjectQuestion::read(refused), Err(UnknownObject::NoQuestion), "{refused}");
+            assert_eq!(
+                ObjectQuestion::read(refused),
+                Err(UnknownObject::NoQuestion),
+                "{refused}"
+            );
         }
     }
 

@@ -92,7 +92,10 @@ impl HostApi {
             credential,
         } = request;
         if !["/api/v1/status", "/api/v1/usage", "/api/v1/objects"].contains(&&*path) {
-            return Err(Refusal::new(404, format!("there is nothing at this path; there are {PATHS}")));
+            return Err(Refusal::new(
+                404,
+                format!("there is nothing at this path; there are {PATHS}"),
+            ));
         }
         let caller = self.gate.identify(credential.as_deref()).await?;
         match &*path {
@@ -127,10 +130,7 @@ impl HostApi {
                     name: None,
                     ..right.clone()
                 };
-                let of_namespace = Permission {
-                    name: None,
-                    ..right
-                };
+                let of_namespace = Permission { name: None, ..right };
                 [of_kind, of_namespace]
             });
             let mut is_visible = false;
@@ -159,10 +159,15 @@ impl HostApi {
             let right = right_to_see(&host.context.kinds.served(), &kind, &name);
             Ok((kind, name, right))
         });
-        let (kind, name, right) = meant.await?.map_err(|problem: super::UnknownObject| Refusal::from(problem))?;
+        let (kind, name, right) = meant
+            .await?
+            .map_err(|problem: super::UnknownObject| Refusal::from(problem))?;
         // Before anything is looked up: whether an object exists is not for everybody to know either.
         let Some(right) = right else {
-            return Err(Refusal::new(503, format!("the cluster does not serve {kind} now; try again later")));
+            return Err(Refusal::new(
+                503,
+                format!("the cluster does not serve {kind} now; try again later"),
+            ));
         };
         self.gate.demand(caller, &right).await?;
         let known = self.ask(move |process, host| {

@@ -68,18 +68,21 @@ pub fn status(
         let (lane, depth) = (figures.lane, figures.depth);
         all += depth.failing;
         let (objects, _) = context.state.count(&lane);
-        controllers.entry(lane.plugin.clone()).or_default().push(ControllerStatus {
-            name: lane.controller.clone(),
-            kind: kind_name(lane.grants.primary()),
-            synced: figures.is_open,
-            objects: objects as u64,
-            queued: depth.ready as u64,
-            oldest_queued_seconds: depth.oldest.as_secs_f64(),
-            running: depth.running as u64,
-            delayed: depth.delayed as u64,
-            held: depth.unseen as u64,
-            failing: depth.failing as u64,
-        });
+        controllers
+            .entry(lane.plugin.clone())
+            .or_default()
+            .push(ControllerStatus {
+                name: lane.controller.clone(),
+                kind: kind_name(lane.grants.primary()),
+                synced: figures.is_open,
+                objects: objects as u64,
+                queued: depth.ready as u64,
+                oldest_queued_seconds: depth.oldest.as_secs_f64(),
+                running: depth.running as u64,
+                delayed: depth.delayed as u64,
+                held: depth.unseen as u64,
+                failing: depth.failing as u64,
+            });
     }
     let plugins = registry.look().into_iter().map(|summary| PluginStatus {
         controllers: controllers.remove(&summary.name).unwrap_or_default(),

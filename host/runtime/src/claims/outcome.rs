@@ -126,7 +126,10 @@ impl Contributions {
                 target.unseen.push((version.clone(), primary_ref.clone()));
             }
             if is_news && !waits {
-                let trigger = Trigger::of(TriggerReason::ContributionChanged, target_key.get_or_insert_with(|| Arc::new(id.1.clone())).clone());
+                let trigger = Trigger::of(
+                    TriggerReason::ContributionChanged,
+                    target_key.get_or_insert_with(|| Arc::new(id.1.clone())).clone(),
+                );
                 queue.push(primary_ref.lane, &primary_ref.name, Priority::Change, trigger);
             }
         }

@@ -50,7 +50,8 @@ impl PluginTask {
     pub fn new(context: Arc<PluginContext>, name: Arc<str>, own: Option<PluginResourceHandle>) -> Self {
         let client = &context.client;
         let requests = context.host.usage.requests_of(&name);
-        let writer = |manager: String| FieldManagerClient::new(client.clone(), manager.into()).counted_by(requests.clone());
+        let writer =
+            |manager: String| FieldManagerClient::new(client.clone(), manager.into()).counted_by(requests.clone());
         let identity = PluginIdentity {
             writer: writer(Lane::manager_of(&name)),
             contributor: writer(Lane::contributor_of(&name)),

@@ -39,7 +39,12 @@ fn tenant(namespace: &str) -> Tenant {
 }
 
 fn push_of(queue: &mut WorkQueue, lane: LaneId, namespace: &str, object: &str, priority: Priority) {
-    queue.push(lane, &Name::new(Some(namespace), object), priority, TriggerReason::ObjectChanged);
+    queue.push(
+        lane,
+        &Name::new(Some(namespace), object),
+        priority,
+        TriggerReason::ObjectChanged,
+    );
 }
 
 /// In how many runs, each of which takes so long, an object is reached.
@@ -140,8 +145,18 @@ async fn changes_come_before_wakes_before_resyncs_before_retries() {
 async fn a_new_object_does_not_wait_behind_a_backlog() {
     let mut queue = queue();
     for number in 0..10_000 {
-        queue.push(A, &name(&format!("resync-{number}")), Priority::Resync, TriggerReason::ObjectChanged);
-        queue.push(A, &name(&format!("woken-{number}")), Priority::Wake, TriggerReason::ObjectChanged);
+        queue.push(
+            A,
+            &name(&format!("resync-{number}")),
+            Priority::Resync,
+            TriggerReason::ObjectChanged,
+        );
+        queue.push(
+            A,
+            &name(&format!("woken-{number}")),
+            Priority::Wake,
+            TriggerReason::ObjectChanged,
+        );
     }
     change(&mut queue, A, "new");
     assert_eq!(pop(&mut queue).as_deref(), Some("new"));
@@ -350,7 +365,15 @@ async fn an_edit_runs_before_the_time_that_was_asked_for() {
             let mut queue = queue();
             change(&mut queue, A, "x");
             pop(&mut queue);
-            let edit = |queue: &mut WorkQueue| queue.push_for(A, &name("x"), Priority::Change, Cause::Edit, TriggerReason::ObjectChanged);
+            let edit = |queue: &mut WorkQueue| {
+                queue.push_for(
+                    A,
+                    &name("x"),
+                    Priority::Change,
+                    Cause::Edit,
+                    TriggerReason::ObjectChanged,
+                )
+            };
             if while_it_runs {
                 edit(&mut queue);
             }
@@ -379,7 +402,12 @@ async fn no_class_waits_behind_a_busy_one_for_more_than_a_few_runs() {
     open(&mut queue, A, "a");
     let classes = [Priority::New, Priority::Wake, Priority::Resync, Priority::Retry];
     for priority in classes {
-        queue.push(A, &name(&format!("{priority:?}")), priority, TriggerReason::ObjectChanged);
+        queue.push(
+            A,
+            &name(&format!("{priority:?}")),
+            priority,
+            TriggerReason::ObjectChanged,
+        );
     }
     let mut waiting: Vec<_> = classes.iter().map(|priority| format!("{priority:?}")).collect();
     for run in 0..10_000 {
@@ -460,7 +488,12 @@ async fn nothing_is_kept_of_tenants_that_have_nothing_to_do() {
     open(&mut queue, A, "a");
     for number in 0..1000 {
         push_of(&mut queue, A, &format!("{number}"), "x", Priority::Change);
-        queue.push(A, &Name::new(None, &format!("{number}")), Priority::Wake, TriggerReason::ObjectChanged);
+        queue.push(
+            A,
+            &Name::new(None, &format!("{number}")),
+            Priority::Wake,
+            TriggerReason::ObjectChanged,
+        );
     }
     while let Some(job) = queue.pop(Instant::now()) {
         end(&mut queue, &job, DONE, Duration::from_millis(2));
@@ -765,7 +798,13 @@ mod hot_loops {
             let (mut runs, mut writes) = (0, 0);
             let begun = Instant::now();
             while begun.elapsed() < Duration::from_mins(10) {
-                queue.push_for(A, &name("x"), Priority::Change, Cause::Others, TriggerReason::ObjectChanged);
+                queue.push_for(
+                    A,
+                    &name("x"),
+                    Priority::Change,
+                    Cause::Others,
+                    TriggerReason::ObjectChanged,
+                );
                 match queue.pop(Instant::now()) {
                     Some(job) => {
                         runs += 1;

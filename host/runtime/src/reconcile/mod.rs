@@ -59,7 +59,9 @@ async fn reconcile_traced(
     trace: &Trace,
 ) -> JobResult {
     let collected = match lane.mode {
-        RunMode::Active | RunMode::Finishing => trace.within("collect", collect::collect(host, lane, primary_ref)).await,
+        RunMode::Active | RunMode::Finishing => {
+            trace.within("collect", collect::collect(host, lane, primary_ref)).await
+        }
         RunMode::Preview => Ok(()),
     };
     let gathered = trace.within("gather", async { gather::gather(host, lane, job) }).await;

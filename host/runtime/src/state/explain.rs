@@ -143,7 +143,11 @@ impl Tables {
             reads: self.dependencies.of(&primary_ref).cloned().collect(),
             coarse: self.dependencies.of_everybody(&lane.id).into_iter().cloned().collect(),
             children: children.collect(),
-            targets: self.contributions.targets_of(&lane.plugin, &primary_ref).cloned().collect(),
+            targets: self
+                .contributions
+                .targets_of(&lane.plugin, &primary_ref)
+                .cloned()
+                .collect(),
             runs: self.history.runs.of(&primary_ref).cloned().collect(),
             reverts: self.history.reverts.of(&primary_ref).cloned().collect(),
         }

@@ -127,8 +127,7 @@ impl Tables {
         // One for all whom the change wakes.
         let trigger = Trigger::of(TriggerReason::DependencyChanged, key_of(change));
         for PrimaryRef { lane, name } in readers {
-            self.queue
-                .push_for(lane, &name, Priority::Wake, cause, trigger.clone());
+            self.queue.push_for(lane, &name, Priority::Wake, cause, trigger.clone());
         }
         for lane in groups.iter().filter_map(|id| self.lanes.get(*id)) {
             let primaries = self.store.iter(lane.grants.primary(), None);

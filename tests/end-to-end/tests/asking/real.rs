@@ -76,10 +76,21 @@ async fn users_are_answered_through_the_api_server_by_their_rights() {
     });
     bench.apply(&service(at)).await;
     bench.apply(&[account]).await;
-    let admin = control_plane.kubeconfig_file(TEST_ACCOUNT).unwrap().display().to_string();
+    let admin = control_plane
+        .kubeconfig_file(TEST_ACCOUNT)
+        .unwrap()
+        .display()
+        .to_string();
     let (listens, plugin) = (at.to_string(), component("app-service"));
     let host = Process::start(&[
-        "run", "--kubeconfig", &admin, "--install-crds", "--plugin", &plugin, "--api-address", &listens,
+        "run",
+        "--kubeconfig",
+        &admin,
+        "--install-crds",
+        "--plugin",
+        &plugin,
+        "--api-address",
+        &listens,
     ]);
 
     // Nobody is answered without a token, whatever their address, and over plain HTTP nobody at all.
@@ -93,11 +104,11 @@ async fn users_are_answered_through_the_api_server_by_their_rights() {
         || host.log(),
     )
     .await;
-    let everything = json!([
-        rule("pilothouse.dev", "plugins", "list"), rule("*", "*", "get"),
-    ]);
+    let everything = json!([rule("pilothouse.dev", "plugins", "list"), rule("*", "*", "get"),]);
     let _ = bench.account("pilothouse-system", "pilothouse", &everything).await;
-    bench.apply(&[app_service("blue", 30_111), app_service("red", 30_112)]).await;
+    bench
+        .apply(&[app_service("blue", 30_111), app_service("red", 30_112)])
+        .await;
     until(
         "the objects are reconciled, and the review of before is forgotten",
         async || {
@@ -111,9 +122,17 @@ async fn users_are_answered_through_the_api_server_by_their_rights() {
     let (code, printed, said) = ask(&admin, &["why", "appservice/web", "-n", "blue"]).await;
     assert_eq!(code, 0, "{said}");
     let document: Value = serde_json::from_str(&printed).unwrap();
-    assert!(document["controllers"][0]["children"].as_array().is_some_and(|it| !it.is_empty()), "{document}");
+    assert!(
+        document["controllers"][0]["children"]
+            .as_array()
+            .is_some_and(|it| !it.is_empty()),
+        "{document}"
+    );
     let (code, _, said) = ask(&admin, &["status", "--account", "blue/nobody"]).await;
-    assert!(code == 1 && said.contains("cannot have a token made for the ServiceAccount blue/nobody"), "{said}");
+    assert!(
+        code == 1 && said.contains("cannot have a token made for the ServiceAccount blue/nobody"),
+        "{said}"
+    );
 
     // A user of one namespace, with a token of their own, and the right to use the proxy.
     let user = bench
@@ -138,25 +157,41 @@ async fn users_are_answered_through_the_api_server_by_their_rights() {
     .await;
     let (_, printed, _) = ask(&user, &["why", "appservice/web", "-n", "blue"]).await;
     let view = &own(&printed)["controllers"][0];
-    assert_eq!(view["children"], json!([]), "nothing is said of kinds that the user may not see: {view}");
+    assert_eq!(
+        view["children"],
+        json!([]),
+        "nothing is said of kinds that the user may not see: {view}"
+    );
     assert!(view["childrenNotListed"].as_u64() >= Some(1), "{view}");
     assert!(!view["runs"].as_array().unwrap().is_empty(), "{view}");
     let refusals = [
-        (&["why", "appservice/web", "-n", "red"][..], "may not get appservices.kosmos.io named web in namespace red"),
-        (&["why", "appservice/nobody", "-n", "red"], "may not get appservices.kosmos.io named nobody in namespace red"),
+        (
+            &["why", "appservice/web", "-n", "red"][..],
+            "may not get appservices.kosmos.io named web in namespace red",
+        ),
+        (
+            &["why", "appservice/nobody", "-n", "red"],
+            "may not get appservices.kosmos.io named nobody in namespace red",
+        ),
         (&["status"], "may not list plugins.pilothouse.dev"),
         (&["top"], "may not list plugins.pilothouse.dev"),
     ];
     for (arguments, words) in refusals {
         let (code, printed, said) = ask(&user, arguments).await;
         assert_eq!((code, &*printed), (1, ""), "{arguments:?}");
-        assert!(said.contains("system:serviceaccount:blue:ann") && said.contains(words), "{arguments:?}: {said}");
+        assert!(
+            said.contains("system:serviceaccount:blue:ann") && said.contains(words),
+            "{arguments:?}: {said}"
+        );
     }
 
     // Who may not use the proxy is told so; and past the proxy nobody is answered without a token that the server knows.
     let stranger = bench.account("red", "eve", &json!([])).await;
     let (code, _, said) = ask(&stranger, &["status"]).await;
-    assert!(code == 1 && said.contains("ask for the right to get services/proxy"), "{said}");
+    assert!(
+        code == 1 && said.contains("ask for the right to get services/proxy"),
+        "{said}"
+    );
     let agent = ureq::Agent::config_builder()
         .tls_config(ureq::tls::TlsConfig::builder().disable_verification(true).build())
         .http_status_as_error(false)

@@ -33,7 +33,14 @@ impl AskedHost {
         let serving = simulator.serve(cluster).await.unwrap();
         let kubeconfig = folder.kubeconfig(&format!("http://{cluster}"), "there");
         let (listens, key) = (address.to_string(), folder.path("api.key"));
-        let mut arguments = vec!["run", "--kubeconfig", &kubeconfig, "--install-crds", "--api-address", &listens];
+        let mut arguments = vec![
+            "run",
+            "--kubeconfig",
+            &kubeconfig,
+            "--install-crds",
+            "--api-address",
+            &listens,
+        ];
         arguments.extend(["--api-key-file", &key, "--metrics-address", "off"]);
         let components: Vec<String> = plugins.iter().map(|plugin| component(plugin)).collect();
         for component in &components {
@@ -89,7 +96,9 @@ fn triggers(document: &Value) -> Vec<String> {
     let runs = document["controllers"][0]["runs"].as_array().unwrap();
     let trigger = |run: &Value| {
         let by = &run["triggeredBy"];
-        let by = by.is_object().then(|| format!(" {} {}", by["kind"], by["name"]).replace('"', ""));
+        let by = by
+            .is_object()
+            .then(|| format!(" {} {}", by["kind"], by["name"]).replace('"', ""));
         format!("{}{}", run["trigger"].as_str().unwrap(), by.unwrap_or_default())
     };
     runs.iter().map(trigger).collect()
@@ -102,13 +111,22 @@ async fn an_object_is_explained_with_its_children_its_runs_and_who_changed_what_
     let why = ["why", "appservice/web"];
     let document = host
         .until("it is reconciled", &why, |document| {
-            document["controllers"][0]["runs"][0]["result"] == "Success" && document["controllers"][0]["state"] == "Idle"
+            document["controllers"][0]["runs"][0]["result"] == "Success"
+                && document["controllers"][0]["state"] == "Idle"
         })
         .await;
     let view = &document["controllers"][0];
     assert_eq!(document["object"]["apiVersion"], "kosmos.io/v1");
-    assert_eq!((&view["plugin"], &view["synced"]), (&json!("app-service"), &json!(true)));
-    let children: Vec<&str> = view["children"].as_array().unwrap().iter().map(|it| it["kind"].as_str().unwrap()).collect();
+    assert_eq!(
+        (&view["plugin"], &view["synced"]),
+        (&json!("app-service"), &json!(true))
+    );
+    let children: Vec<&str> = view["children"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|it| it["kind"].as_str().unwrap())
+        .collect();
     assert!(children.contains(&"Deployment"), "{children:?}");
     let first = triggers(&document).pop().unwrap();
     assert!(first == "ObjectChanged" || first == "Started", "{first}");
@@ -116,7 +134,17 @@ async fn an_object_is_explained_with_its_children_its_runs_and_who_changed_what_
     // Somebody edits the child under a name of their own.
     let deployments = api(host.client(), "apps", "v1", "Deployment");
     let patch = Patch::Merge(json!({"spec": {"replicas": 7}}));
-    deployments.patch("web", &PatchParams { field_manager: Some("eve".to_owned()), ..PatchParams::default() }, &patch).await.unwrap();
+    deployments
+        .patch(
+            "web",
+            &PatchParams {
+                field_manager: Some("eve".to_owned()),
+                ..PatchParams::default()
+            },
+            &patch,
+        )
+        .await
+        .unwrap();
     let document = host
         .until("the edit is reverted, and said to be", &why, |document| {
             document["controllers"][0]["reverted"][0]["object"]["kind"] == "Deployment"
@@ -140,15 +168,20 @@ async fn an_object_is_explained_with_its_children_its_runs_and_who_changed_what_
     let document = host.document(&["why", "deployments.apps/web"]).unwrap();
     assert_eq!(document["madeFor"][0]["object"]["kind"], "AppService");
     let (code, _, said) = host.ask(&["why", "appservice/nobody"]);
-    assert!(code == 1 && said.contains("does not know AppService default/nobody"), "{said}");
+    assert!(
+        code == 1 && said.contains("does not know AppService default/nobody"),
+        "{said}"
+    );
     let (code, _, said) = host.ask(&["why", "pod/web"]);
     assert!(code == 1 && said.contains("no plugin of this host"), "{said}");
 }
 
 /// Creates an object as soon as its kind is served.
 async fn create_when_served(host: &mut AskedHost, object: &Value) {
-    host.until("the plugin is ready", &["status"], |document| document["plugins"][0]["ready"] == true)
-        .await;
+    host.until("the plugin is ready", &["status"], |document| {
+        document["plugins"][0]["ready"] == true
+    })
+    .await;
     create(host.client(), object).await;
 }
 
@@ -159,17 +192,27 @@ async fn the_status_names_failing_objects_with_cause_and_next_step_and_top_count
     create(host.client(), &hostile("good", &json!({"behaviour": "config-map"}))).await;
     let document = host
         .until("the failure is told", &["status"], |document| {
-            document["failing"][0]["object"]["name"] == "bad" && document["plugins"][0]["controllers"][0]["objects"] == 2
+            document["failing"][0]["object"]["name"] == "bad"
+                && document["plugins"][0]["controllers"][0]["objects"] == 2
         })
         .await;
     let failing = &document["failing"][0];
     assert_eq!(failing["failure"]["reason"], "GuestTrap");
     assert_eq!(failing["failure"]["blame"], "guest");
-    assert!(failing["failure"]["nextStep"].as_str().unwrap().contains("author"), "{failing}");
+    assert!(
+        failing["failure"]["nextStep"].as_str().unwrap().contains("author"),
+        "{failing}"
+    );
     assert_eq!(document["plugins"][0]["controllers"][0]["failing"], 1);
     let (code, printed, said) = host.ask(&["status", "--check"]);
-    assert!(printed.contains("Hostile default/bad: GuestTrap (blame: guest)"), "{printed}");
-    assert_eq!((code, &*said), (3, "error: 0 plugins are not ready, and 1 objects fail\n"));
+    assert!(
+        printed.contains("Hostile default/bad: GuestTrap (blame: guest)"),
+        "{printed}"
+    );
+    assert_eq!(
+        (code, &*said),
+        (3, "error: 0 plugins are not ready, and 1 objects fail\n")
+    );
     let usage = host
         .until("both are counted", &["top"], |document| {
             document["plugins"][0]["reconciles"].as_u64() >= Some(2)
@@ -177,8 +220,14 @@ async fn the_status_names_failing_objects_with_cause_and_next_step_and_top_count
         .await;
     let plugin = &usage["plugins"][0];
     assert!(plugin["failures"].as_u64() >= Some(1), "{plugin}");
-    assert!(plugin["requests"].as_u64() >= Some(2) && plugin["largestCallBytes"].as_u64() > Some(0), "{plugin}");
-    assert!(plugin["reconcileSeconds"].as_f64() > Some(0.0) && plugin["objects"] == 2, "{plugin}");
+    assert!(
+        plugin["requests"].as_u64() >= Some(2) && plugin["largestCallBytes"].as_u64() > Some(0),
+        "{plugin}"
+    );
+    assert!(
+        plugin["reconcileSeconds"].as_f64() > Some(0.0) && plugin["objects"] == 2,
+        "{plugin}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -186,7 +235,11 @@ async fn nobody_on_the_machine_is_answered_without_the_key_of_the_host() {
     let mut host = AskedHost::start(&["app-service"]).await;
     host.until("it answers", &["status"], |_| true).await;
     let address = host.address;
-    for path in ["/api/v1/status", "/api/v1/usage", "/api/v1/objects?kind=AppService&name=a"] {
+    for path in [
+        "/api/v1/status",
+        "/api/v1/usage",
+        "/api/v1/objects?kind=AppService&name=a",
+    ] {
         let (code, body) = get(address, path).unwrap();
         assert_eq!(code, 401, "{path}: {body}");
         assert!(!body.contains("app-service"), "{body}");

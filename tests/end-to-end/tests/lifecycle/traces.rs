@@ -75,7 +75,10 @@ mod simulated {
         }
 
         fn text(&self, number: u64) -> String {
-            self.all(number).pop().map(|bytes| String::from_utf8(bytes).unwrap()).unwrap_or_default()
+            self.all(number)
+                .pop()
+                .map(|bytes| String::from_utf8(bytes).unwrap())
+                .unwrap_or_default()
         }
 
         fn number(&self, number: u64) -> u64 {
@@ -120,7 +123,10 @@ mod simulated {
                                 spans.lock().unwrap().extend(of_scope.messages(2));
                             }
                         }
-                        stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n").await.unwrap();
+                        stream
+                            .write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n")
+                            .await
+                            .unwrap();
                         continue;
                     }
                     let mut part = [0; 16 * 1024];
@@ -137,7 +143,9 @@ mod simulated {
     async fn a_reconcile_is_a_span_with_its_stages_its_log_lines_and_what_led_to_it() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let options = ExportOptions {
-            endpoint: format!("http://{}/v1/traces", listener.local_addr().unwrap()).parse().unwrap(),
+            endpoint: format!("http://{}/v1/traces", listener.local_addr().unwrap())
+                .parse()
+                .unwrap(),
             instance: "test".to_owned(),
             version: "1",
         };
@@ -155,9 +163,13 @@ mod simulated {
         };
         let spec = stage.host.spec("hostile").unwrap();
         stage.start(vec![spec]).await;
-        stage.create(&hostile("talks", &json!({"behaviour": "log-flood", "count": 3}))).await;
+        stage
+            .create(&hostile("talks", &json!({"behaviour": "log-flood", "count": 3})))
+            .await;
         stage.create(&hostile("trapped", &json!({"behaviour": "trap"}))).await;
-        stage.create(&hostile("failed", &json!({"behaviour": "fail-at-first"}))).await;
+        stage
+            .create(&hostile("failed", &json!({"behaviour": "fail-at-first"})))
+            .await;
         let roots = |name: &str| {
             let spans = spans.lock().unwrap();
             let of_it = spans.iter().filter(|span| {
@@ -174,7 +186,9 @@ mod simulated {
                 tokio::time::sleep(Duration::from_millis(50)).await;
             }
         };
-        tokio::time::timeout(Duration::from_mins(1), seen).await.expect("both are traced");
+        tokio::time::timeout(Duration::from_mins(1), seen)
+            .await
+            .expect("both are traced");
 
         let talks = roots("talks").remove(0);
         let (trace, id) = (talks.all(1), talks.all(2));
@@ -182,7 +196,10 @@ mod simulated {
         assert!(talks.all(4).is_empty(), "it is a root");
         assert_eq!(talks.attribute(9, "pilothouse.plugin").as_deref(), Some("hostile"));
         assert_eq!(talks.attribute(9, "k8s.namespace.name").as_deref(), Some("default"));
-        assert_eq!(talks.attribute(9, "pilothouse.trigger").as_deref(), Some("ObjectChanged"));
+        assert_eq!(
+            talks.attribute(9, "pilothouse.trigger").as_deref(),
+            Some("ObjectChanged")
+        );
         let stages: Vec<Message> = {
             let spans = spans.lock().unwrap();
             spans.iter().filter(|span| span.all(4) == id).cloned().collect()
@@ -193,26 +210,40 @@ mod simulated {
         }
         for stage in &stages {
             assert_eq!(stage.all(1), trace);
-            assert!(stage.number(7) >= talks.number(7) && stage.number(8) <= talks.number(8), "{stage:?}");
+            assert!(
+                stage.number(7) >= talks.number(7) && stage.number(8) <= talks.number(8),
+                "{stage:?}"
+            );
             assert!(stage.number(7) <= stage.number(8));
         }
         let invoke = stages.iter().find(|span| span.text(5) == "invoke").unwrap();
         let events = invoke.messages(11);
         assert!(!events.is_empty(), "the guest's lines are events");
-        assert!(events.iter().all(|event| event.text(2) == "log" && event.attribute(3, "message").is_some()));
+        assert!(
+            events
+                .iter()
+                .all(|event| event.text(2) == "log" && event.attribute(3, "message").is_some())
+        );
         assert!(talks.messages(15).is_empty());
 
         let trapped = roots("trapped").remove(0);
         let status = trapped.messages(15).remove(0);
         assert_eq!(status.number(3), 2, "STATUS_CODE_ERROR");
         assert!(!status.text(2).is_empty());
-        assert_eq!(trapped.attribute(9, "pilothouse.failure.reason").as_deref(), Some("GuestTrap"));
+        assert_eq!(
+            trapped.attribute(9, "pilothouse.failure.reason").as_deref(),
+            Some("GuestTrap")
+        );
 
         // A retry is linked to a run of the same object.
         let link = retries().remove(0).messages(13).remove(0);
         assert_eq!(link.attribute(4, "pilothouse.link").as_deref(), Some("previous_run"));
         let runs = roots("failed");
-        assert!(runs.iter().any(|run| run.all(1) == link.all(1) && run.all(2) == link.all(2)), "{link:?}");
+        assert!(
+            runs.iter()
+                .any(|run| run.all(1) == link.all(1) && run.all(2) == link.all(2)),
+            "{link:?}"
+        );
         stage.host.stop().await.unwrap();
     }
 }
