@@ -121,23 +121,21 @@ impl Gate {
 
     async fn user_of(&self, token: &str) -> Result<Caller, Refusal> {
         let shown = digest(&json!(token));
-        let known = match self.users.get(&shown) {
-            Some(known) => known,
-            None => {
-                self.may_review()?;
-                let (client, runtime) = self.cluster()?;
-                let token = token.to_owned();
-                let review = runtime.spawn(async move { authenticate(&client, &token, AUDIENCE).await });
-                let user = self.reviewed(review, "tokenreviews.authentication.k8s.io").await?;
-                let caller = user.map(|user| {
-                    let digest = digest(&user.as_value());
-                    Caller::User(Arc::new(user), digest.into())
-                });
-                self.users.put(shown, caller.clone());
-                caller
-            }
-        };
-        known.ok_or_else(|| {
+        let mut known = self.users.get(&shown);
+        if known.is_none() {
+            self.may_review()?;
+            let (client, runtime) = self.cluster()?;
+            let token = token.to_owned();
+            let review = runtime.spawn(async move { authenticate(&client, &token, AUDIENCE).await });
+            let user = self.reviewed(review, "tokenreviews.authentication.k8s.io").await?;
+            let caller = user.map(|user| {
+                let digest = digest(&user.as_value());
+                Caller::User(Arc::new(user), digest.into())
+            });
+            self.users.put(shown, caller.clone());
+            known = Some(caller);
+        }
+        known.flatten().ok_or_else(|| {
             Refusal::new(
                 401,
                 "the API server does not know the token, or it has expired; show a token for this cluster",

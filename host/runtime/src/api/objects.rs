@@ -253,7 +253,11 @@ fn view(explanation: Explanation, primary: &Kind, visible: &BTreeSet<Place>) -> 
     let sees = |place: &Place| visible.contains(place) || own.as_ref() == Some(place);
     let [more_reads, more_children, more_targets] = [reads.left_out(), children.left_out(), targets.left_out()];
     let reads = reads.first.into_iter().chain(coarse.into_iter().map(Read::Some));
-    let (depends_on, hidden_reads) = shown(reads.collect(), |read| sees(&place_of_read(read)), dependency);
+    let (depends_on, hidden_reads) = shown(
+        reads.collect(),
+        |read| sees(&place_of_read(read)),
+        |read| dependency(&read),
+    );
     let (children, hidden_children) = shown(
         children.first,
         |(key, _)| sees(&place(&key.kind, &key.name)),
@@ -308,8 +312,8 @@ fn shown<T, D>(all: Vec<T>, sees: impl Fn(&T) -> bool, tell: impl Fn(T) -> D) ->
     (shown, hidden)
 }
 
-fn dependency(read: Read) -> DependencyDocument {
-    let (how, name, query) = match &read {
+fn dependency(read: &Read) -> DependencyDocument {
+    let (how, name, query) = match read {
         Read::Get(_, name) => ("Get", Some(name), None),
         Read::Obstacle(_, name) => ("Obstacle", Some(name), None),
         Read::List(_, query) => ("List", None, Some(query)),

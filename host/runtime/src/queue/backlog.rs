@@ -197,25 +197,7 @@ impl Backlog {
             contention: contention.as_ref(),
         };
         let calm = self.hot_loops.ran(name, &record, now);
-        let mut run = match running {
-            None => EndedRun {
-                trigger: None,
-                waited: Duration::ZERO,
-                took: *used,
-                failures: 0,
-            },
-            Some(ActiveRun {
-                since,
-                cause: _,
-                trigger,
-                waited,
-            }) => EndedRun {
-                trigger: Some(trigger),
-                waited,
-                took: (now - since).max(*used),
-                failures: 0,
-            },
-        };
+        let mut run = ended_run(running, *used, now);
         self.used += run.took;
         self.order.end(name, run.took);
         let Some(item) = self.items.get_mut(name) else {
@@ -502,6 +484,30 @@ impl Backlog {
         if self.items.get(name).is_some_and(QueueItem::is_idle) {
             self.items.remove(name);
         }
+    }
+}
+
+/// What is remembered of a run that is over, without what became of its object.
+fn ended_run(running: Option<ActiveRun>, used: Duration, now: Instant) -> EndedRun {
+    let Some(ActiveRun {
+        since,
+        cause: _,
+        trigger,
+        waited,
+    }) = running
+    else {
+        return EndedRun {
+            trigger: None,
+            waited: Duration::ZERO,
+            took: used,
+            failures: 0,
+        };
+    };
+    EndedRun {
+        trigger: Some(trigger),
+        waited,
+        took: (now - since).max(used),
+        failures: 0,
     }
 }
 

@@ -216,9 +216,7 @@ impl WorkQueue {
     /// A job is over. What is to be remembered of it.
     pub fn done(&mut self, job: &Job, ended: &JobResult, now: Instant) -> Option<EndedRun> {
         self.running = self.running.saturating_sub(1);
-        let Some(lane) = self.lanes.get_mut(&job.lane) else {
-            return None;
-        };
+        let lane = self.lanes.get_mut(&job.lane)?;
         let run = lane.backlog.end(&job.name, ended, now);
         if let Some(share) = lane.share {
             self.shares[share].end(&Tenant::of(&job.name), run.took);

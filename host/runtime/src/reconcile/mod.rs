@@ -127,12 +127,7 @@ async fn reconcile_selected(
         if lane.mode == RunMode::Preview {
             return previewed(host, lane, primary_ref, Err(failure.clone())).await;
         }
-        let applied = apply::Applied::nothing(failure.clone());
-        let reported = report::report(host, lane, primary_ref, &gathered, applied).await;
-        return JobResult {
-            said: reported.said(),
-            ..without_writes(reported.failure)
-        };
+        return told(host, lane, primary_ref, &gathered, failure.clone()).await;
     }
     if lane.mode == RunMode::Active && !object.deleting {
         let set = finalize::set(host, lane, primary_ref, object);
@@ -144,14 +139,7 @@ async fn reconcile_selected(
                     ..without_writes(None)
                 };
             }
-            Err(failure) => {
-                let applied = apply::Applied::nothing(failure);
-                let reported = report::report(host, lane, primary_ref, &gathered, applied).await;
-                return JobResult {
-                    said: reported.said(),
-                    ..without_writes(reported.failure)
-                };
-            }
+            Err(failure) => return told(host, lane, primary_ref, &gathered, failure).await,
         }
     }
     let invoke = invoke::invoke(host, lane, &gathered, trace);
@@ -231,6 +219,22 @@ async fn reconcile_selected(
         said,
         failure,
         contention,
+    }
+}
+
+/// The end of a reconcile that failed before the plugin was called.
+async fn told(
+    host: &HostContext,
+    lane: &Lane,
+    primary_ref: &PrimaryRef,
+    gathered: &gather::Gathered,
+    failure: Failure,
+) -> JobResult {
+    let applied = apply::Applied::nothing(failure);
+    let reported = report::report(host, lane, primary_ref, gathered, applied).await;
+    JobResult {
+        said: reported.said(),
+        ..without_writes(reported.failure)
     }
 }
 
