@@ -199,7 +199,8 @@ mod tests {
     }
 
     fn times(history: &RunHistory, name: &str) -> Vec<(u64, u32)> {
-        let runs = history.of(&primary(name));
+        let primary_ref = primary(name);
+        let runs = history.of(&primary_ref);
         runs.map(|run| (run.ended, run.repeats)).collect()
     }
 
