@@ -5,6 +5,8 @@
 //! changes, and answers admission. When it leads, it works through its queue.
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use pilothouse_cluster::Client;
@@ -35,6 +37,8 @@ pub struct ElectionOptions {
     pub times: LeaseTimes,
     /// What the client's requests pass through.
     pub fence: WriteFence,
+    /// Into how many shards the work is divided, so that all replicas work; none if only the leader does.
+    pub shards: Option<usize>,
 }
 
 /// Whether this replica leads. Without an election it always does.
@@ -42,6 +46,8 @@ pub struct ElectionOptions {
 pub struct Leadership {
     leads: watch::Sender<bool>,
     is_elected: bool,
+    /// Whether this replica could do a leader's work.
+    is_eligible: Arc<AtomicBool>,
 }
 
 impl Leadership {
@@ -50,6 +56,7 @@ impl Leadership {
         Self {
             leads: watch::Sender::new(true),
             is_elected: false,
+            is_eligible: Arc::new(AtomicBool::new(true)),
         }
     }
 
@@ -58,6 +65,7 @@ impl Leadership {
         Self {
             leads: watch::Sender::new(false),
             is_elected: true,
+            is_eligible: Arc::new(AtomicBool::new(true)),
         }
     }
 
@@ -75,6 +83,15 @@ impl Leadership {
     pub async fn leading(&self) {
         // The sender is `self`, so there is one.
         let _ = self.leads.subscribe().wait_for(|leads| *leads).await;
+    }
+
+    /// Whether this replica could do a leader's work. One that could not does not take the Lease, and gives it back.
+    pub fn set_eligible(&self, is_eligible: bool) {
+        self.is_eligible.store(is_eligible, Ordering::Relaxed);
+    }
+
+    fn is_eligible(&self) -> bool {
+        self.is_eligible.load(Ordering::Relaxed)
     }
 
     /// Follows whether it leads.
@@ -105,6 +122,7 @@ impl RunningElection {
             identity,
             times,
             fence,
+            shards: _,
         } = options.clone();
         let timeout = times.renew_deadline / 2;
         let participant = Participant {
@@ -192,6 +210,13 @@ enum ElectionError {
 impl Participant {
     async fn run(mut self, mut stopped: oneshot::Receiver<()>) {
         loop {
+            if !self.leadership.is_eligible() {
+                self.release().await;
+                tokio::select! {
+                    () = tokio::time::sleep(self.times.retry_period) => continue,
+                    _ = &mut stopped => return,
+                }
+            }
             let leads_until = self.leads_until;
             let attempt = tokio::select! {
                 attempt = self.attempt() => attempt,
@@ -296,7 +321,10 @@ impl Participant {
         };
         let record: LeaseRecord = self.candidate.release(&live.record, &self.clock.microseconds());
         match self.api.write(Some(live), &record).await {
-            Ok(_) => tracing::info!(lease = self.api.title(), "gave the Lease back"),
+            Ok(written) => {
+                tracing::info!(lease = self.api.title(), "gave the Lease back");
+                self.live = written;
+            }
             Err(error) => tracing::warn!(
                 lease = self.api.title(),
                 error = chain(&error),

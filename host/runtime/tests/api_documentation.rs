@@ -116,6 +116,7 @@ fn no_member_is_missing_in_the_examples() {
         name: "a".to_owned(),
     };
     let host = || HostStatus {
+        shards_held: Some(1),
         not_ready: vec![String::new()],
         ..HostStatus::default()
     };
@@ -142,6 +143,7 @@ fn no_member_is_missing_in_the_examples() {
     let objects = ObjectDocument {
         host: host(),
         object: object(),
+        reconciled_here: true,
         exists: true,
         deleting: false,
         controllers: vec![ControllerView {

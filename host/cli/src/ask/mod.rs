@@ -151,14 +151,14 @@ impl AskedHost {
     pub async fn ask<T: DeserializeOwned>(&self, path: &str) -> anyhow::Result<Answer<T>> {
         let mut text = self.ask_once(path).await?;
         for _ in 1..TRIES {
-            if is_leading(&text) {
+            if is_at_work(&text) {
                 break;
             }
             text = self.ask_once(path).await?;
         }
-        if !is_leading(&text) {
+        if !is_at_work(&text) {
             eprintln!(
-                "warning: the replica that answered does not lead, and has made no runs; the answer is about its caches only"
+                "warning: the replica that answered does not work at this, and has made no runs; the answer is about its caches only"
             );
         }
         let document = serde_json::from_str(&text).context(
@@ -220,10 +220,13 @@ impl AskedHost {
     }
 }
 
-fn is_leading(text: &str) -> bool {
+/// Whether the replica that answered works at what it was asked about. What is no document is not asked for again.
+fn is_at_work(text: &str) -> bool {
     let said: Value = serde_json::from_str(text).unwrap_or_default();
-    // What is no document is not asked for again.
-    said["host"]["isLeading"] != false
+    match &said["reconciledHere"] {
+        Value::Bool(here) => *here || said["exists"] == false,
+        _ => said["host"]["isLeading"] != false,
+    }
 }
 
 /// Runs a command that asks.
@@ -277,8 +280,10 @@ mod tests {
 
     #[test]
     fn a_replica_that_stands_by_says_so() {
-        assert!(!is_leading(r#"{"host": {"isLeading": false}}"#));
-        assert!(is_leading(r#"{"host": {"isLeading": true}}"#));
-        assert!(is_leading("no JSON"));
+        assert!(!is_at_work(r#"{"host": {"isLeading": false}}"#));
+        assert!(is_at_work(r#"{"host": {"isLeading": true}}"#));
+        let with = |here| format!(r#"{{"host": {{"isLeading": {}}}, "exists": true, "reconciledHere": {here}}}"#, !here);
+        assert!(is_at_work(&with(true)) && !is_at_work(&with(false)), "shards have no leader");
+        assert!(is_at_work("no JSON"));
     }
 }

@@ -80,6 +80,10 @@ fn shown(document: &StatusDocument, now: Timestamp, coloured: bool) -> String {
         ago(&host.started, now),
         if host.is_leading { "" } else { ", does not lead" },
     );
+    if let Some(shards) = host.shards_held {
+        writeln!(text, "  holds {shards} shards; objects that other replicas reconcile fail there")
+            .expect("writing to a String cannot fail");
+    }
     for problem in &host.not_ready {
         text += &emphasised(
             &wrapped(&format!("not ready: {problem}"), 2, WIDTH),

@@ -29,6 +29,10 @@ pub struct HostStatus {
     pub instance: String,
     /// Whether it writes. A replica that does not lead has made no runs.
     pub is_leading: bool,
+    /// How many shards it holds, where the work is divided among replicas. It then has the runs, failures and usage of these
+    /// shards alone.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub shards_held: Option<u64>,
     /// When it began.
     pub started: String,
     /// What keeps it from being ready, each in words.
@@ -157,6 +161,8 @@ pub struct ObjectDocument {
     pub host: HostStatus,
     /// The object that was asked about.
     pub object: ObjectName,
+    /// Whether this replica reconciles it. One that does not has made no runs of it.
+    pub reconciled_here: bool,
     /// Whether the cache has it.
     pub exists: bool,
     /// Whether it is being deleted.

@@ -131,6 +131,7 @@ pub fn look(
     let explained = context.state.explain(kind, name);
     let object = explained.iter().find_map(|explanation| explanation.object.clone());
     let object = object.or_else(|| context.state.get(kind, name));
+    let works = context.leadership.leads() || context.held_shards().is_some();
     let mut host = host(process, context, registry);
     // It names plugins, which is a right of its own.
     host.not_ready.clear();
@@ -147,6 +148,7 @@ pub fn look(
         document: ObjectDocument {
             host,
             object: object_name(kind, name),
+            reconciled_here: works && explained.iter().all(|explanation| explanation.is_owned),
             exists: object.is_some(),
             deleting: object.is_some_and(|object| object.deleting),
             controllers: Vec::new(),
@@ -239,6 +241,7 @@ fn view(explanation: Explanation, primary: &Kind, visible: &BTreeSet<Place>) -> 
     let Explanation {
         lane,
         is_open,
+        is_owned: _,
         object,
         queued,
         failure,

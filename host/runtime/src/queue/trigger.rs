@@ -19,7 +19,7 @@ pub enum TriggerReason {
     WriteOvertaken,
     /// Another plugin let go of what this object desires.
     PluginLeft,
-    /// The host began to watch its kind: the host or the plugin started.
+    /// The host or the plugin started, a kind is served again, or this replica took the object's shard over.
     Started,
     /// Another version or configuration of the plugin took over.
     NewVersion,

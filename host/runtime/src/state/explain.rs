@@ -47,6 +47,8 @@ pub struct Explanation {
     pub lane: Arc<Lane>,
     /// Whether the lane runs.
     pub is_open: bool,
+    /// Whether the object is this replica's work, where the work is divided among replicas.
+    pub is_owned: bool,
     /// The primary as the cache has it; none where it is not there.
     pub object: Option<Arc<CachedObject>>,
     /// Where it is in the queue.
@@ -137,6 +139,7 @@ impl Tables {
         Explanation {
             lane: lane.clone(),
             is_open: self.queue.is_open(lane.id),
+            is_owned: self.queue.owned().of(&lane.title()).has(name.namespace.as_deref()),
             object: object.cloned(),
             queued: self.queue.look(lane.id, name),
             failure: self.history.failures.get(&primary_ref).cloned(),

@@ -32,6 +32,7 @@ mod simulated {
             identity: identity.to_owned(),
             times: LeaseTimes::default(),
             fence: WriteFence::closed(),
+            shards: None,
         };
         let options = HostOptions {
             election: Some(election),

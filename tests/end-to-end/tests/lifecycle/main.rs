@@ -25,6 +25,7 @@ mod permissions;
 mod plugin_life_cycle;
 mod refused;
 mod selection;
+mod shards;
 mod statuses;
 mod swap;
 mod traces;
