@@ -68,6 +68,7 @@ fn shown(document: &ObjectDocument, now: Timestamp, coloured: bool) -> String {
     let ObjectDocument {
         host: _,
         object,
+        reconciled_here: _,
         exists,
         deleting,
         controllers,
