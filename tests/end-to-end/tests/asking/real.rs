@@ -1,7 +1,9 @@
 //! A host that is asked through a real API server, which says who asks and what they may see.
 
+use std::cell::RefCell;
 use std::net::{IpAddr, SocketAddr, TcpListener, UdpSocket};
 
+use kube::api::{Patch, PatchParams};
 use pilothouse_end_to_end::program::{Process, component, ended};
 use pilothouse_testkit::controlplane::{ControlPlane, Options};
 use pilothouse_testkit::requests::TEST_ACCOUNT;
@@ -20,25 +22,36 @@ fn free_port(address: IpAddr) -> u16 {
     TcpListener::bind((address, 0)).unwrap().local_addr().unwrap().port()
 }
 
-/// The Service of a host whose pod has this address. The kubelet and the controllers that would make its endpoints are not
-/// there.
-fn service(at: SocketAddr) -> [Value; 3] {
-    let metadata = json!({"name": "pilothouse", "namespace": "pilothouse-system"});
-    let service = json!({
-        "apiVersion": "v1", "kind": "Service", "metadata": metadata,
-        "spec": {"ports": [{"name": "api", "port": 8443, "targetPort": at.port()}]},
+/// The pod of a host with its account, and the Service that leads to it. The kubelet and the controller that would make the
+/// endpoints are not there.
+async fn serve_in_pod(bench: &Bench<'_>, at: SocketAddr) {
+    let (namespace, ip) = ("pilothouse-system", at.ip().to_string());
+    let metadata = json!({"name": "pilothouse", "namespace": namespace});
+    let pod = json!({
+        "apiVersion": "v1", "kind": "Pod", "metadata": metadata,
+        "spec": {
+            "serviceAccountName": "pilothouse", "automountServiceAccountToken": false,
+            "containers": [{"name": "host", "image": "pilothouse"}],
+        },
     });
-    let endpoints = json!({
-        "apiVersion": "v1", "kind": "Endpoints", "metadata": metadata,
-        "subsets": [{"addresses": [{"ip": at.ip().to_string()}], "ports": [{"name": "api", "port": at.port()}]}],
-    });
-    let slice = json!({
-        "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4",
-        "metadata": {"name": "pilothouse-1", "namespace": "pilothouse-system", "labels": {"kubernetes.io/service-name": "pilothouse"}},
-        "endpoints": [{"addresses": [at.ip().to_string()], "conditions": {"ready": true}}],
-        "ports": [{"name": "api", "port": at.port()}],
-    });
-    [service, endpoints, slice]
+    let target = json!({"kind": "Pod", "name": "pilothouse", "namespace": namespace});
+    bench
+        .apply(&[
+            json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata}),
+            pod.clone(),
+            json!({
+                "apiVersion": "v1", "kind": "Service", "metadata": metadata,
+                "spec": {"ports": [{"name": "api", "port": 8443, "targetPort": at.port()}]},
+            }),
+            json!({
+                "apiVersion": "v1", "kind": "Endpoints", "metadata": metadata,
+                "subsets": [{"addresses": [{"ip": ip, "targetRef": target}], "ports": [{"name": "api", "port": at.port()}]}],
+            }),
+        ])
+        .await;
+    let status = json!({"status": {"phase": "Running", "podIP": ip, "podIPs": [{"ip": ip}]}});
+    let (pods, by, body) = (bench.api(&pod), PatchParams::default(), Patch::Merge(status));
+    let _ = pods.patch_status("pilothouse", &by, &body).await.unwrap();
 }
 
 fn app_service(namespace: &str, port: u16) -> Value {
@@ -71,11 +84,7 @@ async fn users_are_answered_through_the_api_server_by_their_rights() {
         bench.namespace(namespace).await;
     }
     let at = SocketAddr::new(own_address(), free_port(own_address()));
-    let account = json!({
-        "apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "pilothouse", "namespace": "pilothouse-system"},
-    });
-    bench.apply(&service(at)).await;
-    bench.apply(&[account]).await;
+    serve_in_pod(&bench, at).await;
     let admin = control_plane
         .kubeconfig_file(TEST_ACCOUNT)
         .unwrap()
@@ -94,14 +103,17 @@ async fn users_are_answered_through_the_api_server_by_their_rights() {
     ]);
 
     // Nobody is answered without a token, whatever their address, and over plain HTTP nobody at all.
+    let last = RefCell::new(String::new());
     until(
         "an administrator is answered, by a token for the host's account",
         async || {
             // The account needs rights of its own, or it sees nothing.
             let (code, _, said) = ask(&admin, &["status"]).await;
-            code == 1 && said.contains("system:serviceaccount:pilothouse-system:pilothouse may not list plugins")
+            last.replace(said);
+            let words = "system:serviceaccount:pilothouse-system:pilothouse may not list plugins";
+            code == 1 && last.borrow().contains(words)
         },
-        || host.log(),
+        || format!("{}\n{}", last.borrow(), host.log()),
     )
     .await;
     let everything = json!([rule("pilothouse.dev", "plugins", "list"), rule("*", "*", "get"),]);

@@ -163,6 +163,7 @@ mod simulated {
         };
         let spec = stage.host.spec("hostile").unwrap();
         stage.start(vec![spec]).await;
+        stage.host.settled().await.unwrap();
         stage
             .create(&hostile("talks", &json!({"behaviour": "log-flood", "count": 3})))
             .await;
