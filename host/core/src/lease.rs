@@ -163,6 +163,11 @@ impl LeaseCandidate {
         is_held.then_some(&*record.holder)
     }
 
+    /// For how long the Lease has been observed as it is; none if it has never been seen.
+    pub fn unchanged_for(&self, now: Duration) -> Option<Duration> {
+        self.seen.as_ref().map(|seen| now.saturating_sub(seen.since))
+    }
+
     /// What is written when the candidate stops: nobody has to wait for it.
     pub fn release(&self, live: &LeaseRecord, time: &str) -> LeaseRecord {
         LeaseRecord {

@@ -1,11 +1,11 @@
 //! Joins what every part of the running host needs. Each field is of a type that owns its state; nothing is decided here.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use pilothouse_cluster::Client;
 use pilothouse_cluster::openapi::Schemas;
-use pilothouse_core::shards::{Divisions, OwnedWork};
+use pilothouse_core::shards::Divisions;
 use pilothouse_metrics::Metrics;
 
 use crate::blocking::Blocking;
@@ -29,8 +29,8 @@ pub struct HostContext {
     pub kinds: KindRegistry,
     /// Whether this replica is the one that writes.
     pub leadership: Leadership,
-    /// The shards that this replica holds, where the work is divided.
-    pub shards_held: AtomicUsize,
+    /// How many shards this replica holds, and how many there are, where the work is divided.
+    pub shards: Mutex<Option<(usize, usize)>>,
     /// The controllers of plugins that end, whose objects are cleaned up.
     pub finishing: Mutex<Divisions>,
     /// The time of day.
@@ -74,7 +74,7 @@ impl HostContext {
             state: SharedState::new(capacity),
             kinds: KindRegistry::default(),
             leadership,
-            shards_held: AtomicUsize::new(0),
+            shards: Mutex::new(None),
             finishing: Mutex::default(),
             clock,
             blocking,
@@ -89,12 +89,6 @@ impl HostContext {
             traces,
             mistakes: AtomicU64::new(0),
         }
-    }
-
-    /// How many shards this replica holds, where the work is divided.
-    pub fn held_shards(&self) -> Option<u64> {
-        let is_divided = matches!(self.state.owned(), OwnedWork::Part { .. });
-        is_divided.then(|| self.shards_held.load(Ordering::Relaxed) as u64)
     }
 
     /// How the work of each controller can be divided among replicas.

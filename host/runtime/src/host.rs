@@ -114,7 +114,7 @@ impl Handle {
             version: "",
             main_loop_age: None,
             is_leader: self.context.leadership.elected(),
-            shards_held: self.context.held_shards(),
+            shards: self.context.shards.lock().map(|(held, of)| (held as u64, of as u64)),
             mistakes: self.context.mistakes(),
             plugins: self.registry.look().into_iter().map(plugin_figures).collect(),
             controllers: lanes.into_iter().map(controller_figures).collect(),

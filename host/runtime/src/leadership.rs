@@ -12,7 +12,7 @@ use std::time::Duration;
 use pilothouse_cluster::Client;
 use pilothouse_cluster::error::{RequestError, chain};
 use pilothouse_cluster::fence::WriteFence;
-use pilothouse_cluster::lease::{LeaseApi, LiveLease};
+use pilothouse_cluster::lease::{LeaseApi, LeaseGroup, LiveLease};
 use pilothouse_core::backoff;
 use pilothouse_core::lease::{LeaseCandidate, LeaseRecord, LeaseStep, LeaseTimes};
 use tokio::sync::{oneshot, watch};
@@ -20,6 +20,7 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use crate::clock::{WallClock, sleep_until};
+use crate::sharding::peers::Peers;
 
 /// How often the same trouble with the Lease is logged.
 const LOG_INTERVAL: Duration = Duration::from_mins(1);
@@ -137,6 +138,10 @@ impl RunningElection {
             leads_until: None,
             pauses: 0,
             told: Told::default(),
+            others: options.shards.is_none().then(|| OtherMode {
+                leases: LeaseGroup::new(client.clone(), options.namespace.clone(), options.name.clone(), timeout),
+                peers: Peers::new(options.identity.clone(), times),
+            }),
         };
         let (stop, stopped) = oneshot::channel();
         Self {
@@ -177,6 +182,25 @@ struct Participant {
     /// How often it has waited.
     pauses: u64,
     told: Told,
+    /// Replicas that divide the work, where this one does not.
+    others: Option<OtherMode>,
+}
+
+/// Looks for replicas that were started with --shards, next to one that was not.
+struct OtherMode {
+    leases: LeaseGroup,
+    peers: Peers,
+}
+
+impl OtherMode {
+    /// Fails if there is one: it believes that a part of the work is its own.
+    async fn look(&mut self, now: Duration) -> Result<(), ElectionError> {
+        self.peers.observe(self.leases.list().await?, now);
+        match self.peers.any_replica(now) {
+            Some(replica) => Err(ElectionError::Divided(replica.to_owned())),
+            None => Ok(()),
+        }
+    }
 }
 
 /// What the log has said.
@@ -205,6 +229,11 @@ enum ElectionError {
         "it was made by other software: its label app.kubernetes.io/managed-by is not pilothouse; give another name with --lease"
     )]
     Foreign,
+    #[error(
+        "the replica {0} was started with --shards, and this one was not; start all replicas with the same options. Until then \
+         this one does not lead"
+    )]
+    Divided(String),
 }
 
 impl Participant {
@@ -272,18 +301,29 @@ impl Participant {
         if self.live.as_ref().is_some_and(|live| !live.is_ours()) {
             return Err(ElectionError::Foreign);
         }
-        // Before the request is sent: others see it later, and wait from then on.
-        let sent = Instant::now();
         let record = self.live.as_ref().map(|live| &live.record);
         let step = self
             .candidate
-            .next(record, sent - self.begun, &self.clock.microseconds());
+            .next(record, self.begun.elapsed(), &self.clock.microseconds());
         let LeaseStep::Write(record) = step else {
             return Ok(Attempt::Held);
         };
+        let is_new = self.leads_until.is_none();
+        if let Some(others) = self.others.as_mut().filter(|_| is_new) {
+            others.look(self.begun.elapsed()).await?;
+        }
+        // Before the request is sent: others see it later, and wait from then on.
+        let sent = Instant::now();
         let written = self.api.write(self.live.as_ref(), &record).await?;
         let won = written.is_some();
         self.live = written;
+        // Who came in between sees in turn that this one leads.
+        if let Some(others) = self.others.as_mut().filter(|_| won && is_new)
+            && let Err(error) = others.look(self.begun.elapsed()).await
+        {
+            self.give_back().await;
+            return Err(error);
+        }
         Ok(if won { Attempt::Leads(sent) } else { Attempt::Changed })
     }
 
@@ -316,7 +356,13 @@ impl Participant {
     async fn release(&mut self) {
         self.fence.close();
         self.leadership.set(false);
-        let (Some(live), Some(_)) = (&self.live, self.leads_until.take()) else {
+        if self.leads_until.take().is_some() {
+            self.give_back().await;
+        }
+    }
+
+    async fn give_back(&mut self) {
+        let Some(live) = &self.live else {
             return;
         };
         let record: LeaseRecord = self.candidate.release(&live.record, &self.clock.microseconds());

@@ -1,3 +1,5 @@
+//! Divides namespaces and assigns shards: evenly, the same everywhere, and moving little.
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 

@@ -7,12 +7,11 @@
 //! with the version, then reads the plan again, then all Leases, and only then takes up work. If another replica has a
 //! later version meanwhile, it sees in turn that this one still works by the earlier one, and waits.
 
-mod peers;
+pub mod peers;
 mod plan_keeper;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use pilothouse_cluster::Client;
@@ -58,9 +57,9 @@ impl RunningShards {
         } = options.clone();
         let timeout = times.renew_deadline / 2;
         let replica = Replica {
-            leases: LeaseGroup::new(client.clone(), namespace.clone(), format!("{name}-"), timeout),
+            leases: LeaseGroup::new(client.clone(), namespace.clone(), name.clone(), timeout),
             plans: PlanKeeper::new(client.clone(), namespace, format!("{name}-shards"), timeout, shards),
-            own_lease: format!("replica-{:016x}", hash_of(&identity)),
+            own_lease: format!("-replica-{:016x}", hash_of(&identity)),
             peers: Peers::new(identity, times),
             times,
             fence,
@@ -243,7 +242,7 @@ impl Replica {
             leads: self.host.leadership.leads(),
             divisions: self.divisions.clone(),
         });
-        self.host.shards_held.store(self.held.len(), Ordering::Relaxed);
+        *self.host.shards.lock() = Some((self.held.len(), self.plans.shards()));
     }
 
     async fn round(&mut self) -> Result<Progress, ShardingError> {
@@ -287,12 +286,23 @@ impl Replica {
             others.all(|peer| Some(peer.plan) == self.announced)
         };
         let is_current = read.is_some_and(|read| self.plan.as_ref().is_some_and(|plan| plan.version == read.version));
-        let is_settled = is_current && agrees && announced.is_some() && announced == self.announced;
+        let has_leader = self.peers.leader_takes_part(now);
+        if !has_leader {
+            let problem = "a replica that was started without --shards leads; start all replicas with the same options. Until \
+                           then this one takes up nothing";
+            self.say_problem(&ShardingError::Plan(problem.to_owned()));
+        }
+        let is_settled = is_current && agrees && has_leader && announced.is_some() && announced == self.announced;
         if is_settled && let Some(plan) = self.plan.clone() {
             self.divisions = Arc::new(plan.controllers.clone());
         }
         self.fence.set_divisions(self.divisions.clone(), self.valid_until);
         let is_done = self.take_and_renew(is_settled).await?;
+        if self.host.leadership.leads() {
+            for (name, lease) in self.peers.abandoned(now) {
+                self.leases.lease(&name).delete(&lease).await?;
+            }
+        }
         match problem {
             Some(problem) => Err(problem),
             None if is_settled && is_done => Ok(Progress::Settled),
@@ -544,5 +554,5 @@ impl Replica {
 }
 
 fn shard_lease(shard: usize) -> String {
-    format!("shard-{shard}")
+    format!("-shard-{shard}")
 }

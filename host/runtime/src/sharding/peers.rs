@@ -13,7 +13,10 @@ const PLAN: &str = "pilothouse.dev/plan";
 const SHARDS: &str = "pilothouse.dev/shards";
 
 /// The names of replicas' Leases begin so.
-const REPLICA: &str = "replica-";
+const REPLICA: &str = "-replica-";
+
+/// How long the Lease of a replica that is gone is kept, at least.
+const KEPT: Duration = Duration::from_mins(10);
 
 /// What a replica says of itself in its Lease.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -157,6 +160,33 @@ impl Peers {
         let part = self.staying(now).filter(|(_, state)| state.shards == shards);
         let part: BTreeSet<&str> = part.map(|(holder, _)| holder).collect();
         part.into_iter().collect()
+    }
+
+    /// Whether the leader takes part in dividing the work, or there is none. Another one, which was started without --shards,
+    /// believes that all of it is its own.
+    pub fn leader_takes_part(&self, now: Duration) -> bool {
+        let is_replica = |leader: &str| self.replicas(now).any(|(_, holder, _)| holder == leader);
+        self.holder("", now).is_none_or(is_replica)
+    }
+
+    /// A replica that takes part in dividing the work and lives, if there is one.
+    pub fn any_replica(&self, now: Duration) -> Option<&str> {
+        self.replicas(now).map(|(_, holder, _)| holder).min()
+    }
+
+    /// The Leases of replicas that have been gone for long.
+    pub fn abandoned(&self, now: Duration) -> Vec<(String, LiveLease)> {
+        let of_replicas = self.leases.iter().filter(|(name, _)| name.starts_with(REPLICA));
+        let abandoned = of_replicas.filter(|(_, seen)| {
+            let is_old = seen
+                .candidate
+                .unchanged_for(now)
+                .is_some_and(|unchanged| unchanged > KEPT);
+            is_old && seen.candidate.holder(now).is_none()
+        });
+        abandoned
+            .filter_map(|(name, seen)| Some((name.clone(), seen.live.clone()?)))
+            .collect()
     }
 
     /// The numbers of shards with which the replicas that stay were started.

@@ -47,11 +47,6 @@ impl SharedState {
         self.tell_all();
     }
 
-    /// What this replica works at.
-    pub fn owned(&self) -> OwnedWork {
-        self.tables.read().queue.owned().clone()
-    }
-
     /// Whether an object of a lane is this replica's work.
     pub fn owns(&self, lane: &Lane, name: &Name) -> bool {
         let tables = self.tables.read();

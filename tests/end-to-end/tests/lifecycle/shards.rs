@@ -5,6 +5,7 @@ mod simulated {
     use std::collections::BTreeMap;
     use std::time::Duration;
 
+    use k8s_openapi::api::coordination::v1::Lease;
     use k8s_openapi::api::core::v1::ConfigMap;
     use kube::Api;
     use kube::api::{DeleteParams, Patch, PatchParams};
@@ -22,21 +23,27 @@ mod simulated {
 
     const SHARDS: usize = 8;
 
+    /// Reconciles of one replica at once.
+    const WORKERS: usize = 4;
+
     /// A Lease's duration, three looks with jitter, and the time to reconcile.
     const TAKEN_WITHIN: Duration = Duration::from_secs(25);
 
-    fn replica(identity: &str, shards: usize) -> RuntimeHost {
+    /// A replica that divides the work into so many shards, or that does all of it if it leads.
+    fn replica(identity: &str, shards: Option<usize>) -> RuntimeHost {
         let election = ElectionOptions {
             namespace: "default".to_owned(),
             name: "pilothouse".to_owned(),
             identity: identity.to_owned(),
             times: LeaseTimes::default(),
-            fence: WriteFence::divided(),
-            shards: Some(shards),
+            fence: shards.map_or_else(WriteFence::closed, |_| WriteFence::divided()),
+            shards,
         };
         let options = HostOptions {
             election: Some(election),
             instance: identity.to_owned(),
+            workers: WORKERS,
+            plugin_workers: WORKERS,
             ..HostOptions::default()
         };
         RuntimeHost::new(options, unhurried())
@@ -52,7 +59,11 @@ mod simulated {
     impl Replicas {
         /// The first one, with a plugin.
         async fn start() -> Self {
-            let fleet = Fleet::start_host_with(Cluster::simulated(), replica("one", SHARDS)).await;
+            Self::start_with(Some(SHARDS)).await
+        }
+
+        async fn start_with(shards: Option<usize>) -> Self {
+            let fleet = Fleet::start_host_with(Cluster::simulated(), replica("one", shards)).await;
             fleet.put("app-service", "it.wasm", 0);
             let spec = json!({"source": {"file": "it.wasm"}, "deletionPolicy": "Delete"});
             fleet.plugin("it", spec).await;
@@ -69,10 +80,10 @@ mod simulated {
         }
 
         async fn add(&mut self, identity: &'static str) {
-            self.add_with(identity, SHARDS).await;
+            self.add_with(identity, Some(SHARDS)).await;
         }
 
-        async fn add_with(&mut self, identity: &'static str, shards: usize) {
+        async fn add_with(&mut self, identity: &'static str, shards: Option<usize>) {
             let mut host = replica(identity, shards);
             let path = self.fleet.path("");
             host.start_by_resources(&self.fleet.stage.cluster, path).await.unwrap();
@@ -274,7 +285,7 @@ mod simulated {
         tokio::time::sleep(Duration::from_mins(2)).await;
         let client = replicas.fleet.client().await;
         let maps: Api<ConfigMap> = Api::namespaced(client.clone(), "default");
-        let leases: Api<k8s_openapi::api::coordination::v1::Lease> = Api::namespaced(client, "default");
+        let leases: Api<Lease> = Api::namespaced(client, "default");
         let version = replicas.plan().unwrap().version;
         let plan = |text: &str| Patch::Merge(json!({"data": {"plan.json": text}}));
         let spoil = PatchParams::default();
@@ -334,7 +345,7 @@ mod simulated {
     async fn a_replica_with_another_number_of_shards_stands_by_until_the_others_are_gone() {
         let mut replicas = Replicas::start().await;
         replicas.until_shares(&[("one", 8)]).await;
-        replicas.add_with("other", 4).await;
+        replicas.add_with("other", Some(4)).await;
         replicas.create_more().await;
         replicas.converge().await;
         tokio::time::sleep(Duration::from_mins(1)).await;
@@ -349,6 +360,121 @@ mod simulated {
         replicas.until_shares(&[("other", 4)]).await;
         replicas.wrote_once(mark, 40);
         assert_eq!(replicas.plan().unwrap().shards.len(), 4);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn replicas_with_and_without_shards_never_write_side_by_side() {
+        let mut replicas = Replicas::start().await;
+        replicas.until_shares(&[("one", 8)]).await;
+        replicas.add_with("whole", None).await;
+        let mark = replicas.fleet.stage.mark();
+        replicas.create_more().await;
+        replicas.converge().await;
+        tokio::time::sleep(Duration::from_mins(1)).await;
+        // The Lease of the leader is free for a moment.
+        let leases: Api<Lease> = Api::namespaced(replicas.fleet.client().await, "default");
+        let free = Patch::Merge(json!({"spec": {"holderIdentity": "", "leaseDurationSeconds": 1}}));
+        leases
+            .patch("pilothouse", &PatchParams::default(), &free)
+            .await
+            .unwrap();
+        tokio::time::sleep(Duration::from_mins(1)).await;
+        replicas.until_shares(&[("one", 8)]).await;
+        replicas.fleet.stage.host.stop().await.unwrap();
+        replicas.create_more().await;
+        replicas.converge().await;
+        replicas.wrote_once(mark, 80);
+
+        // And the other way round.
+        let mark = replicas.fleet.stage.mark();
+        replicas.add("divided").await;
+        replicas.create_more().await;
+        replicas.converge().await;
+        tokio::time::sleep(Duration::from_mins(1)).await;
+        assert_eq!(replicas.shares(), BTreeMap::new());
+        let log = replicas.others["divided"].log_tail();
+        assert!(
+            log.contains("a replica that was started without --shards leads"),
+            "{log}"
+        );
+        replicas.others.get_mut("whole").unwrap().stop().await.unwrap();
+        replicas.until_shares(&[("divided", 8)]).await;
+        replicas.create_more().await;
+        replicas.converge().await;
+        replicas.wrote_once(mark, 80);
+    }
+
+    /// Whatever happens in whatever order, all objects converge when it is over, and what is written twice was in flight.
+    #[tokio::test(start_paused = true)]
+    async fn any_order_of_trouble_loses_nothing_and_repeats_what_was_in_flight() {
+        const NAMES: [&str; 4] = ["two", "three", "four", "five"];
+        for seed in 0..6 {
+            let mut random = fastrand::Rng::with_seed(seed);
+            let mut replicas = Replicas::start().await;
+            let client = replicas.fleet.client().await;
+            let maps: Api<ConfigMap> = Api::namespaced(client.clone(), "default");
+            let leases: Api<Lease> = Api::namespaced(client, "default");
+            let mark = replicas.fleet.stage.mark();
+            let (mut steps, mut abrupt) = (Vec::new(), 0);
+            for _ in 0..12 {
+                let name = NAMES[random.usize(..NAMES.len())];
+                let runs = replicas.others.contains_key(name);
+                let step = random.u8(0..8);
+                steps.push((step, name));
+                match (step, runs) {
+                    (0..=2, false) => replicas.add(name).await,
+                    (0, true) => {
+                        replicas.others.remove(name).unwrap().kill().await;
+                        abrupt += 1;
+                    }
+                    (1, true) => {
+                        replicas.others.remove(name).unwrap().stop().await.unwrap();
+                    }
+                    (2, true) => {
+                        replicas.others[name].cut_off(true);
+                        abrupt += 1;
+                    }
+                    (3, true) => replicas.others[name].cut_off(false),
+                    (4, _) => {
+                        let _ = maps.delete("pilothouse-shards", &DeleteParams::default()).await;
+                    }
+                    (5, _) => {
+                        let lease = format!("pilothouse-shard-{}", random.usize(..SHARDS));
+                        let _ = leases.delete(&lease, &DeleteParams::default()).await;
+                    }
+                    _ => replicas.create_more().await,
+                }
+                tokio::time::sleep(Duration::from_millis(random.u64(0..8000))).await;
+            }
+            for other in replicas.others.values() {
+                other.cut_off(false);
+            }
+            if replicas.objects == 0 {
+                replicas.create_more().await;
+            }
+            println!("seed {seed}: {steps:?}");
+            replicas.converge().await;
+            let share = SHARDS / (1 + replicas.others.len());
+            let what = "all replicas have their share";
+            replicas
+                .fleet
+                .until(what, |_| replicas.shares().values().all(|held| *held >= share))
+                .await;
+            tokio::time::sleep(Duration::from_mins(1)).await;
+            let writes = replicas.writes(mark);
+            let mut deployments: Vec<_> = writes.iter().filter(|write| write.contains(" deployments")).collect();
+            let written = deployments.len();
+            deployments.sort_unstable();
+            deployments.dedup();
+            assert_eq!(deployments.len(), replicas.objects, "seed {seed}: {steps:?}");
+            // Of a host that is killed or cut off, as many as it has workers may be in flight.
+            let most = replicas.objects + abrupt * WORKERS;
+            assert!(
+                written <= most,
+                "seed {seed}: {written} writes of {} Deployments: {steps:?}",
+                replicas.objects
+            );
+        }
     }
 
     #[tokio::test(start_paused = true)]
