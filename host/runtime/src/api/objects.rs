@@ -131,7 +131,7 @@ pub fn look(
     let explained = context.state.explain(kind, name);
     let object = explained.iter().find_map(|explanation| explanation.object.clone());
     let object = object.or_else(|| context.state.get(kind, name));
-    let works = context.leadership.leads() || context.held_shards().is_some();
+    let works = context.leadership.leads() || context.shards.lock().is_some();
     let mut host = host(process, context, registry);
     // It names plugins, which is a right of its own.
     host.not_ready.clear();

@@ -47,7 +47,7 @@ pub fn host(process: &ProcessFacts, host: &HostContext, registry: &PluginRegistr
         version: (*version).to_owned(),
         instance: instance.clone(),
         is_leading: host.leadership.leads(),
-        shards_held: host.held_shards(),
+        shards_held: host.shards.lock().map(|(held, _)| held as u64),
         started: rfc3339(*started),
         not_ready: readiness::missing(host, registry),
         internal_errors: host.mistakes(),
