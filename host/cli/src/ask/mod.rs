@@ -282,8 +282,16 @@ mod tests {
     fn a_replica_that_stands_by_says_so() {
         assert!(!is_at_work(r#"{"host": {"isLeading": false}}"#));
         assert!(is_at_work(r#"{"host": {"isLeading": true}}"#));
-        let with = |here: bool| format!(r#"{{"host": {{"isLeading": {}}}, "exists": true, "reconciledHere": {here}}}"#, !here);
-        assert!(is_at_work(&with(true)) && !is_at_work(&with(false)), "shards have no leader");
+        let with = |here: bool| {
+            format!(
+                r#"{{"host": {{"isLeading": {}}}, "exists": true, "reconciledHere": {here}}}"#,
+                !here
+            )
+        };
+        assert!(
+            is_at_work(&with(true)) && !is_at_work(&with(false)),
+            "shards have no leader"
+        );
         assert!(is_at_work("no JSON"));
     }
 }

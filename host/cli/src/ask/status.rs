@@ -81,8 +81,11 @@ fn shown(document: &StatusDocument, now: Timestamp, coloured: bool) -> String {
         if host.is_leading { "" } else { ", does not lead" },
     );
     if let Some(shards) = host.shards_held {
-        writeln!(text, "  holds {shards} shards; objects that other replicas reconcile fail there")
-            .expect("writing to a String cannot fail");
+        writeln!(
+            text,
+            "  holds {shards} shards; objects that other replicas reconcile fail there"
+        )
+        .expect("writing to a String cannot fail");
     }
     for problem in &host.not_ready {
         text += &emphasised(
