@@ -134,11 +134,19 @@ impl RunHistory {
         self.with_object += usize::from(run.trigger.object.is_some());
         let before = last.unwrap_or(number);
         self.ring.push_back(LinkedRun { run, before });
-        if last.is_none() && self.last.len() >= MOST_ENTRIES {
-            let first = self.first;
-            self.last.retain(|_, last| *last >= first);
+        if last.is_none() && self.last.len() == self.last.capacity() && self.last.len() > MOST_ENTRIES / 2 {
+            self.make_room();
         }
         self.last.insert(primary_ref, number);
+    }
+
+    /// Leaves out entries whose runs are all forgotten. The table is made anew: one in which entries are removed and added
+    /// would double.
+    fn make_room(&mut self) {
+        let mut alive = HashMap::with_capacity(MOST_ENTRIES);
+        let first = self.first;
+        alive.extend(self.last.drain().filter(|(_, last)| *last >= first));
+        self.last = alive;
     }
 
     /// The last runs of a primary, the latest first.
