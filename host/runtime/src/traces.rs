@@ -72,7 +72,7 @@ struct Lines {
 }
 
 /// A stage that is under way; its span ends when this is dropped.
-struct Stage {
+pub struct Stage {
     trace: Arc<RunningTrace>,
     name: &'static str,
     start: u64,
@@ -210,7 +210,8 @@ impl Trace {
         stage.await
     }
 
-    fn stage(&self, name: &'static str) -> Option<Stage> {
+    /// A stage begins; its span ends when what this returns is dropped.
+    pub fn stage(&self, name: &'static str) -> Option<Stage> {
         let trace = self.0.clone()?;
         let start = trace.now();
         Some(Stage { trace, name, start })

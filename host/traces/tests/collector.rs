@@ -73,9 +73,7 @@ async fn a_batch_is_one_request_and_what_is_left_is_sent_at_the_end() {
     sink.put(span("first"));
     sink.put(span("second"));
     drop(sink);
-    let (((head, body), ()), ()) = tokio::join!(async { (take(&listener, 200).await, ()) }, async {
-        exporter.run().await
-    });
+    let ((head, body), ()) = tokio::join!(take(&listener, 200), exporter.run());
     assert!(head.starts_with("post /v1/traces http/1.1"), "{head}");
     assert!(head.contains("content-type: application/x-protobuf"), "{head}");
     for text in ["first", "second", "service.name", "pod-0", "1.2.3"] {

@@ -142,8 +142,9 @@ async fn reconcile_selected(
             Err(failure) => return told(host, lane, primary_ref, &gathered, failure).await,
         }
     }
-    let invoke = invoke::invoke(host, lane, &gathered, trace);
-    let invoked = trace.within("invoke", invoke).await;
+    let stage = trace.stage("invoke");
+    let invoked = invoke::invoke(host, lane, &gathered, trace).await;
+    drop(stage);
     let (used, is_done) = (invoked.used, invoked.is_done);
     let wake_at = invoked.view.as_ref().and_then(|view| view.wake_at);
     let validate = validate::validate(host, lane, &gathered, primary_ref, invoked);
@@ -175,8 +176,8 @@ async fn reconcile_selected(
     };
     let applied = match planned {
         Ok(planned) => {
-            let apply = apply::apply(host, lane, primary_ref, Some(object), planned);
-            trace.within("apply", apply).await
+            let _stage = trace.stage("apply");
+            apply::apply(host, lane, primary_ref, Some(object), planned).await
         }
         Err(failure) => apply::Applied {
             wake_at,
@@ -201,8 +202,9 @@ async fn reconcile_selected(
             .or_else(|| contention.as_deref().cloned()),
         ..applied
     };
-    let report = report::report(host, lane, primary_ref, &gathered, to_report);
-    let reported = trace.within("report", report).await;
+    let stage = trace.stage("report");
+    let reported = report::report(host, lane, primary_ref, &gathered, to_report).await;
+    drop(stage);
     let said = reported.said();
     if said.is_some() && job.hot_loop.as_ref().is_some_and(|hot_loop| hot_loop.repeats) {
         tracing::warn!(
