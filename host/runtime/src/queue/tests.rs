@@ -366,13 +366,13 @@ async fn an_edit_runs_before_the_time_that_was_asked_for() {
             change(&mut queue, A, "x");
             pop(&mut queue);
             let edit = |queue: &mut WorkQueue| {
-                queue.push_for(;
+                queue.push_for(
                     A,
                     &name("x"),
                     Priority::Change,
                     Cause::Edit,
                     TriggerReason::ObjectChanged,
-                )
+                );
             };
             if while_it_runs {
                 edit(&mut queue);
