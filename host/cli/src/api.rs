@@ -1,6 +1,7 @@
 //! Owns where the host serves its API: the option, its default, and the key that lets the user of the host ask it on the same
 //! machine.
 
+use std::fmt::Write as _;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read as _, Write as _};
 use std::net::IpAddr;
@@ -124,7 +125,10 @@ fn is_loopback(address: IpAddr) -> bool {
 fn write_key(path: &Path) -> io::Result<String> {
     let mut random = [0; KEY_BYTES];
     File::open("/dev/urandom")?.read_exact(&mut random)?;
-    let key: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
+    let key = random.iter().fold(String::new(), |mut key, byte| {
+        let _ = write!(key, "{byte:02x}");
+        key
+    });
     if let Some(parent) = path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
         fs::DirBuilder::new().recursive(true).mode(0o700).create(parent)?;
     }

@@ -33,7 +33,7 @@ struct Arguments {
 #[derive(Subcommand)]
 enum Command {
     /// Run the host, which reconciles a cluster with plugins.
-    Run(run::RunCommand),
+    Run(Box<run::RunCommand>),
     /// Show the plugins of a host, and the objects that fail, with the cause and the next step.
     Status(ask::status::StatusCommand),
     /// Explain an object: what it depends on, what was made for it, its last runs, and who changed what was reverted.

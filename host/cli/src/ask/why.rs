@@ -240,7 +240,8 @@ fn run_row(run: &RunDocument, now: Timestamp) -> [Cell; 6] {
         other => other.to_owned(),
     };
     if let Some(by) = triggered_by {
-        why += &format!(": {}", title(by));
+        why.push_str(": ");
+        why.push_str(&title(by));
     }
     let how = match (result.as_str(), reason) {
         ("Failure", Some(reason)) => Cell::new(reason.as_str(), Emphasis::Bad),

@@ -77,6 +77,7 @@ async fn ask(kubeconfig: &str, arguments: &[&str]) -> (i32, String, String) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+#[expect(clippy::too_many_lines, reason = "one control plane serves the whole story")]
 async fn users_are_answered_through_the_api_server_by_their_rights() {
     let control_plane = ControlPlane::start(Options::default()).await.unwrap();
     let bench = Bench::new(&control_plane).await;

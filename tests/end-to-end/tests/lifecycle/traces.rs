@@ -140,6 +140,7 @@ mod simulated {
     }
 
     #[tokio::test]
+    #[expect(clippy::too_many_lines, reason = "one story, of which each span is looked at")]
     async fn a_reconcile_is_a_span_with_its_stages_its_log_lines_and_what_led_to_it() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let options = ExportOptions {
