@@ -6,7 +6,7 @@
 //! lost plugin held, [`host_proxy`] is how commands reach a host, [`host_resources`] is for the host's own resources,
 //! [`definitions`] sees CRDs change (both by way of `typed_watch`), [`permissions`] asks what the host may do, [`reviews`] who
 //! a client is and what it may do, [`identity`] is in whose name it does it, [`lease`] reads and writes the Leases of the
-//! leader and of shards, [`shard_plan`] the plan of shards, [`fence`] stops the writes of who does not lead, and [`meter`]
+//! leader and of shards, [`shard_plan`] the plan of shards, [`namespace_count`] counts for it, [`fence`] stops the writes of who does not lead, and [`meter`]
 //! counts requests.
 #![forbid(unsafe_code)]
 
@@ -31,6 +31,7 @@ pub mod installer;
 mod kind_cache;
 pub mod lease;
 pub mod meter;
+pub mod namespace_count;
 pub mod object;
 pub mod openapi;
 mod pages;

@@ -7,6 +7,7 @@ pub mod api;
 pub mod artifacts;
 mod blocking;
 mod cache_need;
+mod cached_namespaces;
 mod call_slots;
 mod claims;
 pub mod clock;
