@@ -1,7 +1,9 @@
 //! The binary: which command, and how its end becomes an exit code.
 #![forbid(unsafe_code)]
 
+mod api;
 mod artifact;
+mod ask;
 mod election;
 mod identity;
 mod inspect;
@@ -12,12 +14,13 @@ mod release;
 mod render;
 mod run;
 mod settings;
+mod traces;
 mod webhooks;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use pilothouse_cluster::error::chain;
 
 /// Run many Kubernetes operators in one host process, each as a sandboxed WebAssembly component.
@@ -31,7 +34,13 @@ struct Arguments {
 #[derive(Subcommand)]
 enum Command {
     /// Run the host, which reconciles a cluster with plugins.
-    Run(run::RunCommand),
+    Run(Box<run::RunCommand>),
+    /// Show the plugins of a host, and the objects that fail, with the cause and the next step.
+    Status(ask::status::StatusCommand),
+    /// Explain an object: what it depends on, what was made for it, its last runs, and who changed what was reverted.
+    Why(ask::why::WhyCommand),
+    /// Show the plugins of a host by the time, memory and requests that they use.
+    Top(ask::top::TopCommand),
     /// Print a plugin's metadata and the kinds that it touches.
     Inspect(inspect::InspectCommand),
     /// Print the ServiceAccount, the roles and the bindings that grant a plugin what it needs.
@@ -71,9 +80,12 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let Arguments { command } = Arguments::parse();
+    let Arguments { command } = arguments();
     let result = match command {
         Command::Run(run) => run.execute(),
+        Command::Status(status) => status.execute(),
+        Command::Why(why) => why.execute(),
+        Command::Top(top) => top.execute(),
         Command::Inspect(inspect) => inspect.execute(),
         Command::Rights(rights) => rights.execute(),
         Command::Install(install) => install.execute(),
@@ -96,7 +108,28 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("error: {}", chain(&*error));
+            if error.is::<ask::status::Unhealthy>() {
+                return ExitCode::from(UNHEALTHY);
+            }
             ExitCode::FAILURE
         }
     }
+}
+
+/// The exit code of `status --check` where something is not as it should be. 1 is any error, and 2 a wrong command line.
+const UNHEALTHY: u8 = 3;
+
+/// The name by which kubectl finds the program as its plugin.
+const KUBECTL_PLUGIN: &str = "kubectl-pilothouse";
+
+/// Reads the command line. Help speaks of the program as it was called: as itself, or by kubectl.
+fn arguments() -> Arguments {
+    let called = std::env::args_os().next().map(PathBuf::from);
+    let is_plugin = called.is_some_and(|path| path.file_name().is_some_and(|name| name == KUBECTL_PLUGIN));
+    let mut command = Arguments::command();
+    if is_plugin {
+        command = command.bin_name("kubectl pilothouse");
+    }
+    let matches = command.get_matches();
+    Arguments::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
 }

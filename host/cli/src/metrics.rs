@@ -36,7 +36,7 @@ pub enum MetricsAddress {
 }
 
 /// Reads an address as Go programs take it.
-fn parse_address(text: &str) -> Result<MetricsAddress, String> {
+pub fn parse_address(text: &str) -> Result<MetricsAddress, String> {
     let address = match text.strip_prefix(':') {
         _ if matches!(text, "" | "off") => Some(MetricsAddress::Off),
         Some(port) => port.parse().ok().map(MetricsAddress::AllAddresses),
@@ -102,7 +102,8 @@ fn default_address(is_in_a_pod: bool) -> MetricsAddress {
     if is_in_a_pod { IN_A_POD } else { MetricsAddress::Off }
 }
 
-fn bind(address: MetricsAddress) -> io::Result<Option<TcpListener>> {
+/// Listens there; none where that is nowhere.
+pub fn bind(address: MetricsAddress) -> io::Result<Option<TcpListener>> {
     let listener = match address {
         MetricsAddress::Off => return Ok(None),
         MetricsAddress::At(address) => TcpListener::bind(address)?,

@@ -12,12 +12,14 @@ use pilothouse_runtime::{Host, HostOptions, Identity, Library, UnfinishedWork};
 use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::EnvFilter;
 
+use crate::api::ApiArguments;
 use crate::artifact::host_options::ArtifactArguments;
 use crate::election::ElectionArguments;
 use crate::identity::IdentityMode;
 use crate::metrics::{MetricsArguments, Monitoring};
 use crate::plugins::{self, CacheArguments, NamedFile};
 use crate::settings;
+use crate::traces::TraceArguments;
 use crate::webhooks::WebhookArguments;
 
 /// What the program calls itself to an API server.
@@ -80,6 +82,12 @@ pub struct RunCommand {
 
     #[command(flatten)]
     metrics: MetricsArguments,
+
+    #[command(flatten)]
+    api: ApiArguments,
+
+    #[command(flatten)]
+    traces: TraceArguments,
 
     #[command(flatten)]
     cluster: ClusterArguments,
@@ -158,6 +166,8 @@ impl RunCommand {
             grace,
             log_format: _,
             metrics,
+            api,
+            traces,
             cluster,
             cache,
             artifacts,
@@ -175,6 +185,12 @@ impl RunCommand {
             endpoints,
             server: _server,
         } = metrics.serve()?;
+        let served_api = api.serve()?;
+        let (exporter, traces) = traces.open()?;
+        if let Some(exporter) = exporter {
+            // It ends with the process: the last spans are worth no delay of the end.
+            tokio::spawn(exporter.run());
+        }
         let sandbox = cache.sandbox()?;
         let artifacts = artifacts.open(&cache.directory()?)?;
         let accounts = identity.namespace(artifacts.namespace.as_deref())?;
@@ -220,11 +236,15 @@ impl RunCommand {
             webhooks,
             metrics,
             heartbeat,
+            traces,
             give_back_after: Some(REST),
             ..HostOptions::default()
         };
         let host = Host::new(client, options);
         endpoints.set_host(host.handle());
+        if let Some(api) = &served_api.api {
+            api.set_host(&host.handle(), env!("CARGO_PKG_VERSION"), settings::instance());
+        }
         let left = if by_resources {
             let directory = plugin_dir.clone();
             // Nobody waits for it: the directory may be on a mount that hangs.
@@ -256,6 +276,11 @@ fn say_if_missing(directory: &Path) {
 
 fn start_log(format: LogFormat) -> anyhow::Result<()> {
     let filter = EnvFilter::try_new(settings::log_filter()).context("PILOTHOUSE_LOG is not a filter")?;
+    // What a Plugin's annotation asks for has been chosen by then.
+    let chosen = "pilothouse::plugin::chosen=trace"
+        .parse()
+        .context("the host's own filter is none")?;
+    let filter = filter.add_directive(chosen);
     let lines = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr);

@@ -29,6 +29,23 @@ pub fn default_registries_file() -> Option<PathBuf> {
         .map(|configuration| configuration.join("pilothouse").join("registries.yaml"))
 }
 
+/// Where the key of a host's API is unless the command line names a file: `$XDG_RUNTIME_DIR/pilothouse/api-PORT.key`, or the
+/// same below `~/.cache`.
+pub fn api_key_file(port: u16) -> Option<PathBuf> {
+    let runtime = std::env::var_os("XDG_RUNTIME_DIR")
+        .map(PathBuf::from)
+        .filter(|path| path.is_absolute());
+    let home = || std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".cache"));
+    runtime
+        .or_else(home)
+        .map(|directory| directory.join("pilothouse").join(format!("api-{port}.key")))
+}
+
+/// Whether the user wants no colours; see <https://no-color.org>.
+pub fn no_color() -> bool {
+    std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty())
+}
+
 /// The time that a reproducible build gives what it makes; see <https://reproducible-builds.org/specs/source-date-epoch/>.
 pub fn source_date_epoch() -> anyhow::Result<Option<Timestamp>> {
     let Some(text) = std::env::var_os("SOURCE_DATE_EPOCH") else {

@@ -98,17 +98,7 @@ async fn connect_as(
     metrics: &RequestMetrics,
     credentials: Credentials,
 ) -> Result<Client, ConnectError> {
-    let options = KubeConfigOptions {
-        context: target.context.clone(),
-        ..KubeConfigOptions::default()
-    };
-    if target.kubeconfig.is_none() {
-        refuse_cut_files(&default_files())?;
-    }
-    let (mut config, user) = match &target.kubeconfig {
-        Some(path) => from_file(path, &options).await?,
-        None => from_environment(&options).await?,
-    };
+    let (mut config, user) = configuration(target).await?;
     if credentials == Credentials::None {
         config.auth_info = AuthInfo::default();
     }
@@ -142,6 +132,19 @@ async fn connect_as(
         .with_layer(&MeterLayer::new(metrics))
         .with_layer(fence)
         .build())
+}
+
+/// What a kubeconfig says, or the pod, and who asks.
+pub(crate) async fn configuration(target: &ClusterTarget) -> Result<(Config, String), ConnectError> {
+    let options = KubeConfigOptions {
+        context: target.context.clone(),
+        ..KubeConfigOptions::default()
+    };
+    if let Some(path) = &target.kubeconfig {
+        return from_file(path, &options).await;
+    }
+    refuse_cut_files(&default_files())?;
+    from_environment(&options).await
 }
 
 /// From the files of `KUBECONFIG`, `~/.kube/config`, or the service account of the pod, in this order.

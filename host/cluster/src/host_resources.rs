@@ -42,6 +42,8 @@ pub struct HostResource {
     pub deleting: bool,
     /// `metadata.finalizers`.
     pub finalizers: Vec<String>,
+    /// `metadata.annotations`; null where there are none.
+    pub annotations: Value,
     /// `spec`.
     pub spec: Value,
     /// `status`; null where there is none.
@@ -205,6 +207,7 @@ fn read(object: &CachedObject) -> HostResource {
         created: metadata["creationTimestamp"].as_str().unwrap_or_default().to_owned(),
         deleting: object.deleting,
         finalizers: finalizers.filter_map(Value::as_str).map(str::to_owned).collect(),
+        annotations: metadata["annotations"].clone(),
         spec: value["spec"].take(),
         status: value["status"].take(),
         is_too_deep: object.is_too_deep(),

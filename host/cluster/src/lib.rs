@@ -3,9 +3,11 @@
 //! [`discovery`] says what is served, [`reflector`] lists and watches a kind into [`object::CachedObject`] objects,
 //! which [`codec`] makes small and [`store`] keeps, [`mod@write`] applies and deletes, [`openapi`] says how values are
 //! merged, [`events`] tells, [`install`] brings CRDs, [`installer`] all else that a plugin needs, [`release`] frees what a
-//! lost plugin held, [`host_resources`] is for the host's own resources, [`definitions`] sees CRDs change (both by way of
-//! `typed_watch`), [`permissions`] asks what the host may do, [`identity`] is in whose name it does it, [`lease`] reads and
-//! writes the Leases of the leader and of shards, [`shard_plan`] the plan of shards, [`namespace_count`] counts for it, [`fence`] stops the writes of who does not lead, and [`meter`] counts requests.
+//! lost plugin held, [`host_proxy`] is how commands reach a host, [`host_resources`] is for the host's own resources,
+//! [`definitions`] sees CRDs change (both by way of `typed_watch`), [`permissions`] asks what the host may do, [`reviews`] who
+//! a client is and what it may do, [`identity`] is in whose name it does it, [`lease`] reads and writes the Leases of the
+//! leader and of shards, [`shard_plan`] the plan of shards, [`namespace_count`] counts for it, [`fence`] stops the writes of who does not lead, and [`meter`]
+//! counts requests.
 #![forbid(unsafe_code)]
 
 mod apply_entry;
@@ -20,6 +22,7 @@ pub mod error;
 pub mod events;
 pub mod facts;
 pub mod fence;
+pub mod host_proxy;
 pub mod host_resources;
 pub mod identity;
 mod index;
@@ -37,6 +40,7 @@ pub mod pull_secret;
 mod raw_object;
 pub mod reflector;
 pub mod release;
+pub mod reviews;
 pub mod shard_plan;
 pub mod store;
 mod typed_watch;

@@ -2,6 +2,7 @@
 //! elsewhere.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use http::{Method, Request, StatusCode};
@@ -79,6 +80,8 @@ pub struct FieldManagerClient {
     client: Client,
     manager: Arc<str>,
     identity: Option<Impersonation>,
+    /// How many requests it has made.
+    requests: Arc<AtomicU64>,
     controller: Option<Arc<str>>,
 }
 
@@ -89,6 +92,7 @@ impl FieldManagerClient {
             client,
             manager,
             identity: None,
+            requests: Arc::default(),
             controller: None,
         }
     }
@@ -101,6 +105,12 @@ impl FieldManagerClient {
             controller: Some(controller),
             ..self
         }
+    }
+
+    /// The same, which counts its requests here.
+    #[must_use]
+    pub fn counted_by(self, requests: Arc<AtomicU64>) -> Self {
+        Self { requests, ..self }
     }
 
     /// The same in another name; none is the host's own.
@@ -116,6 +126,7 @@ impl FieldManagerClient {
 
     /// Sends a request about the object of a name.
     async fn send(&self, name: &Name, mut request: Request<Body>) -> Result<(StatusCode, String), RequestError> {
+        self.requests.fetch_add(1, Ordering::Relaxed);
         if let Some(controller) = &self.controller {
             let scope = WriteScope::Object(controller.clone(), name.namespace.clone());
             request.extensions_mut().insert(scope);

@@ -28,6 +28,26 @@ pub struct Fight<'a> {
     pub manager: &'a str,
 }
 
+/// Somebody who holds fields that were taken from us.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FieldTaker {
+    /// The field manager.
+    pub manager: String,
+    /// When it wrote last, as the object says: RFC 3339 in UTC. Empty where the object does not say.
+    pub time: String,
+    /// The fields of ours that it holds.
+    pub fields: Vec<String>,
+}
+
+/// Who holds which of the fields that were taken from us; who wrote last comes first. A field that was removed has nobody.
+pub fn takers(taken: &[String], body: &Map<String, Value>, live: &Value, own: &str) -> Vec<FieldTaker> {
+    let takers = others(live, own).into_iter().filter_map(|(time, manager, held)| {
+        let fields = held_of(taken, &held.missing(body, LeafSemantics::AsApplied).paths);
+        (!fields.is_empty()).then_some(FieldTaker { manager, time, fields })
+    });
+    takers.collect()
+}
+
 /// Explains which managers overwrite which fields, and what to do about it.
 pub fn explain(fight: &Fight<'_>) -> Failure {
     let Fight {
@@ -48,12 +68,9 @@ pub fn explain(fight: &Fight<'_>) -> Failure {
             ),
         );
     };
-    let takers: Vec<_> = others(live, manager)
+    let takers: Vec<_> = takers(taken, body, live, manager)
         .into_iter()
-        .filter_map(|(name, held)| {
-            let fields = held_of(taken, &held.missing(body, LeafSemantics::AsApplied).paths);
-            (!fields.is_empty()).then(|| format!("{name} sets {}", list("", &fields, "")))
-        })
+        .map(|FieldTaker { manager, fields, .. }| format!("{manager} sets {}", list("", &fields, "")))
         .collect();
     let who = if takers.is_empty() {
         format!("somebody removes {}", list("", taken, ""))
@@ -92,8 +109,9 @@ pub fn deleted(title: &str) -> Failure {
     )
 }
 
-/// The other managers with what they hold; those who wrote last come first. Entries of subresources count too.
-fn others(live: &Value, own: &str) -> Vec<(String, FieldSet)> {
+/// The other managers with what they hold and when they wrote; those who wrote last come first. Entries of subresources
+/// count too.
+fn others(live: &Value, own: &str) -> Vec<(String, String, FieldSet)> {
     let entries = live["metadata"]["managedFields"].as_array();
     let mut others: Vec<_> = entries
         .into_iter()
@@ -110,7 +128,7 @@ fn others(live: &Value, own: &str) -> Vec<(String, FieldSet)> {
         })
         .collect();
     others.sort_by(|(one, ..), (other, ..)| other.cmp(one));
-    others.into_iter().map(|(_, name, held)| (name, held)).collect()
+    others
 }
 
 /// Those of the paths that a set holds which lacks only these.

@@ -117,13 +117,18 @@ impl WallClock {
 
     /// As metav1.Time has it: RFC 3339, UTC, whole seconds.
     pub fn seconds(&self) -> String {
-        timestamp(self.now()).strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+        rfc3339(self.now())
     }
 
     /// As metav1.MicroTime has it: RFC 3339, UTC, six digits of a second.
     pub fn microseconds(&self) -> String {
         timestamp(self.now()).strftime("%Y-%m-%dT%H:%M:%S%.6fZ").to_string()
     }
+}
+
+/// Milliseconds since the epoch as RFC 3339, UTC, whole seconds.
+pub fn rfc3339(milliseconds: u64) -> String {
+    timestamp(milliseconds).strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
 
 fn timestamp(milliseconds: u64) -> jiff::Timestamp {

@@ -22,6 +22,8 @@ use crate::queue::Capacity;
 use crate::resume_slots::ResumeSlots;
 use crate::state::SharedState;
 use crate::too_deep::TooDeepReporter;
+use crate::traces::Traces;
+use crate::usage::UsageBook;
 
 /// What every part of the running host needs.
 pub struct HostContext {
@@ -57,6 +59,10 @@ pub struct HostContext {
     pub waits_for_webhooks: AtomicBool,
     /// What is counted of it.
     pub metrics: Metrics,
+    /// What each plugin has used.
+    pub usage: UsageBook,
+    /// The traces of reconciles.
+    pub traces: Traces,
     /// Mistakes of the host that it has noticed and got over: waits that nothing would have ended, panics of watches.
     mistakes: AtomicU64,
 }
@@ -70,6 +76,7 @@ impl HostContext {
         capacity: Capacity,
         leadership: Leadership,
         metrics: Metrics,
+        traces: Traces,
     ) -> Self {
         Self {
             state: SharedState::new(capacity),
@@ -88,6 +95,8 @@ impl HostContext {
             too_deep: TooDeepReporter::default(),
             waits_for_webhooks: AtomicBool::new(false),
             metrics,
+            usage: UsageBook::default(),
+            traces,
             mistakes: AtomicU64::new(0),
         }
     }

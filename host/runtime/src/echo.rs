@@ -14,7 +14,7 @@ use tokio::time::Instant;
 
 use crate::lanes::Lanes;
 use crate::primary::{LaneId, PrimaryRef};
-use crate::queue::{Priority, WorkQueue};
+use crate::queue::{Priority, Trigger, TriggerReason, WorkQueue};
 
 /// A write of our own that the cache has not seen yet.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -90,10 +90,10 @@ impl OwnWrites {
             (Some(AwaitedEcho::Version(version)), Some(seen))
                 if seen.reached == *version || is_before(version, &seen.reached) =>
             {
-                queue.push(primary_ref.lane, &primary_ref.name, Priority::Change);
+                queue_overtaken(queue, primary_ref, &key);
                 return has_gone;
             }
-            (_, Some(_)) => queue.push(primary_ref.lane, &primary_ref.name, Priority::Change),
+            (_, Some(_)) => queue_overtaken(queue, primary_ref, &key),
             (_, None) => {}
         }
         if let Some(awaited) = awaited {
@@ -154,7 +154,7 @@ impl OwnWrites {
         };
         if !exact && !is_primary(lanes, primary_ref, &key) {
             // It was never seen as it was written: it may be somebody else's by now, made anew under its name.
-            queue.push(primary_ref.lane, &primary_ref.name, Priority::Change);
+            queue_overtaken(queue, primary_ref, &key);
         }
         queue.release(primary_ref.lane, &primary_ref.name);
         self.awaited.remove(&key);
@@ -191,7 +191,7 @@ impl OwnWrites {
             .extract_if(|key, (awaited, _)| about(key) && is_overtaken(key, awaited));
         for (key, (awaited, primary_ref)) in overtaken {
             if matches!(awaited, AwaitedEcho::Version(_)) && store.get(&key.kind, &key.name).is_none() {
-                queue.push(primary_ref.lane, &primary_ref.name, Priority::Change);
+                queue_overtaken(queue, &primary_ref, &key);
             }
             queue.release(primary_ref.lane, &primary_ref.name);
         }
@@ -222,6 +222,12 @@ impl OwnWrites {
     pub fn in_flight(&self) -> impl Iterator<Item = (&Key, &PrimaryRef, Instant)> {
         self.in_flight.iter()
     }
+}
+
+/// Queues a primary of which a write had another effect than it was meant to have.
+fn queue_overtaken(queue: &mut WorkQueue, primary_ref: &PrimaryRef, key: &Key) {
+    let trigger = Trigger::of(TriggerReason::WriteOvertaken, Arc::new(key.clone()));
+    queue.push(primary_ref.lane, &primary_ref.name, Priority::Change, trigger);
 }
 
 /// Whether an object is the primary itself, of which every visible change is looked at anyway.

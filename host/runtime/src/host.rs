@@ -30,6 +30,7 @@ use crate::reconcile::reconcile;
 use crate::sharding::RunningShards;
 use crate::state::{KindSize, LaneFigures};
 use crate::too_deep;
+use crate::traces::Traces;
 use crate::watchdog;
 
 /// Why a host did not start.
@@ -54,6 +55,18 @@ pub struct UnfinishedWork {
 pub struct Handle {
     context: Arc<HostContext>,
     registry: Arc<PluginRegistry>,
+    client: Client,
+}
+
+/// What the API looks at.
+#[derive(Clone)]
+pub struct HostParts {
+    /// What every part of the host has.
+    pub context: Arc<HostContext>,
+    /// The plugins.
+    pub registry: Arc<PluginRegistry>,
+    /// How the cluster is asked.
+    pub client: Client,
 }
 
 impl Handle {
@@ -135,6 +148,15 @@ impl Handle {
         }
     }
 
+    /// What the API looks at.
+    pub(crate) fn parts(&self) -> HostParts {
+        HostParts {
+            context: self.context.clone(),
+            registry: self.registry.clone(),
+            client: self.client.clone(),
+        }
+    }
+
     /// What keeps the host from being ready, each in words: its caches have to sync, and its plugins have to come up, or to
     /// say why they do not.
     pub fn missing_for_readiness(&self) -> Vec<String> {
@@ -148,6 +170,7 @@ fn plugin_figures(summary: PluginSummary) -> PluginFigures {
         version,
         digest,
         ready,
+        condition: _,
         is_awake,
     } = summary;
     PluginFigures {
@@ -218,7 +241,8 @@ impl Host {
             None => Leadership::without_election(),
         };
         let metrics = options.metrics.clone();
-        let context = HostContext::new(client.clone(), clock, blocking, capacity, leadership, metrics);
+        let traces = Traces::new(options.traces.clone(), &clock);
+        let context = HostContext::new(client.clone(), clock, blocking, capacity, leadership, metrics, traces);
         if options.webhooks.is_some() {
             context.cached.answers_reviews();
         }
@@ -236,6 +260,7 @@ impl Host {
         Handle {
             context: self.context.clone(),
             registry: self.registry.clone(),
+            client: self.client.clone(),
         }
     }
 
@@ -432,7 +457,10 @@ impl Jobs {
         };
         if let Some((job, lane, since)) = self.who.remove(&id) {
             let plugins = context.metrics.plugins();
-            plugins.reconciled(&lane.plugin, &lane.controller, outcome, since.elapsed());
+            let took = since.elapsed();
+            plugins.reconciled(&lane.plugin, &lane.controller, outcome, took);
+            let is_failure = ended.failure.is_some();
+            context.usage.reconciled(&lane.plugin, is_failure, took, ended.used);
             context.state.finish(&lane, &job, &ended, &context.clock);
         }
     }

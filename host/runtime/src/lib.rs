@@ -4,6 +4,7 @@
 
 mod access;
 mod admission;
+pub mod api;
 pub mod artifacts;
 mod blocking;
 mod cache_need;
@@ -21,6 +22,7 @@ mod echo;
 pub mod endpoints;
 mod health;
 pub mod heartbeat;
+mod history;
 pub mod host;
 mod idle;
 mod informers;
@@ -47,7 +49,9 @@ mod state_lock;
 #[cfg(test)]
 mod test_support;
 mod too_deep;
+mod traces;
 mod unpersisted;
+mod usage;
 mod view;
 mod visibility;
 mod watch_sink;
@@ -64,3 +68,4 @@ pub use options::{HostOptions, Identity};
 pub use pilothouse_webhook::certificates::Lifetimes;
 pub use plugins::{Library, PluginSummary, check_plugin};
 pub use queue::Depth;
+pub use traces::TraceOptions;

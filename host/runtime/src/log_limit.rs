@@ -1,7 +1,13 @@
-//! Owns what the guests of one plugin write to the log, and how much of it: a token bucket of bytes over all its calls,
-//! whatever they are for. Lines above it are dropped and counted, and the count is logged from time to time.
+//! Owns what the guests of one plugin write to the log, and how much of it: from which level on, and a token bucket of bytes
+//! over all its calls, whatever they are for. Lines above it are dropped and counted, and the count is logged from time to
+//! time.
+//!
+//! The level is that of the host's log filter, or one that was chosen for the plugin while the host runs. Lines that a chosen
+//! level lets pass have the target `pilothouse::plugin::chosen`, which the host's filter always lets pass.
 
 use std::fmt::Write as _;
+use std::str::FromStr;
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -21,9 +27,64 @@ const LINE: u64 = 128;
 /// The least time between two lines that tell of dropped ones.
 const TOLD_EVERY: Duration = Duration::from_secs(30);
 
-/// The bucket of one plugin.
-#[derive(Debug, Default)]
-pub struct GuestLogLimiter(Mutex<ByteBucket>);
+/// The level that the log filter says is in force.
+const BY_FILTER: u8 = u8::MAX;
+
+/// A level that was chosen for one plugin: lines of this level and of more serious ones are logged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ChosenLevel(u8);
+
+impl FromStr for ChosenLevel {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Self, ()> {
+        let levels = ["off", "error", "warn", "info", "debug", "trace"];
+        let chosen = levels.iter().position(|level| *level == text).ok_or(())?;
+        u8::try_from(chosen).map(Self).map_err(|_| ())
+    }
+}
+
+/// How serious a level is; the least number is the most serious.
+fn rank(level: LogLevel) -> u8 {
+    match level {
+        LogLevel::Error => 1,
+        LogLevel::Warn => 2,
+        LogLevel::Info => 3,
+        LogLevel::Debug => 4,
+        LogLevel::Trace => 5,
+    }
+}
+
+/// Logs a line at its level.
+macro_rules! log_line {
+    ($target:literal, $level:expr, $plugin:expr, $object:expr, $said:expr) => {{
+        let (plugin, object) = ($plugin, $object);
+        match $level {
+            LogLevel::Trace => tracing::trace!(target: $target, plugin, object, "{}", $said),
+            LogLevel::Debug => tracing::debug!(target: $target, plugin, object, "{}", $said),
+            LogLevel::Info => tracing::info!(target: $target, plugin, object, "{}", $said),
+            LogLevel::Warn => tracing::warn!(target: $target, plugin, object, "{}", $said),
+            LogLevel::Error => tracing::error!(target: $target, plugin, object, "{}", $said),
+        }
+    }};
+}
+
+/// The level and the bucket of one plugin.
+#[derive(Debug)]
+pub struct GuestLogLimiter {
+    bucket: Mutex<ByteBucket>,
+    /// The rank of the least serious lines that are logged, or [`BY_FILTER`].
+    chosen: AtomicU8,
+}
+
+impl Default for GuestLogLimiter {
+    fn default() -> Self {
+        Self {
+            bucket: Mutex::default(),
+            chosen: AtomicU8::new(BY_FILTER),
+        }
+    }
+}
 
 #[derive(Debug, Default)]
 struct ByteBucket {
@@ -45,7 +106,9 @@ impl GuestLogLimiter {
         message: &str,
         fields: &[(String, String)],
     ) {
+        let chosen = self.chosen.load(Ordering::Relaxed);
         let is_asked_for = match level {
+            _ if chosen != BY_FILTER => rank(level) <= chosen,
             LogLevel::Trace => tracing::enabled!(target: "pilothouse::plugin", tracing::Level::TRACE),
             LogLevel::Debug => tracing::enabled!(target: "pilothouse::plugin", tracing::Level::DEBUG),
             LogLevel::Info => tracing::enabled!(target: "pilothouse::plugin", tracing::Level::INFO),
@@ -70,18 +133,22 @@ impl GuestLogLimiter {
             write!(said, " {name}={value:?}").expect("writing to a String cannot fail");
         }
         let object = object.map(tracing::field::display);
-        match level {
-            LogLevel::Trace => tracing::trace!(target: "pilothouse::plugin", plugin, object, "{said}"),
-            LogLevel::Debug => tracing::debug!(target: "pilothouse::plugin", plugin, object, "{said}"),
-            LogLevel::Info => tracing::info!(target: "pilothouse::plugin", plugin, object, "{said}"),
-            LogLevel::Warn => tracing::warn!(target: "pilothouse::plugin", plugin, object, "{said}"),
-            LogLevel::Error => tracing::error!(target: "pilothouse::plugin", plugin, object, "{said}"),
+        if chosen == BY_FILTER {
+            log_line!("pilothouse::plugin", level, plugin, object, said);
+        } else {
+            log_line!("pilothouse::plugin::chosen", level, plugin, object, said);
         }
+    }
+
+    /// Logs lines from this level on, whatever the log filter says of plugins; none: as the filter says.
+    pub fn choose(&self, level: Option<ChosenLevel>) {
+        let rank = level.map_or(BY_FILTER, |ChosenLevel(rank)| rank);
+        self.chosen.store(rank, Ordering::Relaxed);
     }
 
     /// Whether a line of so many bytes may be logged.
     fn may_log(&self, bytes: usize) -> bool {
-        let mut bucket = self.0.lock();
+        let mut bucket = self.bucket.lock();
         let now = Instant::now();
         let since = bucket.filled.map_or(Duration::ZERO, |filled| now - filled);
         // Thousandths of bytes come back in milliseconds, so that nothing is lost to rounding.
@@ -103,7 +170,7 @@ impl GuestLogLimiter {
 
     /// How many lines were dropped since this was told last, if it is time to tell it.
     fn to_tell(&self) -> Option<u64> {
-        let mut bucket = self.0.lock();
+        let mut bucket = self.bucket.lock();
         let is_due = bucket.told.is_none_or(|told| told.elapsed() >= TOLD_EVERY);
         if bucket.dropped == 0 || !is_due {
             return None;
@@ -151,6 +218,16 @@ mod tests {
         tokio::time::advance(TOLD_EVERY).await;
         assert_eq!(log_limiter.to_tell(), Some(10 + 10_000 - trickle));
         assert_eq!(log_limiter.to_tell(), None);
+    }
+
+    #[test]
+    fn a_level_is_one_of_the_logs_own() {
+        let ranks =
+            ["off", "error", "warn", "info", "debug", "trace"].map(|text| text.parse::<ChosenLevel>().map(|it| it.0));
+        assert_eq!(ranks, [Ok(0), Ok(1), Ok(2), Ok(3), Ok(4), Ok(5)]);
+        for refused in ["", "DEBUG", "verbose", "5"] {
+            assert_eq!(refused.parse::<ChosenLevel>(), Err(()), "{refused}");
+        }
     }
 
     #[tokio::test(start_paused = true)]

@@ -25,6 +25,7 @@ pub enum Identity {
     },
 }
 use crate::heartbeat::Heartbeat;
+use crate::traces::TraceOptions;
 
 /// How the host runs.
 #[derive(Clone, Debug)]
@@ -57,6 +58,8 @@ pub struct HostOptions {
     pub metrics: Metrics,
     /// The heartbeat of the main loop; none: nobody asks for it, and the loop turns only when there is something to do.
     pub heartbeat: Option<Heartbeat>,
+    /// Where traces go; none: nothing is traced.
+    pub traces: Option<TraceOptions>,
     /// The time of day.
     pub clock: WallClock,
     /// Where the calls of guests run.
@@ -80,6 +83,7 @@ impl Default for HostOptions {
             webhooks: None,
             metrics: Metrics::default(),
             heartbeat: None,
+            traces: None,
             clock: WallClock::System,
             blocking: Blocking::Threads,
         }

@@ -31,6 +31,7 @@ use crate::leadership::Leadership;
 use crate::primary::{LaneId, PrimaryRef};
 use crate::queue::{Capacity, Job, JobResult, ReconcileResult};
 use crate::served_kinds::ServedKinds;
+use crate::traces::Traces;
 
 /// A client of a cluster that nobody asks.
 async fn client() -> Client {
@@ -68,11 +69,12 @@ impl TestHost {
         let clock = WallClock::starting_at(1_767_323_045_000);
         let context = HostContext::new(
             client.clone(),
-            clock,
+            clock.clone(),
             Blocking::Threads,
             capacity,
             Leadership::without_election(),
             Metrics::default(),
+            Traces::new(None, &clock),
         );
         Self {
             context: Arc::new(context),

@@ -17,6 +17,7 @@ use crate::clock;
 use crate::context::HostContext;
 use crate::lane::{Lane, read_reach};
 use crate::reads::{MOST_FOUND, ReadFingerprint, show_found};
+use crate::traces::Trace;
 
 /// The finest granularity of `clock.now`, in milliseconds.
 const FINEST_GRANULARITY: u64 = 1000;
@@ -31,6 +32,7 @@ pub struct View {
     pub reads: BTreeMap<Read, ReadFingerprint>,
     /// The moment (milliseconds since the epoch) at which an answer about time would be another.
     pub wake_at: Option<u64>,
+    trace: Trace,
 }
 
 impl View {
@@ -44,7 +46,14 @@ impl View {
             now,
             reads: BTreeMap::new(),
             wake_at: None,
+            trace: Trace::default(),
         }
+    }
+
+    /// The same, whose log lines are events of a trace, too.
+    #[must_use]
+    pub fn traced(self, trace: Trace) -> Self {
+        Self { trace, ..self }
     }
 
     /// Remembers a read. The first answer counts: if a later one differs, the object runs again.
@@ -159,6 +168,7 @@ impl Imports for View {
     }
 
     fn log(&mut self, level: LogLevel, message: &str, fields: &[(String, String)]) {
+        self.trace.line(level, message, fields);
         let (log_limiter, plugin) = (&self.lane.health.log_limiter, &self.lane.plugin);
         log_limiter.log(plugin, Some(&self.primary), level, message, fields);
     }

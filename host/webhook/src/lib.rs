@@ -1,11 +1,12 @@
 //! How others ask the host: [`server`] answers API servers over TLS, and [`certificates`] makes and renews what it shows;
-//! [`plain`] answers monitoring without TLS. Each has threads of its own. Knows neither Kubernetes nor plugins: what is asked,
+//! [`plain`] answers monitoring without TLS, and [`api`] people who ask about the host. Each has threads of its own. Knows neither Kubernetes nor plugins: what is asked,
 //! and where certificates are kept, is the callers'.
 //!
 //! Anybody who reaches the port may be a client, so everything that one can take is bounded: [`connections`] has the
 //! slots, `budget` the bytes, `request` the time of a request.
 #![forbid(unsafe_code)]
 
+pub mod api;
 mod budget;
 pub mod certificates;
 pub mod clients;

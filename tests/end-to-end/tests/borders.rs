@@ -111,6 +111,18 @@ const FORBIDDEN: &[(&str, &[&str])] = &[
         ],
     ),
     (
+        "pilothouse-traces",
+        &[
+            "kube",
+            "k8s-openapi",
+            "wasmtime",
+            "pilothouse-core",
+            "pilothouse-sandbox",
+            "pilothouse-cluster",
+            "pilothouse-runtime",
+        ],
+    ),
+    (
         "pilothouse-runtime",
         &["kube", "k8s-openapi", "wasmtime", "hyper", "clap"],
     ),
@@ -158,6 +170,7 @@ const ONLY: &[(&str, &[&str])] = &[
     ("reqwest", &["pilothouse-artifact"]),
     ("sigstore-verify", &["pilothouse-artifact"]),
     ("prometheus-client", &["pilothouse-metrics"]),
+    ("hyper-rustls", &["pilothouse-traces"]),
     // host/artifact/src/http.rs says why.
     ("oci-client", &[]),
     ("pilothouse-webhook", &["pilothouse-runtime", "pilothouse-end-to-end"]),
@@ -260,7 +273,7 @@ fn unsafe_code_is_forbidden_but_where_it_cannot_be() {
 fn every_path_that_the_architecture_names_exists() {
     let root = root();
     let text = fs::read_to_string(root.join("ARCHITECTURE.md")).expect("ARCHITECTURE.md is there");
-    assert!(text.lines().count() <= 540, "ARCHITECTURE.md has about 500 lines");
+    assert!(text.lines().count() <= 545, "ARCHITECTURE.md has about 500 lines");
     let mut named = 0;
     for quoted in text.split('`').skip(1).step_by(2) {
         let is_path = quoted.contains('/')

@@ -297,6 +297,13 @@ impl ProcessHost {
             // In a pod, hosts that run side by side would all serve metrics at the same port.
             arguments.push("--metrics-address=off".to_owned());
         }
+        if !self
+            .arguments
+            .iter()
+            .any(|argument| argument.starts_with("--api-address"))
+        {
+            arguments.push("--api-address=off".to_owned());
+        }
         arguments.extend(self.webhooks.iter().chain(&self.arguments).cloned());
         Ok(arguments)
     }

@@ -218,6 +218,18 @@ impl<R: Grouped + Clone + Eq + Hash + Ord> Dependencies<R> {
         budget.map_or((0, 0), |budget| (budget.reads, budget.used))
     }
 
+    /// What a reader depends on, as far as it is known of this reader alone.
+    pub fn of(&self, reader: &R) -> impl Iterator<Item = &Read> {
+        self.reads.get(reader).into_iter().flatten()
+    }
+
+    /// The kinds on which everybody in a group depends, because there was no room to remember who.
+    pub fn of_everybody(&self, group: &R::Group) -> BTreeSet<&Arc<Kind>> {
+        let coarse = self.everybody.iter().chain(&self.everybodys_obstacles);
+        let of_group = coarse.filter(|(_, groups)| groups.contains(group));
+        of_group.map(|(kind, _)| kind).collect()
+    }
+
     /// How many readers depend on something.
     pub fn readers(&self) -> usize {
         self.reads.len()

@@ -15,7 +15,7 @@ use tokio::time::Instant;
 use super::registry::Contributions;
 use super::target::{ClaimOutcome, TargetId, UnpersistedContribution, WaitingClaims, is_older};
 use crate::primary::PrimaryRef;
-use crate::queue::{Priority, WorkQueue};
+use crate::queue::{Priority, Trigger, TriggerReason, WorkQueue};
 
 /// The longest that a target is slowed by.
 const LONGEST_SLOWDOWN: Duration = Duration::from_secs(30);
@@ -113,6 +113,7 @@ impl Contributions {
             is_older(cached.map(|cached| &**cached), newest) && store.is_followed(&id.1.kind, &id.1.name)
         });
         let version = unseen.map(|newest| newest.resource_version.clone());
+        let mut target_key = None;
         for (primary_ref, outcome) in results {
             let Some(claim) = target.claims.get_mut(primary_ref) else {
                 continue;
@@ -125,7 +126,11 @@ impl Contributions {
                 target.unseen.push((version.clone(), primary_ref.clone()));
             }
             if is_news && !waits {
-                queue.push(primary_ref.lane, &primary_ref.name, Priority::Change);
+                let trigger = Trigger::of(
+                    TriggerReason::ContributionChanged,
+                    target_key.get_or_insert_with(|| Arc::new(id.1.clone())).clone(),
+                );
+                queue.push(primary_ref.lane, &primary_ref.name, Priority::Change, trigger);
             }
         }
         for (primary_ref, tell) in waiters {

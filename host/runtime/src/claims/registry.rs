@@ -70,6 +70,13 @@ impl Contributions {
         claims.is_some_and(|claims| claims.by_primary.contains_key(primary_ref))
     }
 
+    /// The objects that a primary contributes to.
+    pub fn targets_of(&self, plugin: &str, primary_ref: &PrimaryRef) -> impl Iterator<Item = &Key> {
+        let claims = self.plugins.get(plugin);
+        let targets = claims.and_then(|claims| claims.by_primary.get(primary_ref));
+        targets.into_iter().flatten()
+    }
+
     /// Who waits for the cache to show which version of a target.
     pub fn unseen(&self) -> impl Iterator<Item = (TargetId, &str, &PrimaryRef)> {
         self.targets().flat_map(|(plugin, key, target)| {

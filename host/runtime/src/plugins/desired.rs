@@ -330,6 +330,7 @@ mod tests {
             created: "2026-01-02T03:04:05Z".to_owned(),
             deleting: false,
             finalizers: Vec::new(),
+            annotations: Value::Null,
             spec,
             status: Value::Null,
             is_too_deep: false,

@@ -124,6 +124,7 @@ mod tests {
             created: String::new(),
             deleting: false,
             finalizers: Vec::new(),
+            annotations: Value::Null,
             spec: Value::Null,
             status: json!({"ownedKinds": kinds}),
             is_too_deep: false,

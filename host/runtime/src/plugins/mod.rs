@@ -160,6 +160,8 @@ pub struct PluginSummary {
     pub digest: Option<String>,
     /// The reason of its condition `Ready`, if that is true.
     pub ready: Option<&'static str>,
+    /// Its condition `Ready`.
+    pub condition: ConditionState,
     /// Whether its code is mapped.
     pub is_awake: bool,
 }
@@ -244,6 +246,7 @@ impl PluginRegistry {
             PluginSummary {
                 name: name.clone(),
                 ready: (ready.holds == Some(true)).then_some(ready.reason),
+                condition: ready.clone(),
                 is_awake: known.lanes.iter().any(|lane| lane.component.is_awake()),
                 version: known.version,
                 digest: known.digest,

@@ -8,6 +8,7 @@ use pilothouse_cluster::error::chain;
 use pilothouse_cluster::host_resources::{HostResource, HostResourceApi, HostResources};
 use pilothouse_cluster::install::install_crd;
 use pilothouse_core::Kind;
+use pilothouse_core::answer::shorten;
 use pilothouse_core::manifest::BroughtCrd;
 use pilothouse_crds::plugin::{GROUP, VERSION, plugin_definition};
 use tokio::sync::watch;
@@ -17,9 +18,17 @@ use super::PluginContext;
 use super::desired::PluginRequest;
 use super::plugin::{PluginResourceHandle, PluginTask};
 use super::status_writer::PluginStatusWriter;
+use crate::health::PluginHealth;
+use crate::log_limit::ChosenLevel;
 
 /// The resource's name.
 const PLURAL: &str = "plugins";
+
+/// The annotation of a Plugin that says from which level on its guests' lines are logged.
+const LOG_LEVEL: &str = "pilothouse.dev/log-level";
+
+/// The longest part of a wrong value that a warning quotes, in bytes.
+const LONGEST_LEVEL: usize = 64;
 
 /// How long to wait before the CRD is tried again.
 const CRD_WAIT: Duration = Duration::from_secs(5);
@@ -28,6 +37,7 @@ const CRD_WAIT: Duration = Duration::from_secs(5);
 struct FollowedPlugin {
     requests: watch::Sender<Option<Arc<PluginRequest>>>,
     live: watch::Sender<Arc<HostResource>>,
+    health: Arc<PluginHealth>,
     status_writer: AbortHandle,
 }
 
@@ -67,6 +77,7 @@ pub async fn follow(context: Arc<PluginContext>) {
         for (name, resource) in resources.iter() {
             let request = PluginRequest::from_resource(resource);
             if let Some(plugin) = followed.get(name) {
+                choose_log_level(&plugin.health, resource);
                 plugin.live.send_replace(resource.clone());
                 plugin.requests.send_if_modified(|before| {
                     // One that is on its way out comes to its end before it begins anew.
@@ -84,11 +95,13 @@ pub async fn follow(context: Arc<PluginContext>) {
                 live: live.subscribe(),
             };
             let plugin_task = PluginTask::new(context.clone(), name.clone(), Some(own));
+            let health = plugin_task.identity.health.clone();
+            choose_log_level(&health, resource);
             let status_writer = PluginStatusWriter {
                 kind: kind.clone(),
                 live: live.subscribe(),
                 plugin_state: plugin_task.plugin_state.clone(),
-                health: plugin_task.identity.health.clone(),
+                health: health.clone(),
                 host: context.host.clone(),
             };
             let requests = watch::Sender::new(Some(Arc::new(request)));
@@ -96,6 +109,7 @@ pub async fn follow(context: Arc<PluginContext>) {
             let plugin = FollowedPlugin {
                 requests,
                 live,
+                health,
                 status_writer: tellers.spawn(status_writer.run()),
             };
             followed.insert(name.clone(), plugin);
@@ -107,6 +121,26 @@ pub async fn follow(context: Arc<PluginContext>) {
         context.host.plugins.are_complete();
         context.registry.are_entered(true);
         while tellers.try_join_next().is_some() {}
+    }
+}
+
+/// Has the plugin log from the level on that its resource says, from now on. It is no part of the spec, because it changes
+/// nothing about what the plugin does: no generation, and nothing to be reconciled.
+fn choose_log_level(health: &PluginHealth, resource: &HostResource) {
+    let asked = resource.annotations[LOG_LEVEL].as_str();
+    let level = asked.map(str::parse::<ChosenLevel>);
+    health.log_limiter.choose(level.and_then(Result::ok));
+    match (level, asked) {
+        (Some(Err(())), Some(asked)) => {
+            let asked = shorten(asked.to_owned(), LONGEST_LEVEL);
+            let warning = format!(
+                "the annotation {LOG_LEVEL} is {asked:?}, so the host's log filter decides; give off, error, warn, info, debug or trace"
+            );
+            health.note(LOG_LEVEL, &warning);
+        }
+        _ => {
+            health.clear(LOG_LEVEL);
+        }
     }
 }
 

@@ -50,9 +50,12 @@ impl PluginTask {
     /// A plugin of which nothing is known yet.
     pub fn new(context: Arc<PluginContext>, name: Arc<str>, own: Option<PluginResourceHandle>) -> Self {
         let client = &context.client;
+        let requests = context.host.usage.requests_of(&name);
+        let writer =
+            |manager: String| FieldManagerClient::new(client.clone(), manager.into()).counted_by(requests.clone());
         let identity = PluginIdentity {
-            writer: FieldManagerClient::new(client.clone(), Lane::manager_of(&name).into()),
-            contributor: FieldManagerClient::new(client.clone(), Lane::contributor_of(&name).into()),
+            writer: writer(Lane::manager_of(&name)),
+            contributor: writer(Lane::contributor_of(&name)),
             recorder: Arc::new(EventRecorder::new(client.clone(), &name, &context.options.instance)),
             health: Arc::default(),
             call_metrics: context.host.metrics.plugins().enter(&name),
@@ -111,6 +114,7 @@ impl PluginTask {
         self.context.claims.give_up(name);
         self.context.registry.leave(name);
         self.context.host.metrics.plugins().leave(name);
+        self.context.host.usage.leave(name);
     }
 
     /// What an event leads to.

@@ -10,7 +10,10 @@ use tokio::time::Instant;
 use super::hot_loop::{HotLoop, HotLoopLimiter, RunRecord, seed};
 use super::item::{ActiveRun, Due, Hold, QueueItem, Queued};
 use super::ready_queue::ReadyQueue;
-use super::{Cause, Depth, JobResult, Priority, ReconcileResult, RequeueAt};
+use super::{
+    Cause, Depth, EndedRun, JobResult, ObjectState, Priority, QueuedObject, ReconcileResult, RequeueAt, Trigger,
+    TriggerReason,
+};
 
 /// The objects of a lane that are queued, run, wait or have failed; nothing is kept of the others.
 #[derive(Debug, Default)]
@@ -37,12 +40,30 @@ struct Tally {
     failing: usize,
 }
 
+/// An object that runs from now on.
+#[derive(Debug)]
+pub struct TakenObject {
+    /// Which.
+    pub name: Name,
+    /// How often it has failed in a row.
+    pub failures: u32,
+    /// The hot loop that it is in.
+    pub hot_loop: Option<HotLoop>,
+    /// What it was asked for by.
+    pub trigger: Trigger,
+    /// How long it was queued.
+    pub waited: Duration,
+}
+
 impl Backlog {
     /// Asks for a reconcile. Says whether that made it ready.
-    pub fn push(&mut self, name: &Name, priority: Priority, cause: Cause, now: Instant) -> bool {
+    pub fn push(&mut self, name: &Name, priority: Priority, cause: Cause, trigger: Trigger, now: Instant) -> bool {
         let item = self.items.entry(name.clone()).or_default();
         item.cause = item.cause.max(Some(cause));
         item.edited |= cause == Cause::Edit;
+        if item.trigger.as_ref().is_none_or(|(before, _)| priority < *before) {
+            item.trigger = Some((priority, trigger));
+        }
         self.enqueue(name, priority, now)
     }
 
@@ -115,18 +136,14 @@ impl Backlog {
         }
     }
 
-    /// The next object to run of a tenant that is not held back, how often it has failed, and the hot loop that it is
-    /// in.
-    pub fn take(
-        &mut self,
-        now: Instant,
-        is_held_back: impl Fn(&Tenant) -> bool,
-    ) -> Option<(Name, u32, Option<HotLoop>)> {
+    /// The next object to run of a tenant that is not held back.
+    pub fn take(&mut self, now: Instant, is_held_back: impl Fn(&Tenant) -> bool) -> Option<TakenObject> {
         while let Some((name, priority)) = self.order.take(&is_held_back) {
             let Some(item) = self.items.get_mut(&name) else {
                 continue;
             };
-            if let Some(queued) = item.queued.take() {
+            let queued = item.queued.take();
+            if let Some(queued) = queued {
                 leave(&mut self.ready_since, queued.since);
             }
             let hold = item
@@ -145,22 +162,35 @@ impl Backlog {
             }
             item.hold = None;
             item.edited = false;
+            let trigger = item
+                .trigger
+                .take()
+                .map_or(TriggerReason::Resync.into(), |(_, trigger)| trigger);
+            let waited = queued.map_or(Duration::ZERO, |queued| now.saturating_duration_since(queued.since));
             item.running = Some(ActiveRun {
                 since: now,
                 cause: item.cause.take().unwrap_or(Cause::Others),
+                trigger: trigger.clone(),
+                waited,
             });
             let failures = item.failures;
             self.undelay(&name);
             self.order.begin(&name, priority);
             self.running += 1;
             let hot_loop = self.hot_loops.hot_loop(&name, now);
-            return Some((name, failures, hot_loop));
+            return Some(TakenObject {
+                name,
+                failures,
+                hot_loop,
+                trigger,
+                waited,
+            });
         }
         None
     }
 
-    /// A job is over. Says how long it took.
-    pub fn end(&mut self, name: &Name, ended: &JobResult, now: Instant) -> Duration {
+    /// A job is over.
+    pub fn end(&mut self, name: &Name, ended: &JobResult, now: Instant) -> EndedRun {
         let JobResult {
             verdict,
             used,
@@ -172,24 +202,27 @@ impl Backlog {
         } = ended;
         self.running = self.running.saturating_sub(1);
         let running = self.items.get_mut(name).and_then(|item| item.running.take());
-        let run = RunRecord {
-            cause: running.map_or(Cause::Others, |running| running.cause),
+        let record = RunRecord {
+            cause: running.as_ref().map_or(Cause::Others, |running| running.cause),
             wrote: *wrote,
             reported: *reported,
             said: *said,
             crashed: failure.as_ref().is_some_and(pilothouse_core::Failure::is_crash),
             contention: contention.as_ref(),
         };
-        let calm = self.hot_loops.ran(name, &run, now);
-        let took = running.map_or(*used, |running| (now - running.since).max(*used));
-        self.used += took;
-        self.order.end(name, took);
+        let calm = self.hot_loops.ran(name, &record, now);
+        let mut run = ended_run(running, *used, now);
+        self.used += run.took;
+        self.order.end(name, run.took);
         let Some(item) = self.items.get_mut(name) else {
-            return took;
+            return run;
         };
         let was_failing = item.failures > 0;
         let again = item.again.take();
         let is_gone = std::mem::take(&mut item.gone) && again.is_none();
+        if is_gone {
+            run.trigger = None;
+        }
         let verdict = if is_gone { &ReconcileResult::Gone } else { verdict };
         let due = match *verdict {
             ReconcileResult::Done { again } => {
@@ -222,6 +255,7 @@ impl Backlog {
                 None
             }
         };
+        run.failures = item.failures;
         self.tally.failing += usize::from(item.failures > 0);
         self.tally.failing -= usize::from(was_failing);
         let calm = calm
@@ -241,7 +275,25 @@ impl Backlog {
             self.enqueue(name, priority, now);
         }
         self.tidy(name);
-        took
+        run
+    }
+
+    /// What is known of an object.
+    pub fn look(&self, name: &Name) -> QueuedObject {
+        let Some(item) = self.items.get(name) else {
+            return QueuedObject::default();
+        };
+        let state = match (&item.running, item.queued, item.due) {
+            (Some(running), ..) => ObjectState::Running(running.since),
+            (None, Some(_), _) if item.unseen > 0 => ObjectState::Held,
+            (None, Some(queued), _) => ObjectState::Queued(queued.since),
+            (None, None, Some(due)) => ObjectState::Delayed(due.at),
+            (None, None, None) => ObjectState::Idle,
+        };
+        QueuedObject {
+            state,
+            failures: item.failures,
+        }
     }
 
     /// It wrote something that the cache has not seen.
@@ -296,6 +348,7 @@ impl Backlog {
             item.gone = item.running.is_some();
             item.again = None;
             item.cause = None;
+            item.trigger = None;
             item.edited = false;
             self.tally.failing -= usize::from(item.failures > 0);
             item.failures = 0;
@@ -341,7 +394,13 @@ impl Backlog {
 
     fn come_due(&mut self, name: &Name, due: &Due, now: Instant) -> bool {
         match due.cause {
-            Some(cause) => self.push(name, due.priority, cause, now),
+            Some(cause) => {
+                let trigger = match due.priority {
+                    Priority::Retry => TriggerReason::Retry,
+                    _ => TriggerReason::Timer,
+                };
+                self.push(name, due.priority, cause, trigger.into(), now)
+            }
             None => self.enqueue(name, due.priority, now),
         }
     }
@@ -439,6 +498,30 @@ impl Backlog {
         if self.items.get(name).is_some_and(QueueItem::is_idle) {
             self.items.remove(name);
         }
+    }
+}
+
+/// What is remembered of a run that is over, without what became of its object.
+fn ended_run(running: Option<ActiveRun>, used: Duration, now: Instant) -> EndedRun {
+    let Some(ActiveRun {
+        since,
+        cause: _,
+        trigger,
+        waited,
+    }) = running
+    else {
+        return EndedRun {
+            trigger: None,
+            waited: Duration::ZERO,
+            took: used,
+            failures: 0,
+        };
+    };
+    EndedRun {
+        trigger: Some(trigger),
+        waited,
+        took: (now - since).max(used),
+        failures: 0,
     }
 }
 

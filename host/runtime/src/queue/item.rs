@@ -1,9 +1,11 @@
 //! Owns what is remembered of one object of a lane.
 
+use std::time::Duration;
+
 use tokio::time::Instant;
 
 use super::ready_queue::ReadyPlace;
-use super::{Cause, Priority};
+use super::{Cause, Priority, Trigger};
 
 /// One object.
 #[derive(Debug, Default)]
@@ -18,6 +20,8 @@ pub struct QueueItem {
     pub gone: bool,
     /// The last of the causes for which it was asked for since it began last.
     pub cause: Option<Cause>,
+    /// The most urgent of what it was asked for by since it began last, and of these the first.
+    pub trigger: Option<(Priority, Trigger)>,
     /// Whether somebody edited it since it began last.
     pub edited: bool,
     /// Failures in a row.
@@ -42,12 +46,16 @@ pub struct Queued {
 }
 
 /// A run that is not over.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct ActiveRun {
     /// Since when, the time apart that it waited for others.
     pub since: Instant,
     /// What it was asked for.
     pub cause: Cause,
+    /// What it was asked for by.
+    pub trigger: Trigger,
+    /// How long it was queued.
+    pub waited: Duration,
 }
 
 /// The cluster has asked for time: the object does not run before.
@@ -81,6 +89,7 @@ impl QueueItem {
             again,
             gone: _,
             cause: _,
+            trigger: _,
             edited: _,
             failures,
             due,

@@ -3,7 +3,7 @@
 //!
 //! `backlog` is what one lane has to do, `ready_queue` in which order it comes, `share` what each plugin has used of the
 //! workers, `hot_loop` how objects are slowed that would go on for ever, `item` what is remembered of one object, `types`
-//! what goes in and what comes out.
+//! what goes in and what comes out, `trigger` what people are told of why an object was queued.
 //! Nothing here waits or does I/O.
 
 mod backlog;
@@ -13,6 +13,7 @@ mod ready_queue;
 mod share;
 #[cfg(test)]
 mod tests;
+mod trigger;
 mod types;
 
 use std::collections::{HashMap, HashSet};
@@ -23,10 +24,13 @@ use pilothouse_core::shards::{HashRanges, OwnedWork};
 use pilothouse_core::{Name, Tenant};
 use tokio::time::Instant;
 
-use self::backlog::Backlog;
+use self::backlog::{Backlog, TakenObject};
 pub use self::hot_loop::HotLoop;
 use self::share::PluginShare;
-pub use self::types::{Capacity, Cause, Depth, Job, JobResult, Priority, ReconcileResult, RequeueAt};
+pub use self::trigger::{Trigger, TriggerReason};
+pub use self::types::{
+    Capacity, Cause, Depth, EndedRun, Job, JobResult, ObjectState, Priority, QueuedObject, ReconcileResult, RequeueAt,
+};
 use crate::primary::LaneId;
 
 /// Of this many workers one is kept for plugins of which none is at work, so that however many others are busy, a plugin
@@ -196,19 +200,26 @@ impl WorkQueue {
     }
 
     /// Enqueues an object. An object that is queued already moves up if the new priority is higher.
-    pub fn push(&mut self, lane: LaneId, name: &Name, priority: Priority) {
+    pub fn push(&mut self, lane: LaneId, name: &Name, priority: Priority, trigger: impl Into<Trigger>) {
         let cause = match priority {
             Priority::Change | Priority::New | Priority::Wake => Cause::Others,
             Priority::Resync | Priority::Retry => Cause::Ours,
         };
-        self.push_for(lane, name, priority, cause);
+        self.push_for(lane, name, priority, cause, trigger);
     }
 
     /// The same where it is known whose doing it is.
-    pub fn push_for(&mut self, lane: LaneId, name: &Name, priority: Priority, cause: Cause) {
+    pub fn push_for(
+        &mut self,
+        lane: LaneId,
+        name: &Name,
+        priority: Priority,
+        cause: Cause,
+        trigger: impl Into<Trigger>,
+    ) {
         let lane = self.lanes.entry(lane).or_default();
         if lane.works_at(&self.owned, name) {
-            self.ready_signal |= lane.backlog.push(name, priority, cause, Instant::now());
+            self.ready_signal |= lane.backlog.push(name, priority, cause, trigger.into(), Instant::now());
         }
     }
 
@@ -238,7 +249,14 @@ impl WorkQueue {
             let share = &mut self.shares[share];
             // Nothing comes where all that was ready is slowed, or of tenants that are held back.
             let next = lane.backlog.take(now, |tenant| share.holds_back(tenant));
-            let Some((name, failures, hot_loop)) = next else {
+            let Some(TakenObject {
+                name,
+                failures,
+                hot_loop,
+                trigger,
+                waited,
+            }) = next
+            else {
                 continue;
             };
             self.level = self.level.max(share.claim());
@@ -249,6 +267,8 @@ impl WorkQueue {
                 name,
                 failures,
                 hot_loop,
+                trigger,
+                waited,
             });
         }
         None
@@ -272,16 +292,15 @@ impl WorkQueue {
             .min()
     }
 
-    /// A job is over.
-    pub fn done(&mut self, job: &Job, ended: &JobResult, now: Instant) {
+    /// A job is over. What is to be remembered of it.
+    pub fn done(&mut self, job: &Job, ended: &JobResult, now: Instant) -> Option<EndedRun> {
         self.running = self.running.saturating_sub(1);
-        let Some(lane) = self.lanes.get_mut(&job.lane) else {
-            return;
-        };
-        let took = lane.backlog.end(&job.name, ended, now);
+        let lane = self.lanes.get_mut(&job.lane)?;
+        let run = lane.backlog.end(&job.name, ended, now);
         if let Some(share) = lane.share {
-            self.shares[share].end(&Tenant::of(&job.name), took);
+            self.shares[share].end(&Tenant::of(&job.name), run.took);
         }
+        Some(run)
     }
 
     /// A job waits for what others do: another may run in its place.
@@ -343,6 +362,12 @@ impl WorkQueue {
             .get(&lane)
             .map(|lane| lane.backlog.depth(now))
             .unwrap_or_default()
+    }
+
+    /// What is known of an object.
+    pub fn look(&self, lane: LaneId, name: &Name) -> QueuedObject {
+        let lane = self.lanes.get(&lane);
+        lane.map(|lane| lane.backlog.look(name)).unwrap_or_default()
     }
 
     /// Whether nothing is to be done before a time comes or something changes.

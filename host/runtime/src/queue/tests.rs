@@ -31,7 +31,7 @@ fn queue() -> WorkQueue {
 }
 
 fn change(queue: &mut WorkQueue, lane: LaneId, object: &str) {
-    queue.push(lane, &name(object), Priority::Change);
+    queue.push(lane, &name(object), Priority::Change, TriggerReason::ObjectChanged);
 }
 
 fn tenant(namespace: &str) -> Tenant {
@@ -39,7 +39,12 @@ fn tenant(namespace: &str) -> Tenant {
 }
 
 fn push_of(queue: &mut WorkQueue, lane: LaneId, namespace: &str, object: &str, priority: Priority) {
-    queue.push(lane, &Name::new(Some(namespace), object), priority);
+    queue.push(
+        lane,
+        &Name::new(Some(namespace), object),
+        priority,
+        TriggerReason::ObjectChanged,
+    );
 }
 
 /// In how many runs, each of which takes so long, an object is reached.
@@ -65,6 +70,8 @@ fn done(queue: &mut WorkQueue, lane: LaneId, object: &str, verdict: ReconcileRes
         name: name(object),
         failures: 0,
         hot_loop: None,
+        trigger: TriggerReason::ObjectChanged.into(),
+        waited: Duration::ZERO,
     };
     end(queue, &job, verdict, Duration::from_millis(1));
 }
@@ -124,12 +131,12 @@ async fn nothing_is_left_of_a_lane_that_is_removed() {
 #[tokio::test(start_paused = true)]
 async fn changes_come_before_wakes_before_resyncs_before_retries() {
     let mut queue = queue();
-    queue.push(A, &name("retry"), Priority::Retry);
-    queue.push(A, &name("resync"), Priority::Resync);
-    queue.push(A, &name("woken"), Priority::Wake);
-    queue.push(A, &name("change"), Priority::Change);
-    queue.push(A, &name("resync"), Priority::Retry);
-    queue.push(A, &name("retry"), Priority::Change);
+    queue.push(A, &name("retry"), Priority::Retry, TriggerReason::ObjectChanged);
+    queue.push(A, &name("resync"), Priority::Resync, TriggerReason::ObjectChanged);
+    queue.push(A, &name("woken"), Priority::Wake, TriggerReason::ObjectChanged);
+    queue.push(A, &name("change"), Priority::Change, TriggerReason::ObjectChanged);
+    queue.push(A, &name("resync"), Priority::Retry, TriggerReason::ObjectChanged);
+    queue.push(A, &name("retry"), Priority::Change, TriggerReason::ObjectChanged);
     let order: Vec<_> = std::iter::from_fn(|| pop(&mut queue)).collect();
     assert_eq!(order, ["change", "retry", "woken", "resync"]);
 }
@@ -138,8 +145,18 @@ async fn changes_come_before_wakes_before_resyncs_before_retries() {
 async fn a_new_object_does_not_wait_behind_a_backlog() {
     let mut queue = queue();
     for number in 0..10_000 {
-        queue.push(A, &name(&format!("resync-{number}")), Priority::Resync);
-        queue.push(A, &name(&format!("woken-{number}")), Priority::Wake);
+        queue.push(
+            A,
+            &name(&format!("resync-{number}")),
+            Priority::Resync,
+            TriggerReason::ObjectChanged,
+        );
+        queue.push(
+            A,
+            &name(&format!("woken-{number}")),
+            Priority::Wake,
+            TriggerReason::ObjectChanged,
+        );
     }
     change(&mut queue, A, "new");
     assert_eq!(pop(&mut queue).as_deref(), Some("new"));
@@ -333,7 +350,7 @@ async fn retry_after_is_honoured_even_if_something_changes() {
     assert_eq!(pop(&mut queue), None);
     assert!(queue.next_due().unwrap() >= Instant::now() + at_least);
     tokio::time::advance(at_least).await;
-    queue.push(A, &name("resync"), Priority::Resync);
+    queue.push(A, &name("resync"), Priority::Resync, TriggerReason::ObjectChanged);
     assert_eq!(pop(&mut queue).as_deref(), Some("x"), "it is still a change");
     done(&mut queue, A, "x", DONE);
     pop(&mut queue);
@@ -348,7 +365,15 @@ async fn an_edit_runs_before_the_time_that_was_asked_for() {
             let mut queue = queue();
             change(&mut queue, A, "x");
             pop(&mut queue);
-            let edit = |queue: &mut WorkQueue| queue.push_for(A, &name("x"), Priority::Change, Cause::Edit);
+            let edit = |queue: &mut WorkQueue| {
+                queue.push_for(
+                    A,
+                    &name("x"),
+                    Priority::Change,
+                    Cause::Edit,
+                    TriggerReason::ObjectChanged,
+                );
+            };
             if while_it_runs {
                 edit(&mut queue);
             }
@@ -377,7 +402,12 @@ async fn no_class_waits_behind_a_busy_one_for_more_than_a_few_runs() {
     open(&mut queue, A, "a");
     let classes = [Priority::New, Priority::Wake, Priority::Resync, Priority::Retry];
     for priority in classes {
-        queue.push(A, &name(&format!("{priority:?}")), priority);
+        queue.push(
+            A,
+            &name(&format!("{priority:?}")),
+            priority,
+            TriggerReason::ObjectChanged,
+        );
     }
     let mut waiting: Vec<_> = classes.iter().map(|priority| format!("{priority:?}")).collect();
     for run in 0..10_000 {
@@ -458,7 +488,12 @@ async fn nothing_is_kept_of_tenants_that_have_nothing_to_do() {
     open(&mut queue, A, "a");
     for number in 0..1000 {
         push_of(&mut queue, A, &format!("{number}"), "x", Priority::Change);
-        queue.push(A, &Name::new(None, &format!("{number}")), Priority::Wake);
+        queue.push(
+            A,
+            &Name::new(None, &format!("{number}")),
+            Priority::Wake,
+            TriggerReason::ObjectChanged,
+        );
     }
     while let Some(job) = queue.pop(Instant::now()) {
         end(&mut queue, &job, DONE, Duration::from_millis(2));
@@ -588,7 +623,7 @@ async fn what_is_forgotten_is_not_due_any_more() {
     queue.forget(A, &name("x"));
     assert_eq!(pop(&mut queue), None);
     assert!(backlog(&queue, A).is_empty());
-    queue.push(A, &name("x"), Priority::Resync);
+    queue.push(A, &name("x"), Priority::Resync, TriggerReason::ObjectChanged);
     assert_eq!(pop(&mut queue).as_deref(), Some("x"));
     done(&mut queue, A, "x", ReconcileResult::Gone);
     assert!(queue.is_idle());
@@ -629,7 +664,7 @@ async fn the_depth_is_what_a_look_at_each_object_would_count() {
         match random.u8(..12) {
             0..=2 => {
                 let priority = [Priority::Change, Priority::Wake, Priority::Retry][random.usize(..3)];
-                queue.push(A, &name(&object), priority);
+                queue.push(A, &name(&object), priority, TriggerReason::ObjectChanged);
             }
             3 => queue.hold(A, &name(&object)),
             4 | 5 => queue.release(A, &name(&object)),
@@ -686,7 +721,7 @@ mod hot_loops {
         let mut runs = 0;
         let begun = Instant::now();
         while begun.elapsed() < time {
-            queue.push_for(A, &name("x"), Priority::Change, cause);
+            queue.push_for(A, &name("x"), Priority::Change, cause, TriggerReason::ObjectChanged);
             match queue.pop(Instant::now()) {
                 Some(job) => {
                     runs += 1;
@@ -726,7 +761,7 @@ mod hot_loops {
         let mut runs = 0;
         let begun = Instant::now();
         while begun.elapsed() < Duration::from_mins(10) {
-            queue.push_for(A, &name("x"), Priority::Wake, Cause::Ours);
+            queue.push_for(A, &name("x"), Priority::Wake, Cause::Ours, TriggerReason::ObjectChanged);
             match queue.pop(Instant::now()) {
                 Some(job) => {
                     runs += 1;
@@ -763,7 +798,13 @@ mod hot_loops {
             let (mut runs, mut writes) = (0, 0);
             let begun = Instant::now();
             while begun.elapsed() < Duration::from_mins(10) {
-                queue.push_for(A, &name("x"), Priority::Change, Cause::Others);
+                queue.push_for(
+                    A,
+                    &name("x"),
+                    Priority::Change,
+                    Cause::Others,
+                    TriggerReason::ObjectChanged,
+                );
                 match queue.pop(Instant::now()) {
                     Some(job) => {
                         runs += 1;

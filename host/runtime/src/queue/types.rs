@@ -7,7 +7,7 @@ use std::time::Duration;
 use pilothouse_core::{Failure, Name};
 use tokio::time::Instant;
 
-use super::HotLoop;
+use super::{HotLoop, Trigger};
 use crate::primary::LaneId;
 
 /// How urgent an object in the queue is; the first has precedence, and none waits behind the others for ever.
@@ -112,6 +112,48 @@ pub struct Job {
     pub failures: u32,
     /// Whether it has written so often that it is slowed.
     pub hot_loop: Option<HotLoop>,
+    /// What it was asked for by.
+    pub trigger: Trigger,
+    /// How long it was queued.
+    pub waited: Duration,
+}
+
+/// A run that is over, as far as the queue knows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EndedRun {
+    /// What it was asked for by; none if the object went meanwhile.
+    pub trigger: Option<Trigger>,
+    /// How long the object was queued before.
+    pub waited: Duration,
+    /// How long the run took, the time apart that it waited for others.
+    pub took: Duration,
+    /// Failures in a row, this one included.
+    pub failures: u32,
+}
+
+/// What the queue knows of an object.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct QueuedObject {
+    /// Where it is.
+    pub state: ObjectState,
+    /// Failures in a row.
+    pub failures: u32,
+}
+
+/// Where an object is in the queue.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ObjectState {
+    /// Nothing is to be done before something changes.
+    #[default]
+    Idle,
+    /// It is queued, since then.
+    Queued(Instant),
+    /// It waits for the cache to show its own writes.
+    Held,
+    /// It runs, since then.
+    Running(Instant),
+    /// It waits until then.
+    Delayed(Instant),
 }
 
 /// The depth of a lane's queue, for status and metrics.

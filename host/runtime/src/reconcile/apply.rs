@@ -8,7 +8,8 @@ use pilothouse_cluster::discovery::ServedKind;
 use pilothouse_cluster::error::RequestError;
 use pilothouse_cluster::object::CachedObject;
 use pilothouse_cluster::write::LiveObject;
-use pilothouse_core::answer::CheckedAnswer;
+use pilothouse_core::answer::{CheckedAnswer, shorten};
+use pilothouse_core::contest::{self, FieldTaker};
 use pilothouse_core::diff::{Action, Difference};
 use pilothouse_core::fields::{FieldSet, LeafSemantics};
 use pilothouse_core::ownership::{self, Owner, OwnerLink};
@@ -21,11 +22,17 @@ use super::requests::{Deleted, Requests, version};
 use super::takeover;
 use crate::context::HostContext;
 use crate::contribute::{Contributed, ResumeSlot, contribute};
+use crate::history::Revert;
 use crate::lane::Lane;
 use crate::primary::PrimaryRef;
-use crate::queue::{Cause, RequeueAt};
+use crate::queue::{Cause, RequeueAt, TriggerReason};
 use crate::refusals::RefusedPart;
 use crate::unpersisted::UnpersistedApply;
+
+/// The most fields of a reverted change that are remembered, the longest of them in bytes, and the most managers.
+const NAMED_FIELDS: usize = 5;
+const LONGEST_FIELD: usize = 256;
+const NAMED_TAKERS: usize = 3;
 
 /// What was done, and what can be reported of it.
 pub struct Applied {
@@ -204,7 +211,9 @@ impl PlanExecution<'_> {
                 self.host.state.wait_for_plugin(manager, self.primary_ref);
                 if Decider::new(self.host, self.lane, &self.owner).decide(step) != step.action {
                     // It has let go before, and told nobody who did not wait yet.
-                    self.host.state.requeue(self.primary_ref, Cause::Others);
+                    self.host
+                        .state
+                        .requeue(self.primary_ref, Cause::Others, TriggerReason::PluginLeft);
                 }
                 Err(held_by_plugin(step, manager))
             }
@@ -307,6 +316,7 @@ impl PlanExecution<'_> {
         if !held && !matches!(step.action, Action::Foreign | Action::Adopt(_)) {
             self.take_over(step, &self.lane.former_managers).await?;
         }
+        let takers = self.takers(step, difference).await;
         let object = match self.requests.apply(step, &live.uid).await {
             Ok(sent) => sent.object,
             Err(error) if error.is_about_another_object() => return Ok(StepResult::Outdated(Box::new(error))),
@@ -318,7 +328,12 @@ impl PlanExecution<'_> {
         self.applied.writes += 1;
         match difference {
             Difference::Drift(fields) => {
-                tracing::info!(lane = self.lane.title(), owner = %self.primary_ref.name, object = step.desired.title(), ?fields, "reverted drift");
+                let managers: Vec<&str> = takers.iter().map(|taker| &*taker.manager).collect();
+                tracing::info!(
+                    lane = self.lane.title(), owner = %self.primary_ref.name, object = step.desired.title(), ?fields, ?managers,
+                    "reverted drift"
+                );
+                self.note_revert(step, fields, takers);
             }
             Difference::Desired | Difference::ApiVersion | Difference::Unclear => {
                 tracing::info!(lane = self.lane.title(), owner = %self.primary_ref.name, object = step.desired.title(), "updated");
@@ -326,6 +341,37 @@ impl PlanExecution<'_> {
         }
         self.remember_unpersisted(step, &object);
         Ok(StepResult::Done)
+    }
+
+    /// Who has taken the fields that are about to be set again; nobody where that cannot be found out now. It costs one
+    /// request for each drift, because the cache does not keep what others hold.
+    async fn takers(&self, step: &PlannedObject, difference: &Difference) -> Vec<FieldTaker> {
+        let Difference::Drift(fields) = difference else {
+            return Vec::new();
+        };
+        let writer = &self.lane.writer;
+        let live = writer.live_whole(&step.desired.served, &step.desired.name).await;
+        let live = live.ok().flatten().unwrap_or_default();
+        contest::takers(fields, &step.body, &live, writer.manager())
+    }
+
+    fn note_revert(&self, step: &PlannedObject, fields: &[String], mut takers: Vec<FieldTaker>) {
+        let named = |fields: &[String]| {
+            let named = fields.iter().take(NAMED_FIELDS);
+            named.map(|field| shorten(field.clone(), LONGEST_FIELD)).collect()
+        };
+        takers.truncate(NAMED_TAKERS);
+        for taker in &mut takers {
+            taker.fields = named(&taker.fields);
+        }
+        let revert = Revert {
+            at: self.host.clock.now(),
+            object: Arc::new(key(&step.desired.served, &step.desired.name)),
+            takers,
+            fields: named(fields),
+            more_fields: fields.len().saturating_sub(NAMED_FIELDS),
+        };
+        self.host.state.note_revert(self.primary_ref, revert);
     }
 
     /// Takes over what former managers wrote. Says whether the object is ours now.

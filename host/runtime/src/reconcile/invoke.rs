@@ -13,6 +13,7 @@ use super::admit::{Admitted, admit};
 use super::gather::Gathered;
 use crate::context::HostContext;
 use crate::lane::Lane;
+use crate::traces::Trace;
 use crate::view::View;
 
 /// What came of the call.
@@ -28,10 +29,11 @@ pub struct Invoked {
 }
 
 /// Asks the plugin what should exist; of an object that is being deleted, what should still exist.
-pub async fn invoke(host: &Arc<HostContext>, lane: &Arc<Lane>, gathered: &Gathered) -> Invoked {
-    let view = View::new(host.clone(), lane.clone(), gathered.object.name.clone());
+pub async fn invoke(host: &Arc<HostContext>, lane: &Arc<Lane>, gathered: &Gathered, trace: &Trace) -> Invoked {
+    let view = View::new(host.clone(), lane.clone(), gathered.object.name.clone()).traced(trace.clone());
     let (asked, request, object) = (lane.clone(), gathered.request.clone(), gathered.object.clone());
     let turn = lane.calls.take(Tenant::of(&gathered.object.name)).await;
+    let book = host.clone();
     let call = host.blocking.run(move || {
         // Given back when the call is over, also when nobody waits for it any more.
         let _turn = turn;
@@ -48,9 +50,11 @@ pub async fn invoke(host: &Arc<HostContext>, lane: &Arc<Lane>, gathered: &Gather
         let (component, limits) = (&asked.component, &asked.limits);
         if object.deleting {
             let CallResult { result, imports, usage } = component.finalize(&request, limits, view);
+            book.usage.called(&asked.plugin, usage.memory_bytes);
             return (result, imports, used + usage.time);
         }
         let CallResult { result, imports, usage } = component.reconcile(&request, limits, view);
+        book.usage.called(&asked.plugin, usage.memory_bytes);
         (result.map(Finalization::Pending), imports, used + usage.time)
     });
     match call.await {

@@ -29,7 +29,8 @@ use crate::competing_plugins::is_reconciled_by_another;
 use crate::context::HostContext;
 use crate::lane::{Lane, RunMode};
 use crate::primary::PrimaryRef;
-use crate::queue::{Job, JobResult, ReconcileResult, RequeueAt};
+use crate::queue::{Job, JobResult, ReconcileResult, RequeueAt, TriggerReason};
+use crate::traces::Trace;
 use pilothouse_cluster::object::CachedObject;
 use pilothouse_core::reason::Reason;
 use pilothouse_core::{Failure, Name, Retry};
@@ -44,22 +45,40 @@ pub async fn reconcile(host: &Arc<HostContext>, lane: &Arc<Lane>, job: &Job) -> 
         lane: job.lane,
         name: job.name.clone(),
     };
+    let trace = host.traces.begin(&primary_ref);
+    let ended = reconcile_traced(host, lane, job, &primary_ref, &trace).await;
+    host.traces.end(trace, &primary_ref, lane, job, &ended);
+    ended
+}
+
+async fn reconcile_traced(
+    host: &Arc<HostContext>,
+    lane: &Arc<Lane>,
+    job: &Job,
+    primary_ref: &PrimaryRef,
+    trace: &Trace,
+) -> JobResult {
     let collected = match lane.mode {
-        RunMode::Active | RunMode::Finishing => collect::collect(host, lane, &primary_ref).await,
+        RunMode::Active | RunMode::Finishing => {
+            trace.within("collect", collect::collect(host, lane, primary_ref)).await
+        }
         RunMode::Preview => Ok(()),
     };
-    let mut ended = match gather::gather(host, lane, job) {
+    let gathered = trace.within("gather", async { gather::gather(host, lane, job) }).await;
+    let mut ended = match gathered {
         gather::GatherResult::Selected(gathered)
-            if has_gone_with_a_child(host, lane, &primary_ref, &gathered.object).await =>
+            if has_gone_with_a_child(host, lane, primary_ref, &gathered.object).await =>
         {
             // Its watch is behind, and will say so.
             JobResult::unchanged(ReconcileResult::Done { again: None })
         }
-        gather::GatherResult::Selected(gathered) => reconcile_selected(host, lane, &primary_ref, job, gathered).await,
-        gather::GatherResult::Filtered(left) => leave(host, lane, &primary_ref, left).await,
-        gather::GatherResult::Unselected(left) => unselect(host, lane, &primary_ref, left).await,
+        gather::GatherResult::Selected(gathered) => {
+            reconcile_selected(host, lane, primary_ref, job, gathered, trace).await
+        }
+        gather::GatherResult::Filtered(left) => leave(host, lane, primary_ref, left).await,
+        gather::GatherResult::Unselected(left) => unselect(host, lane, primary_ref, left).await,
         gather::GatherResult::Gone => {
-            host.state.forget_primary(lane, &primary_ref);
+            host.state.forget_primary(lane, primary_ref);
             JobResult::unchanged(ReconcileResult::Gone)
         }
         gather::GatherResult::Kept => JobResult::unchanged(ReconcileResult::Done { again: None }),
@@ -101,21 +120,18 @@ async fn reconcile_selected(
     primary_ref: &PrimaryRef,
     job: &Job,
     gathered: gather::Gathered,
+    trace: &Trace,
 ) -> JobResult {
     let object = &gathered.object;
     if let Some(failure) = &gathered.unreadable {
         if lane.mode == RunMode::Preview {
             return previewed(host, lane, primary_ref, Err(failure.clone())).await;
         }
-        let applied = apply::Applied::nothing(failure.clone());
-        let reported = report::report(host, lane, primary_ref, &gathered, applied).await;
-        return JobResult {
-            said: reported.said(),
-            ..without_writes(reported.failure)
-        };
+        return told(host, lane, primary_ref, &gathered, failure.clone()).await;
     }
     if lane.mode == RunMode::Active && !object.deleting {
-        match finalize::set(host, lane, primary_ref, object).await {
+        let set = finalize::set(host, lane, primary_ref, object);
+        match trace.within("set_finalizer", set).await {
             Ok(false) => {}
             Ok(true) => {
                 return JobResult {
@@ -123,22 +139,21 @@ async fn reconcile_selected(
                     ..without_writes(None)
                 };
             }
-            Err(failure) => {
-                let applied = apply::Applied::nothing(failure);
-                let reported = report::report(host, lane, primary_ref, &gathered, applied).await;
-                return JobResult {
-                    said: reported.said(),
-                    ..without_writes(reported.failure)
-                };
-            }
+            Err(failure) => return told(host, lane, primary_ref, &gathered, failure).await,
         }
     }
-    let invoked = invoke::invoke(host, lane, &gathered).await;
+    let stage = trace.stage("invoke");
+    let invoked = invoke::invoke(host, lane, &gathered, trace).await;
+    drop(stage);
     let (used, is_done) = (invoked.used, invoked.is_done);
     let wake_at = invoked.view.as_ref().and_then(|view| view.wake_at);
-    let validated = validate::validate(host, lane, &gathered, primary_ref, invoked).await;
+    let validate = validate::validate(host, lane, &gathered, primary_ref, invoked);
+    let validated = trace.within("validate", validate).await;
     let planned = match validated {
-        Ok(answer) => Ok(diff::diff(host, lane, &gathered.owner, answer).await),
+        Ok(answer) => {
+            let diff = diff::diff(host, lane, &gathered.owner, answer);
+            Ok(trace.within("diff", diff).await)
+        }
         Err(failure) => Err(failure),
     };
     if let Err(failure) = &planned
@@ -160,7 +175,10 @@ async fn reconcile_selected(
         Err(_) => None,
     };
     let applied = match planned {
-        Ok(planned) => apply::apply(host, lane, primary_ref, Some(object), planned).await,
+        Ok(planned) => {
+            let _stage = trace.stage("apply");
+            apply::apply(host, lane, primary_ref, Some(object), planned).await
+        }
         Err(failure) => apply::Applied {
             wake_at,
             ..apply::Applied::nothing(failure)
@@ -169,7 +187,8 @@ async fn reconcile_selected(
     let (again, wrote) = (applied.again(host), applied.writes > 0);
     let mut unreleased = None;
     if is_done && applied.failure.is_none() {
-        match finalize::release(host, lane, primary_ref, object).await {
+        let release = finalize::release(host, lane, primary_ref, object);
+        match trace.within("release_finalizer", release).await {
             Ok(()) => return without_writes(None),
             Err(failure) => unreleased = Some(failure),
         }
@@ -183,7 +202,9 @@ async fn reconcile_selected(
             .or_else(|| contention.as_deref().cloned()),
         ..applied
     };
+    let stage = trace.stage("report");
     let reported = report::report(host, lane, primary_ref, &gathered, to_report).await;
+    drop(stage);
     let said = reported.said();
     if said.is_some() && job.hot_loop.as_ref().is_some_and(|hot_loop| hot_loop.repeats) {
         tracing::warn!(
@@ -200,6 +221,22 @@ async fn reconcile_selected(
         said,
         failure,
         contention,
+    }
+}
+
+/// The end of a reconcile that failed before the plugin was called.
+async fn told(
+    host: &HostContext,
+    lane: &Lane,
+    primary_ref: &PrimaryRef,
+    gathered: &gather::Gathered,
+    failure: Failure,
+) -> JobResult {
+    let applied = apply::Applied::nothing(failure);
+    let reported = report::report(host, lane, primary_ref, gathered, applied).await;
+    JobResult {
+        said: reported.said(),
+        ..without_writes(reported.failure)
     }
 }
 
@@ -220,6 +257,8 @@ pub async fn try_out(host: &Arc<HostContext>, lane: &Arc<Lane>, name: &Name) -> 
         name: name.clone(),
         failures: 0,
         hot_loop: None,
+        trigger: TriggerReason::NewVersion.into(),
+        waited: Duration::ZERO,
     };
     let gather::GatherResult::Selected(gathered) = gather::gather(host, lane, &job) else {
         return None;
@@ -227,7 +266,7 @@ pub async fn try_out(host: &Arc<HostContext>, lane: &Arc<Lane>, name: &Name) -> 
     if gathered.unreadable.is_some() {
         return None;
     }
-    let invoked = invoke::invoke(host, lane, &gathered).await;
+    let invoked = invoke::invoke(host, lane, &gathered, &Trace::default()).await;
     validate::check(lane, &gathered, invoked.result).err()
 }
 

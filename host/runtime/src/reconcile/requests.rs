@@ -142,6 +142,7 @@ impl<'a> Requests<'a> {
         awaited: impl FnOnce(&T) -> AwaitedEcho,
     ) -> Result<T, RequestError> {
         self.host.state.begin_write(key.clone(), self.primary_ref);
+        self.host.traces.wrote(&key, self.primary_ref);
         let sent = request.await;
         let awaited = sent.as_ref().ok().map(awaited);
         self.host.state.end_write(key, awaited, self.primary_ref);

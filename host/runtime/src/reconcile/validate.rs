@@ -14,7 +14,7 @@ use super::invoke::Invoked;
 use crate::context::HostContext;
 use crate::lane::Lane;
 use crate::primary::PrimaryRef;
-use crate::queue::Cause;
+use crate::queue::{Cause, TriggerReason};
 use crate::reads::{ReadFingerprint, Recheck};
 
 /// An answer that may be carried out.
@@ -89,6 +89,7 @@ async fn depend(
     }
     if outdated {
         // It may have been the host itself, on behalf of another object.
-        host.state.requeue(primary_ref, Cause::Ours);
+        host.state
+            .requeue(primary_ref, Cause::Ours, TriggerReason::DependencyChanged);
     }
 }

@@ -13,7 +13,7 @@ use crate::clock::WallClock;
 use crate::health::{FinishedCall, PluginPause};
 use crate::lane::Lane;
 use crate::primary::PrimaryRef;
-use crate::queue::{Cause, Job, JobResult, Priority};
+use crate::queue::{Cause, Job, JobResult, Priority, TriggerReason};
 
 impl SharedState {
     /// The next reconcile, with its lane. Both are taken in one step: from here on a lane that takes over gets this object
@@ -29,12 +29,17 @@ impl SharedState {
     /// A job has ended, for the queue and for its plugin's health.
     pub fn finish(&self, lane: &Lane, job: &Job, ended: &JobResult, clock: &WallClock) {
         let now = Instant::now();
+        let time = clock.now();
         let is_there = {
             let mut tables = self.tables.write();
-            tables.queue.done(job, ended, now);
+            let run = tables.queue.done(job, ended, now);
             let primary_ref = PrimaryRef::new(job.lane, job.name.clone());
             tables.own_writes.abandon(&primary_ref);
-            tables.store.get(lane.grants.primary(), &job.name).is_some()
+            let is_there = tables.store.get(lane.grants.primary(), &job.name).is_some();
+            if let Some(run) = run.filter(|_| is_there) {
+                tables.history.note(primary_ref, run, ended, time);
+            }
+            is_there
         };
         let call = FinishedCall {
             lane: job.lane,
@@ -72,11 +77,11 @@ impl SharedState {
     }
 
     /// Asks for another reconcile of a primary.
-    pub fn requeue(&self, primary_ref: &PrimaryRef, cause: Cause) {
+    pub fn requeue(&self, primary_ref: &PrimaryRef, cause: Cause, trigger: TriggerReason) {
         let mut tables = self.tables.write();
         tables
             .queue
-            .push_for(primary_ref.lane, &primary_ref.name, Priority::Change, cause);
+            .push_for(primary_ref.lane, &primary_ref.name, Priority::Change, cause, trigger);
     }
 
     /// A job waits for what others do: another may run in its place.

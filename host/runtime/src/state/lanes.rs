@@ -15,7 +15,7 @@ use crate::custody::{Custody, custody, is_ours};
 use crate::lane::Lane;
 use crate::lanes::Lanes;
 use crate::primary::{LaneId, PrimaryRef};
-use crate::queue::{Depth, Priority};
+use crate::queue::{Depth, Priority, TriggerReason};
 
 /// What is known of the kinds that a lane needs.
 pub trait KindsOfLane {
@@ -75,10 +75,10 @@ impl SharedState {
         let opened = tables.open_claims(lane);
         tables.forget_previews_of(lane.id);
         if let Some(replaced) = &replaced {
-            tables.enqueue_all(replaced);
+            tables.enqueue_all(replaced, TriggerReason::NewVersion);
         }
         tables.dependencies.begin_anew(&lane.id);
-        tables.enqueue_all(lane);
+        tables.enqueue_all(lane, TriggerReason::NewVersion);
         (replaced, Some(opened))
     }
 
@@ -107,7 +107,7 @@ impl SharedState {
                 }
             } else if kinds.are_ready(&lane, &tables.store) {
                 let opened = tables.open_claims(&lane);
-                tables.enqueue_all(&lane);
+                tables.enqueue_all(&lane, TriggerReason::Started);
                 changes.push(LaneChange::Opened(opened));
             }
         }
@@ -152,6 +152,7 @@ impl SharedState {
             tables.store.drop_index(&kind, &path);
         }
         tables.own_writes.remove_lane(id);
+        tables.history.remove_lane(id);
         removed
     }
 
@@ -202,7 +203,7 @@ impl SharedState {
     pub fn push_all(&self, lane: &Lane) {
         let mut tables = self.tables.write();
         tables.dependencies.begin_anew(&lane.id);
-        tables.enqueue_all(lane);
+        tables.enqueue_all(lane, TriggerReason::Resync);
         drop(tables);
         self.work.notify_one();
     }
@@ -211,7 +212,12 @@ impl SharedState {
     pub fn competing_plugin_left(&self, plugin: &str) {
         let mut tables = self.tables.write();
         for primary_ref in tables.competing_waits.take(plugin) {
-            tables.queue.push(primary_ref.lane, &primary_ref.name, Priority::Change);
+            tables.queue.push(
+                primary_ref.lane,
+                &primary_ref.name,
+                Priority::Change,
+                TriggerReason::PluginLeft,
+            );
         }
         drop(tables);
         self.work.notify_one();
@@ -265,12 +271,12 @@ impl Tables {
     }
 
     /// Asks for a reconcile of every primary of a lane, and counts those that it reconciles.
-    pub(super) fn enqueue_all(&mut self, lane: &Lane) {
-        self.enqueue(lane, |_| true);
+    pub(super) fn enqueue_all(&mut self, lane: &Lane, trigger: TriggerReason) {
+        self.enqueue(lane, trigger, |_| true);
     }
 
     /// The same for those of some namespaces; all are counted.
-    pub(super) fn enqueue(&mut self, lane: &Lane, is_meant: impl Fn(&Name) -> bool) {
+    pub(super) fn enqueue(&mut self, lane: &Lane, trigger: TriggerReason, is_meant: impl Fn(&Name) -> bool) {
         let Self {
             store,
             queue,
@@ -288,7 +294,7 @@ impl Tables {
             }
             // Objects that left the filter while nobody watched may still have our finalizer.
             if is_selected || ((has_filter || !lane.selects(&object.name)) && lane.has_finalized(object)) {
-                queue.push(lane.id, &object.name, urgency(lane, object));
+                queue.push(lane.id, &object.name, urgency(lane, object), trigger);
             }
         }
         selected.insert(lane.id, count);
@@ -297,10 +303,10 @@ impl Tables {
                 match custody(store, lane, child) {
                     // They may still have children of ours, too.
                     Some(Custody::Living(owner)) if is_meant(&owner) && (has_filter || is_to_prune(lane, &owner)) => {
-                        queue.push(lane.id, &owner, Priority::Resync);
+                        queue.push(lane.id, &owner, Priority::Resync, trigger);
                     }
                     Some(Custody::Orphaned(owner, uid)) if is_meant(&owner) => {
-                        queue.push(lane.id, &owner, Priority::Resync);
+                        queue.push(lane.id, &owner, Priority::Resync, trigger);
                         orphans.add(PrimaryRef::new(lane.id, owner), uid);
                     }
                     _ => {}

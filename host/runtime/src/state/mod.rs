@@ -11,10 +11,11 @@
 //! `observe` takes in what watches see, and `route` decides which primaries that concerns. `lanes` opens, replaces and
 //! closes lanes, `ownership` takes up and gives up shards, `jobs` hands out and ends reconciles, `reads` answers and records what plugins read, `writes` follows
 //! our own writes, `claims` leads to the registry of claims, `snapshot` answers questions about the cache, `leftovers`
-//! those about what earlier versions of a plugin made, `waits` lists what waits for something, and `figures`
-//! counts what there is.
+//! those about what earlier versions of a plugin made, `waits` lists what waits for something, `figures` counts what there
+//! is, and `explain` answers people who ask why.
 
 mod claims;
+mod explain;
 mod figures;
 mod jobs;
 mod lanes;
@@ -39,6 +40,7 @@ use tokio::sync::Notify;
 use crate::claims::Contributions;
 use crate::competing_plugins::CompetingPluginWaits;
 use crate::echo::OwnWrites;
+use crate::history::History;
 use crate::lanes::Lanes;
 use crate::orphans::Orphans;
 use crate::primary::{LaneId, PrimaryRef};
@@ -47,6 +49,7 @@ use crate::refusals::Refusals;
 use crate::state_lock::StateLock;
 use crate::unpersisted::UnpersistedApplies;
 
+pub use explain::{Explanation, FailingPrimary};
 pub use figures::{KindSize, LaneFigures};
 pub use lanes::{KindsOfLane, LaneChange, LaneObstacle};
 pub use ownership::WorkCount;
@@ -92,6 +95,8 @@ struct Tables {
     orphans: Orphans,
     /// What plugins that are in preview would do.
     previews: Previews<PrimaryRef>,
+    /// What people are told of earlier reconciles.
+    history: History,
 }
 
 impl SharedState {
@@ -112,6 +117,7 @@ impl SharedState {
                 competing_waits: CompetingPluginWaits::default(),
                 orphans: Orphans::default(),
                 previews: Previews::default(),
+                history: History::default(),
             }),
             work: Notify::new(),
             claims: Notify::new(),

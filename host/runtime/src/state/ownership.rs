@@ -11,6 +11,7 @@ use super::SharedState;
 use crate::claims::contributes;
 use crate::lane::Lane;
 use crate::primary::PrimaryRef;
+use crate::queue::TriggerReason;
 
 impl SharedState {
     /// From here on this replica works at this. What is new to it is reconciled, as nobody knows what has happened to it
@@ -41,7 +42,7 @@ impl SharedState {
             if contributes(&lane) {
                 tables.reopen_claims(&lane);
             }
-            tables.enqueue(&lane, is_gained);
+            tables.enqueue(&lane, TriggerReason::Started, is_gained);
         }
         drop(tables);
         self.tell_all();
@@ -143,7 +144,7 @@ impl super::Tables {
             let has = |covered: &HashRanges| namespace.is_none_or(|namespace| covered.has(namespace));
             before.as_ref().is_none_or(has)
         };
-        self.enqueue(lane, |name| !was_covered(name));
+        self.enqueue(lane, TriggerReason::Started, |name| !was_covered(name));
     }
 
     /// What was recorded of primaries that another replica works at from here on.

@@ -11,12 +11,12 @@ use pilothouse_core::dependencies::Read;
 use pilothouse_core::path::Projection;
 use pilothouse_core::query::CheckedQuery;
 use pilothouse_core::reach::Reach;
-use pilothouse_core::{Kind, Name};
+use pilothouse_core::{Key, Kind, Name};
 
 use super::{SharedState, Tables};
 use crate::cache_need::CacheNeed;
 use crate::primary::PrimaryRef;
-use crate::queue::Priority;
+use crate::queue::{Priority, Trigger, TriggerReason};
 use crate::reads::{ReadFingerprint, Recheck};
 
 impl SharedState {
@@ -79,7 +79,11 @@ impl SharedState {
         tables.dependencies.add(primary_ref, read);
         let is_comparable = now.is_some() || tables.store.would_know(&served.kind, object);
         if is_comparable && now != seen.map(version) {
-            tables.queue.push(primary_ref.lane, &primary_ref.name, Priority::Change);
+            let key = Arc::new(Key::new(served.kind.clone(), object.clone()));
+            let trigger = Trigger::of(TriggerReason::DependencyChanged, key);
+            tables
+                .queue
+                .push(primary_ref.lane, &primary_ref.name, Priority::Change, trigger);
         }
     }
 }

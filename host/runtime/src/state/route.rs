@@ -15,7 +15,7 @@ use crate::echo::ChangeOrigin;
 use crate::lane::Lane;
 use crate::lanes::Lanes;
 use crate::primary::PrimaryRef;
-use crate::queue::{Cause, Priority};
+use crate::queue::{Cause, Priority, Trigger, TriggerReason};
 use crate::refusals::RefusedPart;
 use crate::visibility::ChangeVisibility;
 
@@ -74,7 +74,8 @@ impl Tables {
         };
         if lane.is_former {
             if self.has_left_something(lane, new) {
-                self.queue.push(lane.id, name, Priority::Resync);
+                self.queue
+                    .push(lane.id, name, Priority::Resync, TriggerReason::ObjectChanged);
             }
             return;
         }
@@ -83,7 +84,9 @@ impl Tables {
         }
         let status_drifts = || lane.brings_crd && !by_us && seen.status_differs();
         if seen.primary_differs(lane) || status_drifts() {
-            self.queue.push_for(lane.id, name, Priority::Change, seen.cause(by_us));
+            let cause = seen.cause(by_us);
+            self.queue
+                .push_for(lane.id, name, Priority::Change, cause, TriggerReason::ObjectChanged);
         }
     }
 
@@ -91,20 +94,22 @@ impl Tables {
         let primary_ref = PrimaryRef::new(lane.id, name.clone());
         self.forget_primary(lane, &primary_ref);
         self.queue.forget(lane.id, name);
+        self.history.forget(&primary_ref);
         lane.health.gone(lane.id, name);
         if let Some(old) = old
             && lane.selects(name)
             && children_of(&self.store, lane, &old.uid).any(|(_, child)| is_labelled(child))
         {
             self.orphans.add(primary_ref, old.uid.clone());
-            self.queue.push(lane.id, name, Priority::Change);
+            self.queue
+                .push(lane.id, name, Priority::Change, TriggerReason::ObjectChanged);
         }
     }
 
     /// The owner of a child is woken, but not by its own write; a child whose owner is gone is to be collected, whoever
     /// wrote it: the owner may have gone while it was being made.
     fn route_child(&mut self, lane: &Lane, change: &ObjectChange, by_us: bool) {
-        let mut woken = BTreeSet::new();
+        let (mut woken, mut key) = (BTreeSet::new(), None);
         for child in [change.old.as_ref(), change.new.as_ref()].into_iter().flatten() {
             if let Some(Custody::Living(owner)) = custody(&self.store, lane, child)
                 && !by_us
@@ -122,21 +127,28 @@ impl Tables {
             if change.new.is_none() {
                 self.orphans.lose_child(PrimaryRef::new(lane.id, owner.clone()));
             }
-            self.queue.push(lane.id, &owner, Priority::Change);
+            let child = key.get_or_insert_with(|| key_of(change)).clone();
+            let trigger = Trigger::of(TriggerReason::ChildChanged, child);
+            self.queue.push(lane.id, &owner, Priority::Change, trigger);
         }
     }
 
     /// Takes a change to everybody who has read what changed.
     fn wake_readers(&mut self, change: &ObjectChange, seen: &ChangeVisibility, cause: Cause) {
         let Woken { readers, groups } = self.dependencies.woken(&change.kind, change.name(), seen);
-        for primary_ref in readers {
-            self.queue
-                .push_for(primary_ref.lane, &primary_ref.name, Priority::Wake, cause);
+        if readers.is_empty() && groups.is_empty() {
+            return;
+        }
+        // One for all whom the change wakes.
+        let trigger = Trigger::of(TriggerReason::DependencyChanged, key_of(change));
+        for PrimaryRef { lane, name } in readers {
+            self.queue.push_for(lane, &name, Priority::Wake, cause, trigger.clone());
         }
         for lane in groups.iter().filter_map(|id| self.lanes.get(*id)) {
             let primaries = self.store.iter(lane.grants.primary(), None);
             for primary in primaries.filter(|primary| lane.reconciles(primary)) {
-                self.queue.push_for(lane.id, &primary.name, Priority::Wake, cause);
+                self.queue
+                    .push_for(lane.id, &primary.name, Priority::Wake, cause, trigger.clone());
             }
         }
     }
@@ -154,6 +166,10 @@ impl Tables {
         lane.selects(&object.name)
             && (lane.has_finalized(object) || children_of(&self.store, lane, &object.uid).next().is_some())
     }
+}
+
+fn key_of(change: &ObjectChange) -> Arc<Key> {
+    Arc::new(Key::new(change.kind.clone(), change.name().clone()))
 }
 
 fn is_touched(lane: &Lane, change: &ObjectChange) -> bool {

@@ -12,7 +12,7 @@ use crate::claims::TargetId;
 use crate::echo::AwaitedEcho;
 use crate::lane::Lane;
 use crate::primary::PrimaryRef;
-use crate::queue::Priority;
+use crate::queue::{Priority, TriggerReason};
 
 /// Something that somebody waits for.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -71,7 +71,12 @@ impl SharedState {
         if let Some(primary_ref) = primary_ref
             && tables.lanes.get(primary_ref.lane).is_some()
         {
-            tables.queue.push(primary_ref.lane, &primary_ref.name, Priority::Change);
+            tables.queue.push(
+                primary_ref.lane,
+                &primary_ref.name,
+                Priority::Change,
+                TriggerReason::Watchdog,
+            );
         }
         drop(tables);
         self.work.notify_one();

@@ -11,6 +11,7 @@ use tokio::time::Instant;
 use super::{SharedState, Tables};
 use crate::echo::AwaitedEcho;
 use crate::primary::PrimaryRef;
+use crate::queue::TriggerReason;
 use crate::refusals::RefusedPart;
 use crate::unpersisted::UnpersistedApply;
 
@@ -104,7 +105,7 @@ impl SharedState {
         }
         let lanes = tables.lanes.clone();
         for lane in lanes.of_kind(kind) {
-            tables.enqueue_all(lane);
+            tables.enqueue_all(lane, TriggerReason::DefinitionChanged);
         }
         true
     }

@@ -29,3 +29,4 @@ mod selection;
 mod shards;
 mod statuses;
 mod swap;
+mod traces;

@@ -1,0 +1,297 @@
+//! Owns the commands that ask a host what it does: `status`, `why` and `top`, and what they share: which host is asked, as
+//! whom, and in which form the answer is printed. `local` asks a host on this machine, `table` prints for people.
+
+mod local;
+pub mod status;
+mod table;
+pub mod top;
+pub mod why;
+
+use std::path::PathBuf;
+
+use anyhow::{Context as _, bail};
+use clap::{Args, ValueEnum};
+use pilothouse_cluster::Client;
+use pilothouse_cluster::connect::{ClusterTarget, connect};
+use pilothouse_cluster::host_proxy::{self, HostService, ProxiedAnswer};
+use pilothouse_runtime::api::AUDIENCE;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use self::local::LocalHost;
+use crate::install::HOST_NAMESPACE;
+use crate::run::{ClusterArguments, USER_AGENT};
+
+/// How often a host is asked until the replica answers that leads: the Service picks any.
+const TRIES: usize = 12;
+
+/// The names of the Service, its port and the ServiceAccount, unless they are given.
+const SERVICE: &str = "pilothouse";
+const PORT: &str = "api";
+
+/// Which host is asked, and as whom.
+#[derive(Args)]
+pub struct HostArguments {
+    /// Ask a host on this machine, http://127.0.0.1:PORT, with its --api-address (default: the host in the cluster)
+    #[arg(long, value_name = "URL")]
+    host: Option<LocalHost>,
+
+    /// The file with the key of that host
+    #[arg(long, value_name = "FILE", requires = "host")]
+    api_key_file: Option<PathBuf>,
+
+    /// The Service of the host in the cluster (default: pilothouse-system/pilothouse:api)
+    #[arg(long, value_name = "NAMESPACE/NAME[:PORT]", conflicts_with = "host", value_parser = parse_service)]
+    service: Option<HostService>,
+
+    /// Ask as this ServiceAccount, with a token that is made for the question (default: the host's own account, or, without
+    /// the right to make tokens for it, the token of the kubeconfig)
+    #[arg(long, value_name = "NAMESPACE/NAME", conflicts_with = "host", value_parser = parse_account)]
+    account: Option<(String, String)>,
+
+    /// The form of the output
+    #[arg(long, short, value_enum, value_name = "FORMAT", default_value_t = OutputForm::Table)]
+    output: OutputForm,
+
+    #[command(flatten)]
+    cluster: ClusterArguments,
+}
+
+/// The form of the output.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum OutputForm {
+    /// For people.
+    Table,
+    /// The host's answer, as docs/api.md describes it.
+    Json,
+}
+
+/// A host that can be asked.
+pub struct AskedHost {
+    way: Way,
+    /// The namespace of the kubeconfig's context.
+    pub namespace: String,
+    /// The form of the output.
+    pub output: OutputForm,
+}
+
+enum Way {
+    Local(LocalHost, String),
+    Proxy {
+        client: Client,
+        service: HostService,
+        token: Option<String>,
+    },
+}
+
+/// A document as it came, and what it says.
+pub struct Answer<T> {
+    /// As it came.
+    pub text: String,
+    /// What it says.
+    pub document: T,
+}
+
+impl HostArguments {
+    /// Finds the host, and a token for it.
+    pub async fn connect(self) -> anyhow::Result<AskedHost> {
+        let Self {
+            host,
+            api_key_file,
+            service,
+            account,
+            output,
+            cluster,
+        } = self;
+        if let Some(host) = host {
+            let key = host.key(api_key_file)?;
+            return Ok(AskedHost {
+                way: Way::Local(host, key),
+                namespace: "default".to_owned(),
+                output,
+            });
+        }
+        let target = cluster.target();
+        let client = connect(&target, USER_AGENT).await?;
+        let service = service.unwrap_or_else(|| HostService {
+            namespace: HOST_NAMESPACE.to_owned(),
+            name: SERVICE.to_owned(),
+            port: PORT.to_owned(),
+        });
+        let token = token(&client, &target, &service, account).await?;
+        Ok(AskedHost {
+            namespace: client.default_namespace().to_owned(),
+            way: Way::Proxy { client, service, token },
+            output,
+        })
+    }
+}
+
+/// A token to show. One that is made for the host is of no use to whoever may get it there, so the kubeconfig's own, which is
+/// worth as much as its user, is shown only by users who may not have one made for the host's account.
+async fn token(
+    client: &Client,
+    target: &ClusterTarget,
+    service: &HostService,
+    account: Option<(String, String)>,
+) -> anyhow::Result<Option<String>> {
+    let is_asked_for = account.is_some();
+    let (namespace, name) = account.unwrap_or_else(|| (service.namespace.clone(), SERVICE.to_owned()));
+    match host_proxy::token_for(client, &namespace, &name, AUDIENCE).await {
+        Ok(token) => Ok(Some(token)),
+        Err(error) if is_asked_for || !matches!(error.code(), Some(403 | 404)) => {
+            Err(error).with_context(|| format!("cannot have a token made for the ServiceAccount {namespace}/{name}"))
+        }
+        Err(_) => Ok(host_proxy::own_token(target).await?),
+    }
+}
+
+impl AskedHost {
+    /// Asks for a document. Of several replicas, the one that leads is asked, if it is there.
+    pub async fn ask<T: DeserializeOwned>(&self, path: &str) -> anyhow::Result<Answer<T>> {
+        let mut text = self.ask_once(path).await?;
+        for _ in 1..TRIES {
+            if is_at_work(&text) {
+                break;
+            }
+            text = self.ask_once(path).await?;
+        }
+        if !is_at_work(&text) {
+            eprintln!(
+                "warning: the replica that answered does not work at this, and has made no runs; the answer is about its caches only"
+            );
+        }
+        let document = serde_json::from_str(&text).context(
+            "the answer is no document of this version of the API; is this another program, or a host of another version?",
+        )?;
+        Ok(Answer { text, document })
+    }
+
+    async fn ask_once(&self, path: &str) -> anyhow::Result<String> {
+        let answer = match &self.way {
+            Way::Local(host, key) => {
+                let (host, key, path) = (host.clone(), key.clone(), path.to_owned());
+                tokio::task::spawn_blocking(move || host.get(&path, &key))
+                    .await
+                    .context("the question was lost")??
+            }
+            Way::Proxy { client, service, token } => host_proxy::ask(client, service, path, token.as_deref())
+                .await
+                .context("cannot ask the host through the API server")?,
+        };
+        let ProxiedAnswer { code: 200, body } = answer else {
+            bail!(self.refused(&answer));
+        };
+        Ok(body)
+    }
+
+    /// Why there is no document.
+    fn refused(&self, answer: &ProxiedAnswer) -> String {
+        let ProxiedAnswer { code, body } = answer;
+        let said: Value = serde_json::from_str(body).unwrap_or_default();
+        if let Some(message) = said["error"]["message"].as_str() {
+            return message.to_owned();
+        }
+        let message = said["message"].as_str().unwrap_or(body).trim();
+        let Way::Proxy { service, token, .. } = &self.way else {
+            return format!("{message:?} was answered with the code {code}; is this the address of a host's API?");
+        };
+        let HostService { namespace, name, port } = service;
+        let next = match code {
+            404 => format!(
+                "is the host in namespace {namespace}? name its Service with --service, or, for a host on this machine, its \
+                 address with --host"
+            ),
+            403 => {
+                format!("ask for the right to get services/proxy named https:{name}:{port} in namespace {namespace}")
+            }
+            401 if token.is_none() => {
+                "the kubeconfig has no token that the host could be shown; name a ServiceAccount with \
+                                       --account for which you may create tokens"
+                    .to_owned()
+            }
+            502..=504 => format!(
+                "does the host run? look at the pods behind the Service {name} in namespace {namespace}, and at whether its \
+                 port {port} is the one of --api-address"
+            ),
+            _ => "look at the log of the host and of the API server".to_owned(),
+        };
+        format!("{message} (code {code}); {next}")
+    }
+}
+
+/// Whether the replica that answered works at what it was asked about. What is no document is not asked for again.
+fn is_at_work(text: &str) -> bool {
+    let said: Value = serde_json::from_str(text).unwrap_or_default();
+    match &said["reconciledHere"] {
+        Value::Bool(here) => *here || said["exists"] == false,
+        _ => said["host"]["isLeading"] != false,
+    }
+}
+
+/// Runs a command that asks.
+pub fn run(command: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .context("cannot start the threads of the command")?;
+    runtime.block_on(command)
+}
+
+fn parse_service(text: &str) -> Result<HostService, String> {
+    let (place, port) = text.rsplit_once(':').unwrap_or((text, PORT));
+    let (namespace, name) = parse_account(place)?;
+    let is_port = !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
+    if !is_port {
+        return Err(format!("{port:?} is neither the name nor the number of a port"));
+    }
+    Ok(HostService {
+        namespace,
+        name,
+        port: port.to_owned(),
+    })
+}
+
+fn parse_account(text: &str) -> Result<(String, String), String> {
+    let is_name = |name: &str| pilothouse_core::manifest::is_subdomain(name);
+    match text.split_once('/') {
+        Some((namespace, name)) if is_name(namespace) && is_name(name) => Ok((namespace.to_owned(), name.to_owned())),
+        _ => Err("it is not like NAMESPACE/NAME".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_service_is_named_with_its_namespace_and_perhaps_its_port() {
+        let service = |port: &str| HostService {
+            namespace: "a".to_owned(),
+            name: "b".to_owned(),
+            port: port.to_owned(),
+        };
+        assert_eq!(parse_service("a/b"), Ok(service("api")));
+        assert_eq!(parse_service("a/b:8443"), Ok(service("8443")));
+        for refused in ["b", "a/b:", "a/b:x/y", "a/B", "/b", "a/", "a/b/c", "a/b?c:1"] {
+            assert!(parse_service(refused).is_err(), "{refused}");
+        }
+    }
+
+    #[test]
+    fn a_replica_that_stands_by_says_so() {
+        assert!(!is_at_work(r#"{"host": {"isLeading": false}}"#));
+        assert!(is_at_work(r#"{"host": {"isLeading": true}}"#));
+        let with = |here: bool| {
+            format!(
+                r#"{{"host": {{"isLeading": {}}}, "exists": true, "reconciledHere": {here}}}"#,
+                !here
+            )
+        };
+        assert!(
+            is_at_work(&with(true)) && !is_at_work(&with(false)),
+            "shards have no leader"
+        );
+        assert!(is_at_work("no JSON"));
+    }
+}

@@ -1,0 +1,243 @@
+//! Owns `pilothouse status`: the plugins of a host, and the objects that fail, each with the cause and the next step.
+
+use std::fmt::Write as _;
+
+use clap::Args;
+use jiff::Timestamp;
+use pilothouse_runtime::api::documents::{ControllerStatus, FailingObject, ObjectName, PluginStatus, StatusDocument};
+
+use super::table::{Cell, Emphasis, Table, ago, coloured, duration, emphasised, wrapped};
+use super::{Answer, HostArguments, OutputForm, run};
+
+/// How wide messages are.
+const WIDTH: usize = 110;
+
+/// `pilothouse status`
+#[derive(Args)]
+pub struct StatusCommand {
+    /// End with code 3 if a plugin is not ready or an object fails
+    #[arg(long)]
+    check: bool,
+
+    #[command(flatten)]
+    host: HostArguments,
+}
+
+/// Something is not as it should be, which was asked for with `--check`.
+#[derive(Debug, thiserror::Error)]
+#[error("{plugins} plugins are not ready, and {objects} objects fail")]
+pub struct Unhealthy {
+    plugins: usize,
+    objects: u64,
+}
+
+impl StatusCommand {
+    /// Asks and prints.
+    pub fn execute(self) -> anyhow::Result<()> {
+        run(async {
+            let host = self.host.connect().await?;
+            let Answer { text, document } = host.ask::<StatusDocument>("/api/v1/status").await?;
+            match host.output {
+                OutputForm::Json => print!("{text}"),
+                OutputForm::Table => print!("{}", shown(&document, Timestamp::now(), coloured())),
+            }
+            if self.check { check(&document) } else { Ok(()) }
+        })
+    }
+}
+
+fn check(document: &StatusDocument) -> anyhow::Result<()> {
+    let plugins = document
+        .plugins
+        .iter()
+        .filter(|plugin| plugin.ready != Some(true))
+        .count();
+    let of_plugin = |plugin: &PluginStatus| {
+        plugin
+            .controllers
+            .iter()
+            .map(|controller| controller.failing)
+            .sum::<u64>()
+    };
+    let objects = document.plugins.iter().map(of_plugin).sum();
+    if plugins > 0 || objects > 0 {
+        return Err(Unhealthy { plugins, objects }.into());
+    }
+    Ok(())
+}
+
+fn shown(document: &StatusDocument, now: Timestamp, coloured: bool) -> String {
+    let StatusDocument {
+        host,
+        plugins,
+        failing,
+        failing_not_listed,
+    } = document;
+    let mut text = format!(
+        "Host {} ({}), started {}{}\n",
+        host.instance,
+        host.version,
+        ago(&host.started, now),
+        if host.is_leading { "" } else { ", does not lead" },
+    );
+    if let Some(shards) = host.shards_held {
+        writeln!(
+            text,
+            "  holds {shards} shards; objects that other replicas reconcile fail there"
+        )
+        .expect("writing to a String cannot fail");
+    }
+    for problem in &host.not_ready {
+        text += &emphasised(
+            &wrapped(&format!("not ready: {problem}"), 2, WIDTH),
+            Emphasis::Warning,
+            coloured,
+        );
+    }
+    text.push('\n');
+    if plugins.is_empty() {
+        text += "There are no plugins. `kubectl get plugins` lists the Plugin resources of the cluster.\n";
+        return text;
+    }
+    let mut table = Table::new(&["PLUGIN", "VERSION", "READY", "OBJECTS", "FAILING", "QUEUED", "REASON"]);
+    for plugin in plugins {
+        table.row(plugin_row(plugin));
+    }
+    text += &table.lines(0, coloured);
+    for plugin in plugins.iter().filter(|plugin| plugin.ready != Some(true)) {
+        write!(text, "\nPlugin {}: {}\n", plugin.name, plugin.reason).expect("writing to a String cannot fail");
+        text += &wrapped(&plugin.message, 2, WIDTH);
+    }
+    if !failing.is_empty() {
+        text += "\nFailing objects\n";
+    }
+    for object in failing {
+        text += &failing_lines(object, now, coloured);
+    }
+    if *failing_not_listed > 0 {
+        writeln!(
+            text,
+            "\n{failing_not_listed} more objects fail that are not listed: there are too many, or you may not see them."
+        )
+        .expect("writing to a String cannot fail");
+    }
+    text
+}
+
+fn plugin_row(plugin: &PluginStatus) -> [Cell; 7] {
+    let sum = |count: fn(&ControllerStatus) -> u64| plugin.controllers.iter().map(count).sum::<u64>();
+    let failing = sum(|controller| controller.failing);
+    let ready = match plugin.ready {
+        Some(true) => Cell::new("True", Emphasis::Good),
+        Some(false) => Cell::new("False", Emphasis::Bad),
+        None => Cell::new("Unknown", Emphasis::Warning),
+    };
+    [
+        plugin.name.as_str().into(),
+        plugin.version.as_deref().unwrap_or("-").into(),
+        ready,
+        sum(|controller| controller.objects).to_string().into(),
+        Cell::new(
+            failing.to_string(),
+            if failing > 0 { Emphasis::Bad } else { Emphasis::Plain },
+        ),
+        sum(|controller| controller.queued).to_string().into(),
+        plugin.reason.as_str().into(),
+    ]
+}
+
+fn failing_lines(object: &FailingObject, now: Timestamp, coloured: bool) -> String {
+    let FailingObject {
+        plugin,
+        controller,
+        object,
+        failure,
+    } = object;
+    let title = emphasised(&title(object), Emphasis::Bad, coloured);
+    let mut text = format!(
+        "\n  {title}: {} (blame: {}), {} times since {}, by {plugin}/{controller}\n",
+        failure.reason,
+        failure.blame,
+        failure.times,
+        ago(&failure.since, now),
+    );
+    text += &wrapped(&format!("cause: {}", failure.message), 4, WIDTH);
+    text += &wrapped(&format!("next step: {}", failure.next_step), 4, WIDTH);
+    if let Some(retry) = failure.retry_in_seconds {
+        text += &wrapped(&format!("retried in {}", duration(retry)), 4, WIDTH);
+    }
+    text
+}
+
+/// An object for people: `AppService default/web`.
+pub fn title(object: &ObjectName) -> String {
+    let ObjectName { kind, namespace, name } = object;
+    match namespace {
+        Some(namespace) => format!("{} {namespace}/{name}", kind.kind),
+        None => format!("{} {name}", kind.kind),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn document() -> StatusDocument {
+        let document = json!({
+            "host": {"version": "1.2.3", "instance": "pilothouse-0", "isLeading": true, "started": "2026-01-02T03:00:00Z"},
+            "plugins": [
+                {"name": "app-service", "version": "0.1.0", "ready": true, "reason": "Reconciling", "message": "it reconciles",
+                 "controllers": [{"name": "a", "objects": 12, "failing": 1}, {"name": "b", "objects": 3, "queued": 2}]},
+                {"name": "broken", "ready": false, "reason": "FileNotFound", "message": "there is no file x.wasm; put it there",
+                 "controllers": []},
+            ],
+            "failing": [{
+                "plugin": "app-service", "controller": "a",
+                "object": {"apiVersion": "x.dev/v1", "kind": "App", "namespace": "n", "name": "web"},
+                "failure": {"since": "2026-01-02T03:03:05Z", "times": 3, "blame": "user", "reason": "Invalid",
+                            "message": "spec.port is 0", "nextStep": "correct the fields", "retryInSeconds": 2.0},
+            }],
+            "failingNotListed": 4,
+        });
+        serde_json::from_value(document).unwrap()
+    }
+
+    #[test]
+    fn people_see_plugins_and_why_objects_fail() {
+        let now = "2026-01-02T03:04:05Z".parse().unwrap();
+        let expected = "\
+Host pilothouse-0 (1.2.3), started 4m5s ago
+
+PLUGIN        VERSION   READY   OBJECTS   FAILING   QUEUED   REASON
+app-service   0.1.0     True    15        1         2        Reconciling
+broken        -         False   0         0         0        FileNotFound
+
+Plugin broken: FileNotFound
+  there is no file x.wasm; put it there
+
+Failing objects
+
+  App n/web: Invalid (blame: user), 3 times since 1m0s ago, by app-service/a
+    cause: spec.port is 0
+    next step: correct the fields
+    retried in 2.0s
+
+4 more objects fail that are not listed: there are too many, or you may not see them.
+";
+        assert_eq!(shown(&document(), now, false), expected);
+        assert!(shown(&document(), now, true).contains("\u{1b}[31mApp n/web\u{1b}[0m"));
+        let unhealthy = check(&document()).unwrap_err().to_string();
+        assert_eq!(unhealthy, "1 plugins are not ready, and 1 objects fail");
+        let healthy = StatusDocument {
+            plugins: vec![PluginStatus {
+                ready: Some(true),
+                ..PluginStatus::default()
+            }],
+            ..StatusDocument::default()
+        };
+        assert!(check(&healthy).is_ok());
+        assert!(shown(&StatusDocument::default(), now, false).contains("There are no plugins"));
+    }
+}

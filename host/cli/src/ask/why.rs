@@ -1,0 +1,375 @@
+//! Owns `pilothouse why`: what an object depends on, what was made for it, its last runs and what triggered each, and who
+//! changed what was reverted.
+
+use std::fmt::Write as _;
+
+use anyhow::{Context as _, bail};
+use clap::Args;
+use jiff::Timestamp;
+use pilothouse_runtime::api::documents::{
+    ControllerView, DependencyDocument, ObjectDocument, ObjectName, RevertDocument, RunDocument,
+};
+
+use super::status::title;
+use super::table::{Cell, Emphasis, Table, ago, coloured, duration, wrapped};
+use super::{Answer, HostArguments, OutputForm, run};
+
+/// How wide messages are.
+const WIDTH: usize = 110;
+
+/// `pilothouse why`
+#[derive(Args)]
+pub struct WhyCommand {
+    /// The object: KIND/NAME or KIND.GROUP/NAME, such as appservice/web. The plural will do for the kind
+    #[arg(value_name = "KIND/NAME")]
+    object: String,
+
+    /// The object's namespace (default: the namespace of the kubeconfig's context); "" for cluster-scoped objects
+    #[arg(long, short, value_name = "NAME")]
+    namespace: Option<String>,
+
+    #[command(flatten)]
+    host: HostArguments,
+}
+
+impl WhyCommand {
+    /// Asks and prints.
+    pub fn execute(self) -> anyhow::Result<()> {
+        run(async {
+            let (kind, name) = self.object.split_once('/').context(
+                "name the object as KIND/NAME, such as appservice/web; `pilothouse status` lists objects that fail",
+            )?;
+            for part in [kind, name, self.namespace.as_deref().unwrap_or_default()] {
+                let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-.:_".contains(&byte);
+                if !part.bytes().all(is_plain) {
+                    bail!("{part:?} is not a name in Kubernetes");
+                }
+            }
+            let host = self.host.connect().await?;
+            let namespace = self.namespace.as_deref().unwrap_or(&host.namespace);
+            let path = |namespace: &str| format!("/api/v1/objects?kind={kind}&name={name}&namespace={namespace}");
+            let Answer { text, document } = host.ask::<ObjectDocument>(&path(namespace)).await?;
+            match host.output {
+                OutputForm::Json => print!("{text}"),
+                OutputForm::Table => print!("{}", shown(&document, Timestamp::now(), coloured())),
+            }
+            if !document.exists {
+                bail!(
+                    "the host does not know {}; check its name and namespace, or whether the plugin selects its namespace",
+                    title(&document.object)
+                );
+            }
+            Ok(())
+        })
+    }
+}
+
+fn shown(document: &ObjectDocument, now: Timestamp, coloured: bool) -> String {
+    let ObjectDocument {
+        host: _,
+        object,
+        reconciled_here: _,
+        exists,
+        deleting,
+        controllers,
+        made_for,
+    } = document;
+    if !exists {
+        return String::new();
+    }
+    let mut text = title(object);
+    text += if *deleting { ", is being deleted\n" } else { "\n" };
+    for maker in made_for {
+        let words = format!(
+            "made for {} by {}/{}; `pilothouse why {}` says more",
+            title(&maker.object),
+            maker.plugin,
+            maker.controller,
+            question(&maker.object),
+        );
+        text += &wrapped(&words, 2, WIDTH);
+    }
+    if controllers.is_empty() && made_for.is_empty() {
+        text += "  no plugin that you may see has to do with it\n";
+    }
+    for view in controllers {
+        text += &view_lines(view, now, coloured);
+    }
+    text
+}
+
+/// How to ask about an object.
+fn question(object: &ObjectName) -> String {
+    let kind = object.kind.kind.to_lowercase();
+    match &object.namespace {
+        Some(namespace) => format!("{kind}/{} -n {namespace}", object.name),
+        None => format!("{kind}/{} -n ''", object.name),
+    }
+}
+
+fn view_lines(view: &ControllerView, now: Timestamp, coloured: bool) -> String {
+    let mut text = format!("\nReconciled by {}/{}\n", view.plugin, view.controller);
+    text += &wrapped(&state(view), 2, WIDTH);
+    if let Some(failure) = &view.failure {
+        let head = format!(
+            "fails: {} (blame: {}), {} times since {}",
+            failure.reason,
+            failure.blame,
+            failure.times,
+            ago(&failure.since, now)
+        );
+        text += &wrapped(&head, 2, WIDTH);
+        text += &wrapped(&format!("cause: {}", failure.message), 4, WIDTH);
+        text += &wrapped(&format!("next step: {}", failure.next_step), 4, WIDTH);
+    }
+    text += &section(
+        "Depends on",
+        view.depends_on.iter().map(dependency),
+        view.depends_on_not_listed,
+    );
+    let children = view.children.iter().map(|child| {
+        let gone = if child.deleting { ", is being deleted" } else { "" };
+        format!("{}{gone}", title(&child.object))
+    });
+    text += &section("Made for it", children, view.children_not_listed);
+    let targets = view.contributes_to.iter().map(title);
+    text += &section("Contributes to", targets, view.contributes_to_not_listed);
+    text += "\n  Last runs\n";
+    if view.runs.is_empty() {
+        text += "    none that this replica remembers\n";
+    } else {
+        let mut table = Table::new(&["ENDED", "TRIGGER", "RESULT", "WROTE", "TOOK", "QUEUED"]);
+        for run in &view.runs {
+            table.row(run_row(run, now));
+        }
+        text += &table.lines(4, coloured);
+    }
+    if !view.reverted.is_empty() {
+        text += "\n  Reverted changes of others\n";
+    }
+    for revert in &view.reverted {
+        text += &revert_lines(revert, now);
+    }
+    text
+}
+
+fn state(view: &ControllerView) -> String {
+    let span = |seconds: Option<f64>| seconds.map(duration).unwrap_or_default();
+    match view.state.as_str() {
+        _ if !view.synced => "waits until all kinds that the controller needs are listed".to_owned(),
+        "Queued" => format!("queued for {}", span(view.for_seconds)),
+        "Running" => format!("being reconciled for {}", span(view.for_seconds)),
+        "Held" => "waits for the cache to show the host's own writes".to_owned(),
+        "Delayed" => format!(
+            "reconciled again in {}, or as soon as something changes",
+            span(view.next_run_in_seconds)
+        ),
+        _ => "nothing is to be done until something changes".to_owned(),
+    }
+}
+
+fn section(head: &str, entries: impl Iterator<Item = String>, not_listed: u64) -> String {
+    let mut text = String::new();
+    for entry in entries {
+        text += &wrapped(&entry, 4, WIDTH);
+    }
+    if not_listed > 0 {
+        text +=
+            &format!("    and {not_listed} more that are not listed: there are too many, or you may not see them\n");
+    }
+    if text.is_empty() {
+        return text;
+    }
+    format!("\n  {head}\n{text}")
+}
+
+fn dependency(read: &DependencyDocument) -> String {
+    let DependencyDocument {
+        read,
+        kind,
+        namespace,
+        name,
+        selector,
+    } = read;
+    let kind = &kind.kind;
+    let place = namespace
+        .as_deref()
+        .map(|namespace| format!("{namespace}/"))
+        .unwrap_or_default();
+    match (read.as_str(), name) {
+        ("Obstacle", Some(name)) => format!("{kind} {place}{name}, which stands in the way"),
+        (_, Some(name)) => format!("{kind} {place}{name}"),
+        ("List", None) => {
+            let within = namespace
+                .as_deref()
+                .map_or(" in all namespaces".to_owned(), |it| format!(" in {it}"));
+            let which = selector.as_deref().map(|it| format!(" with {it}")).unwrap_or_default();
+            format!("each {kind}{within}{which}")
+        }
+        _ => format!("each {kind}: there was no room to remember which ones were read"),
+    }
+}
+
+fn run_row(run: &RunDocument, now: Timestamp) -> [Cell; 6] {
+    let RunDocument {
+        ended,
+        seconds,
+        queued_seconds,
+        trigger,
+        triggered_by,
+        result,
+        reason,
+        blame: _,
+        wrote,
+        repeats,
+    } = run;
+    let mut why = match trigger.as_str() {
+        "ObjectChanged" => "the object changed".to_owned(),
+        "ChildChanged" => "a child changed".to_owned(),
+        "DependencyChanged" => "a dependency changed".to_owned(),
+        "ContributionChanged" => "the outcome of a contribution changed".to_owned(),
+        "WriteOvertaken" => "a write was overtaken".to_owned(),
+        "PluginLeft" => "another plugin let go".to_owned(),
+        "Started" => "the host began to watch".to_owned(),
+        "NewVersion" => "a new version of the plugin".to_owned(),
+        "DefinitionChanged" => "a CRD changed".to_owned(),
+        "Resync" => "resync".to_owned(),
+        "Retry" => "retry".to_owned(),
+        "Timer" => "timer of the plugin".to_owned(),
+        "Watchdog" => "watchdog".to_owned(),
+        other => other.to_owned(),
+    };
+    if let Some(by) = triggered_by {
+        why.push_str(": ");
+        why.push_str(&title(by));
+    }
+    let how = match (result.as_str(), reason) {
+        ("Failure", Some(reason)) => Cell::new(reason.as_str(), Emphasis::Bad),
+        _ => Cell::from(result.as_str()),
+    };
+    let mut when = ago(ended, now);
+    if *repeats > 0 {
+        write!(when, " (x{})", repeats + 1).expect("writing to a String cannot fail");
+    }
+    [
+        when.into(),
+        why.into(),
+        how,
+        (if *wrote { "yes" } else { "no" }).into(),
+        duration(*seconds).into(),
+        duration(*queued_seconds).into(),
+    ]
+}
+
+fn revert_lines(revert: &RevertDocument, now: Timestamp) -> String {
+    let RevertDocument {
+        at,
+        object,
+        fields,
+        more_fields,
+        managers,
+    } = revert;
+    let more = if *more_fields > 0 {
+        format!(" and {more_fields} more")
+    } else {
+        String::new()
+    };
+    let mut text = wrapped(
+        &format!("{}: {}{more} of {}", ago(at, now), fields.join(", "), title(object)),
+        4,
+        WIDTH,
+    );
+    if managers.is_empty() {
+        text += "      had been removed, or it is not known by whom they had been written\n";
+    }
+    for manager in managers {
+        let when = manager.at.as_deref().map(|at| format!(" at {at}")).unwrap_or_default();
+        let words = format!(
+            "{} had been written by {}{when}",
+            manager.fields.join(", "),
+            manager.manager
+        );
+        text += &wrapped(&words, 6, WIDTH);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn people_see_dependencies_children_runs_and_reverts() {
+        let config_map = json!({"apiVersion": "v1", "kind": "ConfigMap", "namespace": "n", "name": "settings"});
+        let document = json!({
+            "object": {"apiVersion": "x.dev/v1", "kind": "App", "namespace": "n", "name": "web"},
+            "exists": true,
+            "controllers": [{
+                "plugin": "p", "controller": "c", "synced": true, "state": "Delayed", "nextRunInSeconds": 30.0,
+                "dependsOn": [
+                    {"read": "Get", "apiVersion": "v1", "kind": "ConfigMap", "namespace": "n", "name": "settings"},
+                    {"read": "List", "apiVersion": "v1", "kind": "Pod", "namespace": "n", "selector": "app=web"},
+                ],
+                "dependsOnNotListed": 2,
+                "children": [{"apiVersion": "apps/v1", "kind": "Deployment", "namespace": "n", "name": "web", "deleting": false}],
+                "runs": [
+                    {"ended": "2026-01-02T03:04:00Z", "seconds": 0.012, "queuedSeconds": 0.001, "trigger": "DependencyChanged",
+                     "triggeredBy": config_map, "result": "Success", "wrote": true, "repeats": 0},
+                    {"ended": "2026-01-02T03:00:00Z", "seconds": 0.002, "queuedSeconds": 0.0, "trigger": "Resync",
+                     "result": "Failure", "reason": "Invalid", "wrote": false, "repeats": 4},
+                ],
+                "reverted": [{
+                    "at": "2026-01-02T03:04:00Z", "fields": [".spec.replicas"], "moreFields": 0,
+                    "object": {"apiVersion": "apps/v1", "kind": "Deployment", "namespace": "n", "name": "web"},
+                    "managers": [{"manager": "kubectl-edit", "at": "2026-01-02T03:03:59Z", "fields": [".spec.replicas"]}],
+                }],
+            }],
+        });
+        let document: ObjectDocument = serde_json::from_value(document).unwrap();
+        let expected = "\
+App n/web
+
+Reconciled by p/c
+  reconciled again in 30s, or as soon as something changes
+
+  Depends on
+    ConfigMap n/settings
+    each Pod in n with app=web
+    and 2 more that are not listed: there are too many, or you may not see them
+
+  Made for it
+    Deployment n/web
+
+  Last runs
+    ENDED             TRIGGER                                      RESULT    WROTE   TOOK   QUEUED
+    5.0s ago          a dependency changed: ConfigMap n/settings   Success   yes     12ms   1ms
+    4m5s ago (x5)     resync                                       Invalid   no      2ms    0ms
+
+  Reverted changes of others
+    5.0s ago: .spec.replicas of Deployment n/web
+      .spec.replicas had been written by kubectl-edit at 2026-01-02T03:03:59Z
+";
+        let shown = shown(&document, "2026-01-02T03:04:05Z".parse().unwrap(), false);
+        let squeezed = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert_eq!(squeezed(&shown), squeezed(expected), "{shown}");
+        assert_eq!(shown.lines().count(), expected.lines().count());
+    }
+
+    #[test]
+    fn a_child_leads_to_the_object_that_it_was_made_for() {
+        let document = json!({
+            "object": {"apiVersion": "apps/v1", "kind": "Deployment", "namespace": "n", "name": "web"},
+            "exists": true, "deleting": true,
+            "madeFor": [{"plugin": "p", "controller": "c",
+                         "object": {"apiVersion": "x.dev/v1", "kind": "App", "namespace": "n", "name": "web"}}],
+        });
+        let document: ObjectDocument = serde_json::from_value(document).unwrap();
+        let shown = shown(&document, Timestamp::UNIX_EPOCH, false);
+        assert_eq!(
+            shown,
+            "Deployment n/web, is being deleted\n  made for App n/web by p/c; `pilothouse why app/web -n n` says more\n"
+        );
+    }
+}

@@ -1,0 +1,23 @@
+//! Owns the JSON API of the host, by which people ask what it does: `documents` are what is said, `status`, `objects` and
+//! `usage` make them, `access` decides who may see what, `next_step` says what to do about a failure, and `server` answers
+//! requests. docs/api.md describes it. It changes nothing, and has no data of objects: only names, kinds, times and the
+//! messages of conditions.
+
+mod access;
+pub mod documents;
+mod next_step;
+mod objects;
+mod server;
+mod status;
+mod usage;
+
+pub use self::access::{AUDIENCE, ClientAccess};
+pub use self::objects::{ObjectQuestion, UnknownObject};
+pub use self::server::{HostApi, HostApiServer};
+
+/// The values of `trigger` in a run.
+pub fn triggers() -> impl Iterator<Item = &'static str> {
+    crate::queue::TriggerReason::ALL
+        .into_iter()
+        .map(crate::queue::TriggerReason::as_str)
+}

@@ -1,0 +1,233 @@
+//! Answers requests to the API. The shared state is looked at on a thread that may block, so that a host that is stuck is
+//! said to be so.
+
+use std::collections::BTreeSet;
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use bytes::Bytes;
+use pilothouse_cluster::permissions::Permission;
+use pilothouse_webhook::api::{ApiHandler, ApiRequest, ApiResponse, ApiServer, ApiTransport, OwnCertificates};
+use serde::Serialize;
+use tokio::runtime::Handle as RuntimeHandle;
+use tokio::sync::Semaphore;
+use tokio::time::timeout;
+
+use super::access::{Caller, ClientAccess, Gate, Refusal, as_json, to_list_plugins};
+use super::documents::StatusDocument;
+use super::objects::{KnownObject, ObjectQuestion, Place, look, resolve, right_to_see_place};
+use super::status::{ProcessFacts, right_to_see, status};
+use super::usage::usage;
+use crate::host::{Handle, HostParts};
+
+/// How long the shared state may take to answer. It is locked for microseconds.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Answers that are made at the same time.
+const AT_ONCE: usize = 4;
+
+/// What there is.
+const PATHS: &str = "/api/v1/status, /api/v1/usage and /api/v1/objects?kind=KIND&namespace=NAMESPACE&name=NAME";
+
+/// The API of one host.
+pub struct HostApi {
+    process: OnceLock<ProcessFacts>,
+    host: OnceLock<HostParts>,
+    gate: Gate,
+    slots: Semaphore,
+}
+
+/// A server that answers; it stops when this is dropped.
+#[derive(Debug)]
+pub struct HostApiServer(ApiServer);
+
+impl HostApiServer {
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.0.address()
+    }
+}
+
+impl HostApi {
+    /// Of a host that is to come, whose clients show who they are in one way.
+    pub fn new(access: ClientAccess) -> Self {
+        Self {
+            process: OnceLock::new(),
+            host: OnceLock::new(),
+            gate: Gate::new(access),
+            slots: Semaphore::new(AT_ONCE),
+        }
+    }
+
+    /// Serves what comes in by a listener: over TLS, unless clients show a key of this machine.
+    pub fn serve(self: &Arc<Self>, listener: TcpListener, is_local: bool) -> io::Result<HostApiServer> {
+        let transport = if is_local {
+            ApiTransport::Plain
+        } else {
+            ApiTransport::Tls(OwnCertificates::make().map_err(io::Error::other)?)
+        };
+        ApiServer::start(listener, transport, self.clone()).map(HostApiServer)
+    }
+
+    /// The host is there; its requests are made on this runtime.
+    pub fn set_host(&self, host: &Handle, version: &'static str, instance: String) {
+        let parts = host.parts();
+        let process = ProcessFacts {
+            version,
+            instance,
+            started: parts.context.clock.now(),
+        };
+        self.gate.connect(parts.client.clone(), RuntimeHandle::current());
+        // There is one host in a process.
+        let _ = self.process.set(process);
+        let _ = self.host.set(parts);
+    }
+
+    async fn respond(&self, request: ApiRequest) -> Result<Bytes, Refusal> {
+        let ApiRequest {
+            path,
+            query,
+            credential,
+        } = request;
+        if !["/api/v1/status", "/api/v1/usage", "/api/v1/objects"].contains(&&*path) {
+            return Err(Refusal::new(
+                404,
+                format!("there is nothing at this path; there are {PATHS}"),
+            ));
+        }
+        let caller = self.gate.identify(credential.as_deref()).await?;
+        match &*path {
+            "/api/v1/status" => {
+                self.gate.demand(&caller, &to_list_plugins()).await?;
+                self.status(&caller).await
+            }
+            "/api/v1/usage" => {
+                self.gate.demand(&caller, &to_list_plugins()).await?;
+                let document = self.ask(|process, host| usage(process, &host.context, &host.registry));
+                Ok(body(&document.await?))
+            }
+            _ => self.object(&caller, query.as_deref().unwrap_or_default()).await,
+        }
+    }
+
+    async fn status(&self, caller: &Caller) -> Result<Bytes, Refusal> {
+        let asked = self.ask(|process, host| status(process, &host.context, &host.registry));
+        let (document, rights) = asked.await?;
+        let StatusDocument {
+            host,
+            plugins,
+            failing,
+            mut failing_not_listed,
+        } = document;
+        let mut seen = Vec::new();
+        for (object, right) in failing.into_iter().zip(rights) {
+            let everywhere = right.map(|right| {
+                // Most clients may see either all of a kind, or a namespace.
+                let of_kind = Permission {
+                    namespace: None,
+                    name: None,
+                    ..right.clone()
+                };
+                let of_namespace = Permission { name: None, ..right };
+                [of_kind, of_namespace]
+            });
+            let mut is_visible = false;
+            for right in everywhere.into_iter().flatten() {
+                is_visible = is_visible || self.gate.allows(caller, &right).await?;
+            }
+            if is_visible {
+                seen.push(object);
+            } else {
+                failing_not_listed += 1;
+            }
+        }
+        Ok(body(&StatusDocument {
+            host,
+            plugins,
+            failing: seen,
+            failing_not_listed,
+        }))
+    }
+
+    async fn object(&self, caller: &Caller, query: &str) -> Result<Bytes, Refusal> {
+        let question = ObjectQuestion::read(query)?;
+        let ObjectQuestion { kind: asked, name } = question;
+        let meant = self.ask(move |_, host| {
+            let kind = resolve(&host.context, &asked)?;
+            let right = right_to_see(&host.context.kinds.served(), &kind, &name);
+            Ok((kind, name, right))
+        });
+        let (kind, name, right) = meant
+            .await?
+            .map_err(|problem: super::UnknownObject| Refusal::from(problem))?;
+        // Before anything is looked up: whether an object exists is not for everybody to know either.
+        let Some(right) = right else {
+            return Err(Refusal::new(
+                503,
+                format!("the cluster does not serve {kind} now; try again later"),
+            ));
+        };
+        self.gate.demand(caller, &right).await?;
+        let known = self.ask(move |process, host| {
+            let known = look(process, &host.context, &host.registry, &kind, &name);
+            let places = known.places().into_iter();
+            let rights = places.map(|place| (right_to_see_place(&host.context, &place), place));
+            let rights: Vec<_> = rights.collect();
+            (known, rights)
+        });
+        let (known, rights): (KnownObject, Vec<_>) = known.await?;
+        let mut visible: BTreeSet<Place> = BTreeSet::new();
+        for (right, place) in rights {
+            if let Some(right) = right
+                && self.gate.allows(caller, &right).await?
+            {
+                visible.insert(place);
+            }
+        }
+        Ok(body(&known.told(&visible)))
+    }
+
+    /// Asks the host's state.
+    async fn ask<T: Send + 'static>(
+        &self,
+        ask: impl FnOnce(&ProcessFacts, &HostParts) -> T + Send + 'static,
+    ) -> Result<T, Refusal> {
+        let (Some(process), Some(host)) = (self.process.get().cloned(), self.host.get().cloned()) else {
+            return Err(Refusal::new(503, "the host is starting; try again in a few seconds"));
+        };
+        let answer = async {
+            let _slot = self.slots.acquire().await;
+            tokio::task::spawn_blocking(move || ask(&process, &host)).await.ok()
+        };
+        let answered = timeout(PATIENCE, answer).await.ok().flatten();
+        answered.ok_or_else(|| {
+            Refusal::new(
+                503,
+                format!(
+                    "the host's state has been locked for {} s; report this as a bug, with the host's log",
+                    PATIENCE.as_secs()
+                ),
+            )
+        })
+    }
+}
+
+fn body(document: &impl Serialize) -> Bytes {
+    let mut text = serde_json::to_vec(document).expect("documents have text for keys");
+    text.push(b'\n');
+    Bytes::from(text)
+}
+
+impl ApiHandler for HostApi {
+    async fn answer(&self, request: ApiRequest) -> ApiResponse {
+        match self.respond(request).await {
+            Ok(body) => ApiResponse { code: 200, body },
+            Err(refusal) => ApiResponse {
+                code: refusal.code,
+                body: body(&as_json(&refusal)),
+            },
+        }
+    }
+}

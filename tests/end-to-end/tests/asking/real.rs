@@ -1,0 +1,227 @@
+//! A host that is asked through a real API server, which says who asks and what they may see.
+
+use std::cell::RefCell;
+use std::net::{IpAddr, SocketAddr, TcpListener, UdpSocket};
+
+use kube::api::{Patch, PatchParams};
+use pilothouse_end_to_end::program::{Process, component, ended};
+use pilothouse_testkit::controlplane::{ControlPlane, Options};
+use pilothouse_testkit::requests::TEST_ACCOUNT;
+use serde_json::{Value, json};
+
+use crate::support::{Bench, until};
+
+/// An address of this machine to which an API server proxies: it refuses loopback addresses. No packet is sent.
+fn own_address() -> IpAddr {
+    let socket = UdpSocket::bind("0.0.0.0:0").unwrap();
+    socket.connect("192.0.2.1:9").expect("the machine has a network");
+    socket.local_addr().unwrap().ip()
+}
+
+fn free_port(address: IpAddr) -> u16 {
+    TcpListener::bind((address, 0)).unwrap().local_addr().unwrap().port()
+}
+
+/// The pod of a host with its account, and the Service that leads to it. The kubelet and the controller that would make the
+/// endpoints are not there.
+async fn serve_in_pod(bench: &Bench<'_>, at: SocketAddr) {
+    let (namespace, ip) = ("pilothouse-system", at.ip().to_string());
+    let metadata = json!({"name": "pilothouse", "namespace": namespace});
+    let pod = json!({
+        "apiVersion": "v1", "kind": "Pod", "metadata": metadata,
+        "spec": {
+            "serviceAccountName": "pilothouse", "automountServiceAccountToken": false,
+            "containers": [{"name": "host", "image": "pilothouse"}],
+        },
+    });
+    let target = json!({"kind": "Pod", "name": "pilothouse", "namespace": namespace});
+    bench
+        .apply(&[
+            json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata}),
+            pod.clone(),
+            json!({
+                "apiVersion": "v1", "kind": "Service", "metadata": metadata,
+                "spec": {"ports": [{"name": "api", "port": 8443, "targetPort": at.port()}]},
+            }),
+            json!({
+                "apiVersion": "v1", "kind": "Endpoints", "metadata": metadata,
+                "subsets": [{"addresses": [{"ip": ip, "targetRef": target}], "ports": [{"name": "api", "port": at.port()}]}],
+            }),
+        ])
+        .await;
+    let status = json!({"status": {"phase": "Running", "podIP": ip, "podIPs": [{"ip": ip}]}});
+    let (pods, by, body) = (bench.api(&pod), PatchParams::default(), Patch::Merge(status));
+    let _ = pods.patch_status("pilothouse", &by, &body).await.unwrap();
+}
+
+fn app_service(namespace: &str, port: u16) -> Value {
+    json!({
+        "apiVersion": "kosmos.io/v1", "kind": "AppService", "metadata": {"name": "web", "namespace": namespace},
+        "spec": {"size": 1, "image": "nginx:1", "ports": [{"port": 80, "targetPort": 80, "nodePort": port}]},
+    })
+}
+
+fn rule(group: &str, resource: &str, verb: &str) -> Value {
+    json!({"apiGroups": [group], "resources": [resource], "verbs": [verb]})
+}
+
+/// Asks with a kubeconfig: the exit code, what is printed, and what is said on standard error.
+async fn ask(kubeconfig: &str, arguments: &[&str]) -> (i32, String, String) {
+    let arguments: Vec<String> = [arguments, &["--kubeconfig", kubeconfig, "-o", "json"]]
+        .concat()
+        .into_iter()
+        .map(str::to_owned)
+        .collect();
+    let run = move || ended(&arguments.iter().map(String::as_str).collect::<Vec<_>>());
+    tokio::task::spawn_blocking(run).await.unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[expect(clippy::too_many_lines, reason = "one control plane serves the whole story")]
+async fn users_are_answered_through_the_api_server_by_their_rights() {
+    let control_plane = ControlPlane::start(Options::default()).await.unwrap();
+    let bench = Bench::new(&control_plane).await;
+    for namespace in ["pilothouse-system", "blue", "red"] {
+        bench.namespace(namespace).await;
+    }
+    let at = SocketAddr::new(own_address(), free_port(own_address()));
+    serve_in_pod(&bench, at).await;
+    let admin = control_plane
+        .kubeconfig_file(TEST_ACCOUNT)
+        .unwrap()
+        .display()
+        .to_string();
+    let (listens, plugin) = (at.to_string(), component("app-service"));
+    let host = Process::start(&[
+        "run",
+        "--kubeconfig",
+        &admin,
+        "--install-crds",
+        "--plugin",
+        &plugin,
+        "--api-address",
+        &listens,
+    ]);
+
+    // Nobody is answered without a token, whatever their address, and over plain HTTP nobody at all.
+    let last = RefCell::new(String::new());
+    until(
+        "an administrator is answered, by a token for the host's account",
+        async || {
+            // The account needs rights of its own, or it sees nothing.
+            let (code, _, said) = ask(&admin, &["status"]).await;
+            last.replace(said);
+            let words = "system:serviceaccount:pilothouse-system:pilothouse may not list plugins";
+            code == 1 && last.borrow().contains(words)
+        },
+        || format!("{}\n{}", last.borrow(), host.log()),
+    )
+    .await;
+    let everything = json!([rule("pilothouse.dev", "plugins", "list"), rule("*", "*", "get"),]);
+    let _ = bench.account("pilothouse-system", "pilothouse", &everything).await;
+    bench
+        .apply(&[app_service("blue", 30_111), app_service("red", 30_112)])
+        .await;
+    until(
+        "the objects are reconciled, and the review of before is forgotten",
+        async || {
+            let (code, printed, _) = ask(&admin, &["status"]).await;
+            let document: Value = serde_json::from_str(&printed).unwrap_or_default();
+            code == 0 && document["plugins"][0]["controllers"][0]["objects"] == 2
+        },
+        || host.log(),
+    )
+    .await;
+    let (code, printed, said) = ask(&admin, &["why", "appservice/web", "-n", "blue"]).await;
+    assert_eq!(code, 0, "{said}");
+    let document: Value = serde_json::from_str(&printed).unwrap();
+    assert!(
+        document["controllers"][0]["children"]
+            .as_array()
+            .is_some_and(|it| !it.is_empty()),
+        "{document}"
+    );
+    let (code, _, said) = ask(&admin, &["status", "--account", "blue/nobody"]).await;
+    assert!(
+        code == 1 && said.contains("cannot have a token made for the ServiceAccount blue/nobody"),
+        "{said}"
+    );
+
+    // A user of one namespace, with a token of their own, and the right to use the proxy.
+    let user = bench
+        .account("blue", "ann", &json!([rule("", "services/proxy", "get")]))
+        .await;
+    let role = json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role", "metadata": {"name": "ann", "namespace": "blue"},
+        "rules": [rule("kosmos.io", "appservices", "get")],
+    });
+    let binding = json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding", "metadata": {"name": "ann", "namespace": "blue"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "ann"},
+        "subjects": [{"kind": "ServiceAccount", "name": "ann", "namespace": "blue"}],
+    });
+    bench.apply(&[role, binding]).await;
+    let own = |printed: &str| serde_json::from_str::<Value>(printed).unwrap();
+    until(
+        "the user may see the own object",
+        async || ask(&user, &["why", "appservice/web", "-n", "blue"]).await.0 == 0,
+        || host.log(),
+    )
+    .await;
+    let (_, printed, _) = ask(&user, &["why", "appservice/web", "-n", "blue"]).await;
+    let view = &own(&printed)["controllers"][0];
+    assert_eq!(
+        view["children"],
+        json!([]),
+        "nothing is said of kinds that the user may not see: {view}"
+    );
+    assert!(view["childrenNotListed"].as_u64() >= Some(1), "{view}");
+    assert!(!view["runs"].as_array().unwrap().is_empty(), "{view}");
+    let refusals = [
+        (
+            &["why", "appservice/web", "-n", "red"][..],
+            "may not get appservices.kosmos.io named web in namespace red",
+        ),
+        (
+            &["why", "appservice/nobody", "-n", "red"],
+            "may not get appservices.kosmos.io named nobody in namespace red",
+        ),
+        (&["status"], "may not list plugins.pilothouse.dev"),
+        (&["top"], "may not list plugins.pilothouse.dev"),
+    ];
+    for (arguments, words) in refusals {
+        let (code, printed, said) = ask(&user, arguments).await;
+        assert_eq!((code, &*printed), (1, ""), "{arguments:?}");
+        assert!(
+            said.contains("system:serviceaccount:blue:ann") && said.contains(words),
+            "{arguments:?}: {said}"
+        );
+    }
+
+    // Who may not use the proxy is told so; and past the proxy nobody is answered without a token that the server knows.
+    let stranger = bench.account("red", "eve", &json!([])).await;
+    let (code, _, said) = ask(&stranger, &["status"]).await;
+    assert!(
+        code == 1 && said.contains("ask for the right to get services/proxy"),
+        "{said}"
+    );
+    let agent = ureq::Agent::config_builder()
+        .tls_config(ureq::tls::TlsConfig::builder().disable_verification(true).build())
+        .http_status_as_error(false)
+        .build()
+        .new_agent();
+    let url = format!("https://{at}/api/v1/status");
+    let answers = tokio::task::spawn_blocking(move || {
+        let with = |token: Option<&str>| {
+            let mut request = agent.get(&url);
+            if let Some(token) = token {
+                request = request.header("Authorization", format!("Bearer {token}"));
+            }
+            request.call().unwrap().status().as_u16()
+        };
+        [with(None), with(Some("forged"))]
+    });
+    assert_eq!(answers.await.unwrap(), [401, 401]);
+    let plain = pilothouse_end_to_end::scrape::get(at, "/api/v1/status");
+    assert!(plain.is_err(), "no token travels over plain HTTP: {plain:?}");
+}

@@ -1,0 +1,257 @@
+//! A host on a simulated cluster that is asked on the same machine, with its key.
+
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+
+use kube::Client;
+use kube::api::{Api, DynamicObject, Patch, PatchParams};
+use kube::core::{ApiResource, GroupVersionKind};
+use pilothouse_end_to_end::program::{Folder, Process, component, ended};
+use pilothouse_end_to_end::scrape::get;
+use pilothouse_end_to_end::stage::{app_service, create, hostile};
+use pilothouse_simulator::{Options, Simulator};
+use serde_json::{Value, json};
+
+/// An address at which nobody listens.
+fn free_address() -> SocketAddr {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    listener.local_addr().unwrap()
+}
+
+/// A host that serves its API on this machine.
+struct AskedHost {
+    simulator: Simulator,
+    process: Process,
+    address: SocketAddr,
+    folder: Folder,
+    _serving: Box<dyn std::any::Any>,
+}
+
+impl AskedHost {
+    async fn start(plugins: &[&str]) -> Self {
+        let (folder, simulator) = (Folder::new(), Simulator::new(Options::default()));
+        let (cluster, address) = (free_address(), free_address());
+        let serving = simulator.serve(cluster).await.unwrap();
+        let kubeconfig = folder.kubeconfig(&format!("http://{cluster}"), "there");
+        let (listens, key) = (address.to_string(), folder.path("api.key"));
+        let mut arguments = vec![
+            "run",
+            "--kubeconfig",
+            &kubeconfig,
+            "--install-crds",
+            "--api-address",
+            &listens,
+        ];
+        arguments.extend(["--api-key-file", &key, "--metrics-address", "off"]);
+        let components: Vec<String> = plugins.iter().map(|plugin| component(plugin)).collect();
+        for component in &components {
+            arguments.extend(["--plugin", component]);
+        }
+        let process = Process::start(&arguments);
+        Self {
+            simulator,
+            process,
+            address,
+            folder,
+            _serving: Box::new(serving),
+        }
+    }
+
+    fn client(&self) -> Client {
+        Client::new(self.simulator.service(), "default")
+    }
+
+    /// Asks by a command: its exit code, what it prints, and what it says on standard error.
+    fn ask(&self, arguments: &[&str]) -> (i32, String, String) {
+        let (host, key) = (format!("http://{}", self.address), self.folder.path("api.key"));
+        let mut all = arguments.to_vec();
+        all.extend(["--host", &host, "--api-key-file", &key]);
+        ended(&all)
+    }
+
+    fn document(&self, arguments: &[&str]) -> Option<Value> {
+        let (code, printed, _) = self.ask(&[arguments, &["-o", "json"]].concat());
+        (code == 0).then(|| serde_json::from_str(&printed).unwrap())
+    }
+
+    /// Waits until an answer is as it is to be.
+    async fn until(&mut self, what: &str, arguments: &[&str], is_so: impl Fn(&Value) -> bool) -> Value {
+        let (host, key) = (format!("http://{}", self.address), self.folder.path("api.key"));
+        let all = [arguments, &["--host", &host, "--api-key-file", &key, "-o", "json"]].concat();
+        let look = |_: &Process| {
+            let (code, printed, _) = ended(&all);
+            let document: Option<Value> = (code == 0).then(|| serde_json::from_str(&printed).unwrap());
+            document.filter(|document| is_so(document))
+        };
+        self.process.until(what, look).await
+    }
+}
+
+fn api(client: Client, group: &str, version: &str, kind: &str) -> Api<DynamicObject> {
+    let kind = GroupVersionKind::gvk(group, version, kind);
+    Api::namespaced_with(client, "default", &ApiResource::from_gvk(&kind))
+}
+
+/// The triggers of the last runs, each with the object that it was about.
+fn triggers(document: &Value) -> Vec<String> {
+    let runs = document["controllers"][0]["runs"].as_array().unwrap();
+    let trigger = |run: &Value| {
+        let by = &run["triggeredBy"];
+        let by = by
+            .is_object()
+            .then(|| format!(" {} {}", by["kind"], by["name"]).replace('"', ""));
+        format!("{}{}", run["trigger"].as_str().unwrap(), by.unwrap_or_default())
+    };
+    runs.iter().map(trigger).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_object_is_explained_with_its_children_its_runs_and_who_changed_what_was_reverted() {
+    let mut host = AskedHost::start(&["app-service"]).await;
+    create_when_served(&mut host, &app_service("web")).await;
+    let why = ["why", "appservice/web"];
+    let document = host
+        .until("it is reconciled", &why, |document| {
+            document["controllers"][0]["runs"][0]["result"] == "Success"
+                && document["controllers"][0]["state"] == "Idle"
+        })
+        .await;
+    let view = &document["controllers"][0];
+    assert_eq!(document["object"]["apiVersion"], "kosmos.io/v1");
+    assert_eq!(
+        (&view["plugin"], &view["synced"]),
+        (&json!("app-service"), &json!(true))
+    );
+    let children: Vec<&str> = view["children"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|it| it["kind"].as_str().unwrap())
+        .collect();
+    assert!(children.contains(&"Deployment"), "{children:?}");
+    let first = triggers(&document).pop().unwrap();
+    assert!(first == "ObjectChanged" || first == "Started", "{first}");
+
+    // Somebody edits the child under a name of their own.
+    let deployments = api(host.client(), "apps", "v1", "Deployment");
+    let patch = Patch::Merge(json!({"spec": {"replicas": 7}}));
+    deployments
+        .patch(
+            "web",
+            &PatchParams {
+                field_manager: Some("eve".to_owned()),
+                ..PatchParams::default()
+            },
+            &patch,
+        )
+        .await
+        .unwrap();
+    let document = host
+        .until("the edit is reverted, and said to be", &why, |document| {
+            let is_reverted = document["controllers"][0]["reverted"][0]["object"]["kind"] == "Deployment";
+            is_reverted && triggers(document).contains(&"ChildChanged Deployment web".to_owned())
+        })
+        .await;
+    let revert = &document["controllers"][0]["reverted"][0];
+    assert_eq!(revert["fields"], json!([".spec.replicas"]));
+    assert_eq!(revert["managers"][0]["manager"], "eve", "{revert}");
+    assert_eq!(revert["managers"][0]["fields"], json!([".spec.replicas"]));
+    let (code, printed, said) = host.ask(&why);
+    assert_eq!((code, &*said), (0, ""));
+    assert!(
+        printed.starts_with("AppService default/web\n") && printed.contains("had been written by eve"),
+        "{printed}"
+    );
+    assert!(!printed.contains('\u{1b}'), "no colours but on a terminal");
+
+    // The child leads to its owner.
+    let document = host.document(&["why", "deployments.apps/web"]).unwrap();
+    assert_eq!(document["madeFor"][0]["object"]["kind"], "AppService");
+    let (code, _, said) = host.ask(&["why", "appservice/nobody"]);
+    assert!(
+        code == 1 && said.contains("does not know AppService default/nobody"),
+        "{said}"
+    );
+    let (code, _, said) = host.ask(&["why", "pod/web"]);
+    assert!(code == 1 && said.contains("no plugin of this host"), "{said}");
+}
+
+/// Creates an object as soon as its kind is served.
+async fn create_when_served(host: &mut AskedHost, object: &Value) {
+    host.until("the plugin is ready", &["status"], |document| {
+        document["plugins"][0]["ready"] == true
+    })
+    .await;
+    create(host.client(), object).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_status_names_failing_objects_with_cause_and_next_step_and_top_counts() {
+    let mut host = AskedHost::start(&["hostile"]).await;
+    create_when_served(&mut host, &hostile("bad", &json!({"behaviour": "trap"}))).await;
+    create(host.client(), &hostile("good", &json!({"behaviour": "config-map"}))).await;
+    let document = host
+        .until("the failure is told", &["status"], |document| {
+            document["failing"][0]["object"]["name"] == "bad"
+                && document["plugins"][0]["controllers"][0]["objects"] == 2
+        })
+        .await;
+    let failing = &document["failing"][0];
+    assert_eq!(failing["failure"]["reason"], "GuestTrap");
+    assert_eq!(failing["failure"]["blame"], "guest");
+    assert!(
+        failing["failure"]["nextStep"].as_str().unwrap().contains("author"),
+        "{failing}"
+    );
+    assert_eq!(document["plugins"][0]["controllers"][0]["failing"], 1);
+    let (code, printed, said) = host.ask(&["status", "--check"]);
+    assert!(
+        printed.contains("Hostile default/bad: GuestTrap (blame: guest)"),
+        "{printed}"
+    );
+    assert_eq!(
+        (code, &*said),
+        (3, "error: 0 plugins are not ready, and 1 objects fail\n")
+    );
+    let usage = host
+        .until("both are counted", &["top"], |document| {
+            document["plugins"][0]["reconciles"].as_u64() >= Some(2)
+        })
+        .await;
+    let plugin = &usage["plugins"][0];
+    assert!(plugin["failures"].as_u64() >= Some(1), "{plugin}");
+    assert!(
+        plugin["requests"].as_u64() >= Some(2) && plugin["largestCallBytes"].as_u64() > Some(0),
+        "{plugin}"
+    );
+    assert!(
+        plugin["reconcileSeconds"].as_f64() > Some(0.0) && plugin["objects"] == 2,
+        "{plugin}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nobody_on_the_machine_is_answered_without_the_key_of_the_host() {
+    let mut host = AskedHost::start(&["app-service"]).await;
+    host.until("it answers", &["status"], |_| true).await;
+    let address = host.address;
+    for path in [
+        "/api/v1/status",
+        "/api/v1/usage",
+        "/api/v1/objects?kind=AppService&name=a",
+    ] {
+        let (code, body) = get(address, path).unwrap();
+        assert_eq!(code, 401, "{path}: {body}");
+        assert!(!body.contains("app-service"), "{body}");
+    }
+    assert_eq!(get(address, "/").unwrap().0, 404);
+    // A key of somebody else.
+    let wrong = host.folder.file("wrong.key", "0".repeat(64));
+    let url = format!("http://{address}");
+    let (code, _, said) = ended(&["status", "--host", &url, "--api-key-file", &wrong]);
+    assert!(code == 1 && said.contains("show the key of this host"), "{said}");
+    let absent = host.folder.path("absent.key");
+    let (code, _, said) = ended(&["status", "--host", &url, "--api-key-file", &absent]);
+    assert!(code == 1 && said.contains("there is no key in"), "{said}");
+    let (code, _, said) = ended(&["status", "--host", "http://192.0.2.1:80"]);
+    assert!(code == 2 && said.contains("not on this machine"), "{said}");
+}
