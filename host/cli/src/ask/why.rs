@@ -174,8 +174,8 @@ fn section(head: &str, entries: impl Iterator<Item = String>, not_listed: u64) -
         text += &wrapped(&entry, 4, WIDTH);
     }
     if not_listed > 0 {
-        text +=
-            &format!("    and {not_listed} more that are not listed: there are too many, or you may not see them\n");
+        let words = "more that are not listed: there are too many, or you may not see them";
+        writeln!(text, "    and {not_listed} {words}").expect("writing to a String cannot fail");
     }
     if text.is_empty() {
         return text;
