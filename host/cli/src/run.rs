@@ -5,9 +5,11 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use clap::{Args, ValueEnum};
+use pilothouse_cluster::Client;
 use pilothouse_cluster::connect::{ClusterTarget, connect_bare, connect_through};
 use pilothouse_cluster::fence::WriteFence;
 use pilothouse_cluster::identity::AccountTokens;
+use pilothouse_metrics::Metrics;
 use pilothouse_runtime::{Host, HostOptions, Identity, Library, UnfinishedWork};
 use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::EnvFilter;
@@ -211,18 +213,7 @@ impl RunCommand {
         let fence = election
             .as_ref()
             .map_or_else(WriteFence::default, |election| election.fence.clone());
-        let target = cluster.target();
-        let client = connect_through(&target, USER_AGENT, &fence, metrics.requests()).await?;
-        let tokens = if identity == IdentityMode::Token {
-            let bare = connect_bare(&target, USER_AGENT, &fence, metrics.requests()).await?;
-            Some(AccountTokens::new(bare))
-        } else {
-            None
-        };
-        let identity = accounts.map_or(Identity::Host, |namespace| Identity::ServiceAccounts {
-            namespace,
-            tokens,
-        });
+        let (client, identity) = connect(&cluster.target(), &fence, &metrics, identity, accounts).await?;
         let options = HostOptions {
             install_crds,
             resync: Duration::from_secs(resync),
@@ -265,6 +256,28 @@ impl RunCommand {
         say_what_is_left(&left);
         Ok(())
     }
+}
+
+/// The client for the host's own requests, and in whose name it makes those for plugins. No request is sent yet.
+async fn connect(
+    target: &ClusterTarget,
+    fence: &WriteFence,
+    metrics: &Metrics,
+    mode: IdentityMode,
+    accounts: Option<String>,
+) -> anyhow::Result<(Client, Identity)> {
+    let client = connect_through(target, USER_AGENT, fence, metrics.requests()).await?;
+    let tokens = if mode == IdentityMode::Token {
+        let bare = connect_bare(target, USER_AGENT, fence, metrics.requests()).await?;
+        Some(AccountTokens::new(bare))
+    } else {
+        None
+    };
+    let identity = accounts.map_or(Identity::Host, |namespace| Identity::ServiceAccounts {
+        namespace,
+        tokens,
+    });
+    Ok((client, identity))
 }
 
 fn say_if_missing(directory: &Path) {

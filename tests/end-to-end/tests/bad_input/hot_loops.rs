@@ -99,7 +99,7 @@ mod simulated {
             children.patch("victim", &as_rival, &theirs).await.unwrap();
         });
         let words = "ConfigMap default/victim is fought over: rival sets .data each time";
-        fight_is_told_and_ends(stage, rival, words).await;
+        Box::pin(fight_is_told_and_ends(stage, rival, words)).await;
     }
 
     #[tokio::test(start_paused = true)]
@@ -109,7 +109,7 @@ mod simulated {
             children.delete("victim", &DeleteParams::default()).await.unwrap();
         });
         let words = "ConfigMap default/victim is deleted by somebody each time";
-        fight_is_told_and_ends(stage, rival, words).await;
+        Box::pin(fight_is_told_and_ends(stage, rival, words)).await;
     }
 
     #[tokio::test(start_paused = true)]
