@@ -1,23 +1,10 @@
-//! The binary: which command, and how its end becomes an exit code.
+//! The program for people: which command is run.
 #![forbid(unsafe_code)]
 
-mod artifact;
-mod election;
-mod inspect;
-mod install;
-mod metrics;
-mod plugins;
-mod release;
-mod render;
-mod run;
-mod settings;
-mod webhooks;
-
-use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use pilothouse_cluster::error::chain;
+use pilothouse::{CompileCommand, artifact, ended, inspect, install, release, render, run};
 
 /// Run many Kubernetes operators in one host process, each as a sandboxed WebAssembly component.
 #[derive(Parser)]
@@ -57,19 +44,13 @@ enum Command {
     Webhooks(render::WebhooksCommand),
     /// Remove the finalizer of a plugin that no longer exists from the objects that wait for it.
     Release(release::ReleaseCommand),
-    /// Compile a component. The host runs this command as a child process, so that the compiler's memory is released.
     #[command(hide = true)]
-    CompileComponent {
-        /// The component to compile.
-        input: PathBuf,
-        /// The file to write the machine code to.
-        output: PathBuf,
-    },
+    CompileComponent(CompileCommand),
 }
 
 fn main() -> ExitCode {
     let Arguments { command } = Arguments::parse();
-    let result = match command {
+    ended(match command {
         Command::Run(run) => run.execute(),
         Command::Inspect(inspect) => inspect.execute(),
         Command::Rights(rights) => rights.execute(),
@@ -84,15 +65,6 @@ fn main() -> ExitCode {
         Command::Logout(logout) => logout.execute(),
         Command::Webhooks(webhooks) => webhooks.execute(),
         Command::Release(release) => release.execute(),
-        Command::CompileComponent { input, output } => {
-            pilothouse_sandbox::compile_file(&input, &output).map_err(anyhow::Error::from)
-        }
-    };
-    match result {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("error: {}", chain(&*error));
-            ExitCode::FAILURE
-        }
-    }
+        Command::CompileComponent(compile) => compile.execute(),
+    })
 }

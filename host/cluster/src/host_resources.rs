@@ -1,6 +1,7 @@
 //! Owns the host's own resources in the cluster: following all of a kind as parsed values, and writing their status and
 //! finalizers. There are few of them, so they are not compressed. Their meaning is left to host/runtime.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use http::{Method, Request};
@@ -42,6 +43,8 @@ pub struct HostResource {
     pub deleting: bool,
     /// `metadata.finalizers`.
     pub finalizers: Vec<String>,
+    /// `metadata.labels`.
+    pub labels: BTreeMap<String, String>,
     /// `spec`.
     pub spec: Value,
     /// `status`; null where there is none.
@@ -197,6 +200,7 @@ fn read(object: &CachedObject) -> HostResource {
     let mut value = object.value();
     let metadata = value["metadata"].take();
     let finalizers = metadata["finalizers"].as_array().into_iter().flatten();
+    let labels = metadata["labels"].as_object().into_iter().flatten();
     HostResource {
         name: object.name.name.clone(),
         uid: object.uid.clone(),
@@ -205,6 +209,9 @@ fn read(object: &CachedObject) -> HostResource {
         created: metadata["creationTimestamp"].as_str().unwrap_or_default().to_owned(),
         deleting: object.deleting,
         finalizers: finalizers.filter_map(Value::as_str).map(str::to_owned).collect(),
+        labels: labels
+            .filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned())))
+            .collect(),
         spec: value["spec"].take(),
         status: value["status"].take(),
         is_too_deep: object.is_too_deep(),
@@ -220,7 +227,8 @@ mod tests {
         let object = json!({
             "apiVersion": "pilothouse.dev/v1alpha1", "kind": "Plugin", "spec": {"a": 1},
             "metadata": {"name": "p", "uid": "u", "resourceVersion": "7", "generation": 2, "finalizers": ["x.dev/y"],
-                "creationTimestamp": "2026-01-02T03:04:05Z", "deletionTimestamp": "2026-01-02T03:04:06Z"},
+                "creationTimestamp": "2026-01-02T03:04:05Z", "deletionTimestamp": "2026-01-02T03:04:06Z",
+                "labels": {"team": "a"}},
         });
         let kind = Kind::new("pilothouse.dev", "v1alpha1", "Plugin");
         let resource = read(&CachedObject::read(&object.to_string(), &kind, &Projection::whole()).unwrap());
@@ -230,6 +238,7 @@ mod tests {
         );
         assert_eq!(resource.created, "2026-01-02T03:04:05Z");
         assert!(resource.deleting && resource.finalizers == ["x.dev/y"]);
+        assert_eq!(resource.labels["team"], "a");
         assert_eq!((&resource.spec["a"], &resource.status), (&json!(1), &Value::Null));
         assert_eq!((&*resource.resource_version, resource.is_too_deep), ("7", false));
     }

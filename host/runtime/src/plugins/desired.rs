@@ -324,6 +324,7 @@ mod tests {
             created: "2026-01-02T03:04:05Z".to_owned(),
             deleting: false,
             finalizers: Vec::new(),
+            labels: std::collections::BTreeMap::new(),
             spec,
             status: Value::Null,
             is_too_deep: false,

@@ -124,6 +124,7 @@ mod tests {
             created: String::new(),
             deleting: false,
             finalizers: Vec::new(),
+            labels: std::collections::BTreeMap::new(),
             spec: Value::Null,
             status: json!({"ownedKinds": kinds}),
             is_too_deep: false,
