@@ -130,3 +130,24 @@ pub fn is_reconciled_by_another(lanes: &Lanes, lane: &Lane, object: &CachedObjec
             && other.reconciles(object)
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_plugin_that_another_host_runs_is_there() {
+        let (known, here, elsewhere) = (KnownPlugins::default(), "here".into(), BTreeSet::from(["elsewhere".into()]));
+        known.enter(&here);
+        known.are_complete();
+        assert!(known.may_have("here") && !known.may_have("elsewhere"));
+        known.are_also_elsewhere(&elsewhere);
+        assert!(known.may_have("elsewhere"));
+        // It moves here, and back.
+        known.are_also_elsewhere(&BTreeSet::from(["here".into()]));
+        known.leave("here");
+        assert!(known.may_have("here"));
+        assert_eq!(known.are_elsewhere(BTreeSet::from(["here".into()])), elsewhere);
+        assert!(known.may_have("here") && !known.may_have("elsewhere"));
+    }
+}

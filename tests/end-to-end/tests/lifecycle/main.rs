@@ -11,6 +11,7 @@ mod contributions;
 mod crash;
 mod declared;
 mod definitions;
+mod disjoint;
 mod drafts;
 mod drift;
 mod election;

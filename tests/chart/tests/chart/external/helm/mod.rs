@@ -1,6 +1,6 @@
 //! What helm makes of the chart, without a cluster and on a real one.
 
-mod bench;
+pub mod bench;
 mod installing;
 mod rendering;
 mod token;
