@@ -122,6 +122,7 @@ fn the_host_of_the_image_needs_no_libraries() {
 /// The file system of a pod with this image: read-only but for `/cache`, with `/proc`, and with the token of a
 /// ServiceAccount. The host's process alone sees it. The module has the name of the program that it needs besides.
 mod helm {
+    use std::net::UdpSocket;
     use std::time::{Duration, Instant};
 
     use pilothouse_end_to_end::components;
@@ -142,6 +143,32 @@ mount --bind "$root/cache" "$root/cache"
 mount -o remount,bind,ro "$root"
 exec chroot --userspec=65532:65532 "$root" /pilothouse-host "$@"
 "#;
+
+    /// The nameserver of the pod, and the one name that it knows: the API server's certificate has it.
+    const NAMESERVER: &str = "127.12.34.56";
+    const API_SERVER: &str = "kubernetes.default.svc";
+
+    /// Answers every question for an IPv4 address with 127.0.0.1, and every other one with nothing, until the test ends: a
+    /// static program has to find names without the libraries of the C library.
+    fn serve_names() {
+        let socket = UdpSocket::bind((NAMESERVER, 53)).unwrap();
+        std::thread::spawn(move || {
+            let mut packet = [0; 512];
+            while let Ok((length, client)) = socket.recv_from(&mut packet) {
+                let question = &packet[..length];
+                // The name follows the head of 12 bytes, as labels with their lengths; then the type and the class.
+                let name = question[12..].iter().position(|byte| *byte == 0).unwrap();
+                let end = 12 + name + 5;
+                let is_ipv4 = question[end - 4..end - 2] == [0, 1];
+                let mut answer = question[..end].to_vec();
+                answer[2..12].copy_from_slice(&[0x81, 0x80, 0, 1, 0, u8::from(is_ipv4), 0, 0, 0, 0]);
+                if is_ipv4 {
+                    answer.extend([0xc0, 12, 0, 1, 0, 1, 0, 0, 0, 60, 0, 4, 127, 0, 0, 1]);
+                }
+                socket.send_to(&answer, client).unwrap();
+            }
+        });
+    }
 
     #[tokio::test(flavor = "multi_thread")]
     async fn the_host_of_the_image_runs_as_in_a_pod_and_reads_the_next_token() {
@@ -168,9 +195,11 @@ exec chroot --userspec=65532:65532 "$root" /pilothouse-host "$@"
         fs::write(account.join("ca.crt"), bench.control_plane.certificate_authority()).unwrap();
         fs::write(account.join("token"), bench.token("first").await).unwrap();
 
+        fs::write(root.join("etc/resolv.conf"), format!("nameserver {NAMESERVER}\n")).unwrap();
+        serve_names();
+
         let metrics = free_address().unwrap();
-        let server = bench.control_plane.url().strip_prefix("https://").unwrap().to_owned();
-        let (host, port) = server.split_once(':').unwrap();
+        let (_, port) = bench.control_plane.url().rsplit_once(':').unwrap();
         let mut command = Command::new("unshare");
         command.args(["--mount", "--propagation", "private", "sh", "-c", ENTER, "sh"]).arg(&root);
         for argument in bench.arguments().await {
@@ -181,7 +210,7 @@ exec chroot --userspec=65532:65532 "$root" /pilothouse-host "$@"
             .env_clear()
             .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")
             .env("HOSTNAME", "pilothouse-0")
-            .env("KUBERNETES_SERVICE_HOST", host)
+            .env("KUBERNETES_SERVICE_HOST", API_SERVER)
             .env("KUBERNETES_SERVICE_PORT", port);
         let mut process = Process::spawn(command);
         bench.apply(&app_service("web")).await;
