@@ -168,6 +168,9 @@ pub struct LeaderElection {
     /// Seconds between two attempts; at most half of `renewDeadline`.
     #[schemars(range(min = 1, max = 149))]
     pub retry_period: u32,
+    /// The number of shards into which the work is divided, so that all replicas work. 0: one replica works.
+    #[schemars(range(min = 0, max = 128))]
+    pub shards: u8,
 }
 
 impl Default for LeaderElection {
@@ -177,6 +180,7 @@ impl Default for LeaderElection {
             lease_duration: 15,
             renew_deadline: 10,
             retry_period: 2,
+            shards: 0,
         }
     }
 }

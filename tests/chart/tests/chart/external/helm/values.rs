@@ -46,6 +46,10 @@ fn values_that_contradict_each_other_are_refused_with_the_next_step() {
             "both replicas would write; enable leader election, or set replicas to 1",
         ),
         (
+            json!({"replicas": 1, "leaderElection": {"enabled": false, "shards": 4}}),
+            "shards have Leases, too; enable leader election",
+        ),
+        (
             json!({"webhooks": {"enabled": true}}),
             "list the Plugins that have webhooks",
         ),
