@@ -138,7 +138,7 @@ impl Bench {
             ..TokenRequest::default()
         };
         let granted = accounts.create_token_request(RELEASE, &PostParams::default(), &request).await;
-        granted.unwrap().status.unwrap().token
+        granted.unwrap().status.unwrap().token.unwrap()
     }
 
     /// A kubeconfig for the chart's ServiceAccount with this user entry.

@@ -1,6 +1,6 @@
 //! `helm install`, `upgrade`, `rollback` and `uninstall` on a real API server, with a host that runs as the chart has it.
 
-use kube::api::PostParams;
+use kube::api::{DeleteParams, ListParams, PostParams};
 use kube::core::DynamicObject;
 use pilothouse_end_to_end::scrape::get;
 use pilothouse_testkit::requests::Request;
@@ -33,8 +33,8 @@ async fn started(bench: &Bench) -> Running {
 
 async fn pods(bench: &Bench) -> usize {
     let pods = bench.api(&named("v1", "Pod", Some(NAMESPACE), ""));
-    let listed = pods.list(&kube::api::ListParams::default().labels("app.kubernetes.io/name=pilothouse"));
-    listed.await.unwrap().items.len()
+    let these = ListParams::default().labels("app.kubernetes.io/name=pilothouse");
+    pods.list(&these).await.unwrap().items.len()
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -43,7 +43,7 @@ async fn the_pods_are_admitted_where_only_restricted_pods_are() {
     bench.helm().install(&json!({})).unwrap();
     let events = async || {
         let events = bench.api(&named("v1", "Event", Some(NAMESPACE), ""));
-        let listed = events.list(&kube::api::ListParams::default()).await.unwrap();
+        let listed = events.list(&ListParams::default()).await.unwrap();
         listed.items.iter().map(|event| event.data["message"].to_string()).collect::<String>()
     };
     let both = async || pods(&bench).await == 2;
@@ -170,10 +170,10 @@ async fn webhooks_are_served_with_the_secret_of_the_chart_and_do_not_outlive_the
     let label = format!("pilothouse.dev/webhooks={NAMESPACE}.pilothouse-webhooks");
     for kind in ["MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"] {
         let configurations = bench.api(&named("admissionregistration.k8s.io/v1", kind, None, ""));
-        let these = kube::api::ListParams::default().labels(&label);
+        let these = ListParams::default().labels(&label);
         let found = configurations.list(&these).await.unwrap();
         assert!(!found.items.is_empty(), "{kind}");
-        let deleted = configurations.delete_collection(&kube::api::DeleteParams::default(), &these).await;
+        let deleted = configurations.delete_collection(&DeleteParams::default(), &these).await;
         assert!(deleted.is_ok());
     }
     let passes = async || attempt("late", 1).await.is_empty();
