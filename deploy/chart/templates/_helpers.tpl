@@ -50,14 +50,3 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- define "pilothouse.hasConfiguration" -}}
 {{- if or .Values.artifacts.trust .Values.artifacts.registries .Values.artifacts.files -}}yes{{- end -}}
 {{- end -}}
-
-{{/* The rights to events, in all namespaces or in some. */}}
-{{- define "pilothouse.eventRules" -}}
-# Events of earlier processes are read back, so that none is emitted twice.
-- apiGroups: [""]
-  resources: [events]
-  verbs: [list]
-- apiGroups: [events.k8s.io]
-  resources: [events]
-  verbs: [create]
-{{- end -}}
