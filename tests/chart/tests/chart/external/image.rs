@@ -193,7 +193,8 @@ exec chroot --userspec=65532:65532 "$root" /pilothouse-host "$@"
         fs::copy(components::folder().join("app-service.wasm"), root.join("plugins/app-service.wasm")).unwrap();
         fs::write(account.join("namespace"), NAMESPACE).unwrap();
         fs::write(account.join("ca.crt"), bench.control_plane.certificate_authority()).unwrap();
-        fs::write(account.join("token"), bench.token("first").await).unwrap();
+        let first = bench.token("first").await;
+        fs::write(account.join("token"), &first).unwrap();
 
         fs::write(root.join("etc/resolv.conf"), format!("nameserver {NAMESERVER}\n")).unwrap();
         serve_names();
@@ -229,7 +230,7 @@ exec chroot --userspec=65532:65532 "$root" /pilothouse-host "$@"
 
         // The kubelet exchanges the token.
         fs::write(account.join("token"), bench.token("second").await).unwrap();
-        bench.delete(&super::super::helm::bench::secret("first")).await;
+        bench.ends("first", &first).await;
         bench.apply(&app_service("after")).await;
         until("the host goes on with the new token", async || is_made("after").await, || process.log()).await;
         let begun = Instant::now();

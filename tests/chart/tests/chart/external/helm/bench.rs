@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use k8s_openapi::api::authentication::v1::{BoundObjectReference, TokenRequest, TokenRequestSpec};
+use k8s_openapi::api::authentication::v1::{BoundObjectReference, TokenRequest, TokenRequestSpec, TokenReview, TokenReviewSpec};
 use k8s_openapi::api::core::v1::ServiceAccount;
 use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
 use kube::core::{ApiResource, GroupVersionKind};
@@ -139,6 +139,25 @@ impl Bench {
         };
         let granted = accounts.create_token_request(RELEASE, &PostParams::default(), &request).await;
         granted.unwrap().status.unwrap().token.unwrap()
+    }
+
+    /// Ends a token that is bound to this Secret, and waits until the API server, which remembers tokens for seconds, does not
+    /// accept it any more.
+    pub async fn ends(&self, bound_to: &str, token: &str) {
+        self.delete(&secret(bound_to)).await;
+        let reviews: Api<TokenReview> = Api::all(self.client.clone());
+        let review = TokenReview {
+            spec: TokenReviewSpec {
+                token: token.to_owned(),
+                ..TokenReviewSpec::default()
+            },
+            ..TokenReview::default()
+        };
+        let is_refused = async || {
+            let reviewed = reviews.create(&PostParams::default(), &review).await.unwrap();
+            reviewed.status.unwrap().authenticated != Some(true)
+        };
+        until("the token is valid no more", is_refused, String::new).await;
     }
 
     /// A kubeconfig for the chart's ServiceAccount with this user entry.

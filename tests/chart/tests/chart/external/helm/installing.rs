@@ -1,8 +1,11 @@
 //! `helm install`, `upgrade`, `rollback` and `uninstall` on a real API server, with a host that runs as the chart has it.
 
+use std::time::Duration;
+
 use kube::api::{DeleteParams, ListParams, PostParams};
 use kube::core::DynamicObject;
 use pilothouse_end_to_end::scrape::get;
+use pilothouse_testkit::controlplane::AuditMark;
 use pilothouse_testkit::requests::Request;
 use serde_json::{Value, json};
 
@@ -14,7 +17,7 @@ fn account() -> String {
 }
 
 /// What the host has asked since then.
-fn requests(bench: &Bench, mark: pilothouse_testkit::controlplane::AuditMark) -> Vec<Request> {
+fn requests(bench: &Bench, mark: AuditMark) -> Vec<Request> {
     let mut requests = bench.control_plane.requests_since(mark).unwrap();
     requests.retain(|request| request.account == account());
     requests
@@ -22,6 +25,12 @@ fn requests(bench: &Bench, mark: pilothouse_testkit::controlplane::AuditMark) ->
 
 fn printed(requests: impl IntoIterator<Item = Request>) -> Vec<String> {
     requests.into_iter().map(|request| request.to_string()).collect()
+}
+
+/// What the host has written since then of the AppService `web` and its children.
+fn writes_of_web(bench: &Bench, mark: AuditMark) -> Vec<String> {
+    let requests = requests(bench, mark).into_iter();
+    printed(requests.filter(|request| request.is_write() && request.name == "web"))
 }
 
 /// A host with a token of the chart's account.
@@ -90,6 +99,15 @@ async fn a_host_works_with_the_account_and_the_arguments_of_the_chart_and_nothin
         running.process.log()
     );
 
+    // The status of the Deployment changes for a moment, and the object's with it.
+    let mut quiet = bench.control_plane.mark().unwrap();
+    let is_quiet = async || {
+        tokio::time::sleep(Duration::from_secs(3)).await;
+        let before = std::mem::replace(&mut quiet, bench.control_plane.mark().unwrap());
+        writes_of_web(&bench, before).is_empty()
+    };
+    until("nothing changes any more", is_quiet, || running.process.log()).await;
+
     // Another revision of the chart, and back: the host has nothing to write.
     let mark = bench.control_plane.mark().unwrap();
     bench.helm().upgrade(&json!({"host": {"logFormat": "text", "workers": 8}, "replicas": 3})).unwrap();
@@ -103,8 +121,7 @@ async fn a_host_works_with_the_account_and_the_arguments_of_the_chart_and_nothin
     assert!(replicas(2).await && bench.arguments().await.contains(&"--workers=32".to_owned()));
     bench.apply(&app_service("other")).await;
     bench.is_reconciled(&app_service("other"), &running).await;
-    let about_web = requests(&bench, mark).into_iter().filter(|request| request.is_write() && request.name == "web");
-    assert_eq!(printed(about_web), Vec::<String>::new());
+    assert_eq!(writes_of_web(&bench, mark), Vec::<String>::new());
     running.stop().await;
 
     // Somebody uninstalls the release and leaves the Plugin behind.
