@@ -38,7 +38,11 @@ enum Architecture {
 
 impl Architecture {
     fn of_this_machine() -> Self {
-        if cfg!(target_arch = "aarch64") { Self::Arm64 } else { Self::Amd64 }
+        if cfg!(target_arch = "aarch64") {
+            Self::Arm64
+        } else {
+            Self::Amd64
+        }
     }
 
     /// As OCI images call it.
@@ -75,7 +79,9 @@ pub(crate) fn archive() -> PathBuf {
 pub fn run(options: &ImageOptions) -> Result<()> {
     let context = root().join("target/image/context");
     let program = build(options.architecture)?;
-    let size = fs::metadata(&program).with_context(|| format!("read {}", program.display()))?.len();
+    let size = fs::metadata(&program)
+        .with_context(|| format!("read {}", program.display()))?
+        .len();
     println!("pilothouse-host for {}: {size} bytes", options.architecture.name());
     ensure!(
         size <= LARGEST_PROGRAM,
@@ -86,7 +92,8 @@ pub fn run(options: &ImageOptions) -> Result<()> {
     fs::create_dir_all(&folder).with_context(|| format!("make {}", folder.display()))?;
     copy(&program, &folder.join("pilothouse-host"))?;
     let authorities = AUTHORITIES.iter().map(Path::new).find(|path| path.is_file());
-    let authorities = authorities.context("there are no certificate authorities on this machine; install ca-certificates")?;
+    let authorities =
+        authorities.context("there are no certificate authorities on this machine; install ca-certificates")?;
     copy(authorities, &context.join("ca-certificates.crt"))?;
     if options.context_only {
         println!("the folder for deploy/image/Dockerfile is {}", context.display());
@@ -100,7 +107,14 @@ fn build(architecture: Architecture) -> Result<PathBuf> {
     let target = architecture.target();
     let mut command = cargo();
     command
-        .args(["build", "--locked", "--package", "pilothouse", "--bin", "pilothouse-host"])
+        .args([
+            "build",
+            "--locked",
+            "--package",
+            "pilothouse",
+            "--bin",
+            "pilothouse-host",
+        ])
         .args(["--profile", "dist", "--target", target])
         // With --target this is for the program alone, and not for build scripts.
         .env("RUSTFLAGS", "-C target-feature=+crt-static");
@@ -128,7 +142,11 @@ fn assemble(architecture: Architecture, context: &Path) -> Result<()> {
             command.arg(option).arg(storage.join(option.trim_start_matches('-')));
         }
         let status = command.args(arguments).status().context("run buildah")?;
-        ensure!(status.success(), "`buildah {}` ended with {status}", arguments.join(" "));
+        ensure!(
+            status.success(),
+            "`buildah {}` ended with {status}",
+            arguments.join(" ")
+        );
         Ok(())
     };
     let dockerfile = root().join("deploy/image/Dockerfile").display().to_string();

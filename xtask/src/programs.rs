@@ -219,10 +219,14 @@ fn helm() -> Result<Vec<(&'static str, PathBuf)>> {
         linker_flags: "-s -w".to_owned(),
         duration: "about four minutes on two cores",
     };
-    let folder = module
-        .obtain()
-        .context("helm and kustomize can't be built; to use others, set PILOTHOUSE_HELM and PILOTHOUSE_KUSTOMIZE to them")?;
-    found.extend(missing.iter().map(|(variable, program)| (*variable, folder.join(program.name))));
+    let folder = module.obtain().context(
+        "helm and kustomize can't be built; to use others, set PILOTHOUSE_HELM and PILOTHOUSE_KUSTOMIZE to them",
+    )?;
+    found.extend(
+        missing
+            .iter()
+            .map(|(variable, program)| (*variable, folder.join(program.name))),
+    );
     Ok(found)
 }
 
@@ -230,7 +234,10 @@ fn helm() -> Result<Vec<(&'static str, PathBuf)>> {
 fn image() -> Result<(&'static str, PathBuf)> {
     const VARIABLE: &str = "PILOTHOUSE_IMAGE";
     let archive = given(VARIABLE)?.unwrap_or_else(image::archive);
-    ensure!(archive.is_file(), "there is no image of the host; `cargo xtask image` makes it");
+    ensure!(
+        archive.is_file(),
+        "there is no image of the host; `cargo xtask image` makes it"
+    );
     Ok((VARIABLE, archive))
 }
 

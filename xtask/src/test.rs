@@ -248,7 +248,14 @@ fn prepare(part: TestPart) -> Result<()> {
     // Every part has tests that run the program. With the whole workspace's choice of features, as the tests are: the
     // dependencies are not built again.
     let mut build = cargo();
-    build.args(["build", "--workspace", "--bin", "pilothouse", "--bin", "pilothouse-host"]);
+    build.args([
+        "build",
+        "--workspace",
+        "--bin",
+        "pilothouse",
+        "--bin",
+        "pilothouse-host",
+    ]);
     let status = build.status().context("run cargo build")?;
     ensure!(status.success(), "the host does not build");
     Ok(())

@@ -137,7 +137,11 @@ mod tests {
 
     #[test]
     fn a_plugin_that_another_host_runs_is_there() {
-        let (known, here, elsewhere) = (KnownPlugins::default(), "here".into(), BTreeSet::from(["elsewhere".into()]));
+        let (known, here, elsewhere) = (
+            KnownPlugins::default(),
+            "here".into(),
+            BTreeSet::from(["elsewhere".into()]),
+        );
         known.enter(&here);
         known.are_complete();
         assert!(known.may_have("here") && !known.may_have("elsewhere"));

@@ -80,6 +80,9 @@ mod tests {
         let text = fs::read_to_string(folder().join("Chart.yaml")).expect("the file is there");
         let chart: Value = serde_saphyr::from_str(&text).expect("it is YAML");
         let version = env!("CARGO_PKG_VERSION");
-        assert_eq!((&chart["version"], &chart["appVersion"]), (&version.into(), &version.into()));
+        assert_eq!(
+            (&chart["version"], &chart["appVersion"]),
+            (&version.into(), &version.into())
+        );
     }
 }

@@ -488,7 +488,9 @@ impl Default for Resources {
     fn default() -> Self {
         let amounts = |amounts: &[(&str, &str)]| {
             let amounts = amounts.iter();
-            amounts.map(|(name, amount)| ((*name).to_owned(), Quantity::text(amount))).collect()
+            amounts
+                .map(|(name, amount)| ((*name).to_owned(), Quantity::text(amount)))
+                .collect()
         };
         Self {
             requests: amounts(&[("cpu", "50m"), ("memory", "128Mi")]),

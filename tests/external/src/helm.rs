@@ -1,9 +1,6 @@
 //! Owns helm and kustomize: rendering, checking, installing and removing a chart, and putting manifests together.
 
-use std::{
-    fs,
-    path::Path,
-};
+use std::{fs, path::Path};
 
 use serde_json::Value;
 use tempfile::TempDir;

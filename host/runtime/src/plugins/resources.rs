@@ -123,7 +123,10 @@ pub async fn follow(context: Arc<PluginContext>) {
 /// Whether this host runs a Plugin, and not another host of the cluster.
 fn is_selected(context: &PluginContext, resource: &HostResource) -> bool {
     let labels = &resource.labels;
-    context.options.plugin_selector.matches(|key| labels.get(key).map(String::as_str))
+    context
+        .options
+        .plugin_selector
+        .matches(|key| labels.get(key).map(String::as_str))
 }
 
 /// Notes which Plugins other hosts run, and says so when that changes.
@@ -135,7 +138,10 @@ fn leave_to_others(context: &PluginContext, names: BTreeSet<Arc<str>>, said: &mu
         context.host.state.competing_plugin_left(name);
     }
     let plugins = names.iter().map(|name| &**name).collect::<Vec<_>>().join(", ");
-    tracing::info!(plugins, "other hosts run these Plugins: --plugin-selector does not match their labels");
+    tracing::info!(
+        plugins,
+        "other hosts run these Plugins: --plugin-selector does not match their labels"
+    );
     *said = names;
 }
 

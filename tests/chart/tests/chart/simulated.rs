@@ -2,9 +2,9 @@
 
 use std::net::{Ipv4Addr, SocketAddr};
 
+use kube::Api;
 use kube::api::{DynamicObject, ListParams, PostParams};
 use kube::core::{ApiResource, GroupVersionKind};
-use kube::Api;
 use pilothouse_end_to_end::program::{Folder, Process, component};
 use pilothouse_end_to_end::scrape::{Scrape, get};
 use pilothouse_testkit::cluster::Cluster;
@@ -36,13 +36,23 @@ async fn another_program_of_the_host_and_the_first_one_again_write_nothing_over_
     let Cluster::Simulated(simulated) = &cluster else {
         unreachable!("it is simulated")
     };
-    let serving = simulated.simulator().serve((Ipv4Addr::LOCALHOST, 0).into()).await.unwrap();
+    let serving = simulated
+        .simulator()
+        .serve((Ipv4Addr::LOCALHOST, 0).into())
+        .await
+        .unwrap();
     let kubeconfig = folder.kubeconfig(&format!("http://{}", serving.address()), "there");
     let plugin = component("app-service");
     let start = |metrics: SocketAddr, is_alone: bool| {
         let metrics = metrics.to_string();
         let options = [
-            "--plugin", &plugin, "--kubeconfig", &kubeconfig, "--install-crds", "--metrics-address", &metrics,
+            "--plugin",
+            &plugin,
+            "--kubeconfig",
+            &kubeconfig,
+            "--install-crds",
+            "--metrics-address",
+            &metrics,
         ];
         if is_alone {
             Process::start_host(&options)

@@ -3,9 +3,9 @@
 mod simulated {
     use std::collections::BTreeSet;
 
+    use kube::Api;
     use kube::api::{DynamicObject, Patch, PatchParams};
     use kube::core::{ApiResource, GroupVersionKind};
-    use kube::Api;
     use pilothouse_core::selector::Selector;
     use pilothouse_end_to_end::host::RuntimeHost;
     use pilothouse_end_to_end::stage::{app_service, create, hostile, unhurried};
@@ -63,7 +63,10 @@ mod simulated {
         fleet.is_ready("app-service").await;
         fleet.is_ready("hostile").await;
         fleet.stage.create(&app_service("web")).await;
-        fleet.stage.create(&hostile("map", &json!({"behaviour": "config-map"}))).await;
+        fleet
+            .stage
+            .create(&hostile("map", &json!({"behaviour": "config-map"})))
+            .await;
         let is_done = |kind: &'static str, name: &'static str| {
             fleet.until("it is reconciled", move |stage| stage.is_reconciled(kind, name))
         };
@@ -75,9 +78,13 @@ mod simulated {
         let mark = fleet.stage.mark();
         hand_over(&fleet, "app-service", "c").await;
         fleet
-            .until("the second host runs both", |_| plugins_of(&second) == ["app-service", "hostile"])
+            .until("the second host runs both", |_| {
+                plugins_of(&second) == ["app-service", "hostile"]
+            })
             .await;
-        fleet.until("the first host runs none", |stage| plugins_of(&stage.host).is_empty()).await;
+        fleet
+            .until("the first host runs none", |stage| plugins_of(&stage.host).is_empty())
+            .await;
         second.settled().await.unwrap();
         fleet.stage.minute().await;
         let written: Vec<String> = fleet
@@ -95,7 +102,9 @@ mod simulated {
         let _ = apps.patch("web", &PatchParams::default(), &larger).await.unwrap();
         fleet
             .until("the Deployment follows", |stage| {
-                stage.find("Deployment", "web").is_some_and(|child| child["spec"]["replicas"] == 3)
+                stage
+                    .find("Deployment", "web")
+                    .is_some_and(|child| child["spec"]["replicas"] == 3)
             })
             .await;
         second.stop().await.unwrap();

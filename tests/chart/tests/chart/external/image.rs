@@ -53,7 +53,13 @@ impl Image {
 /// Unpacks an archive, compressed or not.
 fn unpack(archive: &Path, folder: &Path) {
     fs::create_dir_all(folder).unwrap();
-    let status = Command::new("tar").arg("-xf").arg(archive).arg("-C").arg(folder).status().unwrap();
+    let status = Command::new("tar")
+        .arg("-xf")
+        .arg(archive)
+        .arg("-C")
+        .arg(folder)
+        .status()
+        .unwrap();
     assert!(status.success(), "{}", archive.display());
 }
 
@@ -77,17 +83,38 @@ fn files(root: &Path) -> Vec<String> {
 #[test]
 fn the_image_has_the_host_and_nothing_that_it_does_not_need() {
     let image = Image::unpack();
-    assert_eq!(files(&image.root()), ["etc/ssl/certs/ca-certificates.crt", "pilothouse-host"]);
+    assert_eq!(
+        files(&image.root()),
+        ["etc/ssl/certs/ca-certificates.crt", "pilothouse-host"]
+    );
     let config = &image.config["config"];
     assert_eq!(config["User"], "65532:65532");
     assert_eq!(config["Entrypoint"], json!(["/pilothouse-host"]));
     assert_eq!(config["Cmd"], Value::Null);
-    assert_eq!(config["Labels"]["org.opencontainers.image.version"], env!("CARGO_PKG_VERSION"));
-    let architecture = if cfg!(target_arch = "aarch64") { "arm64" } else { "amd64" };
-    assert_eq!((&image.config["os"], &image.config["architecture"]), (&json!("linux"), &json!(architecture)));
+    assert_eq!(
+        config["Labels"]["org.opencontainers.image.version"],
+        env!("CARGO_PKG_VERSION")
+    );
+    let architecture = if cfg!(target_arch = "aarch64") {
+        "arm64"
+    } else {
+        "amd64"
+    };
+    assert_eq!(
+        (&image.config["os"], &image.config["architecture"]),
+        (&json!("linux"), &json!(architecture))
+    );
     let program = fs::metadata(image.root().join("pilothouse-host")).unwrap();
-    assert_eq!(program.permissions().mode() & 0o6022, 0, "neither set-user-id nor writable");
-    assert_eq!((program.uid(), program.gid()), own_ids(), "whoever unpacks it as root sees root's file");
+    assert_eq!(
+        program.permissions().mode() & 0o6022,
+        0,
+        "neither set-user-id nor writable"
+    );
+    assert_eq!(
+        (program.uid(), program.gid()),
+        own_ids(),
+        "whoever unpacks it as root sees root's file"
+    );
     let size: u64 = files(&image.root())
         .iter()
         .map(|file| fs::metadata(image.root().join(file)).unwrap().len())
@@ -106,12 +133,18 @@ fn own_ids() -> (u32, u32) {
 fn the_host_of_the_image_needs_no_libraries() {
     let image = Image::unpack();
     let mut program = Vec::new();
-    File::open(image.root().join("pilothouse-host")).unwrap().read_to_end(&mut program).unwrap();
+    File::open(image.root().join("pilothouse-host"))
+        .unwrap()
+        .read_to_end(&mut program)
+        .unwrap();
     assert_eq!(&program[..4], b"\x7fELF");
     // PT_INTERP, the segment that names the dynamic linker, in the table of 64-bit program headers.
     let number = |at: usize, length: usize| {
         let bytes = &program[at..at + length];
-        bytes.iter().rev().fold(0_usize, |number, byte| number << 8 | usize::from(*byte))
+        bytes
+            .iter()
+            .rev()
+            .fold(0_usize, |number, byte| number << 8 | usize::from(*byte))
     };
     let (table, size, count) = (number(32, 8), number(54, 2), number(56, 2));
     assert!(count > 0);
@@ -190,7 +223,11 @@ exec chroot --userspec=65532:65532 "$root" /pilothouse-host "$@"
         }
         chown(root.join("cache"), Some(USER), Some(USER)).unwrap();
         fs::set_permissions(root.join("cache"), fs::Permissions::from_mode(0o777)).unwrap();
-        fs::copy(components::folder().join("app-service.wasm"), root.join("plugins/app-service.wasm")).unwrap();
+        fs::copy(
+            components::folder().join("app-service.wasm"),
+            root.join("plugins/app-service.wasm"),
+        )
+        .unwrap();
         fs::write(account.join("namespace"), NAMESPACE).unwrap();
         fs::write(account.join("ca.crt"), bench.control_plane.certificate_authority()).unwrap();
         let first = bench.token("first").await;
@@ -202,10 +239,16 @@ exec chroot --userspec=65532:65532 "$root" /pilothouse-host "$@"
         let metrics = free_address().unwrap();
         let (_, port) = bench.control_plane.url().rsplit_once(':').unwrap();
         let mut command = Command::new("unshare");
-        command.args(["--mount", "--propagation", "private", "sh", "-c", ENTER, "sh"]).arg(&root);
+        command
+            .args(["--mount", "--propagation", "private", "sh", "-c", ENTER, "sh"])
+            .arg(&root);
         for argument in bench.arguments().await {
             let is_metrics = argument.starts_with("--metrics-address=");
-            command.arg(if is_metrics { format!("--metrics-address={metrics}") } else { argument });
+            command.arg(if is_metrics {
+                format!("--metrics-address={metrics}")
+            } else {
+                argument
+            });
         }
         command
             .env_clear()
@@ -221,7 +264,12 @@ exec chroot --userspec=65532:65532 "$root" /pilothouse-host "$@"
             let deployment = super::super::helm::bench::named("apps/v1", "Deployment", Some("default"), name);
             bench.find(&deployment).await.is_some()
         };
-        until("the object is reconciled", async || is_made("web").await, || process.log()).await;
+        until(
+            "the object is reconciled",
+            async || is_made("web").await,
+            || process.log(),
+        )
+        .await;
         assert!(process.log().contains("the pod's service account"), "{}", process.log());
         assert!(
             fs::read_dir(root.join("cache/host")).unwrap().next().is_some(),
@@ -232,7 +280,12 @@ exec chroot --userspec=65532:65532 "$root" /pilothouse-host "$@"
         fs::write(account.join("token"), bench.token("second").await).unwrap();
         bench.ends("first", &first).await;
         bench.apply(&app_service("after")).await;
-        until("the host goes on with the new token", async || is_made("after").await, || process.log()).await;
+        until(
+            "the host goes on with the new token",
+            async || is_made("after").await,
+            || process.log(),
+        )
+        .await;
         let begun = Instant::now();
         process.signal(rustix::process::Signal::TERM);
         assert_eq!(process.ended().await.code(), Some(0), "{}", process.log());

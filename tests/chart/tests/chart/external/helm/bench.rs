@@ -6,7 +6,9 @@ use std::time::{Duration, Instant};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use k8s_openapi::api::authentication::v1::{BoundObjectReference, TokenRequest, TokenRequestSpec, TokenReview, TokenReviewSpec};
+use k8s_openapi::api::authentication::v1::{
+    BoundObjectReference, TokenRequest, TokenRequestSpec, TokenReview, TokenReviewSpec,
+};
 use k8s_openapi::api::core::v1::ServiceAccount;
 use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
 use kube::core::{ApiResource, GroupVersionKind};
@@ -89,7 +91,12 @@ impl Bench {
 
     /// Runs `pilothouse` as an administrator: what it prints.
     pub async fn pilothouse(&self, arguments: &[&str]) -> String {
-        let arguments: Vec<String> = arguments.iter().copied().chain(["--kubeconfig", &self.admin]).map(str::to_owned).collect();
+        let arguments: Vec<String> = arguments
+            .iter()
+            .copied()
+            .chain(["--kubeconfig", &self.admin])
+            .map(str::to_owned)
+            .collect();
         let run = move || ended(&arguments.iter().map(String::as_str).collect::<Vec<_>>());
         let (code, printed, said) = tokio::task::spawn_blocking(run).await.unwrap();
         assert_eq!(code, 0, "{said}{printed}");
@@ -100,7 +107,15 @@ impl Bench {
     pub async fn install_plugin(&self, plugin: &str) {
         let component = pilothouse_end_to_end::program::component(plugin);
         let cache = components::root().join("target/test-code").display().to_string();
-        let arguments = ["install", &component, "--host-account", RELEASE, "--yes", "--cache-dir", &cache];
+        let arguments = [
+            "install",
+            &component,
+            "--host-account",
+            RELEASE,
+            "--yes",
+            "--cache-dir",
+            &cache,
+        ];
         self.pilothouse(&arguments).await;
         let account = format!("pilothouse-plugin-{plugin}");
         let role = format!("test-impersonate-{plugin}");
@@ -122,7 +137,9 @@ impl Bench {
     pub async fn token(&self, bound_to: &str) -> String {
         let secret = secret(bound_to);
         self.apply(&secret).await;
-        let uid = self.find(&secret).await.unwrap()["metadata"]["uid"].as_str().map(str::to_owned);
+        let uid = self.find(&secret).await.unwrap()["metadata"]["uid"]
+            .as_str()
+            .map(str::to_owned);
         let accounts: Api<ServiceAccount> = Api::namespaced(self.client.clone(), NAMESPACE);
         let request = TokenRequest {
             spec: Some(TokenRequestSpec {
@@ -137,7 +154,9 @@ impl Bench {
             }),
             ..TokenRequest::default()
         };
-        let granted = accounts.create_token_request(RELEASE, &PostParams::default(), &request).await;
+        let granted = accounts
+            .create_token_request(RELEASE, &PostParams::default(), &request)
+            .await;
         granted.unwrap().status.unwrap().token.unwrap()
     }
 
@@ -178,7 +197,11 @@ impl Bench {
         let arguments = self.arguments().await;
         let (metrics, webhooks) = (free_address().unwrap(), free_address().unwrap());
         let plugins = components::folder().display().to_string();
-        let mut given = vec!["--kubeconfig".to_owned(), kubeconfig.to_owned(), format!("--namespace={NAMESPACE}")];
+        let mut given = vec![
+            "--kubeconfig".to_owned(),
+            kubeconfig.to_owned(),
+            format!("--namespace={NAMESPACE}"),
+        ];
         for argument in arguments {
             let (option, _) = argument.split_once('=').unwrap_or((&argument, ""));
             given.push(match option {
@@ -203,7 +226,9 @@ impl Bench {
         let deployment = self.find(&deployment()).await.unwrap();
         let arguments = deployment["spec"]["template"]["spec"]["containers"][0]["args"].as_array();
         let arguments = arguments.unwrap().iter();
-        arguments.map(|argument| argument.as_str().unwrap().to_owned()).collect()
+        arguments
+            .map(|argument| argument.as_str().unwrap().to_owned())
+            .collect()
     }
 
     /// Waits until an object has the condition `Reconciled`.
@@ -214,7 +239,10 @@ impl Bench {
             let mut conditions = conditions.into_iter().flatten();
             conditions.any(|it| it["type"] == "Reconciled" && it["status"] == "True")
         };
-        until(&format!("{} is reconciled", name(object)), holds, || running.process.log()).await;
+        until(&format!("{} is reconciled", name(object)), holds, || {
+            running.process.log()
+        })
+        .await;
     }
 }
 

@@ -53,7 +53,11 @@ async fn the_pods_are_admitted_where_only_restricted_pods_are() {
     let events = async || {
         let events = bench.api(&named("v1", "Event", Some(NAMESPACE), ""));
         let listed = events.list(&ListParams::default()).await.unwrap();
-        listed.items.iter().map(|event| event.data["message"].to_string()).collect::<String>()
+        listed
+            .items
+            .iter()
+            .map(|event| event.data["message"].to_string())
+            .collect::<String>()
     };
     let both = async || pods(&bench).await == 2;
     until("the ReplicaSet makes both pods", both, String::new).await;
@@ -63,8 +67,15 @@ async fn the_pods_are_admitted_where_only_restricted_pods_are() {
     privileged["spec"] = json!({"containers": [{"name": "a", "image": "b"}]});
     let privileged: DynamicObject = serde_json::from_value(privileged).unwrap();
     let pods = bench.api(&named("v1", "Pod", Some(NAMESPACE), ""));
-    let refused = pods.create(&PostParams::default(), &privileged).await.unwrap_err().to_string();
-    assert!(refused.contains("violates PodSecurity \"restricted:latest\""), "{refused}");
+    let refused = pods
+        .create(&PostParams::default(), &privileged)
+        .await
+        .unwrap_err()
+        .to_string();
+    assert!(
+        refused.contains("violates PodSecurity \"restricted:latest\""),
+        "{refused}"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -81,17 +92,22 @@ async fn a_host_works_with_the_account_and_the_arguments_of_the_chart_and_nothin
     bench.is_reconciled(&app_service("web"), &running).await;
     let ready = async || get(running.metrics, "/readyz").is_ok_and(|(code, _)| code == 200);
     until("the host is ready", ready, || running.process.log()).await;
-    let has_finalizer = async || bench.find(&kept).await.unwrap()["metadata"]["finalizers"][0] == "pilothouse.dev/plugin";
+    let has_finalizer =
+        async || bench.find(&kept).await.unwrap()["metadata"]["finalizers"][0] == "pilothouse.dev/plugin";
     until("the Plugin has its finalizer", has_finalizer, || running.process.log()).await;
     let asked = requests(&bench, mark);
     let plugins_account = format!("system:serviceaccount:{NAMESPACE}:pilothouse-plugin-app-service");
     assert!(
         asked
             .iter()
-            .any(|request| request.resource == "deployments" && request.impersonated.as_deref() == Some(&*plugins_account)),
+            .any(|request| request.resource == "deployments"
+                && request.impersonated.as_deref() == Some(&*plugins_account)),
         "the host acts as the plugin's account"
     );
-    assert!(asked.iter().any(Request::is_lease), "the host takes part in the election");
+    assert!(
+        asked.iter().any(Request::is_lease),
+        "the host takes part in the election"
+    );
     assert_eq!(
         printed(asked.into_iter().filter(|request| request.code == 403)),
         Vec::<String>::new(),
@@ -110,7 +126,10 @@ async fn a_host_works_with_the_account_and_the_arguments_of_the_chart_and_nothin
 
     // Another revision of the chart, and back: the host has nothing to write.
     let mark = bench.control_plane.mark().unwrap();
-    bench.helm().upgrade(&json!({"host": {"logFormat": "text", "workers": 8}, "replicas": 3})).unwrap();
+    bench
+        .helm()
+        .upgrade(&json!({"host": {"logFormat": "text", "workers": 8}, "replicas": 3}))
+        .unwrap();
     running.stop().await;
     let replicas = async |expected: u32| bench.find(&deployment()).await.unwrap()["spec"]["replicas"] == expected;
     assert!(replicas(3).await && bench.arguments().await.contains(&"--workers=8".to_owned()));
@@ -137,7 +156,13 @@ async fn a_host_works_with_the_account_and_the_arguments_of_the_chart_and_nothin
     bench.delete(&kept).await;
     assert!(bench.find(&kept).await.is_some());
     bench
-        .pilothouse(&["release", "pilothouse.dev/plugin", "--kind", "Plugin.pilothouse.dev", "--yes"])
+        .pilothouse(&[
+            "release",
+            "pilothouse.dev/plugin",
+            "--kind",
+            "Plugin.pilothouse.dev",
+            "--yes",
+        ])
         .await;
     assert_eq!(bench.find(&kept).await, None);
     // The release comes back over what it has left.
@@ -160,7 +185,10 @@ async fn webhooks_are_served_with_the_secret_of_the_chart_and_do_not_outlive_the
     };
     let attempt = async |name: &str, size: i64| {
         let object: DynamicObject = serde_json::from_value(gate(name, size)).unwrap();
-        let made = bench.api(&gate(name, size)).create(&PostParams::default(), &object).await;
+        let made = bench
+            .api(&gate(name, size))
+            .create(&PostParams::default(), &object)
+            .await;
         made.err().map(|error| error.to_string()).unwrap_or_default()
     };
     let mut tries = 0;
@@ -170,13 +198,22 @@ async fn webhooks_are_served_with_the_secret_of_the_chart_and_do_not_outlive_the
     };
     until("the API server asks the host", is_judged, || running.process.log()).await;
     assert_eq!(attempt("good", 1).await, "");
-    let certificates = async || bench.find(&secret("pilothouse-webhooks")).await.map(|secret| secret["data"].clone());
+    let certificates = async || {
+        bench
+            .find(&secret("pilothouse-webhooks"))
+            .await
+            .map(|secret| secret["data"].clone())
+    };
     let before = certificates().await.unwrap();
     assert!(before["tls.crt"].is_string(), "{before}");
     let denied = requests(&bench, mark).into_iter().filter(|request| request.code == 403);
     assert_eq!(printed(denied), Vec::<String>::new(), "{}", running.process.log());
     bench.helm().upgrade(&values(9444)).unwrap();
-    assert_eq!(certificates().await.unwrap(), before, "an upgrade leaves the certificates as they are");
+    assert_eq!(
+        certificates().await.unwrap(),
+        before,
+        "an upgrade leaves the certificates as they are"
+    );
 
     running.stop().await;
     bench.helm().uninstall().unwrap();

@@ -102,10 +102,14 @@ fn helm_finds_nothing_to_say_about_the_chart() {
 #[test]
 fn the_chart_renders_the_golden_files() {
     for (name, values) in variants() {
-        let rendered = helm().template(&values).unwrap_or_else(|failed| panic!("{name}: {failed}"));
+        let rendered = helm()
+            .template(&values)
+            .unwrap_or_else(|failed| panic!("{name}: {failed}"));
         // The CRD is long, and a test of its own compares it.
         let parts = rendered.split_inclusive("---\n");
-        let text: String = parts.filter(|part| !part.contains("kind: CustomResourceDefinition")).collect();
+        let text: String = parts
+            .filter(|part| !part.contains("kind: CustomResourceDefinition"))
+            .collect();
         is_golden(&golden(name), &text);
     }
 }
@@ -126,7 +130,8 @@ fn the_chart_has_the_crd_of_the_host_and_keeps_it() {
 
 #[test]
 fn the_crd_is_installed_by_the_chart_or_by_the_host_and_never_by_both() {
-    for (installer, has_crd, host_installs) in [("chart", true, false), ("host", false, true), ("nobody", false, false)] {
+    for (installer, has_crd, host_installs) in [("chart", true, false), ("host", false, true), ("nobody", false, false)]
+    {
         let rendered = helm().template(&json!({"crds": {"installedBy": installer}})).unwrap();
         let found = (
             rendered.contains("kind: CustomResourceDefinition"),
@@ -151,7 +156,12 @@ fn the_host_has_no_right_without_a_limit() {
                 for refused in ["*", "escalate", "bind", "impersonate", "deletecollection"] {
                     assert!(!verbs.iter().any(|verb| verb == refused), "{about}");
                 }
-                assert!(![texts("apiGroups"), resources.clone()].concat().contains(&"*".to_owned()), "{about}");
+                assert!(
+                    ![texts("apiGroups"), resources.clone()]
+                        .concat()
+                        .contains(&"*".to_owned()),
+                    "{about}"
+                );
                 if resources.contains(&"secrets".to_owned()) {
                     assert!(!is_cluster_role && !names.is_empty(), "{about}");
                 }
@@ -169,7 +179,8 @@ fn the_host_has_no_right_without_a_limit() {
 fn the_manifests_for_kustomize_are_those_of_the_chart() {
     let manifests = folder().join("../kustomize");
     let rendered = helm().template(&json!({})).unwrap();
-    let mut text = "# Generated from deploy/chart: tests/chart/tests/chart/external/helm/rendering.rs says how.\n".to_owned();
+    let mut text =
+        "# Generated from deploy/chart: tests/chart/tests/chart/external/helm/rendering.rs says how.\n".to_owned();
     let mut names = Vec::new();
     for mut document in documents(&rendered) {
         let labels = "/metadata/labels";
@@ -177,7 +188,10 @@ fn the_manifests_for_kustomize_are_those_of_the_chart() {
             labels.remove("helm.sh/chart");
             labels.insert("app.kubernetes.io/managed-by".to_owned(), json!("kustomize"));
         }
-        if let Some(annotations) = document.pointer_mut("/metadata/annotations").and_then(Value::as_object_mut) {
+        if let Some(annotations) = document
+            .pointer_mut("/metadata/annotations")
+            .and_then(Value::as_object_mut)
+        {
             annotations.remove("helm.sh/resource-policy");
         }
         names.push(format!("{} {}", document["kind"], document["metadata"]["name"]));
@@ -189,7 +203,10 @@ fn the_manifests_for_kustomize_are_those_of_the_chart() {
         .iter()
         .map(|document| format!("{} {}", document["kind"], document["metadata"]["name"]))
         .collect();
-    assert!(built.contains(&"\"Namespace\" \"pilothouse-system\"".to_owned()), "{built:?}");
+    assert!(
+        built.contains(&"\"Namespace\" \"pilothouse-system\"".to_owned()),
+        "{built:?}"
+    );
     for name in &names {
         assert!(built.contains(name), "{name}: {built:?}");
     }

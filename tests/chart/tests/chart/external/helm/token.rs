@@ -16,7 +16,10 @@ const REFUSED: [&str; 2] = [
 #[tokio::test(flavor = "multi_thread")]
 async fn a_token_that_is_exchanged_in_its_file_is_read_again_and_one_that_has_expired_is_reported() {
     let bench = Bench::new().await;
-    bench.helm().install(&json!({"host": {"logFormat": "text"}, "replicas": 1})).unwrap();
+    bench
+        .helm()
+        .install(&json!({"host": {"logFormat": "text"}, "replicas": 1}))
+        .unwrap();
     bench.install_plugin("app-service").await;
     let first = bench.token("first").await;
     let file = bench.folder.file("token", &first);

@@ -18,18 +18,33 @@ fn a_value_of_a_wrong_type_is_refused_by_its_name() {
         (json!({"replicas": "two"}), &["replicas", "integer"][..]),
         (json!({"replicas": 10}), &["replicas", "9"]),
         (json!({"replica": 1}), &["replica"]),
-        (json!({"webhooks": {"enabled": "yes"}}), &["webhooks/enabled", "boolean"]),
+        (
+            json!({"webhooks": {"enabled": "yes"}}),
+            &["webhooks/enabled", "boolean"],
+        ),
         (json!({"webhooks": {"plugins": ["A_B"]}}), &["webhooks/plugins"]),
         (json!({"host": {"identity": "root"}}), &["host/identity"]),
         (json!({"host": {"workers": 0}}), &["host/workers"]),
         (json!({"metrics": {"port": 80}}), &["metrics/port"]),
         (json!({"crds": {"installedBy": "both"}}), &["crds/installedBy"]),
         (json!({"image": {"digest": "sha256:abc"}}), &["image/digest"]),
-        (json!({"resources": {"limits": {"memory": "lots"}}}), &["resources/limits/memory"]),
-        (json!({"resources": {"requests": {"cpu": -1}}}), &["resources/requests/cpu"]),
+        (
+            json!({"resources": {"limits": {"memory": "lots"}}}),
+            &["resources/limits/memory"],
+        ),
+        (
+            json!({"resources": {"requests": {"cpu": -1}}}),
+            &["resources/requests/cpu"],
+        ),
         (json!({"rbac": {"namespaces": "shop"}}), &["rbac/namespaces", "array"]),
-        (json!({"artifacts": {"trust": "trust.yaml"}}), &["artifacts/trust", "object"]),
-        (json!({"leaderElection": {"leaseDuration": 1.5}}), &["leaderElection/leaseDuration"]),
+        (
+            json!({"artifacts": {"trust": "trust.yaml"}}),
+            &["artifacts/trust", "object"],
+        ),
+        (
+            json!({"leaderElection": {"leaseDuration": 1.5}}),
+            &["leaderElection/leaseDuration"],
+        ),
     ] {
         let said = refusal(&values).replace('.', "/");
         for words in words {
@@ -53,7 +68,10 @@ fn values_that_contradict_each_other_are_refused_with_the_next_step() {
             json!({"webhooks": {"enabled": true}}),
             "list the Plugins that have webhooks",
         ),
-        (json!({"priorityClass": {"create": true}}), "name the PriorityClass to create"),
+        (
+            json!({"priorityClass": {"create": true}}),
+            "name the PriorityClass to create",
+        ),
     ] {
         let said = refusal(&values);
         assert!(said.contains(words), "{values}: {said}");
