@@ -7,6 +7,7 @@ use anyhow::Context as _;
 use clap::Args;
 use pilothouse_cluster::fence::WriteFence;
 use pilothouse_core::lease::LeaseTimes;
+use pilothouse_core::shards::MOST_SHARDS;
 use pilothouse_runtime::ElectionOptions;
 
 use crate::settings;
@@ -37,6 +38,11 @@ pub struct ElectionArguments {
     /// Seconds between two attempts to take or renew the Lease
     #[arg(long, value_name = "SECONDS", default_value_t = 2, requires = "leader_election", value_parser = clap::value_parser!(u32).range(1..))]
     lease_retry_period: u32,
+
+    /// Divide the work by namespace into so many shards, each with a Lease, so that all replicas work; a few for each
+    /// replica. All replicas need the same number
+    #[arg(long, value_name = "NUMBER", requires = "leader_election", value_parser = clap::value_parser!(u8).range(1..=MOST_SHARDS as i64))]
+    shards: Option<u8>,
 }
 
 impl ElectionArguments {
@@ -48,6 +54,7 @@ impl ElectionArguments {
             lease_duration,
             lease_renew_deadline,
             lease_retry_period,
+            shards,
         } = self;
         if !leader_election {
             return Ok(None);
@@ -62,12 +69,14 @@ impl ElectionArguments {
         let namespace = namespace.context(
             "--leader-election needs the namespace of the Lease, and this is no pod, which would have one; give it with --namespace",
         )?;
+        let fence = shards.map_or_else(WriteFence::closed, |_| WriteFence::divided());
         Ok(Some(ElectionOptions {
             namespace: namespace.to_owned(),
             name: lease,
             identity: identity(),
             times: times.check()?,
-            fence: WriteFence::closed(),
+            fence,
+            shards: shards.map(usize::from),
         }))
     }
 }

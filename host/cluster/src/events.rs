@@ -19,6 +19,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use crate::error::RequestError;
+use crate::fence::WriteScope;
 use crate::write::send;
 
 /// The API server keeps events for an hour by default; after that the same event may be emitted again.
@@ -262,6 +263,7 @@ impl EventRecorder {
         });
         let request = Request::builder()
             .method(Method::POST)
+            .extension(WriteScope::Anywhere)
             .uri(format!("/apis/events.k8s.io/v1/namespaces/{namespace}/events"))
             .header(http::header::CONTENT_TYPE, "application/json")
             .body(Body::from(body.to_string().into_bytes()))

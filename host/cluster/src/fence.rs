@@ -1,60 +1,155 @@
-//! Owns the fence before the API server: no request that changes anything is sent by a replica that does not lead.
+//! Owns the fence before the API server: no request that changes anything is sent by a replica that does not lead, or, where
+//! the work is divided, that does not hold the shard of what it would change.
 //!
 //! It stands below everything else in the host, so that a mistake above it cannot make two replicas write at once. Whether
-//! a replica leads is decided in host/runtime.
+//! a replica leads, and which shards it holds, is decided in host/runtime.
 
+use std::collections::HashMap;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use http::{Method, Request};
 use parking_lot::Mutex;
+use pilothouse_core::shards::{Division, Divisions, HashRanges, hash_of};
 use tokio::time::Instant;
 use tower::{BoxError, Layer, Service};
 
 /// Whether this process may change anything. Clones are the same fence.
 #[derive(Clone, Debug, Default)]
-pub struct WriteFence(Arc<Mutex<Passage>>);
+pub struct WriteFence(Arc<Mutex<Passages>>);
+
+#[derive(Debug, Default)]
+struct Passages {
+    /// For what exists once; for everything, if the work is not divided.
+    leader: Passage,
+    /// For what is divided; none if nothing is.
+    divided: Option<DividedPassages>,
+}
+
+#[derive(Debug, Default)]
+struct DividedPassages {
+    /// For each shard that this replica holds.
+    shards: HashMap<usize, (HashRanges, Passage)>,
+    /// How the work of each controller is divided; nobody writes for one that is not in here.
+    divisions: Arc<Divisions>,
+    /// Until when that is known.
+    known_until: Option<Instant>,
+}
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Passage {
     /// There is no election: who runs may write.
     #[default]
     Open,
-    /// The replica leads until then, and abandons requests that are not answered by the second time.
+    /// The replica holds the Lease until then, and abandons requests that are not answered by the second time.
     Until(Instant, Instant),
-    /// Another replica leads, or none.
+    /// Another replica holds the Lease, or none does.
     Closed,
 }
 
-/// A request was not sent, or its answer was not waited for, because the replica does not lead.
+impl Passage {
+    /// Whether a request that is sent now passes, and until when its answer is waited for, if that is limited.
+    fn pass(self) -> Result<Option<Instant>, NotLeading> {
+        match self {
+            Self::Open => Ok(None),
+            Self::Until(begin, answered) if Instant::now() < begin => Ok(Some(answered)),
+            Self::Until(..) | Self::Closed => Err(NotLeading),
+        }
+    }
+}
+
+/// A request was not sent, or its answer was not waited for, because the replica does not lead, or does not hold the shard.
 #[derive(Debug, thiserror::Error)]
-#[error("this replica does not lead, so it changes nothing")]
+#[error("this replica does not lead, or does not hold the shard of the object, so it does not change it")]
 pub struct NotLeading;
+
+/// What a request changes, as its sender says. A request that does not say it is for the leader.
+#[derive(Clone, Debug)]
+pub(crate) enum WriteScope {
+    /// An object of a controller (`plugin/controller`) in a namespace, or a cluster-scoped one.
+    Object(Arc<str>, Option<Arc<str>>),
+    /// Something that is the same whoever writes it, such as an event, whose name follows from what it says.
+    Anywhere,
+}
 
 impl WriteFence {
     /// A fence that nothing passes before it is opened.
     pub fn closed() -> Self {
-        Self(Arc::new(Mutex::new(Passage::Closed)))
+        Self(Arc::new(Mutex::new(Passages {
+            leader: Passage::Closed,
+            divided: None,
+        })))
     }
 
-    /// Lets requests pass that begin before a time, and waits for their answers until another. Others may take the Lease
-    /// from the latter on.
+    /// The same where each shard has a passage of its own.
+    pub fn divided() -> Self {
+        Self(Arc::new(Mutex::new(Passages {
+            leader: Passage::Closed,
+            divided: Some(DividedPassages::default()),
+        })))
+    }
+
+    /// Lets the leader's requests pass that begin before a time, and waits for their answers until another. Others may take
+    /// the Lease from the latter on.
     pub fn open_until(&self, begin: Instant, answered: Instant) {
-        *self.0.lock() = Passage::Until(begin, answered);
+        self.0.lock().leader = Passage::Until(begin, answered);
     }
 
-    /// Lets nothing pass any more.
+    /// Lets nothing of the leader's pass any more.
     pub fn close(&self) {
-        *self.0.lock() = Passage::Closed;
+        self.0.lock().leader = Passage::Closed;
+    }
+
+    /// The same as [`Self::open_until`] for what is in a shard.
+    pub fn open_shard_until(&self, shard: usize, ranges: HashRanges, begin: Instant, answered: Instant) {
+        let passages = &mut *self.0.lock();
+        let divided = passages.divided.get_or_insert_default();
+        divided.shards.insert(shard, (ranges, Passage::Until(begin, answered)));
+    }
+
+    /// From here on the work is divided so, as far as this replica knows until then.
+    pub fn set_divisions(&self, divisions: Arc<Divisions>, known_until: Option<Instant>) {
+        let passages = &mut *self.0.lock();
+        let divided = passages.divided.get_or_insert_default();
+        divided.divisions = divisions;
+        divided.known_until = known_until;
+    }
+
+    /// Lets nothing of a shard pass any more.
+    pub fn close_shard(&self, shard: usize) {
+        if let Some(divided) = &mut self.0.lock().divided {
+            divided.shards.remove(&shard);
+        }
     }
 
     /// Whether a request that is sent now passes, and until when its answer is waited for, if that is limited.
-    fn pass(&self) -> Result<Option<Instant>, NotLeading> {
-        match *self.0.lock() {
-            Passage::Open => Ok(None),
-            Passage::Until(begin, answered) if Instant::now() < begin => Ok(Some(answered)),
-            Passage::Until(..) | Passage::Closed => Err(NotLeading),
+    fn pass(&self, scope: Option<&WriteScope>) -> Result<Option<Instant>, NotLeading> {
+        let Passages { leader, divided } = &*self.0.lock();
+        let (Some(scope), Some(divided)) = (scope, divided) else {
+            return leader.pass();
+        };
+        let DividedPassages {
+            shards,
+            divisions,
+            known_until,
+        } = divided;
+        let is_known = known_until.is_some_and(|until| Instant::now() < until);
+        match scope {
+            WriteScope::Object(..) if !is_known => Err(NotLeading),
+            WriteScope::Object(controller, namespace) => match (divisions.get(&**controller), namespace) {
+                (Some(Division::Namespaces), Some(namespace)) => {
+                    let hash = hash_of(namespace);
+                    let passage = shards.values().find(|(ranges, _)| ranges.contains(hash));
+                    passage.ok_or(NotLeading)?.1.pass()
+                }
+                (Some(_), _) => leader.pass(),
+                (None, _) => Err(NotLeading),
+            },
+            WriteScope::Anywhere => {
+                let mut passages = std::iter::once(leader).chain(shards.values().map(|(_, passage)| passage));
+                passages.find_map(|passage| passage.pass().ok()).ok_or(NotLeading)
+            }
         }
     }
 }
@@ -110,7 +205,7 @@ where
         let passage = if is_harmless(&request) {
             Ok(None)
         } else {
-            self.fence.pass()
+            self.fence.pass(request.extensions().get())
         };
         match passage {
             Ok(None) => {
@@ -178,6 +273,58 @@ mod tests {
         let review = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
         assert!(passes(&fence, request(&Method::POST, review), soon).await);
         assert!(!passes(&fence, request(&Method::DELETE, review), soon).await);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn where_the_work_is_divided_a_replica_changes_what_is_in_its_shards() {
+        use pilothouse_core::shards::HashRange;
+
+        let soon = Duration::from_millis(1);
+        let patch = |scope: &Option<WriteScope>| {
+            let mut request = request(&Method::PATCH, "/api/v1/namespaces/a/configmaps/b");
+            if let Some(scope) = scope {
+                request.extensions_mut().insert(scope.clone());
+            }
+            request
+        };
+        let of = |controller: &str, namespace: Option<&str>| {
+            Some(WriteScope::Object(controller.into(), namespace.map(Arc::from)))
+        };
+        let divisions = Divisions::from([
+            ("divided".to_owned(), Division::Namespaces),
+            ("whole".to_owned(), Division::Leader),
+        ]);
+        let shard: HashRanges = HashRange::new(hash_of("a"), hash_of("a")).into_iter().collect();
+        let now = Instant::now();
+        let (begin, answered) = (now + Duration::from_secs(10), now + Duration::from_secs(14));
+        let scopes = [
+            None,
+            Some(WriteScope::Anywhere),
+            of("divided", Some("a")),
+            of("divided", Some("b")),
+            of("divided", None),
+            of("whole", Some("a")),
+            of("unknown", Some("a")),
+        ];
+        let may = async |fence: &WriteFence| {
+            let mut may = Vec::new();
+            for scope in &scopes {
+                may.push(passes(fence, patch(scope), soon).await);
+            }
+            may
+        };
+        let fence = WriteFence::divided();
+        assert_eq!(may(&fence).await, [false; 7]);
+        fence.open_shard_until(3, shard, begin, answered);
+        assert_eq!(may(&fence).await, [false, true, false, false, false, false, false]);
+        fence.set_divisions(Arc::new(divisions), Some(begin));
+        assert_eq!(may(&fence).await, [false, true, true, false, false, false, false]);
+        fence.open_until(begin, answered);
+        assert_eq!(may(&fence).await, [true, true, true, false, true, true, false]);
+        fence.close_shard(3);
+        assert_eq!(may(&fence).await, [true, true, false, false, true, true, false]);
+        tokio::time::sleep_until(begin).await;
+        assert_eq!(may(&fence).await, [false; 7]);
     }
 
     #[tokio::test(start_paused = true)]

@@ -1,6 +1,7 @@
-//! Owns reading and writing the Lease by which replicas agree on a leader. What is written is decided in
-//! [`pilothouse_core::lease`].
+//! Owns reading and writing the Leases by which replicas agree on a leader, and on who holds which shard. What is written is
+//! decided in [`pilothouse_core::lease`].
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use http::{Method, Request, StatusCode};
@@ -32,7 +33,15 @@ impl LiveLease {
         let (label, value) = MANAGED_BY;
         self.object["metadata"]["labels"][label] == value
     }
+
+    /// The value of an annotation.
+    pub fn annotation(&self, name: &str) -> Option<&str> {
+        self.object["metadata"]["annotations"][name].as_str()
+    }
 }
+
+/// Annotations of a Lease, by name.
+pub type LeaseAnnotations<'a> = [(&'a str, String)];
 
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
@@ -84,6 +93,16 @@ impl LeaseApi {
         live: Option<&LiveLease>,
         record: &LeaseRecord,
     ) -> Result<Option<LiveLease>, RequestError> {
+        self.annotate(live, record, &[]).await
+    }
+
+    /// The same with annotations.
+    pub async fn annotate(
+        &self,
+        live: Option<&LiveLease>,
+        record: &LeaseRecord,
+        annotations: &LeaseAnnotations<'_>,
+    ) -> Result<Option<LiveLease>, RequestError> {
         let LeaseRecord {
             holder,
             duration_seconds,
@@ -106,6 +125,9 @@ impl LeaseApi {
         object["spec"]["acquireTime"] = json!(acquired);
         object["spec"]["renewTime"] = json!(renewed);
         object["spec"]["leaseTransitions"] = json!(transitions);
+        for (name, value) in annotations {
+            object["metadata"]["annotations"][*name] = json!(value);
+        }
         let written = match live {
             Some(_) => self.exchange(Method::PUT, &self.path(), Some(&object)).await,
             None => self.exchange(Method::POST, &self.collection(), Some(&object)).await,
@@ -119,7 +141,27 @@ impl LeaseApi {
         }
     }
 
+    /// Deletes the Lease if it still is as it was read.
+    pub async fn delete(&self, live: &LiveLease) -> Result<(), RequestError> {
+        let metadata = &live.object["metadata"];
+        let options = json!({
+            "apiVersion": "v1", "kind": "DeleteOptions",
+            "preconditions": {"uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"]},
+        });
+        match self.send(Method::DELETE, &self.path(), Some(&options)).await {
+            Ok(_) => Ok(()),
+            Err(error) if error.is_object_not_found() || error.code() == Some(409) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
     async fn exchange(&self, method: Method, path: &str, object: Option<&Value>) -> Result<LiveLease, RequestError> {
+        let text = self.send(method, path, object).await?;
+        let object = serde_json::from_str(&text).map_err(|error| RequestError::Garbled(error.to_string()))?;
+        read(object)
+    }
+
+    async fn send(&self, method: Method, path: &str, object: Option<&Value>) -> Result<String, RequestError> {
         let body = object.map_or_else(Vec::new, |object| object.to_string().into_bytes());
         let mut request = Request::builder()
             .method(method)
@@ -130,21 +172,7 @@ impl LeaseApi {
         request.extensions_mut().insert(Unfenced);
         let answer = tokio::time::timeout(self.timeout, send(&self.client, request)).await;
         let (_, text) = answer.unwrap_or(Err(RequestError::Silent(self.timeout)))?;
-        let garbled = |error: serde_json::Error| RequestError::Garbled(error.to_string());
-        let object: Value = serde_json::from_str(&text).map_err(garbled)?;
-        let spec = object.get("spec").cloned().unwrap_or_default();
-        let spec: Option<LeaseSpec> = serde_json::from_value(spec).map_err(garbled)?;
-        let spec = spec.unwrap_or_default();
-        Ok(LiveLease {
-            record: LeaseRecord {
-                holder: spec.holder_identity.unwrap_or_default(),
-                duration_seconds: spec.lease_duration_seconds.unwrap_or_default(),
-                acquired: spec.acquire_time,
-                renewed: spec.renew_time,
-                transitions: spec.lease_transitions.unwrap_or_default(),
-            },
-            object,
-        })
+        Ok(text)
     }
 
     fn path(&self) -> String {
@@ -153,5 +181,74 @@ impl LeaseApi {
 
     fn collection(&self) -> String {
         format!("/apis/coordination.k8s.io/v1/namespaces/{}/leases", self.namespace)
+    }
+}
+
+fn read(object: Value) -> Result<LiveLease, RequestError> {
+    let spec = object.get("spec").cloned().unwrap_or_default();
+    let spec: Option<LeaseSpec> =
+        serde_json::from_value(spec).map_err(|error| RequestError::Garbled(error.to_string()))?;
+    let spec = spec.unwrap_or_default();
+    Ok(LiveLease {
+        record: LeaseRecord {
+            holder: spec.holder_identity.unwrap_or_default(),
+            duration_seconds: spec.lease_duration_seconds.unwrap_or_default(),
+            acquired: spec.acquire_time,
+            renewed: spec.renew_time,
+            transitions: spec.lease_transitions.unwrap_or_default(),
+        },
+        object,
+    })
+}
+
+/// The Leases whose names begin with the same words: those of one host's shards and replicas.
+#[derive(Clone)]
+pub struct LeaseGroup {
+    all: LeaseApi,
+}
+
+impl LeaseGroup {
+    /// The Leases of names that begin so; each request may take so long.
+    pub fn new(client: Client, namespace: String, prefix: String, timeout: Duration) -> Self {
+        Self {
+            all: LeaseApi::new(client, namespace, prefix, timeout),
+        }
+    }
+
+    /// One of them, by what follows the prefix.
+    pub fn lease(&self, suffix: &str) -> LeaseApi {
+        LeaseApi {
+            name: format!("{}{suffix}", self.all.name),
+            ..self.all.clone()
+        }
+    }
+
+    /// Namespace and prefix, for people.
+    pub fn title(&self) -> String {
+        self.all.title()
+    }
+
+    /// All of them that a host has made, as they are now, by what follows the prefix.
+    pub async fn list(&self) -> Result<BTreeMap<String, LiveLease>, RequestError> {
+        #[derive(Deserialize)]
+        struct List {
+            items: Vec<Value>,
+        }
+        let (label, value) = MANAGED_BY;
+        let path = format!("{}?labelSelector={label}%3D{value}", self.all.collection());
+        let text = self.all.send(Method::GET, &path, None).await?;
+        let List { items } = serde_json::from_str(&text).map_err(|error| RequestError::Garbled(error.to_string()))?;
+        let suffix = |object: &Value| {
+            Some(
+                object["metadata"]["name"]
+                    .as_str()?
+                    .strip_prefix(&self.all.name)?
+                    .to_owned(),
+            )
+        };
+        let leases = items
+            .into_iter()
+            .filter_map(|object| Some((suffix(&object)?, read(object))));
+        leases.map(|(suffix, lease)| Ok((suffix, lease?))).collect()
     }
 }

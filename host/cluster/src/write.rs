@@ -18,6 +18,7 @@ use serde_json::{Map, Value, json};
 
 use crate::discovery::ServedKind;
 use crate::error::RequestError;
+use crate::fence::WriteScope;
 use crate::identity::Impersonation;
 use crate::object::CachedObject;
 
@@ -78,6 +79,7 @@ pub struct FieldManagerClient {
     client: Client,
     manager: Arc<str>,
     identity: Option<Impersonation>,
+    controller: Option<Arc<str>>,
 }
 
 impl FieldManagerClient {
@@ -87,6 +89,17 @@ impl FieldManagerClient {
             client,
             manager,
             identity: None,
+            controller: None,
+        }
+    }
+
+    /// The same for a controller (`plugin/controller`), whose work may be divided among replicas. Without one it writes what
+    /// is the leader's.
+    #[must_use]
+    pub fn working_for(self, controller: Arc<str>) -> Self {
+        Self {
+            controller: Some(controller),
+            ..self
         }
     }
 
@@ -101,9 +114,14 @@ impl FieldManagerClient {
         self.identity.as_ref()
     }
 
-    async fn send(&self, mut request: Request<Body>) -> Result<(StatusCode, String), RequestError> {
+    /// Sends a request about the object of a name.
+    async fn send(&self, name: &Name, mut request: Request<Body>) -> Result<(StatusCode, String), RequestError> {
         if let Some(identity) = &self.identity {
             identity.apply(&mut request);
+        }
+        if let Some(controller) = &self.controller {
+            let scope = WriteScope::Object(controller.clone(), name.namespace.clone());
+            request.extensions_mut().insert(scope);
         }
         send(&self.client, request).await
     }
@@ -123,7 +141,7 @@ impl FieldManagerClient {
     ) -> Result<ApplyResponse, RequestError> {
         let path = served.object_path(name);
         let precondition = match target {
-            ApplyPrecondition::AsInBody => return self.apply_at(served, path, body, false).await,
+            ApplyPrecondition::AsInBody => return self.apply_at(served, name, path, body, false).await,
             ApplyPrecondition::Absent => ("resourceVersion", NO_VERSION),
             ApplyPrecondition::Uid(uid) => ("uid", uid),
         };
@@ -133,7 +151,7 @@ impl FieldManagerClient {
             metadata.insert(precondition.0.to_owned(), json!(precondition.1));
         }
         let force = matches!(target, ApplyPrecondition::Uid(_));
-        self.apply_at(served, path, &body, force).await
+        self.apply_at(served, name, path, &body, force).await
     }
 
     /// Applies the status of an object; the body carries its uid, so that a successor of the same name is not touched.
@@ -151,7 +169,7 @@ impl FieldManagerClient {
             unreachable!("identity makes an object")
         };
         let path = format!("{}/status", served.object_path(name));
-        Ok(self.apply_at(served, path, &body, true).await?.object)
+        Ok(self.apply_at(served, name, path, &body, true).await?.object)
     }
 
     /// Gives up all fields of an object that this manager holds by apply.
@@ -161,7 +179,7 @@ impl FieldManagerClient {
         let Value::Object(body) = body else {
             unreachable!("identity makes an object")
         };
-        self.apply_at(served, served.object_path(name), &body, true)
+        self.apply_at(served, name, served.object_path(name), &body, true)
             .await
             .map(drop)
     }
@@ -180,7 +198,7 @@ impl FieldManagerClient {
             .header(http::header::CONTENT_TYPE, "application/json")
             .body(Body::from(options.to_string().into_bytes()))
             .map_err(|error| RequestError::Garbled(error.to_string()))?;
-        self.send(request).await.map(drop)
+        self.send(&object.name, request).await.map(drop)
     }
 
     /// Looks at one object as it is now, past the cache.
@@ -215,7 +233,7 @@ impl FieldManagerClient {
             .uri(encode(&served.object_path(name)))
             .body(Body::empty())
             .map_err(|error| RequestError::Garbled(error.to_string()))?;
-        self.send(request).await.map(|(_, text)| text)
+        self.send(name, request).await.map(|(_, text)| text)
     }
 
     /// Adds a finalizer to an object that is still in this version; `present` are those that it has.
@@ -310,13 +328,14 @@ impl FieldManagerClient {
             .header(http::header::CONTENT_TYPE, "application/json-patch+json")
             .body(Body::from(Value::Array(operations).to_string().into_bytes()))
             .map_err(|error| RequestError::Garbled(error.to_string()))?;
-        let (_, text) = self.send(request).await?;
+        let (_, text) = self.send(&object.name, request).await?;
         read(&text, &served.kind)
     }
 
     async fn apply_at(
         &self,
         served: &ServedKind,
+        name: &Name,
         path: String,
         body: &Map<String, Value>,
         force: bool,
@@ -330,7 +349,7 @@ impl FieldManagerClient {
             .header(http::header::CONTENT_TYPE, "application/apply-patch+yaml")
             .body(Body::from(text))
             .map_err(|error| RequestError::Garbled(error.to_string()))?;
-        let (status, text) = self.send(request).await?;
+        let (status, text) = self.send(name, request).await?;
         Ok(ApplyResponse {
             created: status == StatusCode::CREATED,
             object: read(&text, &served.kind)?,

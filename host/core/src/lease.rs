@@ -129,14 +129,7 @@ impl LeaseCandidate {
     /// What to do about a Lease that is so, or is not there. `now` is the time on a clock that only moves on, and `time`
     /// the time of day as it is written into the Lease.
     pub fn next(&mut self, live: Option<&LeaseRecord>, now: Duration, time: &str) -> LeaseStep {
-        if let Some(live) = live
-            && self.seen.as_ref().is_none_or(|seen| seen.record != *live)
-        {
-            self.seen = Some(SeenRecord {
-                record: live.clone(),
-                since: now,
-            });
-        }
+        self.observe(live, now);
         let held = self.seen.as_ref().filter(|seen| {
             let holder = &seen.record.holder;
             !holder.is_empty() && *holder != self.identity
@@ -148,6 +141,31 @@ impl LeaseCandidate {
             }
         }
         LeaseStep::Write(self.own_record(live, time))
+    }
+
+    /// Takes note of a Lease that is so, or is not there.
+    pub fn observe(&mut self, live: Option<&LeaseRecord>, now: Duration) {
+        if let Some(live) = live
+            && self.seen.as_ref().is_none_or(|seen| seen.record != *live)
+        {
+            self.seen = Some(SeenRecord {
+                record: live.clone(),
+                since: now,
+            });
+        }
+    }
+
+    /// Who holds the Lease as far as it has been observed, be it this candidate. A Lease that is deleted counts as held for
+    /// as long as it would have been.
+    pub fn holder(&self, now: Duration) -> Option<&str> {
+        let SeenRecord { record, since } = self.seen.as_ref()?;
+        let is_held = !record.holder.is_empty() && now < *since + record.duration();
+        is_held.then_some(&*record.holder)
+    }
+
+    /// For how long the Lease has been observed as it is; none if it has never been seen.
+    pub fn unchanged_for(&self, now: Duration) -> Option<Duration> {
+        self.seen.as_ref().map(|seen| now.saturating_sub(seen.since))
     }
 
     /// What is written when the candidate stops: nobody has to wait for it.
@@ -207,6 +225,23 @@ mod tests {
             renewed: Some(renewed.to_owned()),
             transitions: 3,
         }
+    }
+
+    #[test]
+    fn a_lease_has_a_holder_until_it_has_not_changed_for_its_duration() {
+        let mut one = candidate("one");
+        assert_eq!(one.holder(at(0)), None);
+        one.observe(Some(&held_by("two", "then")), at(0));
+        assert_eq!((one.holder(at(14)), one.holder(at(15))), (Some("two"), None));
+        one.observe(Some(&held_by("two", "later")), at(10));
+        one.observe(None, at(20));
+        assert_eq!(
+            (one.holder(at(24)), one.holder(at(25))),
+            (Some("two"), None),
+            "it was deleted"
+        );
+        one.observe(Some(&held_by("", "later")), at(20));
+        assert_eq!(one.holder(at(20)), None, "it was given back");
     }
 
     #[test]

@@ -36,6 +36,7 @@ mod schema;
 pub mod schema_pruning;
 pub mod selector;
 pub mod served;
+pub mod shards;
 pub mod status;
 pub mod takeover;
 pub mod types;

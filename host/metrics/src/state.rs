@@ -21,6 +21,8 @@ pub struct StateFigures {
     pub main_loop_age: Option<Duration>,
     /// Whether it leads, if replicas elect their leader.
     pub is_leader: Option<bool>,
+    /// How many shards it holds, and how many there are, if replicas divide the work.
+    pub shards: Option<(u64, u64)>,
     /// Mistakes of its own that the host has noticed and got over.
     pub mistakes: u64,
     /// The plugins.
@@ -122,6 +124,7 @@ impl StateFigures {
             version,
             main_loop_age,
             is_leader,
+            shards,
             mistakes,
             plugins,
             controllers,
@@ -141,6 +144,11 @@ impl StateFigures {
         if let Some(is_leader) = is_leader {
             let help = "Whether this replica leads, so that it writes; only with --leader-election";
             registry.register("leader", help, ConstGauge::new(u64::from(*is_leader)));
+        }
+        if let Some((held, of)) = shards {
+            registry.register("shards", "Number of shards; only with --shards", ConstGauge::new(*of));
+            let help = "Number of shards that this replica holds; only with --shards";
+            registry.register("shards_held", help, ConstGauge::new(*held));
         }
         registry.register(
             "internal_errors",

@@ -46,6 +46,7 @@ fn printed() -> String {
         version: "1",
         main_loop_age: Some(took),
         is_leader: Some(true),
+        shards: Some((1, 2)),
         mistakes: 1,
         plugins: vec![PluginFigures {
             name: "a".to_owned(),

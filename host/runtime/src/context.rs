@@ -2,8 +2,10 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use parking_lot::Mutex;
 use pilothouse_cluster::Client;
 use pilothouse_cluster::openapi::Schemas;
+use pilothouse_core::shards::Divisions;
 use pilothouse_metrics::Metrics;
 
 use crate::blocking::Blocking;
@@ -25,6 +27,10 @@ pub struct HostContext {
     pub kinds: KindRegistry,
     /// Whether this replica is the one that writes.
     pub leadership: Leadership,
+    /// How many shards this replica holds, and how many there are, where the work is divided.
+    pub shards: Mutex<Option<(usize, usize)>>,
+    /// The controllers of plugins that end, whose objects are cleaned up.
+    pub finishing: Mutex<Divisions>,
     /// The time of day.
     pub clock: WallClock,
     /// Where the calls of guests run.
@@ -61,6 +67,8 @@ impl HostContext {
             state: SharedState::new(capacity),
             kinds: KindRegistry::default(),
             leadership,
+            shards: Mutex::new(None),
+            finishing: Mutex::default(),
             clock,
             blocking,
             plugins: KnownPlugins::default(),
@@ -72,6 +80,13 @@ impl HostContext {
             metrics,
             mistakes: AtomicU64::new(0),
         }
+    }
+
+    /// How the work of each controller can be divided among replicas.
+    pub fn divisions(&self) -> Divisions {
+        let mut divisions = self.finishing.lock().clone();
+        divisions.extend(self.state.divisions());
+        divisions
     }
 
     /// The host has noticed a mistake of its own and got over it; the log names it.

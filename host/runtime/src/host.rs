@@ -26,6 +26,7 @@ use crate::plugins::{Library, PluginContext, PluginRegistry, PluginSummary, reso
 use crate::queue::{Capacity, Depth, Job, JobResult, ReconcileResult};
 use crate::readiness;
 use crate::reconcile::reconcile;
+use crate::sharding::RunningShards;
 use crate::state::{KindSize, LaneFigures};
 use crate::too_deep;
 use crate::watchdog;
@@ -100,6 +101,7 @@ impl Handle {
             version: "",
             main_loop_age: None,
             is_leader: self.context.leadership.elected(),
+            shards: self.context.shards.lock().map(|(held, of)| (held as u64, of as u64)),
             mistakes: self.context.mistakes(),
             plugins: self.registry.look().into_iter().map(plugin_figures).collect(),
             controllers: lanes.into_iter().map(controller_figures).collect(),
@@ -254,17 +256,23 @@ impl Host {
         stop: impl Future<Output = ()>,
     ) -> Result<UnfinishedWork, StartError> {
         let HostContext { clock, leadership, .. } = &*self.context;
-        let election = self.options.election.as_ref();
+        let options = self.options.election.as_ref();
         let election =
-            election.map(|election| RunningElection::start(&self.client, election, clock.clone(), leadership.clone()));
+            options.map(|options| RunningElection::start(&self.client, options, clock.clone(), leadership.clone()));
+        let shards = options.and_then(|options| Some((options, options.shards?)));
+        let shards =
+            shards.map(|(options, shards)| RunningShards::start(&self.client, options, shards, self.context.clone()));
         let ended = Box::pin(self.hand_out_jobs(plugins, stop)).await;
+        if let Some(shards) = shards {
+            shards.stop().await;
+        }
         if let Some(election) = election {
             election.stop().await;
         }
         ended
     }
 
-    /// Hands out jobs while the replica leads, until `stop` resolves, or until the plugins have all ended by themselves.
+    /// Hands out jobs while the replica works, until `stop` resolves, or until the plugins have all ended by themselves.
     async fn hand_out_jobs(
         self,
         plugins: impl Future<Output = ()>,
@@ -304,17 +312,22 @@ impl Host {
         let mut beat = tokio::time::interval(BEAT);
         beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let heartbeat = options.heartbeat;
+        // Where the work is divided, the queue has only what is this replica's.
+        let is_divided = options
+            .election
+            .as_ref()
+            .is_some_and(|election| election.shards.is_some());
         tokio::pin!(stop, plugins);
         loop {
             if let Some(heartbeat) = &heartbeat {
                 heartbeat.turn();
             }
-            let is_leading = *leadership.borrow_and_update();
-            if is_leading {
+            let is_working = *leadership.borrow_and_update() || is_divided;
+            if is_working {
                 jobs.hand_out(&context);
             }
             let (due, waits_for_clock) = context.state.next_due();
-            let due = due.filter(|_| is_leading);
+            let due = due.filter(|_| is_working);
             tokio::select! {
                 () = &mut stop => break,
                 () = context.state.work_comes() => quiet.restart(),

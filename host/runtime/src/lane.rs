@@ -14,6 +14,7 @@ use pilothouse_core::inventory::{FormerKind, Made, former_controller};
 use pilothouse_core::manifest::{Access, Admission, Filter};
 use pilothouse_core::path::Projection;
 use pilothouse_core::reach::Reach;
+use pilothouse_core::shards::Division;
 use pilothouse_core::{Kind, Limits, Name};
 use pilothouse_sandbox::PluginComponent;
 use serde_json::Value;
@@ -124,6 +125,11 @@ pub fn calls_of_a_plugin() -> Arc<CallSlots> {
     Arc::new(CallSlots::new((cores / 2).max(1)))
 }
 
+/// For logs, and for the plan of shards: `plugin/controller`.
+pub fn title_of(plugin: &str, controller: &str) -> String {
+    format!("{plugin}/{controller}")
+}
+
 impl Lane {
     /// The field manager of a plugin's identity.
     pub fn manager_of(plugin: &str) -> String {
@@ -136,9 +142,20 @@ impl Lane {
         format!("{MANAGER_PREFIX}{plugin}/contributed")
     }
 
-    /// For logs: `plugin/controller`.
+    /// How replicas can divide its work. What a preview would do is told by the leader, so the leader does it.
+    pub fn division(&self) -> Division {
+        let is_clean = self.former.is_empty() && self.mode != RunMode::Preview;
+        let touches = self.grants.touched().map(|grant| &grant.touch);
+        if is_clean {
+            Division::of(touches)
+        } else {
+            Division::Leader
+        }
+    }
+
+    /// For logs, and for the plan of shards: `plugin/controller`.
     pub fn title(&self) -> String {
-        format!("{}/{}", self.plugin, self.controller)
+        title_of(&self.plugin, &self.controller)
     }
 
     /// A lane of the same plugin for the primaries of a controller that it has no more.
@@ -150,9 +167,12 @@ impl Lane {
         former: Arc<[FormerKind]>,
     ) -> Self {
         let controller = former_controller(primary);
+        let title: Arc<str> = title_of(&self.plugin, &controller.name).into();
         Self {
             id,
             grants: Grants::new(&controller),
+            writer: self.writer.clone().working_for(title.clone()),
+            contributor: self.contributor.clone().working_for(title),
             controller: controller.name,
             former,
             is_former: true,

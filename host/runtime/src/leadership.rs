@@ -5,12 +5,14 @@
 //! changes, and answers admission. When it leads, it works through its queue.
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use pilothouse_cluster::Client;
 use pilothouse_cluster::error::{RequestError, chain};
 use pilothouse_cluster::fence::WriteFence;
-use pilothouse_cluster::lease::{LeaseApi, LiveLease};
+use pilothouse_cluster::lease::{LeaseApi, LeaseGroup, LiveLease};
 use pilothouse_core::backoff;
 use pilothouse_core::lease::{LeaseCandidate, LeaseRecord, LeaseStep, LeaseTimes};
 use tokio::sync::{oneshot, watch};
@@ -18,6 +20,7 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use crate::clock::{WallClock, sleep_until};
+use crate::sharding::peers::Peers;
 
 /// How often the same trouble with the Lease is logged.
 const LOG_INTERVAL: Duration = Duration::from_mins(1);
@@ -35,6 +38,8 @@ pub struct ElectionOptions {
     pub times: LeaseTimes,
     /// What the client's requests pass through.
     pub fence: WriteFence,
+    /// Into how many shards the work is divided, so that all replicas work; none if only the leader does.
+    pub shards: Option<usize>,
 }
 
 /// Whether this replica leads. Without an election it always does.
@@ -42,6 +47,8 @@ pub struct ElectionOptions {
 pub struct Leadership {
     leads: watch::Sender<bool>,
     is_elected: bool,
+    /// Whether this replica could do a leader's work.
+    is_eligible: Arc<AtomicBool>,
 }
 
 impl Leadership {
@@ -50,6 +57,7 @@ impl Leadership {
         Self {
             leads: watch::Sender::new(true),
             is_elected: false,
+            is_eligible: Arc::new(AtomicBool::new(true)),
         }
     }
 
@@ -58,6 +66,7 @@ impl Leadership {
         Self {
             leads: watch::Sender::new(false),
             is_elected: true,
+            is_eligible: Arc::new(AtomicBool::new(true)),
         }
     }
 
@@ -75,6 +84,15 @@ impl Leadership {
     pub async fn leading(&self) {
         // The sender is `self`, so there is one.
         let _ = self.leads.subscribe().wait_for(|leads| *leads).await;
+    }
+
+    /// Whether this replica could do a leader's work. One that could not does not take the Lease, and gives it back.
+    pub fn set_eligible(&self, is_eligible: bool) {
+        self.is_eligible.store(is_eligible, Ordering::Relaxed);
+    }
+
+    fn is_eligible(&self) -> bool {
+        self.is_eligible.load(Ordering::Relaxed)
     }
 
     /// Follows whether it leads.
@@ -105,6 +123,7 @@ impl RunningElection {
             identity,
             times,
             fence,
+            shards: _,
         } = options.clone();
         let timeout = times.renew_deadline / 2;
         let participant = Participant {
@@ -119,6 +138,10 @@ impl RunningElection {
             leads_until: None,
             pauses: 0,
             told: Told::default(),
+            others: options.shards.is_none().then(|| OtherMode {
+                leases: LeaseGroup::new(client.clone(), options.namespace.clone(), options.name.clone(), timeout),
+                peers: Peers::new(options.identity.clone(), times),
+            }),
         };
         let (stop, stopped) = oneshot::channel();
         Self {
@@ -159,6 +182,25 @@ struct Participant {
     /// How often it has waited.
     pauses: u64,
     told: Told,
+    /// Replicas that divide the work, where this one does not.
+    others: Option<OtherMode>,
+}
+
+/// Looks for replicas that were started with --shards, next to one that was not.
+struct OtherMode {
+    leases: LeaseGroup,
+    peers: Peers,
+}
+
+impl OtherMode {
+    /// Fails if there is one: it believes that a part of the work is its own.
+    async fn look(&mut self, now: Duration) -> Result<(), ElectionError> {
+        self.peers.observe(self.leases.list().await?, now);
+        match self.peers.any_replica(now) {
+            Some(replica) => Err(ElectionError::Divided(replica.to_owned())),
+            None => Ok(()),
+        }
+    }
 }
 
 /// What the log has said.
@@ -187,11 +229,23 @@ enum ElectionError {
         "it was made by other software: its label app.kubernetes.io/managed-by is not pilothouse; give another name with --lease"
     )]
     Foreign,
+    #[error(
+        "the replica {0} was started with --shards, and this one was not; start all replicas with the same options. Until then \
+         this one does not lead"
+    )]
+    Divided(String),
 }
 
 impl Participant {
     async fn run(mut self, mut stopped: oneshot::Receiver<()>) {
         loop {
+            if !self.leadership.is_eligible() {
+                self.release().await;
+                tokio::select! {
+                    () = tokio::time::sleep(self.times.retry_period) => continue,
+                    _ = &mut stopped => return,
+                }
+            }
             let leads_until = self.leads_until;
             let attempt = tokio::select! {
                 attempt = self.attempt() => attempt,
@@ -247,18 +301,29 @@ impl Participant {
         if self.live.as_ref().is_some_and(|live| !live.is_ours()) {
             return Err(ElectionError::Foreign);
         }
-        // Before the request is sent: others see it later, and wait from then on.
-        let sent = Instant::now();
         let record = self.live.as_ref().map(|live| &live.record);
         let step = self
             .candidate
-            .next(record, sent - self.begun, &self.clock.microseconds());
+            .next(record, self.begun.elapsed(), &self.clock.microseconds());
         let LeaseStep::Write(record) = step else {
             return Ok(Attempt::Held);
         };
+        let is_new = self.leads_until.is_none();
+        if let Some(others) = self.others.as_mut().filter(|_| is_new) {
+            others.look(self.begun.elapsed()).await?;
+        }
+        // Before the request is sent: others see it later, and wait from then on.
+        let sent = Instant::now();
         let written = self.api.write(self.live.as_ref(), &record).await?;
         let won = written.is_some();
         self.live = written;
+        // Who came in between sees in turn that this one leads.
+        if let Some(others) = self.others.as_mut().filter(|_| won && is_new)
+            && let Err(error) = others.look(self.begun.elapsed()).await
+        {
+            self.give_back().await;
+            return Err(error);
+        }
         Ok(if won { Attempt::Leads(sent) } else { Attempt::Changed })
     }
 
@@ -291,12 +356,21 @@ impl Participant {
     async fn release(&mut self) {
         self.fence.close();
         self.leadership.set(false);
-        let (Some(live), Some(_)) = (&self.live, self.leads_until.take()) else {
+        if self.leads_until.take().is_some() {
+            self.give_back().await;
+        }
+    }
+
+    async fn give_back(&mut self) {
+        let Some(live) = &self.live else {
             return;
         };
         let record: LeaseRecord = self.candidate.release(&live.record, &self.clock.microseconds());
         match self.api.write(Some(live), &record).await {
-            Ok(_) => tracing::info!(lease = self.api.title(), "gave the Lease back"),
+            Ok(written) => {
+                tracing::info!(lease = self.api.title(), "gave the Lease back");
+                self.live = written;
+            }
             Err(error) => tracing::warn!(
                 lease = self.api.title(),
                 error = chain(&error),

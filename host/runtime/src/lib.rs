@@ -39,6 +39,7 @@ mod reconcile;
 mod refusals;
 mod resume_slots;
 mod served_kinds;
+mod sharding;
 mod state;
 mod state_lock;
 #[cfg(test)]

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use kube::Client;
@@ -32,6 +33,7 @@ pub struct RuntimeHost {
     limits: Limits,
     follows_resources: bool,
     artifacts: Option<Arc<dyn ArtifactStore>>,
+    is_cut_off: Arc<AtomicBool>,
     running: Option<Running>,
     tail: Tail,
     _guard: DefaultGuard,
@@ -64,10 +66,17 @@ impl RuntimeHost {
             limits,
             follows_resources: false,
             artifacts: None,
+            is_cut_off: Arc::default(),
             running: None,
             tail,
             _guard: guard,
         }
+    }
+
+    /// Has the network lose all that a host with an election sends from here on, or lose nothing any more. What was sent
+    /// before is answered, and watches go on.
+    pub fn cut_off(&self, is_cut_off: bool) {
+        self.is_cut_off.store(is_cut_off, Ordering::Relaxed);
     }
 
     /// Has it install no CRDs from its next start on.
@@ -102,9 +111,15 @@ impl RuntimeHost {
         let client = cluster.host_client().await?;
         let client = match &self.options.election {
             Some(election) => {
+                let is_cut_off = self.is_cut_off.clone();
                 let send = tower::service_fn(move |request| {
-                    let client = client.clone();
-                    async move { client.send(request).await }
+                    let (client, is_cut_off) = (client.clone(), is_cut_off.clone());
+                    async move {
+                        if is_cut_off.load(Ordering::Relaxed) {
+                            std::future::pending::<()>().await;
+                        }
+                        client.send(request).await
+                    }
                 });
                 Client::new(election.fence.layer(send), "default")
             }

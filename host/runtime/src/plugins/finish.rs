@@ -82,6 +82,9 @@ impl PluginTask {
 
     /// Finishes, takes back, deletes and releases, in this order.
     async fn clean_up(&self, wanted: &DesiredPlugin, lanes: &[Arc<Lane>]) {
+        // Replicas that divide the work have to agree on whose work this is, too.
+        let divisions = lanes.iter().map(|lane| (lane.title(), lane.division()));
+        self.context.host.finishing.lock().extend(divisions);
         if wanted.mode != RunMode::Preview {
             self.finish_primaries(lanes).await;
         }
@@ -99,6 +102,8 @@ impl PluginTask {
             })
             .await;
         }
+        let mut finishing = self.context.host.finishing.lock();
+        finishing.retain(|controller, _| lanes.iter().all(|lane| lane.title() != *controller));
     }
 
     /// Lets the plugin finish the primaries that are being deleted already, while all others are left as they are.
@@ -192,7 +197,8 @@ impl PluginTask {
     }
 
     /// Deletes what the plugin made, in the reverse of the order in which it is made; what is still there is the error. An
-    /// object that another plugin applies too stays, and is that plugin's.
+    /// object that another plugin applies too stays, and is that plugin's. Replicas that divide the work delete what is
+    /// theirs, and wait for each other.
     async fn delete_children(&self, lanes: &[Arc<Lane>]) -> Result<(), String> {
         let children = |lane: &Arc<Lane>| {
             let children = self.context.host.state.children_of_lane(lane).into_iter();
@@ -204,8 +210,13 @@ impl PluginTask {
         let Some(next) = left.iter().map(|(_, served, _)| rank(&served.kind)).max() else {
             return Ok(());
         };
-        let to_delete = |child: &CachedObject, served: &ServedKind| rank(&served.kind) == next && !child.deleting;
-        for (lane, served, child) in left.iter().filter(|(_, served, child)| to_delete(child, served)) {
+        let to_delete = |lane: &Lane, child: &CachedObject, served: &ServedKind| {
+            rank(&served.kind) == next && !child.deleting && self.context.host.state.owns(lane, &child.name)
+        };
+        let next = left
+            .iter()
+            .filter(|(lane, served, child)| to_delete(lane, child, served));
+        for (lane, served, child) in next {
             let ended = if is_shared(lane, child) {
                 release_child(lane, served, child).await.map(drop)
             } else {

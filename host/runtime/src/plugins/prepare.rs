@@ -21,7 +21,7 @@ use super::desired::DesiredPlugin;
 use crate::call_slots::CallSlots;
 use crate::context::HostContext;
 use crate::health::PluginHealth;
-use crate::lane::Lane;
+use crate::lane::{Lane, title_of};
 use crate::primary::LaneId;
 
 /// What a plugin has for all its versions.
@@ -209,6 +209,11 @@ impl DescribedPlugin {
             .map(|crd| crd.name.clone())
             .collect();
         let lane = |controller: &Controller| {
+            let title: Arc<str> = title_of(&identity.name, &controller.name).into();
+            let writer = |writer: &FieldManagerClient| {
+                let writer = writer.clone().acting_as(acting.cloned());
+                writer.working_for(title.clone())
+            };
             let brings_crd = self.crd_of(controller).is_some();
             let grants = Grants::new(controller);
             Arc::new(Lane {
@@ -233,8 +238,8 @@ impl DescribedPlugin {
                 config: self.config.clone(),
                 limits: wanted.limits.clone(),
                 concurrency: wanted.concurrency,
-                writer: identity.writer.clone().acting_as(acting.cloned()),
-                contributor: identity.contributor.clone().acting_as(acting.cloned()),
+                writer: writer(&identity.writer),
+                contributor: writer(&identity.contributor),
                 recorder: identity.recorder.clone(),
                 health: identity.health.clone(),
                 calls: identity.calls.clone(),

@@ -78,6 +78,20 @@ impl Backlog {
         is_ready
     }
 
+    /// Forgets all other objects than these. What runs, runs to its end.
+    pub fn retain(&mut self, is_kept: impl Fn(&Name) -> bool) {
+        let forgotten: Vec<Name> = self.items.keys().filter(|name| !is_kept(name)).cloned().collect();
+        for name in forgotten {
+            self.forget(&name);
+        }
+    }
+
+    /// The objects that run.
+    pub fn names_running(&self) -> impl Iterator<Item = &Name> {
+        let running = self.items.iter().filter(|(_, item)| item.running.is_some());
+        running.map(|(name, _)| name)
+    }
+
     /// Whether something is ready; it may still turn out to be slowed.
     pub fn has_ready(&self) -> bool {
         self.order.has_ready()

@@ -19,6 +19,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use pilothouse_core::shards::OwnedWork;
 use pilothouse_core::{Name, Tenant};
 use tokio::time::Instant;
 
@@ -39,6 +40,8 @@ pub struct WorkQueue {
     /// In the order in which plugins came. A plugin that goes and comes back finds its own again.
     shares: Vec<PluginShare>,
     capacity: Capacity,
+    /// What this replica works at. Nothing else is queued.
+    owned: OwnedWork,
     running: usize,
     /// What the plugin that was served last had used by then: who comes back from having nothing to do begins here.
     level: Duration,
@@ -50,6 +53,8 @@ pub struct WorkQueue {
 struct QueueLane {
     backlog: Backlog,
     open: bool,
+    /// `plugin/controller`, from the first time that it is open.
+    title: String,
     /// The index of its plugin's share, from the first time that it is open.
     share: Option<usize>,
     /// Jobs that wait for what others do, and keep no worker meanwhile.
@@ -63,6 +68,7 @@ impl WorkQueue {
             lanes: HashMap::new(),
             shares: Vec::new(),
             capacity,
+            owned: OwnedWork::All,
             running: 0,
             level: Duration::ZERO,
             ready_signal: false,
@@ -70,7 +76,7 @@ impl WorkQueue {
     }
 
     /// Lets a lane of a plugin run, which runs so many objects at once as it says itself, if it does.
-    pub fn open(&mut self, lane: LaneId, plugin: &Arc<str>, concurrency: Option<usize>) {
+    pub fn open(&mut self, lane: LaneId, plugin: &Arc<str>, title: String, concurrency: Option<usize>) {
         let at_most = concurrency.unwrap_or(self.capacity.per_plugin);
         let known = self.shares.iter().position(|share| share.plugin == *plugin);
         let share = known.unwrap_or_else(|| {
@@ -82,8 +88,33 @@ impl WorkQueue {
         let level = lanes.map(|lane| lane.backlog.used).min().unwrap_or_default();
         let lane = self.lanes.entry(lane).or_default();
         lane.open = true;
+        lane.title = title;
         lane.share = Some(share);
         lane.backlog.used = lane.backlog.used.max(level);
+    }
+
+    /// From here on this replica works at this, and forgets all that is queued of anything else. What runs, runs to its end.
+    pub fn own(&mut self, owned: OwnedWork) {
+        for lane in self.lanes.values_mut() {
+            let kept = owned.of(&lane.title);
+            lane.backlog.retain(|name| kept.has(name.namespace.as_deref()));
+        }
+        self.owned = owned;
+    }
+
+    /// What this replica works at.
+    pub fn owned(&self) -> &OwnedWork {
+        &self.owned
+    }
+
+    /// Whether something runs that is not this replica's work any more.
+    pub fn runs_what_is_not_owned(&self) -> bool {
+        self.lanes.values().any(|lane| {
+            let owned = self.owned.of(&lane.title);
+            lane.backlog
+                .names_running()
+                .any(|name| !owned.has(name.namespace.as_deref()))
+        })
     }
 
     /// Stops starting jobs of a lane until it opens again. Running jobs continue.
@@ -129,8 +160,10 @@ impl WorkQueue {
 
     /// The same where it is known whose doing it is.
     pub fn push_for(&mut self, lane: LaneId, name: &Name, priority: Priority, cause: Cause) {
-        let backlog = &mut self.lanes.entry(lane).or_default().backlog;
-        self.ready_signal |= backlog.push(name, priority, cause, Instant::now());
+        let lane = self.lanes.entry(lane).or_default();
+        if self.owned.of(&lane.title).has(name.namespace.as_deref()) {
+            self.ready_signal |= lane.backlog.push(name, priority, cause, Instant::now());
+        }
     }
 
     /// The wall clock has jumped: whoever waits for a time of day is asked again.
@@ -285,6 +318,7 @@ impl WorkQueue {
             capacity,
             running,
             level,
+            owned: _,
             ready_signal: _,
         } = self;
         if *running >= capacity.workers {

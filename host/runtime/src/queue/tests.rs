@@ -19,7 +19,7 @@ fn with(workers: usize, per_plugin: usize) -> WorkQueue {
 }
 
 fn open(queue: &mut WorkQueue, lane: LaneId, plugin: &str) {
-    queue.open(lane, &Arc::from(plugin), None);
+    queue.open(lane, &Arc::from(plugin), format!("{plugin}/c"), None);
 }
 
 /// Two plugins of one lane each.
@@ -266,7 +266,7 @@ async fn a_lane_waits_until_open_and_respects_its_plugins_limit() {
     open(&mut queue, B, "a");
     assert!(pop(&mut queue).is_some() && pop(&mut queue).is_some());
     assert_eq!(pop(&mut queue), None);
-    queue.open(C, &Arc::from("c"), Some(1));
+    queue.open(C, &Arc::from("c"), "c/c".to_owned(), Some(1));
     change(&mut queue, C, "p");
     change(&mut queue, C, "q");
     assert_eq!(pop(&mut queue).as_deref(), Some("p"));

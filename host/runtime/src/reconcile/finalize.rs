@@ -98,17 +98,28 @@ pub async fn unselect(
 }
 
 /// Takes the finalizer off every primary that a lane selects and whose plugin goes, whatever they own; says off how many.
-/// They are stranded else: nobody would ever finalize them.
+/// They are stranded else: nobody would ever finalize them. Where replicas divide the work, each does so for what is its own,
+/// and the rest is an error.
 pub async fn release_all(host: &HostContext, lane: &Lane) -> Result<usize, Failure> {
     let lanes = host.state.lanes();
     let mut held = host.state.primaries_of(lane);
     held.retain(|object| lane.has_finalized(object) && !is_reconciled_by_another(&lanes, lane, object));
-    for object in &held {
+    let (own, others): (Vec<_>, Vec<_>) = held.iter().partition(|object| host.state.owns(lane, &object.name));
+    for object in own {
         let primary_ref = PrimaryRef {
             lane: lane.id,
             name: object.name.clone(),
         };
         rewrite(host, lane, &primary_ref, object, FinalizerChange::Gone).await?;
+    }
+    if !others.is_empty() {
+        return Err(Failure::cluster(
+            Reason::ClusterUnavailable,
+            format!(
+                "other replicas have yet to take the finalizer off {} objects",
+                others.len()
+            ),
+        ));
     }
     Ok(held.len())
 }

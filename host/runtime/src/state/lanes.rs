@@ -215,7 +215,7 @@ impl Tables {
             contributions,
             ..
         } = self;
-        queue.open(lane.id, &lane.plugin, lane.concurrency);
+        queue.open(lane.id, &lane.plugin, lane.title(), lane.concurrency);
         contributions.lane_opens(store, lanes, queue, lane);
         let read = lane.grants.touched().filter(|grant| grant.allows(Access::Read));
         let read = read.filter_map(|grant| lane.served(&grant.touch.kind));
@@ -252,6 +252,11 @@ impl Tables {
 
     /// Asks for a reconcile of every primary of a lane, and counts those that it reconciles.
     pub(super) fn enqueue_all(&mut self, lane: &Lane) {
+        self.enqueue(lane, |_| true);
+    }
+
+    /// The same for those of some namespaces; all are counted.
+    pub(super) fn enqueue(&mut self, lane: &Lane, is_meant: impl Fn(&Name) -> bool) {
         let Self {
             store,
             queue,
@@ -264,6 +269,9 @@ impl Tables {
         for object in store.iter(lane.grants.primary(), None) {
             let is_selected = lane.reconciles(object);
             count += usize::from(is_selected);
+            if !is_meant(&object.name) {
+                continue;
+            }
             // Objects that left the filter while nobody watched may still have our finalizer.
             if is_selected || ((has_filter || !lane.selects(&object.name)) && lane.has_finalized(object)) {
                 queue.push(lane.id, &object.name, urgency(lane, object));
@@ -274,10 +282,10 @@ impl Tables {
             for child in store.iter(kind, None).filter(|child| is_ours(lane, child)) {
                 match custody(store, lane, child) {
                     // They may still have children of ours, too.
-                    Some(Custody::Living(owner)) if has_filter || is_to_prune(lane, &owner) => {
+                    Some(Custody::Living(owner)) if is_meant(&owner) && (has_filter || is_to_prune(lane, &owner)) => {
                         queue.push(lane.id, &owner, Priority::Resync);
                     }
-                    Some(Custody::Orphaned(owner, uid)) => {
+                    Some(Custody::Orphaned(owner, uid)) if is_meant(&owner) => {
                         queue.push(lane.id, &owner, Priority::Resync);
                         orphans.add(PrimaryRef::new(lane.id, owner), uid);
                     }

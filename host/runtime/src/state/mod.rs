@@ -9,7 +9,7 @@
 //! private to this folder.
 //!
 //! `observe` takes in what watches see, and `route` decides which primaries that concerns. `lanes` opens, replaces and
-//! closes lanes, `jobs` hands out and ends reconciles, `reads` answers and records what plugins read, `writes` follows
+//! closes lanes, `ownership` takes up and gives up shards, `jobs` hands out and ends reconciles, `reads` answers and records what plugins read, `writes` follows
 //! our own writes, `claims` leads to the registry of claims, `snapshot` answers questions about the cache, `leftovers`
 //! those about what earlier versions of a plugin made, `waits` lists what waits for something, and `figures`
 //! counts what there is.
@@ -20,6 +20,7 @@ mod jobs;
 mod lanes;
 mod leftovers;
 mod observe;
+mod ownership;
 mod reads;
 mod route;
 mod snapshot;

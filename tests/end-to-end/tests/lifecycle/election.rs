@@ -32,6 +32,7 @@ mod simulated {
             identity: identity.to_owned(),
             times: LeaseTimes::default(),
             fence: WriteFence::closed(),
+            shards: None,
         };
         let options = HostOptions {
             election: Some(election),
@@ -160,6 +161,28 @@ mod simulated {
         let written = writes(&fleet, mark);
         assert!((2..=3).contains(&written.len()), "nothing is repeated: {written:#?}");
         assert!(written.iter().all(|write| write.contains("more")), "{written:#?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_leader_that_is_cut_off_stops_before_another_one_leads() {
+        let (fleet, second) = two_replicas().await;
+        fleet.stage.host.cut_off(true);
+        let mark = fleet.stage.cluster.mark().unwrap();
+        // The first replica still gets the watch events, and tries to write.
+        fleet.stage.create(&another("more")).await;
+        let took = leads(&fleet, "two").await;
+        assert!(took <= TAKEN_WITHIN, "{took:?}");
+        converges(&fleet, "more").await;
+        tokio::time::sleep(Duration::from_mins(2)).await;
+        fleet.stage.host.cut_off(false);
+        tokio::time::sleep(Duration::from_mins(1)).await;
+        assert_eq!(holder(&fleet), "two");
+        fleet.stage.create(&another("and-more")).await;
+        converges(&fleet, "and-more").await;
+        second.settled().await.unwrap();
+        let written = writes(&fleet, mark);
+        assert!((4..=6).contains(&written.len()), "{written:#?}");
+        assert_eq!(fleet.stage.host.handle().unwrap().stuck(), 0);
     }
 
     #[tokio::test(start_paused = true)]

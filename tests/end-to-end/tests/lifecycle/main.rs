@@ -26,5 +26,6 @@ mod permissions;
 mod plugin_life_cycle;
 mod refused;
 mod selection;
+mod shards;
 mod statuses;
 mod swap;

@@ -1,0 +1,79 @@
+//! Decides which replica holds which shard. Each replica comes to the same result from the same Leases, so nobody has to
+//! tell it; where they have seen different ones for a moment, the Leases keep two of them from holding one shard.
+
+use std::collections::BTreeMap;
+
+/// What each shard costs beside its objects, so that shards without objects are divided, too.
+const BASE_LOAD: u64 = 1;
+
+/// A shard as its Lease shows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LiveShard<'a> {
+    /// How many objects it has.
+    pub load: u64,
+    /// The replica that holds it, if one does.
+    pub holder: Option<&'a str>,
+}
+
+/// For each shard the replica that is to hold it; none where there is no replica.
+pub type Assignment<'a> = Vec<Option<&'a str>>;
+
+/// Divides shards among replicas by load. Who holds a shard keeps it, unless another replica has less to do by more than
+/// the shard: so shards move only when replicas come and go, and as few as possible.
+pub fn assign<'a>(replicas: &[&'a str], shards: &[LiveShard<'_>]) -> Assignment<'a> {
+    let mut used: BTreeMap<&'a str, u64> = replicas.iter().map(|replica| (*replica, 0)).collect();
+    if used.is_empty() {
+        return vec![None; shards.len()];
+    }
+    let cost = |index: usize| shards[index].load.saturating_add(BASE_LOAD);
+    let mut assignment: Assignment<'a> = shards
+        .iter()
+        .enumerate()
+        .map(|(index, shard)| {
+            let (holder, used) = used.iter_mut().find(|(replica, _)| Some(**replica) == shard.holder)?;
+            *used = used.saturating_add(cost(index));
+            Some(*holder)
+        })
+        .collect();
+    // The largest first: what comes last fills the gaps.
+    let mut free: Vec<usize> = (0..shards.len()).filter(|index| assignment[*index].is_none()).collect();
+    free.sort_by_key(|index| (std::cmp::Reverse(cost(*index)), *index));
+    for index in free {
+        let (replica, used) = least(&mut used);
+        *used = used.saturating_add(cost(index));
+        assignment[index] = Some(replica);
+    }
+    // Each move makes the busiest replica's work less without making another the busiest, so this comes to an end.
+    while let Some((index, to)) = best_move(&assignment, &used, cost) {
+        if let Some(from) = assignment[index].replace(to) {
+            *used.entry(from).or_default() -= cost(index);
+        }
+        *used.entry(to).or_default() += cost(index);
+    }
+    assignment
+}
+
+/// The replica with the least to do; of several the first by name.
+fn least<'a, 'b>(used: &'b mut BTreeMap<&'a str, u64>) -> (&'a str, &'b mut u64) {
+    let (replica, used) = used
+        .iter_mut()
+        .min_by_key(|(_, used)| **used)
+        .expect("there is a replica");
+    (*replica, used)
+}
+
+/// The shard that the busiest replica hands to the least busy one, if both are closer to each other then.
+fn best_move<'a>(
+    assignment: &Assignment<'a>,
+    used: &BTreeMap<&'a str, u64>,
+    cost: impl Fn(usize) -> u64,
+) -> Option<(usize, &'a str)> {
+    let (to, least) = used.iter().min_by_key(|(_, used)| **used)?;
+    let (from, most) = used.iter().rev().max_by_key(|(_, used)| **used)?;
+    let gap = most - least;
+    let of_busiest = (0..assignment.len()).filter(|index| assignment[*index] == Some(*from));
+    let helps = of_busiest.filter(|index| cost(*index) < gap);
+    // The one that comes closest to half of the gap.
+    let best = helps.min_by_key(|index| ((2 * cost(*index)).abs_diff(gap), *index))?;
+    Some((best, *to))
+}

@@ -1,0 +1,166 @@
+//! Owns hashes of namespaces and ranges of them, as API servers divide lists and watches
+//! (<https://github.com/kubernetes/enhancements/tree/master/keps/sig-api-machinery/5866-server-side-sharded-list-and-watch>).
+
+use std::fmt::Write as _;
+
+use serde::{Deserialize, Serialize};
+
+/// The offset basis and the prime of FNV-1a with 64 bits
+/// (<https://datatracker.ietf.org/doc/html/draft-eastlake-fnv>).
+const OFFSET_BASIS: u64 = 0xcbf2_9ce4_8422_2325;
+const PRIME: u64 = 0x0100_0000_01b3;
+
+/// The FNV-1a hash of a namespace's name.
+pub fn hash_of(namespace: &str) -> u64 {
+    namespace
+        .bytes()
+        .fold(OFFSET_BASIS, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(PRIME))
+}
+
+/// The hashes from `first` to `last`, both included.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
+#[serde(try_from = "RangeText", into = "RangeText")]
+pub struct HashRange {
+    first: u64,
+    last: u64,
+}
+
+/// A range as people read it: hexadecimal, and without its end.
+#[derive(Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+struct RangeText {
+    from: String,
+    to: String,
+}
+
+impl HashRange {
+    /// Every hash.
+    pub const ALL: Self = Self {
+        first: 0,
+        last: u64::MAX,
+    };
+
+    /// A range; none if it ends before it begins.
+    pub fn new(first: u64, last: u64) -> Option<Self> {
+        (first <= last).then_some(Self { first, last })
+    }
+
+    /// The first hash of it.
+    pub fn first(self) -> u64 {
+        self.first
+    }
+
+    /// The last hash of it.
+    pub fn last(self) -> u64 {
+        self.last
+    }
+
+    /// Where it ends as a number, that being no part of it.
+    fn end(self) -> u128 {
+        u128::from(self.last) + 1
+    }
+
+    fn text(self) -> (String, String) {
+        (format!("0x{:016x}", self.first), format!("0x{:016x}", self.end()))
+    }
+}
+
+impl From<HashRange> for RangeText {
+    fn from(range: HashRange) -> Self {
+        let (from, to) = range.text();
+        Self { from, to }
+    }
+}
+
+impl TryFrom<RangeText> for HashRange {
+    type Error = String;
+
+    fn try_from(RangeText { from, to }: RangeText) -> Result<Self, String> {
+        let read = |text: &str| {
+            let digits = text
+                .strip_prefix("0x")
+                .filter(|digits| digits.len() <= 17 && digits.bytes().all(|it| it.is_ascii_hexdigit()));
+            digits.and_then(|digits| u128::from_str_radix(digits, 16).ok())
+        };
+        let range = || {
+            let (first, end) = (read(&from)?, read(&to)?);
+            Self::new(u64::try_from(first).ok()?, u64::try_from(end.checked_sub(1)?).ok()?)
+        };
+        range().ok_or_else(|| format!("from {from:?} to {to:?} is no range of 64-bit hexadecimal hashes"))
+    }
+}
+
+/// A set of hashes: ranges in their order that neither overlap nor adjoin.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(from = "Vec<HashRange>", into = "Vec<HashRange>")]
+pub struct HashRanges(Vec<HashRange>);
+
+impl From<HashRanges> for Vec<HashRange> {
+    fn from(ranges: HashRanges) -> Self {
+        ranges.0
+    }
+}
+
+impl From<Vec<HashRange>> for HashRanges {
+    fn from(mut ranges: Vec<HashRange>) -> Self {
+        ranges.sort_unstable();
+        let mut merged: Vec<HashRange> = Vec::with_capacity(ranges.len());
+        for range in ranges {
+            match merged.last_mut() {
+                Some(before) if u128::from(range.first) <= before.end() => before.last = before.last.max(range.last),
+                _ => merged.push(range),
+            }
+        }
+        Self(merged)
+    }
+}
+
+impl FromIterator<HashRange> for HashRanges {
+    fn from_iter<I: IntoIterator<Item = HashRange>>(ranges: I) -> Self {
+        Self::from(ranges.into_iter().collect::<Vec<_>>())
+    }
+}
+
+impl HashRanges {
+    /// Every hash.
+    pub fn all() -> Self {
+        Self(vec![HashRange::ALL])
+    }
+
+    /// The ranges.
+    pub fn iter(&self) -> impl Iterator<Item = HashRange> + '_ {
+        self.0.iter().copied()
+    }
+
+    /// Whether it has no hash.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Whether a hash is in it.
+    pub fn contains(&self, hash: u64) -> bool {
+        let after = self.0.partition_point(|range| range.first <= hash);
+        after.checked_sub(1).is_some_and(|index| hash <= self.0[index].last)
+    }
+
+    /// What is in either.
+    #[must_use]
+    pub fn union(&self, other: &Self) -> Self {
+        self.iter().chain(other.iter()).collect()
+    }
+
+    /// The value of the parameter `shardSelector` for objects in namespaces with these hashes; none if it is all of them.
+    pub fn selector(&self) -> Option<String> {
+        if self.0 == [HashRange::ALL] {
+            return None;
+        }
+        let mut selector = String::new();
+        for range in &self.0 {
+            let (from, to) = range.text();
+            let or = if selector.is_empty() { "" } else { " || " };
+            write!(selector, "{or}shardRange(object.metadata.namespace, '{from}', '{to}')")
+                .expect("a String takes all");
+        }
+        Some(selector)
+    }
+}

@@ -1,0 +1,18 @@
+//! Owns how active replicas divide the work: namespaces into shards by the hash of their names, and shards among replicas.
+//!
+//! `hash` has ranges of hashes, `plan` says which ranges make up which shard, `cut` divides them by load, `assignment` says
+//! which replica holds which shard, and `partition` whose work an object is.
+
+mod assignment;
+mod cut;
+mod hash;
+mod partition;
+mod plan;
+#[cfg(test)]
+mod tests;
+
+pub use assignment::{Assignment, LiveShard, assign};
+pub use cut::{NamespaceLoads, better_plan, first_plan};
+pub use hash::{HashRange, HashRanges, hash_of};
+pub use partition::{Division, Divisions, OwnedOf, OwnedWork};
+pub use plan::{MOST_SHARDS, PlanError, PlannedShard, ShardPlan};

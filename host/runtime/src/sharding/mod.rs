@@ -1,0 +1,558 @@
+//! Owns this replica's part in dividing the work among active replicas: it announces itself, takes and gives back shards, and
+//! tells the queue and the fence what is its own. How namespaces are divided into shards, and shards among replicas, is
+//! decided in [`pilothouse_core::shards`].
+//!
+//! Each shard has a Lease, and so has each replica. A replica's Lease says which version of the plan the replica works by.
+//! Nobody takes up anything that is new in a version before all replicas that live work by it: a replica writes its Lease
+//! with the version, then reads the plan again, then all Leases, and only then takes up work. If another replica has a
+//! later version meanwhile, it sees in turn that this one still works by the earlier one, and waits.
+
+pub mod peers;
+mod plan_keeper;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use pilothouse_cluster::Client;
+use pilothouse_cluster::error::{RequestError, chain};
+use pilothouse_cluster::fence::WriteFence;
+use pilothouse_cluster::lease::{LeaseGroup, LiveLease};
+use pilothouse_core::lease::LeaseTimes;
+use pilothouse_core::shards::{Divisions, HashRanges, LiveShard, OwnedWork, ShardPlan, assign, hash_of};
+use tokio::sync::oneshot;
+use tokio::task::{JoinHandle, JoinSet};
+use tokio::time::Instant;
+
+use self::peers::{Peers, ReplicaState};
+use self::plan_keeper::PlanKeeper;
+use crate::clock::sleep_until;
+use crate::context::HostContext;
+use crate::leadership::ElectionOptions;
+
+/// How often the same trouble is logged.
+const LOG_INTERVAL: Duration = Duration::from_mins(1);
+
+/// How much shorter the wait is while something is to come.
+const HURRY: u32 = 4;
+
+/// This replica's part, as a task.
+pub struct RunningShards {
+    task: JoinHandle<()>,
+    /// There until the task is to end.
+    stop: Option<oneshot::Sender<()>>,
+    patience: Duration,
+}
+
+impl RunningShards {
+    /// Begins to take part, in so many shards.
+    pub fn start(client: &Client, options: &ElectionOptions, shards: usize, host: Arc<HostContext>) -> Self {
+        let ElectionOptions {
+            namespace,
+            name,
+            identity,
+            times,
+            fence,
+            shards: _,
+        } = options.clone();
+        let timeout = times.renew_deadline / 2;
+        let replica = Replica {
+            leases: LeaseGroup::new(client.clone(), namespace.clone(), name.clone(), timeout),
+            plans: PlanKeeper::new(client.clone(), namespace, format!("{name}-shards"), timeout, shards),
+            own_lease: format!("-replica-{:016x}", hash_of(&identity)),
+            peers: Peers::new(identity, times),
+            times,
+            fence,
+            host,
+            begun: Instant::now(),
+            plan: None,
+            divisions: Arc::default(),
+            announced: None,
+            valid_until: None,
+            held: BTreeMap::new(),
+            handed_over: None,
+            told: None,
+        };
+        replica.host.state.own(&OwnedWork::none());
+        let (stop, stopped) = oneshot::channel();
+        Self {
+            task: tokio::spawn(replica.run(stopped)),
+            stop: Some(stop),
+            patience: timeout * 2,
+        }
+    }
+
+    /// Gives all shards back, so that nobody has to wait for them. Nothing may be written any more.
+    pub async fn stop(mut self) {
+        if let Some(stop) = self.stop.take() {
+            let _ = stop.send(());
+        }
+        let _ = tokio::time::timeout(self.patience, &mut self.task).await;
+    }
+}
+
+impl Drop for RunningShards {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+struct Replica {
+    leases: LeaseGroup,
+    plans: PlanKeeper,
+    /// The name of this replica's own Lease, without the prefix.
+    own_lease: String,
+    peers: Peers,
+    times: LeaseTimes,
+    fence: WriteFence,
+    host: Arc<HostContext>,
+    /// Where the clock of the candidates begins.
+    begun: Instant,
+    /// What this replica works by.
+    plan: Option<Arc<ShardPlan>>,
+    /// How the work of controllers is divided, as far as all replicas agree.
+    divisions: Arc<Divisions>,
+    /// The version in this replica's Lease.
+    announced: Option<u64>,
+    /// Until when others wait for this replica.
+    valid_until: Option<Instant>,
+    held: BTreeMap<usize, HeldShard>,
+    /// The shard that was given to another replica last, and when: the next is given when it has been taken.
+    handed_over: Option<(usize, Instant)>,
+    /// The trouble that the log has told of last.
+    told: Option<(String, Instant)>,
+}
+
+/// A shard that this replica has a Lease on.
+struct HeldShard {
+    ranges: HashRanges,
+    /// Until when something may be begun.
+    until: Instant,
+    /// Nothing of it is begun any more; it is given back when what runs has ended.
+    is_leaving: bool,
+}
+
+/// What came of a round.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Progress {
+    /// Everybody has what is to be theirs.
+    Settled,
+    /// Something is to come soon.
+    Moving,
+}
+
+/// Why a round failed.
+#[derive(Debug, thiserror::Error)]
+enum ShardingError {
+    #[error("{0}")]
+    Request(#[from] RequestError),
+    #[error("{0}")]
+    Plan(String),
+    #[error(
+        "the plan {plan} has {planned} shards, and this replica was started with --shards {own}; start all replicas with the \
+         same number. Until then this one takes no shards and does not lead"
+    )]
+    OtherNumber { plan: String, planned: usize, own: usize },
+}
+
+impl Replica {
+    async fn run(mut self, mut stopped: oneshot::Receiver<()>) {
+        let mut leadership = self.host.leadership.follow();
+        let mut pauses = 0_u64;
+        loop {
+            let expiry = self.expiry();
+            let progress = tokio::select! {
+                progress = self.round() => progress,
+                () = sleep_until(expiry) => {
+                    self.expire();
+                    continue;
+                }
+                _ = &mut stopped => break,
+            };
+            self.own();
+            pauses += 1;
+            let pause = self.peers.pause(pauses);
+            let wait = match progress {
+                Ok(Progress::Settled) => {
+                    self.told = None;
+                    self.times.retry_period
+                }
+                Ok(Progress::Moving) => pause / HURRY,
+                Err(error) => {
+                    self.say_problem(&error);
+                    pause
+                }
+            };
+            let again = Instant::now() + wait;
+            while Instant::now() < again {
+                let expiry = self.expiry();
+                tokio::select! {
+                    () = tokio::time::sleep_until(again) => {}
+                    () = sleep_until(expiry) => self.expire(),
+                    _ = leadership.changed() => self.own(),
+                    _ = &mut stopped => return self.leave().await,
+                }
+            }
+        }
+        self.leave().await;
+    }
+
+    fn now(&self) -> Duration {
+        self.begun.elapsed()
+    }
+
+    /// When the first of what this replica holds ends.
+    fn expiry(&self) -> Option<Instant> {
+        let held = self.held.values().map(|held| held.until);
+        held.chain(self.valid_until).min()
+    }
+
+    /// Drops what could not be renewed in time. The fence has closed by itself.
+    fn expire(&mut self) {
+        let now = Instant::now();
+        if self.valid_until.is_some_and(|until| until <= now) {
+            self.valid_until = None;
+            self.announced = None;
+            self.divisions = Arc::default();
+            self.fence.set_divisions(self.divisions.clone(), None);
+            for held in self.held.values_mut() {
+                held.until = now;
+            }
+        }
+        let lost: Vec<usize> = self
+            .held
+            .extract_if(.., |_, held| held.until <= now)
+            .map(|(shard, _)| shard)
+            .collect();
+        for shard in &lost {
+            self.fence.close_shard(*shard);
+        }
+        if !lost.is_empty() {
+            tracing::warn!(leases = self.leases.title(), shards = ?lost, "lost shards: their Leases could not be renewed in time");
+        }
+        self.own();
+    }
+
+    /// Tells the queue what is this replica's work.
+    fn own(&self) {
+        let stays = self.held.values().filter(|held| !held.is_leaving);
+        let ranges = stays.flat_map(|held| held.ranges.iter()).collect();
+        self.host.state.own(&OwnedWork::Part {
+            ranges,
+            leads: self.host.leadership.leads(),
+            divisions: self.divisions.clone(),
+        });
+        *self.host.shards.lock() = Some((self.held.len(), self.plans.shards()));
+    }
+
+    async fn round(&mut self) -> Result<Progress, ShardingError> {
+        // Written in an earlier round, so before the plan is read now.
+        let announced = self.announced;
+        let known = self
+            .plan
+            .as_ref()
+            .map_or(0, |plan| plan.version)
+            .max(self.peers.latest_plan(self.now()));
+        let read = if self.host.leadership.leads() {
+            self.plans
+                .read_and_keep(&self.host, self.plan.as_deref(), known, &self.peers.counts(self.now()))
+                .await
+        } else {
+            self.plans.read().await
+        };
+        // A leader with another number would leave undone what is not divided.
+        let is_other = |problem: &ShardingError| match problem {
+            ShardingError::OtherNumber { planned, .. } => self.peers.counts(self.now()).contains(planned),
+            _ => false,
+        };
+        self.host.leadership.set_eligible(!read.as_ref().is_err_and(is_other));
+        // Without the plan nothing new is taken up; what is held is renewed.
+        let (read, problem) = match read {
+            Ok(read) => (read, None),
+            Err(error) => (None, Some(error)),
+        };
+        if let Some(read) = &read
+            && self.plan.as_ref().is_none_or(|plan| plan.version < read.version)
+        {
+            self.adopt(read.clone()).await;
+        }
+        self.announce().await?;
+        let listed = self.leases.list().await?;
+        let now = self.now();
+        self.peers.observe(listed, now);
+        let agrees = {
+            // Who works by no plan yet has nothing, and takes up nothing before it has announced one.
+            let mut others = self.peers.others(&self.own_lease, now).filter(|peer| peer.plan > 0);
+            others.all(|peer| Some(peer.plan) == self.announced)
+        };
+        let is_current = read.is_some_and(|read| self.plan.as_ref().is_some_and(|plan| plan.version == read.version));
+        let has_leader = self.peers.leader_takes_part(now);
+        if !has_leader {
+            let problem = "a replica that was started without --shards leads; start all replicas with the same options. Until \
+                           then this one takes up nothing";
+            self.say_problem(&ShardingError::Plan(problem.to_owned()));
+        }
+        let is_settled = is_current && agrees && has_leader && announced.is_some() && announced == self.announced;
+        if is_settled && let Some(plan) = self.plan.clone() {
+            self.divisions = Arc::new(plan.controllers.clone());
+        }
+        self.fence.set_divisions(self.divisions.clone(), self.valid_until);
+        let is_done = self.take_and_renew(is_settled).await?;
+        if self.host.leadership.leads() {
+            for (name, lease) in self.peers.abandoned(now) {
+                self.leases.lease(&name).delete(&lease).await?;
+            }
+        }
+        match problem {
+            Some(problem) => Err(problem),
+            None if is_settled && is_done => Ok(Progress::Settled),
+            None => Ok(Progress::Moving),
+        }
+    }
+
+    /// Begins to work by another plan: what it changes is given up first.
+    async fn adopt(&mut self, plan: Arc<ShardPlan>) {
+        if let Some(before) = &self.plan {
+            let ranges = |plan: &ShardPlan, shard: usize| plan.shards.get(shard).map(|shard| shard.ranges.clone());
+            for (shard, held) in &mut self.held {
+                held.is_leaving |= ranges(before, *shard) != ranges(&plan, *shard);
+            }
+        }
+        let mut divisions = Divisions::clone(&self.divisions);
+        divisions.retain(|controller, division| plan.controllers.get(controller) == Some(division));
+        self.divisions = Arc::new(divisions);
+        self.own();
+        let drained = self.host.state.nothing_runs_that_is_not_owned();
+        let _ = tokio::time::timeout(self.times.renew_deadline / 3, drained).await;
+        self.fence.set_divisions(self.divisions.clone(), self.valid_until);
+        let leaving: Vec<usize> = self
+            .held
+            .iter()
+            .filter(|(_, held)| held.is_leaving)
+            .map(|(shard, _)| *shard)
+            .collect();
+        for shard in leaving {
+            self.give_back(shard).await;
+        }
+        tracing::info!(
+            leases = self.leases.title(),
+            version = plan.version,
+            shards = plan.shards.len(),
+            "works by a plan of shards"
+        );
+        self.plan = Some(plan);
+    }
+
+    /// Says in this replica's Lease that it lives, and which plan it works by.
+    async fn announce(&mut self) -> Result<(), ShardingError> {
+        let version = self.plan.as_ref().map(|plan| plan.version);
+        let state = ReplicaState {
+            plan: version.unwrap_or_default(),
+            shards: self.plans.shards(),
+        };
+        let sent = Instant::now();
+        let time = self.host.clock.microseconds();
+        let Some((live, record)) = self.peers.next(&self.own_lease, sent - self.begun, &time) else {
+            return Err(ShardingError::Plan(
+                "somebody else has written into the Lease of this replica".to_owned(),
+            ));
+        };
+        let lease = self.leases.lease(&self.own_lease);
+        let written = lease.annotate(live.as_ref(), &record, &state.annotations()).await?;
+        if let Some(written) = written {
+            self.peers.written(&self.own_lease, written, self.now());
+            self.valid_until = Some(sent + self.times.renew_deadline);
+            self.announced = version;
+        }
+        Ok(())
+    }
+
+    /// Renews what is held, takes what is free and to be this replica's, and gives one shard away that is to be another's.
+    /// Says whether everything is as it is to be.
+    async fn take_and_renew(&mut self, is_settled: bool) -> Result<bool, ShardingError> {
+        let (Some(plan), Some(valid_until)) = (self.plan.clone(), self.valid_until) else {
+            return Ok(false);
+        };
+        let now = self.now();
+        let takes_part = plan.shards.len() == self.plans.shards();
+        let targets: Vec<bool> = {
+            let replicas = self.peers.taking_part(plan.shards.len(), now);
+            let shards: Vec<LiveShard<'_>> = (0..plan.shards.len())
+                .map(|shard| LiveShard {
+                    load: plan.shards[shard].load,
+                    holder: self.peers.holder(&shard_lease(shard), now),
+                })
+                .collect();
+            let own = self.peers.identity();
+            assign(&replicas, &shards)
+                .into_iter()
+                .map(|holder| holder == Some(own))
+                .collect()
+        };
+        let is_target = |shard: usize| takes_part && targets.get(shard).copied().unwrap_or(false);
+        self.hand_over(is_settled, &is_target).await;
+        let mut requests = JoinSet::new();
+        let time = self.host.clock.microseconds();
+        for shard in 0..plan.shards.len() {
+            let is_held = self.held.contains_key(&shard);
+            let name = shard_lease(shard);
+            let is_free = self
+                .peers
+                .holder(&name, now)
+                .is_none_or(|holder| holder == self.peers.identity());
+            if !(is_held || is_settled && is_free && is_target(shard)) {
+                continue;
+            }
+            let sent = Instant::now();
+            let Some((live, record)) = self.peers.next(&name, sent - self.begun, &time) else {
+                // Somebody else has taken it.
+                if self.held.remove(&shard).is_some() {
+                    self.fence.close_shard(shard);
+                    tracing::warn!(lease = name, "lost a shard: its Lease names another holder");
+                }
+                continue;
+            };
+            let lease = self.leases.lease(&name);
+            requests.spawn(async move { (shard, sent, lease.write(live.as_ref(), &record).await) });
+        }
+        let (mut is_done, mut failed) = (true, None);
+        while let Some(ended) = requests.join_next().await {
+            let Ok((shard, sent, written)) = ended else { continue };
+            match written {
+                Ok(Some(lease)) => self.hold(shard, &plan, sent, valid_until, lease),
+                Ok(None) => is_done = false,
+                Err(error) => failed = Some(error),
+            }
+        }
+        if let Some(error) = failed {
+            return Err(error.into());
+        }
+        let has_all = (0..plan.shards.len()).all(|shard| is_target(shard) == self.held.contains_key(&shard));
+        Ok(is_done && has_all)
+    }
+
+    fn hold(&mut self, shard: usize, plan: &ShardPlan, sent: Instant, valid_until: Instant, lease: LiveLease) {
+        let LeaseTimes {
+            duration,
+            renew_deadline,
+            ..
+        } = self.times;
+        self.peers.written(&shard_lease(shard), lease, self.now());
+        let until = (sent + renew_deadline).min(valid_until);
+        let ranges = plan.shards[shard].ranges.clone();
+        let held = self.held.entry(shard).or_insert_with(|| {
+            tracing::info!(leases = self.leases.title(), shard, "took a shard");
+            HeldShard {
+                ranges: ranges.clone(),
+                until,
+                is_leaving: false,
+            }
+        });
+        held.until = until;
+        let answered = sent + (renew_deadline + duration) / 2;
+        self.fence.open_shard_until(shard, held.ranges.clone(), until, answered);
+    }
+
+    /// Gives one shard to the replica that is to have it: first nothing of it is begun any more, then, when what runs has
+    /// ended, its Lease is given back.
+    async fn hand_over(&mut self, is_settled: bool, is_target: &impl Fn(usize) -> bool) {
+        if let Some((shard, since)) = self.handed_over {
+            let holder = self.peers.holder(&shard_lease(shard), self.now());
+            let is_taken = holder.is_some_and(|holder| holder != self.peers.identity());
+            if is_taken || since.elapsed() >= self.times.duration {
+                self.handed_over = None;
+            }
+        }
+        let is_leaving = self.held.values().any(|held| held.is_leaving);
+        if is_settled && !is_leaving && self.handed_over.is_none() {
+            let next = self.held.iter_mut().find(|(shard, _)| !is_target(**shard));
+            if let Some((_, held)) = next {
+                held.is_leaving = true;
+            }
+        }
+        let leaving: Vec<usize> = self
+            .held
+            .iter()
+            .filter(|(_, held)| held.is_leaving)
+            .map(|(shard, _)| *shard)
+            .collect();
+        if leaving.is_empty() {
+            return;
+        }
+        self.own();
+        // What does not end soon is looked at again in the next round: until then the shard is renewed.
+        let drained = self.host.state.nothing_runs_that_is_not_owned();
+        if tokio::time::timeout(self.times.retry_period / HURRY, drained)
+            .await
+            .is_err()
+        {
+            return;
+        }
+        for shard in leaving {
+            self.give_back(shard).await;
+            self.handed_over = Some((shard, Instant::now()));
+        }
+    }
+
+    /// Gives the Lease of a shard back, so that nobody has to wait for it.
+    async fn give_back(&mut self, shard: usize) {
+        self.fence.close_shard(shard);
+        if self.held.remove(&shard).is_none() {
+            return;
+        }
+        let name = shard_lease(shard);
+        let time = self.host.clock.microseconds();
+        let Some((live, record)) = self.peers.release(&name, &time) else {
+            return;
+        };
+        match self.leases.lease(&name).write(Some(&live), &record).await {
+            Ok(written) => {
+                tracing::info!(leases = self.leases.title(), shard, "gave a shard back");
+                if let Some(written) = written {
+                    self.peers.written(&name, written, self.now());
+                }
+            }
+            Err(error) => tracing::warn!(
+                leases = self.leases.title(),
+                shard,
+                error = chain(&error),
+                "cannot give a shard back; others wait until its Lease ends"
+            ),
+        }
+    }
+
+    async fn leave(mut self) {
+        self.divisions = Arc::default();
+        self.fence.set_divisions(self.divisions.clone(), None);
+        let held: Vec<usize> = self.held.keys().copied().collect();
+        for shard in held {
+            self.give_back(shard).await;
+        }
+        self.own();
+        if let Some(live) = self.peers.live(&self.own_lease) {
+            let _ = self.leases.lease(&self.own_lease).delete(live).await;
+        }
+    }
+
+    fn say_problem(&mut self, error: &ShardingError) {
+        let problem = match error {
+            ShardingError::Request(error) if error.code() == Some(403) => format!(
+                "{error}; grant the host get, list, create, update and delete on leases.coordination.k8s.io and get, create and \
+                 update on configmaps in the namespace of the Leases"
+            ),
+            error => chain(error),
+        };
+        let is_old = |(said, at): &(String, Instant)| *said == problem && at.elapsed() < LOG_INTERVAL;
+        if !self.told.as_ref().is_some_and(is_old) {
+            tracing::warn!(
+                leases = self.leases.title(),
+                "cannot take part in dividing the work: {problem}; retrying"
+            );
+            self.told = Some((problem, Instant::now()));
+        }
+    }
+}
+
+fn shard_lease(shard: usize) -> String {
+    format!("-shard-{shard}")
+}

@@ -1,0 +1,214 @@
+//! Owns what has been seen of the Leases of shards and replicas, and since when.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::time::Duration;
+
+use pilothouse_cluster::lease::LiveLease;
+use pilothouse_core::backoff;
+use pilothouse_core::lease::{LeaseCandidate, LeaseRecord, LeaseStep, LeaseTimes};
+use pilothouse_core::shards::hash_of;
+
+/// The annotations of a replica's Lease.
+const PLAN: &str = "pilothouse.dev/plan";
+const SHARDS: &str = "pilothouse.dev/shards";
+
+/// The names of replicas' Leases begin so.
+const REPLICA: &str = "-replica-";
+
+/// How long the Lease of a replica that is gone is kept, at least.
+const KEPT: Duration = Duration::from_mins(10);
+
+/// What a replica says of itself in its Lease.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ReplicaState {
+    /// The version of the plan that it works by; zero if it has none yet.
+    pub plan: u64,
+    /// The number of shards that it was started with.
+    pub shards: usize,
+}
+
+impl ReplicaState {
+    pub fn annotations(self) -> [(&'static str, String); 2] {
+        [(PLAN, self.plan.to_string()), (SHARDS, self.shards.to_string())]
+    }
+
+    fn read(lease: &LiveLease) -> Self {
+        Self {
+            plan: lease
+                .annotation(PLAN)
+                .and_then(|text| text.parse().ok())
+                .unwrap_or_default(),
+            shards: lease
+                .annotation(SHARDS)
+                .and_then(|text| text.parse().ok())
+                .unwrap_or_default(),
+        }
+    }
+}
+
+/// All Leases that have been seen, by what follows the common prefix.
+pub struct Peers {
+    identity: String,
+    times: LeaseTimes,
+    leases: HashMap<String, SeenLease>,
+}
+
+struct SeenLease {
+    candidate: LeaseCandidate,
+    /// As it was read or written last; none if it is not there.
+    live: Option<LiveLease>,
+    /// What it says of its replica, if it is one's. It stays known after the Lease is deleted.
+    state: ReplicaState,
+}
+
+impl Peers {
+    pub fn new(identity: String, times: LeaseTimes) -> Self {
+        Self {
+            identity,
+            times,
+            leases: HashMap::new(),
+        }
+    }
+
+    pub fn identity(&self) -> &str {
+        &self.identity
+    }
+
+    /// The wait between two rounds, with jitter, so that replicas do not ask together.
+    pub fn pause(&self, number: u64) -> Duration {
+        let seed = hash_of(&self.identity).wrapping_add(number);
+        backoff::jittered(self.times.retry_period, seed)
+    }
+
+    /// Takes note of all Leases as they are now.
+    pub fn observe(&mut self, mut listed: BTreeMap<String, LiveLease>, now: Duration) {
+        for (name, seen) in &mut self.leases {
+            seen.see(listed.remove(name), now);
+        }
+        for (name, lease) in listed {
+            self.entry(&name).see(Some(lease), now);
+        }
+        // Replicas come with a new name each time.
+        self.leases
+            .retain(|_, seen| seen.live.is_some() || seen.candidate.holder(now).is_some());
+    }
+
+    /// A Lease was written by this replica.
+    pub fn written(&mut self, name: &str, lease: LiveLease, now: Duration) {
+        self.entry(name).see(Some(lease), now);
+    }
+
+    fn entry(&mut self, name: &str) -> &mut SeenLease {
+        let Self {
+            identity,
+            times,
+            leases,
+        } = self;
+        leases.entry(name.to_owned()).or_insert_with(|| SeenLease {
+            candidate: LeaseCandidate::new(identity.clone(), *times),
+            live: None,
+            state: ReplicaState::default(),
+        })
+    }
+
+    /// What to write into a Lease to take or renew it, and what it has to be written over; none if another holds it.
+    pub fn next(&mut self, name: &str, now: Duration, time: &str) -> Option<(Option<LiveLease>, LeaseRecord)> {
+        let SeenLease { candidate, live, .. } = self.entry(name);
+        match candidate.next(live.as_ref().map(|live| &live.record), now, time) {
+            LeaseStep::Write(record) => Some((live.clone(), record)),
+            LeaseStep::Wait(_) => None,
+        }
+    }
+
+    /// What to write into a Lease to give it back; none if this replica does not hold it.
+    pub fn release(&self, name: &str, time: &str) -> Option<(LiveLease, LeaseRecord)> {
+        let seen = self.leases.get(name)?;
+        let live = seen.live.clone().filter(|live| live.record.holder == self.identity)?;
+        let record = seen.candidate.release(&live.record, time);
+        Some((live, record))
+    }
+
+    /// A Lease as it was read or written last.
+    pub fn live(&self, name: &str) -> Option<&LiveLease> {
+        self.leases.get(name)?.live.as_ref()
+    }
+
+    /// Who holds a Lease.
+    pub fn holder(&self, name: &str, now: Duration) -> Option<&str> {
+        self.leases.get(name)?.candidate.holder(now)
+    }
+
+    fn replicas(&self, now: Duration) -> impl Iterator<Item = (&String, &str, ReplicaState)> {
+        let replicas = self.leases.iter().filter(|(name, _)| name.starts_with(REPLICA));
+        replicas.filter_map(move |(name, seen)| Some((name, seen.candidate.holder(now)?, seen.state)))
+    }
+
+    /// What other replicas that live say of themselves; `own` is this one's Lease.
+    pub fn others<'a>(&'a self, own: &'a str, now: Duration) -> impl Iterator<Item = ReplicaState> + 'a {
+        let others = self.replicas(now).filter(move |(name, ..)| *name != own);
+        others.map(|(_, _, state)| state)
+    }
+
+    /// The replicas that live, but for those that have deleted their Leases: they are about to end.
+    fn staying(&self, now: Duration) -> impl Iterator<Item = (&str, ReplicaState)> {
+        let staying = self.replicas(now).filter(|(name, ..)| self.live(name).is_some());
+        staying.map(|(_, holder, state)| (holder, state))
+    }
+
+    /// The replicas that stay and have so many shards, by name.
+    pub fn taking_part(&self, shards: usize, now: Duration) -> Vec<&str> {
+        let part = self.staying(now).filter(|(_, state)| state.shards == shards);
+        let part: BTreeSet<&str> = part.map(|(holder, _)| holder).collect();
+        part.into_iter().collect()
+    }
+
+    /// Whether the leader takes part in dividing the work, or there is none. Another one, which was started without --shards,
+    /// believes that all of it is its own.
+    pub fn leader_takes_part(&self, now: Duration) -> bool {
+        let is_replica = |leader: &str| self.replicas(now).any(|(_, holder, _)| holder == leader);
+        self.holder("", now).is_none_or(is_replica)
+    }
+
+    /// A replica that takes part in dividing the work and lives, if there is one.
+    pub fn any_replica(&self, now: Duration) -> Option<&str> {
+        self.replicas(now).map(|(_, holder, _)| holder).min()
+    }
+
+    /// The Leases of replicas that have been gone for long.
+    pub fn abandoned(&self, now: Duration) -> Vec<(String, LiveLease)> {
+        let of_replicas = self.leases.iter().filter(|(name, _)| name.starts_with(REPLICA));
+        let abandoned = of_replicas.filter(|(_, seen)| {
+            let is_old = seen
+                .candidate
+                .unchanged_for(now)
+                .is_some_and(|unchanged| unchanged > KEPT);
+            is_old && seen.candidate.holder(now).is_none()
+        });
+        abandoned
+            .filter_map(|(name, seen)| Some((name.clone(), seen.live.clone()?)))
+            .collect()
+    }
+
+    /// The numbers of shards with which the replicas that stay were started.
+    pub fn counts(&self, now: Duration) -> BTreeSet<usize> {
+        self.staying(now).map(|(_, state)| state.shards).collect()
+    }
+
+    /// The latest plan that a replica works by.
+    pub fn latest_plan(&self, now: Duration) -> u64 {
+        self.replicas(now)
+            .map(|(_, _, state)| state.plan)
+            .max()
+            .unwrap_or_default()
+    }
+}
+
+impl SeenLease {
+    fn see(&mut self, live: Option<LiveLease>, now: Duration) {
+        self.candidate.observe(live.as_ref().map(|live| &live.record), now);
+        if let Some(live) = &live {
+            self.state = ReplicaState::read(live);
+        }
+        self.live = live;
+    }
+}

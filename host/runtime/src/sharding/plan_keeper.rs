@@ -1,0 +1,139 @@
+//! Owns the plan of shards as it is stored: each replica reads it, and the leader keeps it true.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use pilothouse_cluster::Client;
+use pilothouse_cluster::shard_plan::{LivePlan, ShardPlanApi};
+use pilothouse_core::shards::{ShardPlan, better_plan, first_plan};
+use tokio::time::Instant;
+
+use super::ShardingError;
+use crate::context::HostContext;
+
+/// How often the leader looks whether the work is divided well.
+const COUNT_INTERVAL: Duration = Duration::from_secs(30);
+
+/// The plan of one host's replicas.
+pub struct PlanKeeper {
+    api: ShardPlanApi,
+    /// The number of shards that this replica was started with.
+    shards: usize,
+    /// When the leader counted objects last.
+    counted: Option<Instant>,
+}
+
+impl PlanKeeper {
+    pub fn new(client: Client, namespace: String, name: String, timeout: Duration, shards: usize) -> Self {
+        Self {
+            api: ShardPlanApi::new(client, namespace, name, timeout),
+            shards,
+            counted: None,
+        }
+    }
+
+    pub fn shards(&self) -> usize {
+        self.shards
+    }
+
+    /// The plan as it is now; none if there is none.
+    pub async fn read(&self) -> Result<Option<Arc<ShardPlan>>, ShardingError> {
+        let live = self.read_live().await?;
+        let plan = live.map(|live| self.parse(&live)).transpose()?;
+        let Some(plan) = plan else { return Ok(None) };
+        if plan.shards.len() != self.shards {
+            return Err(ShardingError::OtherNumber {
+                plan: self.api.title(),
+                planned: plan.shards.len(),
+                own: self.shards,
+            });
+        }
+        Ok(Some(Arc::new(plan)))
+    }
+
+    /// The same for the leader, who writes another plan where that is needed. `known` is the latest version that is known,
+    /// `works_by` the plan by which this replica works, and `counts` are the numbers of shards of the replicas that live.
+    pub async fn read_and_keep(
+        &mut self,
+        host: &HostContext,
+        works_by: Option<&ShardPlan>,
+        known: u64,
+        counts: &BTreeSet<usize>,
+    ) -> Result<Option<Arc<ShardPlan>>, ShardingError> {
+        let live = self.read_live().await?;
+        let parsed = live.as_ref().map(|live| self.parse(live)).transpose();
+        let parsed = match parsed {
+            Ok(parsed) => parsed.filter(|plan| plan.version >= known),
+            Err(problem) => {
+                tracing::warn!("{problem}; the leader writes another plan");
+                None
+            }
+        };
+        let has_users = |plan: &ShardPlan| counts.contains(&plan.shards.len());
+        let next = match &parsed {
+            Some(plan) if plan.shards.len() != self.shards && has_users(plan) => return self.read().await,
+            Some(plan) if plan.shards.len() == self.shards => self.improved(plan, host),
+            // It was deleted, spoilt, set back, or is for another number of shards.
+            _ => Some(self.renewed(
+                works_by,
+                known.max(parsed.as_ref().map_or(0, |plan| plan.version)),
+                host,
+            )),
+        };
+        let Some(next) = next else {
+            return Ok(parsed.map(Arc::new));
+        };
+        if self.api.write(live.as_ref(), &next.print()).await? {
+            tracing::info!(
+                plan = self.api.title(),
+                version = next.version,
+                "wrote a plan of shards"
+            );
+            return Ok(Some(Arc::new(next)));
+        }
+        // Somebody else was faster.
+        self.read().await
+    }
+
+    /// A plan in place of one that is there and can be used, if it is not as it should be.
+    fn improved(&mut self, plan: &ShardPlan, host: &HostContext) -> Option<ShardPlan> {
+        let is_due = self.counted.is_none_or(|counted| counted.elapsed() >= COUNT_INTERVAL);
+        let better = is_due.then(|| {
+            self.counted = Some(Instant::now());
+            better_plan(plan, &host.state.namespace_loads())
+        });
+        let mut next = better.flatten().unwrap_or_else(|| plan.clone());
+        next.controllers.extend(host.divisions());
+        let is_other = next.controllers != plan.controllers || next.version != plan.version;
+        next.version = plan.version + 1;
+        is_other.then_some(next)
+    }
+
+    /// A plan where there is none that can be used. What replicas work by is kept, if it can be.
+    fn renewed(&mut self, works_by: Option<&ShardPlan>, known: u64, host: &HostContext) -> ShardPlan {
+        self.counted = Some(Instant::now());
+        let kept = works_by.filter(|plan| plan.shards.len() == self.shards).cloned();
+        let mut next = kept.unwrap_or_else(|| first_plan(0, self.shards, &host.state.namespace_loads()));
+        next.version = known + 1;
+        next.controllers.extend(host.divisions());
+        next
+    }
+
+    async fn read_live(&self) -> Result<Option<LivePlan>, ShardingError> {
+        let live = self.api.read().await?;
+        match live {
+            Some(live) if !live.is_ours() => Err(ShardingError::Plan(format!(
+                "the ConfigMap {} was made by other software: its label app.kubernetes.io/managed-by is not pilothouse; give \
+                 another name with --lease",
+                self.api.title()
+            ))),
+            live => Ok(live),
+        }
+    }
+
+    fn parse(&self, live: &LivePlan) -> Result<ShardPlan, ShardingError> {
+        let plan = ShardPlan::parse(live.text());
+        plan.map_err(|error| ShardingError::Plan(format!("the ConfigMap {} cannot be used: {error}", self.api.title())))
+    }
+}
