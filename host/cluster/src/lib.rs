@@ -5,7 +5,7 @@
 //! merged, [`events`] tells, [`install`] brings CRDs, [`installer`] all else that a plugin needs, [`release`] frees what a
 //! lost plugin held, [`host_resources`] is for the host's own resources, [`definitions`] sees CRDs change (both by way of
 //! `typed_watch`), [`permissions`] asks what the host may do, [`identity`] is in whose name it does it, [`lease`] reads and
-//! writes the Leases of the leader and of shards, [`shard_plan`] the plan of shards, [`fence`] stops the writes of who does not lead, and [`meter`] counts requests.
+//! writes the Leases of the leader and of shards, [`shard_plan`] the plan of shards, [`namespace_count`] counts for it, [`fence`] stops the writes of who does not lead, and [`meter`] counts requests.
 #![forbid(unsafe_code)]
 
 mod apply_entry;
@@ -28,6 +28,7 @@ pub mod installer;
 mod kind_cache;
 pub mod lease;
 pub mod meter;
+pub mod namespace_count;
 pub mod object;
 pub mod openapi;
 mod pages;

@@ -17,6 +17,7 @@ use kube::Client;
 use kube::client::Body;
 use kube::core::Status;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use pilothouse_core::shards::HashRanges;
 use pilothouse_core::{Kind, Name, backoff};
 use pilothouse_metrics::{WatchMetrics, WatchRestart};
 use serde::Deserialize;
@@ -131,9 +132,14 @@ struct ReflectorState {
 }
 
 impl Reflector {
-    /// Lists and watches until the kind is not served any more, or not as it was. Everything else goes to the sink and
+    /// Lists and watches, where the source can have objects, until the kind is not served any more, or not as it was. Everything else goes to the sink and
     /// is tried again with back-off, whatever ended the list or the watch.
     pub async fn follow(self) {
+        if self.source.scope.is_empty() {
+            self.sink.list_begins(&self.source);
+            self.sink.list_ends(&self.source, "");
+            return std::future::pending().await;
+        }
         let mut state = ReflectorState::default();
         loop {
             match AssertUnwindSafe(self.go(&mut state)).catch_unwind().await {
@@ -250,7 +256,9 @@ impl Reflector {
                 self.sink.list_begins(&self.source);
             }
             for item in items {
-                if let Some(object) = self.readable(self.codec.read(item)) {
+                let object = self.readable(self.codec.read(item));
+                // A server that cannot divide lists by namespace sends all of it.
+                if let Some(object) = object.filter(|object| self.source.scope.has(&object.name)) {
                     self.sink.observed(&self.source, object);
                 }
             }
@@ -349,6 +357,11 @@ impl Reflector {
             "BOOKMARK" => version.replace_range(.., &object.metadata.resource_version),
             "ERROR" => return self.odd_event(line),
             kind => {
+                let is_elsewhere = |name: Name| !self.source.scope.has(&name);
+                if self.source.scope.hashes.is_some() && object.name().is_some_and(is_elsewhere) {
+                    version.replace_range(.., &object.metadata.resource_version);
+                    return Ok(());
+                }
                 let read = self.codec.read_parts(object);
                 if let Ok(object) = &read {
                     version.replace_range(.., &object.resource_version);
@@ -400,6 +413,9 @@ impl Reflector {
         }
         if !scope.labels.is_empty() {
             uri = format!("{uri}&labelSelector={}", encoded(&scope.labels.to_string()));
+        }
+        if let Some(selector) = scope.hashes.as_ref().and_then(HashRanges::selector) {
+            uri = format!("{uri}&shardSelector={}", encoded(&selector));
         }
         let accept = match self.detail {
             Detail::Whole => "application/json".to_owned(),

@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use crate::key::Name;
 use crate::manifest::Touch;
 use crate::selector::Selector;
+use crate::shards::HashRanges;
 
 /// The most lists and watches of one kind; each holds a connection to an HTTP/1.1 server. Where more would be needed,
 /// names are not told apart any more, then namespaces.
@@ -18,6 +19,8 @@ pub struct Reach {
     namespaces: Option<BTreeSet<String>>,
     /// None: every name.
     names: Option<BTreeSet<String>>,
+    /// None: whatever the namespace's hash. Of a kind without namespaces it narrows nothing.
+    hashes: Option<HashRanges>,
     /// Empty: whatever the labels.
     labels: Selector,
 }
@@ -29,6 +32,8 @@ pub struct Scope {
     pub namespace: Option<String>,
     /// None: every name.
     pub name: Option<String>,
+    /// None: whatever the namespace's hash.
+    pub hashes: Option<HashRanges>,
     /// Empty: whatever the labels.
     pub labels: Selector,
 }
@@ -57,7 +62,21 @@ impl Reach {
         Self {
             namespaces: set(namespaces),
             names: set(names),
+            hashes: None,
             labels: labels.cloned().unwrap_or_default(),
+        }
+    }
+
+    /// What of it is in namespaces with these hashes.
+    #[must_use]
+    pub fn within_hashes(self, hashes: HashRanges) -> Self {
+        let hashes = match &self.hashes {
+            Some(before) => before.intersection(&hashes),
+            None => hashes,
+        };
+        Self {
+            hashes: Some(hashes),
+            ..self
         }
     }
 
@@ -71,6 +90,10 @@ impl Reach {
         Self {
             namespaces: either(self.namespaces, &other.namespaces),
             names: either(self.names, &other.names),
+            hashes: self
+                .hashes
+                .zip(other.hashes.as_ref())
+                .map(|(one, other)| one.union(other)),
             labels: if self.labels == other.labels {
                 self.labels
             } else {
@@ -86,8 +109,14 @@ impl Reach {
             (Some(own), Some(asked)) => own.is_superset(asked),
             (Some(_), None) => false,
         };
+        let covers_hashes = match (&self.hashes, &other.hashes) {
+            (None, _) => true,
+            (Some(own), Some(asked)) => own.covers(asked),
+            (Some(_), None) => false,
+        };
         covers(&self.namespaces, &other.namespaces)
             && covers(&self.names, &other.names)
+            && covers_hashes
             && (self.labels.is_empty() || self.labels == other.labels)
     }
 
@@ -99,6 +128,7 @@ impl Reach {
         };
         holds(&self.namespaces, name.namespace.as_deref())
             && holds(&self.names, Some(&name.name))
+            && has_hash(self.hashes.as_ref(), name)
             && self.labels.is_empty()
     }
 
@@ -114,11 +144,13 @@ impl Reach {
             set.map_or_else(|| vec![None], |set| set.iter().cloned().map(Some).collect())
         };
         let mut scopes = Vec::new();
+        let hashes = self.hashes.as_ref().filter(|_| namespaced);
         for namespace in each(namespaces) {
             for name in each(names) {
                 scopes.push(Scope {
                     namespace: namespace.clone(),
                     name,
+                    hashes: hashes.cloned(),
                     labels: self.labels.clone(),
                 });
             }
@@ -134,7 +166,21 @@ impl Scope {
             .as_deref()
             .is_none_or(|namespace| name.namespace.as_deref() == Some(namespace))
             && self.name.as_deref().is_none_or(|wanted| *name.name == *wanted)
+            && has_hash(self.hashes.as_ref(), name)
     }
+
+    /// Whether no object can be in it.
+    pub fn is_empty(&self) -> bool {
+        let namespace = self.namespace.as_deref();
+        let has_some =
+            |hashes: &HashRanges| !hashes.is_empty() && namespace.is_none_or(|namespace| hashes.has(namespace));
+        !self.hashes.as_ref().is_none_or(has_some)
+    }
+}
+
+fn has_hash(hashes: Option<&HashRanges>, name: &Name) -> bool {
+    let namespace = name.namespace.as_deref();
+    hashes.is_none_or(|hashes| namespace.is_none_or(|namespace| hashes.has(namespace)))
 }
 
 fn set<'a>(values: impl IntoIterator<Item = &'a String>) -> Option<BTreeSet<String>> {
@@ -151,6 +197,7 @@ mod tests {
         Reach {
             namespaces: set(&owned(namespaces)),
             names: set(&owned(names)),
+            hashes: None,
             labels: Selector::parse(labels).unwrap(),
         }
     }
@@ -172,6 +219,25 @@ mod tests {
         assert!(Reach::all().holds(&name) && reach(&["a"], &["x"], "").holds(&name));
         assert!(!reach(&["b"], &[], "").holds(&name) && !reach(&[], &["y"], "").holds(&name));
         assert!(!reach(&[], &[], "app=web").holds(&name));
+    }
+
+    #[test]
+    fn hashes_narrow_what_is_looked_at() {
+        let both = HashRanges::of_namespace("a").union(&HashRanges::of_namespace("b"));
+        let one = Reach::all().within_hashes(HashRanges::of_namespace("a"));
+        let wide = Reach::all().within_hashes(both.clone());
+        assert!(wide.covers(&one) && !one.covers(&wide) && Reach::all().covers(&wide) && !wide.covers(&Reach::all()));
+        assert_eq!(one.clone().union(&wide), wide);
+        assert_eq!(one.clone().union(&Reach::all()), Reach::all());
+        let (of_a, of_c) = (Name::new(Some("a"), "x"), Name::new(Some("c"), "x"));
+        assert!(wide.holds(&of_a) && !wide.holds(&of_c));
+        let scopes = wide.scopes(true);
+        assert_eq!((scopes.len(), &scopes[0].hashes), (1, &Some(both)));
+        assert!(scopes[0].has(&of_a) && !scopes[0].has(&of_c) && !scopes[0].is_empty());
+        assert_eq!(wide.scopes(false), [Scope::default()]);
+        assert!(Reach::all().within_hashes(HashRanges::default()).scopes(true)[0].is_empty());
+        let named = reach(&["c"], &[], "").within_hashes(HashRanges::of_namespace("a"));
+        assert!(named.scopes(true)[0].is_empty());
     }
 
     #[test]

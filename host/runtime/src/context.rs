@@ -1,5 +1,7 @@
 //! Joins what every part of the running host needs. Each field is of a type that owns its state; nothing is decided here.
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
@@ -9,10 +11,12 @@ use pilothouse_core::shards::Divisions;
 use pilothouse_metrics::Metrics;
 
 use crate::blocking::Blocking;
+use crate::cached_namespaces::CachedNamespaces;
 use crate::clock::WallClock;
 use crate::competing_plugins::KnownPlugins;
 use crate::definition_changes::DefinitionChanges;
 use crate::kind_registry::KindRegistry;
+use crate::lane::Lane;
 use crate::leadership::Leadership;
 use crate::queue::Capacity;
 use crate::resume_slots::ResumeSlots;
@@ -27,8 +31,12 @@ pub struct HostContext {
     pub kinds: KindRegistry,
     /// Whether this replica is the one that writes.
     pub leadership: Leadership,
+    /// The namespaces that the cache is to hold.
+    pub cached: Arc<CachedNamespaces>,
     /// How many shards this replica holds, and how many there are, where the work is divided.
     pub shards: Mutex<Option<(usize, usize)>>,
+    /// How many primaries each controller has whose work is divided, at all replicas together.
+    pub divided_objects: Mutex<BTreeMap<String, u64>>,
     /// The controllers of plugins that end, whose objects are cleaned up.
     pub finishing: Mutex<Divisions>,
     /// The time of day.
@@ -67,7 +75,9 @@ impl HostContext {
             state: SharedState::new(capacity),
             kinds: KindRegistry::default(),
             leadership,
+            cached: Arc::default(),
             shards: Mutex::new(None),
+            divided_objects: Mutex::default(),
             finishing: Mutex::default(),
             clock,
             blocking,
@@ -82,10 +92,22 @@ impl HostContext {
         }
     }
 
+    /// How many primaries a controller has at all replicas, if they divide its work.
+    pub fn divided_objects(&self, lane: &Lane) -> Option<u64> {
+        lane.cached_namespaces()?;
+        Some(
+            self.divided_objects
+                .lock()
+                .get(&lane.title())
+                .copied()
+                .unwrap_or_default(),
+        )
+    }
+
     /// How the work of each controller can be divided among replicas.
     pub fn divisions(&self) -> Divisions {
-        let mut divisions = self.finishing.lock().clone();
-        divisions.extend(self.state.divisions());
+        let mut divisions = self.state.divisions();
+        divisions.extend(self.finishing.lock().clone());
         divisions
     }
 

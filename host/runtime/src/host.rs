@@ -193,6 +193,9 @@ impl Host {
         };
         let metrics = options.metrics.clone();
         let context = HostContext::new(client.clone(), clock, blocking, capacity, leadership, metrics);
+        if options.webhooks.is_some() {
+            context.cached.answers_reviews();
+        }
         let context = Arc::new(context);
         Self {
             client,
@@ -218,7 +221,8 @@ impl Host {
         plugins: Vec<StaticPlugin>,
         stop: impl Future<Output = ()>,
     ) -> Result<UnfinishedWork, StartError> {
-        let mut plugin_tasks = static_plugins::start(&self.context(None), plugins);
+        let context = self.context(None);
+        let mut plugin_tasks = static_plugins::start(&context, plugins);
         let all_end = async move {
             while let Some(ended) = plugin_tasks.join_next().await {
                 if let Err(error) = ended {
@@ -226,7 +230,7 @@ impl Host {
                 }
             }
         };
-        self.dispatch(all_end, stop).await
+        self.dispatch(with_caches(context, all_end), stop).await
     }
 
     /// Runs what the cluster's Plugin resources say, with components from a library, until `stop` resolves.
@@ -235,7 +239,8 @@ impl Host {
         library: Library,
         stop: impl Future<Output = ()>,
     ) -> Result<UnfinishedWork, StartError> {
-        let follow = resources::follow(self.context(Some(library)));
+        let context = self.context(Some(library));
+        let follow = with_caches(context.clone(), resources::follow(context));
         self.dispatch(follow, stop).await
     }
 
@@ -354,6 +359,14 @@ impl Host {
         }
         heartbeat.as_ref().inspect(|heartbeat| heartbeat.stop());
         Ok(jobs.stop(&context, options.grace).await)
+    }
+}
+
+/// Has the caches follow what replicas that divide the work agree on, while plugins are looked after.
+async fn with_caches(context: Arc<PluginContext>, plugins: impl Future<Output = ()>) {
+    tokio::select! {
+        () = context.follow_cached_namespaces() => {}
+        () = plugins => {}
     }
 }
 

@@ -135,6 +135,31 @@ impl Informers {
         self.discovery.find_version(kind).await
     }
 
+    /// The cache is to hold other namespaces: each kind is listed again of which lanes need another part. What is there stays
+    /// until it is listed.
+    pub fn refresh(&self) {
+        let mut kinds = self.kinds.lock();
+        let mut lanes: Vec<Arc<Lane>> = Vec::new();
+        for (kind, watched) in kinds.iter_mut() {
+            for (lane, need) in &mut watched.lanes {
+                *need = lane.need(kind);
+                lanes.push(lane.clone());
+            }
+            let needs = watched.lanes.iter().map(|(_, need)| need.clone());
+            let Some(need) = needs.reduce(|one, other| one.union(&other)) else {
+                continue;
+            };
+            if need.reach != watched.need.reach {
+                self.restart(watched, need);
+            }
+        }
+        drop(kinds);
+        // What another lane needs whole is there already.
+        for lane in lanes {
+            self.host.open_if_synced(&lane);
+        }
+    }
+
     fn restart(&self, watched: &mut Informer, need: CacheNeed) {
         watched.task.abort();
         watched.task = self.start(&watched.codec, &need, Instant::now());

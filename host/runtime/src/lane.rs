@@ -9,18 +9,19 @@ use pilothouse_cluster::facts::FactKeys;
 use pilothouse_cluster::object::{CachedObject, MANAGER_PREFIX};
 use pilothouse_cluster::write::FieldManagerClient;
 use pilothouse_core::depth::is_too_deep;
-use pilothouse_core::grants::Grants;
+use pilothouse_core::grants::{Grant, Grants};
 use pilothouse_core::inventory::{FormerKind, Made, former_controller};
-use pilothouse_core::manifest::{Access, Admission, Filter};
+use pilothouse_core::manifest::{Access, Admission, Filter, TouchScope};
 use pilothouse_core::path::Projection;
 use pilothouse_core::reach::Reach;
-use pilothouse_core::shards::Division;
+use pilothouse_core::shards::{Division, HashRanges};
 use pilothouse_core::{Kind, Limits, Name};
 use pilothouse_sandbox::PluginComponent;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
 use crate::cache_need::CacheNeed;
+use crate::cached_namespaces::CachedNamespaces;
 use crate::call_slots::CallSlots;
 use crate::health::PluginHealth;
 use crate::primary::LaneId;
@@ -116,6 +117,8 @@ pub struct Lane {
     pub health: Arc<PluginHealth>,
     /// How the cluster serves the kinds that are watched, of all lanes.
     pub served: Arc<ServedKinds>,
+    /// The namespaces that the cache holds of what can be divided, of all lanes.
+    pub cached: Arc<CachedNamespaces>,
 }
 
 /// The calls that one plugin may have under way at once: half of the cores, so that one whose calls do not end leaves the
@@ -123,6 +126,17 @@ pub struct Lane {
 pub fn calls_of_a_plugin() -> Arc<CallSlots> {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     Arc::new(CallSlots::new((cores / 2).max(1)))
+}
+
+/// What has to be listed so that a plugin can read a kind for a primary.
+pub fn read_reach(grant: &Grant, primary: &Name) -> Reach {
+    let reach = Reach::of(&grant.touch);
+    match &primary.namespace {
+        Some(namespace) if grant.touch.scope == TouchScope::Namespace => {
+            reach.within_hashes(HashRanges::of_namespace(namespace))
+        }
+        _ => reach,
+    }
 }
 
 /// For logs, and for the plan of shards: `plugin/controller`.
@@ -142,9 +156,10 @@ impl Lane {
         format!("{MANAGER_PREFIX}{plugin}/contributed")
     }
 
-    /// How replicas can divide its work. What a preview would do is told by the leader, so the leader does it.
+    /// How replicas can divide its work. What a preview would do is told by the leader, so the leader does it; and a plugin that
+    /// ends is ended by the leader, who has to see all that it made.
     pub fn division(&self) -> Division {
-        let is_clean = self.former.is_empty() && self.mode != RunMode::Preview;
+        let is_clean = self.former.is_empty() && self.mode == RunMode::Active;
         let touches = self.grants.touched().map(|grant| &grant.touch);
         if is_clean {
             Division::of(touches)
@@ -268,12 +283,30 @@ impl Lane {
             (Some(reach), None) => reach,
             (None, former) => former.unwrap_or_default(),
         };
+        let reach = match self.cached_namespaces() {
+            Some(namespaces) if self.is_divided(kind) => reach.within_hashes(namespaces),
+            _ => reach,
+        };
         CacheNeed {
             projection,
             reach,
             whole: gives_up
                 || grant.is_some_and(|grant| grant.allows(Access::Owned) || grant.allows(Access::Contributed)),
         }
+    }
+
+    /// The namespaces that the cache is to hold for this lane; none: all.
+    pub fn cached_namespaces(&self) -> Option<HashRanges> {
+        self.cached.of(&self.title(), || self.division())
+    }
+
+    /// Whether a replica needs a kind only in the namespaces that it works at. API servers ask any replica about an object,
+    /// so what the plugin may read to answer them is needed whole.
+    fn is_divided(&self, kind: &Kind) -> bool {
+        let grant = self.grants.get(kind);
+        let is_asked = self.admission.is_some() && self.cached.has_to_answer_reviews();
+        grant
+            .is_none_or(|grant| grant.touch.scope == TouchScope::Namespace && !(is_asked && grant.allows(Access::Read)))
     }
 
     /// What the cache has to know of each object of a kind beside its text, so that this lane decides about it without

@@ -6,6 +6,7 @@ mod admission;
 pub mod artifacts;
 mod blocking;
 mod cache_need;
+mod cached_namespaces;
 mod call_slots;
 mod claims;
 pub mod clock;

@@ -205,6 +205,7 @@ fn lane(client: &Client, served: &Arc<ServedKinds>, id: LaneId, plugin: &str, co
         recorder: Arc::new(EventRecorder::new(client.clone(), plugin, "test")),
         health: Arc::default(),
         served: served.clone(),
+        cached: Arc::default(),
     }
 }
 

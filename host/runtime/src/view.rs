@@ -10,13 +10,12 @@ use pilothouse_core::contract::{Imports, ListOptions, LogLevel};
 use pilothouse_core::dependencies::Read;
 use pilothouse_core::grants::Grant;
 use pilothouse_core::query::CheckedQuery;
-use pilothouse_core::reach::Reach;
 use pilothouse_core::reason::Reason;
 use pilothouse_core::{Failure, Kind, Name};
 
 use crate::clock;
 use crate::context::HostContext;
-use crate::lane::Lane;
+use crate::lane::{Lane, read_reach};
 use crate::reads::{MOST_FOUND, ReadFingerprint, show_found};
 
 /// The finest granularity of `clock.now`, in milliseconds.
@@ -63,7 +62,7 @@ impl View {
         if grant.touch.optional && self.host.kinds.is_missing(kind) {
             return Ok(Arc::new(kind.clone()));
         }
-        let reach = Reach::of(&grant.touch);
+        let reach = read_reach(grant, &self.primary);
         match self.lane.served(kind) {
             Some(served) if self.host.state.has_listed(kind, &grant.projection, &reach) => Ok(served.kind),
             _ => Err(Failure::cluster(

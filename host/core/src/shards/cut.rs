@@ -54,11 +54,17 @@ pub fn first_plan(version: u64, shards: usize, loads: &NamespaceLoads) -> ShardP
     }
 }
 
+/// Whether one of these shards has so much more than the mean that the work may be worth dividing anew.
+pub fn is_uneven(loads: &[u64]) -> bool {
+    let most = loads.iter().max().copied().unwrap_or_default();
+    most * loads.len() as u64 > loads.iter().sum::<u64>() * TOO_MUCH
+}
+
 /// A plan that is to replace another, if the work is divided badly by now and can be divided better.
 pub fn better_plan(plan: &ShardPlan, loads: &NamespaceLoads) -> Option<ShardPlan> {
     let now: Vec<u64> = plan.shards.iter().map(|shard| loads.of(&shard.ranges)).collect();
-    let (most, total) = (now.iter().max()?, now.iter().sum::<u64>());
-    if most * now.len() as u64 <= total * TOO_MUCH {
+    let most = now.iter().max()?;
+    if !is_uneven(&now) {
         return None;
     }
     let mut better = first_plan(plan.version + 1, plan.shards.len(), loads);

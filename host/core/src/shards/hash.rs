@@ -18,7 +18,7 @@ pub fn hash_of(namespace: &str) -> u64 {
 }
 
 /// The hashes from `first` to `last`, both included.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize, Serialize)]
 #[serde(try_from = "RangeText", into = "RangeText")]
 pub struct HashRange {
     first: u64,
@@ -91,7 +91,7 @@ impl TryFrom<RangeText> for HashRange {
 }
 
 /// A set of hashes: ranges in their order that neither overlap nor adjoin.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize, Serialize)]
 #[serde(from = "Vec<HashRange>", into = "Vec<HashRange>")]
 pub struct HashRanges(Vec<HashRange>);
 
@@ -141,6 +141,42 @@ impl HashRanges {
     pub fn contains(&self, hash: u64) -> bool {
         let after = self.0.partition_point(|range| range.first <= hash);
         after.checked_sub(1).is_some_and(|index| hash <= self.0[index].last)
+    }
+
+    /// One namespace's.
+    pub fn of_namespace(namespace: &str) -> Self {
+        let hash = hash_of(namespace);
+        Self(vec![HashRange {
+            first: hash,
+            last: hash,
+        }])
+    }
+
+    /// Whether a namespace's hash is in it.
+    pub fn has(&self, namespace: &str) -> bool {
+        self.contains(hash_of(namespace))
+    }
+
+    /// Whether all that is in another is in this one.
+    pub fn covers(&self, other: &Self) -> bool {
+        // Each range of the other has to be within one of these, because these do not adjoin.
+        other.iter().all(|asked| {
+            let after = self.0.partition_point(|range| range.first <= asked.first);
+            after
+                .checked_sub(1)
+                .is_some_and(|index| asked.last <= self.0[index].last)
+        })
+    }
+
+    /// What is in both.
+    #[must_use]
+    pub fn intersection(&self, other: &Self) -> Self {
+        let both = self.iter().flat_map(|one| {
+            other
+                .iter()
+                .filter_map(move |other| HashRange::new(one.first.max(other.first), one.last.min(other.last)))
+        });
+        both.collect()
     }
 
     /// What is in either.

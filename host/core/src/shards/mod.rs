@@ -12,7 +12,7 @@ mod plan;
 mod tests;
 
 pub use assignment::{Assignment, LiveShard, assign};
-pub use cut::{NamespaceLoads, better_plan, first_plan};
+pub use cut::{NamespaceLoads, better_plan, first_plan, is_uneven};
 pub use hash::{HashRange, HashRanges, hash_of};
 pub use partition::{Division, Divisions, OwnedOf, OwnedWork};
 pub use plan::{MOST_SHARDS, PlanError, PlannedShard, ShardPlan};

@@ -64,6 +64,34 @@ fn a_selector_names_each_range_without_its_end() {
 }
 
 #[test]
+fn ranges_are_sets() {
+    let set = |ranges: &[(u64, u64)]| -> HashRanges {
+        ranges
+            .iter()
+            .filter_map(|(first, last)| HashRange::new(*first, *last))
+            .collect()
+    };
+    let one = set(&[(0, 9), (20, 29), (40, u64::MAX)]);
+    assert_eq!(
+        one.intersection(&set(&[(5, 24), (29, 40)])),
+        set(&[(5, 9), (20, 24), (29, 29), (40, 40)])
+    );
+    assert_eq!(one.intersection(&HashRanges::default()), HashRanges::default());
+    for (other, covered) in [
+        (set(&[(0, 9)]), true),
+        (set(&[(21, 22), (40, 41)]), true),
+        (set(&[]), true),
+    ] {
+        assert_eq!((one.covers(&other), one.union(&other) == one), (covered, covered));
+    }
+    for other in [set(&[(5, 10)]), set(&[(10, 19)]), set(&[(0, u64::MAX)])] {
+        assert!(!one.covers(&other) && one.union(&other).covers(&other) && one.union(&other).covers(&one));
+    }
+    assert!(HashRanges::all().covers(&one) && HashRanges::of_namespace("a").has("a"));
+    assert!(!HashRanges::of_namespace("a").has("b"));
+}
+
+#[test]
 fn names_that_differ_little_are_divided_evenly() {
     let hashes: BTreeSet<u64> = (0..100)
         .map(|number| hash_of(&format!("tenant-{number:02}")) >> 58)

@@ -13,6 +13,7 @@ use pilothouse_cluster::error::chain;
 use pilothouse_cluster::host_resources::HostResource;
 use pilothouse_cluster::object::CachedObject;
 use pilothouse_core::diff::rank;
+use pilothouse_core::shards::Division;
 use pilothouse_core::{Key, Retry};
 use pilothouse_crds::plugin::DeletionPolicy;
 
@@ -32,6 +33,9 @@ const PATIENCE: Duration = Duration::from_mins(1);
 
 /// How long primaries that are being deleted already may take to be finished. After that they are released.
 const FINISHING: Duration = Duration::from_mins(2);
+
+/// How often it is looked whether it is this replica's turn to finish a plugin.
+const LOOK_AGAIN: Duration = Duration::from_millis(500);
 
 impl PluginTask {
     /// Sees to it that the Plugin resource has the finalizer, if the plugin may leave something behind, and else not.
@@ -83,8 +87,9 @@ impl PluginTask {
     /// Finishes, takes back, deletes and releases, in this order.
     async fn clean_up(&self, wanted: &DesiredPlugin, lanes: &[Arc<Lane>]) {
         // Replicas that divide the work have to agree on whose work this is, too.
-        let divisions = lanes.iter().map(|lane| (lane.title(), lane.division()));
+        let divisions = lanes.iter().map(|lane| (lane.title(), Division::Leader));
         self.context.host.finishing.lock().extend(divisions);
+        self.is_ours_to_finish(lanes).await;
         if wanted.mode != RunMode::Preview {
             self.finish_primaries(lanes).await;
         }
@@ -104,6 +109,19 @@ impl PluginTask {
         }
         let mut finishing = self.context.host.finishing.lock();
         finishing.retain(|controller, _| lanes.iter().all(|lane| lane.title() != *controller));
+    }
+
+    /// Where replicas divide the work, waits until all of them know that it is the leader who finishes, this one leads, and its
+    /// cache has all that the plugin made. Replicas that do not lead wait until the Plugin is gone.
+    async fn is_ours_to_finish(&self, lanes: &[Arc<Lane>]) {
+        let host = &self.context.host;
+        let is_ours = || {
+            let is_whole = |lane: &Arc<Lane>| lane.cached_namespaces().is_none() && host.state.leads(lane);
+            lanes.iter().all(is_whole) && host.missing(lanes).is_empty()
+        };
+        while !is_ours() {
+            tokio::time::sleep(LOOK_AGAIN).await;
+        }
     }
 
     /// Lets the plugin finish the primaries that are being deleted already, while all others are left as they are.

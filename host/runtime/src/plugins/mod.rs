@@ -118,6 +118,15 @@ impl PluginContext {
             registry,
         }
     }
+
+    /// Has the informers list other namespaces whenever the cache is to hold others; never ends.
+    pub async fn follow_cached_namespaces(&self) {
+        let mut changes = self.host.cached.follow();
+        // The host has the sender.
+        while changes.changed().await.is_ok() {
+            self.informers.refresh();
+        }
+    }
 }
 
 /// The plugins that are there, by name, for those who look at the host; and those that are wanted, whether they run or not.

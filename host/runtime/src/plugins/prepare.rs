@@ -244,6 +244,7 @@ impl DescribedPlugin {
                 health: identity.health.clone(),
                 calls: identity.calls.clone(),
                 served: host.kinds.served(),
+                cached: host.cached.clone(),
             })
         };
         let mut lanes: Vec<_> = self.controllers.iter().map(lane).collect();

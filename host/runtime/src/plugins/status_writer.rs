@@ -226,7 +226,7 @@ impl PluginStatusWriter {
             let count = |number: usize| u64::try_from(number).unwrap_or(u64::MAX);
             ControllerStatus {
                 name: lane.controller.clone(),
-                objects: count(objects),
+                objects: self.host.divided_objects(lane).unwrap_or_else(|| count(objects)),
                 queued: count(depth.ready + depth.running + depth.unseen),
                 failing: count(depth.failing),
             }

@@ -19,7 +19,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use pilothouse_core::shards::OwnedWork;
+use pilothouse_core::shards::{HashRanges, OwnedWork};
 use pilothouse_core::{Name, Tenant};
 use tokio::time::Instant;
 
@@ -55,10 +55,36 @@ struct QueueLane {
     open: bool,
     /// `plugin/controller`, from the first time that it is open.
     title: String,
+    /// The namespaces of which the cache has all that the lane needs; none: all.
+    covered: Option<HashRanges>,
     /// The index of its plugin's share, from the first time that it is open.
     share: Option<usize>,
     /// Jobs that wait for what others do, and keep no worker meanwhile.
     parked: usize,
+}
+
+impl QueueLane {
+    /// Whether this replica works at an object: it is its own, and the cache has all that is needed for it.
+    fn works_at(&self, owned: &OwnedWork, name: &Name) -> bool {
+        let namespace = name.namespace.as_deref();
+        let is_covered = |covered: &HashRanges| namespace.is_none_or(|namespace| covered.has(namespace));
+        owned.of(&self.title).has(namespace) && self.covered.as_ref().is_none_or(is_covered)
+    }
+
+    fn retain(&mut self, owned: &OwnedWork) {
+        let Self {
+            backlog,
+            title,
+            covered,
+            ..
+        } = self;
+        let owned = owned.of(title);
+        backlog.retain(|name| {
+            let namespace = name.namespace.as_deref();
+            let is_covered = |covered: &HashRanges| namespace.is_none_or(|namespace| covered.has(namespace));
+            owned.has(namespace) && covered.as_ref().is_none_or(is_covered)
+        });
+    }
 }
 
 impl WorkQueue {
@@ -95,11 +121,31 @@ impl WorkQueue {
 
     /// From here on this replica works at this, and forgets all that is queued of anything else. What runs, runs to its end.
     pub fn own(&mut self, owned: OwnedWork) {
-        for lane in self.lanes.values_mut() {
-            let kept = owned.of(&lane.title);
-            lane.backlog.retain(|name| kept.has(name.namespace.as_deref()));
-        }
         self.owned = owned;
+        for lane in self.lanes.values_mut() {
+            lane.retain(&self.owned);
+        }
+    }
+
+    /// The cache has all that a lane needs in these namespaces, or, without any, everywhere. What is queued of others is
+    /// forgotten.
+    pub fn cover(&mut self, lane: LaneId, covered: Option<HashRanges>) {
+        if let Some(lane) = self.lanes.get_mut(&lane) {
+            lane.covered = covered;
+            lane.retain(&self.owned);
+        }
+    }
+
+    /// The namespaces of which the cache has all that a lane needs; none: all.
+    pub fn covered(&self, lane: LaneId) -> Option<&HashRanges> {
+        self.lanes.get(&lane)?.covered.as_ref()
+    }
+
+    /// Whether this replica works at an object of a lane.
+    pub fn works_at(&self, lane: LaneId, name: &Name) -> bool {
+        self.lanes
+            .get(&lane)
+            .is_some_and(|lane| lane.works_at(&self.owned, name))
     }
 
     /// What this replica works at.
@@ -109,11 +155,11 @@ impl WorkQueue {
 
     /// Whether something runs that is not this replica's work any more.
     pub fn runs_what_is_not_owned(&self) -> bool {
-        self.lanes.values().any(|lane| {
-            let owned = self.owned.of(&lane.title);
+        let mut lanes = self.lanes.values();
+        lanes.any(|lane| {
             lane.backlog
                 .names_running()
-                .any(|name| !owned.has(name.namespace.as_deref()))
+                .any(|name| !lane.works_at(&self.owned, name))
         })
     }
 
@@ -161,7 +207,7 @@ impl WorkQueue {
     /// The same where it is known whose doing it is.
     pub fn push_for(&mut self, lane: LaneId, name: &Name, priority: Priority, cause: Cause) {
         let lane = self.lanes.entry(lane).or_default();
-        if self.owned.of(&lane.title).has(name.namespace.as_deref()) {
+        if lane.works_at(&self.owned, name) {
             self.ready_signal |= lane.backlog.push(name, priority, cause, Instant::now());
         }
     }

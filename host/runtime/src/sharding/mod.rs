@@ -26,15 +26,23 @@ use tokio::time::Instant;
 
 use self::peers::{Peers, ReplicaState};
 use self::plan_keeper::PlanKeeper;
+use crate::cached_namespaces::CachedPart;
 use crate::clock::sleep_until;
 use crate::context::HostContext;
 use crate::leadership::ElectionOptions;
+use crate::state::WorkCount;
 
 /// How often the same trouble is logged.
 const LOG_INTERVAL: Duration = Duration::from_mins(1);
 
 /// How much shorter the wait is while something is to come.
 const HURRY: u32 = 4;
+
+/// How long nothing has to move before what this replica does not work at any more is dropped from the cache.
+const NARROW_AFTER: Duration = Duration::from_secs(30);
+
+/// How often a replica counts what it works at.
+const COUNT_INTERVAL: Duration = Duration::from_secs(10);
 
 /// This replica's part, as a task.
 pub struct RunningShards {
@@ -70,10 +78,14 @@ impl RunningShards {
             announced: None,
             valid_until: None,
             held: BTreeMap::new(),
+            cached: HashRanges::default(),
+            settled_since: None,
+            work: (WorkCount::default(), None),
             handed_over: None,
             told: None,
         };
         replica.host.state.own(&OwnedWork::none());
+        replica.hold_in_cache();
         let (stop, stopped) = oneshot::channel();
         Self {
             task: tokio::spawn(replica.run(stopped)),
@@ -117,6 +129,12 @@ struct Replica {
     /// Until when others wait for this replica.
     valid_until: Option<Instant>,
     held: BTreeMap<usize, HeldShard>,
+    /// The hashes of the namespaces that the cache is to hold: what is held, and what was held lately.
+    cached: HashRanges,
+    /// Since when nothing is to be taken or given.
+    settled_since: Option<Instant>,
+    /// What this replica works at, and when that was counted.
+    work: (WorkCount, Option<Instant>),
     /// The shard that was given to another replica last, and when: the next is given when it has been taken.
     handed_over: Option<(usize, Instant)>,
     /// The trouble that the log has told of last.
@@ -175,9 +193,13 @@ impl Replica {
             let wait = match progress {
                 Ok(Progress::Settled) => {
                     self.told = None;
+                    self.settled_since.get_or_insert_with(Instant::now);
                     self.times.retry_period
                 }
-                Ok(Progress::Moving) => pause / HURRY,
+                Ok(Progress::Moving) => {
+                    self.settled_since = None;
+                    pause / HURRY
+                }
                 Err(error) => {
                     self.say_problem(&error);
                     pause
@@ -234,15 +256,54 @@ impl Replica {
     }
 
     /// Tells the queue what is this replica's work.
-    fn own(&self) {
+    fn own(&mut self) {
         let stays = self.held.values().filter(|held| !held.is_leaving);
-        let ranges = stays.flat_map(|held| held.ranges.iter()).collect();
+        let ranges: HashRanges = stays.flat_map(|held| held.ranges.iter()).collect();
+        self.cached = self.cached.union(&ranges);
+        // What moves away may come back soon, and costs a list again.
+        if self.settled_since.is_some_and(|since| since.elapsed() >= NARROW_AFTER) {
+            self.cached.clone_from(&ranges);
+        }
+        self.hold_in_cache();
         self.host.state.own(&OwnedWork::Part {
             ranges,
             leads: self.host.leadership.leads(),
             divisions: self.divisions.clone(),
         });
         *self.host.shards.lock() = Some((self.held.len(), self.plans.shards()));
+    }
+
+    /// Tells the informers which namespaces are to be cached.
+    fn hold_in_cache(&self) {
+        let divisions = self
+            .plan
+            .as_ref()
+            .map(|plan| plan.controllers.clone())
+            .unwrap_or_default();
+        let part = CachedPart::Namespaces(self.cached.clone(), Arc::new(divisions));
+        if self.host.cached.set(part) {
+            self.host.state.cached_namespaces_change();
+            self.host.cached.tell();
+        }
+    }
+
+    /// Counts what this replica works at, from time to time.
+    fn count(&mut self) {
+        if self.work.1.is_none_or(|counted| counted.elapsed() >= COUNT_INTERVAL) {
+            let held = self
+                .held
+                .iter()
+                .map(|(shard, held)| (*shard, held.ranges.clone()))
+                .collect();
+            self.work = (self.host.state.count_work(&held), Some(Instant::now()));
+        }
+        let mut objects = self.work.0.by_controller.clone();
+        for other in self.peers.others(&self.own_lease, self.now()) {
+            for (controller, count) in &other.work.by_controller {
+                *objects.entry(controller.clone()).or_default() += count;
+            }
+        }
+        *self.host.divided_objects.lock() = objects;
     }
 
     async fn round(&mut self) -> Result<Progress, ShardingError> {
@@ -253,9 +314,13 @@ impl Replica {
             .as_ref()
             .map_or(0, |plan| plan.version)
             .max(self.peers.latest_plan(self.now()));
+        let (counts, loads) = (
+            self.peers.counts(self.now()),
+            self.peers.loads(self.plans.shards(), self.now()),
+        );
         let read = if self.host.leadership.leads() {
             self.plans
-                .read_and_keep(&self.host, self.plan.as_deref(), known, &self.peers.counts(self.now()))
+                .read_and_keep(&self.host, self.plan.as_deref(), known, &counts, loads.as_deref())
                 .await
         } else {
             self.plans.read().await
@@ -276,6 +341,7 @@ impl Replica {
         {
             self.adopt(read.clone()).await;
         }
+        self.count();
         self.announce().await?;
         let listed = self.leases.list().await?;
         let now = self.now();
@@ -349,6 +415,7 @@ impl Replica {
         let state = ReplicaState {
             plan: version.unwrap_or_default(),
             shards: self.plans.shards(),
+            work: self.work.0.clone(),
         };
         let sent = Instant::now();
         let time = self.host.clock.microseconds();

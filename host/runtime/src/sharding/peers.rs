@@ -7,10 +7,16 @@ use pilothouse_cluster::lease::LiveLease;
 use pilothouse_core::backoff;
 use pilothouse_core::lease::{LeaseCandidate, LeaseRecord, LeaseStep, LeaseTimes};
 use pilothouse_core::shards::hash_of;
+use serde::de::DeserializeOwned;
+use serde_json::json;
+
+use crate::state::WorkCount;
 
 /// The annotations of a replica's Lease.
 const PLAN: &str = "pilothouse.dev/plan";
 const SHARDS: &str = "pilothouse.dev/shards";
+const OBJECTS: &str = "pilothouse.dev/objects";
+const LOADS: &str = "pilothouse.dev/loads";
 
 /// The names of replicas' Leases begin so.
 const REPLICA: &str = "-replica-";
@@ -19,29 +25,43 @@ const REPLICA: &str = "-replica-";
 const KEPT: Duration = Duration::from_mins(10);
 
 /// What a replica says of itself in its Lease.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ReplicaState {
     /// The version of the plan that it works by; zero if it has none yet.
     pub plan: u64,
     /// The number of shards that it was started with.
     pub shards: usize,
+    /// What it works at.
+    pub work: WorkCount,
 }
 
 impl ReplicaState {
-    pub fn annotations(self) -> [(&'static str, String); 2] {
-        [(PLAN, self.plan.to_string()), (SHARDS, self.shards.to_string())]
+    pub fn annotations(&self) -> [(&'static str, String); 4] {
+        let WorkCount {
+            by_controller,
+            by_shard,
+        } = &self.work;
+        [
+            (PLAN, self.plan.to_string()),
+            (SHARDS, self.shards.to_string()),
+            (OBJECTS, json!(by_controller).to_string()),
+            (LOADS, json!(by_shard).to_string()),
+        ]
     }
 
+    /// What somebody else has written into an annotation counts as nothing.
     fn read(lease: &LiveLease) -> Self {
+        fn value<T: DeserializeOwned + Default>(lease: &LiveLease, annotation: &str) -> T {
+            let text = lease.annotation(annotation).unwrap_or_default();
+            serde_json::from_str(text).unwrap_or_default()
+        }
         Self {
-            plan: lease
-                .annotation(PLAN)
-                .and_then(|text| text.parse().ok())
-                .unwrap_or_default(),
-            shards: lease
-                .annotation(SHARDS)
-                .and_then(|text| text.parse().ok())
-                .unwrap_or_default(),
+            plan: value(lease, PLAN),
+            shards: value(lease, SHARDS),
+            work: WorkCount {
+                by_controller: value(lease, OBJECTS),
+                by_shard: value(lease, LOADS),
+            },
         }
     }
 }
@@ -138,19 +158,19 @@ impl Peers {
         self.leases.get(name)?.candidate.holder(now)
     }
 
-    fn replicas(&self, now: Duration) -> impl Iterator<Item = (&String, &str, ReplicaState)> {
+    fn replicas(&self, now: Duration) -> impl Iterator<Item = (&String, &str, &ReplicaState)> {
         let replicas = self.leases.iter().filter(|(name, _)| name.starts_with(REPLICA));
-        replicas.filter_map(move |(name, seen)| Some((name, seen.candidate.holder(now)?, seen.state)))
+        replicas.filter_map(move |(name, seen)| Some((name, seen.candidate.holder(now)?, &seen.state)))
     }
 
     /// What other replicas that live say of themselves; `own` is this one's Lease.
-    pub fn others<'a>(&'a self, own: &'a str, now: Duration) -> impl Iterator<Item = ReplicaState> + 'a {
+    pub fn others<'a>(&'a self, own: &'a str, now: Duration) -> impl Iterator<Item = &'a ReplicaState> + 'a {
         let others = self.replicas(now).filter(move |(name, ..)| *name != own);
         others.map(|(_, _, state)| state)
     }
 
     /// The replicas that live, but for those that have deleted their Leases: they are about to end.
-    fn staying(&self, now: Duration) -> impl Iterator<Item = (&str, ReplicaState)> {
+    fn staying(&self, now: Duration) -> impl Iterator<Item = (&str, &ReplicaState)> {
         let staying = self.replicas(now).filter(|(name, ..)| self.live(name).is_some());
         staying.map(|(_, holder, state)| (holder, state))
     }
@@ -192,6 +212,17 @@ impl Peers {
     /// The numbers of shards with which the replicas that stay were started.
     pub fn counts(&self, now: Duration) -> BTreeSet<usize> {
         self.staying(now).map(|(_, state)| state.shards).collect()
+    }
+
+    /// How many objects each shard has, as the replicas say that hold them; none if that is not known of each.
+    pub fn loads(&self, shards: usize, now: Duration) -> Option<Vec<u64>> {
+        let load = |shard: usize| {
+            let mut said = self
+                .staying(now)
+                .filter_map(|(_, state)| state.work.by_shard.get(&shard));
+            said.next().copied()
+        };
+        (0..shards).map(load).collect()
     }
 
     /// The latest plan that a replica works by.

@@ -1,33 +1,39 @@
 //! Owns the plan of shards as it is stored: each replica reads it, and the leader keeps it true.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use pilothouse_cluster::Client;
+use pilothouse_cluster::discovery::ServedKind;
+use pilothouse_cluster::namespace_count::count_by_namespace;
 use pilothouse_cluster::shard_plan::{LivePlan, ShardPlanApi};
-use pilothouse_core::shards::{ShardPlan, better_plan, first_plan};
+use pilothouse_core::Kind;
+use pilothouse_core::shards::{Division, NamespaceLoads, ShardPlan, better_plan, first_plan, is_uneven};
 use tokio::time::Instant;
 
 use super::ShardingError;
 use crate::context::HostContext;
 
-/// How often the leader looks whether the work is divided well.
+/// How long the leader waits before it counts objects again, where that did not lead to a better plan.
 const COUNT_INTERVAL: Duration = Duration::from_secs(30);
+const LONGEST_COUNT_INTERVAL: Duration = Duration::from_mins(30);
 
 /// The plan of one host's replicas.
 pub struct PlanKeeper {
     api: ShardPlanApi,
+    client: Client,
     /// The number of shards that this replica was started with.
     shards: usize,
-    /// When the leader counted objects last.
-    counted: Option<Instant>,
+    /// When the leader counted objects last, and how long it waits before it does so again.
+    counted: Option<(Instant, Duration)>,
 }
 
 impl PlanKeeper {
     pub fn new(client: Client, namespace: String, name: String, timeout: Duration, shards: usize) -> Self {
         Self {
-            api: ShardPlanApi::new(client, namespace, name, timeout),
+            api: ShardPlanApi::new(client.clone(), namespace, name, timeout),
+            client,
             shards,
             counted: None,
         }
@@ -53,13 +59,15 @@ impl PlanKeeper {
     }
 
     /// The same for the leader, who writes another plan where that is needed. `known` is the latest version that is known,
-    /// `works_by` the plan by which this replica works, and `counts` are the numbers of shards of the replicas that live.
+    /// `works_by` the plan by which this replica works, `counts` are the numbers of shards of the replicas that live, and `loads` is how many objects
+    /// each shard has, if that is known.
     pub async fn read_and_keep(
         &mut self,
         host: &HostContext,
         works_by: Option<&ShardPlan>,
         known: u64,
         counts: &BTreeSet<usize>,
+        loads: Option<&[u64]>,
     ) -> Result<Option<Arc<ShardPlan>>, ShardingError> {
         let live = self.read_live().await?;
         let parsed = live.as_ref().map(|live| self.parse(live)).transpose();
@@ -73,13 +81,12 @@ impl PlanKeeper {
         let has_users = |plan: &ShardPlan| counts.contains(&plan.shards.len());
         let next = match &parsed {
             Some(plan) if plan.shards.len() != self.shards && has_users(plan) => return self.read().await,
-            Some(plan) if plan.shards.len() == self.shards => self.improved(plan, host),
+            Some(plan) if plan.shards.len() == self.shards => self.improved(plan, host, loads).await?,
             // It was deleted, spoilt, set back, or is for another number of shards.
-            _ => Some(self.renewed(
-                works_by,
-                known.max(parsed.as_ref().map_or(0, |plan| plan.version)),
-                host,
-            )),
+            _ => {
+                let known = known.max(parsed.as_ref().map_or(0, |plan| plan.version));
+                Some(self.renewed(works_by, known, host).await?)
+            }
         };
         let Some(next) = next else {
             return Ok(parsed.map(Arc::new));
@@ -97,27 +104,60 @@ impl PlanKeeper {
     }
 
     /// A plan in place of one that is there and can be used, if it is not as it should be.
-    fn improved(&mut self, plan: &ShardPlan, host: &HostContext) -> Option<ShardPlan> {
-        let is_due = self.counted.is_none_or(|counted| counted.elapsed() >= COUNT_INTERVAL);
-        let better = is_due.then(|| {
-            self.counted = Some(Instant::now());
-            better_plan(plan, &host.state.namespace_loads())
-        });
-        let mut next = better.flatten().unwrap_or_else(|| plan.clone());
+    async fn improved(
+        &mut self,
+        plan: &ShardPlan,
+        host: &HostContext,
+        loads: Option<&[u64]>,
+    ) -> Result<Option<ShardPlan>, ShardingError> {
+        let is_due = self.counted.is_none_or(|(counted, wait)| counted.elapsed() >= wait);
+        let better = if is_due && loads.is_some_and(is_uneven) {
+            let better = better_plan(plan, &self.count(host).await?);
+            let before = self.counted.map_or(COUNT_INTERVAL, |(_, wait)| wait);
+            let wait = if better.is_some() { COUNT_INTERVAL } else { before * 2 };
+            self.counted = Some((Instant::now(), wait.min(LONGEST_COUNT_INTERVAL)));
+            better
+        } else {
+            None
+        };
+        let mut next = better.unwrap_or_else(|| plan.clone());
         next.controllers.extend(host.divisions());
         let is_other = next.controllers != plan.controllers || next.version != plan.version;
         next.version = plan.version + 1;
-        is_other.then_some(next)
+        Ok(is_other.then_some(next))
     }
 
     /// A plan where there is none that can be used. What replicas work by is kept, if it can be.
-    fn renewed(&mut self, works_by: Option<&ShardPlan>, known: u64, host: &HostContext) -> ShardPlan {
-        self.counted = Some(Instant::now());
+    async fn renewed(
+        &self,
+        works_by: Option<&ShardPlan>,
+        known: u64,
+        host: &HostContext,
+    ) -> Result<ShardPlan, ShardingError> {
         let kept = works_by.filter(|plan| plan.shards.len() == self.shards).cloned();
-        let mut next = kept.unwrap_or_else(|| first_plan(0, self.shards, &host.state.namespace_loads()));
+        let mut next = match kept {
+            Some(kept) => kept,
+            None => first_plan(0, self.shards, &self.count(host).await?),
+        };
         next.version = known + 1;
         next.controllers.extend(host.divisions());
-        next
+        Ok(next)
+    }
+
+    /// How many objects each namespace has of those whose work is divided. The cache has a part of them only.
+    async fn count(&self, host: &HostContext) -> Result<NamespaceLoads, ShardingError> {
+        let lanes = host.state.lanes();
+        let divided = lanes.iter().filter(|lane| lane.division() == Division::Namespaces);
+        let kinds: BTreeMap<Kind, ServedKind> = divided
+            .filter_map(|lane| Some((lane.grants.primary().clone(), lane.served(lane.grants.primary())?)))
+            .collect();
+        let mut loads = NamespaceLoads::default();
+        for served in kinds.values() {
+            for (namespace, objects) in count_by_namespace(&self.client, served).await? {
+                loads.add(&namespace, objects);
+            }
+        }
+        Ok(loads)
     }
 
     async fn read_live(&self) -> Result<Option<LivePlan>, ShardingError> {

@@ -91,6 +91,10 @@ impl SharedState {
                 if let Some(kind) = kinds.missing(&lane) {
                     tables.queue.close(lane.id);
                     changes.push(LaneChange::Closed(lane, kind));
+                } else if tables.queue.covered(lane.id) != lane.cached_namespaces().as_ref()
+                    && kinds.are_ready(&lane, &tables.store)
+                {
+                    tables.cover(&lane);
                 }
             } else if kinds.are_ready(&lane, &tables.store) {
                 let opened = tables.open_claims(&lane);
@@ -216,6 +220,7 @@ impl Tables {
             ..
         } = self;
         queue.open(lane.id, &lane.plugin, lane.title(), lane.concurrency);
+        queue.cover(lane.id, lane.cached_namespaces());
         contributions.lane_opens(store, lanes, queue, lane);
         let read = lane.grants.touched().filter(|grant| grant.allows(Access::Read));
         let read = read.filter_map(|grant| lane.served(&grant.touch.kind));

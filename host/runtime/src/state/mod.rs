@@ -49,6 +49,7 @@ use crate::unpersisted::UnpersistedApplies;
 
 pub use figures::{KindSize, LaneFigures};
 pub use lanes::{KindsOfLane, LaneChange};
+pub use ownership::WorkCount;
 pub use snapshot::{DiffSnapshot, ObjectSnapshot, OwnerSnapshot};
 pub use waits::PendingWait;
 

@@ -1,10 +1,11 @@
 //! Takes up and gives up shards: which of the primaries this replica works at. The cache has all of them, so what is taken up
 //! is reconciled at once.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use pilothouse_core::Name;
-use pilothouse_core::shards::{Division, Divisions, NamespaceLoads, OwnedWork};
+use pilothouse_core::shards::{Divisions, HashRanges, OwnedOf, OwnedWork};
 
 use super::SharedState;
 use crate::claims::contributes;
@@ -46,10 +47,33 @@ impl SharedState {
         self.tell_all();
     }
 
+    /// The cache is to hold other namespaces for lanes from here on. What it has all of by now is covered already; the rest
+    /// follows when it is listed.
+    pub fn cached_namespaces_change(&self) {
+        let mut tables = self.tables.write();
+        let lanes: Vec<Arc<Lane>> = tables.lanes.iter().cloned().collect();
+        for lane in lanes {
+            let Some(cached) = lane.cached_namespaces() else {
+                continue;
+            };
+            let covered = match tables.queue.covered(lane.id) {
+                Some(covered) => covered.intersection(&cached),
+                None => cached,
+            };
+            tables.queue.cover(lane.id, Some(covered));
+        }
+    }
+
     /// Whether an object of a lane is this replica's work.
     pub fn owns(&self, lane: &Lane, name: &Name) -> bool {
         let tables = self.tables.read();
         tables.queue.owned().of(&lane.title()).has(name.namespace.as_deref())
+    }
+
+    /// Whether all objects of a lane are this replica's work.
+    pub fn leads(&self, lane: &Lane) -> bool {
+        let tables = self.tables.read();
+        tables.queue.owned().of(&lane.title()) == OwnedOf::All
     }
 
     /// Waits until nothing runs that is not this replica's work any more.
@@ -68,30 +92,60 @@ impl SharedState {
         let lanes = self.lanes();
         lanes.iter().map(|lane| (lane.title(), lane.division())).collect()
     }
+}
 
-    /// How many objects each namespace has of those whose work can be divided.
-    pub fn namespace_loads(&self) -> NamespaceLoads {
-        let mut namespaces: Vec<Arc<str>> = Vec::new();
+/// What a replica works at.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct WorkCount {
+    /// How many primaries each controller has here.
+    pub by_controller: BTreeMap<String, u64>,
+    /// How many each of the shards has.
+    pub by_shard: BTreeMap<usize, u64>,
+}
+
+impl SharedState {
+    /// Counts the primaries that this replica works at, of controllers whose work is divided.
+    pub fn count_work(&self, shards: &BTreeMap<usize, HashRanges>) -> WorkCount {
+        let mut by_lane: Vec<(String, Vec<Arc<str>>)> = Vec::new();
         let tables = self.tables.read();
-        for lane in tables
-            .lanes
-            .iter()
-            .filter(|lane| lane.division() == Division::Namespaces)
-        {
+        for lane in tables.lanes.iter().filter(|lane| lane.cached_namespaces().is_some()) {
             let primaries = tables.store.iter(lane.grants.primary(), None);
             let primaries = primaries.filter(|object| lane.reconciles(object));
-            namespaces.extend(primaries.filter_map(|object| object.name.namespace.clone()));
+            let namespaces = primaries.filter_map(|object| object.name.namespace.clone());
+            by_lane.push((lane.title(), namespaces.collect()));
         }
         drop(tables);
-        let mut loads = NamespaceLoads::default();
-        for namespace in namespaces {
-            loads.add(&namespace, 1);
+        let mut count = WorkCount {
+            by_controller: BTreeMap::new(),
+            by_shard: shards.keys().map(|shard| (*shard, 0)).collect(),
+        };
+        for (title, namespaces) in by_lane {
+            let objects = count.by_controller.entry(title).or_default();
+            for namespace in namespaces {
+                if let Some((shard, _)) = shards.iter().find(|(_, ranges)| ranges.has(&namespace)) {
+                    *count.by_shard.entry(*shard).or_default() += 1;
+                    *objects += 1;
+                }
+            }
         }
-        loads
+        count
     }
 }
 
 impl super::Tables {
+    /// The cache has all that an open lane needs of the namespaces that it holds for it: the primaries that are new to the
+    /// lane are reconciled.
+    pub(super) fn cover(&mut self, lane: &Lane) {
+        let before = self.queue.covered(lane.id).cloned();
+        self.queue.cover(lane.id, lane.cached_namespaces());
+        let was_covered = |name: &Name| {
+            let namespace = name.namespace.as_deref();
+            let has = |covered: &HashRanges| namespace.is_none_or(|namespace| covered.has(namespace));
+            before.as_ref().is_none_or(has)
+        };
+        self.enqueue(lane, |name| !was_covered(name));
+    }
+
     /// What was recorded of primaries that another replica works at from here on.
     fn forget_lost(&mut self, lane: &Lane, is_lost: impl Fn(&Name) -> bool) {
         let lost: Vec<Name> = {

@@ -27,7 +27,19 @@ impl Tables {
             if !self.queue.is_open(lane.id) {
                 continue;
             }
-            if *lane.grants.primary() == *change.kind {
+            let is_primary = *lane.grants.primary() == *change.kind;
+            if is_primary {
+                self.count_selected(lane, change);
+            }
+            // Another replica works at it, or the cache does not have all that is needed for it yet.
+            if !self.queue.works_at(lane.id, change.name()) {
+                if is_primary && change.new.is_none() {
+                    let primary_ref = PrimaryRef::new(lane.id, change.name().clone());
+                    self.forget_primary(lane, &primary_ref);
+                }
+                continue;
+            }
+            if is_primary {
                 self.route_primary(lane, change, seen, by_us);
             }
             if is_touched(lane, change) && !is_held_alike(lane, change) {
@@ -47,13 +59,16 @@ impl Tables {
         }
     }
 
-    fn route_primary(&mut self, lane: &Lane, change: &ObjectChange, seen: &ChangeVisibility, by_us: bool) {
-        let name = change.name();
-        let [was_selected, is_selected] =
-            [&change.old, &change.new].map(|object| object.as_ref().is_some_and(|object| lane.reconciles(object)));
+    fn count_selected(&mut self, lane: &Lane, change: &ObjectChange) {
+        let [was_selected, is_selected] = selection(lane, change);
         if let Some(count) = self.selected.get_mut(&lane.id) {
             *count = *count + usize::from(is_selected) - usize::from(was_selected);
         }
+    }
+
+    fn route_primary(&mut self, lane: &Lane, change: &ObjectChange, seen: &ChangeVisibility, by_us: bool) {
+        let name = change.name();
+        let [was_selected, is_selected] = selection(lane, change);
         let Some(new) = &change.new else {
             return self.primary_gone(lane, name, change.old.as_deref());
         };
@@ -156,4 +171,9 @@ fn is_held_alike(lane: &Lane, change: &ObjectChange) -> bool {
         (Some(old), Some(new)) => is_held_like(old, new),
         _ => false,
     }
+}
+
+/// Whether a lane reconciled an object before a change, and whether it does after it.
+fn selection(lane: &Lane, change: &ObjectChange) -> [bool; 2] {
+    [&change.old, &change.new].map(|object| object.as_ref().is_some_and(|object| lane.reconciles(object)))
 }

@@ -219,6 +219,58 @@ mod simulated {
         assert_eq!(replicas.fleet.stage.host.handle().unwrap().stuck(), 0);
     }
 
+    /// How many objects of each kind a replica caches.
+    fn cached(host: &RuntimeHost) -> BTreeMap<String, u64> {
+        let kinds = host.handle().unwrap().figures().kinds.into_iter();
+        kinds.map(|figures| (figures.kind, figures.objects)).collect()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn each_replica_caches_what_it_works_at_and_the_status_counts_all() {
+        let mut replicas = Replicas::start().await;
+        for identity in ["two", "three", "four"] {
+            replicas.add(identity).await;
+        }
+        replicas.create_more().await;
+        replicas.create_more().await;
+        replicas.converge().await;
+        tokio::time::sleep(Duration::from_mins(5)).await;
+        let hosts = || std::iter::once(&replicas.fleet.stage.host).chain(replicas.others.values());
+        for kind in ["AppService.v1.kosmos.io", "Deployment.v1.apps"] {
+            let each: Vec<u64> = hosts().map(|host| cached(host)[kind]).collect();
+            assert_eq!(each.iter().sum::<u64>(), 80, "{kind}: {each:?}");
+            // Five namespaces of twenty each, in eight shards.
+            assert!(
+                each.iter().all(|objects| (8..=32).contains(objects)),
+                "{kind}: {each:?}"
+            );
+        }
+        let objects = || replicas.fleet.status("it")["controllers"][0]["objects"].as_u64();
+        assert_eq!(objects(), Some(80));
+        // Nothing happens, so nothing is asked for but by those who keep Leases.
+        let mark = replicas.fleet.stage.mark();
+        tokio::time::sleep(Duration::from_mins(2)).await;
+        let requests = replicas.fleet.stage.cluster.requests_since(mark).unwrap();
+        let others = requests.iter().filter(|request| {
+            request.is_by_host() && !request.is_lease() && request.resource != "configmaps" && request.verb != "watch"
+        });
+        assert_eq!(
+            others.map(ToString::to_string).collect::<Vec<_>>(),
+            Vec::<String>::new()
+        );
+        // Who takes over lists what it did not have.
+        let mark = replicas.fleet.stage.mark();
+        replicas.others.get_mut("two").unwrap().kill().await;
+        tokio::time::sleep(Duration::from_mins(5)).await;
+        let hosts = ["three", "four"].map(|identity| &replicas.others[identity]);
+        let hosts = hosts.into_iter().chain([&replicas.fleet.stage.host]);
+        assert_eq!(
+            hosts.map(|host| cached(host)["AppService.v1.kosmos.io"]).sum::<u64>(),
+            80
+        );
+        assert_eq!(replicas.writes(mark), Vec::<String>::new());
+    }
+
     #[tokio::test(start_paused = true)]
     async fn a_replica_that_is_cut_off_loses_its_shards_and_gets_others_when_it_is_back() {
         let mut replicas = Replicas::start().await;
@@ -510,6 +562,7 @@ mod real {
     use kube::api::{DynamicObject, ListParams};
     use kube::core::{ApiResource, GroupVersionKind};
     use kube::{Api, Client};
+    use pilothouse_core::shards::{NamespaceLoads, first_plan};
     use pilothouse_end_to_end::program::{Folder, Process, component};
     use pilothouse_end_to_end::stage::{app_service, create};
     use pilothouse_testkit::cluster::{Cluster, Mark};
@@ -524,23 +577,26 @@ mod real {
     const SHARDS: usize = 16;
     const NAMESPACES: usize = 100;
 
+    /// Has the API server divide lists and watches.
+    const GATE: &str = "--feature-gates=ShardedListAndWatch=true";
+
     /// Reconciles of one replica at once, each of which may have one write in flight.
     const WORKERS: usize = 8;
 
     struct Replicas {
         cluster: Cluster,
         client: Client,
+        kubeconfig: String,
         folder: Folder,
         objects: usize,
     }
 
     impl Replicas {
         fn start(&self) -> Process {
-            let kubeconfig = self.cluster.host_kubeconfig().unwrap().display().to_string();
             let (directory, workers, shards) = (self.folder.path(""), WORKERS.to_string(), SHARDS.to_string());
             let arguments = [
                 ["run", "--install-crds"].as_slice(),
-                &["--kubeconfig", &kubeconfig],
+                &["--kubeconfig", &self.kubeconfig],
                 &["--plugin-dir", &directory],
                 &["--namespace", "default"],
                 &["--workers", &workers],
@@ -643,13 +699,59 @@ mod real {
         format!("tenant-{number:02}")
     }
 
+    #[tokio::test(flavor = "multi_thread")]
+    async fn the_api_server_divides_lists_as_replicas_do() {
+        let options = Options {
+            apiserver_arguments: vec![GATE.to_owned()],
+            ..Options::default()
+        };
+        let cluster = Cluster::real_with(options).await.unwrap();
+        let client = cluster.client().await.unwrap();
+        for number in 0..20 {
+            let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": tenant(number)}});
+            create(client.clone(), &namespace).await;
+            let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "it", "namespace": tenant(number)}});
+            create(client.clone(), &map).await;
+        }
+        let mut loads = NamespaceLoads::default();
+        (0..20).for_each(|number| loads.add(&tenant(number), 1));
+        let plan = first_plan(1, 4, &loads);
+        let mut found = 0;
+        for shard in &plan.shards {
+            let selector = shard.ranges.selector().unwrap();
+            let selector = percent_encoding::utf8_percent_encode(&selector, percent_encoding::NON_ALPHANUMERIC);
+            let path = format!("/api/v1/configmaps?fieldSelector=metadata.name%3Dit&shardSelector={selector}");
+            let request = http::Request::get(path).body(Vec::new()).unwrap();
+            let list: serde_json::Value = client.request(request).await.unwrap();
+            assert!(
+                list["metadata"]["shardInfo"].is_object(),
+                "the server says that it has divided the list: {list}"
+            );
+            let namespaces = list["items"].as_array().unwrap().iter();
+            let namespaces: Vec<&str> = namespaces
+                .map(|item| item["metadata"]["namespace"].as_str().unwrap())
+                .collect();
+            assert!(
+                namespaces.iter().all(|namespace| shard.ranges.has(namespace)),
+                "{namespaces:?}"
+            );
+            assert_eq!(namespaces.len() as u64, shard.load);
+            found += namespaces.len();
+        }
+        assert_eq!(found, 20);
+    }
+
     /// One replica becomes four, of which one is stopped and goes on later, one is killed, and one ends in order, while
     /// objects come.
-    #[tokio::test(flavor = "multi_thread")]
-    async fn four_replicas_share_2000_objects_and_whatever_happens_none_is_lost_or_made_twice() {
-        let cluster = Cluster::real_with(Options::default()).await.unwrap();
+    async fn story(step: usize, apiserver_arguments: Vec<String>) {
+        let options = Options {
+            apiserver_arguments,
+            ..Options::default()
+        };
+        let cluster = Cluster::real_with(options).await.unwrap();
         let mut replicas = Replicas {
             client: cluster.client().await.unwrap(),
+            kubeconfig: cluster.host_kubeconfig().unwrap().display().to_string(),
             cluster,
             folder: Folder::new(),
             objects: 0,
@@ -666,21 +768,21 @@ mod real {
         one.says(&["plugin ready", "it/app-service"]).await;
         replicas.share(&[&one], 1).await;
         let mark = replicas.cluster.mark().unwrap();
-        replicas.create_more(500).await;
+        replicas.create_more(10 * step).await;
 
         // Others come while there is work.
         let mut others: Vec<Process> = (0..3).map(|_| replicas.start()).collect();
-        replicas.create_more(500).await;
+        replicas.create_more(10 * step).await;
         let all = [&one, &others[0], &others[1], &others[2]];
         replicas.converge(&all).await;
         replicas.share(&all, 4).await;
-        replicas.wrote_once(mark, 1000, 0);
+        replicas.wrote_once(mark, 20 * step, 0);
 
         // One is stopped, in the middle of its work, and goes on later: what it still believes does no harm.
         let mark = replicas.cluster.mark().unwrap();
-        replicas.create_more(100).await;
+        replicas.create_more(2 * step).await;
         others[0].signal(Signal::STOP);
-        replicas.create_more(400).await;
+        replicas.create_more(8 * step).await;
         let begun = Instant::now();
         let processes = [&one, &others[1], &others[2]];
         replicas.converge(&processes).await;
@@ -689,35 +791,44 @@ mod real {
         others[0].says(&["lost shards"]).await;
         let all = [&one, &others[0], &others[1], &others[2]];
         replicas.share(&all, 4).await;
-        replicas.wrote_once(mark, 500, WORKERS);
+        replicas.wrote_once(mark, 10 * step, WORKERS);
 
         // One is killed.
         let mark = replicas.cluster.mark().unwrap();
-        replicas.create_more(50).await;
+        replicas.create_more(step).await;
         others[1].signal(Signal::KILL);
         let begun = Instant::now();
-        replicas.create_more(200).await;
+        replicas.create_more(4 * step).await;
         let processes = [&one, &others[0], &others[2]];
         replicas.converge(&processes).await;
         println!("all converged {:?} after a replica was killed", begun.elapsed());
-        replicas.wrote_once(mark, 250, WORKERS);
+        replicas.wrote_once(mark, 5 * step, WORKERS);
 
         // One ends in order: nothing is repeated, not even what was in flight.
         let mark = replicas.cluster.mark().unwrap();
-        replicas.create_more(50).await;
+        replicas.create_more(step).await;
         others[2].signal(Signal::TERM);
         assert!(others[2].ended().await.success());
         let begun = Instant::now();
-        replicas.create_more(200).await;
+        replicas.create_more(4 * step).await;
         let processes = [&one, &others[0]];
         replicas.converge(&processes).await;
         println!("all converged {:?} after a replica ended", begun.elapsed());
         replicas.share(&processes, 2).await;
-        replicas.wrote_once(mark, 250, 0);
-        assert_eq!(replicas.objects, 2000);
+        replicas.wrote_once(mark, 5 * step, 0);
+        assert_eq!(replicas.objects, 40 * step);
         one.signal(Signal::TERM);
         assert!(one.ended().await.success());
         others[0].signal(Signal::TERM);
         assert!(others[0].ended().await.success());
+    }
+    #[tokio::test(flavor = "multi_thread")]
+    async fn four_replicas_share_2000_objects_and_whatever_happens_none_is_lost_or_made_twice() {
+        story(50, vec![GATE.to_owned()]).await;
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn the_same_holds_on_a_server_that_does_not_divide_lists() {
+        story(10, Vec::new()).await;
     }
 }

@@ -209,7 +209,7 @@ impl Bench {
                 "--metrics-address" => format!("{option}={metrics}"),
                 "--webhook-service" => format!("--webhook-url=https://{webhooks}"),
                 "--webhook-listen" => format!("{option}={webhooks}"),
-                // The tests' own, given by the helper.
+                // The tests' own, which Process::start_host gives.
                 "--cache-dir" => continue,
                 _ => argument,
             });
