@@ -11,6 +11,7 @@ pub mod demo;
 pub mod faults;
 pub mod fuzz;
 pub mod generate;
+pub mod image;
 mod nginx;
 pub mod plugins;
 mod programs;

@@ -25,6 +25,8 @@ enum Command {
     Faults(xtask::faults::FaultsOptions),
     /// Regenerate the generated files.
     Generate(xtask::generate::GenerateOptions),
+    /// Build the image of the host.
+    Image(xtask::image::ImageOptions),
     /// Build the plugins and the test guests as components.
     Plugins(xtask::plugins::PluginsOptions),
     /// Run the tests, part by part.
@@ -52,6 +54,7 @@ fn main() -> ExitCode {
         Command::Fuzz(options) => xtask::fuzz::run(&options),
         Command::Faults(options) => xtask::faults::run(&options),
         Command::Generate(options) => xtask::generate::run(&options),
+        Command::Image(options) => xtask::image::run(&options),
         Command::Plugins(options) => xtask::plugins::run(&options),
         Command::Test(options) => xtask::test::run(&options),
     };

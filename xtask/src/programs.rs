@@ -1,5 +1,5 @@
 //! Owns the real programs that the external tests run: Debian's docker-registry, the registry of go-containerregistry,
-//! cosign, oras, wkg and promtool. Finds each in its variable of the environment, on the search path in the pinned version, or
+//! cosign, oras, wkg, promtool, helm and kustomize; and the image of the host. Finds each in its variable of the environment, on the search path in the pinned version, or
 //! in the cache, and fetches or builds what is missing. Leaves what is done with them to the tests.
 
 use std::env;
@@ -11,7 +11,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 use pilothouse_programs::environment;
 use pilothouse_programs::go::{GoModule, GoProgram, required_version};
 
-use crate::{cargo, debian, root};
+use crate::{cargo, debian, image, root};
 
 /// The Go module that pins cosign, oras and the registry of go-containerregistry: one version of each, and by go.sum the
 /// content of everything that they are built from. The registry's version is the one that cosign requires.
@@ -29,6 +29,22 @@ const PROMTOOL_MODULE: &[(&str, &str)] = &[
     ("go.mod", include_str!("../../tests/external/promtool/go.mod")),
     ("go.sum", include_str!("../../tests/external/promtool/go.sum")),
 ];
+
+/// The Go module that pins helm and kustomize.
+const HELM_MODULE: &[(&str, &str)] = &[
+    ("go.mod", include_str!("../../tests/external/helm/go.mod")),
+    ("go.sum", include_str!("../../tests/external/helm/go.sum")),
+];
+
+const HELM: GoProgram = GoProgram {
+    package: "helm.sh/helm/v4/cmd/helm",
+    name: "helm",
+};
+
+const KUSTOMIZE: GoProgram = GoProgram {
+    package: "sigs.k8s.io/kustomize/kustomize/v5",
+    name: "kustomize",
+};
 
 const PROMTOOL: GoProgram = GoProgram {
     package: "github.com/prometheus/prometheus/cmd/promtool",
@@ -77,9 +93,15 @@ pub(crate) fn find() -> Result<Programs> {
     let mut found = Programs::default();
     found.environment.push(docker_registry()?);
     found.environment.extend(go_programs()?);
-    for (name, program) in [("wkg", wkg()), ("promtool", promtool())] {
-        match program {
-            Ok(program) => found.environment.push(program),
+    let one = |program: Result<_>| program.map(|program| vec![program]);
+    for (name, programs) in [
+        ("wkg", one(wkg())),
+        ("promtool", one(promtool())),
+        ("helm", helm()),
+        ("image", one(image())),
+    ] {
+        match programs {
+            Ok(programs) => found.environment.extend(programs),
             Err(error) => found.missing.push((name, format!("{error:#}"))),
         }
     }
@@ -175,6 +197,48 @@ fn promtool() -> Result<(&'static str, PathBuf)> {
         .obtain()
         .with_context(|| format!("promtool can't be built; to use another one, set {VARIABLE} to it"))?;
     Ok((VARIABLE, folder.join(PROMTOOL.name)))
+}
+
+/// helm and kustomize. Both are in one module, so that a test of the chart has both or neither.
+fn helm() -> Result<Vec<(&'static str, PathBuf)>> {
+    let (mut found, mut missing) = (Vec::new(), Vec::new());
+    for (variable, program) in [("PILOTHOUSE_HELM", HELM), ("PILOTHOUSE_KUSTOMIZE", KUSTOMIZE)] {
+        match given(variable)? {
+            Some(path) => found.push((variable, path)),
+            None => missing.push((variable, program)),
+        }
+    }
+    if missing.is_empty() {
+        return Ok(found);
+    }
+    let module = GoModule {
+        name: "helm",
+        files: HELM_MODULE,
+        programs: missing.iter().map(|(_, program)| *program).collect(),
+        tags: "",
+        linker_flags: "-s -w".to_owned(),
+        duration: "about four minutes on two cores",
+    };
+    let folder = module.obtain().context(
+        "helm and kustomize can't be built; to use others, set PILOTHOUSE_HELM and PILOTHOUSE_KUSTOMIZE to them",
+    )?;
+    found.extend(
+        missing
+            .iter()
+            .map(|(variable, program)| (*variable, folder.join(program.name))),
+    );
+    Ok(found)
+}
+
+/// The image of the host. Its program takes too long to be built for every test.
+fn image() -> Result<(&'static str, PathBuf)> {
+    const VARIABLE: &str = "PILOTHOUSE_IMAGE";
+    let archive = given(VARIABLE)?.unwrap_or_else(image::archive);
+    ensure!(
+        archive.is_file(),
+        "there is no image of the host; `cargo xtask image` makes it"
+    );
+    Ok((VARIABLE, archive))
 }
 
 fn wkg() -> Result<(&'static str, PathBuf)> {

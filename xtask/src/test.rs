@@ -39,7 +39,7 @@ pub enum TestPart {
     Oracle,
     /// Tests of the host on a real control plane.
     Real,
-    /// Tests with real registries, cosign, oras, wkg and promtool.
+    /// Tests with real registries, cosign, oras, wkg, promtool, helm and kustomize, and of the image.
     External,
 }
 
@@ -95,7 +95,7 @@ impl TestPart {
             Self::Simulated => "the host on the simulated cluster",
             Self::Oracle => "what plugins take for good, against the real nginx",
             Self::Real => "the host on a real control plane",
-            Self::External => "artifacts with real registries, cosign, oras and wkg",
+            Self::External => "artifacts, metrics, the chart and the image with the programs that read them",
         }
     }
 
@@ -247,8 +247,17 @@ fn prepare(part: TestPart) -> Result<()> {
     }
     // Every part has tests that run the program. With the whole workspace's choice of features, as the tests are: the
     // dependencies are not built again.
-    let status = cargo().args(["build", "--workspace", "--bin", "pilothouse"]).status();
-    ensure!(status.context("run cargo build")?.success(), "the host does not build");
+    let mut build = cargo();
+    build.args([
+        "build",
+        "--workspace",
+        "--bin",
+        "pilothouse",
+        "--bin",
+        "pilothouse-host",
+    ]);
+    let status = build.status().context("run cargo build")?;
+    ensure!(status.success(), "the host does not build");
     Ok(())
 }
 

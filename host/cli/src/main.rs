@@ -1,27 +1,11 @@
-//! The binary: which command, and how its end becomes an exit code.
+//! The program for people: which command is run.
 #![forbid(unsafe_code)]
-
-mod api;
-mod artifact;
-mod ask;
-mod election;
-mod identity;
-mod inspect;
-mod install;
-mod metrics;
-mod plugins;
-mod release;
-mod render;
-mod run;
-mod settings;
-mod traces;
-mod webhooks;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
-use pilothouse_cluster::error::chain;
+use pilothouse::{CompileCommand, artifact, ask, ended, inspect, install, release, render, run};
 
 /// Run many Kubernetes operators in one host process, each as a sandboxed WebAssembly component.
 #[derive(Parser)]
@@ -69,19 +53,13 @@ enum Command {
     Webhooks(render::WebhooksCommand),
     /// Remove the finalizer of a plugin that no longer exists from the objects that wait for it.
     Release(release::ReleaseCommand),
-    /// Compile a component. The host runs this command as a child process, so that the compiler's memory is released.
     #[command(hide = true)]
-    CompileComponent {
-        /// The component to compile.
-        input: PathBuf,
-        /// The file to write the machine code to.
-        output: PathBuf,
-    },
+    CompileComponent(CompileCommand),
 }
 
 fn main() -> ExitCode {
     let Arguments { command } = arguments();
-    let result = match command {
+    ended(match command {
         Command::Run(run) => run.execute(),
         Command::Status(status) => status.execute(),
         Command::Why(why) => why.execute(),
@@ -100,24 +78,9 @@ fn main() -> ExitCode {
         Command::Logout(logout) => logout.execute(),
         Command::Webhooks(webhooks) => webhooks.execute(),
         Command::Release(release) => release.execute(),
-        Command::CompileComponent { input, output } => {
-            pilothouse_sandbox::compile_file(&input, &output).map_err(anyhow::Error::from)
-        }
-    };
-    match result {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("error: {}", chain(&*error));
-            if error.is::<ask::status::Unhealthy>() {
-                return ExitCode::from(UNHEALTHY);
-            }
-            ExitCode::FAILURE
-        }
-    }
+        Command::CompileComponent(compile) => compile.execute(),
+    })
 }
-
-/// The exit code of `status --check` where something is not as it should be. 1 is any error, and 2 a wrong command line.
-const UNHEALTHY: u8 = 3;
 
 /// The name by which kubectl finds the program as its plugin.
 const KUBECTL_PLUGIN: &str = "kubectl-pilothouse";

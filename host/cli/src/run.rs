@@ -1,4 +1,4 @@
-//! Owns `pilothouse run`: its options, and how signals stop it.
+//! Owns `pilothouse run`, which is all of `pilothouse-host`: its options, and how signals stop it.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -9,6 +9,7 @@ use pilothouse_cluster::Client;
 use pilothouse_cluster::connect::{ClusterTarget, connect_bare, connect_through};
 use pilothouse_cluster::fence::WriteFence;
 use pilothouse_cluster::identity::AccountTokens;
+use pilothouse_core::selector::Selector;
 use pilothouse_metrics::Metrics;
 use pilothouse_runtime::{Host, HostOptions, Identity, Library, UnfinishedWork};
 use tokio::signal::unix::{SignalKind, signal};
@@ -30,7 +31,7 @@ pub const USER_AGENT: &str = concat!("pilothouse/", env!("CARGO_PKG_VERSION"));
 /// The host returns memory to the kernel after it has been idle for this long.
 const REST: Duration = Duration::from_secs(5);
 
-/// `pilothouse run`
+/// `pilothouse run`, and `pilothouse-host`
 #[derive(Args)]
 pub struct RunCommand {
     /// A plugin's component: a file, or an OCI artifact as oci://HOST/REPOSITORY:TAG, oci-layout:DIRECTORY:TAG or
@@ -47,6 +48,11 @@ pub struct RunCommand {
         conflicts_with = "plugins"
     )]
     plugin_dir: PathBuf,
+
+    /// Run only the Plugin resources with these labels, such as `team=shop` or `tier in (a,b),!legacy`. Several hosts of one
+    /// cluster have to select different Plugins
+    #[arg(long, value_name = "SELECTOR", conflicts_with = "plugins", value_parser = Selector::parse)]
+    plugin_selector: Option<Selector>,
 
     /// A plugin's configuration, YAML or JSON. May be repeated
     #[arg(long = "config", value_name = "PLUGIN=FILE", requires = "plugins")]
@@ -159,6 +165,7 @@ impl RunCommand {
         let Self {
             plugins,
             plugin_dir,
+            plugin_selector,
             configs,
             limits,
             install_crds,
@@ -222,6 +229,7 @@ impl RunCommand {
             grace: Duration::from_secs(grace),
             instance: settings::instance(),
             namespace: artifacts.namespace.clone(),
+            plugin_selector: plugin_selector.unwrap_or_default(),
             election,
             identity,
             webhooks,

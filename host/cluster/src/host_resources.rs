@@ -1,6 +1,7 @@
 //! Owns the host's own resources in the cluster: following all of a kind as parsed values, and writing their status and
 //! finalizers. There are few of them, so they are not compressed. Their meaning is left to host/runtime.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use http::{Method, Request};
@@ -44,6 +45,8 @@ pub struct HostResource {
     pub finalizers: Vec<String>,
     /// `metadata.annotations`; null where there are none.
     pub annotations: Value,
+    /// `metadata.labels`.
+    pub labels: BTreeMap<String, String>,
     /// `spec`.
     pub spec: Value,
     /// `status`; null where there is none.
@@ -199,6 +202,7 @@ fn read(object: &CachedObject) -> HostResource {
     let mut value = object.value();
     let metadata = value["metadata"].take();
     let finalizers = metadata["finalizers"].as_array().into_iter().flatten();
+    let labels = metadata["labels"].as_object().into_iter().flatten();
     HostResource {
         name: object.name.name.clone(),
         uid: object.uid.clone(),
@@ -208,6 +212,9 @@ fn read(object: &CachedObject) -> HostResource {
         deleting: object.deleting,
         finalizers: finalizers.filter_map(Value::as_str).map(str::to_owned).collect(),
         annotations: metadata["annotations"].clone(),
+        labels: labels
+            .filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned())))
+            .collect(),
         spec: value["spec"].take(),
         status: value["status"].take(),
         is_too_deep: object.is_too_deep(),
@@ -223,7 +230,8 @@ mod tests {
         let object = json!({
             "apiVersion": "pilothouse.dev/v1alpha1", "kind": "Plugin", "spec": {"a": 1},
             "metadata": {"name": "p", "uid": "u", "resourceVersion": "7", "generation": 2, "finalizers": ["x.dev/y"],
-                "creationTimestamp": "2026-01-02T03:04:05Z", "deletionTimestamp": "2026-01-02T03:04:06Z"},
+                "creationTimestamp": "2026-01-02T03:04:05Z", "deletionTimestamp": "2026-01-02T03:04:06Z",
+                "labels": {"team": "a"}},
         });
         let kind = Kind::new("pilothouse.dev", "v1alpha1", "Plugin");
         let resource = read(&CachedObject::read(&object.to_string(), &kind, &Projection::whole()).unwrap());
@@ -233,6 +241,7 @@ mod tests {
         );
         assert_eq!(resource.created, "2026-01-02T03:04:05Z");
         assert!(resource.deleting && resource.finalizers == ["x.dev/y"]);
+        assert_eq!(resource.labels["team"], "a");
         assert_eq!((&resource.spec["a"], &resource.status), (&json!(1), &Value::Null));
         assert_eq!((&*resource.resource_version, resource.is_too_deep), ("7", false));
     }

@@ -20,6 +20,8 @@ pub struct KnownPlugins(Mutex<Plugins>);
 #[derive(Default)]
 struct Plugins {
     names: BTreeSet<Arc<str>>,
+    /// Those that other hosts of the cluster run.
+    elsewhere: BTreeSet<Arc<str>>,
     /// Whether these are all plugins of the cluster: the host follows the Plugin resources and has listed them.
     is_complete: bool,
 }
@@ -35,7 +37,19 @@ impl KnownPlugins {
         self.0.lock().names.remove(name);
     }
 
-    /// The plugins that have entered are all plugins of the cluster.
+    /// Other hosts run these plugins, too.
+    pub fn are_also_elsewhere(&self, names: &BTreeSet<Arc<str>>) {
+        self.0.lock().elsewhere.extend(names.iter().cloned());
+    }
+
+    /// Other hosts run these plugins, and no others. Returns those that they no longer run.
+    pub fn are_elsewhere(&self, names: BTreeSet<Arc<str>>) -> BTreeSet<Arc<str>> {
+        let mut plugins = self.0.lock();
+        let before = std::mem::replace(&mut plugins.elsewhere, names);
+        before.difference(&plugins.elsewhere).cloned().collect()
+    }
+
+    /// The plugins that have entered, and those elsewhere, are all plugins of the cluster.
     pub fn are_complete(&self) {
         self.0.lock().is_complete = true;
     }
@@ -43,7 +57,7 @@ impl KnownPlugins {
     /// Whether there may be a plugin of this name.
     fn may_have(&self, name: &str) -> bool {
         let plugins = self.0.lock();
-        plugins.names.contains(name) || !plugins.is_complete
+        plugins.names.contains(name) || plugins.elsewhere.contains(name) || !plugins.is_complete
     }
 }
 
@@ -115,4 +129,29 @@ pub fn is_reconciled_by_another(lanes: &Lanes, lane: &Lane, object: &CachedObjec
             && other.grants.primary().same_kind(lane.grants.primary())
             && other.reconciles(object)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_plugin_that_another_host_runs_is_there() {
+        let (known, here, elsewhere) = (
+            KnownPlugins::default(),
+            "here".into(),
+            BTreeSet::from(["elsewhere".into()]),
+        );
+        known.enter(&here);
+        known.are_complete();
+        assert!(known.may_have("here") && !known.may_have("elsewhere"));
+        known.are_also_elsewhere(&elsewhere);
+        assert!(known.may_have("elsewhere"));
+        // It moves here, and back.
+        known.are_also_elsewhere(&BTreeSet::from(["here".into()]));
+        known.leave("here");
+        assert!(known.may_have("here"));
+        assert_eq!(known.are_elsewhere(BTreeSet::from(["here".into()])), elsewhere);
+        assert!(known.may_have("here") && !known.may_have("elsewhere"));
+    }
 }

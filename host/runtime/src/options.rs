@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use pilothouse_cluster::identity::AccountTokens;
+use pilothouse_core::selector::Selector;
 use pilothouse_metrics::Metrics;
 
 use crate::admission::WebhookOptions;
@@ -48,6 +49,8 @@ pub struct HostOptions {
     pub instance: String,
     /// The namespace that the host runs in, where pull secrets are; none if it is not known.
     pub namespace: Option<String>,
+    /// The labels of the Plugins that the host runs; other hosts run the others.
+    pub plugin_selector: Selector,
     /// How replicas choose the one that writes; none means that there is one replica.
     pub election: Option<ElectionOptions>,
     /// In whose name it writes for plugins.
@@ -78,6 +81,7 @@ impl Default for HostOptions {
             give_back_after: None,
             instance: "pilothouse".to_owned(),
             namespace: None,
+            plugin_selector: Selector::default(),
             election: None,
             identity: Identity::Host,
             webhooks: None,

@@ -15,14 +15,27 @@ pub fn folder() -> PathBuf {
     root().join("target").join("plugins")
 }
 
-/// The host's program, which `cargo xtask test` builds with the profile of the tests.
+/// The program `pilothouse`, which `cargo xtask test` builds with the profile of the tests.
 ///
 /// # Panics
 ///
 /// Where it has not been built.
 pub fn program() -> PathBuf {
+    built("pilothouse")
+}
+
+/// The program `pilothouse-host`, which is the host alone.
+///
+/// # Panics
+///
+/// Where it has not been built.
+pub fn host_program() -> PathBuf {
+    built("pilothouse-host")
+}
+
+fn built(name: &str) -> PathBuf {
     let own = std::env::current_exe().expect("a running program has a path");
-    let name = format!("pilothouse{}", std::env::consts::EXE_SUFFIX);
+    let name = format!("{name}{}", std::env::consts::EXE_SUFFIX);
     // Tests and examples lie one folder below the programs of the same profile.
     let found = own
         .ancestors()
@@ -32,7 +45,7 @@ pub fn program() -> PathBuf {
         .find(|path| path.is_file());
     found.unwrap_or_else(|| {
         panic!(
-            "there is no {name} beside {}; `cargo build --workspace --bin pilothouse` builds it",
+            "there is no {name} beside {}; `cargo build --workspace --bins` builds it",
             own.display()
         )
     })

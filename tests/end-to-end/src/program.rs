@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
-use crate::components::{folder, program, root};
+use crate::components::{folder, host_program, program, root};
 
 /// How long to wait for what has to come.
 const WITHIN: Duration = Duration::from_mins(1);
@@ -29,7 +29,11 @@ pub fn component(name: &str) -> String {
 }
 
 fn pilothouse(arguments: &[&str]) -> Command {
-    let mut command = Command::new(program());
+    alone(Command::new(program()), arguments)
+}
+
+/// A command with nothing of this process's environment that would change what it does.
+fn alone(mut command: Command, arguments: &[&str]) -> Command {
     command
         .args(arguments)
         .env_remove("KUBECONFIG")
@@ -40,10 +44,15 @@ fn pilothouse(arguments: &[&str]) -> Command {
     command
 }
 
+/// Where tests keep the code of components.
+fn code_directory() -> PathBuf {
+    root().join("target").join("test-code")
+}
+
 /// The same for a command that loads components: their code is kept below `target`.
 fn with_cache(arguments: &[&str]) -> Command {
     let mut command = pilothouse(arguments);
-    command.arg("--cache-dir").arg(root().join("target").join("test-code"));
+    command.arg("--cache-dir").arg(code_directory());
     command
 }
 
@@ -113,7 +122,7 @@ impl Folder {
     }
 }
 
-/// A running `pilothouse`.
+/// A running host.
 pub struct Process {
     child: Child,
     log: PathBuf,
@@ -122,10 +131,22 @@ pub struct Process {
 
 impl Process {
     pub fn start(arguments: &[&str]) -> Self {
+        Self::spawn(with_cache(arguments))
+    }
+
+    /// Starts `pilothouse-host`.
+    pub fn start_host(arguments: &[&str]) -> Self {
+        let mut command = alone(Command::new(host_program()), arguments);
+        command.arg("--cache-dir").arg(code_directory());
+        Self::spawn(command)
+    }
+
+    /// Starts any command that is the host.
+    pub fn spawn(mut command: Command) -> Self {
         let folder = Folder::new();
         let log = PathBuf::from(folder.path("log"));
         let output = File::create(&log).expect("the folder is ours");
-        let child = with_cache(arguments).stdout(Stdio::null()).stderr(output).spawn();
+        let child = command.stdout(Stdio::null()).stderr(output).spawn();
         Self {
             child: child.expect("the program starts"),
             log,

@@ -19,6 +19,21 @@ pub enum Program {
     Wkg,
     /// Checks what Prometheus is to read.
     Promtool,
+    /// Renders and installs charts.
+    Helm,
+    /// Puts manifests together.
+    Kustomize,
+}
+
+/// The image of the host, as an OCI archive, which `cargo xtask image` makes.
+///
+/// # Panics
+///
+/// If the variable is not set.
+pub fn image() -> PathBuf {
+    environment::path("PILOTHOUSE_IMAGE").unwrap_or_else(|| {
+        panic!("PILOTHOUSE_IMAGE is not set: run `cargo xtask image`, then the test with `cargo xtask test --only external`")
+    })
 }
 
 impl Program {
@@ -31,6 +46,8 @@ impl Program {
             Self::Oras => "PILOTHOUSE_ORAS",
             Self::Wkg => "PILOTHOUSE_WKG",
             Self::Promtool => "PILOTHOUSE_PROMTOOL",
+            Self::Helm => "PILOTHOUSE_HELM",
+            Self::Kustomize => "PILOTHOUSE_KUSTOMIZE",
         }
     }
 

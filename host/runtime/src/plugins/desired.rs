@@ -331,6 +331,7 @@ mod tests {
             deleting: false,
             finalizers: Vec::new(),
             annotations: Value::Null,
+            labels: std::collections::BTreeMap::new(),
             spec,
             status: Value::Null,
             is_too_deep: false,

@@ -125,6 +125,7 @@ mod tests {
             deleting: false,
             finalizers: Vec::new(),
             annotations: Value::Null,
+            labels: std::collections::BTreeMap::new(),
             spec: Value::Null,
             status: json!({"ownedKinds": kinds}),
             is_too_deep: false,

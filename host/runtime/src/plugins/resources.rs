@@ -1,6 +1,7 @@
-//! Follows the Plugin resources of the cluster: each has a task that runs its plugin, and one that writes its status.
+//! Follows the Plugin resources of the cluster: each that the host selects has a task that runs its plugin, and one that
+//! writes its status.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -53,6 +54,7 @@ pub async fn follow(context: Arc<PluginContext>) {
     let mut lives: JoinSet<Arc<str>> = JoinSet::new();
     let mut tellers: JoinSet<()> = JoinSet::new();
     let mut followed: BTreeMap<Arc<str>, FollowedPlugin> = BTreeMap::new();
+    let mut left_to_others = BTreeSet::new();
     loop {
         tokio::select! {
             () = &mut follow => unreachable!("a kind is followed for ever"),
@@ -68,13 +70,20 @@ pub async fn follow(context: Arc<PluginContext>) {
         let Some(resources) = known.borrow_and_update().clone() else {
             continue;
         };
+        let (resources, elsewhere): (BTreeMap<_, _>, BTreeMap<_, _>) = resources
+            .iter()
+            .map(|(name, resource)| (name.clone(), resource.clone()))
+            .partition(|(_, resource)| is_selected(&context, resource));
         context.registry.expect(resources.keys().cloned().collect());
+        let elsewhere: BTreeSet<Arc<str>> = elsewhere.into_keys().collect();
+        // Before a plugin is let go, or no plugin would seem to apply its objects for a moment, and another one took them.
+        context.host.plugins.are_also_elsewhere(&elsewhere);
         for (name, plugin) in &followed {
             if !resources.contains_key(name) {
                 plugin.requests.send_if_modified(|request| request.take().is_some());
             }
         }
-        for (name, resource) in resources.iter() {
+        for (name, resource) in &resources {
             let request = PluginRequest::from_resource(resource);
             if let Some(plugin) = followed.get(name) {
                 choose_log_level(&plugin.health, resource);
@@ -118,6 +127,7 @@ pub async fn follow(context: Arc<PluginContext>) {
                 name
             });
         }
+        leave_to_others(&context, elsewhere, &mut left_to_others);
         context.host.plugins.are_complete();
         context.registry.are_entered(true);
         while tellers.try_join_next().is_some() {}
@@ -142,6 +152,31 @@ fn choose_log_level(health: &PluginHealth, resource: &HostResource) {
             health.clear(LOG_LEVEL);
         }
     }
+}
+
+/// Whether this host runs a Plugin, and not another host of the cluster.
+fn is_selected(context: &PluginContext, resource: &HostResource) -> bool {
+    let labels = &resource.labels;
+    context
+        .options
+        .plugin_selector
+        .matches(|key| labels.get(key).map(String::as_str))
+}
+
+/// Notes which Plugins other hosts run, and says so when that changes.
+fn leave_to_others(context: &PluginContext, names: BTreeSet<Arc<str>>, said: &mut BTreeSet<Arc<str>>) {
+    if names == *said {
+        return;
+    }
+    for name in &context.host.plugins.are_elsewhere(names.clone()) {
+        context.host.state.competing_plugin_left(name);
+    }
+    let plugins = names.iter().map(|name| &**name).collect::<Vec<_>>().join(", ");
+    tracing::info!(
+        plugins,
+        "other hosts run these Plugins: --plugin-selector does not match their labels"
+    );
+    *said = names;
 }
 
 /// Brings the CRD of Plugin itself.

@@ -12,6 +12,7 @@ mod contributions;
 mod crash;
 mod declared;
 mod definitions;
+mod disjoint;
 mod drafts;
 mod drift;
 mod election;

@@ -1,0 +1,60 @@
+//! What the programs `pilothouse` and `pilothouse-host` are made of: a module for each command, and what commands share.
+//! `main.rs` is the program for people, with all commands. `bin/pilothouse-host.rs` is what an image needs: the host alone.
+#![forbid(unsafe_code)]
+
+mod api;
+pub mod artifact;
+pub mod ask;
+mod election;
+mod identity;
+pub mod inspect;
+pub mod install;
+mod metrics;
+pub mod plugins;
+pub mod release;
+pub mod render;
+pub mod run;
+mod settings;
+mod traces;
+pub mod webhooks;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Args;
+use pilothouse_cluster::error::chain;
+
+/// `compile-component`: the host runs its own program with this command as a child process, so that the compiler's memory is
+/// released.
+#[derive(Args)]
+pub struct CompileCommand {
+    /// The component to compile
+    input: PathBuf,
+    /// The file to write the machine code to
+    output: PathBuf,
+}
+
+impl CompileCommand {
+    /// Compiles.
+    pub fn execute(self) -> anyhow::Result<()> {
+        let Self { input, output } = self;
+        Ok(pilothouse_sandbox::compile_file(&input, &output)?)
+    }
+}
+
+/// The exit code of `status --check` where something is not as it should be. 1 is any error, and 2 a wrong command line.
+const UNHEALTHY: u8 = 3;
+
+/// How a command's result ends a program: an error is told in one line.
+pub fn ended(result: anyhow::Result<()>) -> ExitCode {
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {}", chain(&*error));
+            if error.is::<ask::status::Unhealthy>() {
+                return ExitCode::from(UNHEALTHY);
+            }
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,567 @@
+//! Owns the values of the chart: their types, what each may be, and their defaults.
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+/// A part of a Kubernetes object that the chart passes on as it is.
+type Verbatim = Map<String, Value>;
+
+/// A name of a Kubernetes object: a DNS subdomain.
+const SUBDOMAIN: &str = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$";
+
+/// The same, or nothing.
+const OPTIONAL_SUBDOMAIN: &str = r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*)?$";
+
+/// A part of the name of an object: a DNS label, or nothing.
+const OPTIONAL_LABEL: &str = r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?)?$";
+
+/// The values of the chart.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct Values {
+    /// Values that a chart shares with its dependencies. This chart reads none of them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub global: Option<Verbatim>,
+    /// A part of the names of all objects. Default: the name of the chart.
+    #[schemars(regex(pattern = OPTIONAL_LABEL), length(max = 48))]
+    pub name_override: String,
+    /// The name of all objects. Default: the name of the release.
+    #[schemars(regex(pattern = OPTIONAL_LABEL), length(max = 48))]
+    pub fullname_override: String,
+    /// The image of the host.
+    pub image: Image,
+    /// The number of hosts: one writes, the others are warm standbys.
+    #[schemars(range(min = 0, max = 9))]
+    pub replicas: u32,
+    /// How replicas choose the one that writes.
+    pub leader_election: LeaderElection,
+    /// How the host runs.
+    pub host: Host,
+    /// Which plugins the host runs.
+    pub plugins: Plugins,
+    /// Plugins from OCI artifacts.
+    pub artifacts: Artifacts,
+    /// The volume for compiled plugins and artifacts.
+    pub cache: Cache,
+    /// The CRDs.
+    pub crds: Crds,
+    /// Webhooks of plugins.
+    pub webhooks: Webhooks,
+    /// Metrics and probes.
+    pub metrics: Metrics,
+    /// Who may connect to the host.
+    pub network_policy: NetworkPolicy,
+    /// How many replicas may be evicted at the same time.
+    pub pod_disruption_budget: PodDisruptionBudget,
+    /// The resources of each host.
+    pub resources: Resources,
+    /// Labels of nodes over which replicas are spread where that is possible.
+    pub topology_spread: Vec<String>,
+    /// The PriorityClass of the pods.
+    pub priority_class: PriorityClass,
+    /// Labels of the nodes that pods may run on.
+    pub node_selector: BTreeMap<String, String>,
+    /// Taints of nodes that pods tolerate.
+    pub tolerations: Vec<Verbatim>,
+    /// The affinity of the pods.
+    pub affinity: Verbatim,
+    /// Further labels of the pods.
+    pub pod_labels: BTreeMap<String, String>,
+    /// Further annotations of the pods.
+    pub pod_annotations: BTreeMap<String, String>,
+    /// The ServiceAccount of the host.
+    pub service_account: ServiceAccount,
+    /// The rights of the host.
+    pub rbac: Rbac,
+}
+
+impl Default for Values {
+    fn default() -> Self {
+        Self {
+            global: None,
+            name_override: String::new(),
+            fullname_override: String::new(),
+            image: Image::default(),
+            replicas: 2,
+            leader_election: LeaderElection::default(),
+            host: Host::default(),
+            plugins: Plugins::default(),
+            artifacts: Artifacts::default(),
+            cache: Cache::default(),
+            crds: Crds::default(),
+            webhooks: Webhooks::default(),
+            metrics: Metrics::default(),
+            network_policy: NetworkPolicy::default(),
+            pod_disruption_budget: PodDisruptionBudget::default(),
+            resources: Resources::default(),
+            topology_spread: ["kubernetes.io/hostname", "topology.kubernetes.io/zone"]
+                .map(str::to_owned)
+                .to_vec(),
+            priority_class: PriorityClass::default(),
+            node_selector: BTreeMap::new(),
+            tolerations: Vec::new(),
+            affinity: Verbatim::new(),
+            pod_labels: BTreeMap::new(),
+            pod_annotations: BTreeMap::new(),
+            service_account: ServiceAccount::default(),
+            rbac: Rbac::default(),
+        }
+    }
+}
+
+/// The image of the host.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct Image {
+    /// The registry and the repository.
+    #[schemars(length(min = 1))]
+    pub repository: String,
+    /// The tag. Default: the version of the chart.
+    #[schemars(regex(pattern = r"^([A-Za-z0-9_][A-Za-z0-9._-]{0,127})?$"))]
+    pub tag: String,
+    /// The digest that pins the image.
+    #[schemars(regex(pattern = r"^(sha256:[0-9a-f]{64})?$"))]
+    pub digest: String,
+    /// When the kubelet pulls the image.
+    pub pull_policy: PullPolicy,
+    /// Names of Secrets with credentials for the image's registry.
+    #[schemars(inner(regex(pattern = SUBDOMAIN)))]
+    pub pull_secrets: Vec<String>,
+}
+
+impl Default for Image {
+    fn default() -> Self {
+        Self {
+            repository: "ghcr.io/pilothouse/pilothouse-host".to_owned(),
+            tag: String::new(),
+            digest: String::new(),
+            pull_policy: PullPolicy::IfNotPresent,
+            pull_secrets: Vec::new(),
+        }
+    }
+}
+
+/// When the kubelet pulls the image.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[expect(missing_docs, reason = "the names are those of Kubernetes")]
+pub enum PullPolicy {
+    Always,
+    IfNotPresent,
+    Never,
+}
+
+/// How replicas choose the one that writes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct LeaderElection {
+    /// Whether they do. Without it there is one replica, which is stopped before its successor starts.
+    pub enabled: bool,
+    /// Seconds after which another replica takes the Lease.
+    #[schemars(range(min = 1, max = 300))]
+    pub lease_duration: u32,
+    /// Seconds after which the leader stops writing; less than `leaseDuration`.
+    #[schemars(range(min = 1, max = 299))]
+    pub renew_deadline: u32,
+    /// Seconds between two attempts; at most half of `renewDeadline`.
+    #[schemars(range(min = 1, max = 149))]
+    pub retry_period: u32,
+    /// The number of shards into which the work is divided, so that all replicas work. 0: one replica works.
+    #[schemars(range(min = 0, max = 128))]
+    pub shards: u8,
+}
+
+impl Default for LeaderElection {
+    fn default() -> Self {
+        Self {
+            enabled: true,
+            lease_duration: 15,
+            renew_deadline: 10,
+            retry_period: 2,
+            shards: 0,
+        }
+    }
+}
+
+/// How the host runs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct Host {
+    /// In whose name the host writes for a plugin.
+    pub identity: Identity,
+    /// Reconciles at once.
+    #[schemars(range(min = 1, max = 1000))]
+    pub workers: u32,
+    /// Seconds after which an object is reconciled though nothing has changed.
+    #[schemars(range(min = 1))]
+    pub resync: u32,
+    /// Seconds that running reconciles have to finish when the pod is stopped.
+    #[schemars(range(min = 0, max = 3600))]
+    pub grace: u32,
+    /// The form of log lines.
+    pub log_format: LogFormat,
+    /// The filter of log lines. Default: info.
+    pub log: String,
+    /// Further options of the host.
+    pub extra_arguments: Vec<String>,
+}
+
+impl Default for Host {
+    fn default() -> Self {
+        Self {
+            identity: Identity::Impersonate,
+            workers: 32,
+            resync: 3600,
+            grace: 10,
+            log_format: LogFormat::Json,
+            log: String::new(),
+            extra_arguments: Vec::new(),
+        }
+    }
+}
+
+/// In whose name the host writes for a plugin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub enum Identity {
+    /// As the plugin's ServiceAccount.
+    Impersonate,
+    /// As itself.
+    None,
+}
+
+/// The form of log lines.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub enum LogFormat {
+    /// A JSON object on each line.
+    Json,
+    /// Text for people.
+    Text,
+}
+
+/// Which plugins the host runs.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct Plugins {
+    /// Only the Plugins with these labels. Default: all.
+    pub selector: String,
+    /// The volume with the components of `spec.source.file`, without its name. Default: an empty one.
+    pub volume: Verbatim,
+}
+
+/// Plugins from OCI artifacts.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct Artifacts {
+    /// The trust policy. Default: every artifact is accepted, and reported as unsigned.
+    pub trust: Verbatim,
+    /// How registries are reached.
+    pub registries: Verbatim,
+    /// Files that the two name by relative paths: contents by names.
+    pub files: BTreeMap<String, String>,
+    /// The names of the Secrets that Plugins name as `spec.source.oci.pullSecret`.
+    #[schemars(inner(regex(pattern = SUBDOMAIN)))]
+    pub pull_secrets: Vec<String>,
+    /// The size that the cache of artifacts may reach, in MiB.
+    #[schemars(range(min = 1, max = 1_048_576))]
+    pub cache_size: u32,
+}
+
+impl Default for Artifacts {
+    fn default() -> Self {
+        Self {
+            trust: Verbatim::new(),
+            registries: Verbatim::new(),
+            files: BTreeMap::new(),
+            pull_secrets: Vec::new(),
+            cache_size: 1024,
+        }
+    }
+}
+
+/// The volume for compiled plugins and artifacts.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct Cache {
+    /// Its size.
+    pub size_limit: Quantity,
+}
+
+impl Default for Cache {
+    fn default() -> Self {
+        Self {
+            size_limit: Quantity::text("2Gi"),
+        }
+    }
+}
+
+/// An amount as Kubernetes writes it: a number, or a number with a unit such as 50m or 128Mi.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(untagged)]
+pub enum Quantity {
+    /// A whole number.
+    Number(u64),
+    /// A number with or without a unit.
+    Text(#[schemars(regex(pattern = r"^[0-9]+(\.[0-9]+)?(m|k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei)?$"))] String),
+}
+
+impl Quantity {
+    fn text(text: &str) -> Self {
+        Self::Text(text.to_owned())
+    }
+}
+
+/// The CRDs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct Crds {
+    /// Who installs the CRD of Plugin.
+    pub installed_by: CrdInstaller,
+}
+
+impl Default for Crds {
+    fn default() -> Self {
+        Self {
+            installed_by: CrdInstaller::Chart,
+        }
+    }
+}
+
+/// Who installs the CRD of Plugin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub enum CrdInstaller {
+    /// This chart, which keeps it when it is uninstalled.
+    Chart,
+    /// The host, with the CRDs of all plugins.
+    Host,
+    /// Somebody else.
+    Nobody,
+}
+
+/// Webhooks of plugins.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct Webhooks {
+    /// Whether the host serves them.
+    pub enabled: bool,
+    /// The Plugins whose webhook configurations the host may change and delete.
+    #[schemars(inner(regex(pattern = SUBDOMAIN)))]
+    pub plugins: Vec<String>,
+    /// The CRDs, as `PLURAL.GROUP`, in which the host may set the conversion webhook.
+    #[schemars(inner(regex(pattern = SUBDOMAIN)))]
+    pub converted_crds: Vec<String>,
+    /// Who creates the webhook configurations.
+    pub configurations: ConfigurationOwner,
+    /// The port of the pods.
+    #[schemars(range(min = 1024, max = 65535))]
+    pub port: u16,
+    /// A ConfigMap with the CA of the client certificates that API servers present, under the key `ca.crt`.
+    #[schemars(regex(pattern = OPTIONAL_SUBDOMAIN))]
+    pub client_ca: String,
+}
+
+impl Default for Webhooks {
+    fn default() -> Self {
+        Self {
+            enabled: false,
+            plugins: Vec::new(),
+            converted_crds: Vec::new(),
+            configurations: ConfigurationOwner::Host,
+            port: 9443,
+            client_ca: String::new(),
+        }
+    }
+}
+
+/// Who creates the webhook configurations.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub enum ConfigurationOwner {
+    /// The host.
+    Host,
+    /// Somebody who applies what `pilothouse webhooks` prints; the host writes the caBundle.
+    Installer,
+}
+
+/// Metrics and probes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct Metrics {
+    /// The port of the pods that serves them.
+    #[schemars(range(min = 1024, max = 65535))]
+    pub port: u16,
+    /// A ServiceMonitor of the Prometheus Operator.
+    pub service_monitor: ServiceMonitor,
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        Self {
+            port: 8080,
+            service_monitor: ServiceMonitor::default(),
+        }
+    }
+}
+
+/// A ServiceMonitor of the Prometheus Operator.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct ServiceMonitor {
+    /// Whether to create it.
+    pub enabled: bool,
+    /// The time between two scrapes.
+    #[schemars(regex(pattern = r"^([0-9]+(ms|s|m|h))+$"))]
+    pub interval: String,
+    /// Labels by which a Prometheus selects it.
+    pub labels: BTreeMap<String, String>,
+}
+
+impl Default for ServiceMonitor {
+    fn default() -> Self {
+        Self {
+            enabled: false,
+            interval: "30s".to_owned(),
+            labels: BTreeMap::new(),
+        }
+    }
+}
+
+/// Who may connect to the host.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct NetworkPolicy {
+    /// Whether to create a NetworkPolicy.
+    pub enabled: bool,
+    /// Who may read the metrics. Default: everybody.
+    pub metrics_from: Vec<Verbatim>,
+    /// Who may call the webhooks. Default: everybody.
+    pub webhooks_from: Vec<Verbatim>,
+    /// Rules for what the host may reach. Default: everything.
+    pub egress: Vec<Verbatim>,
+}
+
+impl Default for NetworkPolicy {
+    fn default() -> Self {
+        Self {
+            enabled: true,
+            metrics_from: Vec::new(),
+            webhooks_from: Vec::new(),
+            egress: Vec::new(),
+        }
+    }
+}
+
+/// How many replicas may be evicted at the same time.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct PodDisruptionBudget {
+    /// Whether to create a PodDisruptionBudget.
+    pub enabled: bool,
+    /// The number of replicas.
+    pub max_unavailable: u32,
+}
+
+impl Default for PodDisruptionBudget {
+    fn default() -> Self {
+        Self {
+            enabled: true,
+            max_unavailable: 1,
+        }
+    }
+}
+
+/// The resources of each host.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct Resources {
+    /// What is reserved.
+    pub requests: BTreeMap<String, Quantity>,
+    /// What may be used at most.
+    pub limits: BTreeMap<String, Quantity>,
+}
+
+impl Default for Resources {
+    fn default() -> Self {
+        let amounts = |amounts: &[(&str, &str)]| {
+            let amounts = amounts.iter();
+            amounts
+                .map(|(name, amount)| ((*name).to_owned(), Quantity::text(amount)))
+                .collect()
+        };
+        Self {
+            requests: amounts(&[("cpu", "50m"), ("memory", "128Mi")]),
+            limits: amounts(&[("memory", "1Gi")]),
+        }
+    }
+}
+
+/// The PriorityClass of the pods.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct PriorityClass {
+    /// Its name. Default: none.
+    #[schemars(regex(pattern = OPTIONAL_SUBDOMAIN))]
+    pub name: String,
+    /// Whether to create it.
+    pub create: bool,
+    /// Its value, if it is created.
+    #[schemars(range(min = -2_147_483_648, max = 1_000_000_000))]
+    pub value: i32,
+}
+
+impl Default for PriorityClass {
+    fn default() -> Self {
+        Self {
+            name: String::new(),
+            create: false,
+            value: 1_000_000,
+        }
+    }
+}
+
+/// The ServiceAccount of the host.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct ServiceAccount {
+    /// Whether to create it.
+    pub create: bool,
+    /// Its name. Default: the name of all objects.
+    #[schemars(regex(pattern = OPTIONAL_SUBDOMAIN))]
+    pub name: String,
+    /// Its annotations.
+    pub annotations: BTreeMap<String, String>,
+}
+
+impl Default for ServiceAccount {
+    fn default() -> Self {
+        Self {
+            create: true,
+            name: String::new(),
+            annotations: BTreeMap::new(),
+        }
+    }
+}
+
+/// The rights of the host.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct Rbac {
+    /// Whether to create roles and bindings.
+    pub create: bool,
+    /// Give rights to events only in these namespaces. Default: in all.
+    #[schemars(inner(regex(pattern = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")))]
+    pub namespaces: Vec<String>,
+}
+
+impl Default for Rbac {
+    fn default() -> Self {
+        Self {
+            create: true,
+            namespaces: Vec::new(),
+        }
+    }
+}

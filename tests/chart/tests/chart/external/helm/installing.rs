@@ -1,0 +1,237 @@
+//! `helm install`, `upgrade`, `rollback` and `uninstall` on a real API server, with a host that runs as the chart has it.
+
+use std::time::Duration;
+
+use kube::api::{DeleteParams, ListParams, PostParams};
+use kube::core::DynamicObject;
+use pilothouse_end_to_end::scrape::get;
+use pilothouse_testkit::controlplane::AuditMark;
+use pilothouse_testkit::requests::Request;
+use serde_json::{Value, json};
+
+use super::bench::{Bench, NAMESPACE, RELEASE, Running, app_service, deployment, named, plugin, secret, until};
+
+/// The host's account, as the API server calls it.
+fn account() -> String {
+    format!("system:serviceaccount:{NAMESPACE}:{RELEASE}")
+}
+
+/// What the host has asked since then.
+fn requests(bench: &Bench, mark: AuditMark) -> Vec<Request> {
+    let mut requests = bench.control_plane.requests_since(mark).unwrap();
+    requests.retain(|request| request.account == account());
+    requests
+}
+
+fn printed(requests: impl IntoIterator<Item = Request>) -> Vec<String> {
+    requests.into_iter().map(|request| request.to_string()).collect()
+}
+
+/// What the host has written since then of the AppService `web` and its children.
+fn writes_of_web(bench: &Bench, mark: AuditMark) -> Vec<String> {
+    let requests = requests(bench, mark).into_iter();
+    printed(requests.filter(|request| request.is_write() && request.name == "web"))
+}
+
+/// A host with a token of the chart's account.
+async fn started(bench: &Bench) -> Running {
+    let token = bench.token("host-token").await;
+    let kubeconfig = bench.kubeconfig("host.yaml", &json!({"token": token}));
+    bench.start(&kubeconfig).await
+}
+
+async fn pods(bench: &Bench) -> usize {
+    let pods = bench.api(&named("v1", "Pod", Some(NAMESPACE), ""));
+    let these = ListParams::default().labels("app.kubernetes.io/name=pilothouse");
+    pods.list(&these).await.unwrap().items.len()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_pods_are_admitted_where_only_restricted_pods_are() {
+    let bench = Bench::new().await;
+    bench.helm().install(&json!({})).unwrap();
+    let events = async || {
+        let events = bench.api(&named("v1", "Event", Some(NAMESPACE), ""));
+        let listed = events.list(&ListParams::default()).await.unwrap();
+        listed
+            .items
+            .iter()
+            .map(|event| event.data["message"].to_string())
+            .collect::<String>()
+    };
+    let both = async || pods(&bench).await == 2;
+    until("the ReplicaSet makes both pods", both, String::new).await;
+    assert!(!events().await.contains("violates PodSecurity"), "{}", events().await);
+    // Not because nobody checks.
+    let mut privileged = named("v1", "Pod", Some(NAMESPACE), "privileged");
+    privileged["spec"] = json!({"containers": [{"name": "a", "image": "b"}]});
+    let privileged: DynamicObject = serde_json::from_value(privileged).unwrap();
+    let pods = bench.api(&named("v1", "Pod", Some(NAMESPACE), ""));
+    let refused = pods
+        .create(&PostParams::default(), &privileged)
+        .await
+        .unwrap_err()
+        .to_string();
+    assert!(
+        refused.contains("violates PodSecurity \"restricted:latest\""),
+        "{refused}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_host_works_with_the_account_and_the_arguments_of_the_chart_and_nothing_strands_without_it() {
+    let bench = Bench::new().await;
+    bench.helm().install(&json!({"host": {"logFormat": "text"}})).unwrap();
+    bench.install_plugin("app-service").await;
+    let mut kept = plugin("app-service");
+    kept["spec"] = json!({"deletionPolicy": "Delete"});
+    bench.apply(&kept).await;
+    let mark = bench.control_plane.mark().unwrap();
+    let running = started(&bench).await;
+    bench.apply(&app_service("web")).await;
+    bench.is_reconciled(&app_service("web"), &running).await;
+    let ready = async || get(running.metrics, "/readyz").is_ok_and(|(code, _)| code == 200);
+    until("the host is ready", ready, || running.process.log()).await;
+    let has_finalizer =
+        async || bench.find(&kept).await.unwrap()["metadata"]["finalizers"][0] == "pilothouse.dev/plugin";
+    until("the Plugin has its finalizer", has_finalizer, || running.process.log()).await;
+    let asked = requests(&bench, mark);
+    let plugins_account = format!("system:serviceaccount:{NAMESPACE}:pilothouse-plugin-app-service");
+    assert!(
+        asked
+            .iter()
+            .any(|request| request.resource == "deployments"
+                && request.impersonated.as_deref() == Some(&*plugins_account)),
+        "the host acts as the plugin's account"
+    );
+    assert!(
+        asked.iter().any(Request::is_lease),
+        "the host takes part in the election"
+    );
+    assert_eq!(
+        printed(asked.into_iter().filter(|request| request.code == 403)),
+        Vec::<String>::new(),
+        "{}",
+        running.process.log()
+    );
+
+    // The status of the Deployment changes for a moment, and the object's with it.
+    let mut quiet = bench.control_plane.mark().unwrap();
+    let is_quiet = async || {
+        tokio::time::sleep(Duration::from_secs(3)).await;
+        let before = std::mem::replace(&mut quiet, bench.control_plane.mark().unwrap());
+        writes_of_web(&bench, before).is_empty()
+    };
+    until("nothing changes any more", is_quiet, || running.process.log()).await;
+
+    // Another revision of the chart, and back: the host has nothing to write.
+    let mark = bench.control_plane.mark().unwrap();
+    bench
+        .helm()
+        .upgrade(&json!({"host": {"logFormat": "text", "workers": 8}, "replicas": 3}))
+        .unwrap();
+    running.stop().await;
+    let replicas = async |expected: u32| bench.find(&deployment()).await.unwrap()["spec"]["replicas"] == expected;
+    assert!(replicas(3).await && bench.arguments().await.contains(&"--workers=8".to_owned()));
+    let running = started(&bench).await;
+    let is_seen = async || !running.process.lines(&["plugin ready"]).is_empty();
+    until("the plugin runs", is_seen, || running.process.log()).await;
+    bench.helm().rollback(1).unwrap();
+    assert!(replicas(2).await && bench.arguments().await.contains(&"--workers=32".to_owned()));
+    bench.apply(&app_service("other")).await;
+    bench.is_reconciled(&app_service("other"), &running).await;
+    assert_eq!(writes_of_web(&bench, mark), Vec::<String>::new());
+    running.stop().await;
+
+    // Somebody uninstalls the release and leaves the Plugin behind.
+    bench.helm().uninstall().unwrap();
+    assert_eq!(bench.find(&deployment()).await, None);
+    let child = named("apps/v1", "Deployment", Some("default"), "web");
+    assert!(bench.find(&child).await.is_some() && bench.find(&kept).await.is_some());
+    // A user's object goes as ever, and its child with it.
+    bench.delete(&app_service("web")).await;
+    let is_collected = async || bench.find(&child).await.is_none() && bench.find(&app_service("web")).await.is_none();
+    until("the object and its child are gone", is_collected, String::new).await;
+    // The Plugin waits for a host. As docs/installation.md has it:
+    bench.delete(&kept).await;
+    assert!(bench.find(&kept).await.is_some());
+    bench
+        .pilothouse(&[
+            "release",
+            "pilothouse.dev/plugin",
+            "--kind",
+            "Plugin.pilothouse.dev",
+            "--yes",
+        ])
+        .await;
+    assert_eq!(bench.find(&kept).await, None);
+    // The release comes back over what it has left.
+    bench.helm().install(&json!({})).unwrap();
+    assert!(replicas(2).await);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn webhooks_are_served_with_the_secret_of_the_chart_and_do_not_outlive_the_release() {
+    let bench = Bench::new().await;
+    let values = |port: u16| json!({"webhooks": {"enabled": true, "plugins": ["gate"], "convertedCrds": ["gates.gate.test.dev"], "port": port}});
+    bench.helm().install(&values(9443)).unwrap();
+    bench.install_plugin("gate").await;
+    let mark = bench.control_plane.mark().unwrap();
+    let running = started(&bench).await;
+    let gate = |name: &str, size: i64| {
+        let mut gate = named("gate.test.dev/v1", "Gate", Some("default"), name);
+        gate["spec"] = json!({"size": size});
+        gate
+    };
+    let attempt = async |name: &str, size: i64| {
+        let object: DynamicObject = serde_json::from_value(gate(name, size)).unwrap();
+        let made = bench
+            .api(&gate(name, size))
+            .create(&PostParams::default(), &object)
+            .await;
+        made.err().map(|error| error.to_string()).unwrap_or_default()
+    };
+    let mut tries = 0;
+    let is_judged = async || {
+        tries += 1;
+        attempt(&format!("bad-{tries}"), -1).await.contains("admission webhook")
+    };
+    until("the API server asks the host", is_judged, || running.process.log()).await;
+    assert_eq!(attempt("good", 1).await, "");
+    let certificates = async || {
+        bench
+            .find(&secret("pilothouse-webhooks"))
+            .await
+            .map(|secret| secret["data"].clone())
+    };
+    let before = certificates().await.unwrap();
+    assert!(before["tls.crt"].is_string(), "{before}");
+    let denied = requests(&bench, mark).into_iter().filter(|request| request.code == 403);
+    assert_eq!(printed(denied), Vec::<String>::new(), "{}", running.process.log());
+    bench.helm().upgrade(&values(9444)).unwrap();
+    assert_eq!(
+        certificates().await.unwrap(),
+        before,
+        "an upgrade leaves the certificates as they are"
+    );
+
+    running.stop().await;
+    bench.helm().uninstall().unwrap();
+    assert_eq!(certificates().await, None);
+    let refused = attempt("late", 1).await;
+    assert!(refused.contains("failed calling webhook"), "{refused}");
+    // As docs/installation.md has it.
+    let label = format!("pilothouse.dev/webhooks={NAMESPACE}.pilothouse-webhooks");
+    for kind in ["MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"] {
+        let configurations = bench.api(&named("admissionregistration.k8s.io/v1", kind, None, ""));
+        let these = ListParams::default().labels(&label);
+        let found = configurations.list(&these).await.unwrap();
+        assert!(!found.items.is_empty(), "{kind}");
+        let deleted = configurations.delete_collection(&DeleteParams::default(), &these).await;
+        assert!(deleted.is_ok());
+    }
+    let passes = async || attempt("late", 1).await.is_empty();
+    until("objects can be made without the host", passes, String::new).await;
+    let left: Value = bench.find(&gate("late", 1)).await.unwrap();
+    assert_eq!(left["spec"]["size"], 1);
+}

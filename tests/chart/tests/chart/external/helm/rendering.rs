@@ -1,0 +1,226 @@
+//! What the chart renders: compared with golden files, checked for what no role of the host may have, and the same as the
+//! manifests for kustomize. `UPDATE_GOLDEN=1` writes the files.
+
+use std::path::{Path, PathBuf};
+use std::{env, fs};
+
+use pilothouse_chart::folder;
+use pilothouse_external::helm::{Helm, kustomize};
+use serde_json::{Value, json};
+use similar::TextDiff;
+
+/// Values by the names of their golden files.
+fn variants() -> [(&'static str, Value); 4] {
+    let everything = json!({
+        "fullnameOverride": "harbour",
+        "image": {"repository": "registry.example.com/host", "tag": "1.2.3", "digest": format!("sha256:{}", "0".repeat(64)),
+            "pullPolicy": "Always", "pullSecrets": ["image"]},
+        "replicas": 3, "leaderElection": {"shards": 12},
+        "host": {"log": "info,pilothouse_runtime=debug", "extraArguments": ["--context", "a b"]},
+        "plugins": {"selector": "team in (a,b)", "volume": {"persistentVolumeClaim": {"claimName": "plugins", "readOnly": true}}},
+        "artifacts": {
+            "trust": {"default": "refuse", "repositories": [{"match": "registry.example.com/**", "keys": [{"file": "key.pub"}]}]},
+            "registries": {"registries": [{"host": "registry.example.com", "certificateAuthorities": ["ca.crt"]}]},
+            "files": {"key.pub": "-----BEGIN PUBLIC KEY-----\n", "ca.crt": "a: b\n"},
+            "pullSecrets": ["registry"], "cacheSize": 512,
+        },
+        "webhooks": {"enabled": true, "plugins": ["reverse-proxy"], "convertedCrds": ["gates.test.dev"], "clientCa": "api-servers"},
+        "metrics": {"serviceMonitor": {"enabled": true, "interval": "1m", "labels": {"release": "prometheus"}}},
+        "networkPolicy": {
+            "metricsFrom": [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}}],
+            "webhooksFrom": [{"ipBlock": {"cidr": "192.0.2.0/24"}}],
+            "egress": [{"ports": [{"port": 6443}]}],
+        },
+        "resources": {"requests": {"cpu": 1}},
+        "priorityClass": {"create": true, "name": "operators"},
+        "nodeSelector": {"kubernetes.io/os": "linux"},
+        "tolerations": [{"key": "control-plane", "operator": "Exists"}],
+        "affinity": {"nodeAffinity": {}},
+        "podLabels": {"team": "platform"},
+        "podAnnotations": {"example.com/a": "1"},
+        "serviceAccount": {"annotations": {"example.com/b": "2"}},
+    });
+    [
+        ("default", json!({})),
+        ("everything", everything),
+        (
+            "some-namespaces",
+            json!({
+                "crds": {"installedBy": "nobody"}, "rbac": {"namespaces": ["shop", "stage"]},
+                "webhooks": {"enabled": true, "plugins": ["reverse-proxy"], "configurations": "installer"},
+            }),
+        ),
+        (
+            "one-replica",
+            json!({
+                "replicas": 1, "leaderElection": {"enabled": false}, "crds": {"installedBy": "host"},
+                "host": {"identity": "none", "logFormat": "text"}, "podDisruptionBudget": {"enabled": false},
+                "networkPolicy": {"enabled": false}, "topologySpread": [],
+                "serviceAccount": {"create": false, "name": "existing"}, "rbac": {"create": false},
+            }),
+        ),
+    ]
+}
+
+fn helm() -> Helm {
+    Helm::new(&folder(), "pilothouse", "pilothouse-system")
+}
+
+fn documents(yaml: &str) -> Vec<Value> {
+    let documents: Vec<Value> = serde_saphyr::from_multiple(yaml).unwrap();
+    documents.into_iter().filter(|document| !document.is_null()).collect()
+}
+
+/// Compares a text with a file, or writes the file.
+fn is_golden(path: &Path, text: &str) {
+    if env::var_os("UPDATE_GOLDEN").is_some() {
+        fs::write(path, text).unwrap();
+        return;
+    }
+    let kept = fs::read_to_string(path).unwrap_or_default();
+    let difference = TextDiff::from_lines(kept.as_str(), text);
+    assert!(
+        kept == text,
+        "{} is not what the chart renders; UPDATE_GOLDEN=1 writes it:\n{}",
+        path.display(),
+        difference.unified_diff()
+    );
+}
+
+fn golden(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/chart/golden/{name}.yaml"))
+}
+
+#[test]
+fn helm_finds_nothing_to_say_about_the_chart() {
+    for (name, values) in variants() {
+        let said = helm().lint(&values).unwrap_or_else(|failed| panic!("{name}: {failed}"));
+        assert!(said.output.contains("0 chart(s) failed"), "{name}: {}", said.output);
+    }
+}
+
+#[test]
+fn the_chart_renders_the_golden_files() {
+    for (name, values) in variants() {
+        let rendered = helm()
+            .template(&values)
+            .unwrap_or_else(|failed| panic!("{name}: {failed}"));
+        // The CRD is long, and a test of its own compares it.
+        let parts = rendered.split_inclusive("---\n");
+        let text: String = parts
+            .filter(|part| !part.contains("kind: CustomResourceDefinition"))
+            .collect();
+        is_golden(&golden(name), &text);
+    }
+}
+
+#[test]
+fn the_chart_has_the_crd_of_the_host_and_keeps_it() {
+    let rendered = documents(&helm().template(&json!({})).unwrap());
+    let crds: Vec<&Value> = rendered
+        .iter()
+        .filter(|document| document["kind"] == "CustomResourceDefinition")
+        .collect();
+    let text = fs::read_to_string(folder().join("../../crds/yaml/plugins.pilothouse.dev.yaml")).unwrap();
+    let expected: Value = serde_saphyr::from_str(&text).unwrap();
+    assert_eq!(crds.len(), 1);
+    assert_eq!(crds[0]["spec"], expected["spec"]);
+    assert_eq!(crds[0]["metadata"]["annotations"]["helm.sh/resource-policy"], "keep");
+}
+
+#[test]
+fn the_crd_is_installed_by_the_chart_or_by_the_host_and_never_by_both() {
+    for (installer, has_crd, host_installs) in [("chart", true, false), ("host", false, true), ("nobody", false, false)]
+    {
+        let rendered = helm().template(&json!({"crds": {"installedBy": installer}})).unwrap();
+        let found = (
+            rendered.contains("kind: CustomResourceDefinition"),
+            rendered.contains("--install-crds"),
+        );
+        assert_eq!(found, (has_crd, host_installs), "{installer}");
+    }
+}
+
+#[test]
+fn the_host_has_no_right_without_a_limit() {
+    for (name, values) in variants() {
+        for role in documents(&helm().template(&values).unwrap()) {
+            let is_cluster_role = role["kind"] == "ClusterRole";
+            for rule in role["rules"].as_array().into_iter().flatten() {
+                let texts = |field: &str| -> Vec<String> {
+                    let texts = rule[field].as_array().into_iter().flatten();
+                    texts.map(|text| text.as_str().unwrap().to_owned()).collect()
+                };
+                let (resources, verbs, names) = (texts("resources"), texts("verbs"), texts("resourceNames"));
+                let about = format!("{name}: {rule}");
+                for refused in ["*", "escalate", "bind", "impersonate", "deletecollection"] {
+                    assert!(!verbs.iter().any(|verb| verb == refused), "{about}");
+                }
+                assert!(
+                    ![texts("apiGroups"), resources.clone()]
+                        .concat()
+                        .contains(&"*".to_owned()),
+                    "{about}"
+                );
+                if resources.contains(&"secrets".to_owned()) {
+                    assert!(!is_cluster_role && !names.is_empty(), "{about}");
+                }
+                // Replicas make the names of their Leases themselves.
+                let is_of_leases = !is_cluster_role && resources == ["leases"];
+                let changes = !is_of_leases && verbs.iter().any(|verb| matches!(&**verb, "update" | "delete"));
+                assert!(!changes || !names.is_empty(), "{about}");
+            }
+        }
+    }
+}
+
+/// The manifests for kustomize are what the chart renders, without the labels that say that Helm has installed them.
+#[test]
+fn the_manifests_for_kustomize_are_those_of_the_chart() {
+    let manifests = folder().join("../kustomize");
+    let rendered = helm().template(&json!({})).unwrap();
+    let mut text =
+        "# Generated from deploy/chart: tests/chart/tests/chart/external/helm/rendering.rs says how.\n".to_owned();
+    let mut names = Vec::new();
+    for mut document in documents(&rendered) {
+        let labels = "/metadata/labels";
+        if let Some(labels) = document.pointer_mut(labels).and_then(Value::as_object_mut) {
+            labels.remove("helm.sh/chart");
+            labels.insert("app.kubernetes.io/managed-by".to_owned(), json!("kustomize"));
+        }
+        if let Some(annotations) = document
+            .pointer_mut("/metadata/annotations")
+            .and_then(Value::as_object_mut)
+        {
+            annotations.remove("helm.sh/resource-policy");
+        }
+        names.push(format!("{} {}", document["kind"], document["metadata"]["name"]));
+        text.extend(["---\n", &serde_saphyr::to_string(&sorted(document)).unwrap()]);
+    }
+    is_golden(&manifests.join("host.yaml"), &text);
+    let built = documents(&kustomize(&manifests).unwrap());
+    let built: Vec<String> = built
+        .iter()
+        .map(|document| format!("{} {}", document["kind"], document["metadata"]["name"]))
+        .collect();
+    assert!(
+        built.contains(&"\"Namespace\" \"pilothouse-system\"".to_owned()),
+        "{built:?}"
+    );
+    for name in &names {
+        assert!(built.contains(name), "{name}: {built:?}");
+    }
+}
+
+/// With members in order of their names, which serde_json keeps or not depending on what else is built.
+fn sorted(value: Value) -> Value {
+    match value {
+        Value::Array(items) => items.into_iter().map(sorted).collect(),
+        Value::Object(members) => {
+            let mut members: Vec<_> = members.into_iter().map(|(name, value)| (name, sorted(value))).collect();
+            members.sort_by(|(one, _), (other, _)| one.cmp(other));
+            Value::Object(members.into_iter().collect())
+        }
+        scalar => scalar,
+    }
+}

@@ -1,0 +1,100 @@
+//! Owns helm and kustomize: rendering, checking, installing and removing a chart, and putting manifests together.
+
+use std::{fs, path::Path};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::{
+    command::{Failed, Printed, Tool},
+    programs::Program,
+};
+
+/// helm with a home of its own, for one chart, release and namespace.
+#[derive(Debug)]
+pub struct Helm {
+    tool: Tool,
+    home: TempDir,
+    chart: String,
+    release: String,
+    namespace: String,
+    kubeconfig: Option<String>,
+}
+
+impl Helm {
+    /// helm without a cluster.
+    pub fn new(chart: &Path, release: &str, namespace: &str) -> Self {
+        let home = tempfile::tempdir().expect("there is room for a folder");
+        Self {
+            tool: Tool::new(Program::Helm.path(), home.path()),
+            home,
+            chart: chart.display().to_string(),
+            release: release.to_owned(),
+            namespace: namespace.to_owned(),
+            kubeconfig: None,
+        }
+    }
+
+    /// The same for a cluster.
+    #[must_use]
+    pub fn on(mut self, kubeconfig: &str) -> Self {
+        self.kubeconfig = Some(kubeconfig.to_owned());
+        self
+    }
+
+    /// `helm lint --strict`.
+    pub fn lint(&self, values: &Value) -> Result<Printed, Failed> {
+        self.with_values(&["lint", "--strict", &self.chart], values)
+    }
+
+    /// What `helm template` prints.
+    pub fn template(&self, values: &Value) -> Result<String, Failed> {
+        let arguments = ["template", &self.release, &self.chart, "--namespace", &self.namespace];
+        let printed = self.with_values(&arguments, values)?;
+        Ok(printed.output)
+    }
+
+    /// `helm install`.
+    pub fn install(&self, values: &Value) -> Result<Printed, Failed> {
+        self.with_values(&["install", &self.release, &self.chart], values)
+    }
+
+    /// `helm upgrade`.
+    pub fn upgrade(&self, values: &Value) -> Result<Printed, Failed> {
+        self.with_values(&["upgrade", &self.release, &self.chart], values)
+    }
+
+    /// `helm rollback` to an earlier revision.
+    pub fn rollback(&self, revision: u32) -> Result<Printed, Failed> {
+        self.run(&["rollback", &self.release, &revision.to_string()])
+    }
+
+    /// `helm uninstall`, which waits until the objects are gone.
+    pub fn uninstall(&self) -> Result<Printed, Failed> {
+        self.run(&["uninstall", &self.release, "--wait"])
+    }
+
+    fn with_values(&self, arguments: &[&str], values: &Value) -> Result<Printed, Failed> {
+        let file = self.home.path().join("values.yaml");
+        // JSON is YAML.
+        fs::write(&file, values.to_string()).expect("there is room for values");
+        let file = file.display().to_string();
+        self.run(&[arguments, &["--values", &file]].concat())
+    }
+
+    fn run(&self, arguments: &[&str]) -> Result<Printed, Failed> {
+        let mut arguments = arguments.to_vec();
+        if let Some(kubeconfig) = &self.kubeconfig {
+            arguments.extend(["--kubeconfig", kubeconfig, "--namespace", &self.namespace]);
+        }
+        self.tool.run_with(&arguments, &[])
+    }
+}
+
+/// What `kustomize build` prints for a folder.
+pub fn kustomize(folder: &Path) -> Result<String, Failed> {
+    let home = tempfile::tempdir().expect("there is room for a folder");
+    let tool = Tool::new(Program::Kustomize.path(), home.path());
+    let printed = tool.run_with(&["build", &folder.display().to_string()], &[])?;
+    Ok(printed.output)
+}
