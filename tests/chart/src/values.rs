@@ -52,6 +52,8 @@ pub struct Values {
     pub webhooks: Webhooks,
     /// Metrics and probes.
     pub metrics: Metrics,
+    /// The API that `kubectl pilothouse` asks.
+    pub api: Api,
     /// Who may connect to the host.
     pub network_policy: NetworkPolicy,
     /// How many replicas may be evicted at the same time.
@@ -94,6 +96,7 @@ impl Default for Values {
             crds: Crds::default(),
             webhooks: Webhooks::default(),
             metrics: Metrics::default(),
+            api: Api::default(),
             network_policy: NetworkPolicy::default(),
             pod_disruption_budget: PodDisruptionBudget::default(),
             resources: Resources::default(),
@@ -228,6 +231,8 @@ impl Default for Host {
 pub enum Identity {
     /// As the plugin's ServiceAccount.
     Impersonate,
+    /// As the plugin's ServiceAccount, with tokens of it.
+    Token,
     /// As itself.
     None,
 }
@@ -407,6 +412,26 @@ impl Default for Metrics {
     }
 }
 
+/// The API that `kubectl pilothouse` asks.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct Api {
+    /// Whether it is served, to users of the cluster by their rights.
+    pub enabled: bool,
+    /// The port of the pods that serves it.
+    #[schemars(range(min = 1024, max = 65535))]
+    pub port: u16,
+}
+
+impl Default for Api {
+    fn default() -> Self {
+        Self {
+            enabled: true,
+            port: 8443,
+        }
+    }
+}
+
 /// A ServiceMonitor of the Prometheus Operator.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
@@ -440,6 +465,8 @@ pub struct NetworkPolicy {
     pub metrics_from: Vec<Verbatim>,
     /// Who may call the webhooks. Default: everybody.
     pub webhooks_from: Vec<Verbatim>,
+    /// Who may ask the API. Default: everybody.
+    pub api_from: Vec<Verbatim>,
     /// Rules for what the host may reach. Default: everything.
     pub egress: Vec<Verbatim>,
 }
@@ -450,6 +477,7 @@ impl Default for NetworkPolicy {
             enabled: true,
             metrics_from: Vec::new(),
             webhooks_from: Vec::new(),
+            api_from: Vec::new(),
             egress: Vec::new(),
         }
     }

@@ -105,6 +105,11 @@ impl Bench {
 
     /// Installs a plugin of `target/plugins`, with its rights and those of the host, which acts as its account.
     pub async fn install_plugin(&self, plugin: &str) {
+        self.install_configured(plugin, &[]).await;
+    }
+
+    /// The same with more options.
+    pub async fn install_configured(&self, plugin: &str, options: &[&str]) {
         let component = pilothouse_end_to_end::program::component(plugin);
         let cache = components::root().join("target/test-code").display().to_string();
         let arguments = [
@@ -112,25 +117,11 @@ impl Bench {
             &component,
             "--host-account",
             RELEASE,
-            "--yes",
-            "--cache-dir",
-            &cache,
+            "--identity",
+            "impersonate",
         ];
+        let arguments = [arguments.as_slice(), &["--yes", "--cache-dir", &cache], options].concat();
         self.pilothouse(&arguments).await;
-        let account = format!("pilothouse-plugin-{plugin}");
-        let role = format!("test-impersonate-{plugin}");
-        let metadata = json!({"name": role, "namespace": NAMESPACE});
-        self.apply(&json!({
-            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role", "metadata": metadata,
-            "rules": [{"apiGroups": [""], "resources": ["serviceaccounts"], "resourceNames": [account], "verbs": ["impersonate"]}],
-        }))
-        .await;
-        self.apply(&json!({
-            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding", "metadata": metadata,
-            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": role},
-            "subjects": [{"kind": "ServiceAccount", "name": RELEASE, "namespace": NAMESPACE}],
-        }))
-        .await;
     }
 
     /// A token of the chart's ServiceAccount, which is valid for as long as this Secret is there.

@@ -5,3 +5,4 @@ mod installing;
 mod rendering;
 mod token;
 mod values;
+mod walkthrough;
