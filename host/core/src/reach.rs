@@ -102,6 +102,29 @@ impl Reach {
         }
     }
 
+    /// What is in both; none where that would take two conditions about labels.
+    pub fn common(&self, other: &Self) -> Option<Self> {
+        let both = |one: &Option<BTreeSet<String>>, other: &Option<BTreeSet<String>>| match (one, other) {
+            (Some(one), Some(other)) => Some(one.intersection(other).cloned().collect()),
+            (one, other) => one.clone().or_else(|| other.clone()),
+        };
+        let labels = match (self.labels.is_empty(), other.labels.is_empty()) {
+            (_, true) => &self.labels,
+            (true, _) => &other.labels,
+            _ if self.labels == other.labels => &self.labels,
+            _ => return None,
+        };
+        Some(Self {
+            namespaces: both(&self.namespaces, &other.namespaces),
+            names: both(&self.names, &other.names),
+            hashes: match (&self.hashes, &other.hashes) {
+                (Some(one), Some(other)) => Some(one.intersection(other)),
+                (one, other) => one.clone().or_else(|| other.clone()),
+            },
+            labels: labels.clone(),
+        })
+    }
+
     /// Whether all that is in `other` is in this one.
     pub fn covers(&self, other: &Self) -> bool {
         let covers = |own: &Option<BTreeSet<String>>, asked: &Option<BTreeSet<String>>| match (own, asked) {
@@ -229,6 +252,20 @@ mod tests {
         assert!(wide.covers(&one) && !one.covers(&wide) && Reach::all().covers(&wide) && !wide.covers(&Reach::all()));
         assert_eq!(one.clone().union(&wide), wide);
         assert_eq!(one.clone().union(&Reach::all()), Reach::all());
+        let [of_b, of_c] = ["b", "c"].map(|name| Reach::all().within_hashes(HashRanges::of_namespace(name)));
+        let overlapping = of_b.clone().union(&of_c);
+        assert_eq!(wide.common(&overlapping), Some(of_b));
+        assert_eq!(
+            (wide.common(&one), Reach::all().common(&wide)),
+            (Some(one.clone()), Some(wide.clone()))
+        );
+        assert_eq!(
+            one.common(&of_c),
+            Some(Reach::all().within_hashes(HashRanges::default()))
+        );
+        let common = reach(&["a", "b"], &[], "app=web").common(&reach(&["b", "c"], &["x"], ""));
+        assert_eq!(common, Some(reach(&["b"], &["x"], "app=web")));
+        assert_eq!(reach(&[], &[], "app=web").common(&reach(&[], &[], "app=db")), None);
         let (of_a, of_c) = (Name::new(Some("a"), "x"), Name::new(Some("c"), "x"));
         assert!(wide.holds(&of_a) && !wide.holds(&of_c));
         let scopes = wide.scopes(true);

@@ -81,10 +81,8 @@ impl Store {
             .or_insert_with(|| KindCache::new(codec.clone()));
         let scopes = reach.scopes(namespaced);
         // What is not followed any more is not known any more.
-        if let Some(synced) = &mut kind_cache.synced
-            && !reach.covers(&synced.reach)
-        {
-            synced.reach = reach.clone();
+        if let Some(synced) = kind_cache.synced.take() {
+            kind_cache.synced = reach.common(&synced.reach).map(|reach| Synced { reach, ..synced });
         }
         kind_cache.codec = codec;
         kind_cache.run = run;
@@ -526,6 +524,26 @@ mod tests {
         store.end_list(&source);
         assert!(has(&store, &more));
         assert_eq!(found(&store, &by("", Some("red"))), ["a/x"]);
+    }
+
+    #[test]
+    fn where_the_watches_are_about_other_objects_only_what_both_were_about_is_known() {
+        let mut store = Store::default();
+        let namespaces =
+            |names: &[&str]| Reach::namespaces(&names.iter().map(|it| (*it).to_owned()).collect::<Vec<_>>());
+        let has =
+            |store: &Store, names: &[&str]| store.has(&kind(), codec(&[]).layout().projection(), &namespaces(names));
+        for source in store.open(codec(&[]), namespaces(&["a", "b"]), true) {
+            store.begin_list(&source);
+            store.end_list(&source);
+        }
+        let sources = store.open(codec(&[]), namespaces(&["b", "c"]), true);
+        assert!(has(&store, &["b"]) && !has(&store, &["c"]) && !has(&store, &["a"]));
+        for source in sources {
+            store.begin_list(&source);
+            store.end_list(&source);
+        }
+        assert!(has(&store, &["b", "c"]));
     }
 
     #[test]

@@ -250,6 +250,7 @@ impl Replica {
             self.fence.close_shard(*shard);
         }
         if !lost.is_empty() {
+            self.settled_since = None;
             tracing::warn!(leases = self.leases.title(), shards = ?lost, "lost shards: their Leases could not be renewed in time");
         }
         self.own();
@@ -507,6 +508,9 @@ impl Replica {
         self.peers.written(&shard_lease(shard), lease, self.now());
         let until = (sent + renew_deadline).min(valid_until);
         let ranges = plan.shards[shard].ranges.clone();
+        if !self.held.contains_key(&shard) {
+            self.settled_since = None;
+        }
         let held = self.held.entry(shard).or_insert_with(|| {
             tracing::info!(leases = self.leases.title(), shard, "took a shard");
             HeldShard {
@@ -567,6 +571,7 @@ impl Replica {
         if self.held.remove(&shard).is_none() {
             return;
         }
+        self.settled_since = None;
         let name = shard_lease(shard);
         let time = self.host.clock.microseconds();
         let Some((live, record)) = self.peers.release(&name, &time) else {
