@@ -200,6 +200,8 @@ impl Bench {
                 "--metrics-address" => format!("{option}={metrics}"),
                 "--webhook-service" => format!("--webhook-url=https://{webhooks}"),
                 "--webhook-listen" => format!("{option}={webhooks}"),
+                // Several hosts run on this machine.
+                "--api-address" => format!("{option}=off"),
                 // The tests' own, which Process::start_host gives.
                 "--cache-dir" => continue,
                 _ => argument,
