@@ -11,7 +11,7 @@ use pilothouse_programs::environment;
 use crate::{cargo, root};
 
 /// The largest size of the host's program, in bytes.
-const LARGEST_PROGRAM: u64 = 30_000_000;
+const LARGEST_PROGRAM: u64 = 33_000_000;
 
 /// The certificate authorities of public registries, as Debian's package ca-certificates and those of other distributions
 /// have them.
