@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 /// What each shard costs beside its objects, so that shards without objects are divided, too.
-const BASE_LOAD: u64 = 1;
+const BASE_LOAD: u128 = 1;
 
 /// A shard as its Lease shows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,17 +21,18 @@ pub type Assignment<'a> = Vec<Option<&'a str>>;
 /// Divides shards among replicas by load. Who holds a shard keeps it, unless another replica has less to do by more than
 /// the shard: so shards move only when replicas come and go, and as few as possible.
 pub fn assign<'a>(replicas: &[&'a str], shards: &[LiveShard<'_>]) -> Assignment<'a> {
-    let mut used: BTreeMap<&'a str, u64> = replicas.iter().map(|replica| (*replica, 0)).collect();
+    let mut used: BTreeMap<&'a str, u128> = replicas.iter().map(|replica| (*replica, 0)).collect();
     if used.is_empty() {
         return vec![None; shards.len()];
     }
-    let cost = |index: usize| shards[index].load.saturating_add(BASE_LOAD);
+    // Loads are read from the plan, into which somebody may write any number; their sum fits all the same.
+    let cost = |index: usize| u128::from(shards[index].load) + BASE_LOAD;
     let mut assignment: Assignment<'a> = shards
         .iter()
         .enumerate()
         .map(|(index, shard)| {
             let (holder, used) = used.iter_mut().find(|(replica, _)| Some(**replica) == shard.holder)?;
-            *used = used.saturating_add(cost(index));
+            *used += cost(index);
             Some(*holder)
         })
         .collect();
@@ -40,7 +41,7 @@ pub fn assign<'a>(replicas: &[&'a str], shards: &[LiveShard<'_>]) -> Assignment<
     free.sort_by_key(|index| (std::cmp::Reverse(cost(*index)), *index));
     for index in free {
         let (replica, used) = least(&mut used);
-        *used = used.saturating_add(cost(index));
+        *used += cost(index);
         assignment[index] = Some(replica);
     }
     // Each move makes the busiest replica's work less without making another the busiest, so this comes to an end.
@@ -54,7 +55,7 @@ pub fn assign<'a>(replicas: &[&'a str], shards: &[LiveShard<'_>]) -> Assignment<
 }
 
 /// The replica with the least to do; of several the first by name.
-fn least<'a, 'b>(used: &'b mut BTreeMap<&'a str, u64>) -> (&'a str, &'b mut u64) {
+fn least<'a, 'b>(used: &'b mut BTreeMap<&'a str, u128>) -> (&'a str, &'b mut u128) {
     let (replica, used) = used
         .iter_mut()
         .min_by_key(|(_, used)| **used)
@@ -65,8 +66,8 @@ fn least<'a, 'b>(used: &'b mut BTreeMap<&'a str, u64>) -> (&'a str, &'b mut u64)
 /// The shard that the busiest replica hands to the least busy one, if both are closer to each other then.
 fn best_move<'a>(
     assignment: &Assignment<'a>,
-    used: &BTreeMap<&'a str, u64>,
-    cost: impl Fn(usize) -> u64,
+    used: &BTreeMap<&'a str, u128>,
+    cost: impl Fn(usize) -> u128,
 ) -> Option<(usize, &'a str)> {
     let (to, least) = used.iter().min_by_key(|(_, used)| **used)?;
     let (from, most) = used.iter().rev().max_by_key(|(_, used)| **used)?;

@@ -10,7 +10,7 @@ use super::partition::Divisions;
 use super::plan::{PlannedShard, ShardPlan};
 
 /// A plan is replaced if a shard has more than so many times the mean,
-const TOO_MUCH: u64 = 2;
+const TOO_MUCH: u128 = 2;
 
 /// and if the largest shard of the new one has at most three quarters of that.
 const WORTH_IT: (u64, u64) = (3, 4);
@@ -56,8 +56,9 @@ pub fn first_plan(version: u64, shards: usize, loads: &NamespaceLoads) -> ShardP
 
 /// Whether one of these shards has so much more than the mean that the work may be worth dividing anew.
 pub fn is_uneven(loads: &[u64]) -> bool {
-    let most = loads.iter().max().copied().unwrap_or_default();
-    most * loads.len() as u64 > loads.iter().sum::<u64>() * TOO_MUCH
+    // Replicas say their loads in Leases, into which somebody else may write any number.
+    let loads = || loads.iter().map(|load| u128::from(*load));
+    loads().max().unwrap_or_default() * loads().count() as u128 > loads().sum::<u128>() * TOO_MUCH
 }
 
 /// A plan that is to replace another, if the work is divided badly by now and can be divided better.

@@ -15,4 +15,4 @@ pub use assignment::{Assignment, LiveShard, assign};
 pub use cut::{NamespaceLoads, better_plan, first_plan, is_uneven};
 pub use hash::{HashRange, HashRanges, hash_of};
 pub use partition::{Division, Divisions, OwnedOf, OwnedWork};
-pub use plan::{MOST_SHARDS, PlanError, PlannedShard, ShardPlan};
+pub use plan::{HIGHEST_VERSION, MOST_SHARDS, PlanError, PlannedShard, ShardPlan};

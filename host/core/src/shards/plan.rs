@@ -8,6 +8,9 @@ use super::partition::Divisions;
 /// The most shards. Each is a Lease that is renewed every few seconds.
 pub const MOST_SHARDS: usize = 128;
 
+/// The highest version: there is always a higher one to replace it with, whatever somebody writes into a plan or a Lease.
+pub const HIGHEST_VERSION: u64 = u64::MAX / 2;
+
 /// The division of all namespaces into shards. A plan with a higher version replaces it as a whole.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
@@ -37,6 +40,9 @@ pub enum PlanError {
     /// It is no plan.
     #[error("it is no plan of shards: {0}")]
     Unreadable(#[from] serde_json::Error),
+    /// Nothing could replace it.
+    #[error("its version is {0}; the highest is {HIGHEST_VERSION}")]
+    Version(u64),
     /// It has none, or too many.
     #[error("it has {0} shards; a plan has 1 to {MOST_SHARDS}")]
     Count(usize),
@@ -54,6 +60,9 @@ impl ShardPlan {
     }
 
     pub(super) fn check(&self) -> Result<(), PlanError> {
+        if self.version > HIGHEST_VERSION {
+            return Err(PlanError::Version(self.version));
+        }
         if !(1..=MOST_SHARDS).contains(&self.shards.len()) {
             return Err(PlanError::Count(self.shards.len()));
         }

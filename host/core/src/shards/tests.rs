@@ -183,6 +183,9 @@ fn what_is_no_plan_is_refused_with_the_cause() {
         );
     }
     assert!(problem(&["{}"]).contains("missing field"));
+    let high = format!(r#"{{"version":{},"shards":[]}}"#, u64::MAX);
+    let high = ShardPlan::parse(&high).unwrap_err().to_string();
+    assert!(high.contains("the highest is 9223372036854775807"), "{high}");
     assert!(
         ShardPlan::parse("")
             .unwrap_err()
@@ -224,6 +227,15 @@ fn shards_are_divided_by_load_and_each_replica_comes_to_the_same_result() {
     for replica in ["a", "b", "c", "d"] {
         assert_eq!(assignment.iter().filter(|it| **it == Some(replica)).count(), 2);
     }
+}
+
+#[test]
+fn any_number_that_somebody_writes_is_reckoned_with() {
+    let shards = live(&[u64::MAX, u64::MAX, 1, u64::MAX]);
+    let assignment = assign(&["a", "b"], &shards);
+    let of_a = assignment.iter().filter(|holder| **holder == Some("a")).count();
+    assert_eq!((of_a, assignment.len()), (2, 4), "{assignment:?}");
+    assert!(is_uneven(&[u64::MAX, 0, 0, 0]) && !is_uneven(&[u64::MAX; 4]) && !is_uneven(&[]));
 }
 
 #[test]

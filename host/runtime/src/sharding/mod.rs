@@ -301,7 +301,8 @@ impl Replica {
         let mut objects = self.work.0.by_controller.clone();
         for other in self.peers.others(&self.own_lease, self.now()) {
             for (controller, count) in &other.work.by_controller {
-                *objects.entry(controller.clone()).or_default() += count;
+                let objects = objects.entry(controller.clone()).or_default();
+                *objects = objects.saturating_add(*count);
             }
         }
         *self.host.divided_objects.lock() = objects;

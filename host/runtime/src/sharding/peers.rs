@@ -6,7 +6,7 @@ use std::time::Duration;
 use pilothouse_cluster::lease::LiveLease;
 use pilothouse_core::backoff;
 use pilothouse_core::lease::{LeaseCandidate, LeaseRecord, LeaseStep, LeaseTimes};
-use pilothouse_core::shards::hash_of;
+use pilothouse_core::shards::{HIGHEST_VERSION, hash_of};
 use serde::de::DeserializeOwned;
 use serde_json::json;
 
@@ -55,8 +55,9 @@ impl ReplicaState {
             let text = lease.annotation(annotation).unwrap_or_default();
             serde_json::from_str(text).unwrap_or_default()
         }
+        let plan: u64 = value(lease, PLAN);
         Self {
-            plan: value(lease, PLAN),
+            plan: if plan > HIGHEST_VERSION { 0 } else { plan },
             shards: value(lease, SHARDS),
             work: WorkCount {
                 by_controller: value(lease, OBJECTS),
