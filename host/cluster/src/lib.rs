@@ -34,6 +34,7 @@ pub mod meter;
 pub mod namespace_count;
 pub mod object;
 pub mod openapi;
+mod own_object;
 mod pages;
 pub mod permissions;
 pub mod pull_secret;

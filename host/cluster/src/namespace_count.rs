@@ -10,7 +10,7 @@ use serde::Deserialize;
 
 use crate::discovery::ServedKind;
 use crate::error::RequestError;
-use crate::write::send;
+use crate::pages::{PageSize, read_page};
 
 #[derive(Deserialize)]
 struct Page {
@@ -36,23 +36,26 @@ struct ItemMeta {
     namespace: Option<String>,
 }
 
-/// How many objects of a kind each namespace has: by lists of metadata, 500 objects each.
+/// How many objects of a kind each namespace has: by lists of metadata, page by page.
 pub async fn count_by_namespace(client: &Client, served: &ServedKind) -> Result<HashMap<String, u64>, RequestError> {
-    let garbled = |error: String| RequestError::Garbled(error);
-    let (mut counts, mut next) = (HashMap::new(), String::new());
+    let garbled = |error: &dyn std::fmt::Display| RequestError::Garbled(error.to_string());
+    let (mut counts, mut next, mut pages) = (HashMap::new(), String::new(), PageSize::default());
     loop {
-        let uri = format!("{}?limit=500&continue={next}", served.path(None, None));
-        let request = Request::builder()
-            .uri(uri)
-            .header(
-                header::ACCEPT,
-                "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1",
-            )
-            .body(Body::empty())
-            .map_err(|error| garbled(error.to_string()))?;
-        let (_, text) = send(client, request).await?;
-        let Page { metadata, items } = serde_json::from_str(&text).map_err(|error| garbled(error.to_string()))?;
-        for item in items.unwrap_or_default() {
+        let request = |objects| {
+            Request::builder()
+                .uri(format!("{}?limit={objects}&continue={next}", served.path(None, None)))
+                .header(
+                    header::ACCEPT,
+                    "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1",
+                )
+                .body(Body::empty())
+                .map_err(|error| garbled(&error))
+        };
+        let text = read_page(client, &mut pages, request).await?;
+        let Page { metadata, items } = serde_json::from_str(&text).map_err(|error| garbled(&error))?;
+        let items = items.unwrap_or_default();
+        pages.had(items.len(), text.len());
+        for item in items {
             *counts.entry(item.metadata.namespace.unwrap_or_default()).or_default() += 1;
         }
         match metadata.next {
