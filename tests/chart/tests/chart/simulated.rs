@@ -1,6 +1,7 @@
 //! An upgrade of the host, and back: what has converged is not written again.
 
 use std::net::{Ipv4Addr, SocketAddr};
+use std::time::Duration;
 
 use kube::Api;
 use kube::api::{DynamicObject, ListParams, PostParams};
@@ -9,13 +10,16 @@ use pilothouse_end_to_end::program::{Folder, Process, component};
 use pilothouse_end_to_end::scrape::{Scrape, get};
 use pilothouse_testkit::cluster::Cluster;
 use pilothouse_testkit::host::free_address;
+use pilothouse_testkit::requests::Request;
 use rustix::process::Signal;
 use serde_json::json;
 
 const OBJECTS: usize = 1000;
+/// An object that was reconciled once can still be waiting for what its children change.
+const QUIET: Duration = Duration::from_secs(1);
 
-/// Waits until a host has reconciled every object at least once, and then ends it.
-async fn reconciles_all(mut process: Process, metrics: SocketAddr) {
+/// Waits until a host has reconciled every object at least once and then wrote nothing for a while, and ends it.
+async fn reconciles_all(mut process: Process, metrics: SocketAddr, cluster: &Cluster) {
     let all = u64::try_from(OBJECTS).unwrap();
     process
         .until("every object is reconciled", |_| {
@@ -26,6 +30,14 @@ async fn reconciles_all(mut process: Process, metrics: SocketAddr) {
             (count >= all && waiting == 0).then_some(())
         })
         .await;
+    let mut mark = cluster.mark().unwrap();
+    loop {
+        tokio::time::sleep(QUIET).await;
+        if !cluster.requests_since(mark).unwrap().iter().any(Request::is_write) {
+            break;
+        }
+        mark = cluster.mark().unwrap();
+    }
     process.signal(Signal::TERM);
     assert_eq!(process.ended().await.code(), Some(0), "{}", process.log());
 }
@@ -74,13 +86,13 @@ async fn another_program_of_the_host_and_the_first_one_again_write_nothing_over_
         let app: DynamicObject = serde_json::from_value(app).unwrap();
         let _ = apps.create(&PostParams::default(), &app).await.unwrap();
     }
-    reconciles_all(first, metrics).await;
+    reconciles_all(first, metrics, &cluster).await;
     assert_eq!(apps.list(&ListParams::default()).await.unwrap().items.len(), OBJECTS);
 
     let mark = cluster.mark().unwrap();
     for is_alone in [true, false] {
         let metrics = free_address().unwrap();
-        reconciles_all(start(metrics, is_alone), metrics).await;
+        reconciles_all(start(metrics, is_alone), metrics, &cluster).await;
     }
     let writes: Vec<String> = cluster
         .requests_since(mark)
