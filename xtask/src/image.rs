@@ -111,7 +111,7 @@ fn build(architecture: Architecture) -> Result<PathBuf> {
             "build",
             "--locked",
             "--package",
-            "pilothouse",
+            "pilothouse-host",
             "--bin",
             "pilothouse-host",
         ])

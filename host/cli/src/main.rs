@@ -1,98 +1,38 @@
-//! The program for people: which command is run.
+//! The program of the image: the host, with the options of `pilothouse run` and without the commands for people.
 #![forbid(unsafe_code)]
 
-use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
-use pilothouse::{CompileCommand, artifact, ask, ended, inspect, install, release, render, run};
+use clap::{Parser, Subcommand};
+use pilothouse_host::{CompileCommand, ended, run};
 
-/// Run many Kubernetes operators in one host process, each as a sandboxed WebAssembly component.
+/// Run the host of Pilothouse, which reconciles a cluster with plugins. The program `pilothouse` has the same as
+/// `pilothouse run`, and the commands for people.
 #[derive(Parser)]
-#[command(name = "pilothouse", version, arg_required_else_help = true)]
+#[command(
+    name = "pilothouse-host",
+    version,
+    args_conflicts_with_subcommands = true,
+    disable_help_subcommand = true
+)]
 struct Arguments {
+    #[command(flatten)]
+    run: run::RunCommand,
+
     #[command(subcommand)]
-    command: Command,
+    command: Option<Command>,
 }
 
 #[derive(Subcommand)]
 enum Command {
-    /// Run the host, which reconciles a cluster with plugins.
-    Run(Box<run::RunCommand>),
-    /// Show the plugins of a host, and the objects that fail, with the cause and the next step.
-    Status(ask::status::StatusCommand),
-    /// Explain an object: what it depends on, what was made for it, its last runs, and who changed what was reverted.
-    Why(ask::why::WhyCommand),
-    /// Show the plugins of a host by the time, memory and requests that they use.
-    Top(ask::top::TopCommand),
-    /// Print a plugin's metadata and the kinds that it touches.
-    Inspect(inspect::InspectCommand),
-    /// Print the ServiceAccount, the roles and the bindings that grant a plugin what it needs.
-    Rights(install::rights::RightsCommand),
-    /// Install a plugin: its CRDs, its rights and its Plugin resource.
-    Install(install::apply::InstallCommand),
-    /// Upgrade a plugin: what changes in its rights, its CRDs and the objects of the cluster, and then the change itself.
-    Upgrade(install::upgrade::UpgradeCommand),
-    /// Uninstall a plugin: its Plugin resource and its rights.
-    Uninstall(install::uninstall::UninstallCommand),
-    /// Push a plugin to a registry or an OCI layout, with its CRDs, README and SBOM.
-    Push(artifact::push::PushCommand),
-    /// Pull a plugin's component from a registry or an OCI layout.
-    Pull(artifact::pull::PullCommand),
-    /// Copy a plugin with its signatures and attachments between registries and OCI layouts.
-    Copy(artifact::copy::CopyCommand),
-    /// List the tags of a repository.
-    Tags(artifact::tags::TagsCommand),
-    /// Verify a plugin's signature by keys or by a trust file.
-    Verify(artifact::verify::VerifyCommand),
-    /// Log in to a registry.
-    Login(artifact::login::LoginCommand),
-    /// Log out from a registry.
-    Logout(artifact::login::LogoutCommand),
-    /// Print a plugin's webhook configurations, for an installer to apply.
-    Webhooks(render::WebhooksCommand),
-    /// Remove the finalizer of a plugin that no longer exists from the objects that wait for it.
-    Release(release::ReleaseCommand),
     #[command(hide = true)]
     CompileComponent(CompileCommand),
 }
 
 fn main() -> ExitCode {
-    let Arguments { command } = arguments();
+    let Arguments { run, command } = Arguments::parse();
     ended(match command {
-        Command::Run(run) => run.execute(),
-        Command::Status(status) => status.execute(),
-        Command::Why(why) => why.execute(),
-        Command::Top(top) => top.execute(),
-        Command::Inspect(inspect) => inspect.execute(),
-        Command::Rights(rights) => rights.execute(),
-        Command::Install(install) => install.execute(),
-        Command::Upgrade(upgrade) => upgrade.execute(),
-        Command::Uninstall(uninstall) => uninstall.execute(),
-        Command::Push(push) => push.execute(),
-        Command::Pull(pull) => pull.execute(),
-        Command::Copy(copy) => copy.execute(),
-        Command::Tags(tags) => tags.execute(),
-        Command::Verify(verify) => verify.execute(),
-        Command::Login(login) => login.execute(),
-        Command::Logout(logout) => logout.execute(),
-        Command::Webhooks(webhooks) => webhooks.execute(),
-        Command::Release(release) => release.execute(),
-        Command::CompileComponent(compile) => compile.execute(),
+        None => run.execute(),
+        Some(Command::CompileComponent(compile)) => compile.execute(),
     })
-}
-
-/// The name by which kubectl finds the program as its plugin.
-const KUBECTL_PLUGIN: &str = "kubectl-pilothouse";
-
-/// Reads the command line. Help speaks of the program as it was called: as itself, or by kubectl.
-fn arguments() -> Arguments {
-    let called = std::env::args_os().next().map(PathBuf::from);
-    let is_plugin = called.is_some_and(|path| path.file_name().is_some_and(|name| name == KUBECTL_PLUGIN));
-    let mut command = Arguments::command();
-    if is_plugin {
-        command = command.bin_name("kubectl pilothouse");
-    }
-    let matches = command.get_matches();
-    Arguments::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
 }

@@ -126,6 +126,7 @@ const FORBIDDEN: &[(&str, &[&str])] = &[
         "pilothouse-runtime",
         &["kube", "k8s-openapi", "wasmtime", "hyper", "clap"],
     ),
+    ("pilothouse-host", &["kube", "k8s-openapi", "wasmtime"]),
     ("pilothouse", &["kube", "k8s-openapi", "wasmtime"]),
     (
         "pilothouse-plugin",
@@ -178,6 +179,7 @@ const ONLY: &[(&str, &[&str])] = &[
         "pilothouse-runtime",
         &[
             "pilothouse",
+            "pilothouse-host",
             "pilothouse-demo",
             "pilothouse-end-to-end",
             "pilothouse-fuzz",
