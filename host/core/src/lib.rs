@@ -31,6 +31,7 @@ pub mod preview;
 pub mod query;
 pub mod reach;
 pub mod reason;
+pub mod recording;
 pub mod rights;
 #[cfg(test)]
 mod schema;

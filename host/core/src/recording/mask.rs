@@ -1,0 +1,703 @@
+//! Owns masking: the values of Secrets, and of members of the configuration that its schema calls secret, are replaced
+//! wherever they occur in a recording. What stands in their place follows from the value and a key that is made for the
+//! recording and forgotten with it: equal values stay equal, and nobody finds out what they were.
+//!
+//! A value is looked for as it is, without the space around it, in base64, hexadecimal digits, percent-encoding and as it is
+//! escaped in JSON; of a value that is JSON also each text in it, and of one of several lines each line. Of values of less
+//! than [`LEAST_BYTES`] only whole texts are replaced, or half of all words would be; in names and keys only values of
+//! [`LEAST_NAME_BYTES`].
+
+use std::collections::{BTreeMap, HashMap};
+use std::fmt::Write as _;
+
+use aho_corasick::{AhoCorasick, MatchKind};
+use base64::Engine as _;
+use base64::engine::general_purpose::{STANDARD, STANDARD_NO_PAD, URL_SAFE, URL_SAFE_NO_PAD};
+use serde_json::{Number, Value};
+use sha2::{Digest, Sha256};
+
+use super::visit::Visitor;
+use super::{RecordedCall, Tree};
+use crate::key::Kind;
+
+/// What a masked value begins with. [`MASK_DIGITS`] hexadecimal digits follow. Its base64 needs no padding.
+pub const MASK: &str = "masked:";
+
+/// The hexadecimal digits after it.
+pub const MASK_DIGITS: usize = 8;
+
+/// The bytes of a key.
+pub const KEY_BYTES: usize = 32;
+
+/// The least bytes of a value that is replaced within texts.
+const LEAST_BYTES: usize = 4;
+
+/// The least bytes of a value that is replaced in the names of objects and members.
+const LEAST_NAME_BYTES: usize = 8;
+
+/// The least bytes of a line of a value that is looked for by itself.
+const LEAST_LINE_BYTES: usize = 8;
+
+/// How deep schemas of configurations are followed.
+const SCHEMA_DEPTH: usize = 32;
+
+/// The most digits of a masked number.
+const MOST_DIGITS: u32 = 15;
+
+/// The block of SHA-256, for HMAC.
+const BLOCK: usize = 64;
+
+/// Learns what is to be masked.
+pub struct Masker {
+    key: [u8; KEY_BYTES],
+    /// What is looked for within texts, and what replaces it.
+    within: BTreeMap<String, String>,
+    /// What is looked for as a whole text.
+    whole: BTreeMap<String, String>,
+}
+
+/// Masks what was learned.
+pub struct Masks {
+    key: [u8; KEY_BYTES],
+    within: AhoCorasick,
+    replacements: Vec<String>,
+    whole: HashMap<String, String>,
+}
+
+impl Masker {
+    /// One that knows nothing. The key has to be random, and of one recording.
+    pub fn new(key: [u8; KEY_BYTES]) -> Self {
+        Self {
+            key,
+            within: BTreeMap::new(),
+            whole: BTreeMap::new(),
+        }
+    }
+
+    /// Learns the Secrets of a call: given, read, and desired.
+    pub fn learn(&mut self, call: &mut RecordedCall) {
+        call.visit(self);
+    }
+
+    /// Learns the members of a configuration that its schema calls secret: `writeOnly: true`, or `format: password`.
+    pub fn learn_configuration(&mut self, schema: &Value, configuration: &Tree) {
+        let mut secret = Vec::new();
+        marked(schema, schema, configuration, SCHEMA_DEPTH, &mut secret);
+        for value in secret {
+            self.learn_tree(value);
+        }
+    }
+
+    /// Whether there is anything to mask.
+    pub fn is_empty(&self) -> bool {
+        self.within.is_empty() && self.whole.is_empty()
+    }
+
+    /// Ends learning. It fails if there are too many values for one search.
+    pub fn finish(self) -> Result<Masks, String> {
+        let Self { key, within, whole } = self;
+        let built = AhoCorasick::builder()
+            .match_kind(MatchKind::LeftmostLongest)
+            .build(within.keys());
+        Ok(Masks {
+            key,
+            within: built.map_err(|error| error.to_string())?,
+            replacements: within.into_values().collect(),
+            whole: whole.into_iter().collect(),
+        })
+    }
+
+    /// Learns each text of a value.
+    fn learn_tree(&mut self, tree: &Tree) {
+        match tree {
+            Tree::Null | Tree::Bool(_) => {}
+            Tree::Number(number) => self.learn_value(number.to_string().as_bytes()),
+            Tree::String(text) => self.learn_value(text.as_bytes()),
+            Tree::Array(items) => items.iter().for_each(|item| self.learn_tree(item)),
+            Tree::Object(members) => members.iter().for_each(|(_, value)| self.learn_tree(value)),
+        }
+    }
+
+    fn learn_value(&mut self, value: &[u8]) {
+        let text = std::str::from_utf8(value).ok();
+        let is_blank = text.map_or(value.is_empty(), |text| text.trim().is_empty());
+        if is_blank {
+            return;
+        }
+        let token = token(&self.key, value);
+        self.learn_forms(value, &token);
+        let Some(text) = text else { return };
+        let trimmed = text.trim();
+        if trimmed.len() != text.len() {
+            self.learn_forms(trimmed.as_bytes(), &token);
+        }
+        let lines = text.lines().map(str::trim);
+        for line in lines.filter(|line| line.len() >= LEAST_LINE_BYTES && line.len() < trimmed.len()) {
+            self.learn_forms(line.as_bytes(), &self::token(&self.key, line.as_bytes()));
+        }
+        if trimmed.starts_with(['{', '[']) {
+            self.learn_texts(&Tree::read(trimmed));
+        }
+    }
+
+    /// Learns the texts of a document that is a value.
+    fn learn_texts(&mut self, tree: &Tree) {
+        match tree {
+            Tree::String(text) if text.len() >= LEAST_BYTES => {
+                self.learn_forms(text.as_bytes(), &token(&self.key, text.as_bytes()));
+                // As `auth` of a registry's credentials: USER:PASSWORD.
+                let decoded = STANDARD.decode(text).ok();
+                let decoded = decoded.and_then(|bytes| String::from_utf8(bytes).ok());
+                if let Some((_, password)) = decoded.as_deref().and_then(|text| text.split_once(':')) {
+                    self.learn_forms(password.as_bytes(), &token(&self.key, password.as_bytes()));
+                }
+            }
+            Tree::Array(items) => items.iter().for_each(|item| self.learn_texts(item)),
+            Tree::Object(members) => members.iter().for_each(|(_, value)| self.learn_texts(value)),
+            _ => {}
+        }
+    }
+
+    /// Learns the ways in which a value may be written. What was learned first stands.
+    fn learn_forms(&mut self, value: &[u8], token: &str) {
+        let is_short = value.len() < LEAST_BYTES;
+        let mut learn = |form: String, replacement: String| {
+            let known = if is_short || form.len() < LEAST_BYTES {
+                &mut self.whole
+            } else {
+                &mut self.within
+            };
+            known.entry(form).or_insert(replacement);
+        };
+        if let Ok(text) = std::str::from_utf8(value) {
+            learn(text.to_owned(), token.to_owned());
+            let escaped = serde_json::to_string(text).unwrap_or_default();
+            learn(escaped.trim_matches('"').to_owned(), token.to_owned());
+            learn(percent_encoded(text), token.to_owned());
+        }
+        let masked = STANDARD.encode(token);
+        for encoded in [
+            STANDARD.encode(value),
+            STANDARD_NO_PAD.encode(value),
+            URL_SAFE.encode(value),
+            URL_SAFE_NO_PAD.encode(value),
+        ] {
+            learn(encoded, masked.clone());
+        }
+        let digits = hexadecimal(value);
+        learn(digits.to_uppercase(), hexadecimal(token.as_bytes()));
+        learn(digits, hexadecimal(token.as_bytes()));
+    }
+}
+
+/// The secret values of a configuration.
+fn marked<'a>(root: &Value, schema: &Value, value: &'a Tree, depth: usize, secret: &mut Vec<&'a Tree>) {
+    if depth == 0 {
+        return;
+    }
+    if schema["writeOnly"] == true || schema["format"] == "password" {
+        secret.push(value);
+        return;
+    }
+    if let Some(target) = schema["$ref"].as_str().and_then(|it| it.strip_prefix('#'))
+        && let Some(target) = root.pointer(target)
+    {
+        marked(root, target, value, depth - 1, secret);
+    }
+    for part in ["allOf", "anyOf", "oneOf"] {
+        for schema in schema[part].as_array().into_iter().flatten() {
+            marked(root, schema, value, depth - 1, secret);
+        }
+    }
+    match value {
+        Tree::Object(members) => {
+            for (name, value) in members {
+                let declared = &schema["properties"][name];
+                let declared = if declared.is_null() {
+                    &schema["additionalProperties"]
+                } else {
+                    declared
+                };
+                marked(root, declared, value, depth - 1, secret);
+            }
+        }
+        Tree::Array(items) => {
+            for item in items {
+                marked(root, &schema["items"], item, depth - 1, secret);
+            }
+        }
+        _ => {}
+    }
+}
+
+impl Visitor for Masker {
+    fn document(&mut self, tree: &mut Tree, kind: Option<&Kind>) {
+        if is_secret(tree, kind) {
+            for value in secret_values(tree) {
+                self.learn_value(&value);
+            }
+        }
+        // A Secret may be part of another document, in a list or in the text of an annotation.
+        match tree {
+            Tree::Array(items) => items.iter_mut().for_each(|item| self.document(item, None)),
+            Tree::Object(members) => {
+                for (name, value) in members {
+                    self.document(value, None);
+                    if let (true, Tree::String(text)) = (is_last_applied(name), &*value)
+                        && let mut applied @ Tree::Object(_) = Tree::read(text)
+                    {
+                        self.document(&mut applied, None);
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn text(&mut self, _: &mut String) {}
+
+    fn name(&mut self, _: &mut String) {}
+}
+
+/// Where the values of a Secret stand.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum SecretMember {
+    Data,
+    StringData,
+}
+
+impl SecretMember {
+    fn of(name: &str) -> Option<Self> {
+        match name {
+            "data" => Some(Self::Data),
+            "stringData" => Some(Self::StringData),
+            _ => None,
+        }
+    }
+
+    /// The bytes that a value stands for.
+    fn bytes(self, value: &Tree) -> Vec<u8> {
+        match (self, value) {
+            (Self::Data, Tree::String(text)) => STANDARD
+                .decode(text.as_bytes())
+                .unwrap_or_else(|_| text.as_bytes().to_vec()),
+            (_, Tree::String(text)) => text.as_bytes().to_vec(),
+            (_, other) => other.text().into_bytes(),
+        }
+    }
+}
+
+fn is_secret(tree: &Tree, kind: Option<&Kind>) -> bool {
+    let is_kind = kind.is_some_and(|kind| kind.group.is_empty() && kind.kind == "Secret");
+    let text = |name| tree.get(name).and_then(Tree::as_str);
+    is_kind || (text("kind") == Some("Secret") && text("apiVersion") == Some("v1"))
+}
+
+fn secret_values(secret: &Tree) -> Vec<Vec<u8>> {
+    let Tree::Object(members) = secret else { return Vec::new() };
+    let mut values = Vec::new();
+    for (name, value) in members {
+        let (Some(member), Tree::Object(entries)) = (SecretMember::of(name), value) else {
+            continue;
+        };
+        values.extend(entries.iter().map(|(_, value)| member.bytes(value)));
+    }
+    values
+}
+
+fn is_last_applied(annotation: &str) -> bool {
+    annotation.ends_with("last-applied-configuration")
+}
+
+impl Masks {
+    /// Masks a call.
+    pub fn mask(&self, call: &mut RecordedCall) {
+        call.visit(&mut Masking(self));
+    }
+
+    /// Masks what is no call.
+    pub fn mask_document(&self, tree: &mut Tree) {
+        Masking(self).document(tree, None);
+    }
+
+    fn masked(&self, text: &str, least: usize) -> Option<String> {
+        if let Some(replacement) = self.whole.get(text).filter(|_| least <= LEAST_BYTES) {
+            return Some(replacement.clone());
+        }
+        let mut masked = String::new();
+        let mut copied = 0;
+        for found in self.within.find_iter(text).filter(|found| found.len() >= least) {
+            masked.push_str(&text[copied..found.start()]);
+            masked.push_str(&self.replacements[found.pattern().as_usize()]);
+            copied = found.end();
+        }
+        if copied == 0 {
+            return None;
+        }
+        masked.push_str(&text[copied..]);
+        Some(masked)
+    }
+
+    fn mask_text(&self, text: &mut String, least: usize) {
+        if let Some(masked) = self.masked(text, least) {
+            *text = masked;
+        }
+    }
+
+    /// A number that is a value keeps the count of its digits, so that it still is a number.
+    fn mask_number(&self, number: &mut Number) {
+        let text = number.to_string();
+        if text.len() < LEAST_BYTES || self.masked(&text, LEAST_BYTES).is_none() {
+            return;
+        }
+        let code = hmac(&self.key, text.as_bytes());
+        let digits = u64::from_be_bytes(code[..8].try_into().expect("a code has 32 bytes"));
+        let length = u32::try_from(text.len()).unwrap_or(u32::MAX).min(MOST_DIGITS);
+        let least = 10_u64.pow(length - 1);
+        *number = (least + digits % (9 * least)).into();
+    }
+
+    fn mask_tree(&self, tree: &mut Tree, place: Place) {
+        if is_secret(tree, None) {
+            return self.mask_secret(tree);
+        }
+        match tree {
+            Tree::Null | Tree::Bool(_) => {}
+            Tree::Number(number) => self.mask_number(number),
+            Tree::String(text) => self.mask_text(text, place.least()),
+            Tree::Array(items) => items.iter_mut().for_each(|item| self.mask_tree(item, Place::Elsewhere)),
+            Tree::Object(members) => {
+                for (name, value) in members {
+                    let place = place.member(name);
+                    self.mask_text(name, LEAST_NAME_BYTES);
+                    self.mask_tree(value, place);
+                }
+            }
+        }
+    }
+
+    fn mask_secret(&self, secret: &mut Tree) {
+        let members = match secret {
+            Tree::Object(members) => members,
+            Tree::String(text) => return self.mask_text(text, LEAST_BYTES),
+            _ => return,
+        };
+        for (name, value) in members {
+            match (SecretMember::of(name), value) {
+                (Some(member), Tree::Object(entries)) => {
+                    for (_, value) in entries {
+                        let token = token(&self.key, &member.bytes(value));
+                        *value = Tree::String(match member {
+                            SecretMember::Data => STANDARD.encode(token),
+                            SecretMember::StringData => token,
+                        });
+                    }
+                }
+                (_, value) if name == "metadata" => {
+                    self.mask_last_applied(value);
+                    self.mask_tree(value, Place::Metadata);
+                }
+                (_, value) => {
+                    let place = Place::Root.member(name);
+                    self.mask_tree(value, place);
+                }
+            }
+        }
+    }
+
+    /// What was applied may have had values that the Secret has no more.
+    fn mask_last_applied(&self, metadata: &mut Tree) {
+        let Tree::Object(members) = metadata else { return };
+        let annotations = members.iter_mut().filter(|(name, _)| name == "annotations");
+        for (_, annotations) in annotations {
+            let Tree::Object(annotations) = annotations else { continue };
+            for (_, value) in annotations.iter_mut().filter(|(name, _)| is_last_applied(name)) {
+                *value = Tree::String(token(&self.key, value.text().as_bytes()));
+            }
+        }
+    }
+}
+
+/// Where a text stands in a document.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Place {
+    Root,
+    Metadata,
+    /// `apiVersion` and `kind`, and the name and the namespace of the object.
+    Name,
+    Elsewhere,
+}
+
+impl Place {
+    fn member(self, name: &str) -> Self {
+        match (self, name) {
+            (Self::Root, "apiVersion" | "kind") | (Self::Metadata, "name" | "namespace") => Self::Name,
+            (Self::Root, "metadata") => Self::Metadata,
+            _ => Self::Elsewhere,
+        }
+    }
+
+    fn least(self) -> usize {
+        if self == Self::Name {
+            LEAST_NAME_BYTES
+        } else {
+            LEAST_BYTES
+        }
+    }
+}
+
+struct Masking<'a>(&'a Masks);
+
+impl Visitor for Masking<'_> {
+    fn document(&mut self, tree: &mut Tree, kind: Option<&Kind>) {
+        if is_secret(tree, kind) {
+            self.0.mask_secret(tree);
+        } else {
+            self.0.mask_tree(tree, Place::Root);
+        }
+    }
+
+    fn text(&mut self, text: &mut String) {
+        self.0.mask_text(text, LEAST_BYTES);
+    }
+
+    fn name(&mut self, name: &mut String) {
+        self.0.mask_text(name, LEAST_NAME_BYTES);
+    }
+}
+
+/// What stands in the place of a value.
+fn token(key: &[u8; KEY_BYTES], value: &[u8]) -> String {
+    let mut digits = hexadecimal(&hmac(key, value));
+    digits.truncate(MASK_DIGITS);
+    format!("{MASK}{digits}")
+}
+
+/// HMAC with SHA-256 (RFC 2104).
+fn hmac(key: &[u8; KEY_BYTES], message: &[u8]) -> [u8; 32] {
+    let pad = |byte: u8| {
+        let mut block = [byte; BLOCK];
+        for (padded, key) in block.iter_mut().zip(key) {
+            *padded ^= key;
+        }
+        block
+    };
+    let inner = Sha256::new().chain_update(pad(0x36)).chain_update(message).finalize();
+    let outer = Sha256::new().chain_update(pad(0x5c)).chain_update(inner);
+    outer.finalize().into()
+}
+
+fn hexadecimal(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+fn percent_encoded(text: &str) -> String {
+    text.bytes().fold(String::new(), |mut encoded, byte| {
+        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
+            encoded.push(char::from(byte));
+        } else {
+            let _ = write!(encoded, "%{byte:02X}");
+        }
+        encoded
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::recording::{RecordedAnswer, RecordedInput, RecordedRequest};
+
+    const KEY: [u8; KEY_BYTES] = [7; KEY_BYTES];
+
+    fn call(object: &Value, kind: &Kind, reads: &Value, answer: &Value) -> RecordedCall {
+        let object = Tree::read(&object.to_string());
+        let input = RecordedInput::Reconcile(RecordedRequest {
+            object,
+            configuration: Tree::read("{}"),
+            attempt: 0,
+        });
+        RecordedCall {
+            number: 1,
+            controller: "c".to_owned(),
+            kind: kind.clone(),
+            namespace: Some("shop".to_owned()),
+            name: "web".to_owned(),
+            time: 0,
+            input,
+            reads: serde_json::from_value(reads.clone()).unwrap(),
+            log: Vec::new(),
+            answer: serde_json::from_value(answer.clone()).unwrap(),
+            usage: crate::recording::RecordedUsage::default(),
+        }
+    }
+
+    fn thing() -> Kind {
+        Kind::new("x.dev", "v1", "Thing")
+    }
+
+    fn secret(data: &Value) -> Value {
+        json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s", "namespace": "shop"}, "data": data})
+    }
+
+    fn get(secret: &Value) -> Value {
+        let kind = json!({"group": "", "version": "v1", "kind": "Secret"});
+        json!([{"get": {"kind": kind, "namespace": "shop", "name": "s", "answer": secret}}])
+    }
+
+    fn masked(mut call: RecordedCall) -> String {
+        let mut masker = Masker::new(KEY);
+        masker.learn(&mut call);
+        masker.finish().unwrap().mask(&mut call);
+        serde_json::to_string(&call).unwrap()
+    }
+
+    /// A call that reads a Secret with one value, and answers with a ConfigMap with this member.
+    fn answered(value: &[u8], member: &Value) -> String {
+        let secret = secret(&json!({"password": STANDARD.encode(value)}));
+        let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}, "data": {"a": member}});
+        let answer = json!({"outcome": {"desired": [{"how": ["owned"], "object": object}]}});
+        masked(call(&json!({}), &thing(), &get(&secret), &answer))
+    }
+
+    #[test]
+    fn a_value_is_masked_where_it_is_written_in_another_way() {
+        let value = "s3cr\"t/päss+word";
+        let url_safe = URL_SAFE_NO_PAD.encode(value);
+        for written in [
+            value.to_owned(),
+            format!("postgres://u:{value}@db"),
+            STANDARD.encode(value),
+            STANDARD_NO_PAD.encode(value),
+            url_safe.clone(),
+            hexadecimal(value.as_bytes()),
+            hexadecimal(value.as_bytes()).to_uppercase(),
+            percent_encoded(value),
+            json!({"inner": value}).to_string(),
+        ] {
+            let text = answered(value.as_bytes(), &json!(written));
+            assert!(!text.contains("s3cr") && !text.contains("word"), "{written}: {text}");
+            let encoded = [STANDARD.encode(value), url_safe.clone(), hexadecimal(value.as_bytes())];
+            assert!(encoded.iter().all(|encoded| !text.contains(encoded.as_str())), "{written}: {text}");
+            assert!(text.contains(&STANDARD.encode(token(&KEY, value.as_bytes()))), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_part_of_a_value_is_masked_if_it_is_a_line_or_a_text_in_json() {
+        let text = answered(b"hunter22\n", &json!("hunter22"));
+        assert!(!text.contains("hunter22"), "{text}");
+        let pem = "-----BEGIN KEY-----\nMIIEvQIBADANBg\n-----END KEY-----\n";
+        let text = answered(pem.as_bytes(), &json!("key: |\n  MIIEvQIBADANBg\n"));
+        assert!(!text.contains("MIIE"), "{text}");
+        let auth = STANDARD.encode("robot:open-sesame");
+        let docker = json!({"auths": {"registry": {"auth": auth}}}).to_string();
+        let text = answered(docker.as_bytes(), &json!("login with open-sesame"));
+        assert!(!text.contains("open-sesame") && !text.contains(&auth), "{text}");
+        let text = answered(&[0xff, 0xfe, 0xfd, 0xfc], &json!("//79/A=="));
+        assert!(!text.contains("//79"), "{text}");
+    }
+
+    #[test]
+    fn short_values_are_masked_as_whole_texts_and_not_in_names() {
+        let text = answered(b"web", &json!("web"));
+        assert!(text.contains(r#""a":"masked:"#), "{text}");
+        assert!(text.contains(r#""name":"web""#), "{text}");
+        let text = answered(b"web", &json!("a website"));
+        assert!(text.contains("a website"), "{text}");
+        let text = answered(b"ConfigMap", &json!("x"));
+        assert!(!text.contains("ConfigMap"), "of eight bytes it is masked in names, too: {text}");
+        let text = answered(b"5432", &json!(5432));
+        assert!(!text.contains("5432"), "{text}");
+        assert!(serde_json::from_str::<Value>(&text).unwrap()["answer"]["outcome"]["desired"][0]["object"]["data"]["a"].is_u64());
+    }
+
+    #[test]
+    fn a_secret_is_masked_whether_it_is_given_read_or_desired() {
+        let applied = json!({"kubectl.kubernetes.io/last-applied-configuration":
+            secret(&json!({"old": STANDARD.encode("earlier-value")})).to_string()});
+        let mut given = secret(&json!({"a": STANDARD.encode("given-value")}));
+        given["metadata"]["annotations"] = applied;
+        let kind = Kind::new("", "v1", "Secret");
+        let desired = json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "made"},
+            "stringData": {"token": "made-value"}, "type": "Opaque"});
+        let list = json!({"list": {"kind": {"group": "", "version": "v1", "kind": "Secret"},
+            "answer": [secret(&json!({"b": STANDARD.encode("listed-value")}))]}});
+        let nested = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "n"},
+            "items": [secret(&json!({"c": STANDARD.encode("nested-value")}))]});
+        let answer = json!({"outcome": {
+            "desired": [{"how": ["owned"], "object": desired}, {"how": ["owned"], "object": nested}],
+            "status": {"said": "given-value, listed-value"},
+            "conditions": [{"type": "Ready", "status": "True", "reason": "R", "message": "earlier-value made-value"}],
+            "events": [{"type": "Normal", "reason": "R", "message": "nested-value"}]}});
+        let mut call = call(&given, &kind, &json!([list]), &answer);
+        call.log = vec![crate::recording::RecordedLog {
+            level: "info".to_owned(),
+            message: "listed-value".to_owned(),
+            fields: vec![("a".to_owned(), "made-value".to_owned())],
+        }];
+        let text = masked(call);
+        for value in ["given", "listed", "made", "nested", "earlier"] {
+            let value = format!("{value}-value");
+            assert!(!text.contains(&value), "{value}: {text}");
+            assert!(!text.contains(&STANDARD.encode(&value)), "{value}: {text}");
+        }
+        let masked: Value = serde_json::from_str(&text).unwrap();
+        let data = masked["input"]["reconcile"]["object"]["data"]["a"].as_str().unwrap();
+        let shown = String::from_utf8(STANDARD.decode(data).unwrap()).unwrap();
+        assert!(shown.starts_with(MASK) && shown.len() == MASK.len() + MASK_DIGITS, "{shown}");
+        assert_eq!(masked["answer"]["outcome"]["status"]["said"].as_str().unwrap().split(", ").next(), Some(shown.as_str()));
+    }
+
+    #[test]
+    fn a_failure_that_quotes_a_value_is_masked() {
+        let secret = secret(&json!({"password": STANDARD.encode("open-sesame")}));
+        let failure = json!({"failed": {"blame": "guest", "reason": "Failure", "retry": "change",
+            "message": "cannot log in with open-sesame"}});
+        let text = masked(call(&json!({}), &thing(), &get(&secret), &failure));
+        assert!(!text.contains("sesame"), "{text}");
+        assert!(matches!(
+            serde_json::from_str::<RecordedCall>(&text).unwrap().answer,
+            RecordedAnswer::Failed(_)
+        ));
+    }
+
+    #[test]
+    fn members_that_the_schema_calls_secret_are_masked() {
+        let schema = json!({"properties": {
+            "token": {"$ref": "#/$defs/Token"},
+            "users": {"type": "array", "items": {"properties": {"password": {"type": "string", "format": "password"}}}},
+            "url": {"type": "string"}},
+            "$defs": {"Token": {"anyOf": [{"type": "string", "writeOnly": true}, {"type": "null"}]}}});
+        let configuration = json!({"token": "configured-token", "users": [{"password": "configured-password"}],
+            "url": "https://u:configured-password@x"});
+        let mut call = call(&json!({}), &thing(), &json!([]), &json!("done"));
+        if let RecordedInput::Reconcile(request) = &mut call.input {
+            request.configuration = Tree::read(&configuration.to_string());
+        }
+        let mut masker = Masker::new(KEY);
+        masker.learn_configuration(&schema, call.input.configuration());
+        masker.finish().unwrap().mask(&mut call);
+        let text = serde_json::to_string(&call).unwrap();
+        assert!(!text.contains("configured-"), "{text}");
+        assert!(text.contains("https://u:masked:"), "{text}");
+    }
+
+    #[test]
+    fn equal_values_stay_equal_and_another_key_masks_them_otherwise() {
+        assert_eq!(token(&KEY, b"a"), token(&KEY, b"a"));
+        assert_ne!(token(&KEY, b"a"), token(&KEY, b"b"));
+        assert_ne!(token(&KEY, b"a"), token(&[8; KEY_BYTES], b"a"));
+        // RFC 4231, test case 1, with the key filled up to 32 bytes, as HMAC does anyway.
+        let mut key = [0; KEY_BYTES];
+        key[..20].copy_from_slice(&[0x0b; 20]);
+        assert_eq!(
+            hexadecimal(&hmac(&key, b"Hi There")),
+            "b0344c61d8db38535ca8afceaf0bf12b881dc200c9833da726e9376c2e32cff7"
+        );
+    }
+}
