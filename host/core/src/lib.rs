@@ -14,6 +14,7 @@ pub mod crash;
 pub mod crd_change;
 pub mod dependencies;
 pub mod depth;
+pub mod description;
 pub mod diff;
 pub mod exclusive_kinds;
 pub mod failure;

@@ -15,8 +15,8 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use pilothouse_core::contract::{ListOptions, LogLevel};
 use pilothouse_core::recording::{
-    FORMAT, Header, KEY_BYTES, Line, Masker, Masks, RecordedAnswer, RecordedCall, RecordedGet, RecordedInput, RecordedList,
-    RecordedLog, RecordedRead, RecordedUsage, Trailer, Tree,
+    FORMAT, Header, KEY_BYTES, Line, Masker, Masks, RecordedAnswer, RecordedCall, RecordedGet, RecordedInput,
+    RecordedList, RecordedLog, RecordedRead, RecordedUsage, Trailer, Tree,
 };
 use pilothouse_core::{Failure, Kind, Name};
 use pilothouse_sandbox::Usage;
@@ -74,8 +74,8 @@ pub struct RecordingProgress {
 pub enum RecordingError {
     /// The option is not set.
     #[error(
-        "this host records no calls; start it with `pilothouse run --allow-recording`, or set recording.enabled=true in the \
-         values of the chart"
+        "this host records no calls; start it with `pilothouse run --allow-recording`, or set api.recording=true in the values \
+         of the chart"
     )]
     NotAllowed,
     /// There are [`MOST_RECORDINGS`].
@@ -85,10 +85,14 @@ pub enum RecordingError {
     #[error("another recording has this id; begin again with another one")]
     Taken,
     /// There is none.
-    #[error("the host has no such recording, because nobody has asked for it for 30 s, or because it has started anew; record again")]
+    #[error(
+        "the host has no such recording, because nobody has asked for it for 30 s, or because it has started anew; record again"
+    )]
     Unknown,
     /// No key.
-    #[error("the host cannot read random bytes from /dev/urandom to mask Secrets with: {0}; give its container that device")]
+    #[error(
+        "the host cannot read random bytes from /dev/urandom to mask Secrets with: {0}; give its container that device"
+    )]
     NoKey(#[from] io::Error),
     /// Too much to mask.
     #[error("what was recorded cannot be masked: {0}; record fewer calls with --count")]
@@ -211,11 +215,19 @@ impl Recordings {
 
     /// Whether the host may record.
     pub fn check_allowed(&self) -> Result<(), RecordingError> {
-        if self.is_allowed { Ok(()) } else { Err(RecordingError::NotAllowed) }
+        if self.is_allowed {
+            Ok(())
+        } else {
+            Err(RecordingError::NotAllowed)
+        }
     }
 
     /// Ends a recording: its lines, masked. Blocks for as long as that takes.
-    pub fn finish(&self, id: &str, question: &RecordingQuestion) -> Result<(Vec<String>, RecordingProgress), RecordingError> {
+    pub fn finish(
+        &self,
+        id: &str,
+        question: &RecordingQuestion,
+    ) -> Result<(Vec<String>, RecordingProgress), RecordingError> {
         self.check_allowed()?;
         let session = {
             let mut sessions = self.sessions.lock();
@@ -308,10 +320,7 @@ impl Session {
         let masks = masker.finish().map_err(RecordingError::NoMask)?;
         let mut lines = vec![line(&Line::Recording(Box::new(self.header(manifest, &masks))))];
         for (number, call) in (1..).zip(calls) {
-            let mut call = RecordedCall {
-                number,
-                ..read(&call)
-            };
+            let mut call = RecordedCall { number, ..read(&call) };
             masks.mask(&mut call);
             lines.push(line(&Line::Call(Box::new(call))));
         }
@@ -371,7 +380,9 @@ fn line(line: &Line) -> String {
 impl CallRecorder {
     /// Notes a `cluster.get`.
     pub fn get(&mut self, kind: &Kind, namespace: Option<&str>, name: &str, answer: &Result<Option<String>, Failure>) {
-        let bytes = answer.as_ref().map_or(0, |answer| answer.as_ref().map_or(0, String::len));
+        let bytes = answer
+            .as_ref()
+            .map_or(0, |answer| answer.as_ref().map_or(0, String::len));
         if self.has_room(bytes) {
             self.reads
                 .push(RecordedRead::Get(RecordedGet::new(kind, namespace, name, answer)));

@@ -25,7 +25,7 @@ Examples:
   pilothouse record --plugin app-service --count 20 > calls.jsonl
   pilothouse record appservice/web --host http://127.0.0.1:8082 --count 1 -o web.recording.jsonl
 
-The host has to run with --allow-recording (in the chart: recording.enabled=true), and the user needs the right `record` on the
+The host has to run with --allow-recording (in the chart: api.recording=true), and the user needs the right `record` on the
 Plugin. The values of Secrets are masked in the host. Calls are recorded as they happen: change the object, or restart the
 plugin, to see one.
 
@@ -99,7 +99,10 @@ impl RecordCommand {
             None => None,
         };
         let (kind, name) = object.unzip();
-        for part in [kind, name, namespace.as_deref(), plugin.as_deref()].into_iter().flatten() {
+        for part in [kind, name, namespace.as_deref(), plugin.as_deref()]
+            .into_iter()
+            .flatten()
+        {
             let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-.:_".contains(&byte);
             ensure!(part.bytes().all(is_plain), "{part:?} is not a name in Kubernetes");
         }
@@ -130,12 +133,7 @@ impl RecordCommand {
 
 /// Asks until the recording is over, or until somebody interrupts the command: the replicas that record, with how
 /// many calls each of them has.
-async fn follow(
-    host: &AskedHost,
-    path: &str,
-    within: Duration,
-    count: u64,
-) -> anyhow::Result<BTreeMap<String, u64>> {
+async fn follow(host: &AskedHost, path: &str, within: Duration, count: u64) -> anyhow::Result<BTreeMap<String, u64>> {
     let until = Instant::now() + within;
     let mut replicas = BTreeMap::new();
     let interrupted = tokio::signal::ctrl_c();
@@ -197,7 +195,10 @@ fn part(lines: Vec<Tree>) -> anyhow::Result<Part> {
             .context("the recording is of another version of the host; use the `pilothouse` of the host's version")
     };
     let mut lines = lines.into_iter().map(read).collect::<anyhow::Result<Vec<Line>>>()?;
-    ensure!(lines.len() >= 2, "the host has sent a recording without lines; record again");
+    ensure!(
+        lines.len() >= 2,
+        "the host has sent a recording without lines; record again"
+    );
     let header = lines.remove(0);
     match lines.pop() {
         Some(Line::End(trailer)) => Ok(Part {
@@ -260,7 +261,11 @@ fn say(output: &Path, trailer: &Trailer) {
         masked,
     } = trailer;
     if output != Path::new("-") {
-        let masked = if *masked { "; the values of Secrets are masked" } else { "" };
+        let masked = if *masked {
+            "; the values of Secrets are masked"
+        } else {
+            ""
+        };
         eprintln!("recorded {calls} calls to {}{masked}", output.display());
     }
     if *dropped > 0 {
@@ -270,7 +275,9 @@ fn say(output: &Path, trailer: &Trailer) {
         );
     }
     if *of_other_versions > 0 {
-        eprintln!("warning: {of_other_versions} more calls were made by another version of the plugin, and are left out");
+        eprintln!(
+            "warning: {of_other_versions} more calls were made by another version of the plugin, and are left out"
+        );
     }
 }
 

@@ -1,8 +1,9 @@
 //! Leads from the words of the contract to those of a recording, and back where a replay needs them.
 
 use super::{
-    RecordedAnswer, RecordedCondition, RecordedDesired, RecordedEvent, RecordedFailure, RecordedFieldError, RecordedGet,
-    RecordedList, RecordedLog, RecordedOutcome, RecordedPhase, RecordedRequest, RecordedReview, RecordedUser, Tree,
+    RecordedAnswer, RecordedCondition, RecordedDesired, RecordedEvent, RecordedFailure, RecordedFieldError,
+    RecordedGet, RecordedList, RecordedLog, RecordedOutcome, RecordedPhase, RecordedRequest, RecordedReview,
+    RecordedUser, Tree,
 };
 use crate::contract::{
     Condition, DefaulterResult, Desired, Event, EventType, FieldError, Finalization, ListOptions, LogLevel, Outcome,
@@ -336,6 +337,10 @@ impl RecordedFailure {
         let reason = Reason::ALL.into_iter().find(|it| it.as_str() == reason);
         let mut failure = Failure::host(reason.unwrap_or(Reason::HostFault), message);
         failure.blame = blame.unwrap_or(Blame::Host);
-        failure.retry(if retry == "change" { Retry::Change } else { Retry::Backoff })
+        failure.retry(if retry == "change" {
+            Retry::Change
+        } else {
+            Retry::Backoff
+        })
     }
 }

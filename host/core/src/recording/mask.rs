@@ -294,7 +294,9 @@ fn is_secret(tree: &Tree, kind: Option<&Kind>) -> bool {
 }
 
 fn secret_values(secret: &Tree) -> Vec<Vec<u8>> {
-    let Tree::Object(members) = secret else { return Vec::new() };
+    let Tree::Object(members) = secret else {
+        return Vec::new();
+    };
     let mut values = Vec::new();
     for (name, value) in members {
         let (Some(member), Tree::Object(entries)) = (SecretMember::of(name), value) else {
@@ -410,7 +412,9 @@ impl Masks {
         let Tree::Object(members) = metadata else { return };
         let annotations = members.iter_mut().filter(|(name, _)| name == "annotations");
         for (_, annotations) in annotations {
-            let Tree::Object(annotations) = annotations else { continue };
+            let Tree::Object(annotations) = annotations else {
+                continue;
+            };
             for (_, value) in annotations.iter_mut().filter(|(name, _)| is_last_applied(name)) {
                 *value = Tree::String(token(&self.key, value.text().as_bytes()));
             }
@@ -582,7 +586,10 @@ mod tests {
             let text = answered(value.as_bytes(), &json!(written));
             assert!(!text.contains("s3cr") && !text.contains("word"), "{written}: {text}");
             let encoded = [STANDARD.encode(value), url_safe.clone(), hexadecimal(value.as_bytes())];
-            assert!(encoded.iter().all(|encoded| !text.contains(encoded.as_str())), "{written}: {text}");
+            assert!(
+                encoded.iter().all(|encoded| !text.contains(encoded.as_str())),
+                "{written}: {text}"
+            );
             assert!(text.contains(&STANDARD.encode(token(&KEY, value.as_bytes()))), "{text}");
         }
     }
@@ -610,10 +617,16 @@ mod tests {
         let text = answered(b"web", &json!("a website"));
         assert!(text.contains("a website"), "{text}");
         let text = answered(b"ConfigMap", &json!("x"));
-        assert!(!text.contains("ConfigMap"), "of eight bytes it is masked in names, too: {text}");
+        assert!(
+            !text.contains("ConfigMap"),
+            "of eight bytes it is masked in names, too: {text}"
+        );
         let text = answered(b"5432", &json!(5432));
         assert!(!text.contains("5432"), "{text}");
-        assert!(serde_json::from_str::<Value>(&text).unwrap()["answer"]["outcome"]["desired"][0]["object"]["data"]["a"].is_u64());
+        assert!(
+            serde_json::from_str::<Value>(&text).unwrap()["answer"]["outcome"]["desired"][0]["object"]["data"]["a"]
+                .is_u64()
+        );
     }
 
     #[test]
@@ -649,8 +662,18 @@ mod tests {
         let masked: Value = serde_json::from_str(&text).unwrap();
         let data = masked["input"]["reconcile"]["object"]["data"]["a"].as_str().unwrap();
         let shown = String::from_utf8(STANDARD.decode(data).unwrap()).unwrap();
-        assert!(shown.starts_with(MASK) && shown.len() == MASK.len() + MASK_DIGITS, "{shown}");
-        assert_eq!(masked["answer"]["outcome"]["status"]["said"].as_str().unwrap().split(", ").next(), Some(shown.as_str()));
+        assert!(
+            shown.starts_with(MASK) && shown.len() == MASK.len() + MASK_DIGITS,
+            "{shown}"
+        );
+        assert_eq!(
+            masked["answer"]["outcome"]["status"]["said"]
+                .as_str()
+                .unwrap()
+                .split(", ")
+                .next(),
+            Some(shown.as_str())
+        );
     }
 
     #[test]

@@ -55,7 +55,10 @@ impl Tree {
     /// The member of an object.
     pub fn get(&self, name: &str) -> Option<&Self> {
         match self {
-            Self::Object(members) => members.iter().find(|(member, _)| member == name).map(|(_, value)| value),
+            Self::Object(members) => members
+                .iter()
+                .find(|(member, _)| member == name)
+                .map(|(_, value)| value),
             _ => None,
         }
     }

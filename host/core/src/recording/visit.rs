@@ -1,9 +1,9 @@
 //! Leads through all texts of a call, so that masking forgets none: each record is taken apart without `..`.
 
 use super::{
-    RecordedAnswer, RecordedCall, RecordedCondition, RecordedDesired, RecordedEvent, RecordedFailure, RecordedFieldError,
-    RecordedGet, RecordedInput, RecordedList, RecordedLog, RecordedOutcome, RecordedRead, RecordedRequest, RecordedReview,
-    RecordedUser, Tree,
+    RecordedAnswer, RecordedCall, RecordedCondition, RecordedDesired, RecordedEvent, RecordedFailure,
+    RecordedFieldError, RecordedGet, RecordedInput, RecordedList, RecordedLog, RecordedOutcome, RecordedRead,
+    RecordedRequest, RecordedReview, RecordedUser, Tree,
 };
 use crate::key::Kind;
 
@@ -36,7 +36,9 @@ impl RecordedCall {
         namespace.iter_mut().for_each(|namespace| visitor.name(namespace));
         visitor.name(name);
         match input {
-            RecordedInput::Reconcile(request) | RecordedInput::Finalize(request) => visit_request(request, kind, visitor),
+            RecordedInput::Reconcile(request) | RecordedInput::Finalize(request) => {
+                visit_request(request, kind, visitor)
+            }
             RecordedInput::ApplyDefaults(review) | RecordedInput::Validate(review) => {
                 visit_review(review, kind, visitor);
             }
@@ -100,7 +102,9 @@ fn visit_read(read: &mut RecordedRead, visitor: &mut dyn Visitor) {
         }) => {
             namespace.iter_mut().for_each(|namespace| visitor.name(namespace));
             visitor.name(name);
-            answer.iter_mut().for_each(|object| visitor.document(object, Some(kind)));
+            answer
+                .iter_mut()
+                .for_each(|object| visitor.document(object, Some(kind)));
             failure.iter_mut().for_each(|failure| visit_failure(failure, visitor));
         }
         RecordedRead::List(RecordedList {
@@ -115,7 +119,9 @@ fn visit_read(read: &mut RecordedRead, visitor: &mut dyn Visitor) {
             namespace.iter_mut().for_each(|namespace| visitor.name(namespace));
             label_selector.iter_mut().for_each(|selector| visitor.text(selector));
             field_selector.iter_mut().for_each(|(_, value)| visitor.text(value));
-            answer.iter_mut().for_each(|object| visitor.document(object, Some(kind)));
+            answer
+                .iter_mut()
+                .for_each(|object| visitor.document(object, Some(kind)));
             failure.iter_mut().for_each(|failure| visit_failure(failure, visitor));
         }
         RecordedRead::Now { .. } | RecordedRead::Reached { .. } => {}
@@ -131,7 +137,12 @@ fn visit_answer(answer: &mut RecordedAnswer, kind: &Kind, visitor: &mut dyn Visi
             events,
             requeue_after: _,
         }) => {
-            for RecordedDesired { how: _, object, options } in desired {
+            for RecordedDesired {
+                how: _,
+                object,
+                options,
+            } in desired
+            {
                 visitor.document(object, None);
                 options.iter_mut().for_each(|options| visitor.document(options, None));
             }

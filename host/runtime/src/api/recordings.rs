@@ -73,9 +73,19 @@ impl AskedRecording {
                 return Err(no_question());
             }
         }
-        let mut take = |member| members.remove(member).filter(|value| !value.is_empty()).map(str::to_owned);
-        let (id, plugin, kind, name, namespace) =
-            (take("id"), take("plugin"), take("kind"), take("name"), take("namespace"));
+        let mut take = |member| {
+            members
+                .remove(member)
+                .filter(|value| !value.is_empty())
+                .map(str::to_owned)
+        };
+        let (id, plugin, kind, name, namespace) = (
+            take("id"),
+            take("plugin"),
+            take("kind"),
+            take("name"),
+            take("namespace"),
+        );
         let (seconds, count, finish) = (take("seconds"), take("count"), take("finish"));
         let number = |text: Option<String>, default: u64, most: u64| match text {
             None => Ok(default),
@@ -127,7 +137,9 @@ impl AskedRecording {
             }),
             ([], Some(plugin), Some(kind)) => Err(Refusal::new(
                 404,
-                format!("no plugin {plugin} of this host reconciles {kind}; `pilothouse status` lists plugins and kinds"),
+                format!(
+                    "no plugin {plugin} of this host reconciles {kind}; `pilothouse status` lists plugins and kinds"
+                ),
             )),
             ([], Some(plugin), None) => Err(Refusal::new(
                 404,
@@ -223,7 +235,10 @@ mod tests {
             }
         );
         let asked = read("id=1&plugin=a").unwrap();
-        assert_eq!((asked.within, asked.count, asked.finish), (Duration::from_mins(1), 1000, false));
+        assert_eq!(
+            (asked.within, asked.count, asked.finish),
+            (Duration::from_mins(1), 1000, false)
+        );
         for refused in [
             "",
             "plugin=a",

@@ -222,7 +222,9 @@ impl HostApi {
         let (document, lines) = finished.await??;
         // The lines are JSON already.
         let text = serde_json::to_string(&document).expect("documents have text for keys");
-        let head = text.strip_suffix("]}").expect("the lines, of which there are none, come last");
+        let head = text
+            .strip_suffix("]}")
+            .expect("the lines, of which there are none, come last");
         Ok(Bytes::from(format!("{head}{}]}}\n", lines.join(","))))
     }
 

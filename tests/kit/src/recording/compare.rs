@@ -71,7 +71,10 @@ fn parts(answer: &RecordedAnswer) -> BTreeMap<String, Value> {
         RecordedAnswer::Invalid(errors) => {
             parts.insert("answer".to_owned(), json!("refused"));
             for RecordedFieldError { kind, path, message } in errors {
-                parts.insert(format!("field error {path:?}"), json!({"kind": kind, "message": message}));
+                parts.insert(
+                    format!("field error {path:?}"),
+                    json!({"kind": kind, "message": message}),
+                );
             }
         }
         RecordedAnswer::Failed(failure) => {
@@ -305,8 +308,15 @@ mod tests {
         let places: Vec<_> = differences.iter().map(|it| it.place.as_str()).collect();
         assert_eq!(places, ["Deployment shop/web", "condition Ready"]);
         let field = &differences[0].fields[0];
-        assert_eq!((field.path.as_str(), &field.recorded, &field.replayed), (".spec.replicas", &Some(json!(1)), &Some(json!(2))));
-        assert!(differences[0].diff.contains("-  replicas: 1\n+  replicas: 2\n"), "{}", differences[0].diff);
+        assert_eq!(
+            (field.path.as_str(), &field.recorded, &field.replayed),
+            (".spec.replicas", &Some(json!(1)), &Some(json!(2)))
+        );
+        assert!(
+            differences[0].diff.contains("-  replicas: 1\n+  replicas: 2\n"),
+            "{}",
+            differences[0].diff
+        );
         let done = compare(&outcome(1, "True"), &RecordedAnswer::Done, false);
         assert!(done.iter().any(|it| it.place == "answer") && done.iter().any(|it| it.place == "condition Ready"));
     }

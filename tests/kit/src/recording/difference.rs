@@ -149,7 +149,11 @@ impl fmt::Display for CallReport {
             let Difference { place, fields, diff } = difference;
             if difference.is_masked() {
                 let paths: Vec<&str> = fields.iter().map(|field| field.path.as_str()).collect();
-                writeln!(formatter, "  {place}: differs by masked values alone: {}", paths.join(", "))?;
+                writeln!(
+                    formatter,
+                    "  {place}: differs by masked values alone: {}",
+                    paths.join(", ")
+                )?;
                 continue;
             }
             writeln!(formatter, "  {place}")?;

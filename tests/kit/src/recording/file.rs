@@ -73,7 +73,9 @@ pub enum RecordingError {
         contract: String,
     },
     /// A line cannot be read.
-    #[error("line {line} of the recording {name} cannot be read: {problem}; a recording is not edited by hand: record again")]
+    #[error(
+        "line {line} of the recording {name} cannot be read: {problem}; a recording is not edited by hand: record again"
+    )]
     Line {
         /// The file.
         name: String,

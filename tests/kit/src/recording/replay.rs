@@ -37,7 +37,9 @@ impl Recording {
             Ok(checked) => checked,
             Err(problem) => {
                 return Report {
-                    problem: Some(format!("the component cannot describe itself with the recorded configuration: {problem}")),
+                    problem: Some(format!(
+                        "the component cannot describe itself with the recorded configuration: {problem}"
+                    )),
                     ..Report::default()
                 };
             }
@@ -46,7 +48,12 @@ impl Recording {
             .manifest
             .controllers
             .iter()
-            .map(|controller| ((controller.kind.group.as_str(), controller.kind.kind.as_str()), Arc::new(Grants::new(controller))))
+            .map(|controller| {
+                (
+                    (controller.kind.group.as_str(), controller.kind.kind.as_str()),
+                    Arc::new(Grants::new(controller)),
+                )
+            })
             .collect();
         let calls = self.calls.iter().map(|call| {
             let grants = grants.get(&(call.kind.group.as_str(), call.kind.kind.as_str()));
@@ -71,11 +78,14 @@ fn replay(plugin: &PluginComponent, call: &RecordedCall, grants: Option<&Arc<Gra
     if let RecordedAnswer::Failed(failure) = &call.answer
         && failure.message.contains("limit callMilliseconds")
     {
-        report.skipped = Some("it took too long when it was recorded, which says nothing about this machine".to_owned());
+        report.skipped =
+            Some("it took too long when it was recorded, which says nothing about this machine".to_owned());
         return report;
     }
     let Some(grants) = grants else {
-        report.differences.push(missing(format!("the component has no controller for {}", call.kind)));
+        report
+            .differences
+            .push(missing(format!("the component has no controller for {}", call.kind)));
         return report;
     };
     let Optional {
@@ -85,7 +95,11 @@ fn replay(plugin: &PluginComponent, call: &RecordedCall, grants: Option<&Arc<Gra
         converter: _,
     } = plugin.optional();
     let reads = Reads::of(call, grants.clone());
-    let is_absent = |interface: &str| missing(format!("the component does not export the interface {interface} any more"));
+    let is_absent = |interface: &str| {
+        missing(format!(
+            "the component does not export the interface {interface} any more"
+        ))
+    };
     let (replayed, reads) = match &call.input {
         RecordedInput::Reconcile(request) => {
             let CallResult { result, imports, .. } = plugin.reconcile(&request.into(), limits, reads);
@@ -122,7 +136,8 @@ fn replay(plugin: &PluginComponent, call: &RecordedCall, grants: Option<&Arc<Gra
     let fails_now = matches!(replayed, RecordedAnswer::Failed(_)) && !matches!(call.answer, RecordedAnswer::Failed(_));
     if was_masked && fails_now {
         report.differences.push(missing(
-            "the call was shown masked values of Secrets; a plugin that parses such a value fails in a replay".to_owned(),
+            "the call was shown masked values of Secrets; a plugin that parses such a value fails in a replay"
+                .to_owned(),
         ));
     }
     report
@@ -159,14 +174,23 @@ fn notes(recorded: &Value, checked: &CheckedManifest) -> Vec<String> {
         let Some(earlier) = earlier.find(|it| it.kind.same_kind(&controller.kind)) else {
             continue;
         };
-        note(&controller.kind.to_string(), &controller.fields, &earlier.fields, &mut notes);
+        note(
+            &controller.kind.to_string(),
+            &controller.fields,
+            &earlier.fields,
+            &mut notes,
+        );
         note_touches(controller, earlier, &mut notes);
     }
     notes
 }
 
 fn note_touches(controller: &Controller, earlier: &Controller, notes: &mut Vec<String>) {
-    for touch in controller.touches.iter().filter(|touch| touch.access.contains(&Access::Read)) {
+    for touch in controller
+        .touches
+        .iter()
+        .filter(|touch| touch.access.contains(&Access::Read))
+    {
         let mut earlier = earlier.touches.iter();
         if let Some(earlier) = earlier.find(|it| it.kind == touch.kind) {
             note(&touch.kind.to_string(), &touch.fields, &earlier.fields, notes);
