@@ -241,13 +241,13 @@ impl Visitor for Masker {
         match tree {
             Tree::Array(items) => items.iter_mut().for_each(|item| self.document(item, None)),
             Tree::Object(members) => {
-                for (name, value) in members {
+                for (_, value) in members {
                     self.document(value, None);
-                    if let (true, Tree::String(text)) = (is_last_applied(name), &*value)
-                        && let mut applied @ Tree::Object(_) = Tree::read(text)
-                    {
-                        self.document(&mut applied, None);
-                    }
+                }
+            }
+            Tree::String(text) => {
+                if let Some(mut inner) = document_in(text) {
+                    self.document(&mut inner, None);
                 }
             }
             _ => {}
@@ -305,6 +305,22 @@ fn secret_values(secret: &Tree) -> Vec<Vec<u8>> {
         values.extend(entries.iter().map(|(_, value)| member.bytes(value)));
     }
     values
+}
+
+/// The document that a text is, as an annotation with what was applied last.
+fn document_in(text: &str) -> Option<Tree> {
+    let may_be = text.starts_with(['{', '[']);
+    serde_json::from_str(text).ok().filter(|_| may_be)
+}
+
+/// Whether a document is a Secret or has one within it.
+fn has_secret(tree: &Tree) -> bool {
+    is_secret(tree, None)
+        || match tree {
+            Tree::Array(items) => items.iter().any(has_secret),
+            Tree::Object(members) => members.iter().any(|(_, value)| has_secret(value)),
+            _ => false,
+        }
 }
 
 fn is_last_applied(annotation: &str) -> bool {
@@ -366,7 +382,15 @@ impl Masks {
         match tree {
             Tree::Null | Tree::Bool(_) => {}
             Tree::Number(number) => self.mask_number(number),
-            Tree::String(text) => self.mask_text(text, place.least()),
+            Tree::String(text) => {
+                if let Some(mut inner) = document_in(text)
+                    && (has_secret(&inner) || inner.text() == *text)
+                {
+                    self.mask_tree(&mut inner, Place::Root);
+                    *text = inner.text();
+                }
+                self.mask_text(text, place.least());
+            }
             Tree::Array(items) => items.iter_mut().for_each(|item| self.mask_tree(item, Place::Elsewhere)),
             Tree::Object(members) => {
                 for (name, value) in members {
@@ -674,6 +698,18 @@ mod tests {
                 .next(),
             Some(shown.as_str())
         );
+    }
+
+    #[test]
+    fn a_secret_in_a_text_is_a_secret() {
+        let inner = json!([secret(&json!({"short": STANDARD.encode("q#!")}))]).to_string();
+        let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}, "data": {"seen": inner}});
+        let answer = json!({"outcome": {"desired": [{"how": ["owned"], "object": object}]}});
+        let text = masked(call(&json!({}), &thing(), &json!([]), &answer));
+        assert!(!text.contains(&STANDARD.encode("q#!")), "{text}");
+        let masked: Value = serde_json::from_str(&text).unwrap();
+        let seen = masked["answer"]["outcome"]["desired"][0]["object"]["data"]["seen"].as_str().unwrap();
+        assert!(seen.starts_with(r#"[{"apiVersion":"v1","data":{"short":"bWFza2Vk"#), "{seen}");
     }
 
     #[test]

@@ -17,7 +17,7 @@ const SECRETS: [&str; 4] = [
     "correct-horse-battery",
     "p\"ss/w+rd=ä",
     "line one of it\nline two of it\n",
-    "x9",
+    "q#!",
 ];
 
 impl AskedHost {
