@@ -594,7 +594,7 @@ mod tests {
 
     #[test]
     fn a_value_is_masked_where_it_is_written_in_another_way() {
-        let value = "s3cr\"t/päss+word";
+        let value = "s3cr\"t/päss+wört";
         let url_safe = URL_SAFE_NO_PAD.encode(value);
         for written in [
             value.to_owned(),
@@ -608,7 +608,7 @@ mod tests {
             json!({"inner": value}).to_string(),
         ] {
             let text = answered(value.as_bytes(), &json!(written));
-            assert!(!text.contains("s3cr") && !text.contains("word"), "{written}: {text}");
+            assert!(!text.contains("s3cr") && !text.contains("wört"), "{written}: {text}");
             let encoded = [STANDARD.encode(value), url_safe.clone(), hexadecimal(value.as_bytes())];
             assert!(
                 encoded.iter().all(|encoded| !text.contains(encoded.as_str())),
