@@ -472,3 +472,6 @@ impl CallRecorder {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -2,8 +2,8 @@
 
 use pilothouse_plugin::testing::{FakeCluster, Finalized};
 use pilothouse_plugin::{
-    Cluster, Controller, ControllerManifest, Defaulter, Failure, FieldError, Fields, Finalization, Finalizer, Kind, Manifest,
-    NoConfig, ObjectMeta, Outcome, Plugin, Request, Resource, Review, json,
+    Cluster, Controller, ControllerManifest, Defaulter, Failure, FieldError, Fields, Finalization, Finalizer, Kind,
+    Manifest, NoConfig, ObjectMeta, Outcome, Plugin, Request, Resource, Review, json,
 };
 use serde_json::Value;
 
@@ -64,7 +64,10 @@ impl Finalizer for Volumes {
         let Volume { metadata, spec } = request.object;
         match spec.policy.as_deref() {
             Some("Delete") => Ok(Finalization::Done),
-            policy => Err(Failure::permanent(format!("{} has the policy {policy:?}", metadata.name))),
+            policy => Err(Failure::permanent(format!(
+                "{} has the policy {policy:?}",
+                metadata.name
+            ))),
         }
     }
 }

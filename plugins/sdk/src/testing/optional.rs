@@ -68,11 +68,7 @@ impl FakeCluster {
         Ok(once)
     }
 
-    fn defaults_of<P: HasDefaulter>(
-        &self,
-        phase: admission::Phase,
-        object: &Value,
-    ) -> Result<Value, Vec<FieldError>> {
+    fn defaults_of<P: HasDefaulter>(&self, phase: admission::Phase, object: &Value) -> Result<Value, Vec<FieldError>> {
         let review = self.review(phase, None, object);
         let grants = self.grants::<P>(object);
         let completed = self.granted(&grants, || {
