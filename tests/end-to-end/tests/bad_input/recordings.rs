@@ -7,7 +7,7 @@ mod isolated {
     use pilothouse_core::recording::{FORMAT, Header, Line, Trailer};
     use serde_json::{Value, json};
 
-    use super::super::program::{Folder, component, ended, refused};
+    use super::super::program::{Folder, component, ended};
 
     fn header() -> Header {
         Header {
@@ -48,6 +48,12 @@ mod isolated {
         json!({"call": {"number": 1, "controller": "gates", "kind": kind, "namespace": "shop", "name": "g", "time": 0,
             "input": {"validate": {"phase": "create", "object": object, "configuration": {}}},
             "reads": reads, "answer": answer, "usage": {}}})
+    }
+
+    /// The exit code, and what is said on standard error.
+    fn refused(arguments: &[&str]) -> (i32, String) {
+        let (code, _, said) = ended(arguments);
+        (code, said)
     }
 
     /// What is said of a file.

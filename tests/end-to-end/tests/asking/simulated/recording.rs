@@ -209,10 +209,11 @@ async fn every_kind_of_call_is_recorded_and_another_version_differs() {
     );
     let (code, printed, said) = ended(&["replay", &file, "--component", &other]);
     assert_eq!(code, 3, "{printed} {said}");
-    assert!(
-        said.contains(&format!("{} calls differ from the recording", made("validate"))),
-        "{said}"
-    );
+    let different = match made("validate") {
+        1 => "1 call differs from the recording\n".to_owned(),
+        calls => format!("{calls} calls differ from the recording\n"),
+    };
+    assert_eq!(said, different);
     assert!(printed.contains("validate of Gate default/g"), "{printed}");
     assert!(
         printed.contains("-- more than 100 is much for a gate\n")
