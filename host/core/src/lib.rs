@@ -41,6 +41,7 @@ pub mod shards;
 pub mod status;
 pub mod takeover;
 pub mod types;
+pub mod wasi;
 
 pub use failure::{Blame, Failure, Retry};
 pub use key::{Key, Kind, Name, Tenant};
