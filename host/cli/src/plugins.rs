@@ -85,7 +85,9 @@ impl FromStr for WasiGrant {
 /// What a plugin is granted: what is said of it, else what is said of all.
 fn granted(grants: &[WasiGrant], called: &str) -> Wasi {
     let of = |plugin: Option<&str>| grants.iter().rfind(|grant| grant.plugin.as_deref() == plugin);
-    of(Some(called)).or_else(|| of(None)).map_or(Wasi::None, |grant| grant.wasi)
+    of(Some(called))
+        .or_else(|| of(None))
+        .map_or(Wasi::None, |grant| grant.wasi)
 }
 
 /// Where compiled plugins are kept.

@@ -72,14 +72,24 @@ mod tests {
     #[test]
     fn only_version_0_2_is_known() {
         assert_eq!(interface("wasi:cli/exit@0.2.6"), Some("cli/exit"));
-        for name in ["wasi:cli/exit@0.3.0", "wasi:cli/exit", "my:cli/exit@0.2.0", "wasi:cli/exit@0.20.0"] {
+        for name in [
+            "wasi:cli/exit@0.3.0",
+            "wasi:cli/exit",
+            "my:cli/exit@0.2.0",
+            "wasi:cli/exit@0.20.0",
+        ] {
             assert_eq!(interface(name), None, "{name}");
         }
     }
 
     #[test]
     fn what_interfaces_are_for_is_said_once() {
-        let imports = ["wasi:sockets/tcp@0.2.3", "wasi:sockets/udp@0.2.3", "wasi:io/poll@0.2.3", "wasi:cli/exit@0.2.3"];
+        let imports = [
+            "wasi:sockets/tcp@0.2.3",
+            "wasi:sockets/udp@0.2.3",
+            "wasi:io/poll@0.2.3",
+            "wasi:cli/exit@0.2.3",
+        ];
         assert_eq!(purposes(imports), ["ending the process", "the network"]);
     }
 

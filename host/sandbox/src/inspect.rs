@@ -136,7 +136,10 @@ pub struct ComponentInterfaces {
 impl ComponentInterfaces {
     /// Those of the imports that are WASI's.
     pub fn wasi_imports(&self) -> impl Iterator<Item = &str> {
-        self.imports.iter().map(String::as_str).filter(|name| wasi::is_wasi(name))
+        self.imports
+            .iter()
+            .map(String::as_str)
+            .filter(|name| wasi::is_wasi(name))
     }
 }
 

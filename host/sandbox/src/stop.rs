@@ -136,7 +136,9 @@ pub(crate) fn classify(error: &wasmtime::Error, state: &CallState) -> (Failure, 
                 state,
             ),
             Stop::Exit(status) => trapped(
-                &format!("ended itself with status {status} (wasi:cli/exit), and a call ends with an answer or a failure"),
+                &format!(
+                    "ended itself with status {status} (wasi:cli/exit), and a call ends with an answer or a failure"
+                ),
                 state,
             ),
         };

@@ -13,8 +13,8 @@ use pilothouse_artifact::{
     versions,
 };
 use pilothouse_core::Limits;
-use pilothouse_core::wasi::Wasi;
 use pilothouse_core::manifest::{self, CheckedManifest};
+use pilothouse_core::wasi::Wasi;
 use pilothouse_sandbox::ComponentInterfaces;
 
 use super::cargo_package::{CargoPackage, read_readme};
@@ -350,7 +350,8 @@ fn say_what_is_next(
         about.name, about.version
     ));
     if checked.interfaces.wasi_imports().next().is_some() {
-        session.say("note: the component imports interfaces of WASI; it runs only where its Plugin has spec.wasi: Inert");
+        session
+            .say("note: the component imports interfaces of WASI; it runs only where its Plugin has spec.wasi: Inert");
     }
     if let Some(version) = to.tag().and_then(versions::version)
         && version.to_string() != about.version

@@ -86,9 +86,7 @@ impl PluginTask {
         request: &Arc<PluginRequest>,
         wanted: &DesiredPlugin,
     ) -> Result<Option<StagedVersion>, StartupProblem> {
-        let loaded = self
-            .load(wanted, running.map(|running| &running.loaded))
-            .await?;
+        let loaded = self.load(wanted, running.map(|running| &running.loaded)).await?;
         let is_same = |running: &RunningVersion| {
             running.request.is_same(request) && running.loaded.component.digest() == loaded.component.digest()
         };

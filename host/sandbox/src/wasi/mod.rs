@@ -150,10 +150,14 @@ fn input(linked: &mut LinkerInstance<'_, CallState>, name: &str) -> wasmtime::Re
     type Stream = Resource<InputStream>;
     match name {
         "[method]input-stream.read" | "[method]input-stream.blocking-read" => {
-            linked.func_wrap(name, |_, (_, _): (Stream, u64)| Ok((Err::<Vec<u8>, _>(StreamError::Closed),)))?;
+            linked.func_wrap(name, |_, (_, _): (Stream, u64)| {
+                Ok((Err::<Vec<u8>, _>(StreamError::Closed),))
+            })?;
         }
         "[method]input-stream.skip" | "[method]input-stream.blocking-skip" => {
-            linked.func_wrap(name, |_, (_, _): (Stream, u64)| Ok((Err::<u64, _>(StreamError::Closed),)))?;
+            linked.func_wrap(name, |_, (_, _): (Stream, u64)| {
+                Ok((Err::<u64, _>(StreamError::Closed),))
+            })?;
         }
         "[method]input-stream.subscribe" => linked.func_wrap(name, |mut store: Store<'_>, (_,): (Stream,)| {
             Ok((Resource::<Pollable>::new_own(store.data_mut().wasi.wait_until(0)?),))
@@ -203,10 +207,13 @@ fn poll(linked: &mut LinkerInstance<'_, CallState>, name: &str) -> wasmtime::Res
                 Ok(())
             })?;
         }
-        "poll" => linked.func_wrap(name, |mut store: Store<'_>, (pollables,): (Vec<Resource<Pollable>>,)| {
-            let handles: Vec<_> = pollables.iter().map(Resource::rep).collect();
-            Ok((store.data_mut().wasi.wait_for_first(&handles),))
-        })?,
+        "poll" => linked.func_wrap(
+            name,
+            |mut store: Store<'_>, (pollables,): (Vec<Resource<Pollable>>,)| {
+                let handles: Vec<_> = pollables.iter().map(Resource::rep).collect();
+                Ok((store.data_mut().wasi.wait_for_first(&handles),))
+            },
+        )?,
         _ => return Ok(false),
     }
     Ok(true)
@@ -234,7 +241,9 @@ fn clock(linked: &mut LinkerInstance<'_, CallState>, interface: &str, name: &str
             linked.func_wrap(name, |_, (): ()| Ok((state::CLOCK_STEP,)))?;
         }
         (_, "subscribe-instant") => linked.func_wrap(name, |mut store: Store<'_>, (instant,): (u64,)| {
-            Ok((Resource::<Pollable>::new_own(store.data_mut().wasi.wait_until(instant)?),))
+            Ok((Resource::<Pollable>::new_own(
+                store.data_mut().wasi.wait_until(instant)?,
+            ),))
         })?,
         (_, "subscribe-duration") => linked.func_wrap(name, |mut store: Store<'_>, (duration,): (u64,)| {
             let wasi = &mut store.data_mut().wasi;

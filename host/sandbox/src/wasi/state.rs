@@ -128,7 +128,11 @@ impl WasiState {
                 self.moments.push(None);
                 self.moments.len() - 1
             }
-            None => return Err(Stop::Inert(format!("wasi:io/poll pollable for more than {MAX_MOMENTS} moments"))),
+            None => {
+                return Err(Stop::Inert(format!(
+                    "wasi:io/poll pollable for more than {MAX_MOMENTS} moments"
+                )));
+            }
         };
         self.moments[at] = Some(moment);
         Ok(u32::try_from(at).expect("a thousand fits in a u32"))
