@@ -41,7 +41,7 @@ const LANGUAGES: [Language; 4] = [
     Language {
         module: "golang",
         folder: "website-go",
-        needs: &[&["go", "version"], &["npm", "--version"]],
+        needs: &[&["go", "version"], &["npm", "--version"], &["python3", "--version"]],
         build: &[
             &["go", "run", "./tool"],
             &["go", "run", "./tool", "./fixtures/panicking", "build/throwing.wasm"],
