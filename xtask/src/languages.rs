@@ -27,6 +27,7 @@ const LANGUAGES: [Language; 4] = [
             &["npm", "ci", "--no-audit", "--no-fund"],
             &["npm", "run", "build"],
             &["node", "build.js", "fixtures/throwing.js", "build/throwing.wasm"],
+            &["env", "KEEP_WASI=1", "node", "build.js", "plugin.js", "build/wasi.wasm"],
         ],
     },
     Language {
@@ -36,12 +37,13 @@ const LANGUAGES: [Language; 4] = [
         build: &[
             &["make", "build"],
             &["make", "build", "ENTRY=throwing", "OUTPUT=build/throwing.wasm"],
+            &["make", "build", "WASI=", "OUTPUT=build/wasi.wasm"],
         ],
     },
     Language {
         module: "golang",
         folder: "website-go",
-        needs: &[&["go", "version"], &["npm", "--version"], &["python3", "--version"]],
+        needs: &[&["go", "version"], &["python3", "--version"]],
         build: &[
             &["go", "run", "./tool"],
             &["go", "run", "./tool", "./fixtures/panicking", "build/throwing.wasm"],

@@ -1,4 +1,5 @@
-// Builds build/website.wasm. The WIT files are those of this repository, or the folder that PILOTHOUSE_WIT names.
+// Builds build/website.wasm: node build.js [ENTRY [OUTPUT]]. The WIT files are those of this repository, or the folder that
+// PILOTHOUSE_WIT names. With KEEP_WASI=1 the imports of WASI are not replaced by stubs, and the plugin needs spec.wasi: Inert.
 import { spawnSync } from "node:child_process";
 import { mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { createRequire } from "node:module";
@@ -15,6 +16,9 @@ const crd = readFileSync(join(root, "crd.yaml"), "utf8");
 writeFileSync(join(root, "build", "crd.js"), `export default ${JSON.stringify(crd)};\n`);
 
 const tool = join(dirname(createRequire(import.meta.url).resolve("componentize-qjs")), "bin", "componentize-qjs");
-const options = ["--wit", wit, "--world", "plugin", "--js", entry, "--output", output, "--sync", "--stub-wasi"];
+const options = ["--wit", wit, "--world", "plugin", "--js", entry, "--output", output, "--sync"];
+if (process.env.KEEP_WASI !== "1") {
+  options.push("--stub-wasi");
+}
 const { status } = spawnSync(process.execPath, [tool, ...options], { cwd: root, stdio: "inherit" });
 process.exit(status ?? 1);

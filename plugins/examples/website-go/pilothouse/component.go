@@ -12,13 +12,6 @@ import (
 // This file is the component model's canonical ABI for the world `plugin`: records lie in memory as C would lay them out,
 // with pointers of four bytes.
 
-var registered Plugin
-
-// Register says which plugin the component is; call it in an init function.
-func Register(plugin Plugin) {
-	registered = plugin
-}
-
 // What the other side may still look at. Each call has an instance of its own, so nothing has to be let go.
 var kept [][]uint64
 
@@ -29,8 +22,15 @@ func allocate(size uint32) unsafe.Pointer {
 	return unsafe.Pointer(&words[0])
 }
 
-//go:wasmexport cabi_realloc
-func cabiRealloc(old unsafe.Pointer, oldSize, _, size uint32) unsafe.Pointer {
+// Not cabi_realloc, which the adapter of WASI's preview 1 would call before Go's runtime has started.
+
+//go:wasmexport cabi_import_realloc
+func importRealloc(old unsafe.Pointer, oldSize, alignment, size uint32) unsafe.Pointer {
+	return exportRealloc(old, oldSize, alignment, size)
+}
+
+//go:wasmexport cabi_export_realloc
+func exportRealloc(old unsafe.Pointer, oldSize, _, size uint32) unsafe.Pointer {
 	fresh := allocate(size)
 	copy(unsafe.Slice((*byte)(fresh), size), unsafe.Slice((*byte)(old), min(oldSize, size)))
 	return fresh

@@ -145,6 +145,13 @@ func Permanent(format string, arguments ...any) error {
 	return &Failure{Message: fmt.Sprintf(format, arguments...)}
 }
 
+var registered Plugin
+
+// Register says which plugin the component is; call it in an init function.
+func Register(plugin Plugin) {
+	registered = plugin
+}
+
 // Typed reads the primary into a type of its own before it is reconciled.
 func Typed[T any](reconcile func(Request[T], Cluster) (Outcome, error)) func(RawRequest, Cluster) (Outcome, error) {
 	return func(raw RawRequest, cluster Cluster) (Outcome, error) {

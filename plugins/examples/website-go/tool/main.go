@@ -1,28 +1,15 @@
 // Builds the component: go run ./tool [PACKAGE [OUTPUT]].
 //
-// Go builds a module of WASI's preview 1. wasm-tools, from PyPI, makes a component of it, with the adapter of preview 1 that
-// the package jco of npm has. The WASI imports stay in the component, so that it needs spec.wasi: Inert. The WIT files are
-// those of this repository, or the folder that PILOTHOUSE_WIT names.
+// Go builds a module that imports WASI's preview 1. wasm-tools, from PyPI, makes a component of it, in which tool/wasi.wat
+// answers these imports, so that the component itself imports nothing of WASI. The WIT files are those of this repository, or
+// the folder that PILOTHOUSE_WIT names.
 package main
 
 import (
-	"archive/tar"
-	"compress/gzip"
-	"crypto/sha256"
-	"encoding/hex"
-	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
-)
-
-const (
-	jcoVersion    = "1.35.0"
-	adapterName   = "package/lib/wasi_snapshot_preview1.reactor.wasm"
-	adapterDigest = "b857310c4753c8fafaa0f890e9ccf978dc3d9dbe8804b1125291a627485041d0"
 )
 
 func main() {
@@ -47,8 +34,8 @@ func build() error {
 	if err != nil {
 		return err
 	}
-	adapter, err := adapter()
-	if err != nil {
+	adapter := filepath.Join("build", "wasi.wasm")
+	if err := run(nil, wasmTools, "parse", filepath.Join("tool", "wasi.wat"), "--output", adapter); err != nil {
 		return err
 	}
 	module, embedded := filepath.Join("build", "module.wasm"), filepath.Join("build", "embedded.wasm")
@@ -77,48 +64,6 @@ func wasmTools() (string, error) {
 	}
 	pip := filepath.Join(folder, "bin", "pip")
 	return program, run(nil, pip, "install", "--quiet", "--disable-pip-version-check", "--requirement", "requirements.txt")
-}
-
-// adapter takes the adapter out of the npm package, of which nothing else is needed.
-func adapter() (string, error) {
-	path := filepath.Join("build", "wasi_snapshot_preview1.reactor.wasm")
-	if _, err := os.Stat(path); err == nil {
-		return path, nil
-	}
-	if err := run(nil, "npm", "pack", "--silent", "--pack-destination", "build", "@bytecodealliance/jco@"+jcoVersion); err != nil {
-		return "", err
-	}
-	archive, err := os.Open(filepath.Join("build", "bytecodealliance-jco-"+jcoVersion+".tgz"))
-	if err != nil {
-		return "", err
-	}
-	defer archive.Close()
-	unzipped, err := gzip.NewReader(archive)
-	if err != nil {
-		return "", err
-	}
-	files := tar.NewReader(unzipped)
-	for {
-		file, err := files.Next()
-		if errors.Is(err, io.EOF) {
-			return "", fmt.Errorf("jco %s has no %s", jcoVersion, adapterName)
-		}
-		if err != nil {
-			return "", err
-		}
-		if file.Name != adapterName {
-			continue
-		}
-		content, err := io.ReadAll(files)
-		if err != nil {
-			return "", err
-		}
-		digest := sha256.Sum256(content)
-		if found := hex.EncodeToString(digest[:]); !strings.EqualFold(found, adapterDigest) {
-			return "", fmt.Errorf("the adapter of jco %s has the digest %s, not %s", jcoVersion, found, adapterDigest)
-		}
-		return path, os.WriteFile(path, content, 0o644)
-	}
 }
 
 func variable(name, otherwise string) string {

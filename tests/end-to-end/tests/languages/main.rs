@@ -6,7 +6,7 @@ mod support;
 mod external {
     /// The tests of one language.
     macro_rules! language {
-        ($module:ident, $folder:literal, $wasi:ident, $tests:expr) => {
+        ($module:ident, $folder:literal, $tests:expr $(, $with_wasi:ident)?) => {
             mod $module {
                 use pilothouse_core::wasi::Wasi;
 
@@ -19,24 +19,37 @@ mod external {
 
                 #[tokio::test(start_paused = true)]
                 async fn the_scenario_of_all_languages_holds() {
-                    support::play($folder, "website.wasm", Wasi::$wasi, "website.yaml").await;
+                    support::play($folder, "website.wasm", Wasi::None, "website.yaml").await;
                 }
 
                 #[tokio::test(start_paused = true)]
                 async fn what_it_throws_reaches_the_condition() {
-                    support::play($folder, "throwing.wasm", Wasi::$wasi, "throwing.yaml").await;
+                    support::play($folder, "throwing.wasm", Wasi::None, "throwing.yaml").await;
                 }
-
-                #[test]
-                fn its_component_imports_of_wasi_what_its_readme_says() {
-                    support::check_grant($folder, Wasi::$wasi);
+                $(
+                /// Built without stubs.
+                #[tokio::test(start_paused = true)]
+                async fn $with_wasi() {
+                    support::is_refused_without_a_grant($folder, "wasi.wasm");
+                    support::play($folder, "wasi.wasm", Wasi::Inert, "website.yaml").await;
                 }
+                )?
             }
         };
     }
 
-    language!(javascript, "website-js", None, ["npm", "test"]);
-    language!(python, "website-python", None, ["make", "test"]);
-    language!(golang, "website-go", Inert, ["go", "test", "./..."]);
-    language!(c, "website-c", None, ["make", "test"]);
+    language!(
+        javascript,
+        "website-js",
+        ["npm", "test"],
+        the_scenario_holds_with_the_inert_set_of_wasi
+    );
+    language!(
+        python,
+        "website-python",
+        ["make", "test"],
+        the_scenario_holds_with_the_inert_set_of_wasi
+    );
+    language!(golang, "website-go", ["go", "test", "./..."]);
+    language!(c, "website-c", ["make", "test"]);
 }
