@@ -121,31 +121,72 @@ fn last_line(said: &[u8]) -> String {
 #[cfg(test)]
 mod tests {
     use std::fs;
+    use std::path::Path;
 
     use super::*;
 
     /// Where each language has its copy of the CRD, so that its folder is a project of its own.
-    const COPIES: [&str; 4] = [
+    const CRDS: [&str; 4] = [
         "website-js/crd.yaml",
         "website-python/crd.yaml",
         "website-go/website/crd.yaml",
         "website-c/crd.yaml",
     ];
 
+    /// What the templates of `pilothouse new` have of the examples and of the contract.
+    const COPIES: [(&str, &str); 10] = [
+        ("plugins/examples/website-js/pilothouse.js", "js/pilothouse.js.in"),
+        ("plugins/examples/website-js/pilothouse.d.ts", "js/pilothouse.d.ts.in"),
+        (
+            "plugins/examples/website-python/pilothouse.py",
+            "python/pilothouse.py.in",
+        ),
+        (
+            "plugins/examples/website-go/pilothouse/pilothouse.go",
+            "go/pilothouse.go.in",
+        ),
+        (
+            "plugins/examples/website-go/pilothouse/component.go",
+            "go/component.go.in",
+        ),
+        ("plugins/examples/website-go/tool/wasi.wat", "go/wasi.wat.in"),
+        ("plugins/examples/website-c/pilothouse.h", "c/pilothouse.h.in"),
+        ("plugins/examples/website-c/pilothouse.c", "c/pilothouse.c.in"),
+        ("plugins/examples/website-c/component.c", "c/component.c.in"),
+        ("wit/plugin.wit", "plugin.wit.in"),
+    ];
+
+    /// Writes the copy where `UPDATE` is set, and compares it.
+    fn keep(original: &Path, copy: &Path) {
+        let shared = fs::read_to_string(original).unwrap();
+        if std::env::var_os("UPDATE").is_some() {
+            fs::write(copy, &shared).unwrap();
+        }
+        let found = fs::read_to_string(copy).unwrap_or_default();
+        assert!(
+            found == shared,
+            "{} is stale: run `cargo xtask generate`",
+            copy.display()
+        );
+    }
+
+    #[test]
+    fn generated_templates_have_the_helpers_of_the_examples() {
+        for (original, copy) in COPIES {
+            keep(&root().join(original), &root().join("author/templates").join(copy));
+            // That is how a template begins a value.
+            assert!(
+                !fs::read_to_string(root().join(original)).unwrap().contains("{{"),
+                "{original}"
+            );
+        }
+    }
+
     #[test]
     fn generated_each_example_has_the_crd_that_all_share() {
         let examples = root().join("plugins/examples");
-        let shared = fs::read_to_string(examples.join("website.crd.yaml")).unwrap();
-        for copy in COPIES.map(|copy| examples.join(copy)) {
-            if std::env::var_os("UPDATE").is_some() {
-                fs::write(&copy, &shared).unwrap();
-            }
-            let found = fs::read_to_string(&copy).unwrap_or_default();
-            assert!(
-                found == shared,
-                "{} is stale: run `cargo xtask generate`",
-                copy.display()
-            );
+        for copy in CRDS {
+            keep(&examples.join("website.crd.yaml"), &examples.join(copy));
         }
     }
 

@@ -26,6 +26,9 @@ struct ph_value {
     const char *name;
     const char *string;
     long long integer;
+    // As it was read.
+    const char *text;
+    size_t length;
     // Members or elements.
     ph_value *first;
     ph_value *next;
@@ -152,7 +155,7 @@ static ph_value *children_of(parser *parser, ph_value *value, bool are_members) 
     return take(parser, close) ? value : NULL;
 }
 
-static ph_value *value_of(parser *parser) {
+static ph_value *bare_value_of(parser *parser) {
     ph_value *value = ph_allocate(sizeof *value);
     if (take(parser, '"')) {
         value->type = STRING;
@@ -185,6 +188,17 @@ static ph_value *value_of(parser *parser) {
     return start < parser->at ? value : NULL;
 }
 
+static ph_value *value_of(parser *parser) {
+    skip_space(parser);
+    const char *start = parser->at;
+    ph_value *value = bare_value_of(parser);
+    if (value != NULL) {
+        value->text = start;
+        value->length = (size_t)(parser->at - start);
+    }
+    return value;
+}
+
 const ph_value *ph_parse(const char *text, size_t length) {
     parser parser = {text, text + length, 0};
     const ph_value *value = value_of(&parser);
@@ -214,6 +228,12 @@ const char *ph_string(const ph_value *value, const char *otherwise) {
 
 long long ph_integer(const ph_value *value, long long otherwise) {
     return value != NULL && value->type == INTEGER ? value->integer : otherwise;
+}
+
+char *ph_json(const ph_value *value) {
+    char *text = ph_allocate(value->length + 1);
+    memcpy(text, value->text, value->length);
+    return text;
 }
 
 // Writing.

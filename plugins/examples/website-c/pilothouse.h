@@ -20,6 +20,9 @@ const char *ph_string(const ph_value *value, const char *otherwise);
 // An integer; `otherwise` for anything else.
 long long ph_integer(const ph_value *value, long long otherwise);
 
+// The JSON text of a value, as it was read.
+char *ph_json(const ph_value *value);
+
 // Writes JSON after a template, in which ' stands for ", %s for a string, which is quoted and escaped, %d for a long long, and
 // %j for a JSON text as it is: ph_format("{'image': %s, 'replicas': %d}", image, replicas).
 char *ph_format(const char *template, ...);

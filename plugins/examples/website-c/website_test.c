@@ -82,6 +82,7 @@ static void json_is_read_and_written(void) {
     assert(strcmp(ph_string(ph_get(value, "c"), ""), "x\n\xc3\xa4\xf0\x9f\x98\x80\"") == 0);
     assert(ph_get(value, "a.b") == NULL && ph_get(value, "c.d") == NULL && ph_get(NULL, "a") == NULL);
     assert(strcmp(ph_format("{'a': %s, 'b': %d}", "\"\n\t", -7LL), "{\"a\": \"\\\"\\n\\u0009\", \"b\": -7}") == 0);
+    assert(strcmp(ph_json(ph_get(value, "a")), "[1, true, null, {\"b\": -25}]") == 0);
     const char *broken[] = {"", "{", "[1", "{\"a\"}", "{\"a\": 1,}", "\"a", "\"\\", "[] []", "\"\\u12\""};
     for (size_t index = 0; index < sizeof broken / sizeof broken[0]; index++) {
         // Without the byte behind it, which a reader must not look at.

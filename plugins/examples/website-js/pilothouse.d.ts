@@ -38,6 +38,13 @@ export interface Request<Object extends KubernetesObject = KubernetesObject> {
   attempt: number;
 }
 
+/** The same before it is read. */
+export interface RawRequest {
+  object: string;
+  configuration: string;
+  attempt: number;
+}
+
 /** The host's cache and clock. Each read is a dependency: when it would answer otherwise, the object is reconciled again. */
 export interface Cluster {
   get(kind: Kind, namespace: string | null, name: string): KubernetesObject | null;

@@ -1,6 +1,6 @@
 // A small helper: from the contract's records to objects and back. It needs nothing but JavaScript, so that tests can load it.
 
-/** @import { Cluster, Condition, Controller, Event, Imports, KubernetesObject, Outcome, Plugin } from "./pilothouse.js" */
+/** @import { Cluster, Controller, Imports, Kind, KubernetesObject, Outcome, Plugin, RawRequest } from "./pilothouse.js" */
 
 export class Failure extends Error {
   /** @param {"transient" | "permanent"} kind @param {string} message */
@@ -30,7 +30,7 @@ export function plugin(plugin, imports) {
       describe: (_configuration) => described(plugin),
     },
     reconciler: {
-      /** @param {{ object: string, configuration: string, attempt: number }} request */
+      /** @param {RawRequest} request */
       reconcile({ object, configuration, attempt }) {
         try {
           const primary = JSON.parse(object);
@@ -52,8 +52,7 @@ function described(plugin) {
 
 /** @param {Plugin} plugin @param {KubernetesObject} object @returns {Controller} */
 function controllerOf(plugin, object) {
-  const apiVersion = (/** @type {{ group: string, version: string }} */ { group, version }) =>
-    group === "" ? version : `${group}/${version}`;
+  const apiVersion = (/** @type {Kind} */ { group, version }) => (group === "" ? version : `${group}/${version}`);
   const found = plugin.controllers.find(
     ({ kind }) => kind.kind === object.kind && apiVersion(kind) === object.apiVersion,
   );
