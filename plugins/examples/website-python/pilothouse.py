@@ -196,10 +196,17 @@ def exports(plugin: Plugin, *, clock: Any, cluster: Any, log: Any, types: Any, E
             except Exception as error:
                 # A bug of the plugin: a trap would say nothing.
                 message = f"{type(error).__name__}: {error}"
-                host.log("ERROR", message, traceback=traceback.format_exc())
+                host.log("ERROR", message, traceback=_traceback(error))
                 raise Err(types.Failure_Permanent(f"the plugin raised {message}")) from None
 
     return Manifest, Reconciler
+
+
+def _traceback(error: Exception) -> str:
+    """Where an exception comes from. The module traceback would look for the lines of the source, and there are no files."""
+    frames = traceback.walk_tb(error.__traceback__)
+    lines = [f"{frame.f_code.co_filename}:{line} in {frame.f_code.co_name}" for frame, line in frames]
+    return "\n".join(lines)
 
 
 class _Host:
