@@ -1,4 +1,5 @@
 //! Components that import WASI: refused without a grant, and answered by the inert set with one.
+#![allow(clippy::unwrap_used, reason = "all of it is for tests")]
 
 mod support;
 
