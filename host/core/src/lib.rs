@@ -43,6 +43,7 @@ pub mod shards;
 pub mod status;
 pub mod takeover;
 pub mod types;
+pub mod wasi;
 
 pub use failure::{Blame, Failure, Retry};
 pub use key::{Key, Kind, Name, Tenant};

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use pilothouse_core::manifest::is_label;
+use pilothouse_core::wasi::Wasi;
 use pilothouse_crds::plugin::DeletionPolicy;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -101,6 +102,8 @@ fn request(index: usize, spec: StaticPlugin) -> PluginRequest {
             namespaces: Vec::new(),
             confinement: Arc::default(),
             service_account: None,
+            // Whoever loaded the component has granted it what it imports.
+            wasi: Wasi::Inert,
             mode,
             is_suspended: false,
             former_managers,

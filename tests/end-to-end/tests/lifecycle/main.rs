@@ -31,3 +31,4 @@ mod shards;
 mod statuses;
 mod swap;
 mod traces;
+mod wasi;
