@@ -8,6 +8,7 @@ use pilothouse_end_to_end::fleet;
 mod access;
 mod admission;
 mod artifacts;
+mod brought_crds;
 mod contributions;
 mod crash;
 mod declared;
