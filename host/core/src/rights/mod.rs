@@ -99,6 +99,8 @@ impl AdmissionExports {
 pub struct Confinement {
     namespaces: BTreeSet<String>,
     access: BTreeSet<String>,
+    /// Whether the host, too, sees nothing outside of these, so that the shared watches reach no further.
+    narrows_watches: bool,
 }
 
 /// Everything that has to be granted for a plugin.
@@ -205,7 +207,43 @@ impl Confinement {
         Ok(Self {
             namespaces: namespaces.iter().cloned().collect(),
             access: access.iter().cloned().collect(),
+            narrows_watches: false,
         })
+    }
+
+    /// The same at a host that sees these namespaces only; none if that leaves nothing.
+    pub fn within(&self, seen: &BTreeSet<String>) -> Option<Self> {
+        let within = |own: &BTreeSet<String>| own.intersection(seen).cloned().collect::<BTreeSet<_>>();
+        let namespaces = if self.is_confined() {
+            within(&self.namespaces)
+        } else {
+            seen.clone()
+        };
+        (!namespaces.is_empty()).then(|| Self {
+            namespaces,
+            access: within(&self.access),
+            narrows_watches: true,
+        })
+    }
+
+    /// Whether the shared watches reach no further either.
+    pub fn narrows_watches(&self) -> bool {
+        self.narrows_watches
+    }
+
+    /// What of this the host sees.
+    #[must_use]
+    pub fn seen(&self, reach: Reach) -> Reach {
+        if self.narrows_watches {
+            reach.within_namespaces(&self.reached())
+        } else {
+            reach
+        }
+    }
+
+    /// All namespaces in which something may be touched; none means all.
+    pub fn reached(&self) -> BTreeSet<String> {
+        self.namespaces.union(&self.access).cloned().collect()
     }
 
     /// The namespaces whose primaries are reconciled; none means all.
@@ -431,16 +469,17 @@ impl Derivation<'_> {
 
     fn finish(self) -> Rights {
         let Self {
-            confinement: _,
+            confinement,
             resources,
             rules,
             reaches,
             remarks,
         } = self;
         let mut watches = Rules::default();
-        for (kind, reach) in &reaches {
-            let Some(served) = resources.get(kind) else { continue };
-            for scope in reach.scopes(served.facts.namespaced) {
+        for (kind, reach) in reaches {
+            let Some(served) = resources.get(&kind) else { continue };
+            let scopes = confinement.seen(reach).scopes(served.facts.namespaced);
+            for scope in scopes.into_iter().filter(|scope| !scope.is_empty()) {
                 let names: Vec<String> = scope.name.into_iter().collect();
                 let resource = Resource::new(&kind.group, served.plural.clone(), &names);
                 let place = scope.namespace.map_or(Place::Cluster, Place::Namespace);

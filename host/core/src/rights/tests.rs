@@ -227,6 +227,37 @@ fn namespaces_that_cannot_be_are_refused() {
 }
 
 #[test]
+fn a_host_that_sees_some_namespaces_only_watches_nothing_elsewhere() {
+    let touches = json!([
+        {"kind": {"group": "", "version": "v1", "kind": "ConfigMap"}, "access": ["read"], "scope": "Any", "namespaces": ["edge"]},
+        {"kind": {"group": "", "version": "v1", "kind": "Secret"}, "access": ["read"], "scope": "Any"},
+    ]);
+    let checked = checked("Namespaced", None, &touches);
+    let seen = ["a", "b"].map(str::to_owned).into_iter().collect();
+    let everywhere = confined(&["a"], &[]);
+    let watched = |confinement: &Confinement| lines(&rights(&checked, confinement).watches);
+    assert!(
+        watched(&everywhere).iter().any(|line| line.starts_with("*: ")),
+        "{:?}",
+        watched(&everywhere)
+    );
+    let within = everywhere.within(&seen).unwrap();
+    let lines = watched(&within);
+    assert!(
+        !lines.is_empty() && lines.iter().all(|line| line.starts_with("a: ")),
+        "{lines:?}"
+    );
+    assert!(lines.iter().all(|line| !line.contains("configmaps")), "{lines:?}");
+    let all = Confinement::default().within(&seen).unwrap();
+    assert_eq!(all.namespaces(), &seen);
+    assert_eq!(
+        confined(&["c"], &["a"]).within(&seen),
+        None,
+        "it would have no primaries"
+    );
+}
+
+#[test]
 fn each_role_is_bound_to_the_plugins_account_and_to_the_hosts_where_it_is_named() {
     let checked = checked("Namespaced", None, &json!([]));
     let rights = rights(&checked, &confined(&["a"], &[]));

@@ -32,3 +32,4 @@ mod shards;
 mod statuses;
 mod swap;
 mod traces;
+mod watch_namespaces;
