@@ -108,6 +108,17 @@ fn a_finalizer_is_a_patch_of_the_primary() {
 }
 
 #[test]
+fn the_status_is_written_only_of_kinds_whose_crd_the_plugin_brings() {
+    let checked = checked("Namespaced", None, &json!([]));
+    let mut needs = ControllerNeeds::of(&checked, AdmissionExports::default());
+    for controller in &mut needs {
+        controller.brings_crd = false;
+    }
+    let rights = Rights::of(&needs, &Confinement::default(), &Resources::of(&checked)).unwrap();
+    assert_eq!(lines(&rights.account), ["*: get,list,watch webs.x.dev"]);
+}
+
+#[test]
 fn a_confined_plugin_has_its_rights_in_its_namespaces_only() {
     let checked = checked(
         "Namespaced",
@@ -248,6 +259,8 @@ fn a_host_that_sees_some_namespaces_only_watches_nothing_elsewhere() {
         "{lines:?}"
     );
     assert!(lines.iter().all(|line| !line.contains("configmaps")), "{lines:?}");
+    let narrowed = confined(&["a", "c"], &["b", "d"]).within(&seen).unwrap();
+    assert_eq!(narrowed.reached(), seen, "neither c nor d is seen");
     let all = Confinement::default().within(&seen).unwrap();
     assert_eq!(all.namespaces(), &seen);
     assert_eq!(
@@ -282,6 +295,11 @@ fn each_role_is_bound_to_the_plugins_account_and_to_the_hosts_where_it_is_named(
         objects.iter().map(title).collect()
     };
     let alone = objects(grantee(None), &rights);
+    assert_eq!(
+        alone[0]["automountServiceAccountToken"], false,
+        "no pod gets the token: {}",
+        alone[0]
+    );
     let name = "pilothouse-plugin-web";
     assert_eq!(
         titles(&alone),
