@@ -209,13 +209,7 @@ impl RunCommand {
             // It ends with the process: the last spans are worth no delay of the end.
             tokio::spawn(exporter.run());
         }
-        let watch_namespaces: BTreeSet<String> = watch_namespaces.into_iter().collect();
-        ensure!(
-            watch_namespaces.len() <= MAX_SCOPES,
-            "--watch-namespaces names {} namespaces, and each takes watches of its own; name at most {MAX_SCOPES}, or grant the host \
-             all namespaces and leave the option out",
-            watch_namespaces.len()
-        );
+        let watch_namespaces = seen(watch_namespaces)?;
         let sandbox = cache.sandbox()?;
         let artifacts = artifacts.open(&cache.directory()?)?;
         let accounts = identity.namespace(artifacts.namespace.as_deref())?;
@@ -303,6 +297,18 @@ async fn connect(
         tokens,
     });
     Ok((client, identity))
+}
+
+/// The namespaces that the host sees.
+fn seen(namespaces: Vec<String>) -> anyhow::Result<BTreeSet<String>> {
+    let namespaces: BTreeSet<String> = namespaces.into_iter().collect();
+    ensure!(
+        namespaces.len() <= MAX_SCOPES,
+        "--watch-namespaces names {} namespaces, and each takes watches of its own; name at most {MAX_SCOPES}, or grant the host \
+         all namespaces and leave the option out",
+        namespaces.len()
+    );
+    Ok(namespaces)
 }
 
 fn namespace(text: &str) -> Result<String, String> {

@@ -117,21 +117,14 @@ fn shown(sum: &Sum<StatusDocument>, now: Timestamp, coloured: bool) -> String {
 }
 
 fn replica_lines(host: &HostStatus, now: Timestamp, coloured: bool) -> String {
-    let mut text = format!(
-        "Host {} ({}), started {}",
-        host.instance,
-        host.version,
-        ago(&host.started, now)
-    );
-    match (host.is_leading, host.shards_held) {
-        (true, None) => {}
-        (false, None) => text += ", does not lead",
-        (true, Some(shards)) => {
-            write!(text, ", leads and holds {shards} shards").expect("writing to a String cannot fail")
-        }
-        (false, Some(shards)) => write!(text, ", holds {shards} shards").expect("writing to a String cannot fail"),
-    }
-    text.push('\n');
+    let part = match (host.is_leading, host.shards_held) {
+        (true, None) => String::new(),
+        (false, None) => ", does not lead".to_owned(),
+        (true, Some(shards)) => format!(", leads and holds {shards} shards"),
+        (false, Some(shards)) => format!(", holds {shards} shards"),
+    };
+    let started = ago(&host.started, now);
+    let mut text = format!("Host {} ({}), started {started}{part}\n", host.instance, host.version);
     for problem in &host.not_ready {
         text += &emphasised(
             &wrapped(&format!("not ready: {problem}"), 2, WIDTH),
