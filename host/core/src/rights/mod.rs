@@ -1,15 +1,16 @@
 //! Owns which rights a plugin needs, as RBAC names them: derived from its manifest, and confined to the namespaces that its
 //! Plugin names.
 //!
-//! [`rules`] is what RBAC's rules are, [`built_in`] and [`resources`] say how kinds are called in them, [`objects`] makes
-//! the objects that grant them, [`words`] says them to people, and [`escalation`] reads what an API server answers to who
-//! grants more than they have.
+//! `confinement` says in which namespaces. [`rules`] is what RBAC's rules are, [`built_in`] and [`resources`] say how kinds
+//! are called in them, [`objects`] makes the objects that grant them, [`words`] says them to people, and [`escalation`] reads
+//! what an API server answers to who grants more than they have.
 //!
 //! The rights are those of the requests that a host makes for the plugin, and no more. Owner references are written without
 //! `blockOwnerDeletion`, so no right to the subresource `finalizers` is needed. Events, CRDs and webhook configurations are
 //! the host's own requests.
 
 pub mod built_in;
+mod confinement;
 pub mod escalation;
 pub mod objects;
 pub mod resources;
@@ -25,6 +26,7 @@ use crate::key::Kind;
 use crate::manifest::{Access, CheckedManifest, Touch, TouchScope, is_label, is_subdomain};
 use crate::reach::Reach;
 use crate::served::ServedKind;
+pub use confinement::Confinement;
 use resources::Resources;
 use rules::{Place, Resource, Rules, Verb};
 
@@ -92,15 +94,6 @@ impl AdmissionExports {
         let asked = verbs.into_iter().filter(|(is_asked, _)| *is_asked);
         asked.map(|(_, verb)| verb).collect()
     }
-}
-
-/// The namespaces that a Plugin is confined to.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Confinement {
-    namespaces: BTreeSet<String>,
-    access: BTreeSet<String>,
-    /// Whether the host, too, sees nothing outside of these, so that the shared watches reach no further.
-    narrows_watches: bool,
 }
 
 /// Everything that has to be granted for a plugin.
@@ -188,102 +181,6 @@ impl fmt::Display for Remark {
                  grant the rights again"
             ),
         }
-    }
-}
-
-impl Confinement {
-    /// The namespaces of `spec.namespaces` and `spec.accessNamespaces`; without any of the first, nothing is confined.
-    pub fn new(namespaces: &[String], access: &[String]) -> Result<Self, RightsError> {
-        if let Some(name) = namespaces.iter().chain(access).find(|name| !is_label(name)) {
-            return Err(RightsError::Namespace(name.clone()));
-        }
-        let most = namespaces.len().max(access.len());
-        if most > MAX_NAMESPACES {
-            return Err(RightsError::TooMany(most));
-        }
-        if namespaces.is_empty() && !access.is_empty() {
-            return Err(RightsError::NothingConfined);
-        }
-        Ok(Self {
-            namespaces: namespaces.iter().cloned().collect(),
-            access: access.iter().cloned().collect(),
-            narrows_watches: false,
-        })
-    }
-
-    /// The same at a host that sees these namespaces only; none if that leaves nothing.
-    pub fn within(&self, seen: &BTreeSet<String>) -> Option<Self> {
-        let within = |own: &BTreeSet<String>| own.intersection(seen).cloned().collect::<BTreeSet<_>>();
-        let namespaces = if self.is_confined() {
-            within(&self.namespaces)
-        } else {
-            seen.clone()
-        };
-        (!namespaces.is_empty()).then(|| Self {
-            namespaces,
-            access: within(&self.access),
-            narrows_watches: true,
-        })
-    }
-
-    /// Whether the shared watches reach no further either.
-    pub fn narrows_watches(&self) -> bool {
-        self.narrows_watches
-    }
-
-    /// What of this the host sees.
-    #[must_use]
-    pub fn seen(&self, reach: Reach) -> Reach {
-        if self.narrows_watches {
-            reach.within_namespaces(&self.reached())
-        } else {
-            reach
-        }
-    }
-
-    /// All namespaces in which something may be touched; none means all.
-    pub fn reached(&self) -> BTreeSet<String> {
-        self.namespaces.union(&self.access).cloned().collect()
-    }
-
-    /// The namespaces whose primaries are reconciled; none means all.
-    pub fn namespaces(&self) -> &BTreeSet<String> {
-        &self.namespaces
-    }
-
-    /// The namespaces that are reached besides.
-    pub fn access(&self) -> &BTreeSet<String> {
-        &self.access
-    }
-
-    fn is_confined(&self) -> bool {
-        !self.namespaces.is_empty()
-    }
-
-    /// Whether something in a namespace may be touched.
-    pub fn reaches(&self, namespace: &str) -> bool {
-        !self.is_confined() || self.namespaces.contains(namespace) || self.access.contains(namespace)
-    }
-
-    /// Where primaries are.
-    fn own(&self) -> Vec<Place> {
-        places(&self.namespaces)
-    }
-
-    /// Where everything is that may be touched.
-    fn whole(&self) -> Vec<Place> {
-        places(self.namespaces.union(&self.access))
-    }
-}
-
-/// For people: which namespaces these are.
-impl fmt::Display for Confinement {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "{}", listed(&self.namespaces))?;
-        if !self.access.is_empty() {
-            write!(formatter, " and {}", listed(&self.access))?;
-        }
-        Ok(())
     }
 }
 
@@ -522,16 +419,6 @@ fn is_object_name(name: &str) -> bool {
     let is_odd =
         |character: char| matches!(character, '/' | '%') || character.is_control() || character.is_whitespace();
     !matches!(name, "" | "." | "..") && name.len() <= 253 && !name.contains(is_odd)
-}
-
-/// These namespaces; the whole cluster where there are none.
-fn places<'a>(namespaces: impl IntoIterator<Item = &'a String>) -> Vec<Place> {
-    let places: Vec<Place> = namespaces.into_iter().cloned().map(Place::Namespace).collect();
-    if places.is_empty() {
-        vec![Place::Cluster]
-    } else {
-        places
-    }
 }
 
 fn listed<'a, T: ToString + 'a>(items: impl IntoIterator<Item = &'a T>) -> String {
