@@ -19,7 +19,7 @@ pub mod rules;
 mod tests;
 pub mod words;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fmt;
 
 use crate::key::Kind;

@@ -1,5 +1,7 @@
 //! The rights of small manifests, as the rules that grant them.
 
+use std::collections::BTreeSet;
+
 use serde_json::{Value, json};
 
 use super::objects::{Acting, Grantee, objects};
