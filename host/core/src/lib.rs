@@ -12,6 +12,7 @@ pub mod contract;
 pub mod contribution;
 pub mod crash;
 pub mod crd_change;
+pub mod crd_difference;
 pub mod dependencies;
 pub mod depth;
 pub mod description;

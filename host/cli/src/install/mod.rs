@@ -79,6 +79,11 @@ pub struct PluginArguments {
     #[arg(long, value_enum, default_value_t = IdentityMode::None, requires = "host_account")]
     identity: IdentityMode,
 
+    /// With --host-account and --namespaces: the host runs with --watch-namespaces, so its account may watch in these
+    /// namespaces only, by Roles. Without this, it may watch the plugin's primaries everywhere
+    #[arg(long, requires = "host_account", requires = "namespaces")]
+    host_in_namespaces: bool,
+
     #[command(flatten)]
     cache: CacheArguments,
 
@@ -154,6 +159,7 @@ impl PluginArguments {
             mut service_account,
             host_account,
             identity,
+            host_in_namespaces,
             cache,
             registries,
         } = self;
@@ -181,7 +187,11 @@ impl PluginArguments {
         if let Some(name) = &plugin.name {
             check_label("the Plugin's name", name)?;
         }
-        let confinement = Confinement::new(&namespaces, &access_namespaces)?;
+        let mut confinement = Confinement::new(&namespaces, &access_namespaces)?;
+        if host_in_namespaces {
+            let seen = confinement.reached();
+            confinement = confinement.within(&seen).expect("it is within its own namespaces");
+        }
         let config = config.map(|path| read_document(&path)).transpose()?;
         let config = config.or_else(|| Some(spec["configuration"].clone()).filter(|config| !config.is_null()));
         let wasi = match wasi {

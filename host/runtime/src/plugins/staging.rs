@@ -107,7 +107,12 @@ impl PluginTask {
         }
         self.claim(running, wanted, &described)?;
         self.enter(life, LifeEvent::KindsClaimed);
-        self.install(wanted, &described).await;
+        if self.context.options.install_crds {
+            self.install(wanted, &described).await;
+        } else {
+            self.crds_are_there(wanted, &described, &loaded).await;
+        }
+        self.recall_events().await;
         self.enter(life, LifeEvent::CrdsInstalled);
         self.sync_plugin_finalizer(wanted, &described).await;
         self.enter(life, LifeEvent::FinalizerUpdated);
@@ -354,29 +359,31 @@ impl PluginTask {
 
     async fn install(&self, wanted: &DesiredPlugin, described: &DescribedPlugin) {
         let (client, name) = (&self.context.client, &self.identity.name);
-        if self.context.options.install_crds {
-            let told: Mutex<Option<Instant>> = Mutex::default();
-            for crd in &described.crds {
-                let installed = self.until_done(|| async {
-                    let turn = self.context.starting.acquire().await;
-                    let error = match install_crd(client, crd).await {
-                        Ok(wrote) => return Ok(wrote),
-                        Err(error) => error,
-                    };
-                    drop(turn);
-                    let is_due = |told: Option<Instant>| told.is_none_or(|told| told.elapsed() >= RECHECK);
-                    if error.is_forbidden() && is_due(*told.lock()) {
-                        *told.lock() = Some(Instant::now());
-                        // In a box of its own: every plugin that begins has room for this, and few ever come here.
-                        Box::pin(self.tell_missing_rights_to_begin(wanted, described)).await;
-                    }
-                    Err(chain(&error))
-                });
-                if installed.await {
-                    tracing::info!(plugin = &**name, crd = crd.name, "installed the CRD");
+        let told: Mutex<Option<Instant>> = Mutex::default();
+        for crd in &described.crds {
+            let installed = self.until_done(|| async {
+                let turn = self.context.starting.acquire().await;
+                let error = match install_crd(client, crd).await {
+                    Ok(wrote) => return Ok(wrote),
+                    Err(error) => error,
+                };
+                drop(turn);
+                let is_due = |told: Option<Instant>| told.is_none_or(|told| told.elapsed() >= RECHECK);
+                if error.is_forbidden() && is_due(*told.lock()) {
+                    *told.lock() = Some(Instant::now());
+                    // In a box of its own: every plugin that begins has room for this, and few ever come here.
+                    Box::pin(self.tell_missing_rights_to_begin(wanted, described)).await;
                 }
+                Err(chain(&error))
+            });
+            if installed.await {
+                tracing::info!(plugin = &**name, crd = crd.name, "installed the CRD");
             }
         }
+    }
+
+    /// Reads back the events of earlier processes, so that none is emitted twice.
+    async fn recall_events(&self) {
         self.until_done(|| async {
             let _turn = self.context.starting.acquire().await;
             self.identity.recorder.recall().await.map_err(|error| error.to_string())
