@@ -5,6 +5,7 @@
 
 pub mod cluster;
 pub mod controlplane;
+pub mod documents;
 mod environment;
 pub mod host;
 pub mod isolation;
