@@ -221,6 +221,11 @@ impl Store {
         self.simulator.objects()
     }
 
+    /// The same without the objects of one resource.
+    pub fn objects_but(&self, plural: &str) -> Vec<Value> {
+        self.simulator.objects_of(|its| its != plural)
+    }
+
     fn post(&mut self, object: &Value, query: &str) -> Result<Value, Refusal> {
         let (served, name) = self.place(object)?;
         self.make_namespace(&name)?;

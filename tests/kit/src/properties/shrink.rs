@@ -1,16 +1,22 @@
 //! Owns making an object smaller that shows a defect, as long as it still shows the same one.
 
+use std::time::{Duration, Instant};
+
 use serde_json::{Map, Value};
 
 /// The most attempts for one object.
 const ATTEMPTS: usize = 400;
 
+/// For how long an object is made smaller at most.
+const WITHIN: Duration = Duration::from_secs(20);
+
 /// What says what an object is and stays.
-const FIXED: [&str; 3] = ["/apiVersion", "/kind", "/metadata/name"];
+const FIXED: [&str; 4] = ["/apiVersion", "/kind", "/metadata/name", "/metadata/namespace"];
 
 /// The smallest object that was found to fail, and how often it was made smaller.
 pub(super) fn shrink(object: &Value, mut fails: impl FnMut(&Value) -> bool) -> (Value, usize) {
     let (mut smallest, mut steps, mut attempts) = (object.clone(), 0, 0);
+    let begun = Instant::now();
     // From the first place again after each success: what could not go before may go now.
     'smaller: loop {
         for path in places(&smallest) {
@@ -19,7 +25,7 @@ pub(super) fn shrink(object: &Value, mut fails: impl FnMut(&Value) -> bool) -> (
             }
             for candidate in smaller(&smallest, &path) {
                 attempts += 1;
-                if attempts > ATTEMPTS {
+                if attempts > ATTEMPTS || begun.elapsed() > WITHIN {
                     break 'smaller;
                 }
                 if fails(&candidate) {

@@ -7,11 +7,13 @@ use pilothouse_core::{
     Kind, Name,
     answer::{CheckedAnswer, DesiredObject},
     diff::{body, rank},
+    fields::{FieldSet, LeafSemantics},
     host_conditions::HostConditions,
-    ownership::Owner,
+    ownership::{KEEP_ANNOTATION, OWNER_LABEL, Owner},
     status::{PluginPart, StatusInput, desired_status},
 };
-use pilothouse_simulator::Controllers;
+use pilothouse_simulator::{Controllers, Workloads};
+use serde::Deserialize as _;
 use serde_json::{Map, Value, json};
 use tokio::runtime::Runtime;
 
@@ -59,7 +61,12 @@ impl<'a> World<'a> {
         now: u64,
         primary: &Value,
     ) -> Result<Self, Refusal> {
-        let mut store = Store::new(runtime, now, Controllers::default());
+        // Nothing runs Pods: a Deployment may want two billion of them.
+        let controllers = Controllers {
+            workloads: Workloads::Ignored,
+            ..Controllers::default()
+        };
+        let mut store = Store::new(runtime, now, controllers);
         for crd in &plugin.manifest().crds {
             store.install(&crd.definition)?;
         }
@@ -110,17 +117,20 @@ impl<'a> World<'a> {
 
     /// The plugin on this cluster as it is now.
     pub(super) fn plugin(&self) -> Isolated {
-        let mut objects = self.store.objects();
-        objects.retain(|object| identity(object).is_ok());
         let plugin = self.plugin.clone().emptied();
         plugin
-            .with_all(objects)
+            .with_all(self.objects())
             .expect("what a server stores has a kind and a name")
+    }
+
+    /// Everything that is stored but definitions, which do not change and are large.
+    fn objects(&self) -> Vec<Value> {
+        self.store.objects_but("customresourcedefinitions")
     }
 
     /// Everything that is stored, without what changes with each write.
     pub(super) fn state(&self) -> Vec<Value> {
-        let mut objects = self.store.objects();
+        let mut objects = self.objects();
         for metadata in objects
             .iter_mut()
             .filter_map(|object| object["metadata"].as_object_mut())
@@ -132,15 +142,17 @@ impl<'a> World<'a> {
 
     /// What the primary owns by an owner reference or by the host's label, and does not keep.
     pub(super) fn owned(&self) -> Vec<Value> {
-        let uid = self.owner.uid.as_str();
-        let is_owned = |object: &Value| {
-            let metadata = &object["metadata"];
-            let references = metadata["ownerReferences"].as_array().into_iter().flatten();
-            let is_labelled = metadata["labels"]["pilothouse.dev/owner"] == uid;
-            let is_kept = metadata["annotations"]["pilothouse.dev/keep"] == "true";
-            (references.into_iter().any(|reference| reference["uid"] == uid) || is_labelled) && !is_kept
-        };
-        self.state().into_iter().filter(is_owned).collect()
+        let mut objects = self.objects();
+        objects.retain(|object| self.is_owned(object));
+        objects
+    }
+
+    fn is_owned(&self, object: &Value) -> bool {
+        let (uid, metadata) = (self.owner.uid.as_str(), &object["metadata"]);
+        let mut references = metadata["ownerReferences"].as_array().into_iter().flatten();
+        let is_labelled = metadata["labels"][OWNER_LABEL] == uid;
+        let is_kept = metadata["annotations"][KEEP_ANNOTATION] == "true";
+        (references.any(|reference| reference["uid"] == uid) || is_labelled) && !is_kept
     }
 
     /// Carries an answer out as a host does: applies, contributes, prunes, and writes the status.
@@ -162,7 +174,6 @@ impl<'a> World<'a> {
         for object in self.owned() {
             let Ok((kind, name)) = identity(&object) else { continue };
             let is_desired = |desired: &&DesiredObject| desired.kind().same_kind(&kind) && desired.name == name;
-            // What controllers have made for what is owned refers to its own owner, not to the primary.
             if !owned.iter().any(|desired| is_desired(&desired)) {
                 let _ = self.store.delete(&object);
             }
@@ -178,7 +189,7 @@ impl<'a> World<'a> {
                 .iter()
                 .any(|object| object["metadata"]["uid"] == live["metadata"]["uid"]);
             // Somebody else's object stays as it is, and so does one that is only made.
-            if !is_ours || desired.lifecycle.create_only {
+            if !self.is_owned(live) || desired.lifecycle.create_only {
                 return;
             }
         }
@@ -191,13 +202,13 @@ impl<'a> World<'a> {
         }
         match result {
             Ok(stored) => {
-                let mut drift = Vec::new();
-                drifted(&body, &stored, "", &mut drift);
-                if !drift.is_empty() {
+                let lost = lost(desired, &body, &stored);
+                if !lost.is_empty() {
                     let problem = format!(
-                        "{} is not canonical, so the host would find it changed: {}",
+                        "{} is not canonical, so the host would apply it again and again: {} {} not stored as applied",
                         desired.title(),
-                        drift.join("; ")
+                        lost.join(", "),
+                        if lost.len() == 1 { "is" } else { "are" },
                     );
                     applied.findings.push(Finding::new(Property::Valid, problem));
                 }
@@ -279,40 +290,14 @@ impl Applied {
     }
 }
 
-/// Where an object is stored with other values than were applied.
-fn drifted(desired: &Value, stored: &Value, path: &str, found: &mut Vec<String>) {
-    match (desired, stored) {
-        (Value::Object(desired), Value::Object(stored)) => {
-            for (name, value) in desired {
-                drifted(
-                    value,
-                    &stored.get(name).cloned().unwrap_or_default(),
-                    &format!("{path}.{name}"),
-                    found,
-                );
-            }
-        }
-        (Value::Array(desired), Value::Array(stored)) if desired.len() == stored.len() => {
-            for (index, (desired, stored)) in desired.iter().zip(stored).enumerate() {
-                drifted(desired, stored, &format!("{path}[{index}]"), found);
-            }
-        }
-        // Somebody else has items in it, too.
-        (Value::Array(desired), Value::Array(stored)) if desired.len() < stored.len() => {}
-        (desired, stored) if desired == stored => {}
-        // A server leaves out what is empty.
-        (desired, Value::Null) if is_empty(desired) => {}
-        _ => found.push(format!("{path} is applied and stored with different values")),
-    }
-}
-
-fn is_empty(value: &Value) -> bool {
-    match value {
-        Value::Null => true,
-        Value::Object(members) => members.values().all(is_empty),
-        Value::Array(items) => items.is_empty(),
-        Value::String(text) => text.is_empty(),
-        Value::Number(number) => number.as_f64() == Some(0.0),
-        Value::Bool(is_so) => !is_so,
-    }
+/// What the host would miss in an object that it has just applied.
+fn lost(desired: &DesiredObject, body: &Value, stored: &Value) -> Vec<String> {
+    let entries = stored["metadata"]["managedFields"].as_array().into_iter().flatten();
+    let mut entries = entries.filter(|entry| entry["manager"] == MANAGER && entry["operation"] == "Apply");
+    let fields = entries.find_map(|entry| FieldSet::deserialize(&entry["fieldsV1"]).ok());
+    let (Some(mut fields), Some(body)) = (fields, body.as_object()) else {
+        return vec![".".to_owned()];
+    };
+    fields.order_as(stored);
+    fields.missing(body, LeafSemantics::of(desired.kind(), None)).paths
 }
