@@ -173,7 +173,8 @@ impl Candidate {
             p99: part(99)?,
             memory_bytes: self.memory_bytes,
             output_bytes: self.output_bytes,
-            calls_per_second: self.times.len() as f64 / self.whole.as_secs_f64().max(1e-9),
+            calls_per_second: f64::from(u32::try_from(self.times.len()).unwrap_or(u32::MAX))
+                / self.whole.as_secs_f64().max(1e-9),
         })
     }
 }
@@ -183,14 +184,19 @@ fn ratio(one: f64, other: f64) -> Option<f64> {
     (other > 0.0).then(|| one / other)
 }
 
+/// A number as far as it fits: memory and output are below four billion.
+fn number(count: u64) -> f64 {
+    f64::from(u32::try_from(count).unwrap_or(u32::MAX))
+}
+
 impl Figures {
     /// Each figure with its name.
     fn numbers(&self) -> [(&'static str, f64); 5] {
         [
             ("p50 µs", self.p50.as_secs_f64() * 1e6),
             ("p99 µs", self.p99.as_secs_f64() * 1e6),
-            ("memory KiB", self.memory_bytes as f64 / 1024.0),
-            ("output bytes", self.output_bytes as f64),
+            ("memory KiB", number(self.memory_bytes / 1024)),
+            ("output bytes", number(self.output_bytes as u64)),
             ("calls/s", self.calls_per_second),
         ]
     }

@@ -3,7 +3,7 @@
 
 use std::fmt::Write as _;
 use std::io::IsTerminal as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
 use pilothouse_host::artifact::printable;
@@ -234,7 +234,7 @@ fn shown(text: &str) -> String {
 }
 
 /// A path as a shell takes it.
-fn quoted(path: &PathBuf) -> String {
+fn quoted(path: &Path) -> String {
     let text = path.display().to_string();
     let is_plain = |letter: char| letter.is_alphanumeric() || "/._-=+:@".contains(letter);
     if !text.is_empty() && text.chars().all(is_plain) {

@@ -94,7 +94,7 @@ impl StateArguments {
         for document in &mut cluster {
             self.place(&plugin, document);
         }
-        let mut store = Store::new(runtime(), now, Default::default());
+        let mut store = Store::new(runtime(), now);
         let definitions = cluster
             .iter()
             .filter(|it| it.kind.kind == "CustomResourceDefinition")

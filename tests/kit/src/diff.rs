@@ -9,6 +9,8 @@
 //! assert_eq!(diff(&json!({"a": 1}), &json!({"a": 2})).unwrap(), "- a: 1\n+ a: 2\n");
 //! ```
 
+use std::fmt::Write as _;
+
 use serde_json::{Map, Value};
 use similar::{ChangeTag, TextDiff};
 
@@ -39,7 +41,9 @@ pub fn diff_lines(expected: &str, actual: &str) -> String {
     let fold = |lines: usize, text: &mut String| match lines {
         0 => {}
         1 => text.push_str("  … 1 unchanged line\n"),
-        lines => text.push_str(&format!("  … {lines} unchanged lines\n")),
+        lines => {
+            let _ = writeln!(text, "  … {lines} unchanged lines");
+        }
     };
     for group in compared.grouped_ops(CONTEXT) {
         let Some(first) = group.first() else { continue };
@@ -51,7 +55,7 @@ pub fn diff_lines(expected: &str, actual: &str) -> String {
                     ChangeTag::Delete => '-',
                     ChangeTag::Insert => '+',
                 };
-                text.push_str(&format!("{sign} {}\n", change.value().trim_end_matches(['\n', '\r'])));
+                let _ = writeln!(text, "{sign} {}", change.value().trim_end_matches(['\n', '\r']));
             }
             shown = operation.old_range().end;
         }

@@ -595,7 +595,7 @@ mod tests {
         for level in 1..12 {
             let before = level - 1;
             let items = vec![format!("*a{before}"); 9].join(", ");
-            text.push_str(&format!("a{level}: &a{level} [{items}]\n"));
+            text.extend([format!("a{level}: &a{level} [{items}]\n")]);
         }
         assert!(error(&text).starts_with("f.yaml, document 1, line "));
     }

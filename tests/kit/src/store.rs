@@ -11,7 +11,7 @@ use bytes::Bytes;
 use http_body_util::{BodyExt as _, Full};
 use pilothouse_core::answer::KindFacts;
 use pilothouse_core::{Kind, Name, served::ServedKind};
-use pilothouse_simulator::{Clock, Controllers, Options, Simulator};
+use pilothouse_simulator::{Clock, Controllers, Options, Simulator, Workloads};
 use serde_json::{Value, json};
 use thiserror::Error;
 use tokio::runtime::Runtime;
@@ -72,10 +72,14 @@ pub fn runtime() -> Arc<Runtime> {
 impl Store {
     /// A server with nothing in it but the first namespaces. Its clock stands still. It must not be asked from within a
     /// task of another runtime.
-    pub fn new(runtime: Arc<Runtime>, now_milliseconds: u64, controllers: Controllers) -> Self {
+    pub fn new(runtime: Arc<Runtime>, now_milliseconds: u64) -> Self {
         let now = SystemTime::UNIX_EPOCH + Duration::from_millis(now_milliseconds);
         let simulator = Simulator::new(Options {
-            controllers,
+            // Nothing runs Pods: a Deployment may want two billion of them.
+            controllers: Controllers {
+                workloads: Workloads::Ignored,
+                ..Controllers::default()
+            },
             clock: Clock::Custom(Arc::new(move || now)),
             ..Options::default()
         });
@@ -319,7 +323,7 @@ mod tests {
     use super::*;
 
     fn store() -> Store {
-        Store::new(runtime(), 1_767_225_600_000, Controllers::default())
+        Store::new(runtime(), 1_767_225_600_000)
     }
 
     fn service(port: &Value) -> Value {

@@ -3,7 +3,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    fmt,
+    fmt::{self, Write as _},
     sync::Arc,
 };
 
@@ -78,16 +78,16 @@ pub fn read_in_words(read: &Read) -> String {
             let mut words = format!("list {kind} objects {place}");
             let labels = labels.to_string();
             if !labels.is_empty() {
-                words.push_str(&format!(", labels {labels}"));
+                let _ = write!(words, ", labels {labels}");
             }
             for (path, value) in fields {
-                words.push_str(&format!(", {path}={value}"));
+                let _ = write!(words, ", {path}={value}");
             }
             if !names.is_empty() {
-                words.push_str(&format!(", names {}", names.join(", ")));
+                let _ = write!(words, ", names {}", names.join(", "));
             }
             if let Some(limit) = limit {
-                words.push_str(&format!(", the first {limit}"));
+                let _ = write!(words, ", the first {limit}");
             }
             words
         }

@@ -110,7 +110,7 @@ impl Isolated {
             self.needs("finalizer", self.plugin.optional().finalizer)?;
         }
         let mut about = self.about(primary)?;
-        let defaulted = self.admit_defaults(&mut about, spent)?;
+        let defaulted = self.admit_defaults(&mut about, is_deleted, spent)?;
         let mut warnings = Vec::new();
         if !is_deleted && self.plugin.optional().validator {
             let review = self.review(&about, &about.shown, &Admission::reconcile())?;
@@ -158,7 +158,13 @@ impl Isolated {
     }
 
     /// Asks the defaulter, if there is one, and shows the plugin the object with the defaults from then on.
-    fn admit_defaults(&self, about: &mut About, spent: &mut Spent) -> Result<Option<Value>, Box<Failed>> {
+    /// What it refuses of an object that is being deleted is finalized as it is: one that is invalid has to be able to go.
+    fn admit_defaults(
+        &self,
+        about: &mut About,
+        is_deleted: bool,
+        spent: &mut Spent,
+    ) -> Result<Option<Value>, Box<Failed>> {
         if !self.plugin.optional().defaulter {
             return Ok(None);
         }
@@ -167,6 +173,7 @@ impl Isolated {
         let answered = self.call(about, |cache| self.plugin.apply_defaults(&review, &self.limits, cache))?;
         let defaulted = match spent.add(answered) {
             Ok(text) => self.defaulted(about, &text).map_err(failed)?,
+            Err(_) if is_deleted => return Ok(None),
             Err(errors) => return Err(failed(Self::refusal(about, &about.shown, &errors))),
         };
         about.shown = defaulted.to_string();

@@ -105,7 +105,10 @@ fn value_at(schema: &Value, random: &mut Rng, depth: usize) -> Value {
         Some("string") => text(schema, random),
         Some("integer") => number(schema, random),
         Some("number") => match number(schema, random).as_i64() {
-            Some(whole) if random.bool() => within(schema, whole as f64 + f64::from(random.u8(..8)) / 8.0),
+            Some(whole) if random.bool() => {
+                let whole = f64::from(i32::try_from(whole).unwrap_or(i32::MAX));
+                within(schema, whole + f64::from(random.u8(..8)) / 8.0)
+            }
             whole => json!(whole),
         },
         Some("boolean") => json!(random.bool()),
@@ -191,7 +194,7 @@ fn drop_doubles(items: &mut Vec<Value>, key: impl Fn(&Value) -> Value) {
 fn number(schema: &Value, random: &mut Rng) -> Value {
     let is_short = schema["format"] == "int32";
     let bound = |name: &str, exclusive: &str, step: i64| {
-        let bound = schema[name].as_f64().map(|bound| bound as i64);
+        let bound = schema[name].as_i64();
         bound.map(|bound| if schema[exclusive] == true { bound + step } else { bound })
     };
     let least =

@@ -12,7 +12,6 @@ use pilothouse_core::{
     ownership::{KEEP_ANNOTATION, OWNER_LABEL, Owner},
     status::{PluginPart, StatusInput, desired_status},
 };
-use pilothouse_simulator::{Controllers, Workloads};
 use serde::Deserialize as _;
 use serde_json::{Map, Value, json};
 use tokio::runtime::Runtime;
@@ -61,12 +60,7 @@ impl<'a> World<'a> {
         now: u64,
         primary: &Value,
     ) -> Result<Self, Refusal> {
-        // Nothing runs Pods: a Deployment may want two billion of them.
-        let controllers = Controllers {
-            workloads: Workloads::Ignored,
-            ..Controllers::default()
-        };
-        let mut store = Store::new(runtime, now, controllers);
+        let mut store = Store::new(runtime, now);
         for crd in &plugin.manifest().crds {
             store.install(&crd.definition)?;
         }
