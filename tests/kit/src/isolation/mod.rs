@@ -32,6 +32,7 @@
 
 mod admission;
 mod cache;
+mod kinds;
 mod result;
 mod run;
 mod shuffle;
@@ -44,12 +45,11 @@ use std::{
 
 use pilothouse_core::{
     Failure, Kind, Limits, Name,
-    answer::{self, KindFacts, PrimaryName},
+    answer::{self, PrimaryName},
     contract::{Finalization, Outcome, Request},
     grants::Grants,
     manifest::{self, CheckedManifest, ManifestError},
     reason::Reason,
-    served::ServedKind,
 };
 use pilothouse_sandbox::{CallResult, Compiler, LoadError, PluginComponent, Sandbox, SandboxOptions};
 use serde_json::Value;
@@ -69,27 +69,6 @@ use crate::{
 
 /// Tests share machines, so a call gets the most time that can be given; every other limit is the default.
 const CALL_MILLISECONDS: u64 = 10_000;
-
-/// The kinds of Kubernetes itself that have no namespace. Of other kinds only the plugin's own CRDs are known.
-const CLUSTER_SCOPED: [(&str, &str); 17] = [
-    ("", "Namespace"),
-    ("", "Node"),
-    ("", "PersistentVolume"),
-    ("admissionregistration.k8s.io", "MutatingWebhookConfiguration"),
-    ("admissionregistration.k8s.io", "ValidatingAdmissionPolicy"),
-    ("admissionregistration.k8s.io", "ValidatingAdmissionPolicyBinding"),
-    ("admissionregistration.k8s.io", "ValidatingWebhookConfiguration"),
-    ("apiextensions.k8s.io", "CustomResourceDefinition"),
-    ("apiregistration.k8s.io", "APIService"),
-    ("certificates.k8s.io", "CertificateSigningRequest"),
-    ("flowcontrol.apiserver.k8s.io", "FlowSchema"),
-    ("networking.k8s.io", "IngressClass"),
-    ("rbac.authorization.k8s.io", "ClusterRole"),
-    ("rbac.authorization.k8s.io", "ClusterRoleBinding"),
-    ("scheduling.k8s.io", "PriorityClass"),
-    ("storage.k8s.io", "CSIDriver"),
-    ("storage.k8s.io", "StorageClass"),
-];
 
 /// Why a plugin could not be run in isolation.
 #[derive(Debug, Error)]
@@ -282,14 +261,6 @@ impl Isolated {
         &self.plugin
     }
 
-    /// Puts an object into a namespace, if its kind is one that has namespaces and it is in none.
-    pub fn place(&self, object: &mut Value, namespace: &str) {
-        let Ok((kind, name)) = identity(object) else { return };
-        if name.namespace.is_none() && self.served(&kind).facts.namespaced {
-            object["metadata"]["namespace"] = namespace.into();
-        }
-    }
-
     /// Reconciles a primary, without what the host does before. The call is made twice, because the same inputs must give the
     /// same answer.
     pub fn reconcile(&self, primary: &Value) -> Result<Reconciled, Box<Failed>> {
@@ -456,40 +427,6 @@ impl Isolated {
                 is_impure: false,
             })),
         }
-    }
-
-    /// What a cluster would say of a kind.
-    pub(crate) fn served(&self, kind: &Kind) -> ServedKind {
-        let own = self
-            .manifest
-            .crds
-            .iter()
-            .find(|crd| crd.group == kind.group && crd.kind == kind.kind);
-        let is_namespaced =
-            |definition: &Value| definition.pointer("/spec/scope").and_then(Value::as_str) == Some("Namespaced");
-        let namespaced = match own.map(|crd| &crd.definition).or_else(|| self.definition(kind)) {
-            Some(definition) => is_namespaced(definition),
-            None => !CLUSTER_SCOPED.contains(&(kind.group.as_str(), kind.kind.as_str())),
-        };
-        ServedKind {
-            kind: Arc::new(kind.clone()),
-            plural: format!("{}s", kind.kind.to_lowercase()),
-            facts: KindFacts {
-                namespaced,
-                has_status: true,
-            },
-        }
-    }
-
-    /// The definition of a kind among the objects of the cache.
-    fn definition(&self, kind: &Kind) -> Option<&Value> {
-        let defines = |definition: &Value| {
-            let text = |pointer: &str| definition.pointer(pointer).and_then(Value::as_str);
-            text("/spec/group") == Some(&kind.group) && text("/spec/names/kind") == Some(&kind.kind)
-        };
-        let mut objects = self.objects.iter();
-        let found = objects.find(|((its, _), object)| its.kind == "CustomResourceDefinition" && defines(object));
-        found.map(|(_, definition)| definition)
     }
 }
 

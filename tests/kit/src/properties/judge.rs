@@ -8,8 +8,9 @@ use pilothouse_core::reason::Reason;
 use serde_json::Value;
 use tokio::runtime::Runtime;
 
+use super::source::schema_of;
 use super::world::{Applied, World};
-use super::{Property, generate, schema_of};
+use super::{Property, generate};
 use crate::{
     diff::{diff, hidden},
     documents::Document,
