@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
 use pilothouse_host::artifact::printable;
-use pilothouse_testkit::diff::yaml;
+use pilothouse_testkit::diff::{hidden, yaml};
 use pilothouse_testkit::documents;
 use pilothouse_testkit::properties::{Options, Property, Report, Violation, check};
 use serde_json::{Value, json};
@@ -175,7 +175,7 @@ impl CheckCommand {
             } = violation;
             let _ = writeln!(text, "\n{property} is broken: {}", shown(problem));
             let _ = writeln!(text, "\nwith this object:\n");
-            for line in yaml(object).lines() {
+            for line in yaml(&hidden(object)).lines() {
                 let _ = writeln!(text, "  {}", printable(line));
             }
             let _ = writeln!(text, "\nrepeat it with:\n\n  {}", self.again(*property, *case));
@@ -211,7 +211,7 @@ impl CheckCommand {
                 shrunk,
             } = violation;
             json!({
-                "property": property.as_str(), "case": case, "problem": problem, "object": object, "shrunk": shrunk,
+                "property": property.as_str(), "case": case, "problem": problem, "object": hidden(object), "shrunk": shrunk,
                 "command": self.again(*property, *case),
             })
         };

@@ -26,6 +26,7 @@ pub struct PluginArguments {
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
 
+    /// Where compiled plugins are kept.
     #[command(flatten)]
     pub cache: CacheArguments,
 }

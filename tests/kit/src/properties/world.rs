@@ -178,10 +178,6 @@ impl<'a> World<'a> {
     fn apply(&mut self, desired: &DesiredObject, applied: &mut Applied) {
         let live = self.store.get(&desired.kind().clone(), &desired.name);
         if let Some(live) = &live {
-            let is_ours = self
-                .owned()
-                .iter()
-                .any(|object| object["metadata"]["uid"] == live["metadata"]["uid"]);
             // Somebody else's object stays as it is, and so does one that is only made.
             if !self.is_owned(live) || desired.lifecycle.create_only {
                 return;
