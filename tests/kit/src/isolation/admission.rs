@@ -100,7 +100,7 @@ impl Isolated {
         let review = self.review(&about, &about.shown, admission)?;
         let answered = self.call(&about, |cache| self.plugin.apply_defaults(&review, &self.limits, cache))?;
         let answer = match &answered.answer {
-            Ok(text) => self.defaulted(&about, text).map(Ok),
+            Ok(text) => Self::defaulted(&about, text).map(Ok),
             Err(errors) => Ok(Err(errors.clone())),
         };
         match answer {
@@ -135,7 +135,7 @@ impl Isolated {
     }
 
     /// What the plugin sees of an object, with the defaults that it answers, as far as it may set them.
-    pub(super) fn defaulted(&self, about: &About, answer: &str) -> Result<Value, Failure> {
+    pub(super) fn defaulted(about: &About, answer: &str) -> Result<Value, Failure> {
         let shown: Value = serde_json::from_str(&about.shown)
             .map_err(|error| Failure::user(Reason::Invalid, format!("the object cannot be read: {error}")))?;
         let object = with_defaults(&shown, &shown, answer)?;

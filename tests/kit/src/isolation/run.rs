@@ -68,12 +68,11 @@ impl Spent {
         answer
     }
 
-    fn before(self, mut failed: Box<Failed>) -> Box<Failed> {
+    fn before(self, failed: &mut Failed) {
         failed.reads.extend(self.reads);
         let mut log = self.log;
         log.append(&mut failed.log);
         failed.log = log;
-        failed
     }
 }
 
@@ -98,7 +97,10 @@ impl Isolated {
                     warnings,
                 })
             }
-            Err(failed) => Err(spent.before(failed)),
+            Err(mut failed) => {
+                spent.before(&mut failed);
+                Err(failed)
+            }
         }
     }
 
@@ -172,7 +174,7 @@ impl Isolated {
         let review = self.review(about, &about.shown, &Admission::reconcile())?;
         let answered = self.call(about, |cache| self.plugin.apply_defaults(&review, &self.limits, cache))?;
         let defaulted = match spent.add(answered) {
-            Ok(text) => self.defaulted(about, &text).map_err(failed)?,
+            Ok(text) => Self::defaulted(about, &text).map_err(failed)?,
             Err(_) if is_deleted => return Ok(None),
             Err(errors) => return Err(failed(Self::refusal(about, &about.shown, &errors))),
         };

@@ -288,13 +288,13 @@ pub fn check(plugin: &Isolated, options: &Options) -> Result<Report, CheckError>
                     });
                 }
             },
-            None => match drawn(&judge, &sources, seed, &wanted, &mut unstorable) {
-                Some(found) => found,
-                None => {
+            None => {
+                let Some(found) = drawn(&judge, &sources, seed, &wanted, &mut unstorable) else {
                     report.discarded += 1;
                     continue;
-                }
-            },
+                };
+                found
+            }
         };
         report.judged += 1;
         report.refusals += u32::from(!judged.refused.is_empty());

@@ -42,7 +42,7 @@ impl Source<'_> {
             (samples, schema) => {
                 let mut object = samples[random.usize(..samples.len())].clone();
                 for _ in 0..random.usize(1..=3) {
-                    self.change(&mut object, schema.as_ref(), random);
+                    Self::change(&mut object, schema.as_ref(), random);
                 }
                 object
             }
@@ -70,7 +70,7 @@ impl Source<'_> {
     }
 
     /// Changes one place below a member of the object that is its own matter.
-    fn change(&self, object: &mut Value, schema: Option<&Value>, random: &mut Rng) {
+    fn change(object: &mut Value, schema: Option<&Value>, random: &mut Rng) {
         let Some(members) = object.as_object_mut() else { return };
         let own = |name: &String| !["apiVersion", "kind", "metadata", "status"].contains(&name.as_str());
         let names: Vec<String> = members.keys().filter(|name| own(name)).cloned().collect();
@@ -79,15 +79,12 @@ impl Source<'_> {
         if choices == 0 {
             return;
         }
-        match names.get(random.usize(..choices)) {
-            Some(name) => {
-                let below = schema.map_or(Value::Null, |schema| schema["properties"][name.as_str()].clone());
-                generate::change(&mut members[name.as_str()], &below, random);
-            }
-            None => {
-                let texts = json!({"additionalProperties": {"type": "string"}});
-                generate::change(&mut members["metadata"]["annotations"], &texts, random);
-            }
+        if let Some(name) = names.get(random.usize(..choices)) {
+            let below = schema.map_or(Value::Null, |schema| schema["properties"][name.as_str()].clone());
+            generate::change(&mut members[name.as_str()], &below, random);
+        } else {
+            let texts = json!({"additionalProperties": {"type": "string"}});
+            generate::change(&mut members["metadata"]["annotations"], &texts, random);
         }
     }
 

@@ -167,8 +167,8 @@ impl<'a> World<'a> {
         }
         for object in self.owned() {
             let Ok((kind, name)) = identity(&object) else { continue };
-            let is_desired = |desired: &&DesiredObject| desired.kind().same_kind(&kind) && desired.name == name;
-            if !owned.iter().any(|desired| is_desired(&desired)) {
+            let is_desired = |desired: &DesiredObject| desired.kind().same_kind(&kind) && desired.name == name;
+            if !owned.iter().any(|desired| is_desired(desired)) {
                 let _ = self.store.delete(&object);
             }
         }
@@ -228,18 +228,18 @@ impl<'a> World<'a> {
             generation: primary["metadata"]["generation"].as_i64(),
             now: &self.now,
         });
-        if self.write_status(&kind, status).is_ok() {
+        if self.write_status(&kind, &status).is_ok() {
             return;
         }
         // The kind may have no place for what the host says; that is not what the plugin says.
         let alone = answer.status.clone().unwrap_or_default();
-        if let Err(refusal) = self.write_status(&kind, alone) {
+        if let Err(refusal) = self.write_status(&kind, &alone) {
             let problem = format!("the status that the plugin gives does not fit its schema: {refusal}");
             applied.findings.push(Finding::new(Property::Valid, problem));
         }
     }
 
-    fn write_status(&mut self, kind: &Kind, status: Map<String, Value>) -> Result<Value, Refusal> {
+    fn write_status(&mut self, kind: &Kind, status: &Map<String, Value>) -> Result<Value, Refusal> {
         let Name { namespace, name } = &self.owner.name;
         let mut object = json!({
             "apiVersion": kind.api_version(), "kind": kind.kind, "metadata": {"name": &**name}, "status": status,
