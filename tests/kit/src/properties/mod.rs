@@ -277,24 +277,21 @@ pub fn check(plugin: &Isolated, options: &Options) -> Result<Report, CheckError>
         }
         let seed = options.seed.wrapping_add(u64::from(case).wrapping_mul(STEP));
         let sample = samples.get(case as usize);
-        let (object, mut judged) = match sample {
-            Some((document, object)) => match judge.judge(object, seed, &wanted) {
-                Ok(judged) => (object.clone(), judged),
-                Err(refused) => {
-                    return Err(CheckError::Sample {
-                        place: document.place.to_string(),
-                        object: format!("{} {}", document.kind.kind, document.name),
-                        problem: refused.0,
-                    });
-                }
-            },
-            None => {
-                let Some(found) = drawn(&judge, &sources, seed, &wanted, &mut unstorable) else {
-                    report.discarded += 1;
-                    continue;
-                };
-                found
-            }
+        let found = if let Some((document, object)) = sample {
+            let judged = judge
+                .judge(object, seed, &wanted)
+                .map_err(|refused| CheckError::Sample {
+                    place: document.place.to_string(),
+                    object: format!("{} {}", document.kind.kind, document.name),
+                    problem: refused.0,
+                })?;
+            Some((object.clone(), judged))
+        } else {
+            drawn(&judge, &sources, seed, &wanted, &mut unstorable)
+        };
+        let Some((object, mut judged)) = found else {
+            report.discarded += 1;
+            continue;
         };
         report.judged += 1;
         report.refusals += u32::from(!judged.refused.is_empty());
