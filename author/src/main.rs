@@ -5,8 +5,9 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
-use pilothouse::{replay, verdict};
-use pilothouse_host::{CompileCommand, artifact, ask, inspect, install, release, render, run};
+use pilothouse::{bench, check, render, replay, verdict};
+use pilothouse_host::render::WebhooksCommand;
+use pilothouse_host::{CompileCommand, artifact, ask, inspect, install, release, run};
 
 /// Run many Kubernetes operators in one host process, each as a sandboxed WebAssembly component.
 #[derive(Parser)]
@@ -54,8 +55,14 @@ enum Command {
     Login(artifact::login::LoginCommand),
     /// Log out from a registry.
     Logout(artifact::login::LogoutCommand),
+    /// Print what a plugin makes of objects, without a cluster, or how that differs from something else.
+    Render(Box<render::RenderCommand>),
+    /// Look for objects with which a plugin breaks one of the properties that every plugin must have.
+    Check(Box<check::CheckCommand>),
+    /// Measure what a plugin's calls for an object cost, and compare two components.
+    Bench(Box<bench::BenchCommand>),
     /// Print a plugin's webhook configurations, for an installer to apply.
-    Webhooks(render::WebhooksCommand),
+    Webhooks(WebhooksCommand),
     /// Remove the finalizer of a plugin that no longer exists from the objects that wait for it.
     Release(release::ReleaseCommand),
     #[command(hide = true)]
@@ -83,6 +90,9 @@ fn main() -> ExitCode {
         Command::Verify(verify) => verify.execute(),
         Command::Login(login) => login.execute(),
         Command::Logout(logout) => logout.execute(),
+        Command::Render(render) => render.execute(),
+        Command::Check(check) => check.execute(),
+        Command::Bench(bench) => bench.execute(),
         Command::Webhooks(webhooks) => webhooks.execute(),
         Command::Release(release) => release.execute(),
         Command::CompileComponent(compile) => compile.execute(),

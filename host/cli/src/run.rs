@@ -127,7 +127,7 @@ pub struct RunCommand {
 }
 
 /// Which cluster to connect to.
-#[derive(Args)]
+#[derive(Args, Clone)]
 pub struct ClusterArguments {
     /// The kubeconfig file (default: KUBECONFIG, ~/.kube/config, or the service account of the pod)
     #[arg(long, value_name = "FILE")]
