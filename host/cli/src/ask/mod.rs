@@ -19,6 +19,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use self::local::LocalHost;
+pub use self::table::coloured;
 use crate::install::HOST_NAMESPACE;
 use crate::run::{ClusterArguments, USER_AGENT};
 
