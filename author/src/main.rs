@@ -5,7 +5,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
-use pilothouse_host::{CompileCommand, artifact, ask, ended, inspect, install, release, render, run};
+use pilothouse::{dev, test, verdict};
+use pilothouse_host::{CompileCommand, artifact, ask, inspect, install, release, render, run};
 
 /// Run many Kubernetes operators in one host process, each as a sandboxed WebAssembly component.
 #[derive(Parser)]
@@ -17,6 +18,10 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
+    /// Run scenarios and golden cases against a plugin.
+    Test(test::TestCommand),
+    /// Run a plugin on a simulated or a real cluster, and swap it whenever its sources change.
+    Dev(dev::DevCommand),
     /// Run the host, which reconciles a cluster with plugins.
     Run(Box<run::RunCommand>),
     /// Show the plugins of a host, and the objects that fail, with the cause and the next step.
@@ -59,7 +64,9 @@ enum Command {
 
 fn main() -> ExitCode {
     let Arguments { command } = arguments();
-    ended(match command {
+    verdict::ended(match command {
+        Command::Test(test) => test.execute(),
+        Command::Dev(dev) => dev.execute(),
         Command::Run(run) => run.execute(),
         Command::Status(status) => status.execute(),
         Command::Why(why) => why.execute(),
