@@ -256,7 +256,7 @@ mod simulated {
                 "Reconciled by app-service/",
                 "Depends on",
                 "Last runs",
-                "a child changed",
+                "a dependency changed: Deployment",
                 "The last lines of the host and the plugin:",
             ],
         );
