@@ -4,5 +4,6 @@
 
 pub mod components;
 pub mod dev;
+pub mod replay;
 pub mod test;
 pub mod verdict;

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
-use pilothouse::{dev, test, verdict};
+use pilothouse::{dev, replay, test, verdict};
 use pilothouse_host::{CompileCommand, artifact, ask, inspect, install, release, render, run};
 
 /// Run many Kubernetes operators in one host process, each as a sandboxed WebAssembly component.
@@ -30,6 +30,10 @@ enum Command {
     Why(ask::why::WhyCommand),
     /// Show the plugins of a host by the time, memory and requests that they use.
     Top(ask::top::TopCommand),
+    /// Record the calls of a plugin on a running host: inputs, reads and answers, with the values of Secrets masked.
+    Record(ask::record::RecordCommand),
+    /// Replay a recording offline, with the same component or another version, and show the differences.
+    Replay(replay::ReplayCommand),
     /// Print a plugin's metadata and the kinds that it touches.
     Inspect(inspect::InspectCommand),
     /// Print the ServiceAccount, the roles and the bindings that grant a plugin what it needs.
@@ -71,6 +75,8 @@ fn main() -> ExitCode {
         Command::Status(status) => status.execute(),
         Command::Why(why) => why.execute(),
         Command::Top(top) => top.execute(),
+        Command::Record(record) => record.execute(),
+        Command::Replay(replay) => replay.execute(),
         Command::Inspect(inspect) => inspect.execute(),
         Command::Rights(rights) => rights.execute(),
         Command::Install(install) => install.execute(),

@@ -236,6 +236,7 @@ impl RunCommand {
             metrics,
             heartbeat,
             traces,
+            allow_recording: served_api.allow_recording,
             give_back_after: Some(REST),
             ..HostOptions::default()
         };

@@ -14,6 +14,7 @@ pub mod crash;
 pub mod crd_change;
 pub mod dependencies;
 pub mod depth;
+pub mod description;
 pub mod diff;
 pub mod exclusive_kinds;
 pub mod failure;
@@ -31,6 +32,7 @@ pub mod preview;
 pub mod query;
 pub mod reach;
 pub mod reason;
+pub mod recording;
 pub mod rights;
 #[cfg(test)]
 mod schema;

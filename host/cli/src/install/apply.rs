@@ -67,6 +67,7 @@ impl InstallCommand {
             cluster,
         } = self;
         let plugin = plugin.describe()?;
+        plugin.check()?;
         let target = cluster.target();
         let resource = plugin.resource()?;
         if let Some(format) = output {

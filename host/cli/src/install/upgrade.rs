@@ -101,6 +101,7 @@ impl UpgradeCommand {
         let sandbox = plugin.cache().sandbox()?;
         let before = from.map(|file| sandbox.load(&file)).transpose()?;
         let plugin = plugin.describe_over(&live["spec"])?;
+        plugin.check()?;
         let within = Duration::from_secs(wait);
         wait_for(async {
             let rights = plugin.rights(target.clone()).await?;

@@ -294,6 +294,33 @@ mod simulated {
     }
 
     #[test]
+    fn inspect_names_defaulter_and_validator_of_each_kind_and_has_crds_as_objects() {
+        let gate = component("gate");
+        let said = printed(&["inspect", &gate]);
+        assert!(
+            said.contains("admission    defaulter, validator before each reconcile, and at create"),
+            "{said}"
+        );
+        assert!(
+            said.contains("warning: the component exports the interface finalizer, but no controller"),
+            "{said}"
+        );
+        let said: Value = serde_json::from_str(&printed(&["inspect", &gate, "-o", "json"])).unwrap();
+        let gates = json!({"name": "gates", "kind": {"group": "gate.test.dev", "version": "v1", "kind": "Gate"},
+            "interfaces": ["reconciler", "defaulter", "validator"],
+            "admission": {"failurePolicy": "Fail", "timeoutSeconds": 5}});
+        assert_eq!(said["controllers"], json!([gates]));
+        assert_eq!(said["manifest"]["crds"][0]["spec"]["names"]["kind"], "Gate");
+        let folder = Folder::new();
+        let config = folder.file("config.json", r#"{"finalizer": true}"#);
+        let said: Value =
+            serde_json::from_str(&printed(&["inspect", &gate, "--config", &config, "-o", "json"])).unwrap();
+        assert_eq!((&said["warnings"], &said["errors"]), (&json!([]), &json!([])));
+        let interfaces = json!(["reconciler", "finalizer", "defaulter", "validator"]);
+        assert_eq!(said["controllers"][0]["interfaces"], interfaces);
+    }
+
+    #[test]
     fn inspect_reports_status_fields_that_a_crd_does_not_accept() {
         let folder = Folder::new();
         let wisher = component("wisher");
