@@ -555,8 +555,8 @@ mod tests {
                 "4:65: step 1: unknown value `mrge`; did you mean `merge`? (allowed: `json`, `merge`, `strategic`)",
             ),
             (
-                "apply: [a]",
-                "4:12: step 1: expected a mapping with members, found a list",
+                "apply: a",
+                "4:12: step 1: expected a mapping with members, found the string \"a\"",
             ),
         ] {
             let error = parse(&format!("  - {step}\n")).unwrap_err();
