@@ -4,7 +4,10 @@
 
 pub mod bench;
 pub mod check;
+pub mod components;
+pub mod dev;
 pub mod plugin;
 pub mod render;
 pub mod replay;
+pub mod test;
 pub mod verdict;

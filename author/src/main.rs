@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
-use pilothouse::{bench, check, render, replay, verdict};
+use pilothouse::{bench, check, dev, render, replay, test, verdict};
 use pilothouse_host::render::WebhooksCommand;
 use pilothouse_host::{CompileCommand, artifact, ask, inspect, install, release, run};
 
@@ -19,6 +19,10 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
+    /// Run scenarios and golden cases against a plugin.
+    Test(test::TestCommand),
+    /// Run a plugin on a simulated or a real cluster, and swap it whenever its sources change.
+    Dev(dev::DevCommand),
     /// Run the host, which reconciles a cluster with plugins.
     Run(Box<run::RunCommand>),
     /// Show the plugins of a host, and the objects that fail, with the cause and the next step.
@@ -72,6 +76,8 @@ enum Command {
 fn main() -> ExitCode {
     let Arguments { command } = arguments();
     verdict::ended(match command {
+        Command::Test(test) => test.execute(),
+        Command::Dev(dev) => dev.execute(),
         Command::Run(run) => run.execute(),
         Command::Status(status) => status.execute(),
         Command::Why(why) => why.execute(),

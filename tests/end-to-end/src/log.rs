@@ -1,68 +1,13 @@
-//! Owns the log of a host that runs inside a test: the last lines, to be shown when something fails, and what plugins say
-//! while they are called.
+//! Owns what plugins say while they are called by the hosts of all tests of a process.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::io;
 use std::sync::{Arc, Mutex, OnceLock};
 
+pub use pilothouse_testhost::Tail;
 use tokio::sync::Notify;
-use tracing::subscriber::DefaultGuard;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::MakeWriter;
-
-/// Lines that are kept.
-const KEPT: usize = 400;
-
-/// The last lines of a log.
-#[derive(Clone, Debug, Default)]
-pub struct Tail(Arc<Mutex<VecDeque<String>>>);
-
-impl Tail {
-    /// The lines.
-    pub fn text(&self) -> String {
-        let lines = self.0.lock().expect("no panic happens while it is held");
-        lines.iter().map(String::as_str).collect::<Vec<_>>().join("")
-    }
-
-    /// Sends this thread's log here, for as long as the guard lives.
-    pub fn follow(&self) -> DefaultGuard {
-        tracing::subscriber::set_default(self.subscriber())
-    }
-
-    /// Sends the log of all threads here, for the rest of the process.
-    pub fn follow_all(&self) {
-        tracing::subscriber::set_global_default(self.subscriber()).expect("nobody else follows all threads");
-    }
-
-    fn subscriber(&self) -> impl tracing::Subscriber + Send + Sync + use<> {
-        let filter = EnvFilter::new("warn,pilothouse=debug,pilothouse_runtime=debug,pilothouse_cluster=debug");
-        let lines = tracing_subscriber::fmt().with_ansi(false).with_env_filter(filter);
-        lines.with_writer(self.clone()).finish()
-    }
-}
-
-impl io::Write for Tail {
-    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
-        let mut lines = self.0.lock().expect("no panic happens while it is held");
-        if lines.len() == KEPT {
-            lines.pop_front();
-        }
-        lines.push_back(String::from_utf8_lossy(line).into_owned());
-        Ok(line.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-impl<'a> MakeWriter<'a> for Tail {
-    type Writer = Self;
-
-    fn make_writer(&'a self) -> Self {
-        self.clone()
-    }
-}
 
 /// What the plugins of all tests of the process log, at the moment at which they do: calls run on threads of their own,
 /// where the log of no test is followed.

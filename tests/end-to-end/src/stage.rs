@@ -9,6 +9,7 @@ use kube::{Api, Client};
 use pilothouse_core::Limits;
 use pilothouse_runtime::{HostOptions, StaticPlugin};
 use pilothouse_simulator::Simulator;
+pub use pilothouse_testhost::unhurried;
 use pilothouse_testkit::cluster::{Cluster, Mark};
 use pilothouse_testkit::host::SteeredHost as _;
 use pilothouse_testkit::requests::Request;
@@ -205,14 +206,6 @@ pub async fn create(client: Client, object: &Value) {
         None => Api::all_with(client, &resource),
     };
     api.create(&PostParams::default(), &object).await.unwrap();
-}
-
-/// The default limits, with so much time for a call that a machine under load changes nothing.
-pub fn unhurried() -> Limits {
-    Limits {
-        call_milliseconds: 10_000,
-        ..Limits::default()
-    }
 }
 
 /// A Hostile of the namespace `default`.

@@ -180,6 +180,7 @@ const ONLY: &[(&str, &[&str])] = &[
         &[
             "pilothouse",
             "pilothouse-host",
+            "pilothouse-testhost",
             "pilothouse-demo",
             "pilothouse-end-to-end",
             "pilothouse-fuzz",

@@ -1,7 +1,13 @@
 //! Owns the one type behind which tests find either cluster: clients for the test and for the host, and the log of who
 //! asked for what. Leaves being a cluster to `controlplane` and `pilothouse-simulator`.
 
-use std::{fs, io, net::Ipv4Addr, path::PathBuf, sync::Arc, time::SystemTime};
+use std::{
+    fs, io,
+    net::{Ipv4Addr, SocketAddr},
+    path::PathBuf,
+    sync::Arc,
+    time::SystemTime,
+};
 
 use http::HeaderValue;
 use kube::Client;
@@ -97,12 +103,13 @@ impl Cluster {
 
     /// A simulated cluster that other processes can reach on a free port of 127.0.0.1, as long as this runtime runs.
     pub async fn simulated_over_http() -> Result<Self, ClusterError> {
-        let mut simulated = SimulatedCluster::new(like_the_real_one());
-        let serving = simulated
-            .simulator
-            .serve((Ipv4Addr::LOCALHOST, 0).into())
-            .await
-            .map_err(ClusterError::Serve)?;
+        Self::simulated_at((Ipv4Addr::LOCALHOST, 0).into(), like_the_real_one()).await
+    }
+
+    /// The same at another address and with other options.
+    pub async fn simulated_at(address: SocketAddr, options: SimulatorOptions) -> Result<Self, ClusterError> {
+        let mut simulated = SimulatedCluster::new(options);
+        let serving = simulated.simulator.serve(address).await.map_err(ClusterError::Serve)?;
         let folder = tempfile::Builder::new()
             .prefix("pilothouse-simulated-")
             .tempdir()

@@ -3,7 +3,7 @@
 
 use std::{
     error::Error,
-    fs,
+    fmt, fs,
     future::Future,
     net::{Ipv4Addr, SocketAddr, TcpListener},
     path::{Path, PathBuf},
@@ -13,11 +13,14 @@ use std::{
 use pilothouse_programs::supervisor::Supervisor;
 use rustix::process::Signal;
 use serde::Deserialize;
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{self, Deserializer, MapAccess, Visitor};
 use serde_json::Value;
 use tempfile::TempDir;
 use thiserror::Error;
 
 use crate::cluster::Cluster;
+use crate::scenario::Reference;
 
 /// How often a host that is a process looks at every object again.
 const RESYNC: Duration = Duration::from_secs(2);
@@ -41,8 +44,7 @@ const GUEST_MARKS: [&str; 2] = ["pilothouse::plugin", "GuestTrap"];
 pub type HostError = Box<dyn Error + Send + Sync>;
 
 /// A plugin that a host is to run. A file has its name, or its name and configuration.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
-#[serde(from = "WrittenPlugin")]
+#[derive(Debug, Clone, PartialEq)]
 pub struct SteeredPlugin {
     /// The name of its component.
     pub name: String,
@@ -52,35 +54,46 @@ pub struct SteeredPlugin {
     pub limits: Option<Value>,
 }
 
+/// A plugin with more than its name.
 #[derive(Deserialize)]
-#[serde(
-    untagged,
-    deny_unknown_fields,
-    expecting = "give the plugin's name, or its `name` and `configuration` or `limits`"
-)]
-enum WrittenPlugin {
-    Name(String),
-    Whole {
-        name: String,
-        configuration: Option<Value>,
-        limits: Option<Value>,
-    },
+#[serde(deny_unknown_fields)]
+struct WholePlugin {
+    name: String,
+    configuration: Option<Value>,
+    limits: Option<Value>,
 }
 
-impl From<WrittenPlugin> for SteeredPlugin {
-    fn from(written: WrittenPlugin) -> Self {
-        match written {
-            WrittenPlugin::Name(name) => Self::from(name.as_str()),
-            WrittenPlugin::Whole {
-                name,
-                configuration,
-                limits,
-            } => Self {
-                name,
-                configuration,
-                limits,
-            },
+/// Written by hand because serde tells nothing of what is wrong within an untagged enum.
+impl<'de> Deserialize<'de> for SteeredPlugin {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Written;
+
+        impl<'de> Visitor<'de> for Written {
+            type Value = SteeredPlugin;
+
+            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+                formatter.write_str("the plugin's name, or its `name` and `configuration` or `limits`")
+            }
+
+            fn visit_str<E: de::Error>(self, name: &str) -> Result<SteeredPlugin, E> {
+                Ok(SteeredPlugin::from(name))
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<SteeredPlugin, A::Error> {
+                let WholePlugin {
+                    name,
+                    configuration,
+                    limits,
+                } = WholePlugin::deserialize(MapAccessDeserializer::new(map))?;
+                Ok(SteeredPlugin {
+                    name,
+                    configuration,
+                    limits,
+                })
+            }
         }
+
+        deserializer.deserialize_any(Written)
     }
 }
 
@@ -136,6 +149,13 @@ pub trait SteeredHost: Send {
     fn pause(&mut self, at: Pause) -> impl Future<Output = Result<(), HostError>> + Send {
         let _ = at;
         async { Ok(()) }
+    }
+
+    /// What the host knows of an object, as its API answers (docs/api.md): of one that plugins made, also of what it was
+    /// made for. None where the host cannot be asked.
+    fn explain(&self, object: &Reference) -> Vec<Value> {
+        let _ = object;
+        Vec::new()
     }
 
     /// Whether the host has nothing to do, where it can tell; what it asks of the cluster is looked at in any case.

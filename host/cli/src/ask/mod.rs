@@ -25,6 +25,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use self::local::LocalHost;
 use self::replicas::{ReplicaDocument, Replies};
+pub use self::table::coloured;
 use crate::install::HOST_NAMESPACE;
 use crate::run::{ClusterArguments, USER_AGENT};
 

@@ -64,6 +64,11 @@ impl WhyCommand {
     }
 }
 
+/// What the host knows of an object, for people, as `pilothouse why` prints it.
+pub fn text(document: &ObjectDocument, coloured: bool) -> String {
+    shown(document, Timestamp::now(), coloured)
+}
+
 fn shown(document: &ObjectDocument, now: Timestamp, coloured: bool) -> String {
     let ObjectDocument {
         host: _,
@@ -223,22 +228,7 @@ fn run_row(run: &RunDocument, now: Timestamp) -> [Cell; 6] {
         wrote,
         repeats,
     } = run;
-    let mut why = match trigger.as_str() {
-        "ObjectChanged" => "the object changed".to_owned(),
-        "ChildChanged" => "a child changed".to_owned(),
-        "DependencyChanged" => "a dependency changed".to_owned(),
-        "ContributionChanged" => "the outcome of a contribution changed".to_owned(),
-        "WriteOvertaken" => "a write was overtaken".to_owned(),
-        "PluginLeft" => "another plugin let go".to_owned(),
-        "Started" => "the host began to watch".to_owned(),
-        "NewVersion" => "a new version of the plugin".to_owned(),
-        "DefinitionChanged" => "a CRD changed".to_owned(),
-        "Resync" => "resync".to_owned(),
-        "Retry" => "retry".to_owned(),
-        "Timer" => "timer of the plugin".to_owned(),
-        "Watchdog" => "watchdog".to_owned(),
-        other => other.to_owned(),
-    };
+    let mut why = trigger_in_words(trigger).to_owned();
     if let Some(by) = triggered_by {
         why.push_str(": ");
         why.push_str(&title(by));
@@ -259,6 +249,26 @@ fn run_row(run: &RunDocument, now: Timestamp) -> [Cell; 6] {
         duration(*seconds).into(),
         duration(*queued_seconds).into(),
     ]
+}
+
+/// A trigger of docs/api.md, for people.
+pub fn trigger_in_words(trigger: &str) -> &str {
+    match trigger {
+        "ObjectChanged" => "the object changed",
+        "ChildChanged" => "a child changed",
+        "DependencyChanged" => "a dependency changed",
+        "ContributionChanged" => "the outcome of a contribution changed",
+        "WriteOvertaken" => "a write was overtaken",
+        "PluginLeft" => "another plugin let go",
+        "Started" => "the host began to watch",
+        "NewVersion" => "a new version of the plugin",
+        "DefinitionChanged" => "a CRD changed",
+        "Resync" => "resync",
+        "Retry" => "retry",
+        "Timer" => "timer of the plugin",
+        "Watchdog" => "watchdog",
+        other => other,
+    }
 }
 
 fn revert_lines(revert: &RevertDocument, now: Timestamp) -> String {

@@ -5,6 +5,7 @@
 
 mod access;
 pub mod documents;
+mod local;
 mod next_step;
 mod objects;
 mod recordings;

@@ -5,10 +5,28 @@ use std::process::Command;
 
 use pilothouse_core::wasi::Wasi;
 use pilothouse_end_to_end::components;
-use pilothouse_end_to_end::host::RuntimeHost;
-use pilothouse_sandbox::{ComponentError, LoadError, PluginComponent};
+use pilothouse_runtime::HostOptions;
+use pilothouse_sandbox::{ComponentError, LoadError, PluginComponent, Sandbox};
+use pilothouse_testhost::{Components, RuntimeHost, Tail, unhurried};
 use pilothouse_testkit::cluster::Cluster;
 use pilothouse_testkit::scenario::{self, Scenario};
+
+/// The component of an example, whatever a scenario calls it.
+struct Example(PluginComponent);
+
+impl Components for Example {
+    fn sandbox(&self) -> Sandbox {
+        components::sandbox().clone()
+    }
+
+    fn directory(&self) -> PathBuf {
+        components::folder()
+    }
+
+    fn load(&self, _: &str) -> Result<PluginComponent, String> {
+        Ok(self.0.clone())
+    }
+}
 
 fn examples() -> PathBuf {
     components::root().join("plugins").join("examples")
@@ -42,8 +60,7 @@ fn load(folder: &str, file: &str, wasi: Wasi) -> Result<PluginComponent, LoadErr
 /// Plays a scenario with a component of an example.
 pub async fn play(folder: &str, file: &str, wasi: Wasi, story: &str) {
     let component = load(folder, file, wasi).unwrap_or_else(|error| panic!("{error}"));
-    let mut host = RuntimeHost::default();
-    host.bring("website", component);
+    let mut host = RuntimeHost::with(Example(component), HostOptions::default(), unhurried(), Tail::default());
     let scenario = Scenario::read(&examples().join(story)).expect("the scenario can be read");
     let result = scenario::run(&scenario, &Cluster::simulated(), &mut host).await;
     result.unwrap_or_else(|error| panic!("{error}"));

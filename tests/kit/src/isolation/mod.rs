@@ -52,7 +52,7 @@ use pilothouse_core::{
     reason::Reason,
     wasi::Wasi,
 };
-use pilothouse_sandbox::{CallResult, Compiler, LoadError, PluginComponent, Sandbox, SandboxOptions};
+use pilothouse_sandbox::{CallResult, Compiler, LoadError, Optional, PluginComponent, Sandbox, SandboxOptions};
 use serde_json::Value;
 use thiserror::Error;
 
@@ -267,6 +267,11 @@ impl Isolated {
         &self.plugin
     }
 
+    /// Which of the optional interfaces the plugin exports.
+    pub fn optional(&self) -> Optional {
+        self.plugin.optional()
+    }
+
     /// Reconciles a primary, without what the host does before. The call is made twice, because the same inputs must give the
     /// same answer.
     pub fn reconcile(&self, primary: &Value) -> Result<Reconciled, Box<Failed>> {
@@ -446,7 +451,7 @@ struct About {
 }
 
 /// One for the process: plugins are compiled once, and the compiled code is kept for the next process.
-fn sandbox() -> Result<&'static Sandbox, IsolationError> {
+pub fn sandbox() -> Result<&'static Sandbox, IsolationError> {
     static SANDBOX: OnceLock<Result<Sandbox, String>> = OnceLock::new();
     let made = SANDBOX.get_or_init(|| {
         let cache = environment::cache().ok_or("set HOME or XDG_CACHE_HOME, for the compiled plugins")?;

@@ -16,12 +16,20 @@ use crate::kstatus;
 /// A check that does not hold, with what was seen instead.
 #[derive(Debug, Clone)]
 pub struct Unmet {
+    reference: Reference,
     object: String,
     reasons: Vec<String>,
     /// From what is to what should be.
     diff: Option<String>,
     /// The whole object, where no difference can be drawn.
     seen: Option<String>,
+}
+
+impl Unmet {
+    /// The object that was looked at.
+    pub fn reference(&self) -> &Reference {
+        &self.reference
+    }
 }
 
 impl fmt::Display for Unmet {
@@ -50,6 +58,7 @@ pub(super) async fn unmet(objects: &mut Objects, checks: &[Check]) -> Vec<Unmet>
 
 async fn unmet_check(objects: &mut Objects, check: &Check) -> Option<Unmet> {
     let mut unmet = Unmet {
+        reference: check.object.clone(),
         object: describe(&check.object),
         reasons: Vec::new(),
         diff: None,

@@ -2,6 +2,7 @@
 
 use std::{fmt, path::PathBuf, time::Duration};
 
+use serde_json::Value;
 use thiserror::Error;
 
 use super::{
@@ -23,6 +24,9 @@ pub struct ScenarioError {
     pub cluster: &'static str,
     /// The reason.
     pub cause: StepError,
+    /// What the host knows of the objects that the step is about, as its API says it: what they depend on, and the last
+    /// runs with what triggered each.
+    pub explained: Vec<Value>,
     /// The host's last lines.
     pub host_log: String,
 }
@@ -105,6 +109,8 @@ impl fmt::Display for ScenarioError {
             step,
             cluster,
             cause,
+            // For those who have a form for it.
+            explained: _,
             host_log,
         } = self;
         write!(formatter, "{}", file.display())?;
@@ -122,6 +128,14 @@ impl fmt::Display for ScenarioError {
 impl std::error::Error for ScenarioError {}
 
 impl StepError {
+    /// The objects that it is about.
+    pub(super) fn objects(&self) -> Vec<&Reference> {
+        match self {
+            Self::TimeOut { unmet, .. } | Self::Unmet { unmet, .. } => unmet.iter().map(Unmet::reference).collect(),
+            _ => Vec::new(),
+        }
+    }
+
     /// A request that was to succeed.
     pub(super) fn refused(action: &'static str, reference: &Reference, error: &kube::Error) -> Self {
         Self::Refused {

@@ -32,10 +32,11 @@ use std::{
 
 use serde::Deserialize;
 use serde_json::Value;
-use serde_saphyr::Spanned;
 use thiserror::Error;
 
 use super::form::{Action, Apply, Create, Delete, Expect, ExpectWrites, HostAction, Patch, Remember, Wait};
+use super::located::{Located, Node, Place};
+use super::mistake::{self, Mistake};
 use crate::host::SteeredPlugin;
 
 /// A story that both clusters must agree on.
@@ -47,8 +48,9 @@ pub struct Scenario {
     pub file: PathBuf,
     /// One sentence.
     pub about: String,
-    /// The plugins that the host must be running; variables in their configurations are not put in yet.
-    pub plugins: Vec<SteeredPlugin>,
+    /// The plugins that the host must be running; variables in their configurations are not put in yet. None: the file
+    /// leaves it to whoever tells the scenario, see [`Scenario::run_by_default`].
+    pub plugins: Option<Vec<SteeredPlugin>>,
     /// Whether the host serves webhooks from its first start on.
     pub webhooks: bool,
     /// Whether the host runs what Plugin resources say, with `NAME.wasm` as the file of each built plugin. The scenario makes
@@ -97,25 +99,23 @@ pub enum ScenarioFileError {
         /// The system's reason.
         source: io::Error,
     },
-    /// The file is not YAML, or is not a scenario at its outermost level.
-    #[error("parse scenario {}: {reason}", .file.display())]
+    /// The file is not YAML.
+    #[error("{}:{}:{}: {reason}", .file.display(), .place.line, .place.column)]
     Parse {
         /// The file.
         file: PathBuf,
-        /// The parser's words, with the line.
+        /// Where the parser stopped.
+        place: Place,
+        /// The parser's words.
         reason: String,
     },
-    /// A step says something that can't be done.
-    #[error("{}:{line}: step {number}: {reason}", .file.display())]
-    Step {
+    /// The file says something that makes no sense.
+    #[error("{}", lines(.file, .mistakes))]
+    Mistakes {
         /// The file.
         file: PathBuf,
-        /// Where the step begins.
-        line: u64,
-        /// Counted from one.
-        number: usize,
-        /// What is wrong, and what would be right.
-        reason: String,
+        /// What is wrong: at least one, and at most one of each step.
+        mistakes: Vec<Mistake>,
     },
     /// A folder without scenarios, which would be a suite that can't fail.
     #[error("find scenarios in {}: there is no .yaml file", .folder.display())]
@@ -164,55 +164,133 @@ impl Scenario {
 
     /// Reads a text as if it were in that file.
     pub fn parse(file: &Path, text: &str) -> Result<Self, ScenarioFileError> {
-        let failed = |reason: String| ScenarioFileError::Parse {
+        let root: Located = serde_saphyr::from_str(text).map_err(|error| ScenarioFileError::Parse {
             file: file.to_owned(),
-            reason,
+            place: error.location().map_or(Place { line: 1, column: 1 }, Place::from),
+            reason: without_place(&error.without_snippet().to_string()),
+        })?;
+        let failed = |mistakes| ScenarioFileError::Mistakes {
+            file: file.to_owned(),
+            mistakes,
         };
-        let document: Document = serde_saphyr::from_str(text).map_err(|error| failed(error.to_string()))?;
+        let document = read_document(&root).map_err(|mistake| failed(vec![mistake]))?;
+        let (mut steps, mut mistakes) = (Vec::new(), Vec::new());
+        for (index, step) in root.member(STEPS).map_or(&[][..], Located::items).iter().enumerate() {
+            let number = index + 1;
+            match read_step(step, number) {
+                Ok((name, for_each)) => steps.push(Step {
+                    number,
+                    line: step.place.line,
+                    name,
+                    for_each,
+                    raw: step.value(),
+                }),
+                Err(mistake) => mistakes.push(mistake),
+            }
+        }
+        if !mistakes.is_empty() {
+            return Err(failed(mistakes));
+        }
         let name = file
             .file_stem()
             .and_then(|stem| stem.to_str())
             .unwrap_or("scenario")
             .to_owned();
-        if document.steps.is_empty() {
-            return Err(failed("there are no steps".to_owned()));
-        }
-        if document.plugins.is_none() != document.resources {
-            let problem = "the host runs either the plugins of `plugins`, or with `resources: true` those of Plugin resources; \
-                           give one of the two";
-            return Err(failed(problem.to_owned()));
-        }
-        let mut steps = Vec::with_capacity(document.steps.len());
-        for (index, step) in document.steps.into_iter().enumerate() {
-            let (number, line, raw) = (index + 1, step.referenced.line(), step.value);
-            let form = parse_step(&raw).map_err(|reason| ScenarioFileError::Step {
-                file: file.to_owned(),
-                line,
-                number,
-                reason,
-            })?;
-            let StepForm {
-                name,
-                for_each,
-                action: _,
-            } = form;
-            steps.push(Step {
-                number,
-                line,
-                name,
-                for_each,
-                raw,
-            });
-        }
+        let Document {
+            about,
+            plugins,
+            webhooks,
+            resources,
+            steps: _,
+        } = document;
         Ok(Self {
             name,
             file: file.to_owned(),
-            about: document.about,
-            plugins: document.plugins.unwrap_or_default(),
-            webhooks: document.webhooks,
-            resources: document.resources,
+            about,
+            plugins: plugins.or_else(|| resources.then(Vec::new)),
+            webhooks,
+            resources,
             steps,
         })
+    }
+
+    /// Has the host run this plugin, where the file does not say which: in a project there is one.
+    pub fn run_by_default(&mut self, plugin: &str) {
+        self.plugins.get_or_insert_with(|| vec![SteeredPlugin::from(plugin)]);
+    }
+}
+
+/// The member with the steps.
+const STEPS: &str = "steps";
+
+/// The most mistakes of one file that are told.
+const MAX_TOLD: usize = 20;
+
+/// All that a file says besides its steps, which are read one by one.
+fn read_document(root: &Located) -> Result<Document, Mistake> {
+    let at = |place, problem: &str| Mistake {
+        place,
+        step: None,
+        problem: problem.to_owned(),
+    };
+    if !matches!(root.node, Node::Map(_)) {
+        return Err(at(root.place, "a scenario is a mapping with `about` and `steps`"));
+    }
+    let document: Document = mistake::read(root, None)?;
+    if document.steps.is_empty() {
+        return Err(at(
+            root.member(STEPS).map_or(root.place, |steps| steps.place),
+            "there are no steps",
+        ));
+    }
+    if let (Some(_), Some((resources, _))) = (&document.plugins, root.entry("resources"))
+        && document.resources
+    {
+        let problem = "the host runs either the plugins of `plugins`, or with `resources: true` those of Plugin resources; \
+                       give one of the two";
+        return Err(at(resources.place, problem));
+    }
+    Ok(document)
+}
+
+/// What a step is called, and how often it is taken.
+fn read_step(step: &Located, number: usize) -> Result<(Option<String>, Option<ForEach>), Mistake> {
+    let document: StepDocument = mistake::read(step, Some(number))?;
+    let form = document.form().map_err(|problem| Mistake {
+        place: step.place,
+        step: Some(number),
+        problem,
+    })?;
+    let StepForm {
+        name,
+        for_each,
+        action: _,
+    } = form;
+    Ok((name, for_each))
+}
+
+/// One line for each mistake, each with its file.
+fn lines(file: &Path, mistakes: &[Mistake]) -> String {
+    let told = mistakes.iter().take(MAX_TOLD);
+    let mut lines: Vec<String> = told.map(|mistake| format!("{}:{mistake}", file.display())).collect();
+    let more = mistakes.len().saturating_sub(MAX_TOLD);
+    if more > 0 {
+        lines.push(format!("{}: {more} more steps have mistakes", file.display()));
+    }
+    lines.join("\n")
+}
+
+/// The parser's words without the place, which is said before them.
+fn without_place(words: &str) -> String {
+    let words = words.lines().next().unwrap_or_default();
+    let place = words
+        .find(" at line ")
+        .or_else(|| words.find(" (line "))
+        .unwrap_or(words.len());
+    let rest = words[..place].trim_end_matches([',', ':', ' ']);
+    match rest.strip_prefix("error: ").unwrap_or(rest) {
+        "" => words.to_owned(),
+        rest => rest.to_owned(),
     }
 }
 
@@ -225,8 +303,7 @@ pub(super) struct StepForm {
 
 /// Reads a step; for its action to be taken, its variables must have been put in.
 pub(super) fn parse_step(raw: &Value) -> Result<StepForm, String> {
-    let step: StepDocument = serde_json::from_value(raw.clone()).map_err(|error| error.to_string())?;
-    step.form()
+    mistake::read_bare::<StepDocument>(raw)?.form()
 }
 
 impl fmt::Display for Step {
@@ -245,7 +322,7 @@ struct Document {
     webhooks: bool,
     #[serde(default)]
     resources: bool,
-    steps: Vec<Spanned<Value>>,
+    steps: Vec<Value>,
 }
 
 /// All actions side by side rather than an enum: an unknown one is then named together with those that there are.
@@ -331,11 +408,12 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_member_is_named_with_file_line_and_step() {
+    fn an_unknown_member_is_named_with_its_place_and_the_likely_word() {
         let error = parse("  - note: hello\n  - name: second\n    aply: {}\n").unwrap_err();
-        assert!(
-            error.starts_with("a/story.yaml:5: step 2: unknown field `aply`, expected one of"),
-            "{error}"
+        assert_eq!(
+            error,
+            "a/story.yaml:6:5: step 2: unknown member `aply`; did you mean `apply`? (allowed: `name`, `forEach`, `apply`, \
+             `create`, `patch`, `delete`, `wait`, `expect`, `remember`, `host`, `expectWrites`, `note`)"
         );
     }
 
@@ -357,7 +435,7 @@ mod tests {
     fn a_plugin_is_a_name_or_a_name_and_a_configuration() {
         let plugins = |list: &str| {
             let text = format!("about: a test\nplugins: {list}\nsteps: [{{note: a}}]");
-            Scenario::parse(Path::new("a/story.yaml"), &text).map(|scenario| scenario.plugins)
+            Scenario::parse(Path::new("a/story.yaml"), &text).map(|scenario| scenario.plugins.unwrap())
         };
         let configured = SteeredPlugin {
             name: "other".to_owned(),
@@ -369,7 +447,17 @@ mod tests {
             [SteeredPlugin::from("x"), configured]
         );
         let refused = plugins("[{name: other, config: {}}]").unwrap_err().to_string();
-        assert!(refused.contains("its `name` and `configuration`"), "{refused}");
+        assert!(
+            refused.starts_with("a/story.yaml:2:25: unknown member `config`; did you mean `configuration`?"),
+            "{refused}"
+        );
+        let refused = plugins("[{configuration: {}}]").unwrap_err().to_string();
+        assert!(refused.contains("2:11: the member `name` is missing"), "{refused}");
+        let refused = plugins("[5]").unwrap_err().to_string();
+        assert!(
+            refused.contains("2:11: expected the plugin's name, or its `name`"),
+            "{refused}"
+        );
     }
 
     #[test]
@@ -420,5 +508,108 @@ mod tests {
         };
         assert!(wait("500ms").is_ok() && wait("2m").is_ok());
         assert!(wait("\"5\"").unwrap_err().contains("is no duration"));
+    }
+
+    #[test]
+    fn each_kind_of_mistake_has_its_place_and_says_what_is_right() {
+        let check = "object: {apiVersion: v1, kind: Pod, name: a}";
+        for (step, expected) in [
+            (
+                "host: setle",
+                "4:11: step 1: unknown value `setle`; did you mean `settle`? (allowed: `restart`,",
+            ),
+            (
+                "expectWrites: {atmost: 3}",
+                "4:20: step 1: unknown member `atmost`; did you mean `atMost`? (allowed: `atMost`, `after`,",
+            ),
+            (
+                "expectWrites: {atMost: many}",
+                "4:28: step 1: expected a whole number, found the string \"many\"",
+            ),
+            (
+                &format!("wait: {{until: [{{{check}, mathces: {{}}}}]}}"),
+                "4:67: step 1: unknown member `mathces`; did you mean `matches`?",
+            ),
+            (
+                &format!("wait: {{until: [{{{check}, absent: maybe}}]}}"),
+                "4:75: step 1: expected true or false, found the string \"maybe\"",
+            ),
+            (
+                "expect: {that: [{absent: true}]}",
+                "4:21: step 1: the member `object` is missing",
+            ),
+            (
+                &format!("wait: {{until: {{{check}}}}}"),
+                "4:19: step 1: expected a list, found a mapping",
+            ),
+            (
+                &format!("wait: {{until: [{{{check}}}], within: 30}}"),
+                "4:77: step 1: expected a string, found the integer 30",
+            ),
+            (
+                &format!("wait: {{until: [{{{check}}}], within: 30 seconds}}"),
+                "4:77: step 1: \"30 seconds\" is no duration: give a whole number with ms, s or m",
+            ),
+            (
+                &format!("patch: {{{check}, type: mrge, body: {{}}}}"),
+                "4:65: step 1: unknown value `mrge`; did you mean `merge`? (allowed: `json`, `merge`, `strategic`)",
+            ),
+            (
+                "apply: a",
+                "4:12: step 1: expected a mapping with members, found the string \"a\"",
+            ),
+        ] {
+            let error = parse(&format!("  - {step}\n")).unwrap_err();
+            assert!(
+                error.starts_with(&format!("a/story.yaml:{expected}")),
+                "{step}\n{error}\nin place of\n{expected}"
+            );
+        }
+    }
+
+    #[test]
+    fn mistakes_at_the_outermost_level_have_their_places() {
+        for (text, expected) in [
+            (
+                "about: a\nplugin: [x]\nsteps: [{note: a}]",
+                "2:1: unknown member `plugin`; did you mean `plugins`?",
+            ),
+            ("plugins: [x]\nsteps: [{note: a}]", "1:1: the member `about` is missing"),
+            (
+                "about: a\nplugins: x\nsteps: [{note: a}]",
+                "2:10: expected a list, found the string \"x\"",
+            ),
+            ("about: a\nsteps: []", "2:8: there are no steps"),
+            ("- a", "1:1: a scenario is a mapping with `about` and `steps`"),
+            (
+                "about: a\nplugins: []\nresources: true\nsteps: [{note: a}]",
+                "3:1: the host runs either",
+            ),
+            ("about: a\nsteps:\n  - note: [a", "3:11: unclosed bracket"),
+        ] {
+            let error = Scenario::parse(Path::new("a.yaml"), text).unwrap_err().to_string();
+            assert!(
+                error.starts_with(&format!("a.yaml:{expected}")),
+                "{text}\n{error}\nin place of\n{expected}"
+            );
+        }
+    }
+
+    #[test]
+    fn the_mistakes_of_all_steps_are_told_at_once() {
+        let error = parse("  - aply: {}\n  - note: fine\n  - host: setle\n").unwrap_err();
+        let places: Vec<&str> = error.lines().map(|line| &line[.."a/story.yaml:4:5".len()]).collect();
+        assert_eq!(places, ["a/story.yaml:4:5", "a/story.yaml:6:1"], "{error}");
+    }
+
+    #[test]
+    fn whoever_tells_a_scenario_may_say_what_the_host_runs() {
+        let parse = |text: &str| Scenario::parse(Path::new("a.yaml"), text).unwrap();
+        let mut scenario = parse("about: a\nsteps: [{note: a}]");
+        assert_eq!(scenario.plugins, None);
+        scenario.run_by_default("web");
+        assert_eq!(scenario.plugins, Some(vec![SteeredPlugin::from("web")]));
+        scenario.run_by_default("other");
+        assert_eq!(scenario.plugins, Some(vec![SteeredPlugin::from("web")]));
     }
 }

@@ -244,6 +244,19 @@ pub struct Reference {
     pub namespace: Option<String>,
 }
 
+impl Reference {
+    /// The identity of a manifest; what it lacks is empty.
+    pub fn of(manifest: &Value) -> Self {
+        let text = |pointer: &str| manifest.pointer(pointer).and_then(Value::as_str).map(str::to_owned);
+        Self {
+            api_version: text("/apiVersion").unwrap_or_default(),
+            kind: text("/kind").unwrap_or_default(),
+            name: text("/metadata/name").unwrap_or_default(),
+            namespace: text("/metadata/namespace"),
+        }
+    }
+}
+
 /// A value within an object.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]

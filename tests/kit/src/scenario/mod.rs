@@ -7,8 +7,10 @@ mod failure;
 mod file;
 mod form;
 mod left;
+mod located;
 mod manner;
 pub mod matching;
+mod mistake;
 mod objects;
 mod path;
 mod quiet;
@@ -23,7 +25,10 @@ pub use self::{
         Action, Apply, Check, ConditionCheck, Create, Delete, EventCheck, Expect, ExpectWrites, HostAction, Patch,
         PatchKind, Place, Propagation, Reference, Remember, Trigger, Wait,
     },
+    located::Place as FilePlace,
     manner::Manner,
+    mistake::Mistake,
+    objects::Objects,
     path::Path,
     quiet::QuietError,
     run::{run, run_with},

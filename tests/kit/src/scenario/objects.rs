@@ -13,8 +13,8 @@ use serde_json::Value;
 
 use super::form::{PatchKind, Propagation, Reference};
 
-/// Requests with the test's account, and the kinds that discovery has found so far.
-pub(super) struct Objects {
+/// Requests with one account, and the kinds that discovery has found so far.
+pub struct Objects {
     client: Client,
     namespace: String,
     kinds: HashMap<(String, String), Kind>,
@@ -44,12 +44,32 @@ pub(super) enum Write<'body> {
 }
 
 impl Objects {
-    pub(super) fn new(client: Client, namespace: &str) -> Self {
+    /// With a client, and the namespace of objects that name none.
+    pub fn new(client: Client, namespace: &str) -> Self {
         Self {
             client,
             namespace: namespace.to_owned(),
             kinds: HashMap::new(),
         }
+    }
+
+    /// Applies an object on the server's side, in place of what other field managers wrote, and gives it as it is then. An
+    /// error is in the server's words.
+    pub async fn apply(&mut self, manager: &str, body: &Value) -> Result<Value, String> {
+        let (reference, write) = (Reference::of(body), Write::Apply { body, force: true });
+        let written = self.write(&reference, None, manager, (&write, false)).await;
+        written.map(|written| written.object).map_err(|error| words(&error))
+    }
+
+    /// The object, or none.
+    pub async fn find(&mut self, reference: &Reference) -> Result<Option<Value>, String> {
+        self.get(reference).await.map_err(|error| words(&error))
+    }
+
+    /// Deletes the object; what it owns goes afterwards.
+    pub async fn remove(&mut self, reference: &Reference) -> Result<(), String> {
+        let deleted = self.delete(reference, Propagation::Background).await;
+        deleted.map_err(|error| words(&error))
     }
 
     /// The object, or none.

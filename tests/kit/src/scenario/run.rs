@@ -38,6 +38,9 @@ const CLEAN_WITHIN: Duration = Duration::from_secs(30);
 /// The longest part of a scenario's name that goes into the name of its namespace.
 const NAMESPACE_STEM: usize = 40;
 
+/// The most objects of which a failure tells what the host knows.
+const MAX_EXPLAINED: usize = 5;
+
 /// Takes all steps of a scenario in a namespace of its own, with a host that is started before and stopped after.
 pub async fn run<H: SteeredHost>(scenario: &Scenario, cluster: &Cluster, host: &mut H) -> Result<(), ScenarioError> {
     run_with(scenario, cluster, host, &Manner::default()).await
@@ -51,11 +54,17 @@ pub async fn run_with<H: SteeredHost>(
     manner: &Manner,
 ) -> Result<(), ScenarioError> {
     let _turn = cluster.host_turn().await;
-    let mut failed_at = None;
+    let (mut failed_at, mut explained) = (None, Vec::new());
     let result = match Story::begin(scenario, cluster, host, manner).await {
         Err(cause) => Err(cause),
         Ok(mut story) => {
             let told = story.tell(scenario, &mut failed_at).await;
+            // Before all of it goes.
+            explained = told
+                .as_ref()
+                .err()
+                .map(|cause| story.explain(cause))
+                .unwrap_or_default();
             let ended = story.end(told.is_ok()).await;
             // What went wrong first is what matters.
             told.and(ended)
@@ -66,6 +75,7 @@ pub async fn run_with<H: SteeredHost>(
         step: failed_at,
         cluster: cluster.kind(),
         cause,
+        explained,
         host_log: host.log_tail(),
     })
 }
@@ -112,7 +122,10 @@ impl<'run, H: SteeredHost> Story<'run, H> {
         variables
             .set("HOST_NAMESPACE", Value::from(host_namespace.clone()))
             .map_err(StepError::Wording)?;
-        let mut plugins = scenario.plugins.clone();
+        let unnamed = || {
+            StepError::Wording("the file does not say which plugins the host runs; add `plugins: [NAME]`".to_owned())
+        };
+        let mut plugins = scenario.plugins.clone().ok_or_else(unnamed)?;
         for configuration in plugins.iter_mut().filter_map(|plugin| plugin.configuration.as_mut()) {
             *configuration = variables.substitute(configuration).map_err(StepError::Wording)?;
         }
@@ -150,6 +163,29 @@ impl<'run, H: SteeredHost> Story<'run, H> {
         Ok(())
     }
 
+    /// What the host knows of the objects that a failed step is about.
+    fn explain(&self, cause: &StepError) -> Vec<Value> {
+        let mut explained: Vec<Value> = Vec::new();
+        // What is not there has no history, but those for which it should have been made do.
+        for object in cause.objects().into_iter().chain(&self.made) {
+            let namespace = object.namespace.clone().or_else(|| Some(self.namespace.clone()));
+            let object = Reference {
+                namespace,
+                ..object.clone()
+            };
+            for document in self.host.explain(&object) {
+                let is_new = !explained.iter().any(|other| other["object"] == document["object"]);
+                let is_reconciled = document["controllers"]
+                    .as_array()
+                    .is_some_and(|views| !views.is_empty());
+                if is_new && is_reconciled && explained.len() < MAX_EXPLAINED {
+                    explained.push(document);
+                }
+            }
+        }
+        explained
+    }
+
     /// What the scenario has made goes while the host still runs, because its finalizers may be on it, and the next host
     /// shall not see it. The namespace itself takes some seconds to go, for which nobody waits. Where something has failed
     /// already, nobody waits for what may never go.
@@ -167,7 +203,8 @@ impl<'run, H: SteeredHost> Story<'run, H> {
             Ok(())
         };
         for name in [&self.namespace, &self.host_namespace] {
-            let reference = reference_of(&json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}));
+            let reference =
+                Reference::of(&json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}));
             let _ = self.objects.delete(&reference, Propagation::Background).await;
         }
         cleaned.and(stopped).and(silenced)
@@ -212,13 +249,14 @@ impl<'run, H: SteeredHost> Story<'run, H> {
             Action::Note(_) => Ok(()),
             Action::Apply(apply) => {
                 for body in &apply.objects {
-                    self.write(&reference_of(body), &Attempt::apply(&apply, body)).await?;
+                    self.write(&Reference::of(body), &Attempt::apply(&apply, body)).await?;
                 }
                 Ok(())
             }
             Action::Create(create) => {
                 for body in &create.objects {
-                    self.write(&reference_of(body), &Attempt::create(&create, body)).await?;
+                    self.write(&Reference::of(body), &Attempt::create(&create, body))
+                        .await?;
                 }
                 Ok(())
             }
@@ -393,28 +431,8 @@ impl<'run, H: SteeredHost> Story<'run, H> {
 
 async fn make_namespace(objects: &mut Objects, name: &str) -> Result<(), StepError> {
     let body = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
-    let (reference, attempt) = (reference_of(&body), Attempt::new("create", Write::Create(&body)));
+    let (reference, attempt) = (Reference::of(&body), Attempt::new("create", Write::Create(&body)));
     attempt.judge(&reference, &attempt.make(objects, &reference).await)
-}
-
-/// The identity of a manifest, whose form was checked when its file was read.
-fn reference_of(manifest: &Value) -> Reference {
-    let text = |pointer: &str| {
-        manifest
-            .pointer(pointer)
-            .and_then(Value::as_str)
-            .unwrap_or_default()
-            .to_owned()
-    };
-    Reference {
-        api_version: text("/apiVersion"),
-        kind: text("/kind"),
-        name: text("/metadata/name"),
-        namespace: manifest
-            .pointer("/metadata/namespace")
-            .and_then(Value::as_str)
-            .map(str::to_owned),
-    }
 }
 
 /// A name that neither another scenario of this process nor an earlier process has used.

@@ -1,0 +1,358 @@
+//! Owns `pilothouse dev`: a cluster, the host and a plugin in this process, and the plugin swapped whenever its sources
+//! change. `session` has the host, `rebuild` and `sources` the component, `observe` looks, `model` knows what is news, `draw`,
+//! `screen` and `plain` show it, `guest_log` hears the plugin.
+
+mod draw;
+mod guest_log;
+mod model;
+mod observe;
+mod plain;
+mod rebuild;
+mod screen;
+mod session;
+mod sources;
+
+use std::fs;
+use std::io::{self, IsTerminal as _};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant, SystemTime};
+
+use anyhow::{Context as _, bail, ensure};
+use clap::Args;
+use pilothouse_cluster::connect::ClusterTarget;
+use pilothouse_host::ask::coloured;
+use pilothouse_host::plugins::read_document;
+use serde_json::Value;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::mpsc;
+
+use self::model::{Build, Line, Model, Tone, Topic};
+use self::observe::Observer;
+use self::rebuild::{BuiltComponent, Origin};
+use self::screen::{Screen, Wish};
+use self::session::{Place, Session};
+
+/// How often the host is looked at.
+const LOOK_INTERVAL: Duration = Duration::from_millis(100);
+
+/// Where the kubeconfig is in a project, so that it has the same path each time.
+const KUBECONFIG_FOLDER: &str = "target/pilothouse";
+
+/// The sample of a project, which is applied unless another one is named.
+const SAMPLE: &str = "sample.yaml";
+
+/// What comes after the help.
+const EXAMPLES: &str = "\
+Examples:
+  pilothouse dev                                     # the project in this folder, on a simulated cluster
+  pilothouse dev -f deploy/sample.yaml --port 6443   # with a sample, at a port of your choice
+  pilothouse dev web.wasm --plain                    # a component that somebody else builds, as lines
+  pilothouse dev --kubeconfig ~/.kube/config         # on a real cluster
+  pilothouse dev --build 'npm run build'             # a project with a build of its own
+
+kubectl works beside it, with the kubeconfig that is shown. On a real cluster the plugin runs as Plugin NAME-dev with the label
+pilothouse.dev/dev; a host that runs in that cluster must not select it. Its objects stay when the command ends.";
+
+/// `pilothouse dev`
+#[derive(Args)]
+#[command(after_help = EXAMPLES)]
+pub struct DevCommand {
+    /// The project's folder, or a component (.wasm) that is swapped whenever the file changes
+    #[arg(value_name = "PATH", default_value = ".")]
+    path: PathBuf,
+
+    /// Use the cluster of this kubeconfig instead of a simulated one
+    #[arg(long, value_name = "FILE")]
+    kubeconfig: Option<PathBuf>,
+
+    /// Use the cluster of this context of the kubeconfig
+    #[arg(long, value_name = "NAME")]
+    context: Option<String>,
+
+    /// Apply the objects in this YAML file as soon as the plugin is ready, and again whenever the file changes. May be
+    /// repeated (default: sample.yaml in the project's folder)
+    #[arg(short = 'f', long = "filename", value_name = "FILE")]
+    samples: Vec<PathBuf>,
+
+    /// The plugin's configuration, YAML or JSON
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+
+    /// The port of the simulated cluster on 127.0.0.1 (default: a free one)
+    #[arg(long, value_name = "PORT", conflicts_with_all = ["kubeconfig", "context"])]
+    port: Option<u16>,
+
+    /// The command that builds the component, run with sh in the project's folder; it leaves it in target/plugins or
+    /// target/pilothouse (default: pilothouse build)
+    #[arg(long, value_name = "COMMAND")]
+    build: Option<String>,
+
+    /// Print lines instead of a live view; the default where the output is not a terminal
+    #[arg(long)]
+    plain: bool,
+}
+
+impl DevCommand {
+    /// Runs until somebody quits.
+    pub fn execute(mut self) -> anyhow::Result<()> {
+        let origin = Origin::find(&self.path, self.build.clone())?;
+        let configuration = self.config.as_deref().map(read_document).transpose()?;
+        if let Origin::Project { folder, .. } = &origin
+            && self.samples.is_empty()
+        {
+            self.samples
+                .extend(Some(folder.join(SAMPLE)).filter(|sample| sample.is_file()));
+        }
+        for sample in &self.samples {
+            read_samples(sample)?;
+        }
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let runtime = runtime.context("cannot start the threads of the host")?;
+        let ended = runtime.block_on(self.run(origin, configuration));
+        // A build that is under way is nobody's any more.
+        runtime.shutdown_background();
+        ended
+    }
+
+    async fn run(self, origin: Origin, configuration: Option<Value>) -> anyhow::Result<()> {
+        let log = guest_log::listen()?;
+        let place = if self.kubeconfig.is_some() || self.context.is_some() {
+            Place::Real(ClusterTarget {
+                kubeconfig: self.kubeconfig,
+                context: self.context,
+            })
+        } else {
+            Place::Simulated {
+                port: self.port.unwrap_or(0),
+            }
+        };
+        let folder = match &origin {
+            Origin::Project { folder, .. } => Some(folder.join(KUBECONFIG_FOLDER)),
+            Origin::File(_) => None,
+        };
+        let session = Session::open(place, &origin.name(), configuration, folder.as_deref()).await?;
+        let is_plain = self.plain || !io::stdout().is_terminal() || !io::stdin().is_terminal();
+        let screen = if is_plain {
+            None
+        } else {
+            Some(Screen::open().context("cannot use the terminal; give --plain")?)
+        };
+        let mut dev = Dev {
+            begun: (Instant::now(), SystemTime::now()),
+            model: Model::new(&session.plugin, session.about.clone()),
+            session,
+            screen,
+            coloured: coloured(),
+            origin,
+            samples: self.samples,
+            are_samples_due: true,
+            is_building: false,
+            is_outdated: false,
+        };
+        let ended = dev.work(log).await;
+        let Dev { session, screen, .. } = dev;
+        drop(screen);
+        let closed = session.close().await;
+        ended.and(closed)
+    }
+}
+
+/// The command while it runs.
+struct Dev {
+    /// By both clocks.
+    begun: (Instant, SystemTime),
+    model: Model,
+    session: Session,
+    screen: Option<Screen>,
+    coloured: bool,
+    origin: Origin,
+    samples: Vec<PathBuf>,
+    /// Whether the samples are to be applied when the plugin is ready.
+    are_samples_due: bool,
+    is_building: bool,
+    /// Whether something has changed since the build began that is under way.
+    is_outdated: bool,
+}
+
+type BuildResult = anyhow::Result<BuiltComponent>;
+
+impl Dev {
+    async fn work(&mut self, mut log: mpsc::UnboundedReceiver<String>) -> anyhow::Result<()> {
+        let about = self.session.about.clone();
+        self.say(Topic::Dev, Tone::Plain, about);
+        let mut changes = sources::follow(self.origin.watched());
+        let mut changed_samples = sources::follow(self.samples.clone());
+        let (builds, mut built) = mpsc::unbounded_channel();
+        self.build(&builds);
+        let mut observer = Observer::default();
+        let mut looks = tokio::time::interval(LOOK_INTERVAL);
+        looks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let mut interrupt = signal(SignalKind::interrupt()).context("cannot listen for SIGINT")?;
+        let mut terminate = signal(SignalKind::terminate()).context("cannot listen for SIGTERM")?;
+        loop {
+            tokio::select! {
+                _ = interrupt.recv() => return Ok(()),
+                _ = terminate.recv() => return Ok(()),
+                wish = wish(&mut self.screen) => match wish {
+                    Wish::Quit => return Ok(()),
+                    Wish::Next => self.model.select(true),
+                    Wish::Previous => self.model.select(false),
+                    Wish::Redraw => {}
+                    Wish::Resync => {
+                        self.session.handle.resync();
+                        self.say(Topic::Dev, Tone::Plain, "resync: every object is reconciled again");
+                    }
+                },
+                Some(_) = changes.recv() => self.build(&builds),
+                Some(_) = changed_samples.recv() => self.are_samples_due = true,
+                Some(result) = built.recv() => {
+                    self.is_building = false;
+                    self.take(result).await?;
+                    if std::mem::take(&mut self.is_outdated) {
+                        self.build(&builds);
+                    }
+                }
+                Some(line) = log.recv() => {
+                    let tone = if line.starts_with("ERROR") { Tone::Bad } else { Tone::Plain };
+                    self.say(Topic::Log, tone, line);
+                }
+                _ = looks.tick() => self.look(&mut observer).await?,
+            }
+            if let Some(screen) = &mut self.screen {
+                screen
+                    .show(&self.model)
+                    .context("cannot draw on the terminal; give --plain")?;
+            }
+        }
+    }
+
+    /// Builds on a thread of its own. While one build is under way, the next one waits.
+    fn build(&mut self, builds: &mpsc::UnboundedSender<BuildResult>) {
+        if self.is_building {
+            self.is_outdated = true;
+            return;
+        }
+        self.is_building = true;
+        if self.origin.is_built() {
+            self.model.build = Build::Running;
+            self.say(Topic::Build, Tone::Plain, "building");
+        }
+        let (origin, builds) = (self.origin.clone(), builds.clone());
+        tokio::task::spawn_blocking(move || {
+            // At the end nobody waits for it.
+            let _ = builds.send(origin.build());
+        });
+    }
+
+    /// Takes a component into use, or says why there is none; then the one before goes on.
+    async fn take(&mut self, result: BuildResult) -> anyhow::Result<()> {
+        let component = match result {
+            Ok(component) => component,
+            Err(error) => {
+                let said = format!("{error:#}");
+                self.say(Topic::Build, Tone::Bad, said.as_str());
+                self.model.build = Build::Failed(said);
+                return Ok(());
+            }
+        };
+        let BuiltComponent { file, ended, took } = component;
+        if self.origin.is_built() {
+            self.model.build = Build::Done(took);
+            self.say(
+                Topic::Build,
+                Tone::Good,
+                format!("built in {:.1} s", took.as_secs_f64()),
+            );
+        }
+        // One that was there before the command began is awaited from its beginning on.
+        let since = ended.duration_since(self.begun.1).unwrap_or_default();
+        let running = self.model.now.plugin.as_ref().and_then(|plugin| plugin.digest.clone());
+        match self.session.give(&file).await {
+            Ok(given) if running.as_ref() == Some(&given.digest) => {
+                self.say(Topic::Build, Tone::Plain, "the component is the same as before");
+            }
+            Ok(given) => self.model.await_component(given.digest, since),
+            Err(error) => {
+                if let Some(reason) = self.session.failure().await {
+                    bail!("{reason}");
+                }
+                self.say(Topic::Build, Tone::Bad, format!("{error:#}"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Looks at the host, and says what is news.
+    async fn look(&mut self, observer: &mut Observer) -> anyhow::Result<()> {
+        if let Some(reason) = self.session.failure().await {
+            bail!("{reason}");
+        }
+        let snapshot = observer.look(&mut self.session).await;
+        let news = self.model.observe(self.begun.0.elapsed(), snapshot);
+        self.print(&news);
+        let is_ready = self.model.now.plugin.as_ref().is_some_and(|plugin| plugin.is_ready);
+        if is_ready && std::mem::take(&mut self.are_samples_due) {
+            self.apply_samples().await;
+        }
+        Ok(())
+    }
+
+    async fn apply_samples(&mut self) {
+        for sample in self.samples.clone() {
+            let objects = match read_samples(&sample) {
+                Ok(objects) => objects,
+                Err(error) => {
+                    self.say(Topic::Dev, Tone::Bad, format!("{error:#}"));
+                    continue;
+                }
+            };
+            for object in objects {
+                let line = match self.session.apply(&object).await {
+                    Ok(()) => (Tone::Plain, format!("applied {}", sample.display())),
+                    Err(error) => (Tone::Bad, format!("{}: {error:#}", sample.display())),
+                };
+                self.say(Topic::Dev, line.0, line.1);
+            }
+        }
+    }
+
+    fn say(&mut self, topic: Topic, tone: Tone, text: impl Into<String>) {
+        let line = self.model.say(self.begun.0.elapsed(), topic, tone, text);
+        self.print(&[line]);
+    }
+
+    fn print(&self, lines: &[Line]) {
+        if self.screen.is_none() {
+            for line in lines {
+                plain::print(line, self.coloured);
+            }
+        }
+    }
+}
+
+/// Waits for a key; without a screen there are none.
+async fn wish(screen: &mut Option<Screen>) -> Wish {
+    match screen {
+        Some(screen) => screen.wish().await,
+        None => std::future::pending().await,
+    }
+}
+
+fn read_samples(file: &Path) -> anyhow::Result<Vec<Value>> {
+    let text = fs::read_to_string(file).with_context(|| format!("cannot read the sample {}", file.display()))?;
+    let documents: Vec<Value> = serde_saphyr::from_multiple(&text)
+        .map_err(|error| anyhow::anyhow!("{} is not YAML: {}", file.display(), error.without_snippet()))?;
+    let objects: Vec<Value> = documents.into_iter().filter(|document| !document.is_null()).collect();
+    ensure!(!objects.is_empty(), "the sample {} is empty", file.display());
+    for object in &objects {
+        for pointer in ["/apiVersion", "/kind", "/metadata/name"] {
+            let member = pointer.trim_start_matches('/').replace('/', ".");
+            ensure!(
+                object.pointer(pointer).is_some_and(Value::is_string),
+                "an object in {} has no {member}",
+                file.display()
+            );
+        }
+    }
+    Ok(objects)
+}

@@ -1,0 +1,561 @@
+//! Owns what `pilothouse dev` knows, and what of it is news: the build, the plugin, its objects with what was made for them,
+//! and the lines that say what happened. It draws nothing and asks nobody: `observe` looks, `draw` and `plain` show.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use pilothouse_host::ask::why::trigger_in_words;
+use pilothouse_runtime::api::documents::{ObjectDocument, ObjectName, RevertDocument, RunDocument};
+
+/// The lines that are kept of each kind.
+const KEPT_LINES: usize = 500;
+
+/// What a line is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Topic {
+    /// The command itself.
+    Dev,
+    /// Building the component, and taking it into use.
+    Build,
+    /// A reconcile, and why it ran.
+    Run,
+    /// An object that came, went or changed its state.
+    Object,
+    /// What the plugin logs, or the host about it.
+    Log,
+}
+
+/// Whether a line is good news.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tone {
+    /// Neither.
+    Plain,
+    /// What somebody waits for.
+    Good,
+    /// Something to do.
+    Bad,
+}
+
+/// Something that happened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Line {
+    /// When, since the command began.
+    pub at: Duration,
+    /// What it is about.
+    pub topic: Topic,
+    /// Whether it is good news.
+    pub tone: Tone,
+    /// What happened.
+    pub text: String,
+}
+
+/// How the build is.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Build {
+    /// A component is used as it is.
+    #[default]
+    None,
+    /// It is under way.
+    Running,
+    /// It took so long.
+    Done(Duration),
+    /// It failed; what it said.
+    Failed(String),
+}
+
+/// How the plugin is.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PluginNow {
+    /// The version in its manifest.
+    pub version: Option<String>,
+    /// The digest of the component that runs.
+    pub digest: Option<String>,
+    /// Whether its condition Ready is true.
+    pub is_ready: bool,
+    /// The condition's reason.
+    pub reason: String,
+    /// The condition's message.
+    pub message: String,
+}
+
+/// An object that the plugin reconciles, as it is now.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ObjectNow {
+    /// What the host knows of it.
+    pub document: ObjectDocument,
+    /// What kstatus computes of it, with the reason.
+    pub status: Option<String>,
+    /// What was made for it, each with what kstatus computes of it.
+    pub children: Vec<(ObjectName, Option<String>)>,
+}
+
+/// All that is looked at.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Snapshot {
+    /// The plugin; none before it is there.
+    pub plugin: Option<PluginNow>,
+    /// The objects, by name.
+    pub objects: Vec<ObjectNow>,
+}
+
+/// What is known.
+#[derive(Debug, Default)]
+pub struct Model {
+    /// The plugin's name.
+    pub name: String,
+    /// Which cluster, and how others reach it.
+    pub cluster: String,
+    /// How the build is.
+    pub build: Build,
+    /// What was seen last.
+    pub now: Snapshot,
+    /// Which object is selected.
+    pub selected: usize,
+    /// How long the last component took from its file to being in use.
+    pub swapped: Option<Duration>,
+    /// What happened, the latest last.
+    pub activity: VecDeque<Line>,
+    /// What the plugin has logged, the latest last.
+    pub log: VecDeque<Line>,
+    /// A component that is to be taken into use: its digest, and since when.
+    awaited: Option<(String, Duration)>,
+}
+
+impl Model {
+    /// Nothing is known yet.
+    pub fn new(name: &str, cluster: String) -> Self {
+        Self {
+            name: name.to_owned(),
+            cluster,
+            ..Self::default()
+        }
+    }
+
+    /// Says something.
+    pub fn say(&mut self, at: Duration, topic: Topic, tone: Tone, text: impl Into<String>) -> Line {
+        let line = Line {
+            at,
+            topic,
+            tone,
+            text: text.into(),
+        };
+        let lines = match topic {
+            Topic::Log => &mut self.log,
+            Topic::Dev | Topic::Build | Topic::Run | Topic::Object => &mut self.activity,
+        };
+        if lines.len() == KEPT_LINES {
+            lines.pop_front();
+        }
+        lines.push_back(line.clone());
+        line
+    }
+
+    /// A component was given to the host, and is awaited: since it was saved, or, if it was there before, since zero.
+    pub fn await_component(&mut self, digest: String, since: Duration) {
+        // The same one again is no news, and has waited for longer.
+        if self.awaited.as_ref().is_none_or(|(awaited, _)| *awaited != digest) {
+            self.awaited = Some((digest, since));
+        }
+    }
+
+    /// Takes in how things are now, and gives what is news.
+    pub fn observe(&mut self, at: Duration, snapshot: Snapshot) -> Vec<Line> {
+        let before = std::mem::replace(&mut self.now, snapshot.clone());
+        let mut news = self.plugin_news(at, before.plugin.as_ref(), snapshot.plugin.as_ref());
+        let known: BTreeMap<String, &ObjectNow> = by_title(&before.objects);
+        let present: BTreeMap<String, &ObjectNow> = by_title(&snapshot.objects);
+        for (title, object) in &present {
+            let before = known.get(title).copied();
+            for (topic, tone, text) in object_news(title, before, object) {
+                news.push(self.say(at, topic, tone, text));
+            }
+        }
+        for title in known.keys().filter(|title| !present.contains_key(*title)) {
+            news.push(self.say(at, Topic::Object, Tone::Plain, format!("{title} is gone")));
+        }
+        self.selected = self.selected.min(self.now.objects.len().saturating_sub(1));
+        news
+    }
+
+    fn plugin_news(&mut self, at: Duration, before: Option<&PluginNow>, now: Option<&PluginNow>) -> Vec<Line> {
+        let mut news = Vec::new();
+        let Some(now) = now else { return news };
+        let PluginNow {
+            version,
+            digest,
+            is_ready,
+            reason,
+            message,
+        } = now;
+        // The reason of a version that has taken over; with another one the version before goes on.
+        let runs = *is_ready && reason == "Reconciling";
+        if runs && let Some((_, since)) = self.awaited.take_if(|(awaited, _)| digest.as_ref() == Some(awaited)) {
+            let took = at.saturating_sub(since);
+            self.swapped = Some(took);
+            let version = version.as_deref().unwrap_or("without a version");
+            let digest = digest.as_deref().map(short).unwrap_or_default();
+            let from = if since.is_zero() { "the start" } else { "it was saved" };
+            let took = took.as_millis();
+            let text = format!("{} {version} ({digest}) runs, {took} ms after {from}", self.name);
+            news.push(self.say(at, Topic::Build, Tone::Good, text));
+        }
+        let is_new = before.is_none_or(|before| (&before.reason, &before.message) != (reason, message));
+        if !runs && is_new && !message.is_empty() {
+            let tone = if matches!(reason.as_str(), "Starting" | "Unknown" | "Pending") {
+                Tone::Plain
+            } else {
+                Tone::Bad
+            };
+            news.push(self.say(at, Topic::Build, tone, format!("{}: {message} ({reason})", self.name)));
+        }
+        news
+    }
+
+    /// Selects the next object, or the one before.
+    pub fn select(&mut self, is_next: bool) {
+        let last = self.now.objects.len().saturating_sub(1);
+        self.selected = if is_next {
+            (self.selected + 1).min(last)
+        } else {
+            self.selected.saturating_sub(1)
+        };
+    }
+
+    /// The selected object.
+    pub fn selected(&self) -> Option<&ObjectNow> {
+        self.now.objects.get(self.selected)
+    }
+}
+
+fn by_title(objects: &[ObjectNow]) -> BTreeMap<String, &ObjectNow> {
+    objects
+        .iter()
+        .map(|object| (title(&object.document.object), object))
+        .collect()
+}
+
+/// `Kind namespace/name`.
+pub fn title(object: &ObjectName) -> String {
+    let place = object
+        .namespace
+        .as_ref()
+        .map(|namespace| format!("{namespace}/"))
+        .unwrap_or_default();
+    format!("{} {place}{}", object.kind.kind, object.name)
+}
+
+fn short(digest: &str) -> &str {
+    digest.get(..8).unwrap_or(digest)
+}
+
+type News = (Topic, Tone, String);
+
+fn object_news(title: &str, before: Option<&ObjectNow>, now: &ObjectNow) -> Vec<News> {
+    let mut news = Vec::new();
+    if before.is_none() {
+        news.push((
+            Topic::Object,
+            Tone::Plain,
+            format!("{title} is reconciled by the plugin"),
+        ));
+    }
+    let runs = |object: &ObjectNow| -> Vec<RunDocument> {
+        let views = object.document.controllers.iter();
+        views.flat_map(|view| view.runs.iter().cloned()).collect()
+    };
+    let reverts = |object: &ObjectNow| -> Vec<RevertDocument> {
+        let views = object.document.controllers.iter();
+        views.flat_map(|view| view.reverted.iter().cloned()).collect()
+    };
+    let known = before.map(runs).unwrap_or_default();
+    let mut new: Vec<RunDocument> = runs(now).into_iter().filter(|run| !known.contains(run)).collect();
+    new.sort_by(|one, other| one.ended.cmp(&other.ended));
+    for run in &new {
+        news.push(run_news(title, run, now));
+    }
+    let known = before.map(reverts).unwrap_or_default();
+    for revert in reverts(now).iter().filter(|revert| !known.contains(revert)) {
+        let managers: Vec<&str> = revert.managers.iter().map(|it| it.manager.as_str()).collect();
+        let by = if managers.is_empty() {
+            String::new()
+        } else {
+            format!(", which {} had changed", managers.join(", "))
+        };
+        let object = self::title(&revert.object);
+        let text = format!("{title}: set {} of {object} again{by}", revert.fields.join(", "));
+        news.push((Topic::Object, Tone::Plain, text));
+    }
+    news.extend(state_news(title, before.map(|it| &it.status), &now.status));
+    let children: BTreeMap<String, &Option<String>> = children_of(before);
+    let present: BTreeMap<String, &Option<String>> = children_of(Some(now));
+    for (child, status) in &present {
+        if !children.contains_key(child) {
+            news.push((Topic::Object, Tone::Plain, format!("{child} was made for {title}")));
+        }
+        news.extend(state_news(child, children.get(child).copied(), status));
+    }
+    for child in children.keys().filter(|child| !present.contains_key(*child)) {
+        news.push((
+            Topic::Object,
+            Tone::Plain,
+            format!("{child}, made for {title}, is gone"),
+        ));
+    }
+    news
+}
+
+fn children_of(object: Option<&ObjectNow>) -> BTreeMap<String, &Option<String>> {
+    let children = object.into_iter().flat_map(|object| &object.children);
+    children.map(|(child, status)| (title(child), status)).collect()
+}
+
+fn state_news(title: &str, before: Option<&Option<String>>, now: &Option<String>) -> Option<News> {
+    let status = now.as_ref()?;
+    if before.is_some_and(|before| before.as_ref() == Some(status)) {
+        return None;
+    }
+    let tone = match status.split(' ').next().unwrap_or_default() {
+        "Current" => Tone::Good,
+        "Failed" => Tone::Bad,
+        _ => Tone::Plain,
+    };
+    Some((Topic::Object, tone, format!("{title} is {status}")))
+}
+
+fn run_news(title: &str, run: &RunDocument, now: &ObjectNow) -> News {
+    let why = trigger_in_words(&run.trigger);
+    let by = run
+        .triggered_by
+        .as_ref()
+        .map(|by| format!(" ({})", self::title(by)))
+        .unwrap_or_default();
+    let often = if run.repeats > 0 {
+        format!(", {} times", run.repeats + 1)
+    } else {
+        String::new()
+    };
+    let took = format!("{:.1} ms", run.seconds * 1000.0);
+    let (tone, outcome) = if run.result == "Failure" {
+        let failure = now.document.controllers.iter().find_map(|view| view.failure.as_ref());
+        let cause = failure
+            .map(|failure| format!(": {}", failure.message))
+            .unwrap_or_default();
+        (
+            Tone::Bad,
+            format!("failed, {}{cause}", run.reason.as_deref().unwrap_or("Failure")),
+        )
+    } else if run.wrote {
+        (Tone::Good, "wrote".to_owned())
+    } else {
+        (Tone::Plain, "nothing to change".to_owned())
+    };
+    (
+        Topic::Run,
+        tone,
+        format!("{title}: {why}{by}; {outcome} ({took}{often})"),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use pilothouse_runtime::api::documents::{ControllerView, FailureDocument, KindName};
+
+    use super::*;
+
+    fn name(kind: &str, name: &str) -> ObjectName {
+        ObjectName {
+            kind: KindName {
+                api_version: "v1".to_owned(),
+                kind: kind.to_owned(),
+            },
+            namespace: Some("n".to_owned()),
+            name: name.to_owned(),
+        }
+    }
+
+    fn run(trigger: &str, ended: &str) -> RunDocument {
+        RunDocument {
+            ended: ended.to_owned(),
+            seconds: 0.002,
+            trigger: trigger.to_owned(),
+            result: "Success".to_owned(),
+            wrote: true,
+            ..RunDocument::default()
+        }
+    }
+
+    fn app(runs: Vec<RunDocument>) -> ObjectNow {
+        ObjectNow {
+            document: ObjectDocument {
+                object: name("App", "web"),
+                controllers: vec![ControllerView {
+                    runs,
+                    ..ControllerView::default()
+                }],
+                ..ObjectDocument::default()
+            },
+            ..ObjectNow::default()
+        }
+    }
+
+    fn texts(lines: &[Line]) -> Vec<&str> {
+        lines.iter().map(|line| line.text.as_str()).collect()
+    }
+
+    fn objects(objects: Vec<ObjectNow>) -> Snapshot {
+        Snapshot { plugin: None, objects }
+    }
+
+    #[test]
+    fn each_run_is_told_once_with_what_triggered_it() {
+        let mut model = Model::new("web", String::new());
+        let first = run("ObjectChanged", "1");
+        let news = model.observe(Duration::ZERO, objects(vec![app(vec![first.clone()])]));
+        assert_eq!(
+            texts(&news),
+            [
+                "App n/web is reconciled by the plugin",
+                "App n/web: the object changed; wrote (2.0 ms)"
+            ]
+        );
+        let second = RunDocument {
+            triggered_by: Some(name("ConfigMap", "settings")),
+            wrote: false,
+            ..run("DependencyChanged", "2")
+        };
+        let now = objects(vec![app(vec![second, first])]);
+        let news = model.observe(Duration::ZERO, now.clone());
+        assert_eq!(
+            texts(&news),
+            ["App n/web: a dependency changed (ConfigMap n/settings); nothing to change (2.0 ms)"]
+        );
+        assert_eq!(texts(&model.observe(Duration::ZERO, now)), Vec::<&str>::new());
+        assert_eq!(model.activity.len(), 3, "they are kept");
+    }
+
+    #[test]
+    fn a_run_that_failed_says_why() {
+        let mut model = Model::new("web", String::new());
+        let failed = RunDocument {
+            result: "Failure".to_owned(),
+            reason: Some("GuestTrap".to_owned()),
+            ..run("Retry", "1")
+        };
+        let mut object = app(vec![failed]);
+        object.document.controllers[0].failure = Some(FailureDocument {
+            message: "it panicked".to_owned(),
+            ..FailureDocument::default()
+        });
+        let news = model.observe(Duration::ZERO, objects(vec![object]));
+        assert_eq!(
+            news[1].text,
+            "App n/web: retry; failed, GuestTrap: it panicked (2.0 ms)"
+        );
+        assert_eq!(news[1].tone, Tone::Bad);
+    }
+
+    #[test]
+    fn children_and_their_states_come_and_go() {
+        let mut model = Model::new("web", String::new());
+        model.observe(Duration::ZERO, objects(vec![app(Vec::new())]));
+        let with = |status: &str| ObjectNow {
+            children: vec![(name("Deployment", "web"), Some(status.to_owned()))],
+            ..app(Vec::new())
+        };
+        let news = model.observe(Duration::ZERO, objects(vec![with("InProgress (0 of 2)")]));
+        assert_eq!(
+            texts(&news),
+            [
+                "Deployment n/web was made for App n/web",
+                "Deployment n/web is InProgress (0 of 2)"
+            ]
+        );
+        let news = model.observe(Duration::ZERO, objects(vec![with("Current")]));
+        assert_eq!(texts(&news), ["Deployment n/web is Current"]);
+        assert_eq!(news[0].tone, Tone::Good);
+        let news = model.observe(Duration::ZERO, objects(vec![app(Vec::new())]));
+        assert_eq!(texts(&news), ["Deployment n/web, made for App n/web, is gone"]);
+        assert_eq!(
+            texts(&model.observe(Duration::ZERO, Snapshot::default())),
+            ["App n/web is gone"]
+        );
+    }
+
+    fn plugin(digest: &str, reason: &str, message: &str) -> Snapshot {
+        Snapshot {
+            plugin: Some(PluginNow {
+                version: Some("1.0.0".to_owned()),
+                digest: Some(digest.to_owned()),
+                is_ready: true,
+                reason: reason.to_owned(),
+                message: message.to_owned(),
+            }),
+            objects: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn the_time_of_a_swap_ends_when_the_awaited_component_runs() {
+        let mut model = Model::new("web", String::new());
+        let at = Duration::from_millis;
+        model.await_component("aaaaaaaaaaaa".to_owned(), at(100));
+        assert_eq!(model.observe(at(200), plugin("bbbb", "Reconciling", "")), []);
+        model.await_component("aaaaaaaaaaaa".to_owned(), at(210));
+        let news = model.observe(at(350), plugin("aaaaaaaaaaaa", "Reconciling", ""));
+        assert_eq!(texts(&news), ["web 1.0.0 (aaaaaaaa) runs, 250 ms after it was saved"]);
+        assert_eq!(model.swapped, Some(at(250)));
+        assert_eq!(
+            model.observe(at(400), plugin("aaaaaaaaaaaa", "Reconciling", "")),
+            [],
+            "it is told once"
+        );
+    }
+
+    #[test]
+    fn a_version_that_is_refused_says_why_and_the_one_before_goes_on() {
+        let mut model = Model::new("web", String::new());
+        model.observe(Duration::ZERO, plugin("aaaa", "Reconciling", ""));
+        let refused = plugin(
+            "aaaa",
+            "PreviousVersion",
+            "the new one traps; the version before goes on",
+        );
+        let news = model.observe(Duration::ZERO, refused.clone());
+        assert_eq!(
+            texts(&news),
+            ["web: the new one traps; the version before goes on (PreviousVersion)"]
+        );
+        assert_eq!(news[0].tone, Tone::Bad);
+        assert_eq!(model.observe(Duration::ZERO, refused), []);
+    }
+
+    #[test]
+    fn the_selection_stays_among_the_objects() {
+        let mut model = Model::new("web", String::new());
+        let second = ObjectNow {
+            document: ObjectDocument {
+                object: name("App", "zoo"),
+                ..ObjectDocument::default()
+            },
+            ..ObjectNow::default()
+        };
+        model.observe(Duration::ZERO, objects(vec![app(Vec::new()), second]));
+        model.select(false);
+        assert_eq!(model.selected, 0);
+        model.select(true);
+        model.select(true);
+        assert_eq!(model.selected().unwrap().document.object.name, "zoo");
+        model.observe(Duration::ZERO, objects(vec![app(Vec::new())]));
+        assert_eq!(model.selected().unwrap().document.object.name, "web");
+    }
+
+    #[test]
+    fn only_the_last_lines_are_kept() {
+        let mut model = Model::new("web", String::new());
+        for number in 0..=KEPT_LINES {
+            model.say(Duration::ZERO, Topic::Log, Tone::Plain, number.to_string());
+        }
+        assert_eq!((model.log.len(), model.log[0].text.as_str()), (KEPT_LINES, "1"));
+        assert!(model.activity.is_empty());
+    }
+}

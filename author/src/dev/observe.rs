@@ -1,0 +1,119 @@
+//! Owns looking at the host and the cluster: which objects the plugin has, what was made for them, and how each is. Leaves
+//! what of it is news to `model`.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use pilothouse_core::{Kind, Name};
+use pilothouse_runtime::api::documents::{ObjectDocument, ObjectName};
+use pilothouse_testkit::kstatus;
+use pilothouse_testkit::scenario::Reference;
+use serde_json::Value;
+
+use super::model::{ObjectNow, PluginNow, Snapshot, title};
+use super::session::Session;
+
+/// The most objects that are shown.
+const MAX_OBJECTS: usize = 100;
+
+/// The most objects whose state is asked for at a time.
+const MAX_ASKED: usize = 200;
+
+/// How old a state may be: on a simulated cluster, which is a part of this process, and on a real one.
+const STATES_FOR: Duration = Duration::from_millis(500);
+const REAL_STATES_FOR: Duration = Duration::from_secs(3);
+
+/// What was seen last.
+#[derive(Default)]
+pub(super) struct Observer {
+    documents: Vec<ObjectDocument>,
+    states: BTreeMap<String, Option<String>>,
+    asked: Option<Instant>,
+}
+
+impl Observer {
+    /// Looks. States are asked for when something has changed, or when they are old.
+    pub(super) async fn look(&mut self, session: &mut Session) -> Snapshot {
+        let primaries = session.handle.primaries_of(&session.plugin, MAX_OBJECTS);
+        let documents: Vec<ObjectDocument> = primaries
+            .iter()
+            .map(|(kind, name): &(Kind, Name)| lasting(session.handle.explain(kind, name)))
+            .collect();
+        let keep = if session.is_real { REAL_STATES_FOR } else { STATES_FOR };
+        let is_old = self.asked.is_none_or(|asked| asked.elapsed() > keep);
+        if is_old || documents != self.documents {
+            self.ask(&documents, session).await;
+        }
+        self.documents.clone_from(&documents);
+        let state = |object: &ObjectName| self.states.get(&title(object)).cloned().flatten();
+        let objects = documents.into_iter().map(|document| ObjectNow {
+            status: state(&document.object),
+            children: children(&document).map(|child| (child.clone(), state(child))).collect(),
+            document,
+        });
+        let summaries = session.handle.plugins().into_iter();
+        let plugin = summaries
+            .filter(|it| *it.name == *session.plugin)
+            .map(|summary| PluginNow {
+                version: summary.version,
+                digest: summary.digest,
+                is_ready: summary.ready.is_some(),
+                reason: summary.condition.reason.to_owned(),
+                message: summary.condition.message,
+            });
+        Snapshot {
+            objects: objects.collect(),
+            plugin: { plugin }.next(),
+        }
+    }
+
+    async fn ask(&mut self, documents: &[ObjectDocument], session: &mut Session) {
+        let named = documents
+            .iter()
+            .flat_map(|it| std::iter::once(&it.object).chain(children(it)));
+        let mut states = BTreeMap::new();
+        for object in named.take(MAX_ASKED) {
+            let reference = Reference {
+                api_version: object.kind.api_version.clone(),
+                kind: object.kind.kind.clone(),
+                name: object.name.clone(),
+                namespace: object.namespace.clone(),
+            };
+            // One that is gone by now is not in the next look, and a cluster that does not answer says so in the log.
+            if let Ok(Some(live)) = session.objects.find(&reference).await {
+                states.insert(title(object), state_of(&live));
+            }
+        }
+        self.states = states;
+        self.asked = Some(Instant::now());
+    }
+}
+
+fn children(document: &ObjectDocument) -> impl Iterator<Item = &ObjectName> {
+    let views = document.controllers.iter();
+    views.flat_map(|view| view.children.iter().map(|child| &child.object))
+}
+
+/// Without what is another at each look.
+fn lasting(mut document: ObjectDocument) -> ObjectDocument {
+    document.host = Default::default();
+    for view in &mut document.controllers {
+        view.for_seconds = None;
+        view.next_run_in_seconds = None;
+        if let Some(failure) = &mut view.failure {
+            failure.retry_in_seconds = None;
+        }
+    }
+    document
+}
+
+fn state_of(object: &Value) -> Option<String> {
+    let computed = kstatus::compute(object).ok()?;
+    let status = computed.status.to_string();
+    let is_current = computed.status == kstatus::Status::Current;
+    Some(if is_current || computed.message.is_empty() {
+        status
+    } else {
+        format!("{status} ({})", computed.message)
+    })
+}

@@ -1,0 +1,272 @@
+//! Owns the cluster, the host in this process, and the Plugin resource that says which component it runs: a new version is a
+//! new file and a change of that resource, so the host swaps it as it would in production. Leaves looking at the host to
+//! `observe`.
+
+use std::fs;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, anyhow, bail};
+use pilothouse_cluster::Client;
+use pilothouse_cluster::connect::{ClusterTarget, connect};
+use pilothouse_core::selector::Selector;
+use pilothouse_host::run::USER_AGENT;
+use pilothouse_runtime::{Handle, Host, HostOptions, Library, UnfinishedWork};
+use pilothouse_simulator::Options as SimulatorOptions;
+use pilothouse_testhost::stop_signal;
+use pilothouse_testkit::cluster::{Cluster, ClusterError};
+use pilothouse_testkit::isolation;
+use pilothouse_testkit::scenario::{Objects, Reference};
+use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
+use tempfile::TempDir;
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+
+/// The field manager of what the command applies.
+const MANAGER: &str = "pilothouse-dev";
+
+/// The label of the Plugin resource that the command runs; its host runs no others.
+const LABEL: &str = "pilothouse.dev/dev";
+
+/// How long the host may take until it serves the kinds of what is applied.
+const SERVED_WITHIN: Duration = Duration::from_secs(30);
+
+/// How long the host may take to let go of its Plugin resource at the end.
+const GONE_WITHIN: Duration = Duration::from_secs(10);
+
+/// How long to pause between two tries.
+const TRY_INTERVAL: Duration = Duration::from_millis(50);
+
+/// Which cluster is meant.
+pub(super) enum Place {
+    /// A simulated one, at this port; 0 is a free one.
+    Simulated { port: u16 },
+    /// A real one.
+    Real(ClusterTarget),
+}
+
+/// A host that runs.
+pub(super) struct Session {
+    pub(super) handle: Handle,
+    /// Requests in the author's name.
+    pub(super) objects: Objects,
+    /// The name of the Plugin resource.
+    pub(super) plugin: String,
+    /// Whether each request costs somebody else something.
+    pub(super) is_real: bool,
+    /// How others reach the cluster.
+    pub(super) about: String,
+    configuration: Option<Value>,
+    library: TempDir,
+    versions: usize,
+    stop: oneshot::Sender<()>,
+    ended: JoinHandle<Result<UnfinishedWork, String>>,
+    /// Lives as long as the host.
+    _cluster: Option<Cluster>,
+    /// The kubeconfig that was written, which goes with the cluster.
+    kubeconfig: Option<PathBuf>,
+}
+
+/// A component that the host was given.
+pub(super) struct GivenComponent {
+    /// In hexadecimal digits.
+    pub(super) digest: String,
+}
+
+impl Session {
+    /// Starts a cluster, if it is a simulated one, and the host on it. The kubeconfig of a simulated one is written to a
+    /// folder, if one is given.
+    pub(super) async fn open(
+        place: Place,
+        name: &str,
+        configuration: Option<Value>,
+        kubeconfig_folder: Option<&Path>,
+    ) -> anyhow::Result<Self> {
+        let sandbox = isolation::sandbox()?.clone();
+        let library = tempfile::Builder::new().prefix("pilothouse-dev-").tempdir();
+        let library = library.context("cannot make a folder for components")?;
+        let (client, own, cluster, about, kubeconfig) = match place {
+            Place::Simulated { port } => {
+                let cluster = simulated(port).await?;
+                let file = kubeconfig(&cluster, kubeconfig_folder)?;
+                let about = format!("simulated cluster; export KUBECONFIG={}", file.display());
+                let own = cluster.client().await?;
+                let kept = kubeconfig_folder.map(|_| file);
+                (cluster.host_client().await?, own, Some(cluster), about, kept)
+            }
+            Place::Real(target) => {
+                let client = connect(&target, USER_AGENT).await?;
+                let about = "the cluster of the kubeconfig".to_owned();
+                (client.clone(), client, None, about, None)
+            }
+        };
+        let is_real = cluster.is_none();
+        // Where a cluster has this plugin already, it is not touched.
+        let plugin = if is_real {
+            format!("{name}-dev")
+        } else {
+            name.to_owned()
+        };
+        let host = Host::new(client, options(&plugin)?);
+        let handle = host.handle();
+        let (stop, stopped) = stop_signal();
+        let library_of_host = Library {
+            sandbox,
+            directory: library.path().to_owned(),
+            artifacts: None,
+        };
+        let ended = tokio::spawn(async move {
+            let left = host.run_resources(library_of_host, stopped).await;
+            left.map_err(|error| error.to_string())
+        });
+        let objects = objects(own);
+        Ok(Self {
+            handle,
+            objects,
+            plugin,
+            is_real,
+            about,
+            configuration,
+            library,
+            versions: 0,
+            stop,
+            ended,
+            _cluster: cluster,
+            kubeconfig,
+        })
+    }
+
+    /// Has the host run a component from now on.
+    pub(super) async fn give(&mut self, component: &Path) -> anyhow::Result<GivenComponent> {
+        let bytes = fs::read(component).with_context(|| format!("cannot read {}", component.display()))?;
+        let digest = Sha256::digest(&bytes)
+            .iter()
+            .map(|byte| format!("{byte:02x}"))
+            .collect();
+        self.versions += 1;
+        let file = format!("{}-{}.wasm", self.plugin, self.versions);
+        let path = self.library.path().join(&file);
+        fs::write(&path, bytes).with_context(|| format!("cannot write {}", path.display()))?;
+        let mut plugin = json!({
+            "apiVersion": "pilothouse.dev/v1alpha1",
+            "kind": "Plugin",
+            "metadata": {"name": self.plugin, "labels": {LABEL: self.plugin}},
+            "spec": {"source": {"file": file}},
+        });
+        if let Some(configuration) = &self.configuration {
+            plugin["spec"]["configuration"] = configuration.clone();
+        }
+        self.apply(&plugin).await?;
+        Ok(GivenComponent { digest })
+    }
+
+    /// Applies an object. A kind that is not served may be on its way, and so may the plugin's webhooks.
+    pub(super) async fn apply(&mut self, object: &Value) -> anyhow::Result<()> {
+        let begun = Instant::now();
+        let mut has_namespace = false;
+        loop {
+            let words = match self.objects.apply(MANAGER, object).await {
+                Ok(_) => return Ok(()),
+                Err(words) => words,
+            };
+            let namespace = object["metadata"]["namespace"].as_str();
+            if let Some(namespace) =
+                namespace.filter(|_| !self.is_real && !has_namespace && words.contains("namespaces"))
+            {
+                let body = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}});
+                let made = self.objects.apply(MANAGER, &body).await;
+                made.map_err(|words| anyhow!("cannot make the namespace {namespace}: {words}"))?;
+                has_namespace = true;
+                continue;
+            }
+            if let Some(reason) = self.failure().await {
+                bail!("{reason}");
+            }
+            let may_come = !words.contains("(422") && !words.contains("(403");
+            if !may_come || begun.elapsed() > SERVED_WITHIN {
+                let Reference { kind, name, .. } = Reference::of(object);
+                bail!("cannot apply {kind} {name}: {words}");
+            }
+            tokio::time::sleep(TRY_INTERVAL).await;
+        }
+    }
+
+    /// Why the host does not run any more.
+    pub(super) async fn failure(&mut self) -> Option<String> {
+        if !self.ended.is_finished() {
+            return None;
+        }
+        Some(match (&mut self.ended).await {
+            Ok(Ok(_)) => "the host ended by itself".to_owned(),
+            Ok(Err(error)) => error,
+            Err(error) => format!("the host broke down: {error}"),
+        })
+    }
+
+    /// Stops the host. A real cluster keeps the objects; the Plugin resource goes.
+    pub(super) async fn close(mut self) -> anyhow::Result<()> {
+        if self.is_real && self.versions > 0 && !self.ended.is_finished() {
+            let plugin = Reference {
+                api_version: "pilothouse.dev/v1alpha1".to_owned(),
+                kind: "Plugin".to_owned(),
+                name: self.plugin.clone(),
+                namespace: None,
+            };
+            let _ = self.objects.remove(&plugin).await;
+            let begun = Instant::now();
+            while begun.elapsed() < GONE_WITHIN && matches!(self.objects.find(&plugin).await, Ok(Some(_))) {
+                tokio::time::sleep(TRY_INTERVAL).await;
+            }
+        }
+        if let Some(file) = &self.kubeconfig {
+            let _ = fs::remove_file(file);
+        }
+        if !self.ended.is_finished() {
+            let _ = self.stop.send(());
+            self.ended
+                .await
+                .context("stop the host")?
+                .map_err(|error| anyhow!(error))?;
+        }
+        Ok(())
+    }
+}
+
+fn objects(client: Client) -> Objects {
+    let namespace = client.default_namespace().to_owned();
+    Objects::new(client, &namespace)
+}
+
+fn options(plugin: &str) -> anyhow::Result<HostOptions> {
+    let selector = Selector::parse(&format!("{LABEL}={plugin}"));
+    Ok(HostOptions {
+        install_crds: true,
+        plugin_selector: selector.map_err(|error| anyhow!("{error}"))?,
+        instance: MANAGER.to_owned(),
+        ..HostOptions::default()
+    })
+}
+
+async fn simulated(port: u16) -> anyhow::Result<Cluster> {
+    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+    match Cluster::simulated_at(address, SimulatorOptions::default()).await {
+        Ok(cluster) => Ok(cluster),
+        Err(ClusterError::Serve(error)) => bail!(
+            "cannot serve the simulated cluster at {address}: {error}; give another port with --port, or leave it out to take \
+             a free one"
+        ),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// The kubeconfig for kubectl.
+fn kubeconfig(cluster: &Cluster, folder: Option<&Path>) -> anyhow::Result<PathBuf> {
+    let own = cluster.host_kubeconfig()?;
+    let Some(folder) = folder else { return Ok(own) };
+    let file = folder.join("kubeconfig.yaml");
+    let copied = fs::create_dir_all(folder).and_then(|()| fs::copy(&own, &file));
+    copied.with_context(|| format!("cannot write the kubeconfig to {}", file.display()))?;
+    Ok(file)
+}

@@ -1,0 +1,226 @@
+//! Owns `pilothouse test`: which tests run, where, and how it ends. `select` finds the tests, `golden` and `scenarios` run
+//! them, `report` and `junit` say what came of them.
+
+mod golden;
+pub mod junit;
+mod report;
+mod scenarios;
+mod select;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, bail};
+use clap::{Args, ValueEnum};
+use pilothouse_testkit::scenario::Scenario;
+
+use self::golden::Plugins;
+use self::report::Reporter;
+use self::scenarios::Stage;
+use self::select::Selection;
+use crate::components::ComponentFiles;
+use crate::verdict::NotAsExpected;
+
+/// What comes after the help.
+const EXAMPLES: &str = "\
+Examples:
+  pilothouse test                                    # all tests of the project in this folder
+  pilothouse test scenarios/created.yaml             # one scenario
+  pilothouse test web.wasm tests/golden              # golden cases, against this component
+  pilothouse test --update                           # write what is expected in golden cases
+  pilothouse test --real --junit report.xml          # on a real control plane, with a report for CI
+
+Exit codes: 0 all tests passed, 1 an error (also a mistake in a test file), 2 a wrong command line, 3 a test failed.";
+
+/// `pilothouse test`
+#[derive(Args)]
+#[command(after_help = EXAMPLES)]
+pub struct TestCommand {
+    /// Components (.wasm), scenario files, golden cases, or folders of either (default: the component that was built here,
+    /// scenarios/*.yaml and tests/golden/*)
+    #[arg(value_name = "PATH")]
+    paths: Vec<PathBuf>,
+
+    /// Run scenarios on a real control plane instead of the simulated cluster: etcd, kube-apiserver and
+    /// kube-controller-manager from KUBEBUILDER_ASSETS, or built with Go the first time
+    #[arg(long, conflicts_with = "isolated")]
+    real: bool,
+
+    /// Run golden cases only, which call the plugin without a cluster
+    #[arg(long)]
+    isolated: bool,
+
+    /// Write a JUnit report to this file
+    #[arg(long, value_name = "FILE")]
+    junit: Option<PathBuf>,
+
+    /// Run only tests whose file or name contains this text
+    #[arg(long, value_name = "TEXT")]
+    filter: Option<String>,
+
+    /// Write what the plugin answers to the expected.yaml of golden cases that differ
+    #[arg(long)]
+    update: bool,
+
+    /// The form of the output
+    #[arg(long, short, value_enum, value_name = "FORMAT", default_value_t = TestOutput::Text)]
+    output: TestOutput,
+}
+
+/// The form of the output.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum TestOutput {
+    /// A line for each test as it ends, and what is wrong with those that fail.
+    Text,
+    /// One document when all tests have ended.
+    Json,
+}
+
+/// What a test is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TestKind {
+    /// A golden case.
+    Golden,
+    /// A scenario on the simulated cluster.
+    Simulated,
+    /// A scenario on a real control plane.
+    Real,
+}
+
+impl TestKind {
+    /// In a word.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Golden => "golden",
+            Self::Simulated => "simulated",
+            Self::Real => "real",
+        }
+    }
+}
+
+/// A test that has ended.
+#[derive(Clone, Debug)]
+pub struct FinishedTest {
+    /// The scenario's file, or the folder of the golden case.
+    pub file: PathBuf,
+    /// Its name.
+    pub name: String,
+    /// What it is.
+    pub kind: TestKind,
+    /// How long it took.
+    pub took: Duration,
+    /// What came of it.
+    pub result: TestResult,
+}
+
+/// What came of a test.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TestResult {
+    /// All was as expected.
+    Passed,
+    /// What is expected was written.
+    Updated,
+    /// Something was not as expected.
+    Failed(TestFailure),
+}
+
+/// Why a test failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TestFailure {
+    /// In one line.
+    pub message: String,
+    /// All of it: differences, and the reconcile that produced them.
+    pub details: String,
+}
+
+impl FinishedTest {
+    /// Why it failed, if it did.
+    pub fn failure(&self) -> Option<&TestFailure> {
+        match &self.result {
+            TestResult::Failed(failure) => Some(failure),
+            TestResult::Passed | TestResult::Updated => None,
+        }
+    }
+}
+
+impl TestCommand {
+    /// Runs the tests and reports.
+    pub fn execute(self) -> anyhow::Result<()> {
+        let begun = Instant::now();
+        let project = std::env::current_dir().context("cannot find the folder that this program runs in")?;
+        let Selection {
+            components,
+            mut scenarios,
+            mut golden,
+        } = select::select(&self.paths, &project)?;
+        let components = ComponentFiles::find(&components, &project)?;
+        if self.isolated {
+            scenarios.clear();
+        }
+        if let Some(filter) = &self.filter {
+            let is_meant = |path: &PathBuf| path.to_string_lossy().contains(filter.as_str());
+            scenarios.retain(is_meant);
+            golden.retain(is_meant);
+        }
+        if scenarios.is_empty() && golden.is_empty() {
+            bail!("no test is selected; leave out --filter or --isolated, or name other files");
+        }
+        let scenarios = read(&scenarios, &components)?;
+        // Before anything runs: a component that cannot be loaded is an error and not the failure of a test.
+        let plugins = Plugins::load(&components)?;
+        let mut reporter = Reporter::new(self.output);
+        for case in &golden {
+            reporter.ended(golden::run(case, &plugins, self.update)?);
+        }
+        if !scenarios.is_empty() {
+            let stage = Stage::open(components, self.real)?;
+            for scenario in &scenarios {
+                reporter.ended(stage.tell(scenario)?);
+            }
+        }
+        let tests = reporter.finish(begun.elapsed());
+        if let Some(file) = &self.junit {
+            let xml = junit::report(&tests, begun.elapsed());
+            fs::write(file, xml).with_context(|| format!("cannot write the JUnit report to {}", file.display()))?;
+        }
+        let failed = tests.iter().filter(|test| test.failure().is_some()).count();
+        if failed > 0 {
+            let all = tests.len();
+            return Err(NotAsExpected(format!("{failed} of {all} tests failed")).into());
+        }
+        Ok(())
+    }
+}
+
+/// Reads scenarios. The mistakes of all files are told at once.
+fn read(files: &[PathBuf], components: &ComponentFiles) -> anyhow::Result<Vec<Scenario>> {
+    let (mut scenarios, mut mistakes) = (Vec::new(), Vec::new());
+    for file in files {
+        match Scenario::read(file) {
+            Ok(scenario) => scenarios.push(scenario),
+            Err(error) => mistakes.push(error.to_string()),
+        }
+    }
+    if !mistakes.is_empty() {
+        bail!("{}", mistakes.join("\n"));
+    }
+    for scenario in &mut scenarios {
+        match components.only() {
+            Some(only) => scenario.run_by_default(only),
+            None if scenario.plugins.is_none() => bail!(
+                "{} does not say which of the components it runs; add `plugins: [NAME]` with one of {}",
+                scenario.file.display(),
+                components.names()
+            ),
+            None => {}
+        }
+    }
+    Ok(scenarios)
+}
+
+/// A path as it is shown: relative to the folder that the program runs in, where it is below it.
+fn shown(path: &Path) -> String {
+    let here = std::env::current_dir().unwrap_or_default();
+    path.strip_prefix(&here).unwrap_or(path).display().to_string()
+}

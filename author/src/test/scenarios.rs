@@ -1,0 +1,120 @@
+//! Owns playing scenarios with a host in this process: on a simulated cluster of its own for each, where time costs nothing,
+//! or on one real control plane. Leaves the story to the kit.
+
+use std::fmt::Write as _;
+use std::time::Instant;
+
+use anyhow::Context as _;
+use pilothouse_host::ask::why;
+use pilothouse_runtime::HostOptions;
+use pilothouse_runtime::api::documents::ObjectDocument;
+use pilothouse_testhost::{RuntimeHost, Tail, unhurried};
+use pilothouse_testkit::cluster::Cluster;
+use pilothouse_testkit::scenario::{self, Scenario, ScenarioError};
+use tokio::runtime::{Builder, Runtime};
+
+use super::{FinishedTest, TestFailure, TestKind, TestResult, shown};
+use crate::components::ComponentFiles;
+
+/// How many of the host's last lines a failure shows.
+const LOG_LINES: usize = 40;
+
+/// Where scenarios are played.
+pub(super) struct Stage {
+    components: ComponentFiles,
+    tail: Tail,
+    /// The real control plane, and the threads that watch it.
+    real: Option<(Runtime, Cluster)>,
+}
+
+impl Stage {
+    /// Starts the control plane, if it is to be a real one. All of the host's log is kept from here on.
+    pub(super) fn open(components: ComponentFiles, is_real: bool) -> anyhow::Result<Self> {
+        let tail = Tail::default();
+        tail.follow_all();
+        let real = if is_real {
+            let runtime = Builder::new_current_thread().enable_all().build();
+            let runtime = runtime.context("cannot start the threads of the host")?;
+            let cluster = runtime
+                .block_on(Cluster::real())
+                .context("there is no real control plane")?;
+            Some((runtime, cluster))
+        } else {
+            None
+        };
+        Ok(Self { components, tail, real })
+    }
+
+    /// Plays a scenario.
+    pub(super) fn tell(&self, scenario: &Scenario) -> anyhow::Result<FinishedTest> {
+        self.tail.clear();
+        let begun = Instant::now();
+        let mut host = RuntimeHost::with(
+            self.components.clone(),
+            HostOptions::default(),
+            unhurried(),
+            self.tail.clone(),
+        );
+        let (told, kind) = match &self.real {
+            Some((runtime, cluster)) => {
+                let told = runtime.block_on(scenario::run(scenario, cluster, &mut host));
+                (told, TestKind::Real)
+            }
+            None => {
+                // What waits for nothing but time costs none.
+                let runtime = Builder::new_current_thread().enable_all().start_paused(true).build();
+                let runtime = runtime.context("cannot start the threads of the host")?;
+                let told = runtime.block_on(async { scenario::run(scenario, &Cluster::simulated(), &mut host).await });
+                runtime.shutdown_background();
+                (told, TestKind::Simulated)
+            }
+        };
+        Ok(FinishedTest {
+            file: scenario.file.clone(),
+            name: scenario.name.clone(),
+            kind,
+            took: begun.elapsed(),
+            result: told.map_or_else(|error| TestResult::Failed(failure(&error)), |()| TestResult::Passed),
+        })
+    }
+}
+
+/// What failed, what the host knows of the objects, and what it has logged.
+fn failure(error: &ScenarioError) -> TestFailure {
+    let ScenarioError {
+        file,
+        step,
+        cluster: _,
+        cause,
+        explained,
+        host_log,
+    } = error;
+    let cause = cause.to_string();
+    let place = step
+        .as_ref()
+        .map(|(line, step)| format!(":{line}: {step}"))
+        .unwrap_or_default();
+    let first = cause.lines().next().unwrap_or_default().trim_end_matches(':');
+    let mut details = String::new();
+    for line in cause.lines().skip(1) {
+        let _ = writeln!(details, "{line}");
+    }
+    let documents = explained.iter().filter_map(|document| {
+        let document: ObjectDocument = serde_json::from_value(document.clone()).ok()?;
+        Some(why::text(&document, false))
+    });
+    for text in documents {
+        let _ = write!(details, "\nWhat the host knows of it: {text}");
+    }
+    let lines: Vec<&str> = host_log.lines().collect();
+    let last = &lines[lines.len().saturating_sub(LOG_LINES)..];
+    let _ = writeln!(
+        details,
+        "\nThe last lines of the host and the plugin:\n{}",
+        last.join("\n")
+    );
+    TestFailure {
+        message: format!("{}{place}: {first}", shown(file)),
+        details,
+    }
+}

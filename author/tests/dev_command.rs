@@ -1,0 +1,229 @@
+//! `pilothouse dev` as an author runs it, as a process of its own.
+
+use std::fs;
+use std::io::{BufRead as _, BufReader};
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::mpsc::{self, Receiver};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+/// How long one step may take on a machine that is busy.
+const WITHIN: Duration = Duration::from_secs(60);
+
+fn component(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../target/plugins")
+        .join(format!("{name}.wasm"))
+}
+
+fn command(arguments: &[&str], folder: &Path) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_pilothouse"));
+    command.arg("dev").args(arguments).current_dir(folder);
+    command
+}
+
+/// Runs the command to its end: the exit code and what it said.
+fn ended(arguments: &[&str], folder: &Path) -> (Option<i32>, String) {
+    let Output { status, stdout, stderr } = command(arguments, folder).output().unwrap();
+    let text = [stdout, stderr].map(|bytes| String::from_utf8(bytes).unwrap()).concat();
+    (status.code(), text)
+}
+
+#[test]
+fn what_cannot_be_run_is_named_with_the_next_step() {
+    let folder = tempfile::tempdir().unwrap();
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = taken.local_addr().unwrap().port().to_string();
+    fs::write(folder.path().join("web.wasm"), "no component").unwrap();
+    fs::write(folder.path().join("sample.yaml"), "kind: Website\n").unwrap();
+    for (arguments, parts) in [
+        (&["--plain"][..], &["there is no Cargo.toml in .", "pilothouse new"][..]),
+        (&["nope.wasm"], &["there is no component nope.wasm"]),
+        (
+            &["web.wasm", "--port", &port],
+            &["cannot serve the simulated cluster", "--port"],
+        ),
+        (
+            &["web.wasm", "--kubeconfig", "/nope/config"],
+            &["/nope/config", "--kubeconfig"],
+        ),
+        (&["web.wasm", "-f", "nope.yaml"], &["cannot read the sample nope.yaml"]),
+        (
+            &["web.wasm", "-f", "sample.yaml"],
+            &["an object in sample.yaml has no apiVersion"],
+        ),
+    ] {
+        let (code, text) = ended(arguments, folder.path());
+        assert_eq!(code, Some(1), "{arguments:?}: {text}");
+        for part in parts {
+            assert!(text.contains(part), "{arguments:?}: {part:?} is not in\n{text}");
+        }
+    }
+}
+
+/// The command while it runs, and the lines that it prints.
+struct Dev {
+    process: Child,
+    lines: Receiver<String>,
+    seen: Vec<String>,
+}
+
+impl Dev {
+    fn start(arguments: &[&str], folder: &Path) -> Self {
+        let mut process = command(arguments, folder)
+            .stdout(Stdio::piped())
+            .stdin(Stdio::null())
+            .spawn()
+            .unwrap();
+        let output = BufReader::new(process.stdout.take().unwrap());
+        let (sender, lines) = mpsc::channel();
+        thread::spawn(move || {
+            output
+                .lines()
+                .map_while(Result::ok)
+                .try_for_each(|line| sender.send(line))
+        });
+        Self {
+            process,
+            lines,
+            seen: Vec::new(),
+        }
+    }
+
+    /// Waits for a line that has all these words.
+    fn line(&mut self, words: &[&str]) -> String {
+        let begun = Instant::now();
+        while let Ok(line) = self.lines.recv_timeout(WITHIN.saturating_sub(begun.elapsed())) {
+            self.seen.push(line.clone());
+            if words.iter().all(|word| line.contains(word)) {
+                return line;
+            }
+        }
+        panic!("no line has {words:?}:\n{}", self.seen.join("\n"));
+    }
+
+    /// Stops it as Ctrl-C does: the exit code.
+    fn interrupt(mut self) -> Option<i32> {
+        let id = Pid::from_raw(i32::try_from(self.process.id()).unwrap()).unwrap();
+        kill_process(id, Signal::INT).unwrap();
+        let begun = Instant::now();
+        while begun.elapsed() < WITHIN {
+            if let Some(status) = self.process.try_wait().unwrap() {
+                return status.code();
+            }
+            thread::sleep(Duration::from_millis(20));
+        }
+        panic!("it does not end:\n{}", self.seen.join("\n"));
+    }
+}
+
+impl Drop for Dev {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// Puts a component in place, whole or not at all; with another mark it is another version.
+fn put(name: &str, path: &Path, mark: u8) {
+    let mut bytes = fs::read(component(name)).expect("`cargo xtask plugins` builds the plugins");
+    // A custom section, which changes nothing but the digest.
+    bytes.extend([0, 3, 1, b'm', mark]);
+    let new = path.with_extension("new");
+    fs::write(&new, bytes).unwrap();
+    fs::rename(new, path).unwrap();
+}
+
+const OBJECT: &str = "\
+apiVersion: kosmos.io/v1
+kind: AppService
+metadata: {name: NAME, namespace: shop}
+spec: {size: 1, image: \"web:1\"}
+";
+
+mod simulated {
+    use pilothouse_cluster::connect::{ClusterTarget, connect};
+    use pilothouse_testkit::scenario::Objects;
+
+    use super::*;
+
+    /// Applies an object as kubectl would, with the kubeconfig alone.
+    fn apply(kubeconfig: &str, name: &str) {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap();
+        runtime.block_on(async {
+            let target = ClusterTarget {
+                kubeconfig: Some(kubeconfig.into()),
+                context: None,
+            };
+            let client = connect(&target, "kubectl").await.unwrap();
+            let object = serde_saphyr::from_str(&OBJECT.replace("NAME", name)).unwrap();
+            Objects::new(client, "default").apply("kubectl", &object).await.unwrap();
+        });
+    }
+
+    #[test]
+    fn a_saved_component_takes_over_while_the_host_goes_on() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("web.wasm");
+        put("app-service", &file, 0);
+        fs::write(folder.path().join("sample.yaml"), OBJECT.replace("NAME", "sample")).unwrap();
+        let mut dev = Dev::start(&["web.wasm", "--plain", "-f", "sample.yaml"], folder.path());
+        let about = dev.line(&["export KUBECONFIG="]);
+        let kubeconfig = about.split("KUBECONFIG=").nth(1).unwrap().to_owned();
+        dev.line(&["build", "runs,"]);
+        dev.line(&["applied sample.yaml"]);
+        dev.line(&["Deployment shop/sample was made for AppService shop/sample"]);
+
+        apply(&kubeconfig, "web");
+        dev.line(&["run", "AppService shop/web: the object changed; wrote"]);
+        dev.line(&["Deployment shop/web is Current"]);
+
+        put("app-service", &file, 1);
+        let swapped = dev.line(&["runs,", "ms after it was saved"]);
+        dev.line(&["AppService shop/web: a new version of the plugin; nothing to change"]);
+        println!("{swapped}");
+
+        fs::write(&file, "broken").unwrap();
+        dev.line(&["build", "the version before goes on"]);
+        apply(&kubeconfig, "later");
+        dev.line(&["Deployment shop/later was made for AppService shop/later"]);
+        assert_eq!(dev.interrupt(), Some(0));
+    }
+
+    #[test]
+    fn a_build_that_fails_is_shown_and_the_next_one_swaps() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |path: &str| folder.path().join(path);
+        fs::create_dir_all(at("src")).unwrap();
+        fs::create_dir_all(at("target/pilothouse")).unwrap();
+        put("app-service", &at("src/made"), 0);
+        fs::write(at("src/lib.rs"), "good").unwrap();
+        let build = "grep -q good src/lib.rs || { echo 'error: mismatched types' >&2; exit 1; }; \
+                     cp src/made target/pilothouse/web.wasm";
+        let mut dev = Dev::start(&["--plain", "--build", build], folder.path());
+        dev.line(&["build", "built in"]);
+        dev.line(&["build", "runs,"]);
+        assert!(
+            at("target/pilothouse/kubeconfig.yaml").is_file(),
+            "kubectl finds it at the same place each time"
+        );
+        fs::write(at("src/lib.rs"), "bad").unwrap();
+        dev.line(&["build", "failed (exit status: 1)"]);
+        dev.line(&["error: mismatched types"]);
+        put("app-service", &at("src/made"), 1);
+        fs::write(at("src/lib.rs"), "good again").unwrap();
+        dev.line(&["build", "runs,"]);
+        assert_eq!(dev.interrupt(), Some(0));
+        assert!(
+            !at("target/pilothouse/kubeconfig.yaml").exists(),
+            "it goes with its cluster"
+        );
+    }
+}
