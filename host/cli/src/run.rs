@@ -23,7 +23,7 @@ use crate::artifact::host_options::ArtifactArguments;
 use crate::election::ElectionArguments;
 use crate::identity::IdentityMode;
 use crate::metrics::{MetricsArguments, Monitoring};
-use crate::plugins::{self, CacheArguments, NamedFile};
+use crate::plugins::{self, CacheArguments, NamedFile, WasiGrant};
 use crate::settings;
 use crate::traces::TraceArguments;
 use crate::webhooks::WebhookArguments;
@@ -64,6 +64,11 @@ pub struct RunCommand {
     /// A plugin's limits, YAML or JSON; limits that the file omits keep their defaults. May be repeated
     #[arg(long, value_name = "PLUGIN=FILE", requires = "plugins")]
     limits: Vec<NamedFile>,
+
+    /// What a plugin of --plugin may import of WASI, or all of them without PLUGIN: `none` or `inert`, which links the interfaces
+    /// of WASI 0.2 and gives access to nothing. May be repeated
+    #[arg(long, value_name = "[PLUGIN=]GRANT", requires = "plugins")]
+    wasi: Vec<WasiGrant>,
 
     /// Install the CRDs that the plugins include and, without --plugin, the CRD of Plugin
     #[arg(long)]
@@ -176,6 +181,7 @@ impl RunCommand {
             plugin_selector,
             configs,
             limits,
+            wasi,
             install_crds,
             watch_namespaces,
             resync,
@@ -222,7 +228,7 @@ impl RunCommand {
             fetched = artifacts.fetch(plugins) => fetched?,
             () = &mut stop => return Ok(()),
         };
-        let specs = plugins::load(&sandbox, &plugins, &configs, &limits)?;
+        let specs = plugins::load(&sandbox, &plugins, &configs, &limits, &wasi)?;
         if let Some(webhooks) = &mut webhooks {
             webhooks.has_unknown_plugins = specs.len() < wanted;
         }
@@ -247,6 +253,7 @@ impl RunCommand {
             metrics,
             heartbeat,
             traces,
+            allow_recording: served_api.allow_recording,
             give_back_after: Some(REST),
             ..HostOptions::default()
         };

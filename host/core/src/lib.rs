@@ -15,6 +15,7 @@ pub mod crd_change;
 pub mod crd_difference;
 pub mod dependencies;
 pub mod depth;
+pub mod description;
 pub mod diff;
 pub mod exclusive_kinds;
 pub mod failure;
@@ -32,6 +33,7 @@ pub mod preview;
 pub mod query;
 pub mod reach;
 pub mod reason;
+pub mod recording;
 pub mod rights;
 #[cfg(test)]
 mod schema;
@@ -42,6 +44,7 @@ pub mod shards;
 pub mod status;
 pub mod takeover;
 pub mod types;
+pub mod wasi;
 
 pub use failure::{Blame, Failure, Retry};
 pub use key::{Key, Kind, Name, Tenant};

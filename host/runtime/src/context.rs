@@ -19,6 +19,7 @@ use crate::kind_registry::KindRegistry;
 use crate::lane::Lane;
 use crate::leadership::Leadership;
 use crate::queue::Capacity;
+use crate::recording::Recordings;
 use crate::resume_slots::ResumeSlots;
 use crate::state::SharedState;
 use crate::too_deep::TooDeepReporter;
@@ -76,6 +77,8 @@ pub struct HostContext {
     pub usage: UsageBook,
     /// The traces of reconciles.
     pub traces: Traces,
+    /// The recordings of calls that somebody has asked for.
+    pub recordings: Recordings,
     /// Mistakes of the host that it has noticed and got over: waits that nothing would have ended, panics of watches.
     mistakes: AtomicU64,
 }
@@ -110,6 +113,7 @@ impl HostContext {
             metrics,
             usage: UsageBook::default(),
             traces,
+            recordings: Recordings::default(),
             mistakes: AtomicU64::new(0),
         }
     }

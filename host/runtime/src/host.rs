@@ -27,6 +27,7 @@ use crate::plugins::{Library, PluginContext, PluginRegistry, PluginSummary, reso
 use crate::queue::{Capacity, Depth, Job, JobResult, ReconcileResult};
 use crate::readiness;
 use crate::reconcile::reconcile;
+use crate::recording::Recordings;
 use crate::sharding;
 use crate::state::{KindSize, LaneFigures};
 use crate::too_deep;
@@ -247,7 +248,8 @@ impl Host {
         };
         let metrics = options.metrics.clone();
         let traces = Traces::new(options.traces.clone(), &clock);
-        let context = HostContext::new(client.clone(), clock, blocking, capacity, leadership, metrics, traces);
+        let mut context = HostContext::new(client.clone(), clock, blocking, capacity, leadership, metrics, traces);
+        context.recordings = Recordings::new(options.allow_recording);
         if options.webhooks.is_some() {
             context.cached.answers_reviews();
         }

@@ -66,6 +66,8 @@ pub struct HostOptions {
     pub heartbeat: Option<Heartbeat>,
     /// Where traces go; none: nothing is traced.
     pub traces: Option<TraceOptions>,
+    /// Whether people with the right may record the calls of plugins.
+    pub allow_recording: bool,
     /// The time of day.
     pub clock: WallClock,
     /// Where the calls of guests run.
@@ -92,6 +94,7 @@ impl Default for HostOptions {
             metrics: Metrics::default(),
             heartbeat: None,
             traces: None,
+            allow_recording: false,
             clock: WallClock::System,
             blocking: Blocking::Threads,
         }

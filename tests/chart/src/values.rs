@@ -421,6 +421,8 @@ pub struct Api {
     /// The port of the pods that serves it.
     #[schemars(range(min = 1024, max = 65535))]
     pub port: u16,
+    /// Whether people with the right `record` on a Plugin may record its calls, with the values of Secrets masked.
+    pub recording: bool,
 }
 
 impl Default for Api {
@@ -428,6 +430,7 @@ impl Default for Api {
         Self {
             enabled: true,
             port: 8443,
+            recording: false,
         }
     }
 }

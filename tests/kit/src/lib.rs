@@ -9,5 +9,6 @@ mod environment;
 pub mod host;
 pub mod isolation;
 pub mod kstatus;
+pub mod recording;
 pub mod requests;
 pub mod scenario;

@@ -1,8 +1,9 @@
-//! Owns the commands that ask a host what it does: `status`, `why` and `top`, and what they share: which host is asked, as
-//! whom, and in which form the answer is printed. `local` asks a host on this machine, `replicas` adds up what several say,
-//! `table` prints for people.
+//! Owns the commands that ask a host what it does: `status`, `why`, `top` and `record`, and what they share: which host is
+//! asked, as whom, and in which form the answer is printed. `local` asks a host on this machine, `replicas` adds up what
+//! several say, `table` prints for people.
 
 mod local;
+pub mod record;
 mod replicas;
 pub mod status;
 mod table;
@@ -38,9 +39,20 @@ const ONE_WITHIN: Duration = Duration::from_secs(3);
 const SERVICE: &str = "pilothouse";
 const PORT: &str = "api";
 
-/// Which host is asked, and as whom.
+/// Which host is asked, as whom, and how the answer is printed.
 #[derive(Args)]
 pub struct HostArguments {
+    #[command(flatten)]
+    host: HostAddressArguments,
+
+    /// The form of the output
+    #[arg(long, short, value_enum, value_name = "FORMAT", default_value_t = OutputForm::Table)]
+    output: OutputForm,
+}
+
+/// Which host is asked, and as whom.
+#[derive(Args)]
+pub struct HostAddressArguments {
     /// Ask a host on this machine, http://127.0.0.1:PORT, with its --api-address (default: the host in the cluster)
     #[arg(long, value_name = "URL")]
     host: Option<LocalHost>,
@@ -57,10 +69,6 @@ pub struct HostArguments {
     /// the right to make tokens for it, the token of the kubeconfig)
     #[arg(long, value_name = "NAMESPACE/NAME", conflicts_with = "host", value_parser = parse_account)]
     account: Option<(String, String)>,
-
-    /// The form of the output
-    #[arg(long, short, value_enum, value_name = "FORMAT", default_value_t = OutputForm::Table)]
-    output: OutputForm,
 
     #[command(flatten)]
     cluster: ClusterArguments,
@@ -109,12 +117,19 @@ pub struct Answer<T> {
 impl HostArguments {
     /// Finds the host, and a token for it.
     pub async fn connect(self) -> anyhow::Result<AskedHost> {
+        let Self { host, output } = self;
+        host.connect(output).await
+    }
+}
+
+impl HostAddressArguments {
+    /// Finds the host, and a token for it.
+    pub async fn connect(self, output: OutputForm) -> anyhow::Result<AskedHost> {
         let Self {
             host,
             api_key_file,
             service,
             account,
-            output,
             cluster,
         } = self;
         if let Some(host) = host {

@@ -11,6 +11,7 @@ use pilothouse_core::exclusive_kinds::PluginAge;
 use pilothouse_core::limits::{LimitError, Limits};
 use pilothouse_core::manifest::{is_label, is_subdomain};
 use pilothouse_core::rights::{Confinement, MAX_NAMESPACES, RightsError};
+use pilothouse_core::wasi::Wasi;
 use pilothouse_crds::plugin::{self as resource, DeletionPolicy, UpdatePolicy};
 use pilothouse_sandbox::PluginComponent;
 use semver::VersionReq;
@@ -65,6 +66,8 @@ pub struct DesiredPlugin {
     pub confinement: Arc<Confinement>,
     /// The ServiceAccount that it has; none means the one that is named after it.
     pub service_account: Option<String>,
+    /// What its component may import of WASI.
+    pub wasi: Wasi,
     /// Whether it acts, if it runs.
     pub mode: RunMode,
     /// Whether it is not to run for now.
@@ -190,6 +193,7 @@ fn read(resource: &HostResource, seen: &BTreeSet<String>) -> Result<DesiredPlugi
         namespaces,
         access_namespaces,
         service_account_name,
+        wasi,
         mode,
         deletion_policy,
         former_managers,
@@ -215,6 +219,7 @@ fn read(resource: &HostResource, seen: &BTreeSet<String>) -> Result<DesiredPlugi
         namespaces: confinement.namespaces().iter().cloned().collect(),
         confinement: Arc::new(confinement),
         service_account: service_account_name,
+        wasi,
         mode: match mode {
             resource::Mode::Active | resource::Mode::Suspended => RunMode::Active,
             resource::Mode::Preview => RunMode::Preview,

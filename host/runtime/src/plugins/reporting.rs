@@ -14,7 +14,7 @@ use super::access::NOT_GRANTED;
 use super::plugin::{PluginTask, RunningVersion};
 use super::prepare::DescribedPlugin;
 use super::state::{ConditionState, StartupProblem, StartupStep};
-use crate::health::about_status;
+use crate::health::{ABOUT_DESCRIPTION, about_status};
 use crate::lane::RunMode;
 
 /// The longest message of an event, in bytes: what the API server takes.
@@ -134,14 +134,20 @@ impl PluginTask {
         }
     }
 
-    /// Says beforehand what of a status the CRDs do not take that a version brings.
-    pub fn report_status_gaps(&self, described: &DescribedPlugin) {
+    /// Says beforehand what in the description of a version does not fit together, and what of a status its CRDs do not take.
+    pub fn report_findings(&self, described: &DescribedPlugin) {
         let health = &self.identity.health;
         for lane in self.plugin_state.known().lanes {
             health.clear(&about_status(lane.grants.primary()));
         }
         for (kind, gaps) in described.gaps() {
             health.note(&about_status(kind), &gaps);
+        }
+        match described.findings().as_slice() {
+            [] => {
+                health.clear(ABOUT_DESCRIPTION);
+            }
+            findings => health.note(ABOUT_DESCRIPTION, &findings.join("; ")),
         }
     }
 

@@ -86,9 +86,7 @@ impl PluginTask {
         request: &Arc<PluginRequest>,
         wanted: &DesiredPlugin,
     ) -> Result<Option<StagedVersion>, StartupProblem> {
-        let loaded = self
-            .load(&wanted.source, running.map(|running| &running.loaded))
-            .await?;
+        let loaded = self.load(wanted, running.map(|running| &running.loaded)).await?;
         let is_same = |running: &RunningVersion| {
             running.request.is_same(request) && running.loaded.component.digest() == loaded.component.digest()
         };
@@ -206,10 +204,13 @@ impl PluginTask {
     /// Loads a component, unless it is the one that is known. Its calls count as the plugin's.
     pub async fn load(
         &self,
-        source: &ComponentSource,
+        wanted: &DesiredPlugin,
         known: Option<&LoadedComponent>,
     ) -> Result<LoadedComponent, StartupProblem> {
-        let loaded = self.load_uncounted(source, known).await?;
+        let loaded = self.load_uncounted(wanted, known).await?;
+        // What is known may have been loaded with another grant.
+        let granted = loaded.component.check_wasi(wanted.wasi);
+        granted.map_err(|error| load_problem(&error))?;
         Ok(LoadedComponent {
             component: loaded.component.counted_by(&self.identity.call_metrics),
             ..loaded
@@ -218,9 +219,10 @@ impl PluginTask {
 
     async fn load_uncounted(
         &self,
-        source: &ComponentSource,
+        wanted: &DesiredPlugin,
         known: Option<&LoadedComponent>,
     ) -> Result<LoadedComponent, StartupProblem> {
+        let source = &wanted.source;
         let is_artifact = matches!(source, ComponentSource::Artifact(_));
         if self.plugin_state.known().is_artifact != is_artifact {
             self.plugin_state.set(|known| known.is_artifact = is_artifact);
@@ -238,6 +240,10 @@ impl PluginTask {
                 "FetchFailed",
                 "this host has no plugin directory",
             ));
+        };
+        let library = &Library {
+            sandbox: library.sandbox.granting(wanted.wasi),
+            ..library.clone()
         };
         match source {
             ComponentSource::Loaded(_) => unreachable!("returned above"),

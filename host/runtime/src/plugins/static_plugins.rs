@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use pilothouse_core::manifest::is_label;
 use pilothouse_core::rights::Confinement;
+use pilothouse_core::wasi::Wasi;
 use pilothouse_crds::plugin::DeletionPolicy;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -104,6 +105,8 @@ fn request(index: usize, spec: StaticPlugin, seen: &BTreeSet<String>) -> PluginR
             namespaces: confinement.namespaces().iter().cloned().collect(),
             confinement: Arc::new(confinement),
             service_account: None,
+            // Whoever loaded the component has granted it what it imports.
+            wasi: Wasi::Inert,
             mode,
             is_suspended: false,
             former_managers,

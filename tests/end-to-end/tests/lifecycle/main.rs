@@ -32,4 +32,5 @@ mod shards;
 mod statuses;
 mod swap;
 mod traces;
+mod wasi;
 mod watch_namespaces;
