@@ -148,15 +148,15 @@ impl Imports for Reads {
         } = options;
         let mut words = format!("the list of {kind}");
         match namespace {
-            Some(namespace) => words += &format!(" in namespace {namespace}"),
-            None => words += " in all namespaces",
+            Some(namespace) => words.extend([" in namespace ", namespace.as_str()]),
+            None => words.push_str(" in all namespaces"),
         }
         let labels = label_selector.iter().cloned();
         let fields = field_selector.iter().map(|(path, value)| format!("{path}={value}"));
         let limit = limit.map(|limit| format!("limit {limit}"));
         let conditions: Vec<String> = labels.chain(fields).chain(limit).collect();
         if !conditions.is_empty() {
-            words += &format!(" ({})", conditions.join(", "));
+            words.extend([" (", &conditions.join(", "), ")"]);
         }
         self.missing.insert(words);
         Ok(Vec::new())
