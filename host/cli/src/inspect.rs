@@ -14,6 +14,7 @@ use pilothouse_core::manifest::{
     self, Access, Admission, CheckedManifest, Controller, FailurePolicy, Manifest, Touch, TouchScope,
 };
 use pilothouse_core::path::FieldPath;
+use pilothouse_core::wasi::{self, Wasi};
 use pilothouse_sandbox::{Optional, PluginComponent};
 use serde_json::{Value, json};
 
@@ -93,7 +94,8 @@ impl InspectCommand {
             registries,
         } = self;
         let config = config.map(|path| read_document(&path)).transpose()?;
-        let sandbox = cache.sandbox()?;
+        // The inert set gives access to nothing, so that one can look at a component before one grants it.
+        let sandbox = cache.sandbox()?.granting(Wasi::Inert);
         let (plugin, details) = match plugin {
             Source::File(file) => {
                 let loaded = sandbox.load(&file);
@@ -208,6 +210,28 @@ fn failure_policy(admission: &Admission) -> &'static str {
     }
 }
 
+/// The grant that the component needs.
+fn needed_grant(plugin: &PluginComponent) -> Wasi {
+    if plugin.wasi_imports().is_empty() {
+        Wasi::None
+    } else {
+        Wasi::Inert
+    }
+}
+
+fn wasi_text(plugin: &PluginComponent) -> String {
+    let imports = plugin.wasi_imports();
+    if imports.is_empty() {
+        return "none".to_owned();
+    }
+    let purposes = wasi::purposes(imports.iter().map(String::as_str));
+    format!(
+        "imports {} (for {}); it runs only with spec.wasi: Inert, which gives access to none of these",
+        imports.join(", "),
+        purposes.join(", ")
+    )
+}
+
 fn as_json(plugin: &PluginComponent, checked: &CheckedManifest, manifest: &Value) -> Value {
     let findings = findings(plugin, checked);
     let of = |severity: Severity| -> Vec<&str> {
@@ -239,6 +263,7 @@ fn as_json(plugin: &PluginComponent, checked: &CheckedManifest, manifest: &Value
         "digest": format!("sha256:{}", plugin.digest()),
         "contract": plugin.contract_version(),
         "interfaces": interfaces(plugin),
+        "wasi": {"imports": plugin.wasi_imports(), "grant": needed_grant(plugin)},
         "componentBytes": plugin.component_bytes(),
         "codeBytes": plugin.code_bytes(),
         "errors": of(Severity::Error),
@@ -271,6 +296,7 @@ fn as_text(plugin: &PluginComponent, checked: &CheckedManifest) -> String {
         plugin.component_bytes(),
         plugin.code_bytes()
     );
+    let _ = writeln!(text, "WASI          {}", wasi_text(plugin));
     for crd in crds {
         let _ = writeln!(text, "brings        {} ({} {})", crd.name, crd.group, crd.kind);
     }

@@ -12,6 +12,7 @@ pub mod contract;
 pub mod contribution;
 pub mod crash;
 pub mod crd_change;
+pub mod crd_difference;
 pub mod dependencies;
 pub mod depth;
 pub mod description;
@@ -43,6 +44,7 @@ pub mod shards;
 pub mod status;
 pub mod takeover;
 pub mod types;
+pub mod wasi;
 
 pub use failure::{Blame, Failure, Retry};
 pub use key::{Key, Kind, Name, Tenant};

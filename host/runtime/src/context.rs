@@ -26,6 +26,19 @@ use crate::too_deep::TooDeepReporter;
 use crate::traces::Traces;
 use crate::usage::UsageBook;
 
+/// The part of one of the replicas that divide the work.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ReplicaShare {
+    /// How many shards it holds.
+    pub held: usize,
+    /// How many there are.
+    pub of: usize,
+    /// Its identity in Leases.
+    pub identity: String,
+    /// The identities of all replicas that live, by their Leases; this one is among them.
+    pub replicas: Vec<String>,
+}
+
 /// What every part of the running host needs.
 pub struct HostContext {
     /// The cache, the lanes, the dependencies, the claims and the queue, behind one lock.
@@ -36,8 +49,8 @@ pub struct HostContext {
     pub leadership: Leadership,
     /// The namespaces that the cache is to hold.
     pub cached: Arc<CachedNamespaces>,
-    /// How many shards this replica holds, and how many there are, where the work is divided.
-    pub shards: Mutex<Option<(usize, usize)>>,
+    /// This replica's part, where the work is divided.
+    pub shards: Mutex<Option<ReplicaShare>>,
     /// How many primaries each controller has whose work is divided, at all replicas together.
     pub divided_objects: Mutex<BTreeMap<String, u64>>,
     /// The controllers of plugins that end, whose objects are cleaned up.

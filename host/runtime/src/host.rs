@@ -141,7 +141,12 @@ impl Handle {
             version: "",
             main_loop_age: None,
             is_leader: self.context.leadership.elected(),
-            shards: self.context.shards.lock().map(|(held, of)| (held as u64, of as u64)),
+            shards: self
+                .context
+                .shards
+                .lock()
+                .as_ref()
+                .map(|share| (share.held as u64, share.of as u64)),
             mistakes: self.context.mistakes(),
             plugins: self.registry.look().into_iter().map(plugin_figures).collect(),
             controllers: lanes.into_iter().map(controller_figures).collect(),

@@ -120,6 +120,8 @@ fn no_member_is_missing_in_the_examples() {
     };
     let host = || HostStatus {
         shards_held: Some(1),
+        identity: Some(String::new()),
+        replicas: vec![String::new()],
         not_ready: vec![String::new()],
         ..HostStatus::default()
     };

@@ -583,7 +583,7 @@ impl Default for ServiceAccount {
 pub struct Rbac {
     /// Whether to create roles and bindings.
     pub create: bool,
-    /// Give rights to events only in these namespaces. Default: in all.
+    /// See and act in these namespaces only, at most 32, with Roles there for events. Default: in all.
     #[schemars(inner(regex(pattern = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")))]
     pub namespaces: Vec<String>,
 }

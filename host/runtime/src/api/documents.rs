@@ -34,6 +34,13 @@ pub struct HostStatus {
     /// shards alone.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub shards_held: Option<u64>,
+    /// Where the work is divided: its identity in Leases.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub identity: Option<String>,
+    /// Where the work is divided: the identities of all replicas that live, by their Leases; this one is among them. To know
+    /// everything, a client asks each.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub replicas: Vec<String>,
     /// When it began.
     pub started: String,
     /// What keeps it from being ready, each in words.

@@ -73,13 +73,18 @@ impl PluginTask {
 
     /// What is wanted waits for something outside.
     pub fn waits(&self, why: &str) {
+        self.waits_because("Waiting", why);
+    }
+
+    /// The same with a reason of its own, for what somebody has to do.
+    pub fn waits_because(&self, reason: &'static str, why: &str) {
         let ends = self.own.as_ref().is_some_and(|own| own.live.borrow().deleting);
         self.plugin_state.set(|known| {
             if ends {
                 known.set(StartupStep::Ready, ConditionState::no("Finishing", why));
             } else if known.lanes.is_empty() {
-                known.set(StartupStep::Established, ConditionState::no("Waiting", why));
-                known.set(StartupStep::Ready, ConditionState::no("Waiting", why));
+                known.set(StartupStep::Established, ConditionState::no(reason, why));
+                known.set(StartupStep::Ready, ConditionState::no(reason, why));
             } else {
                 known.set(
                     StartupStep::Ready,

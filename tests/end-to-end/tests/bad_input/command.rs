@@ -8,8 +8,8 @@ type BadFile = (&'static str, Vec<u8>, &'static [&'static str]);
 fn bad_files() -> Vec<BadFile> {
     let text = |text: &str| wat::parse_str(text).expect("it is WebAssembly text");
     let wasi = r#"(component
-        (import "wasi:cli/environment@0.2.0" (instance))
-        (import "wasi:filesystem/types@0.2.0" (instance)))"#;
+        (import "wasi:cli/environment@0.3.0" (instance))
+        (import "wasi:filesystem/types@0.3.0" (instance)))"#;
     let no_reconcile = r#"(component
         (instance $manifest)
         (export "pilothouse:plugin/manifest@0.1.0" (instance $manifest)))"#;
@@ -37,8 +37,8 @@ fn bad_files() -> Vec<BadFile> {
             "wasi.wasm",
             text(wasi),
             &[
-                "imports wasi:cli/environment@0.2.0, wasi:filesystem/types@0.2.0",
-                "build it for wasm32-unknown-unknown",
+                "imports wasi:cli/environment@0.3.0, wasi:filesystem/types@0.3.0",
+                "remove what needs these imports",
             ],
         ),
         (

@@ -35,6 +35,7 @@ use pilothouse_core::{
     manifest::{self, CheckedManifest, ManifestError},
     reason::Reason,
     served::ServedKind,
+    wasi::Wasi,
 };
 use pilothouse_sandbox::{CallResult, Compiler, LoadError, PluginComponent, Sandbox, SandboxOptions};
 use serde_json::Value;
@@ -123,8 +124,13 @@ pub struct Isolated {
 impl Isolated {
     /// Loads a component and has it describe itself.
     pub fn load(component: impl AsRef<Path>) -> Result<Self, IsolationError> {
+        Self::load_granting(component, Wasi::None)
+    }
+
+    /// Loads a component that imports interfaces of WASI.
+    pub fn load_granting(component: impl AsRef<Path>, wasi: Wasi) -> Result<Self, IsolationError> {
         let component = component.as_ref().to_owned();
-        let plugin = sandbox()?.load(&component)?;
+        let plugin = sandbox()?.granting(wasi).load(&component)?;
         let limits = Limits {
             call_milliseconds: CALL_MILLISECONDS,
             ..Limits::default()
