@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, bail, ensure};
 use clap::Args;
+use pilothouse_runtime::Handle;
 use pilothouse_runtime::api::{ClientAccess, HostApi, HostApiServer};
 
 use crate::metrics::{MetricsAddress, bind, parse_address};
@@ -45,11 +46,20 @@ pub struct ApiArguments {
 /// The API that is served, or is not.
 pub struct ServedApi {
     /// What is said of the host, once that is there.
-    pub api: Option<Arc<HostApi>>,
+    api: Option<Arc<HostApi>>,
     /// Whether calls may be recorded.
     pub allow_recording: bool,
     _server: Option<HostApiServer>,
     _key: Option<KeyFile>,
+}
+
+impl ServedApi {
+    /// The host is there.
+    pub fn set_host(&self, host: &Handle) {
+        if let Some(api) = &self.api {
+            api.set_host(host, env!("CARGO_PKG_VERSION"), settings::instance());
+        }
+    }
 }
 
 /// A file with a key, which goes when this is dropped.

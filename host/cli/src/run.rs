@@ -259,9 +259,7 @@ impl RunCommand {
         };
         let host = Host::new(client, options);
         endpoints.set_host(host.handle());
-        if let Some(api) = &served_api.api {
-            api.set_host(&host.handle(), env!("CARGO_PKG_VERSION"), settings::instance());
-        }
+        served_api.set_host(&host.handle());
         let left = if by_resources {
             let directory = plugin_dir.clone();
             // Nobody waits for it: the directory may be on a mount that hangs.

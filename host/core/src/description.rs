@@ -322,7 +322,7 @@ fn missing(schema: &Value, steps: &[FieldStep]) -> Option<String> {
                     return Some(format!("{place} has no {name}{hint}"));
                 }
                 schema = if declared.is_null() { others } else { declared };
-                walked += &format!(".{name}");
+                walked.extend([".", name.as_str()]);
             }
         }
     }

@@ -318,7 +318,7 @@ impl Session {
         }
         let masked = !masker.is_empty();
         let masks = masker.finish().map_err(RecordingError::NoMask)?;
-        let mut lines = vec![line(&Line::Recording(Box::new(self.header(manifest, &masks))))];
+        let mut lines = vec![line(&Line::Recording(Box::new(self.header(&manifest, &masks))))];
         for (number, call) in (1..).zip(calls) {
             let mut call = RecordedCall { number, ..read(&call) };
             masks.mask(&mut call);
@@ -354,7 +354,7 @@ impl Session {
         (manifest, schema)
     }
 
-    fn header(&self, manifest: Value, masks: &Masks) -> Header {
+    fn header(&self, manifest: &Value, masks: &Masks) -> Header {
         let mut manifest = Tree::read(&manifest.to_string());
         masks.mask_document(&mut manifest);
         let manifest = manifest.value();

@@ -111,10 +111,10 @@ impl RecordCommand {
         let mut path = format!("/api/v1/recordings?id={id}&seconds={}&count={count}", within.as_secs());
         if let (Some(kind), Some(name)) = (kind, name) {
             let namespace = namespace.as_deref().unwrap_or(&host.namespace);
-            path += &format!("&kind={kind}&name={name}&namespace={namespace}");
+            path.extend(["&kind=", kind, "&name=", name, "&namespace=", namespace]);
         }
         if let Some(plugin) = &plugin {
-            path += &format!("&plugin={plugin}");
+            path.extend(["&plugin=", plugin.as_str()]);
         }
         let replicas = follow(&host, &path, within, count).await?;
         let parts = collect(&host, &path, &replicas).await?;

@@ -1,6 +1,7 @@
 //! Owns how a plugin's field errors read: as the API server words its own, with the value that the field has.
 
 use std::collections::BTreeSet;
+use std::fmt::Write as _;
 
 use serde_json::{Value, json};
 
@@ -179,7 +180,9 @@ fn quoted(text: &str) -> String {
             '\r' => quoted.push_str("\\r"),
             '\t' => quoted.push_str("\\t"),
             '\u{b}' => quoted.push_str("\\v"),
-            '\0'..='\u{1f}' | '\u{7f}' => quoted += &format!("\\x{:02x}", u32::from(letter)),
+            '\0'..='\u{1f}' | '\u{7f}' => {
+                let _ = write!(quoted, "\\x{:02x}", u32::from(letter));
+            }
             '\u{80}'..='\u{a0}'
             | '\u{ad}'
             | '\u{2000}'..='\u{200f}'
@@ -188,7 +191,7 @@ fn quoted(text: &str) -> String {
             | '\u{3000}'
             | '\u{e000}'..='\u{f8ff}'
             | '\u{feff}' => {
-                quoted += &format!("\\u{:04x}", u32::from(letter));
+                let _ = write!(quoted, "\\u{:04x}", u32::from(letter));
             }
             letter => quoted.push(letter),
         }

@@ -33,11 +33,13 @@ impl RecordedCall {
             answer,
             usage: _,
         } = self;
-        namespace.iter_mut().for_each(|namespace| visitor.name(namespace));
+        if let Some(namespace) = namespace {
+            visitor.name(namespace);
+        }
         visitor.name(name);
         match input {
             RecordedInput::Reconcile(request) | RecordedInput::Finalize(request) => {
-                visit_request(request, kind, visitor)
+                visit_request(request, kind, visitor);
             }
             RecordedInput::ApplyDefaults(review) | RecordedInput::Validate(review) => {
                 visit_review(review, kind, visitor);
@@ -87,7 +89,9 @@ fn visit_review(review: &mut RecordedReview, kind: &Kind, visitor: &mut dyn Visi
     visitor.document(configuration, None);
     if let Some(RecordedUser { username, groups }) = user {
         visitor.text(username);
-        groups.iter_mut().for_each(|group| visitor.text(group));
+        for group in groups {
+            visitor.text(group);
+        }
     }
 }
 
@@ -100,12 +104,16 @@ fn visit_read(read: &mut RecordedRead, visitor: &mut dyn Visitor) {
             answer,
             failure,
         }) => {
-            namespace.iter_mut().for_each(|namespace| visitor.name(namespace));
+            if let Some(namespace) = namespace {
+                visitor.name(namespace);
+            }
             visitor.name(name);
-            answer
-                .iter_mut()
-                .for_each(|object| visitor.document(object, Some(kind)));
-            failure.iter_mut().for_each(|failure| visit_failure(failure, visitor));
+            if let Some(object) = answer {
+                visitor.document(object, Some(kind));
+            }
+            if let Some(failure) = failure {
+                visit_failure(failure, visitor);
+            }
         }
         RecordedRead::List(RecordedList {
             kind,
@@ -116,13 +124,21 @@ fn visit_read(read: &mut RecordedRead, visitor: &mut dyn Visitor) {
             answer,
             failure,
         }) => {
-            namespace.iter_mut().for_each(|namespace| visitor.name(namespace));
-            label_selector.iter_mut().for_each(|selector| visitor.text(selector));
-            field_selector.iter_mut().for_each(|(_, value)| visitor.text(value));
-            answer
-                .iter_mut()
-                .for_each(|object| visitor.document(object, Some(kind)));
-            failure.iter_mut().for_each(|failure| visit_failure(failure, visitor));
+            if let Some(namespace) = namespace {
+                visitor.name(namespace);
+            }
+            if let Some(selector) = label_selector {
+                visitor.text(selector);
+            }
+            for (_, value) in field_selector {
+                visitor.text(value);
+            }
+            for object in answer {
+                visitor.document(object, Some(kind));
+            }
+            if let Some(failure) = failure {
+                visit_failure(failure, visitor);
+            }
         }
         RecordedRead::Now { .. } | RecordedRead::Reached { .. } => {}
     }
@@ -144,9 +160,13 @@ fn visit_answer(answer: &mut RecordedAnswer, kind: &Kind, visitor: &mut dyn Visi
             } in desired
             {
                 visitor.document(object, None);
-                options.iter_mut().for_each(|options| visitor.document(options, None));
+                if let Some(options) = options {
+                    visitor.document(options, None);
+                }
             }
-            status.iter_mut().for_each(|status| visitor.document(status, None));
+            if let Some(status) = status {
+                visitor.document(status, None);
+            }
             for RecordedCondition {
                 type_,
                 status: _,
@@ -154,7 +174,9 @@ fn visit_answer(answer: &mut RecordedAnswer, kind: &Kind, visitor: &mut dyn Visi
                 message,
             } in conditions
             {
-                [type_, reason, message].into_iter().for_each(|text| visitor.text(text));
+                for text in [type_, reason, message] {
+                    visitor.text(text);
+                }
             }
             for RecordedEvent {
                 type_: _,
@@ -162,12 +184,18 @@ fn visit_answer(answer: &mut RecordedAnswer, kind: &Kind, visitor: &mut dyn Visi
                 message,
             } in events
             {
-                [reason, message].into_iter().for_each(|text| visitor.text(text));
+                for text in [reason, message] {
+                    visitor.text(text);
+                }
             }
         }
         RecordedAnswer::Done => {}
         RecordedAnswer::Defaulted(object) => visitor.document(object, Some(kind)),
-        RecordedAnswer::Valid(warnings) => warnings.iter_mut().for_each(|warning| visitor.text(warning)),
+        RecordedAnswer::Valid(warnings) => {
+            for warning in warnings {
+                visitor.text(warning);
+            }
+        }
         RecordedAnswer::Invalid(errors) => {
             for RecordedFieldError { kind: _, path, message } in errors {
                 visitor.text(path);

@@ -31,6 +31,16 @@ struct Answered<A> {
     failure: Option<RecordedFailure>,
 }
 
+/// What recorded lists say of one object.
+enum Listed {
+    /// A list has it.
+    Found(Tree),
+    /// A list of all objects does not have it.
+    Absent,
+    /// No list says anything.
+    Unknown,
+}
+
 impl Reads {
     /// Those of a recorded call.
     pub(super) fn of(call: &RecordedCall, grants: Arc<Grants>) -> Self {
@@ -70,8 +80,8 @@ impl Reads {
         reads
     }
 
-    /// An object that a list has; the inner none if a list says that there is none of this name.
-    fn listed(&self, kind: &Kind, namespace: Option<&str>, name: &str) -> Option<Option<Tree>> {
+    /// What the lists say of an object.
+    fn listed(&self, kind: &Kind, namespace: Option<&str>, name: &str) -> Listed {
         let lists = self.lists.iter().filter(|((its, _), _)| its == kind);
         let mut is_absent = false;
         for ((_, options), answers) in lists {
@@ -86,7 +96,7 @@ impl Reads {
                 text(object, "name").as_deref() == Some(name) && text(object, "namespace").as_deref() == namespace
             };
             if let Some(found) = answered.answer.iter().find(is_it) {
-                return Some(Some(found.clone()));
+                return Listed::Found(found.clone());
             }
             let ListOptions {
                 namespace: its,
@@ -97,7 +107,7 @@ impl Reads {
             let covers = its.as_deref().is_none_or(|its| Some(its) == namespace);
             is_absent |= covers && label_selector.is_none() && field_selector.is_empty() && limit.is_none();
         }
-        is_absent.then_some(None)
+        if is_absent { Listed::Absent } else { Listed::Unknown }
     }
 }
 
@@ -126,8 +136,10 @@ impl Imports for Reads {
             return Ok(answered.result()?.as_ref().map(Tree::text));
         }
         self.grants.check_get(&self.primary, kind, namespace, name)?;
-        if let Some(listed) = self.listed(kind, namespace, name) {
-            return Ok(listed.as_ref().map(Tree::text));
+        match self.listed(kind, namespace, name) {
+            Listed::Found(object) => return Ok(Some(object.text())),
+            Listed::Absent => return Ok(None),
+            Listed::Unknown => {}
         }
         let name = Name::new(namespace, name);
         self.missing.insert(format!("{kind} {name}"));
@@ -148,15 +160,15 @@ impl Imports for Reads {
         } = options;
         let mut words = format!("the list of {kind}");
         match namespace {
-            Some(namespace) => words += &format!(" in namespace {namespace}"),
-            None => words += " in all namespaces",
+            Some(namespace) => words.extend([" in namespace ", namespace.as_str()]),
+            None => words.push_str(" in all namespaces"),
         }
         let labels = label_selector.iter().cloned();
         let fields = field_selector.iter().map(|(path, value)| format!("{path}={value}"));
         let limit = limit.map(|limit| format!("limit {limit}"));
         let conditions: Vec<String> = labels.chain(fields).chain(limit).collect();
         if !conditions.is_empty() {
-            words += &format!(" ({})", conditions.join(", "));
+            words.extend([" (", &conditions.join(", "), ")"]);
         }
         self.missing.insert(words);
         Ok(Vec::new())
