@@ -11,8 +11,8 @@ use pilothouse_testkit::documents::Document;
 use pilothouse_testkit::isolation::Isolated;
 use serde_json::{Value, json};
 
-use crate::NotAsExpected;
 use crate::plugin::{PluginArguments, Prepared, StateArguments};
+use crate::verdict::NotAsExpected;
 
 /// Calls before the first that is measured.
 const WARM_UP: u32 = 20;

@@ -12,8 +12,8 @@ use pilothouse_testkit::documents;
 use pilothouse_testkit::properties::{Options, Property, Report, Violation, check};
 use serde_json::{Value, json};
 
-use crate::NotAsExpected;
 use crate::plugin::{PluginArguments, StateArguments};
+use crate::verdict::NotAsExpected;
 
 /// Help that stands below the options.
 const EXAMPLES: &str = "\
@@ -191,9 +191,15 @@ impl CheckCommand {
             quoted(&self.plugin.component),
         ];
         let mut with = |option: &str, path: &PathBuf| words.extend([option.to_owned(), quoted(path)]);
-        self.plugin.config.iter().for_each(|path| with("--config", path));
-        self.files.iter().for_each(|path| with("-f", path));
-        self.state.cluster.iter().for_each(|path| with("--cluster", path));
+        for path in &self.plugin.config {
+            with("--config", path);
+        }
+        for path in &self.files {
+            with("-f", path);
+        }
+        for path in &self.state.cluster {
+            with("--cluster", path);
+        }
         if self.strict {
             words.push("--strict".to_owned());
         }

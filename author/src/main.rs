@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
-use pilothouse::{bench, check, ended, render};
+use pilothouse::{bench, check, render, replay, verdict};
 use pilothouse_host::render::WebhooksCommand;
 use pilothouse_host::{CompileCommand, artifact, ask, inspect, install, release, run};
 
@@ -27,6 +27,10 @@ enum Command {
     Why(ask::why::WhyCommand),
     /// Show the plugins of a host by the time, memory and requests that they use.
     Top(ask::top::TopCommand),
+    /// Record the calls of a plugin on a running host: inputs, reads and answers, with the values of Secrets masked.
+    Record(ask::record::RecordCommand),
+    /// Replay a recording offline, with the same component or another version, and show the differences.
+    Replay(replay::ReplayCommand),
     /// Print a plugin's metadata and the kinds that it touches.
     Inspect(inspect::InspectCommand),
     /// Print the ServiceAccount, the roles and the bindings that grant a plugin what it needs.
@@ -67,11 +71,13 @@ enum Command {
 
 fn main() -> ExitCode {
     let Arguments { command } = arguments();
-    ended(match command {
+    verdict::ended(match command {
         Command::Run(run) => run.execute(),
         Command::Status(status) => status.execute(),
         Command::Why(why) => why.execute(),
         Command::Top(top) => top.execute(),
+        Command::Record(record) => record.execute(),
+        Command::Replay(replay) => replay.execute(),
         Command::Inspect(inspect) => inspect.execute(),
         Command::Rights(rights) => rights.execute(),
         Command::Install(install) => install.execute(),

@@ -15,8 +15,8 @@ use pilothouse_host::install::preview::{PreviewedChanges, live_changes};
 use pilothouse_host::run::ClusterArguments;
 use pilothouse_testkit::isolation::{Failed, Run};
 
-use crate::NotAsExpected;
 use crate::plugin::{PluginArguments, Prepared, StateArguments, mark_deleted};
+use crate::verdict::NotAsExpected;
 
 /// What `--diff` calls the live cluster.
 const LIVE: &str = "cluster";

@@ -12,6 +12,7 @@ pub mod host;
 pub mod isolation;
 pub mod kstatus;
 pub mod properties;
+pub mod recording;
 pub mod requests;
 pub mod scenario;
 pub mod store;

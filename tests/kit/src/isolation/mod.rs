@@ -50,6 +50,7 @@ use pilothouse_core::{
     grants::Grants,
     manifest::{self, CheckedManifest, ManifestError},
     reason::Reason,
+    wasi::Wasi,
 };
 use pilothouse_sandbox::{CallResult, Compiler, LoadError, PluginComponent, Sandbox, SandboxOptions};
 use serde_json::Value;
@@ -133,8 +134,13 @@ enum Calls {
 impl Isolated {
     /// Loads a component from a file and has it describe itself.
     pub fn load(component: impl AsRef<Path>) -> Result<Self, IsolationError> {
+        Self::load_granting(component, Wasi::None)
+    }
+
+    /// Loads a component that imports interfaces of WASI.
+    pub fn load_granting(component: impl AsRef<Path>, wasi: Wasi) -> Result<Self, IsolationError> {
         let component = component.as_ref().to_owned();
-        let plugin = sandbox()?.load(&component)?;
+        let plugin = sandbox()?.granting(wasi).load(&component)?;
         Self::of(component, plugin, None)
     }
 
