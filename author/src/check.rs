@@ -191,7 +191,7 @@ impl CheckCommand {
             quoted(&self.plugin.component),
         ];
         let mut with = |option: &str, path: &PathBuf| words.extend([option.to_owned(), quoted(path)]);
-        for path in &self.plugin.config {
+        if let Some(path) = &self.plugin.config {
             with("--config", path);
         }
         for path in &self.files {
