@@ -191,9 +191,15 @@ impl CheckCommand {
             quoted(&self.plugin.component),
         ];
         let mut with = |option: &str, path: &PathBuf| words.extend([option.to_owned(), quoted(path)]);
-        self.plugin.config.iter().for_each(|path| with("--config", path));
-        self.files.iter().for_each(|path| with("-f", path));
-        self.state.cluster.iter().for_each(|path| with("--cluster", path));
+        if let Some(path) = &self.plugin.config {
+            with("--config", path);
+        }
+        for path in &self.files {
+            with("-f", path);
+        }
+        for path in &self.state.cluster {
+            with("--cluster", path);
+        }
         if self.strict {
             words.push("--strict".to_owned());
         }

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, bail, ensure};
 use clap::Args;
 use jiff::Timestamp;
+use pilothouse_core::wasi::Wasi;
 use pilothouse_host::plugins::{CacheArguments, read_document};
 use pilothouse_testkit::documents::{self, Document, DocumentsError, STANDARD_INPUT};
 use pilothouse_testkit::isolation::Isolated;
@@ -25,6 +26,11 @@ pub struct PluginArguments {
     /// The plugin's configuration, YAML or JSON
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
+
+    /// What the component may import of WASI: `none`, or `inert`, which links the interfaces of WASI 0.2 and gives access to
+    /// nothing
+    #[arg(long, value_name = "GRANT", default_value = "none")]
+    pub wasi: Wasi,
 
     /// Where compiled plugins are kept.
     #[command(flatten)]
@@ -65,7 +71,7 @@ impl PluginArguments {
     /// Loads another component, with the same configuration.
     pub fn load_other(&self, component: &Path) -> anyhow::Result<Isolated> {
         let config = self.config.as_deref().map(read_document).transpose()?;
-        let loaded = self.cache.sandbox()?.load(component)?;
+        let loaded = self.cache.sandbox()?.granting(self.wasi).load(component)?;
         Ok(Isolated::of(component.to_owned(), loaded, config)?)
     }
 }

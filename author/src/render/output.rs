@@ -142,7 +142,7 @@ fn answered(run: &Run, with_titles: bool, text: &mut String) {
     } = reconciled;
     match finalizer {
         Some(FinalizerAnswer::Done) => {
-            text.push_str("finalizer: done; the object goes once all that it owned is gone\n")
+            text.push_str("finalizer: done; the object goes once all that it owned is gone\n");
         }
         Some(FinalizerAnswer::Pending) => text.push_str("finalizer: pending\n"),
         None => {}

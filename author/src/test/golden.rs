@@ -81,13 +81,14 @@ struct Answered {
 /// Runs a case. A file of it that cannot be read is an error, and no failure of the plugin.
 pub(super) fn run(case: &Path, plugins: &Plugins, update: bool) -> anyhow::Result<FinishedTest> {
     let begun = Instant::now();
-    let input = one_object(&case.join(INPUT))?;
+    let mut input = one_object(&case.join(INPUT))?;
     let kind = Kind::from_api_version(
         input["apiVersion"].as_str().unwrap_or_default(),
         input["kind"].as_str().unwrap_or_default(),
     );
     let cluster = optional(&case.join(CLUSTER))?.unwrap_or_default();
     let mut plugin = plugins.of(&kind, case)?.clone();
+    plugin.place(&mut input, "default");
     if let Some(documents) = optional(&case.join(CONFIG))? {
         let configuration = documents.into_iter().next().unwrap_or_else(|| json!({}));
         plugin = plugin
