@@ -1,4 +1,5 @@
 //! `pilothouse test` as an author runs it: in a project's folder, with a component, scenarios and golden cases.
+#![allow(clippy::unwrap_used, reason = "all of it is for tests")]
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -158,6 +158,10 @@ impl DevCommand {
 }
 
 /// The command while it runs.
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "the samples, the build and the colours have nothing to do with each other"
+)]
 struct Dev {
     /// By both clocks.
     begun: (Instant, SystemTime),

@@ -159,8 +159,9 @@ impl Model {
     }
 
     /// Takes in how things are now, and gives what is news.
-    pub fn observe(&mut self, at: Duration, snapshot: Snapshot) -> Vec<Line> {
-        let before = std::mem::replace(&mut self.now, snapshot.clone());
+    pub fn observe(&mut self, at: Duration, now: Snapshot) -> Vec<Line> {
+        let snapshot = now.clone();
+        let before = std::mem::replace(&mut self.now, now);
         let mut news = self.plugin_news(at, before.plugin.as_ref(), snapshot.plugin.as_ref());
         let known: BTreeMap<String, &ObjectNow> = by_title(&before.objects);
         let present: BTreeMap<String, &ObjectNow> = by_title(&snapshot.objects);
@@ -285,14 +286,18 @@ fn object_news(title: &str, before: Option<&ObjectNow>, now: &ObjectNow) -> Vec<
         let text = format!("{title}: set {} of {object} again{by}", revert.fields.join(", "));
         news.push((Topic::Object, Tone::Plain, text));
     }
-    news.extend(state_news(title, before.map(|it| &it.status), &now.status));
-    let children: BTreeMap<String, &Option<String>> = children_of(before);
-    let present: BTreeMap<String, &Option<String>> = children_of(Some(now));
+    news.extend(state_news(
+        title,
+        before.and_then(|it| it.status.as_deref()),
+        now.status.as_deref(),
+    ));
+    let children: BTreeMap<String, Option<&str>> = children_of(before);
+    let present: BTreeMap<String, Option<&str>> = children_of(Some(now));
     for (child, status) in &present {
         if !children.contains_key(child) {
             news.push((Topic::Object, Tone::Plain, format!("{child} was made for {title}")));
         }
-        news.extend(state_news(child, children.get(child).copied(), status));
+        news.extend(state_news(child, children.get(child).copied().flatten(), *status));
     }
     for child in children.keys().filter(|child| !present.contains_key(*child)) {
         news.push((
@@ -304,16 +309,15 @@ fn object_news(title: &str, before: Option<&ObjectNow>, now: &ObjectNow) -> Vec<
     news
 }
 
-fn children_of(object: Option<&ObjectNow>) -> BTreeMap<String, &Option<String>> {
+fn children_of(object: Option<&ObjectNow>) -> BTreeMap<String, Option<&str>> {
     let children = object.into_iter().flat_map(|object| &object.children);
-    children.map(|(child, status)| (title(child), status)).collect()
+    children
+        .map(|(child, status)| (title(child), status.as_deref()))
+        .collect()
 }
 
-fn state_news(title: &str, before: Option<&Option<String>>, now: &Option<String>) -> Option<News> {
-    let status = now.as_ref()?;
-    if before.is_some_and(|before| before.as_ref() == Some(status)) {
-        return None;
-    }
+fn state_news(title: &str, before: Option<&str>, now: Option<&str>) -> Option<News> {
+    let status = now.filter(|now| before != Some(*now))?;
     let tone = match status.split(' ').next().unwrap_or_default() {
         "Current" => Tone::Good,
         "Failed" => Tone::Bad,

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use pilothouse_core::{Kind, Name};
-use pilothouse_runtime::api::documents::{ObjectDocument, ObjectName};
+use pilothouse_runtime::api::documents::{HostStatus, ObjectDocument, ObjectName};
 use pilothouse_testkit::kstatus;
 use pilothouse_testkit::scenario::Reference;
 use serde_json::Value;
@@ -96,7 +96,7 @@ fn children(document: &ObjectDocument) -> impl Iterator<Item = &ObjectName> {
 
 /// Without what is another at each look.
 fn lasting(mut document: ObjectDocument) -> ObjectDocument {
-    document.host = Default::default();
+    document.host = HostStatus::default();
     for view in &mut document.controllers {
         view.for_seconds = None;
         view.next_run_in_seconds = None;

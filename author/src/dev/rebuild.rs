@@ -118,19 +118,15 @@ impl Origin {
 const MAX_NAME: usize = 40;
 
 fn run(folder: &Path, command: Option<&str>) -> anyhow::Result<()> {
-    let (mut process, said) = match command {
-        Some(command) => {
-            let mut process = Command::new("sh");
-            process.args(["-c", command]);
-            (process, format!("`{command}`"))
-        }
-        None => {
-            let own =
-                std::env::current_exe().context("cannot find the path of this program, which builds the plugin")?;
-            let mut process = Command::new(own);
-            process.arg("build");
-            (process, "`pilothouse build`".to_owned())
-        }
+    let (mut process, said) = if let Some(command) = command {
+        let mut process = Command::new("sh");
+        process.args(["-c", command]);
+        (process, format!("`{command}`"))
+    } else {
+        let own = std::env::current_exe().context("cannot find the path of this program, which builds the plugin")?;
+        let mut process = Command::new(own);
+        process.arg("build");
+        (process, "`pilothouse build`".to_owned())
     };
     let output = process.current_dir(folder).stdin(Stdio::null()).output();
     let output = output.with_context(|| format!("cannot run {said}"))?;

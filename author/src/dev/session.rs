@@ -2,6 +2,7 @@
 //! new file and a change of that resource, so the host swaps it as it would in production. Leaves looking at the host to
 //! `observe`.
 
+use std::fmt::Write as _;
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -141,10 +142,10 @@ impl Session {
     /// Has the host run a component from now on.
     pub(super) async fn give(&mut self, component: &Path) -> anyhow::Result<GivenComponent> {
         let bytes = fs::read(component).with_context(|| format!("cannot read {}", component.display()))?;
-        let digest = Sha256::digest(&bytes)
-            .iter()
-            .map(|byte| format!("{byte:02x}"))
-            .collect();
+        let digest = Sha256::digest(&bytes).iter().fold(String::new(), |mut text, byte| {
+            let _ = write!(text, "{byte:02x}");
+            text
+        });
         self.versions += 1;
         let file = format!("{}-{}.wasm", self.plugin, self.versions);
         let path = self.library.path().join(&file);
@@ -167,9 +168,8 @@ impl Session {
         let begun = Instant::now();
         let mut has_namespace = false;
         loop {
-            let words = match self.objects.apply(MANAGER, object).await {
-                Ok(_) => return Ok(()),
-                Err(words) => words,
+            let Err(words) = self.objects.apply(MANAGER, object).await else {
+                return Ok(());
             };
             let namespace = object["metadata"]["namespace"].as_str();
             if let Some(namespace) =

@@ -8,6 +8,7 @@
 //! | `config.yaml` | the plugin's configuration; may be absent |
 //! | `expected.yaml` | the answer: `objects`, `status`, `conditions` and `events`, or `failure`; `--update` writes it |
 
+use std::fmt::Write as _;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -176,7 +177,8 @@ fn failure(
     let Answered { answer, reads, log } = answered;
     let (message, mut details) = match expected.and_then(<[Value]>::first) {
         Some(expected) => {
-            let drawn = TextDiff::from_lines(answer, &yaml(expected))
+            let expected = yaml(expected);
+            let drawn = TextDiff::from_lines(answer.as_str(), expected.as_str())
                 .unified_diff()
                 .context_radius(3)
                 .header("found", "expected")
@@ -197,8 +199,9 @@ fn failure(
         }
     };
     details.push('\n');
-    details += &format!(
-        "The reconcile that answered this: {} of {}\n",
+    let _ = writeln!(
+        details,
+        "The reconcile that answered this: {} of {}",
         title(input),
         shown(&case.join(INPUT))
     );

@@ -1,5 +1,6 @@
 //! Owns what is printed of tests: a line for each as it ends, or one document in the end.
 
+use std::fmt::Write as _;
 use std::time::Duration;
 
 use pilothouse_host::ask::coloured;
@@ -75,9 +76,9 @@ fn text(test: &FinishedTest, coloured: bool) -> String {
         took.as_secs_f64()
     );
     if let TestResult::Failed(failure) = result {
-        text += &format!("  {}\n", failure.message);
+        let _ = writeln!(text, "  {}", failure.message);
         for line in paint(&failure.details, coloured) {
-            text += &format!("    {line}\n");
+            let _ = writeln!(text, "    {line}");
         }
     }
     text

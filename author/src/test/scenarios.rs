@@ -55,19 +55,16 @@ impl Stage {
             unhurried(),
             self.tail.clone(),
         );
-        let (told, kind) = match &self.real {
-            Some((runtime, cluster)) => {
-                let told = runtime.block_on(scenario::run(scenario, cluster, &mut host));
-                (told, TestKind::Real)
-            }
-            None => {
-                // What waits for nothing but time costs none.
-                let runtime = Builder::new_current_thread().enable_all().start_paused(true).build();
-                let runtime = runtime.context("cannot start the threads of the host")?;
-                let told = runtime.block_on(async { scenario::run(scenario, &Cluster::simulated(), &mut host).await });
-                runtime.shutdown_background();
-                (told, TestKind::Simulated)
-            }
+        let (told, kind) = if let Some((runtime, cluster)) = &self.real {
+            let told = runtime.block_on(scenario::run(scenario, cluster, &mut host));
+            (told, TestKind::Real)
+        } else {
+            // What waits for nothing but time costs none.
+            let runtime = Builder::new_current_thread().enable_all().start_paused(true).build();
+            let runtime = runtime.context("cannot start the threads of the host")?;
+            let told = runtime.block_on(async { scenario::run(scenario, &Cluster::simulated(), &mut host).await });
+            runtime.shutdown_background();
+            (told, TestKind::Simulated)
         };
         Ok(FinishedTest {
             file: scenario.file.clone(),
