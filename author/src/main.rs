@@ -82,6 +82,11 @@ fn main() -> ExitCode {
     })
 }
 
+/// The command line, for its reference in the documentation.
+pub fn command() -> clap::Command {
+    Arguments::command()
+}
+
 /// The name by which kubectl finds the program as its plugin.
 const KUBECTL_PLUGIN: &str = "kubectl-pilothouse";
 
@@ -89,7 +94,7 @@ const KUBECTL_PLUGIN: &str = "kubectl-pilothouse";
 fn arguments() -> Arguments {
     let called = std::env::args_os().next().map(PathBuf::from);
     let is_plugin = called.is_some_and(|path| path.file_name().is_some_and(|name| name == KUBECTL_PLUGIN));
-    let mut command = Arguments::command();
+    let mut command = command();
     if is_plugin {
         command = command.bin_name("kubectl pilothouse");
     }

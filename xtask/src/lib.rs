@@ -3,7 +3,9 @@
 #![forbid(unsafe_code)]
 
 pub mod bench;
+pub mod book;
 pub mod builders;
+mod cargo_tool;
 pub mod ci;
 pub mod controlplane;
 mod debian;
@@ -15,6 +17,7 @@ pub mod image;
 mod nginx;
 pub mod plugins;
 mod programs;
+mod recording;
 pub mod test;
 
 use std::{env, ffi::OsStr, path::PathBuf, process::Command, time::Duration};
