@@ -33,7 +33,7 @@ pub fn drawn(story: &str) -> Result<String> {
     let height = BAR + lines.len() * LINE + MARGIN;
     let mut drawing = format!(
         r##"<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}" role="img" aria-label="A recorded run of cargo xtask demo" font-family="ui-monospace, SFMono-Regular, Menlo, Consolas, 'Liberation Mono', monospace" font-size="13" fill="#d1d7e0">
-<!-- Made by `cargo xtask demo --record`. -->
+<!-- Made by `cargo xtask demo` with its option `record`. -->
 <rect width="{width}" height="{height}" rx="8" fill="#151b23" stroke="#3d444d"/>
 <circle cx="18" cy="16" r="5" fill="#f85149"/><circle cx="36" cy="16" r="5" fill="#d29922"/><circle cx="54" cy="16" r="5" fill="#3fb950"/>
 "##
@@ -127,6 +127,8 @@ The end.
         let drawing = drawn(STORY).unwrap();
         assert!(drawing.contains(r##"<tspan fill="#3fb950">created</tspan> Service"##), "{drawing}");
         assert!(drawing.contains("&gt; apply &lt;it&gt;</tspan>"), "{drawing}");
+        let comment = drawing.split("<!--").nth(1).and_then(|rest| rest.split("-->").next()).unwrap();
+        assert!(!comment.contains("--"), "no XML: {comment}");
     }
 
     #[test]
