@@ -1,6 +1,7 @@
 //! docs/tutorial.md, as its reader does it: in an empty folder, every file is written and every command run, in order, and
 //! the output is what the page shows. Consoles that need a cluster are left out, and say so in the page.
 
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::{env, fs};
@@ -32,21 +33,14 @@ impl Reader {
 
     fn runs(&self, command: &str, shown: &[String]) {
         let root = root().canonicalize().unwrap();
-        // The SDK of this checkout stands for the published one.
-        let is_new_project = command.starts_with("pilothouse new ") && !command.contains(" new kind ");
-        let sdk = if is_new_project {
-            format!(" --sdk {}", root.display())
-        } else {
-            String::new()
-        };
         let output = Command::new("sh")
-            .args(["-euc", &format!("{command}{sdk}")])
+            .args(["-euc", command])
             .current_dir(&self.folder)
             .stdin(Stdio::null())
             .env("PATH", &self.path)
             .env("XDG_CACHE_HOME", root.join("target/test-code"))
             // What is compiled once is there for the next run of this test.
-            .env("CARGO_TARGET_DIR", root.join("target/tutorial"))
+            .env("CARGO_BUILD_BUILD_DIR", root.join("target/tutorial"))
             .env_remove("KUBECONFIG")
             .output()
             .unwrap();
@@ -86,6 +80,8 @@ mod external {
     fn the_tutorial_works_from_an_empty_folder() {
         let folder = tempfile::tempdir().unwrap();
         let programs = program().parent().map(Path::to_path_buf).unwrap();
+        // What the reader has cloned.
+        symlink(root().canonicalize().unwrap(), folder.path().join("pilothouse")).unwrap();
         let mut reader = Reader {
             folder: folder.path().canonicalize().unwrap(),
             path: format!("{}:{}", programs.display(), env::var("PATH").unwrap()),
