@@ -99,17 +99,15 @@ fn with_links_to_the_repository(path: &str, content: &str) -> String {
         let (file, anchor) = link
             .split_once('#')
             .map_or((link, None), |(file, anchor)| (file, Some(anchor)));
-        match from_root(path, &format!("../{file}")) {
+        let link = match from_root(path, &format!("../{file}")) {
             Some(file) => {
                 let form = if root().join(&file).is_dir() { "tree" } else { "blob" };
-                rewritten.push_str(&format!("]({REPOSITORY}/{form}/main/{}", file.display()));
-                if let Some(anchor) = anchor {
-                    rewritten.push('#');
-                    rewritten.push_str(anchor);
-                }
+                let anchor = anchor.map(|anchor| format!("#{anchor}")).unwrap_or_default();
+                format!("]({REPOSITORY}/{form}/main/{}{anchor}", file.display())
             }
-            None => rewritten.push_str(&format!("](../{link}")),
-        }
+            None => format!("](../{link}"),
+        };
+        rewritten.push_str(&link);
         rewritten.push_str(rest);
     }
     rewritten

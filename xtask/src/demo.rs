@@ -65,7 +65,11 @@ pub fn run(options: &DemoOptions) -> Result<()> {
 
 /// Draws what the demo prints.
 fn record(demo: &mut Command) -> Result<()> {
-    let output = demo.arg("--once").stderr(Stdio::inherit()).output().context("run the demo")?;
+    let output = demo
+        .arg("--once")
+        .stderr(Stdio::inherit())
+        .output()
+        .context("run the demo")?;
     ensure!(output.status.success(), "the demo ended with {}", output.status);
     let drawing = recording::drawn(&String::from_utf8_lossy(&output.stdout))?;
     let file = root().join(recording::FILE);

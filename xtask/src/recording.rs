@@ -41,7 +41,10 @@ pub fn drawn(story: &str) -> Result<String> {
     for (number, line) in lines.iter().enumerate() {
         let y = BAR + (number + 1) * LINE - 4;
         let text = painted(line);
-        writeln!(drawing, r#"<text x="{MARGIN}" y="{y}" xml:space="preserve">{text}</text>"#)?;
+        writeln!(
+            drawing,
+            r#"<text x="{MARGIN}" y="{y}" xml:space="preserve">{text}</text>"#
+        )?;
     }
     drawing.push_str("</svg>\n");
     Ok(drawing)
@@ -125,9 +128,16 @@ The end.
     #[test]
     fn the_drawing_has_the_demos_colours_and_escapes_what_xml_needs() {
         let drawing = drawn(STORY).unwrap();
-        assert!(drawing.contains(r##"<tspan fill="#3fb950">created</tspan> Service"##), "{drawing}");
+        assert!(
+            drawing.contains(r##"<tspan fill="#3fb950">created</tspan> Service"##),
+            "{drawing}"
+        );
         assert!(drawing.contains("&gt; apply &lt;it&gt;</tspan>"), "{drawing}");
-        let comment = drawing.split("<!--").nth(1).and_then(|rest| rest.split("-->").next()).unwrap();
+        let comment = drawing
+            .split("<!--")
+            .nth(1)
+            .and_then(|rest| rest.split("-->").next())
+            .unwrap();
         assert!(!comment.contains("--"), "no XML: {comment}");
     }
 

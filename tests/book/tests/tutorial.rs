@@ -69,7 +69,10 @@ fn the_tutorial_has_all_steps_of_an_author() {
         })
         .collect();
     for command in ["pilothouse new ", "cargo test", "pilothouse build", "pilothouse test"] {
-        assert!(commands.iter().any(|it| it.starts_with(command)), "{command}: {commands:#?}");
+        assert!(
+            commands.iter().any(|it| it.starts_with(command)),
+            "{command}: {commands:#?}"
+        );
     }
 }
 

@@ -36,13 +36,22 @@ mod simulated {
         let drawing = fs::read_to_string(root().join("docs/images/demo.svg")).unwrap();
         let texts = drawing.lines().filter(|line| line.starts_with("<text "));
         let lines = texts.map(|text| {
-            let parts = text.split('<').filter_map(|part| part.split_once('>').map(|(_, words)| words));
-            parts.collect::<String>().replace("&gt;", ">").replace("&lt;", "<").replace("&amp;", "&")
+            let parts = text
+                .split('<')
+                .filter_map(|part| part.split_once('>').map(|(_, words)| words));
+            parts
+                .collect::<String>()
+                .replace("&gt;", ">")
+                .replace("&lt;", "<")
+                .replace("&amp;", "&")
         });
         let is_kept = |line: &String| [" > ", " created ", " deleted "].iter().any(|word| line.contains(word));
         let lines: Vec<_> = lines
             .filter(is_kept)
-            .map(|line| line.trim_start_matches(|letter: char| " .0123456789".contains(letter)).to_owned())
+            .map(|line| {
+                line.trim_start_matches(|letter: char| " .0123456789".contains(letter))
+                    .to_owned()
+            })
             .collect();
         assert!(lines.len() > 5, "the drawing has no lines: {drawing}");
         lines

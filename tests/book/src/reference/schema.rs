@@ -1,6 +1,8 @@
 //! Owns the pages that list the members of a JSON document by its schema: the resource Plugin, the limits, the manifest.
 
-use serde_json::{Map, Value};
+use std::fmt::{self, Write as _};
+
+use serde_json::Value;
 
 use super::commands::prose;
 
@@ -45,7 +47,7 @@ The SDK writes it from your types. [The contract](../contract.md#the-manifest) e
 pub fn plugin_page(schema: &Value) -> String {
     let mut page = PLUGIN.to_owned();
     for part in ["spec", "status"] {
-        page.push_str(&format!("\n## {part}\n\n{}", TABLE));
+        add(&mut page, format_args!("\n## {part}\n\n{TABLE}"));
         rows(&mut page, &schema["properties"][part], "", schema);
     }
     page
@@ -59,7 +61,10 @@ pub fn limits_page(schema: &Value) -> String {
         let is_bytes = name.ends_with("Bytes");
         let [default, least, most] = ["default", "minimum", "maximum"].map(|key| amount(&limit[key], is_bytes));
         let about = described(&limit);
-        page.push_str(&format!("| `{name}` | {default} | {least} | {most} | {about} |\n"));
+        add(
+            &mut page,
+            format_args!("| `{name}` | {default} | {least} | {most} | {about} |\n"),
+        );
     }
     page + LIMITS_END
 }
@@ -70,7 +75,7 @@ pub fn manifest_page(schema: &Value) -> String {
     rows_of(&mut page, schema, "", schema, false);
     for (name, part) in members(&schema["$defs"]) {
         let about = described(&part);
-        page.push_str(&format!("\n## {name}\n\n{about}\n"));
+        add(&mut page, format_args!("\n## {name}\n\n{about}\n"));
         let choices = part["oneOf"]
             .as_array()
             .filter(|all| all.iter().all(|it| it["const"].is_string()));
@@ -78,10 +83,10 @@ pub fn manifest_page(schema: &Value) -> String {
             page.push_str("\n| value | |\n|---|---|\n");
             for choice in choices {
                 let value = choice["const"].as_str().unwrap_or_default();
-                page.push_str(&format!("| `{value}` | {} |\n", described(choice)));
+                add(&mut page, format_args!("| `{value}` | {} |\n", described(choice)));
             }
         } else if part["properties"].is_object() {
-            page.push_str(&format!("\n{TABLE}"));
+            add(&mut page, format_args!("\n{TABLE}"));
             rows_of(&mut page, &part, "", schema, false);
         }
     }
@@ -115,7 +120,7 @@ fn rows_of(page: &mut String, schema: &Value, path: &str, root: &Value, deep: bo
             default => format!("`{}`", default.to_string().trim_matches('"')),
         };
         let (kind, about) = (kind(&member), described(&member));
-        page.push_str(&format!("| `{path}` | {kind} | {default} | {about} |\n"));
+        add(page, format_args!("| `{path}` | {kind} | {default} | {about} |\n"));
         if deep && member["type"] == "array" {
             rows_of(page, &member["items"], &format!("{path}[]"), root, deep);
         } else if deep {
@@ -129,7 +134,7 @@ fn members(properties: &Value) -> Vec<(String, Value)> {
     let mut members: Vec<_> = properties
         .as_object()
         .cloned()
-        .unwrap_or_else(Map::new)
+        .unwrap_or_default()
         .into_iter()
         .collect();
     members.sort_by(|(one, _), (other, _)| one.cmp(other));
@@ -171,6 +176,11 @@ fn kind(schema: &Value) -> String {
         return format!("list of {}", kind(&schema["items"]));
     }
     format!("{named}{range}")
+}
+
+/// Adds text to a page.
+fn add(page: &mut String, text: fmt::Arguments<'_>) {
+    page.write_fmt(text).expect("a string takes all");
 }
 
 fn described(schema: &Value) -> String {
