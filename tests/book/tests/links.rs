@@ -25,10 +25,10 @@ const OTHERS: [&str; 10] = [
 const SUMMARY: &str = "docs/SUMMARY.md";
 
 fn all_pages() -> BTreeMap<String, (String, Page)> {
-    let mut paths = pages("docs").unwrap();
+    let mut paths = pages("docs").expect("docs/ can be read");
     paths.extend(OTHERS.map(str::to_owned));
     let read = |path: String| {
-        let text = fs::read_to_string(root().join(&path)).unwrap();
+        let text = fs::read_to_string(root().join(&path)).expect("the page can be read");
         let page = page(&text);
         (path, (text, page))
     };
@@ -37,15 +37,11 @@ fn all_pages() -> BTreeMap<String, (String, Page)> {
 
 /// Where a link of a page leads, from the root; none if that is outside of the repository.
 fn target(from: &str, link: &str) -> Option<String> {
-    let joined = Path::new(from).parent().unwrap().join(link);
+    let joined = Path::new(from).parent().unwrap_or(Path::new("")).join(link);
     let mut path = PathBuf::new();
     for component in joined.components() {
         match component {
-            Component::ParentDir => {
-                if !path.pop() {
-                    return None;
-                }
-            }
+            Component::ParentDir if !path.pop() => return None,
             Component::Normal(name) => path.push(name),
             _ => {}
         }
@@ -70,7 +66,7 @@ fn fault(pages: &BTreeMap<String, (String, Page)>, from: &str, link: &str) -> Op
     if path.is_empty() || !root().join(&path).exists() {
         return Some(format!("{from}: nothing is at {link}"));
     }
-    let Some(anchor) = anchor else { return None };
+    let anchor = anchor?;
     let has_anchor = match pages.get(&path) {
         Some((_, page)) => page.anchors.contains(anchor),
         None => page(&fs::read_to_string(root().join(&path)).unwrap_or_default())

@@ -21,18 +21,18 @@ impl Reader {
         match step {
             Step::Write { file, text } => {
                 let file = self.folder.join(file);
-                fs::create_dir_all(file.parent().unwrap()).unwrap();
-                fs::write(file, text).unwrap();
+                fs::create_dir_all(file.parent().expect("it is in the folder")).expect("the folder can be made");
+                fs::write(file, text).expect("the file can be written");
             }
             Step::Run { command, .. } if command.starts_with("cd ") => {
-                self.folder = self.folder.join(&command["cd ".len()..]).canonicalize().unwrap();
+                self.folder = self.folder.join(&command["cd ".len()..]);
             }
             Step::Run { command, shown } => self.runs(command, shown),
         }
     }
 
     fn runs(&self, command: &str, shown: &[String]) {
-        let root = root().canonicalize().unwrap();
+        let root = root().canonicalize().expect("the repository is there");
         let output = Command::new("sh")
             .args(["-euc", command])
             .current_dir(&self.folder)
@@ -43,7 +43,7 @@ impl Reader {
             .env("CARGO_BUILD_BUILD_DIR", root.join("target/tutorial"))
             .env_remove("KUBECONFIG")
             .output()
-            .unwrap();
+            .expect("sh runs");
         let printed = String::from_utf8_lossy(&output.stdout);
         let said = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "$ {command}\n{printed}{said}{}", output.status);
@@ -56,7 +56,7 @@ impl Reader {
 }
 
 fn page() -> Vec<Step> {
-    steps(&fs::read_to_string(root().join("docs/tutorial.md")).unwrap())
+    steps(&fs::read_to_string(root().join("docs/tutorial.md")).expect("the page can be read"))
 }
 
 #[test]

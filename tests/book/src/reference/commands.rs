@@ -89,7 +89,7 @@ fn describe(page: &mut String, command: &Command, path: &str) {
 /// An argument as it is written on the command line.
 fn spelled(argument: &Arg) -> String {
     let names = argument.get_value_names().unwrap_or_default();
-    let names: Vec<_> = names.iter().map(|name| name.as_str()).collect();
+    let names: Vec<_> = names.iter().map(clap::builder::Str::as_str).collect();
     let values = if names.is_empty() {
         argument.get_id().as_str().to_uppercase()
     } else {

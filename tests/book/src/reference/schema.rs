@@ -48,7 +48,7 @@ pub fn plugin_page(schema: &Value) -> String {
     let mut page = PLUGIN.to_owned();
     for part in ["spec", "status"] {
         add(&mut page, format_args!("\n## {part}\n\n{TABLE}"));
-        rows(&mut page, &schema["properties"][part], "", schema);
+        rows_of(&mut page, &schema["properties"][part], "", true);
     }
     page
 }
@@ -72,7 +72,7 @@ pub fn limits_page(schema: &Value) -> String {
 /// The members of a manifest and of what is in it.
 pub fn manifest_page(schema: &Value) -> String {
     let mut page = format!("{MANIFEST}\n## Manifest\n\n{TABLE}");
-    rows_of(&mut page, schema, "", schema, false);
+    rows_of(&mut page, schema, "", false);
     for (name, part) in members(&schema["$defs"]) {
         let about = described(&part);
         add(&mut page, format_args!("\n## {name}\n\n{about}\n"));
@@ -87,7 +87,7 @@ pub fn manifest_page(schema: &Value) -> String {
             }
         } else if part["properties"].is_object() {
             add(&mut page, format_args!("\n{TABLE}"));
-            rows_of(&mut page, &part, "", schema, false);
+            rows_of(&mut page, &part, "", false);
         }
     }
     page
@@ -95,12 +95,8 @@ pub fn manifest_page(schema: &Value) -> String {
 
 const TABLE: &str = "| member | type | default | |\n|---|---|---|---|\n";
 
-fn rows(page: &mut String, schema: &Value, path: &str, root: &Value) {
-    rows_of(page, schema, path, root, true);
-}
-
 /// A row for each member, and with `deep` for each member of these.
-fn rows_of(page: &mut String, schema: &Value, path: &str, root: &Value, deep: bool) {
+fn rows_of(page: &mut String, schema: &Value, path: &str, deep: bool) {
     let required: Vec<_> = schema["required"]
         .as_array()
         .into_iter()
@@ -122,9 +118,9 @@ fn rows_of(page: &mut String, schema: &Value, path: &str, root: &Value, deep: bo
         let (kind, about) = (kind(&member), described(&member));
         add(page, format_args!("| `{path}` | {kind} | {default} | {about} |\n"));
         if deep && member["type"] == "array" {
-            rows_of(page, &member["items"], &format!("{path}[]"), root, deep);
+            rows_of(page, &member["items"], &format!("{path}[]"), deep);
         } else if deep {
-            rows_of(page, &member, &path, root, deep);
+            rows_of(page, &member, &path, deep);
         }
     }
 }
