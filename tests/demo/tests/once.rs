@@ -33,7 +33,7 @@ mod simulated {
     /// The lines of the drawing in README.md, without times: deeds, and what was created and deleted. How often the status
     /// changes depends on the machine.
     fn recorded() -> Vec<String> {
-        let drawing = fs::read_to_string(root().join("docs/images/demo.svg")).unwrap();
+        let drawing = fs::read_to_string(root().join("docs/images/demo.svg")).expect("the drawing is kept");
         let texts = drawing.lines().filter(|line| line.starts_with("<text "));
         let lines = texts.map(|text| {
             let parts = text
