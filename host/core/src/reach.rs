@@ -195,15 +195,13 @@ impl Scope {
     /// Whether no object can be in it.
     pub fn is_empty(&self) -> bool {
         let namespace = self.namespace.as_deref();
-        let has_some =
-            |hashes: &HashRanges| !hashes.is_empty() && namespace.is_none_or(|namespace| hashes.has(namespace));
+        let has_some = |hashes: &HashRanges| !hashes.is_empty() && hashes.has_object_in(namespace);
         !self.hashes.as_ref().is_none_or(has_some)
     }
 }
 
 fn has_hash(hashes: Option<&HashRanges>, name: &Name) -> bool {
-    let namespace = name.namespace.as_deref();
-    hashes.is_none_or(|hashes| namespace.is_none_or(|namespace| hashes.has(namespace)))
+    hashes.is_none_or(|hashes| hashes.has_object_in(name.namespace.as_deref()))
 }
 
 fn set<'a>(values: impl IntoIterator<Item = &'a String>) -> Option<BTreeSet<String>> {

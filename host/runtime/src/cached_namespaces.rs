@@ -66,12 +66,13 @@ impl CachedNamespaces {
         self.changes.subscribe()
     }
 
-    /// The namespaces that a controller needs; none: all. `division` is what it will have, if the plan does not say.
-    pub fn of(&self, controller: &str, division: impl FnOnce() -> Division) -> Option<HashRanges> {
+    /// The namespaces that a controller needs; none: all. `division` is what it will have, if the plan does not say. Where
+    /// nothing is divided, neither is asked for.
+    pub fn of(&self, controller: impl FnOnce() -> String, division: impl FnOnce() -> Division) -> Option<HashRanges> {
         match &*self.part.read() {
             CachedPart::All => None,
             CachedPart::Namespaces(namespaces, divisions) => {
-                let division = divisions.get(controller).copied().unwrap_or_else(division);
+                let division = divisions.get(&controller()).copied().unwrap_or_else(division);
                 (division == Division::Namespaces).then(|| namespaces.clone())
             }
         }

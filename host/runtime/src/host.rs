@@ -21,13 +21,13 @@ use crate::definitions;
 use crate::heartbeat::BEAT;
 use crate::idle::IdleTimer;
 use crate::lane::{Lane, StaticPlugin};
-use crate::leadership::{Leadership, RunningElection};
+use crate::leadership::{self, Leadership};
 use crate::options::HostOptions;
 use crate::plugins::{Library, PluginContext, PluginRegistry, PluginSummary, resources, static_plugins};
 use crate::queue::{Capacity, Depth, Job, JobResult, ReconcileResult};
 use crate::readiness;
 use crate::reconcile::reconcile;
-use crate::sharding::RunningShards;
+use crate::sharding;
 use crate::state::{KindSize, LaneFigures};
 use crate::too_deep;
 use crate::traces::Traces;
@@ -314,10 +314,10 @@ impl Host {
         let HostContext { clock, leadership, .. } = &*self.context;
         let options = self.options.election.as_ref();
         let election =
-            options.map(|options| RunningElection::start(&self.client, options, clock.clone(), leadership.clone()));
+            options.map(|options| leadership::start(&self.client, options, clock.clone(), leadership.clone()));
         let shards = options.and_then(|options| Some((options, options.shards?)));
         let shards =
-            shards.map(|(options, shards)| RunningShards::start(&self.client, options, shards, self.context.clone()));
+            shards.map(|(options, shards)| sharding::start(&self.client, options, shards, self.context.clone()));
         let ended = Box::pin(self.hand_out_jobs(plugins, stop)).await;
         if let Some(shards) = shards {
             shards.stop().await;

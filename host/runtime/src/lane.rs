@@ -302,7 +302,7 @@ impl Lane {
 
     /// The namespaces that the cache is to hold for this lane; none: all.
     pub fn cached_namespaces(&self) -> Option<HashRanges> {
-        self.cached.of(&self.title(), || self.division())
+        self.cached.of(|| self.title(), || self.division())
     }
 
     /// Whether a replica needs a kind only in the namespaces that it works at. API servers ask any replica about an object,

@@ -16,14 +16,11 @@ use pilothouse_cluster::lease::{LeaseApi, LeaseGroup, LiveLease};
 use pilothouse_core::backoff;
 use pilothouse_core::lease::{LeaseCandidate, LeaseRecord, LeaseStep, LeaseTimes};
 use tokio::sync::{oneshot, watch};
-use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use crate::clock::{WallClock, sleep_until};
+use crate::lease_task::{LeaseTask, LoggedProblem};
 use crate::sharding::peers::Peers;
-
-/// How often the same trouble with the Lease is logged.
-const LOG_INTERVAL: Duration = Duration::from_mins(1);
 
 /// How replicas choose their leader.
 #[derive(Clone, Debug)]
@@ -106,64 +103,35 @@ impl Leadership {
     }
 }
 
-/// The election's task.
-pub struct RunningElection {
-    task: JoinHandle<()>,
-    /// There until the election is stopped.
-    stop: Option<oneshot::Sender<()>>,
-    patience: Duration,
-}
-
-impl RunningElection {
-    /// Begins to take part.
-    pub fn start(client: &Client, options: &ElectionOptions, clock: WallClock, leadership: Leadership) -> Self {
-        let ElectionOptions {
-            namespace,
-            name,
-            identity,
-            times,
-            fence,
-            shards: _,
-        } = options.clone();
-        let timeout = times.renew_deadline / 2;
-        let participant = Participant {
-            api: LeaseApi::new(client.clone(), namespace, name, timeout),
-            candidate: LeaseCandidate::new(identity, times),
-            times,
-            fence,
-            leadership,
-            clock,
-            begun: Instant::now(),
-            live: None,
-            leads_until: None,
-            pauses: 0,
-            told: Told::default(),
-            others: options.shards.is_none().then(|| OtherMode {
-                leases: LeaseGroup::new(client.clone(), options.namespace.clone(), options.name.clone(), timeout),
-                peers: Peers::new(options.identity.clone(), times),
-            }),
-        };
-        let (stop, stopped) = oneshot::channel();
-        Self {
-            task: tokio::spawn(participant.run(stopped)),
-            stop: Some(stop),
-            patience: timeout,
-        }
-    }
-
-    /// Gives the Lease back, so that nobody has to wait for it. Nothing may be written any more.
-    pub async fn stop(mut self) {
-        if let Some(stop) = self.stop.take() {
-            let _ = stop.send(());
-        }
-        let _ = tokio::time::timeout(self.patience, &mut self.task).await;
-    }
-}
-
-impl Drop for RunningElection {
-    fn drop(&mut self) {
-        self.task.abort();
-    }
+/// Begins to take part in the election.
+pub fn start(client: &Client, options: &ElectionOptions, clock: WallClock, leadership: Leadership) -> LeaseTask {
+    let ElectionOptions {
+        namespace,
+        name,
+        identity,
+        times,
+        fence,
+        shards,
+    } = options.clone();
+    let timeout = times.renew_deadline / 2;
+    let participant = Participant {
+        others: shards.is_none().then(|| OtherMode {
+            leases: LeaseGroup::new(client.clone(), namespace.clone(), name.clone(), timeout),
+            peers: Peers::new(identity.clone(), times),
+        }),
+        api: LeaseApi::new(client.clone(), namespace, name, timeout),
+        candidate: LeaseCandidate::new(identity, times),
+        times,
+        fence,
+        leadership,
+        clock,
+        begun: Instant::now(),
+        live: None,
+        leads_until: None,
+        pauses: 0,
+        logged: Logged::default(),
+    };
+    LeaseTask::spawn(timeout, |stopped| participant.run(stopped))
 }
 
 struct Participant {
@@ -181,7 +149,7 @@ struct Participant {
     leads_until: Option<Instant>,
     /// How often it has waited.
     pauses: u64,
-    told: Told,
+    logged: Logged,
     /// Replicas that divide the work, where this one does not.
     others: Option<OtherMode>,
 }
@@ -205,9 +173,9 @@ impl OtherMode {
 
 /// What the log has said.
 #[derive(Default)]
-struct Told {
+struct Logged {
     holder: Option<String>,
-    problem: Option<(String, Instant)>,
+    problem: LoggedProblem,
 }
 
 /// What came of an attempt.
@@ -342,7 +310,7 @@ impl Participant {
                 "this replica leads"
             );
         }
-        self.told = Told::default();
+        self.logged = Logged::default();
         self.leadership.set(true);
     }
 
@@ -381,14 +349,14 @@ impl Participant {
 
     fn say_holder(&mut self) {
         let holder = self.live.as_ref().map(|live| live.record.holder.clone());
-        if self.told.holder != holder {
+        if self.logged.holder != holder {
             let leader = holder.as_deref().unwrap_or_default();
             tracing::info!(
                 lease = self.api.title(),
                 leader,
                 "another replica leads; this one stands by"
             );
-            self.told.holder = holder;
+            self.logged.holder = holder;
         }
     }
 
@@ -399,14 +367,11 @@ impl Participant {
             ),
             error => chain(error),
         };
-        let now = Instant::now();
-        let is_old = |(said, at): &(String, Instant)| *said == problem && now - *at < LOG_INTERVAL;
-        if !self.told.problem.as_ref().is_some_and(is_old) {
+        if self.logged.problem.is_due(&problem) {
             tracing::warn!(
                 lease = self.api.title(),
                 "cannot take or renew the Lease: {problem}; retrying"
             );
-            self.told.problem = Some((problem, now));
         }
     }
 }

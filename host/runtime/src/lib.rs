@@ -31,6 +31,7 @@ mod lane;
 mod lane_registry;
 mod lanes;
 mod leadership;
+mod lease_task;
 mod log_limit;
 mod options;
 mod orphans;

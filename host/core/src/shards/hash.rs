@@ -157,6 +157,11 @@ impl HashRanges {
         self.contains(hash_of(namespace))
     }
 
+    /// Whether it has an object in a namespace. It always has a cluster-scoped one, which is in none.
+    pub fn has_object_in(&self, namespace: Option<&str>) -> bool {
+        namespace.is_none_or(|namespace| self.has(namespace))
+    }
+
     /// Whether all that is in another is in this one.
     pub fn covers(&self, other: &Self) -> bool {
         // Each range of the other has to be within one of these, because these do not adjoin.

@@ -20,7 +20,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use pilothouse_core::shards::{HashRanges, OwnedWork};
+use pilothouse_core::shards::{HashRanges, OwnedOf, OwnedWork};
 use pilothouse_core::{Name, Tenant};
 use tokio::time::Instant;
 
@@ -70,9 +70,7 @@ struct QueueLane {
 impl QueueLane {
     /// Whether this replica works at an object: it is its own, and the cache has all that is needed for it.
     fn works_at(&self, owned: &OwnedWork, name: &Name) -> bool {
-        let namespace = name.namespace.as_deref();
-        let is_covered = |covered: &HashRanges| namespace.is_none_or(|namespace| covered.has(namespace));
-        owned.of(&self.title).has(namespace) && self.covered.as_ref().is_none_or(is_covered)
+        works_at(&owned.of(&self.title), self.covered.as_ref(), name)
     }
 
     fn retain(&mut self, owned: &OwnedWork) {
@@ -83,12 +81,13 @@ impl QueueLane {
             ..
         } = self;
         let owned = owned.of(title);
-        backlog.retain(|name| {
-            let namespace = name.namespace.as_deref();
-            let is_covered = |covered: &HashRanges| namespace.is_none_or(|namespace| covered.has(namespace));
-            owned.has(namespace) && covered.as_ref().is_none_or(is_covered)
-        });
+        backlog.retain(|name| works_at(&owned, covered.as_ref(), name));
     }
+}
+
+fn works_at(owned: &OwnedOf<'_>, covered: Option<&HashRanges>, name: &Name) -> bool {
+    let namespace = name.namespace.as_deref();
+    owned.has(namespace) && covered.is_none_or(|covered| covered.has_object_in(namespace))
 }
 
 impl WorkQueue {

@@ -21,7 +21,7 @@ use pilothouse_cluster::lease::{LeaseGroup, LiveLease};
 use pilothouse_core::lease::LeaseTimes;
 use pilothouse_core::shards::{Divisions, HashRanges, LiveShard, OwnedWork, ShardPlan, assign, hash_of};
 use tokio::sync::oneshot;
-use tokio::task::{JoinHandle, JoinSet};
+use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use self::peers::{Peers, ReplicaState};
@@ -30,10 +30,8 @@ use crate::cached_namespaces::CachedPart;
 use crate::clock::sleep_until;
 use crate::context::HostContext;
 use crate::leadership::ElectionOptions;
+use crate::lease_task::{LeaseTask, LoggedProblem};
 use crate::state::WorkCount;
-
-/// How often the same trouble is logged.
-const LOG_INTERVAL: Duration = Duration::from_mins(1);
 
 /// How much shorter the wait is while something is to come.
 const HURRY: u32 = 4;
@@ -44,69 +42,40 @@ const NARROW_AFTER: Duration = Duration::from_secs(30);
 /// How often a replica counts what it works at.
 const COUNT_INTERVAL: Duration = Duration::from_secs(10);
 
-/// This replica's part, as a task.
-pub struct RunningShards {
-    task: JoinHandle<()>,
-    /// There until the task is to end.
-    stop: Option<oneshot::Sender<()>>,
-    patience: Duration,
-}
-
-impl RunningShards {
-    /// Begins to take part, in so many shards.
-    pub fn start(client: &Client, options: &ElectionOptions, shards: usize, host: Arc<HostContext>) -> Self {
-        let ElectionOptions {
-            namespace,
-            name,
-            identity,
-            times,
-            fence,
-            shards: _,
-        } = options.clone();
-        let timeout = times.renew_deadline / 2;
-        let replica = Replica {
-            leases: LeaseGroup::new(client.clone(), namespace.clone(), name.clone(), timeout),
-            plans: PlanKeeper::new(client.clone(), namespace, format!("{name}-shards"), timeout, shards),
-            own_lease: format!("-replica-{:016x}", hash_of(&identity)),
-            peers: Peers::new(identity, times),
-            times,
-            fence,
-            host,
-            begun: Instant::now(),
-            plan: None,
-            divisions: Arc::default(),
-            announced: None,
-            valid_until: None,
-            held: BTreeMap::new(),
-            cached: HashRanges::default(),
-            settled_since: None,
-            work: (WorkCount::default(), None),
-            handed_over: None,
-            told: None,
-        };
-        replica.host.state.own(&OwnedWork::none());
-        replica.hold_in_cache();
-        let (stop, stopped) = oneshot::channel();
-        Self {
-            task: tokio::spawn(replica.run(stopped)),
-            stop: Some(stop),
-            patience: timeout * 2,
-        }
-    }
-
-    /// Gives all shards back, so that nobody has to wait for them. Nothing may be written any more.
-    pub async fn stop(mut self) {
-        if let Some(stop) = self.stop.take() {
-            let _ = stop.send(());
-        }
-        let _ = tokio::time::timeout(self.patience, &mut self.task).await;
-    }
-}
-
-impl Drop for RunningShards {
-    fn drop(&mut self) {
-        self.task.abort();
-    }
+/// Begins to take part, in so many shards.
+pub fn start(client: &Client, options: &ElectionOptions, shards: usize, host: Arc<HostContext>) -> LeaseTask {
+    let ElectionOptions {
+        namespace,
+        name,
+        identity,
+        times,
+        fence,
+        shards: _,
+    } = options.clone();
+    let timeout = times.renew_deadline / 2;
+    let replica = Replica {
+        leases: LeaseGroup::new(client.clone(), namespace.clone(), name.clone(), timeout),
+        plans: PlanKeeper::new(client.clone(), namespace, format!("{name}-shards"), timeout, shards),
+        own_lease: format!("-replica-{:016x}", hash_of(&identity)),
+        peers: Peers::new(identity, times),
+        times,
+        fence,
+        host,
+        begun: Instant::now(),
+        plan: None,
+        divisions: Arc::default(),
+        announced: None,
+        valid_until: None,
+        held: BTreeMap::new(),
+        cached: HashRanges::default(),
+        settled_since: None,
+        work: (WorkCount::default(), None),
+        handed_over: None,
+        logged: LoggedProblem::default(),
+    };
+    replica.host.state.own(&OwnedWork::none());
+    replica.hold_in_cache();
+    LeaseTask::spawn(timeout * 2, |stopped| replica.run(stopped))
 }
 
 struct Replica {
@@ -137,8 +106,7 @@ struct Replica {
     work: (WorkCount, Option<Instant>),
     /// The shard that was given to another replica last, and when: the next is given when it has been taken.
     handed_over: Option<(usize, Instant)>,
-    /// The trouble that the log has told of last.
-    told: Option<(String, Instant)>,
+    logged: LoggedProblem,
 }
 
 /// A shard that this replica has a Lease on.
@@ -192,7 +160,7 @@ impl Replica {
             let pause = self.peers.pause(pauses);
             let wait = match progress {
                 Ok(Progress::Settled) => {
-                    self.told = None;
+                    self.logged.clear();
                     self.settled_since.get_or_insert_with(Instant::now);
                     self.times.retry_period
                 }
@@ -393,13 +361,7 @@ impl Replica {
         let drained = self.host.state.nothing_runs_that_is_not_owned();
         let _ = tokio::time::timeout(self.times.renew_deadline / 3, drained).await;
         self.fence.set_divisions(self.divisions.clone(), self.valid_until);
-        let leaving: Vec<usize> = self
-            .held
-            .iter()
-            .filter(|(_, held)| held.is_leaving)
-            .map(|(shard, _)| *shard)
-            .collect();
-        for shard in leaving {
+        for shard in self.leaving() {
             self.give_back(shard).await;
         }
         tracing::info!(
@@ -508,14 +470,13 @@ impl Replica {
         } = self.times;
         self.peers.written(&shard_lease(shard), lease, self.now());
         let until = (sent + renew_deadline).min(valid_until);
-        let ranges = plan.shards[shard].ranges.clone();
         if !self.held.contains_key(&shard) {
             self.settled_since = None;
         }
         let held = self.held.entry(shard).or_insert_with(|| {
             tracing::info!(leases = self.leases.title(), shard, "took a shard");
             HeldShard {
-                ranges: ranges.clone(),
+                ranges: plan.shards[shard].ranges.clone(),
                 until,
                 is_leaving: false,
             }
@@ -542,12 +503,7 @@ impl Replica {
                 held.is_leaving = true;
             }
         }
-        let leaving: Vec<usize> = self
-            .held
-            .iter()
-            .filter(|(_, held)| held.is_leaving)
-            .map(|(shard, _)| *shard)
-            .collect();
+        let leaving = self.leaving();
         if leaving.is_empty() {
             return;
         }
@@ -564,6 +520,12 @@ impl Replica {
             self.give_back(shard).await;
             self.handed_over = Some((shard, Instant::now()));
         }
+    }
+
+    /// The shards of which nothing is begun any more.
+    fn leaving(&self) -> Vec<usize> {
+        let held = self.held.iter().filter(|(_, held)| held.is_leaving);
+        held.map(|(shard, _)| *shard).collect()
     }
 
     /// Gives the Lease of a shard back, so that nobody has to wait for it.
@@ -615,13 +577,11 @@ impl Replica {
             ),
             error => chain(error),
         };
-        let is_old = |(said, at): &(String, Instant)| *said == problem && at.elapsed() < LOG_INTERVAL;
-        if !self.told.as_ref().is_some_and(is_old) {
+        if self.logged.is_due(&problem) {
             tracing::warn!(
                 leases = self.leases.title(),
                 "cannot take part in dividing the work: {problem}; retrying"
             );
-            self.told = Some((problem, Instant::now()));
         }
     }
 }

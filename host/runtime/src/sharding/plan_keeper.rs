@@ -49,18 +49,14 @@ impl PlanKeeper {
         let plan = live.map(|live| self.parse(&live)).transpose()?;
         let Some(plan) = plan else { return Ok(None) };
         if plan.shards.len() != self.shards {
-            return Err(ShardingError::OtherNumber {
-                plan: self.api.title(),
-                planned: plan.shards.len(),
-                own: self.shards,
-            });
+            return Err(self.other_number(&plan));
         }
         Ok(Some(Arc::new(plan)))
     }
 
     /// The same for the leader, who writes another plan where that is needed. `known` is the latest version that is known,
-    /// `works_by` the plan by which this replica works, `counts` are the numbers of shards of the replicas that live, and `loads` is how many objects
-    /// each shard has, if that is known.
+    /// `works_by` the plan by which this replica works, `counts` are the numbers of shards of the replicas that live, and
+    /// `loads` is how many objects each shard has, if that is known.
     pub async fn read_and_keep(
         &mut self,
         host: &HostContext,
@@ -80,7 +76,9 @@ impl PlanKeeper {
         };
         let has_users = |plan: &ShardPlan| counts.contains(&plan.shards.len());
         let next = match &parsed {
-            Some(plan) if plan.shards.len() != self.shards && has_users(plan) => return self.read().await,
+            Some(plan) if plan.shards.len() != self.shards && has_users(plan) => {
+                return Err(self.other_number(plan));
+            }
             Some(plan) if plan.shards.len() == self.shards => self.improved(plan, host, loads).await?,
             // It was deleted, spoilt, set back, or is for another number of shards.
             _ => {
@@ -120,9 +118,10 @@ impl PlanKeeper {
         } else {
             None
         };
+        let is_better = better.is_some();
         let mut next = better.unwrap_or_else(|| plan.clone());
         next.controllers.extend(host.divisions());
-        let is_other = next.controllers != plan.controllers || next.version != plan.version;
+        let is_other = is_better || next.controllers != plan.controllers;
         next.version = plan.version + 1;
         Ok(is_other.then_some(next))
     }
@@ -169,6 +168,14 @@ impl PlanKeeper {
                 self.api.title()
             ))),
             live => Ok(live),
+        }
+    }
+
+    fn other_number(&self, plan: &ShardPlan) -> ShardingError {
+        ShardingError::OtherNumber {
+            plan: self.api.title(),
+            planned: plan.shards.len(),
+            own: self.shards,
         }
     }
 

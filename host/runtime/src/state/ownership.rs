@@ -1,5 +1,5 @@
-//! Takes up and gives up shards: which of the primaries this replica works at. The cache has all of them, so what is taken up
-//! is reconciled at once.
+//! Takes up and gives up shards: which of the primaries this replica works at. What is taken up is reconciled as soon as the
+//! cache has its namespace.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -141,8 +141,7 @@ impl super::Tables {
         self.queue.cover(lane.id, lane.cached_namespaces());
         let was_covered = |name: &Name| {
             let namespace = name.namespace.as_deref();
-            let has = |covered: &HashRanges| namespace.is_none_or(|namespace| covered.has(namespace));
-            before.as_ref().is_none_or(has)
+            before.as_ref().is_none_or(|covered| covered.has_object_in(namespace))
         };
         self.enqueue(lane, TriggerReason::Started, |name| !was_covered(name));
     }
