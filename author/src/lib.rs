@@ -4,6 +4,7 @@
 
 pub mod bench;
 pub mod check;
+pub mod command_line;
 pub mod components;
 pub mod dev;
 pub mod plugin;

@@ -1,19 +1,24 @@
-//! Owns what must hold before a change goes in: form, lints, documentation, dependencies, generated files, tests. Leaves
+//! Owns what must hold before a change goes in: form, lints, documentation, book, dependencies, generated files, tests. Leaves
 //! each check to its tool.
 
 use std::{
-    env::consts::EXE_SUFFIX,
-    path::PathBuf,
     process::{Command, Stdio},
     time::Instant,
 };
 
 use anyhow::{Context as _, Result, bail, ensure};
 
-use crate::{cargo, faults, fuzz, minutes, root, test};
+use crate::cargo_tool::CargoTool;
+use crate::{book, cargo, faults, fuzz, minutes, root, test};
 
-/// The cargo-deny that checks the dependencies; another version may judge otherwise.
-const CARGO_DENY: &str = "0.20.2";
+/// What checks the dependencies; another version may judge otherwise.
+const CARGO_DENY: CargoTool = CargoTool {
+    name: "cargo-deny",
+    version: "0.20.2",
+    says: "cargo-deny 0.20.2",
+    options: &[],
+    takes: "about three minutes",
+};
 
 /// Options of `cargo xtask ci`.
 #[derive(Clone, Debug, Default, clap::Args)]
@@ -31,7 +36,7 @@ type CiStep<'options> = (&'static str, Box<dyn Fn() -> Result<()> + 'options>);
 
 /// Checks everything, also after something has failed, and says at the end what did not hold.
 pub fn run(options: &CiOptions) -> Result<()> {
-    let steps: [CiStep<'_>; 8] = [
+    let steps: [CiStep<'_>; 9] = [
         ("form", Box::new(|| call(cargo().args(["fmt", "--all", "--check"])))),
         (
             "lints",
@@ -57,6 +62,7 @@ pub fn run(options: &CiOptions) -> Result<()> {
                 )
             }),
         ),
+        ("book", Box::new(|| book::run(&book::BookOptions::default()))),
         ("dependencies", Box::new(dependencies)),
         (
             "generated files",
@@ -101,7 +107,7 @@ pub fn run(options: &CiOptions) -> Result<()> {
 
 /// Licences, bans and sources need nothing but Cargo.lock; advisories need a database from the network.
 fn dependencies() -> Result<()> {
-    let program = cargo_deny()?;
+    let program = CARGO_DENY.installed()?;
     let deny = |arguments: &[&str]| {
         let mut command = Command::new(&program);
         command.current_dir(root()).args(arguments);
@@ -120,36 +126,6 @@ fn dependencies() -> Result<()> {
     println!("NOT CHECKED: known vulnerabilities, because the database can't be fetched.");
     println!("{}", reason.trim());
     Ok(())
-}
-
-/// The pinned cargo-deny: the one on the path if it is that version, else installed below `target`.
-fn cargo_deny() -> Result<PathBuf> {
-    let installed = root().join("target/tools");
-    let own = installed.join("bin").join(format!("cargo-deny{EXE_SUFFIX}"));
-    for program in [PathBuf::from("cargo-deny"), own.clone()] {
-        let output = Command::new(&program).arg("--version").stderr(Stdio::null()).output();
-        let wanted = format!("cargo-deny {CARGO_DENY}");
-        if output.is_ok_and(|output| String::from_utf8_lossy(&output.stdout).trim() == wanted) {
-            return Ok(program);
-        }
-    }
-    println!("installing cargo-deny {CARGO_DENY} below target/tools (about three minutes on two cores)");
-    call(
-        cargo()
-            .args([
-                "install",
-                "--locked",
-                "--quiet",
-                "cargo-deny",
-                "--version",
-                CARGO_DENY,
-                "--root",
-            ])
-            .arg(&installed)
-            .arg("--target-dir")
-            .arg(installed.join("build")),
-    )?;
-    Ok(own)
 }
 
 fn call(command: &mut Command) -> Result<()> {

@@ -1,6 +1,7 @@
 //! Owns `cargo xtask demo`: building the plugins and the demo's program, then becoming that program. Leaves what is shown
 //! to `pilothouse-demo`: linked in, the host and the cluster would make every chore wait for their dependencies.
 
+use std::fs;
 use std::io::{BufRead as _, BufReader};
 use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
@@ -10,7 +11,7 @@ use std::thread::{self, JoinHandle};
 use anyhow::{Context as _, Result, anyhow, ensure};
 use serde::Deserialize;
 
-use crate::{cargo, plugins, root};
+use crate::{cargo, plugins, recording, root};
 
 /// The plugins that are shown.
 const PLUGINS: [&str; 5] = [
@@ -33,6 +34,9 @@ pub struct DemoOptions {
     /// Exit after the last step, with exit code 1 if a step did not behave as expected.
     #[arg(long)]
     once: bool,
+    /// Run to the last step and draw docs/images/demo.svg, which README.md shows
+    #[arg(long, conflicts_with = "once")]
+    record: bool,
 }
 
 /// Builds what is needed and shows it. Returns only where that fails: signals and the exit code are the demo's own.
@@ -50,10 +54,28 @@ pub fn run(options: &DemoOptions) -> Result<()> {
         .arg("--plugins")
         .arg(plugins::directory())
         .args(["--samples", SAMPLES, "--folder", "target/demo"]);
+    if options.record {
+        return record(&mut demo);
+    }
     if options.once {
         demo.arg("--once");
     }
     Err(anyhow!(demo.exec()).context("run the demo"))
+}
+
+/// Draws what the demo prints.
+fn record(demo: &mut Command) -> Result<()> {
+    let output = demo
+        .arg("--once")
+        .stderr(Stdio::inherit())
+        .output()
+        .context("run the demo")?;
+    ensure!(output.status.success(), "the demo ended with {}", output.status);
+    let drawing = recording::drawn(&String::from_utf8_lossy(&output.stdout))?;
+    let file = root().join(recording::FILE);
+    fs::write(&file, drawing).with_context(|| format!("write {}", file.display()))?;
+    println!("{} is drawn anew", recording::FILE);
+    Ok(())
 }
 
 /// A cargo that builds the demo's program.

@@ -3,7 +3,9 @@
 #![forbid(unsafe_code)]
 
 pub mod bench;
+pub mod book;
 pub mod builders;
+mod cargo_tool;
 pub mod ci;
 pub mod controlplane;
 mod debian;
@@ -16,6 +18,7 @@ mod languages;
 mod nginx;
 pub mod plugins;
 mod programs;
+mod recording;
 pub mod test;
 
 use std::{env, ffi::OsStr, path::PathBuf, process::Command, time::Duration};

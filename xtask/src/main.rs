@@ -13,6 +13,8 @@ enum Command {
     /// Run the benchmarks.
     #[command(subcommand)]
     Bench(xtask::bench::BenchOptions),
+    /// Build the documentation as a book, with mdBook.
+    Book(xtask::book::BookOptions),
     /// Run all checks that a change must pass before it is merged.
     Ci(xtask::ci::CiOptions),
     /// Run the control plane of the tests until it is interrupted.
@@ -48,6 +50,7 @@ fn main() -> ExitCode {
     }
     let done = match Command::parse() {
         Command::Bench(options) => xtask::bench::run(&options),
+        Command::Book(options) => xtask::book::run(&options),
         Command::Ci(options) => xtask::ci::run(&options),
         Command::Controlplane(options) => xtask::controlplane::run(&options),
         Command::Demo(options) => xtask::demo::run(&options),

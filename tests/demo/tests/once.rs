@@ -30,6 +30,33 @@ mod simulated {
         demo(folder, plugins).arg("--once").output().expect("the demo runs")
     }
 
+    /// The lines of the drawing in README.md, without times: deeds, and what was created and deleted. How often the status
+    /// changes depends on the machine.
+    fn recorded() -> Vec<String> {
+        let drawing = fs::read_to_string(root().join("docs/images/demo.svg")).expect("the drawing is kept");
+        let texts = drawing.lines().filter(|line| line.starts_with("<text "));
+        let lines = texts.map(|text| {
+            let parts = text
+                .split('<')
+                .filter_map(|part| part.split_once('>').map(|(_, words)| words));
+            parts
+                .collect::<String>()
+                .replace("&gt;", ">")
+                .replace("&lt;", "<")
+                .replace("&amp;", "&")
+        });
+        let is_kept = |line: &String| [" > ", " created ", " deleted "].iter().any(|word| line.contains(word));
+        let lines: Vec<_> = lines
+            .filter(is_kept)
+            .map(|line| {
+                line.trim_start_matches(|letter: char| " .0123456789".contains(letter))
+                    .to_owned()
+            })
+            .collect();
+        assert!(lines.len() > 5, "the drawing has no lines: {drawing}");
+        lines
+    }
+
     #[test]
     fn the_demo_runs_in_order_and_ends_by_itself() {
         let folder = tempfile::tempdir().unwrap();
@@ -83,6 +110,12 @@ mod simulated {
             let found = rest.find(part);
             let at = found.unwrap_or_else(|| panic!("{part:?} does not follow where it should:\n{story}"));
             rest = &rest[at + part.len()..];
+        }
+        for line in recorded() {
+            assert!(
+                story.contains(&line),
+                "{line:?} of docs/images/demo.svg is no more: draw it anew with `cargo xtask demo --record`"
+            );
         }
         assert!(!story.contains('\x1b'), "there is no colour where there is no terminal");
         assert!(!folder.path().join("kubeconfig").exists(), "it would point at nothing");

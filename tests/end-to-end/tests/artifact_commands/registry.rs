@@ -428,9 +428,9 @@ mod external {
     }
 
     #[test]
-    fn the_readme_publishes_signs_and_verifies_a_plugin() {
+    fn the_page_on_publishing_publishes_signs_and_verifies_a_plugin() {
         let shop = Shop::open(Registry::with_referrers().unwrap());
-        let section = documentation::section("README.md", "Publish a plugin");
+        let section = documentation::section("docs/publishing.md", "Publish a plugin");
         let trust = section.split("```yaml\n").nth(1).unwrap().split("```").next().unwrap();
         let here = |text: &str| text.replace("registry.example", &shop.registry.address());
         shop.desk.0.file("trust.yaml", here(trust));
@@ -440,7 +440,7 @@ mod external {
             shop.desk.path("target/plugins/app-service.wasm"),
         )
         .unwrap();
-        let commands = documentation::commands("README.md", "Publish a plugin");
+        let commands = documentation::commands("docs/publishing.md", "Publish a plugin");
         // What is built is there, and the host has a test of its own.
         let is_run = |line: &&String| !line.starts_with("cargo ") && !line.starts_with("pilothouse run ");
         let script: Vec<_> = commands.iter().filter(is_run).map(|line| here(line)).collect();

@@ -1,0 +1,127 @@
+//! Owns the command line of the program `pilothouse`: which commands there are, and which one is run.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
+use pilothouse_host::render::WebhooksCommand;
+use pilothouse_host::{CompileCommand, artifact, ask, inspect, install, release, run};
+
+use crate::{bench, check, dev, render, replay, test, verdict};
+
+/// Run many Kubernetes operators in one host process, each as a sandboxed WebAssembly component.
+#[derive(Parser)]
+#[command(name = "pilothouse", version, arg_required_else_help = true)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Run scenarios and golden cases against a plugin.
+    Test(test::TestCommand),
+    /// Run a plugin on a simulated or a real cluster, and swap it whenever its sources change.
+    Dev(dev::DevCommand),
+    /// Run the host, which reconciles a cluster with plugins.
+    Run(Box<run::RunCommand>),
+    /// Show the plugins of a host, and the objects that fail, with the cause and the next step.
+    Status(ask::status::StatusCommand),
+    /// Explain an object: what it depends on, what was made for it, its last runs, and who changed what was reverted.
+    Why(ask::why::WhyCommand),
+    /// Show the plugins of a host by the time, memory and requests that they use.
+    Top(ask::top::TopCommand),
+    /// Record the calls of a plugin on a running host: inputs, reads and answers, with the values of Secrets masked.
+    Record(ask::record::RecordCommand),
+    /// Replay a recording offline, with the same component or another version, and show the differences.
+    Replay(replay::ReplayCommand),
+    /// Print a plugin's metadata and the kinds that it touches.
+    Inspect(inspect::InspectCommand),
+    /// Print the ServiceAccount, the roles and the bindings that grant a plugin what it needs.
+    Rights(install::rights::RightsCommand),
+    /// Install a plugin: its CRDs, its rights and its Plugin resource.
+    Install(install::apply::InstallCommand),
+    /// Upgrade a plugin: what changes in its rights, its CRDs and the objects of the cluster, and then the change itself.
+    Upgrade(install::upgrade::UpgradeCommand),
+    /// Uninstall a plugin: its Plugin resource and its rights.
+    Uninstall(install::uninstall::UninstallCommand),
+    /// Push a plugin to a registry or an OCI layout, with its CRDs, README and SBOM.
+    Push(artifact::push::PushCommand),
+    /// Pull a plugin's component from a registry or an OCI layout.
+    Pull(artifact::pull::PullCommand),
+    /// Copy a plugin with its signatures and attachments between registries and OCI layouts.
+    Copy(artifact::copy::CopyCommand),
+    /// List the tags of a repository.
+    Tags(artifact::tags::TagsCommand),
+    /// Verify a plugin's signature by keys or by a trust file.
+    Verify(artifact::verify::VerifyCommand),
+    /// Log in to a registry.
+    Login(artifact::login::LoginCommand),
+    /// Log out from a registry.
+    Logout(artifact::login::LogoutCommand),
+    /// Print what a plugin makes of objects, without a cluster, or how that differs from something else.
+    Render(Box<render::RenderCommand>),
+    /// Look for objects with which a plugin breaks one of the properties that every plugin must have.
+    Check(Box<check::CheckCommand>),
+    /// Measure what a plugin's calls for an object cost, and compare two components.
+    Bench(Box<bench::BenchCommand>),
+    /// Print a plugin's webhook configurations, for an installer to apply.
+    Webhooks(WebhooksCommand),
+    /// Remove the finalizer of a plugin that no longer exists from the objects that wait for it.
+    Release(release::ReleaseCommand),
+    #[command(hide = true)]
+    CompileComponent(CompileCommand),
+}
+
+/// Runs the program.
+pub fn execute() -> ExitCode {
+    let Arguments { command } = arguments();
+    verdict::ended(match command {
+        Command::Test(test) => test.execute(),
+        Command::Dev(dev) => dev.execute(),
+        Command::Run(run) => run.execute(),
+        Command::Status(status) => status.execute(),
+        Command::Why(why) => why.execute(),
+        Command::Top(top) => top.execute(),
+        Command::Record(record) => record.execute(),
+        Command::Replay(replay) => replay.execute(),
+        Command::Inspect(inspect) => inspect.execute(),
+        Command::Rights(rights) => rights.execute(),
+        Command::Install(install) => install.execute(),
+        Command::Upgrade(upgrade) => upgrade.execute(),
+        Command::Uninstall(uninstall) => uninstall.execute(),
+        Command::Push(push) => push.execute(),
+        Command::Pull(pull) => pull.execute(),
+        Command::Copy(copy) => copy.execute(),
+        Command::Tags(tags) => tags.execute(),
+        Command::Verify(verify) => verify.execute(),
+        Command::Login(login) => login.execute(),
+        Command::Logout(logout) => logout.execute(),
+        Command::Render(render) => render.execute(),
+        Command::Check(check) => check.execute(),
+        Command::Bench(bench) => bench.execute(),
+        Command::Webhooks(webhooks) => webhooks.execute(),
+        Command::Release(release) => release.execute(),
+        Command::CompileComponent(compile) => compile.execute(),
+    })
+}
+
+/// The command line, as documentation, completion and manual pages need it.
+pub fn command() -> clap::Command {
+    Arguments::command()
+}
+
+/// The name by which kubectl finds the program as its plugin.
+const KUBECTL_PLUGIN: &str = "kubectl-pilothouse";
+
+/// Reads the command line. Help speaks of the program as it was called: as itself, or by kubectl.
+fn arguments() -> Arguments {
+    let called = std::env::args_os().next().map(PathBuf::from);
+    let is_plugin = called.is_some_and(|path| path.file_name().is_some_and(|name| name == KUBECTL_PLUGIN));
+    let mut command = command();
+    if is_plugin {
+        command = command.bin_name("kubectl pilothouse");
+    }
+    let matches = command.get_matches();
+    Arguments::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
+}
