@@ -5,6 +5,9 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
+use pilothouse::manifests::ManifestsCommand;
+use pilothouse::manual::{CompletionCommand, ManCommand};
+use pilothouse::{build::BuildCommand, new::NewCommand};
 use pilothouse_host::{CompileCommand, artifact, ask, ended, inspect, install, release, render, run};
 
 /// Run many Kubernetes operators in one host process, each as a sandboxed WebAssembly component.
@@ -17,6 +20,12 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
+    /// Make a project for a new operator, or add a kind to one.
+    New(NewCommand),
+    /// Build a plugin's crate as a component, or check a component of another toolchain.
+    Build(BuildCommand),
+    /// Print all that a plugin needs in a cluster: CRDs, rights, Plugin and a sample.
+    Manifests(ManifestsCommand),
     /// Run the host, which reconciles a cluster with plugins.
     Run(Box<run::RunCommand>),
     /// Show the plugins of a host, and the objects that fail, with the cause and the next step.
@@ -53,6 +62,10 @@ enum Command {
     Webhooks(render::WebhooksCommand),
     /// Remove the finalizer of a plugin that no longer exists from the objects that wait for it.
     Release(release::ReleaseCommand),
+    /// Print the completion of commands and options for a shell.
+    Completion(CompletionCommand),
+    /// Print the manual, or write a page for each command.
+    Man(ManCommand),
     #[command(hide = true)]
     CompileComponent(CompileCommand),
 }
@@ -60,6 +73,11 @@ enum Command {
 fn main() -> ExitCode {
     let Arguments { command } = arguments();
     ended(match command {
+        Command::New(new) => new.execute(),
+        Command::Build(build) => build.execute(),
+        Command::Manifests(manifests) => manifests.execute(),
+        Command::Completion(completion) => completion.execute(Arguments::command()),
+        Command::Man(man) => man.execute(Arguments::command()),
         Command::Run(run) => run.execute(),
         Command::Status(status) => status.execute(),
         Command::Why(why) => why.execute(),

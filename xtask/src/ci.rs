@@ -1,4 +1,4 @@
-//! Owns what must hold before a change goes in: form, lints, documentation, dependencies, generated files, tests. Leaves
+//! Owns what must hold before a change goes in: form, lints, documentation, dependencies, generated files, packages, tests. Leaves
 //! each check to its tool.
 
 use std::{
@@ -10,7 +10,7 @@ use std::{
 
 use anyhow::{Context as _, Result, bail, ensure};
 
-use crate::{cargo, faults, fuzz, minutes, root, test};
+use crate::{cargo, faults, fuzz, minutes, publish, root, test};
 
 /// The cargo-deny that checks the dependencies; another version may judge otherwise.
 const CARGO_DENY: &str = "0.20.2";
@@ -31,7 +31,7 @@ type CiStep<'options> = (&'static str, Box<dyn Fn() -> Result<()> + 'options>);
 
 /// Checks everything, also after something has failed, and says at the end what did not hold.
 pub fn run(options: &CiOptions) -> Result<()> {
-    let steps: [CiStep<'_>; 8] = [
+    let steps: [CiStep<'_>; 9] = [
         ("form", Box::new(|| call(cargo().args(["fmt", "--all", "--check"])))),
         (
             "lints",
@@ -61,6 +61,16 @@ pub fn run(options: &CiOptions) -> Result<()> {
         (
             "generated files",
             Box::new(|| call(cargo().args(["xtask", "generate", "--check"]))),
+        ),
+        (
+            "packages",
+            Box::new(|| {
+                publish::run(&publish::PublishOptions {
+                    dry_run: true,
+                    allow_dirty: true,
+                    ..publish::PublishOptions::default()
+                })
+            }),
         ),
         ("fuzzing", Box::new(|| fuzz::run(&fuzz::FuzzOptions::default()))),
         ("faults", Box::new(|| faults::check(&["--seeds", SEEDS]))),

@@ -15,6 +15,7 @@ pub mod image;
 mod nginx;
 pub mod plugins;
 mod programs;
+pub mod publish;
 pub mod test;
 
 use std::{env, ffi::OsStr, path::PathBuf, process::Command, time::Duration};

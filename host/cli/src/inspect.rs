@@ -158,7 +158,7 @@ fn interfaces(plugin: &PluginComponent) -> Vec<&'static str> {
 }
 
 /// What will not work in full, and what to do about it.
-fn warnings(checked: &CheckedManifest) -> Vec<String> {
+pub fn warnings(checked: &CheckedManifest) -> Vec<String> {
     let of_controller = |controller: &Controller| {
         let mut crds = checked.crds.iter();
         let crd = crds.find(|crd| crd.group == controller.kind.group && crd.kind == controller.kind.kind)?;
