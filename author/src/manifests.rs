@@ -92,7 +92,7 @@ impl ManifestsCommand {
                 let documents: Vec<Value> = parts.into_iter().flat_map(|(_, documents)| documents).collect();
                 print!("{}", printed(&documents, Format::Yaml)?);
             }
-            Some(folder) => write(&folder, parts)?,
+            Some(folder) => write(&folder, &parts)?,
         }
         Ok(())
     }
@@ -127,7 +127,7 @@ fn is_of_the_cluster(plugin: &DescribedPlugin, object: &Value) -> bool {
     crd.is_some_and(|crd| crd.definition["spec"]["scope"] == "Cluster")
 }
 
-fn write(folder: &Path, parts: [(&str, Vec<Value>); 4]) -> anyhow::Result<()> {
+fn write(folder: &Path, parts: &[(&str, Vec<Value>)]) -> anyhow::Result<()> {
     let mut resources = String::from("apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\nresources:\n");
     for (name, documents) in parts.iter().filter(|(_, documents)| !documents.is_empty()) {
         let path = folder.join(name);

@@ -52,7 +52,7 @@ pub fn kind(folder: &Path, kind: &NewKind, options: &KindOptions) -> anyhow::Res
 pub fn admission(folder: &Path, kind: &str) -> anyhow::Result<()> {
     let project = Project::open(folder)?;
     let kind = project.kind(folder, kind)?;
-    let is_of_cluster = project.is_of_cluster(folder, &kind);
+    let is_of_cluster = is_of_cluster(folder, &kind);
     let options = KindOptions {
         scope: if is_of_cluster {
             super::Scope::Cluster
@@ -130,11 +130,12 @@ impl Project {
         };
         Ok(kind.clone())
     }
+}
 
-    fn is_of_cluster(&self, folder: &Path, kind: &NewKind) -> bool {
-        let source = folder.join("src").join(format!("{}.rs", kind.module()));
-        fs::read_to_string(source).is_ok_and(|text| text.contains("scope = \"Cluster\""))
-    }
+/// Whether a kind of the project is of the cluster's scope.
+fn is_of_cluster(folder: &Path, kind: &NewKind) -> bool {
+    let source = folder.join("src").join(format!("{}.rs", kind.module()));
+    fs::read_to_string(source).is_ok_and(|text| text.contains("scope = \"Cluster\""))
 }
 
 /// The name of the package in a Cargo.toml.
