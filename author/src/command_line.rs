@@ -7,6 +7,10 @@ use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use pilothouse_host::render::WebhooksCommand;
 use pilothouse_host::{CompileCommand, artifact, ask, inspect, install, release, run};
 
+use crate::build::BuildCommand;
+use crate::manifests::ManifestsCommand;
+use crate::manual::{CompletionCommand, ManCommand};
+use crate::new::NewCommand;
 use crate::{bench, check, dev, render, replay, test, verdict};
 
 /// Run many Kubernetes operators in one host process, each as a sandboxed WebAssembly component.
@@ -19,6 +23,10 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
+    /// Make a project for a new operator, or add a kind to one.
+    New(NewCommand),
+    /// Build a plugin's crate as a component, or check a component of another toolchain.
+    Build(BuildCommand),
     /// Run scenarios and golden cases against a plugin.
     Test(test::TestCommand),
     /// Run a plugin on a simulated or a real cluster, and swap it whenever its sources change.
@@ -69,6 +77,12 @@ enum Command {
     Webhooks(WebhooksCommand),
     /// Remove the finalizer of a plugin that no longer exists from the objects that wait for it.
     Release(release::ReleaseCommand),
+    /// Print all that a plugin needs in a cluster: CRDs, rights, Plugin and a sample.
+    Manifests(ManifestsCommand),
+    /// Print what a shell loads to complete the command line.
+    Completion(CompletionCommand),
+    /// Print the manual, or write a page for each command.
+    Man(ManCommand),
     #[command(hide = true)]
     CompileComponent(CompileCommand),
 }
@@ -77,6 +91,11 @@ enum Command {
 pub fn execute() -> ExitCode {
     let Arguments { command } = arguments();
     verdict::ended(match command {
+        Command::New(new) => new.execute(),
+        Command::Build(build) => build.execute(),
+        Command::Manifests(manifests) => manifests.execute(),
+        Command::Completion(completion) => completion.execute(self::command()),
+        Command::Man(man) => man.execute(self::command()),
         Command::Test(test) => test.execute(),
         Command::Dev(dev) => dev.execute(),
         Command::Run(run) => run.execute(),

@@ -1,5 +1,5 @@
-//! Owns what must hold before a change goes in: form, lints, documentation, book, dependencies, generated files, tests. Leaves
-//! each check to its tool.
+//! Owns what must hold before a change goes in: form, lints, documentation, book, dependencies, generated files, packages,
+//! tests. Leaves each check to its tool.
 
 use std::{
     process::{Command, Stdio},
@@ -9,7 +9,7 @@ use std::{
 use anyhow::{Context as _, Result, bail, ensure};
 
 use crate::cargo_tool::CargoTool;
-use crate::{book, cargo, faults, fuzz, minutes, root, test};
+use crate::{book, cargo, faults, fuzz, minutes, publish, root, test};
 
 /// What checks the dependencies; another version may judge otherwise.
 const CARGO_DENY: CargoTool = CargoTool {
@@ -36,7 +36,7 @@ type CiStep<'options> = (&'static str, Box<dyn Fn() -> Result<()> + 'options>);
 
 /// Checks everything, also after something has failed, and says at the end what did not hold.
 pub fn run(options: &CiOptions) -> Result<()> {
-    let steps: [CiStep<'_>; 9] = [
+    let steps: [CiStep<'_>; 10] = [
         ("form", Box::new(|| call(cargo().args(["fmt", "--all", "--check"])))),
         (
             "lints",
@@ -67,6 +67,16 @@ pub fn run(options: &CiOptions) -> Result<()> {
         (
             "generated files",
             Box::new(|| call(cargo().args(["xtask", "generate", "--check"]))),
+        ),
+        (
+            "packages",
+            Box::new(|| {
+                publish::run(&publish::PublishOptions {
+                    dry_run: true,
+                    allow_dirty: true,
+                    ..publish::PublishOptions::default()
+                })
+            }),
         ),
         ("fuzzing", Box::new(|| fuzz::run(&fuzz::FuzzOptions::default()))),
         ("faults", Box::new(|| faults::check(&["--seeds", SEEDS]))),

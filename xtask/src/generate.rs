@@ -4,11 +4,9 @@
 use std::path::PathBuf;
 
 use anyhow::{Context as _, Result, ensure};
+use pilothouse_build::generated::{GENERATED, make_missing_below};
 
-use crate::{builders, cargo};
-
-/// What the names of those tests begin with that compare a generated file with what the code gives; all stand in libraries.
-const GENERATED: &str = "generated_";
+use crate::{builders, cargo, root};
 
 /// Options of `cargo xtask generate`.
 #[derive(Clone, Debug, Default, clap::Args)]
@@ -27,6 +25,12 @@ pub fn run(options: &GenerateOptions) -> Result<()> {
         builders::extract::run(folder)?;
     }
     builders::generated::run(options.check)?;
+    if !options.check {
+        // A new plugin includes the CRD that its test has yet to make.
+        for folder in ["plugins", "tests/guests"] {
+            make_missing_below(&root().join(folder))?;
+        }
+    }
     let mut command = cargo();
     // With the whole workspace's choice of features, as the tests are: the dependencies are not built again.
     command

@@ -18,6 +18,7 @@ mod languages;
 mod nginx;
 pub mod plugins;
 mod programs;
+pub mod publish;
 mod recording;
 pub mod test;
 

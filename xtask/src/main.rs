@@ -31,6 +31,8 @@ enum Command {
     Image(xtask::image::ImageOptions),
     /// Build the plugins and the test guests as components.
     Plugins(xtask::plugins::PluginsOptions),
+    /// Publish the crates, or check that they can be.
+    Publish(xtask::publish::PublishOptions),
     /// Run the tests, part by part.
     Test(xtask::test::TestOptions),
 }
@@ -59,6 +61,7 @@ fn main() -> ExitCode {
         Command::Generate(options) => xtask::generate::run(&options),
         Command::Image(options) => xtask::image::run(&options),
         Command::Plugins(options) => xtask::plugins::run(&options),
+        Command::Publish(options) => xtask::publish::run(&options),
         Command::Test(options) => xtask::test::run(&options),
     };
     match done {

@@ -232,6 +232,14 @@ fn wasi_text(plugin: &PluginComponent) -> String {
     )
 }
 
+/// What will not work in full, or at all, and what to do about it.
+pub fn warnings(plugin: &PluginComponent, checked: &CheckedManifest) -> Vec<String> {
+    findings(plugin, checked)
+        .into_iter()
+        .map(|finding| finding.message)
+        .collect()
+}
+
 fn as_json(plugin: &PluginComponent, checked: &CheckedManifest, manifest: &Value) -> Value {
     let findings = findings(plugin, checked);
     let of = |severity: Severity| -> Vec<&str> {

@@ -91,7 +91,7 @@ fn granted(grants: &[WasiGrant], called: &str) -> Wasi {
 }
 
 /// Where compiled plugins are kept.
-#[derive(clap::Args, Debug)]
+#[derive(clap::Args, Clone, Debug)]
 pub struct CacheArguments {
     /// The directory for compiled plugins and for artifacts (default: $XDG_CACHE_HOME/pilothouse/plugins or ~/.cache/pilothouse/plugins).
     /// No other user may have write access to it

@@ -82,6 +82,5 @@ pub struct AppServiceCondition {
 
 #[test]
 fn generated_crd_is_what_the_types_give() {
-    let definition = pilothouse_plugin::crd::<crate::AppService>();
-    pilothouse_definitions::keep_definition(env!("CARGO_MANIFEST_DIR"), &definition);
+    pilothouse_plugin::crd::keep::<crate::AppService>(env!("CARGO_MANIFEST_DIR"));
 }

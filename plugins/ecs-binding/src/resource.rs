@@ -51,6 +51,5 @@ pub struct EcsBindingSpec {
 
 #[test]
 fn generated_crd_is_what_the_types_give() {
-    let definition = pilothouse_plugin::crd::<EcsBinding>();
-    pilothouse_definitions::keep_definition(env!("CARGO_MANIFEST_DIR"), &definition);
+    pilothouse_plugin::crd::keep::<EcsBinding>(env!("CARGO_MANIFEST_DIR"));
 }

@@ -14,11 +14,11 @@ pub(crate) fn pod_label_rules() -> Value {
 #[test]
 fn generated_crds_are_what_the_types_give() {
     let folder = env!("CARGO_MANIFEST_DIR");
-    pilothouse_definitions::keep_definition(folder, &pilothouse_plugin::crd::<crate::ReverseProxy>());
-    pilothouse_definitions::keep_definition(folder, &pilothouse_plugin::crd::<crate::TcpReverseProxy>());
+    pilothouse_plugin::crd::keep::<crate::ReverseProxy>(folder);
+    pilothouse_plugin::crd::keep::<crate::TcpReverseProxy>(folder);
 }
 
 #[test]
 fn generated_configuration_schema_is_what_the_type_gives() {
-    pilothouse_definitions::keep_configuration::<crate::Settings>(env!("CARGO_MANIFEST_DIR"));
+    pilothouse_plugin::crd::keep_configuration::<crate::Settings>(env!("CARGO_MANIFEST_DIR"));
 }

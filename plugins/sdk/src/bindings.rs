@@ -7,7 +7,7 @@
 //! stay as they are when an interface is added.
 
 wit_bindgen::generate!({
-    path: "../../wit",
+    path: "wit",
     world: "plugin",
     pub_export_macro: true,
     export_macro_name: "export_plugin_world",
@@ -24,7 +24,7 @@ pub mod admission {
                 import pilothouse:plugin/admission@0.1.0;
             }
         ",
-        path: "../../wit",
+        path: "wit",
         generate_unused_types: true,
         with: {
             "pilothouse:plugin/types@0.1.0": crate::bindings::pilothouse::plugin::types,
@@ -43,7 +43,7 @@ pub mod finalizer {
                 export pilothouse:plugin/finalizer@0.1.0;
             }
         ",
-        path: "../../wit",
+        path: "wit",
         pub_export_macro: true,
         export_macro_name: "export_finalizer_world",
         default_bindings_module: "pilothouse_plugin::bindings::finalizer",
@@ -61,7 +61,7 @@ pub mod defaulter {
                 export pilothouse:plugin/defaulter@0.1.0;
             }
         ",
-        path: "../../wit",
+        path: "wit",
         pub_export_macro: true,
         export_macro_name: "export_defaulter_world",
         default_bindings_module: "pilothouse_plugin::bindings::defaulter",
@@ -82,7 +82,7 @@ pub mod validator {
                 export pilothouse:plugin/validator@0.1.0;
             }
         ",
-        path: "../../wit",
+        path: "wit",
         pub_export_macro: true,
         export_macro_name: "export_validator_world",
         default_bindings_module: "pilothouse_plugin::bindings::validator",
@@ -103,7 +103,7 @@ pub mod converter {
                 export pilothouse:plugin/converter@0.1.0;
             }
         ",
-        path: "../../wit",
+        path: "wit",
         pub_export_macro: true,
         export_macro_name: "export_converter_world",
         default_bindings_module: "pilothouse_plugin::bindings::converter",

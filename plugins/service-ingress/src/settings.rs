@@ -47,5 +47,5 @@ impl Settings {
 
 #[test]
 fn generated_configuration_schema_is_what_the_type_gives() {
-    pilothouse_definitions::keep_configuration::<Settings>(env!("CARGO_MANIFEST_DIR"));
+    pilothouse_plugin::crd::keep_configuration::<Settings>(env!("CARGO_MANIFEST_DIR"));
 }

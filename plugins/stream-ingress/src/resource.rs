@@ -131,6 +131,5 @@ fn is_service_by_default() -> bool {
 
 #[test]
 fn generated_crd_is_what_the_types_give() {
-    let definition = pilothouse_plugin::crd::<StreamIngress>();
-    pilothouse_definitions::keep_definition(env!("CARGO_MANIFEST_DIR"), &definition);
+    pilothouse_plugin::crd::keep::<StreamIngress>(env!("CARGO_MANIFEST_DIR"));
 }

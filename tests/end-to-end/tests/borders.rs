@@ -129,6 +129,18 @@ const FORBIDDEN: &[(&str, &[&str])] = &[
     ("pilothouse-host", &["kube", "k8s-openapi", "wasmtime"]),
     ("pilothouse", &["kube", "k8s-openapi", "wasmtime"]),
     (
+        "pilothouse-build",
+        &[
+            "kube",
+            "wasmtime",
+            "tokio",
+            "pilothouse-core",
+            "pilothouse-sandbox",
+            "pilothouse-cluster",
+            "pilothouse-runtime",
+        ],
+    ),
+    (
         "pilothouse-plugin",
         &[
             "pilothouse-core",

@@ -9,7 +9,7 @@ pub mod uninstall;
 pub mod upgrade;
 
 use std::io::{BufRead as _, IsTerminal as _, Write as _};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context as _, bail, ensure};
@@ -42,6 +42,13 @@ pub struct PluginArguments {
     #[arg(value_name = "[NAME=]FILE|REF")]
     plugin: NamedFile,
 
+    #[command(flatten)]
+    installation: InstallationArguments,
+}
+
+/// How a plugin is installed.
+#[derive(Args)]
+pub struct InstallationArguments {
     /// The plugin's configuration, YAML or JSON. What a plugin touches may depend on it
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
@@ -129,7 +136,7 @@ pub struct DescribedPlugin {
 impl PluginArguments {
     /// Whether only the result is wanted.
     pub fn is_quiet(&self) -> bool {
-        self.registries.is_quiet()
+        self.installation.registries.is_quiet()
     }
 
     /// The name that the Plugin is given.
@@ -139,7 +146,7 @@ impl PluginArguments {
 
     /// Where compiled plugins are kept.
     pub fn cache(&self) -> &CacheArguments {
-        &self.cache
+        &self.installation.cache
     }
 
     /// Loads the plugin and asks it what it is.
@@ -149,8 +156,24 @@ impl PluginArguments {
 
     /// The same for a Plugin that is there: what the command line does not say stays as the Plugin's spec has it.
     pub fn describe_over(self, spec: &Value) -> anyhow::Result<DescribedPlugin> {
+        self.installation.describe(self.plugin, spec)
+    }
+}
+
+impl InstallationArguments {
+    /// The directory for compiled plugins.
+    pub fn cache(&self) -> &CacheArguments {
+        &self.cache
+    }
+
+    /// The configuration's file.
+    pub fn config(&self) -> Option<&Path> {
+        self.config.as_deref()
+    }
+
+    /// Loads a plugin and asks it what it is. What the arguments do not say stays as the spec of a Plugin has it.
+    pub fn describe(self, plugin: NamedFile, spec: &Value) -> anyhow::Result<DescribedPlugin> {
         let Self {
-            plugin,
             config,
             wasi,
             mut namespaces,

@@ -20,7 +20,7 @@ pub(super) mod bindings {
                 export pilothouse:plugin/validator@0.1.0;
             }
         ",
-        path: "../../wit",
+        path: "wit",
     });
 }
 

@@ -20,7 +20,7 @@ mod bindings {
                 export pilothouse:plugin/converter@0.1.0;
             }
         ",
-        path: "../../wit",
+        path: "wit",
         ownership: Borrowing { duplicate_if_necessary: true },
         with: { "pilothouse:plugin/types@0.1.0": crate::v0_1::bindings::pilothouse::plugin::types },
     });

@@ -38,7 +38,7 @@ pub(crate) mod bindings {
 
     wasmtime::component::bindgen!({
         world: "plugin",
-        path: "../../wit",
+        path: "wit",
         ownership: Borrowing { duplicate_if_necessary: true },
         imports: { default: trappable },
     });

@@ -79,12 +79,14 @@
 //! # }
 //! ```
 //!
-//! A test of the plugin compares the definition with the file that the manifest brings, so that nothing of this is in the
-//! component. A CEL rule below the root is an extension of schemars, as above.
+//! A test of the plugin compares the definition with the file that the manifest brings (`keep`), so that nothing of this is
+//! in the component. A CEL rule below the root is an extension of schemars, as above.
 
 #[cfg(feature = "k8s-meta")]
 pub(crate) mod built_in;
 mod conditions;
+#[cfg(not(target_family = "wasm"))]
+mod keep;
 mod structural;
 
 use schemars::generate::SchemaSettings;
@@ -93,6 +95,8 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde_json::{Map, Value, json};
 
 pub use self::conditions::{Condition, ConditionStatus, ConditionsOnly};
+#[cfg(not(target_family = "wasm"))]
+pub use self::keep::{CONFIGURATION, keep, keep_configuration};
 use self::structural::make_structural;
 use crate::object::{Kind, Resource};
 

@@ -10,9 +10,9 @@ use crate::environment;
 
 /// The Go module that pins the programs. It is embedded so that the kit works wherever its binary is run.
 const FILES: &[(&str, &str)] = &[
-    ("go.mod", include_str!("../../../controlplane/go.mod")),
-    ("go.sum", include_str!("../../../controlplane/go.sum")),
-    ("tools.go", include_str!("../../../controlplane/tools.go")),
+    ("go.mod", include_str!("../../controlplane/go.mod")),
+    ("go.sum", include_str!("../../controlplane/go.sum")),
+    ("tools.go", include_str!("../../controlplane/tools.go")),
 ];
 
 /// What is built.

@@ -1,15 +1,15 @@
-//! Owns the compiler for guests: finding one that knows the target, installing what is missing, and calling cargo so
+//! Owns the compiler for plugins: finding one that knows the target, installing what is missing, and calling cargo so
 //! that nothing of the cargo around us gets in the way.
 
 use std::env;
 use std::ffi::OsString;
-use std::fs;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail, ensure};
 
-use super::TARGET;
+use crate::TARGET;
 
 /// Debian's packages of a compiler that can build the standard library for the target from source.
 const DEBIAN_PACKAGES: [&str; 5] = ["rustc-web", "cargo-web", "rust-web-src", "rust-web-llvm", "lld-22"];
@@ -42,10 +42,14 @@ const HARMLESS: [&str; 8] = [
     "CARGO_BUILD_JOBS",
 ];
 
-/// The choice of the compiler that builds guests.
+/// What is said where there is no compiler at all.
+const NO_RUST: &str = "Rust is not installed: neither cargo nor rustc is on the PATH; install it with `curl --proto '=https' --tlsv1.2 \
+     -sSf https://sh.rustup.rs | sh`, or on Debian with `apt-get install cargo-web rustc-web`";
+
+/// The choice of the compiler that builds plugins.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum ToolchainChoice {
-    /// The compiler that builds the host, with the target installed by rustup; otherwise Debian's compiler.
+    /// The cargo and rustc of the PATH, with the target installed by rustup; otherwise Debian's compiler.
     #[default]
     Auto,
     /// Debian's compiler, with the standard library built from source.
@@ -53,39 +57,39 @@ pub enum ToolchainChoice {
 }
 
 /// A compiler that knows the target.
-#[derive(Debug)]
-pub(super) enum Toolchain {
-    /// The one that builds the host.
+#[derive(Clone, Copy, Debug)]
+pub enum Toolchain {
+    /// The one of the PATH, which builds everything else, too.
     Host,
     /// Debian's.
     Debian,
 }
 
 impl Toolchain {
-    /// Finds a compiler for guests and installs what is missing, saying so.
-    pub(super) fn find(choice: ToolchainChoice) -> Result<Self> {
+    /// Finds a compiler for plugins and installs what is missing, saying so on standard error.
+    pub fn find(choice: ToolchainChoice) -> Result<Self> {
         if choice == ToolchainChoice::Auto {
             if host_knows_target()? {
                 return Ok(Self::Host);
             }
-            eprintln!("xtask: adding the target {TARGET} with rustup");
+            eprintln!("adding the target {TARGET} with rustup");
             match Command::new("rustup").args(["target", "add", TARGET]).status() {
                 Ok(status) if status.success() => return Ok(Self::Host),
-                Ok(status) => eprintln!("xtask: rustup could not add it ({status}); trying Debian's packages"),
-                Err(error) => eprintln!("xtask: no rustup here ({error}); trying Debian's packages"),
+                Ok(status) => eprintln!("rustup could not add it ({status}); trying Debian's packages"),
+                Err(error) => eprintln!("rustup cannot be run ({error}); trying Debian's packages"),
             }
         }
         install_debian_packages()?;
         Ok(Self::Debian)
     }
 
-    /// Cargo, to be run at the workspace's root.
-    pub(super) fn cargo(&self, root: &Path) -> Command {
+    /// Cargo, to be run in a folder.
+    pub fn cargo(self, folder: &Path) -> Command {
         let mut command = match self {
             Self::Host => Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into())),
             Self::Debian => Command::new(Path::new(DEBIAN_PROGRAMS).join("cargo")),
         };
-        command.current_dir(root);
+        command.current_dir(folder);
         for (name, _) in env::vars_os() {
             if disturbs(&name) {
                 command.env_remove(name);
@@ -104,46 +108,37 @@ impl Toolchain {
         command
     }
 
-    /// What cargo is given beside what to build.
-    pub(super) fn build_arguments(&self) -> Vec<OsString> {
-        let mut arguments: Vec<OsString> = vec!["--config".into(), remap_paths().into()];
-        if let Self::Debian = self {
-            arguments.push("-Zbuild-std=std,panic_abort".into());
+    /// What cargo is given beside what to build and for which target.
+    pub(crate) fn arguments(self) -> &'static [&'static str] {
+        match self {
+            Self::Host => &[],
+            Self::Debian => &["-Zbuild-std=std,panic_abort"],
         }
-        arguments
     }
 }
 
-/// Panic messages carry source paths. They are written without the folders of this machine, so that everybody's build
-/// has the same bytes.
-fn remap_paths() -> String {
+/// Where cargo keeps registries and checkouts.
+pub(crate) fn cargo_home() -> Option<PathBuf> {
     let home = env::var_os("CARGO_HOME").map(PathBuf::from);
-    let home = home.or_else(|| env::home_dir().map(|home| home.join(".cargo")));
-    let mut sources = vec![(super::root(), "pilothouse")];
-    let registries = home.and_then(|home| fs::read_dir(home.join("registry/src")).ok());
-    sources.extend(
-        registries
-            .into_iter()
-            .flatten()
-            .flatten()
-            .map(|registry| (registry.path(), "crates")),
-    );
-    let flags: Vec<_> = sources
-        .iter()
-        .map(|(from, to)| format!("--remap-path-prefix={}={to}", from.display()))
-        .collect();
-    // A TOML array of basic strings, for which JSON's syntax does.
-    format!("target.{TARGET}.rustflags={}", serde_json::json!(flags))
+    home.or_else(|| env::home_dir().map(|home| home.join(".cargo")))
 }
 
-/// Whether the compiler of the host has the target's standard library.
+/// The user's home.
+pub(crate) fn home() -> Option<PathBuf> {
+    env::home_dir().filter(|home| home.parent().is_some())
+}
+
+/// Whether the compiler of the PATH has the target's standard library.
 fn host_knows_target() -> Result<bool> {
     let rustc = env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
     let output = Command::new(rustc)
         .args(["--print", "target-libdir", "--target", TARGET])
         .stderr(Stdio::inherit())
-        .output()
-        .context("asking rustc for its targets")?;
+        .output();
+    let output = match output {
+        Err(error) if error.kind() == ErrorKind::NotFound => bail!(NO_RUST),
+        output => output.context("asking rustc for its targets")?,
+    };
     ensure!(
         output.status.success(),
         "rustc does not know the target {TARGET}: {}",
@@ -170,7 +165,7 @@ fn install_debian_packages() -> Result<()> {
         "no compiler for {TARGET}: run `rustup target add {TARGET}`, or on Debian `apt-get install {}`",
         missing.join(" ")
     );
-    eprintln!("xtask: installing Debian's packages {}", missing.join(", "));
+    eprintln!("installing Debian's packages {}", missing.join(", "));
     for arguments in [
         vec!["update"],
         [vec!["install", "--yes", "--no-install-recommends"], missing].concat(),

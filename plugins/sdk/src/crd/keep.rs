@@ -1,34 +1,43 @@
-//! What a plugin generates from its types: the CustomResourceDefinitions in its `crds/`, and the schema of its
-//! configuration. Each is compared with its file by a test of the plugin; with `UPDATE` set, as `cargo xtask generate`
-//! sets it, the test writes the file instead. Nothing of this is in a component.
-//!
-//! ```no_run
-//! # let crd = serde_json::json!({"metadata": {"name": "appservices.kosmos.io"}});
-//! // `crd` is what the SDK makes of a type: `pilothouse_plugin::crd::<AppService>()`.
-//! pilothouse_definitions::keep_definition(env!("CARGO_MANIFEST_DIR"), &crd);
-//! ```
-#![forbid(unsafe_code)]
+//! Owns the files that a plugin generates from its types: the CRDs in `crds/` and the schema of its configuration. A test of
+//! the plugin compares each with what the types give, and writes it where the environment variable `UPDATE` is set, as
+//! `pilothouse build` sets it.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::{env, fs};
 
 use schemars::JsonSchema;
 use schemars::generate::SchemaSettings;
-use serde::Serialize;
 use serde_json::{Map, Value};
 
-pub use pilothouse_plugin::crd::{Condition, ConditionStatus, ConditionsOnly};
+use super::CustomResource;
 
 /// The name of the file with the schema of a plugin's configuration, in the plugin's folder.
 pub const CONFIGURATION: &str = "configuration.schema.json";
 
-/// Compares a definition with `crds/NAME.yaml` of the plugin's folder, or writes it.
+/// What the name of a test begins with that keeps a file.
+const GENERATED: &str = "generated_";
+
+/// Compares the CRD of a type with `crds/PLURAL.GROUP.yaml` in the plugin's folder, or writes it:
+///
+/// ```no_run
+/// # use pilothouse_plugin::{ObjectMeta, Resource};
+/// # #[derive(serde::Deserialize, Resource)]
+/// # #[resource(group = "example.com", version = "v1", kind = "Site")]
+/// # #[crd(plural = "sites")]
+/// # struct Site { metadata: ObjectMeta }
+/// #[test]
+/// fn generated_crd_is_what_the_types_give() {
+///     pilothouse_plugin::crd::keep::<Site>(env!("CARGO_MANIFEST_DIR"));
+/// }
+/// ```
+///
+/// The test's name begins with `generated_`, by which `pilothouse build` finds it.
 ///
 /// # Panics
 ///
 /// When the file is stale or can't be written.
-pub fn keep_definition(plugin: &str, definition: &impl Serialize) {
-    let mut definition = serde_json::to_value(definition).expect("a definition is JSON");
+pub fn keep<T: CustomResource>(plugin: &str) {
+    let mut definition = super::crd::<T>();
     let name = definition["metadata"]["name"]
         .as_str()
         .expect("a definition has a name")
@@ -42,11 +51,12 @@ pub fn keep_definition(plugin: &str, definition: &impl Serialize) {
         }
     }
     let yaml = serde_saphyr::to_string(&plain(definition)).expect("a definition is YAML");
-    let text = format!("# Generated from the types in src/: `cargo xtask generate` writes it anew.\n{yaml}");
-    keep(&Path::new(plugin).join("crds").join(format!("{name}.yaml")), &text);
+    let text = format!("# Generated from the types in src/; a test keeps it so. Do not edit.\n{yaml}");
+    compare(&Path::new(plugin).join("crds").join(format!("{name}.yaml")), &text);
 }
 
-/// Compares the schema of a configuration's type with the file [`CONFIGURATION`] of the plugin's folder, or writes it.
+/// Compares the schema of a configuration's type with the file [`CONFIGURATION`] in the plugin's folder, or writes it, as
+/// [`keep`] does with a CRD.
 ///
 /// # Panics
 ///
@@ -57,31 +67,29 @@ pub fn keep_configuration<T: JsonSchema>(plugin: &str) {
     if let Some(schema) = schema.as_object_mut() {
         schema.remove("title");
     }
-    keep(
-        &Path::new(plugin).join(CONFIGURATION),
-        &format!("{:#}\n", plain(schema)),
-    );
+    let path = Path::new(plugin).join(CONFIGURATION);
+    compare(&path, &format!("{:#}\n", plain(schema)));
 }
 
-fn keep(path: &PathBuf, generated: &str) {
+fn compare(path: &Path, generated: &str) {
     // The test runner names each test's thread after the test, unless all run on the main one.
     let thread = std::thread::current();
     let test = thread.name().unwrap_or("main");
     assert!(
-        test == "main" || test.contains("generated_"),
-        "the test {test} keeps a generated file, so its name has to begin with generated_: `cargo xtask generate` finds it by that"
+        test == "main" || test.contains(GENERATED),
+        "the test {test} keeps a generated file, so its name has to begin with {GENERATED}, by which `pilothouse build` finds it"
     );
-    if env::var_os("UPDATE").is_some() {
-        fs::create_dir_all(path.parent().expect("it is in the plugin's folder")).expect("the folder can be made");
-        fs::write(path, generated).expect("the file can be written");
+    // A file that is not touched makes nobody compile again.
+    if fs::read_to_string(path).is_ok_and(|kept| kept == generated) {
         return;
     }
-    let kept = fs::read_to_string(path).unwrap_or_default();
     assert!(
-        kept == generated,
-        "{} is stale: run `cargo xtask generate`",
+        env::var_os("UPDATE").is_some(),
+        "{} is not what the types give; `pilothouse build` writes it anew, as does `UPDATE=1 cargo test {GENERATED}`",
         path.display()
     );
+    fs::create_dir_all(path.parent().expect("it is in the plugin's folder")).expect("the folder can be made");
+    fs::write(path, generated).expect("the file can be written");
 }
 
 /// Members in order of their names, since whether serde_json keeps another order depends on what else is built; and

@@ -1,0 +1,153 @@
+//! Owns how cargo is called for a plugin: for which target, with which flags of the linker and which profile, and without the
+//! folders of this machine. All of it is given on the command line, so that a project needs no setting of its own.
+
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result, ensure};
+
+use crate::TARGET;
+use crate::package::Package;
+use crate::toolchain::{self, Toolchain};
+
+/// How plugins are linked: 2 MiB of memory from the start, so that a call seldom grows it (each growth costs the host two
+/// mprotect calls under a lock that all threads share), and a stack of 128 KiB in place of 1 MiB, which leaves that memory to
+/// the heap. A library can't pass link arguments on to what is linked with it.
+const LINK_ARGUMENTS: [&str; 2] = ["-Clink-arg=--initial-memory=2097152", "-Clink-arg=-zstack-size=131072"];
+
+/// The profile that plugins are built with unless another one is named.
+pub const PROFILE: &str = "plugin";
+
+/// What it is: speed first, because opt-level z costs 2.5 times as much per call and saves little.
+const PROFILE_SETTINGS: [&str; 6] = [
+    "inherits=\"release\"",
+    "opt-level=3",
+    "lto=\"fat\"",
+    "codegen-units=1",
+    "panic=\"abort\"",
+    "strip=true",
+];
+
+/// One call of cargo.
+#[derive(Debug)]
+pub struct Compilation<'a> {
+    /// The compiler.
+    pub toolchain: Toolchain,
+    /// The crate.
+    pub package: &'a Package,
+    /// Where cargo builds.
+    pub target_directory: &'a Path,
+    /// A profile of the project in place of [`PROFILE`].
+    pub profile: Option<&'a str>,
+    /// What cargo is given besides, such as `--quiet` or `--offline`.
+    pub arguments: &'a [OsString],
+}
+
+impl Compilation<'_> {
+    /// Compiles the crate. What cargo says goes to standard error. Gives the bytes of the module.
+    ///
+    /// Each plugin is compiled by itself, so that the features that one plugin asks of a shared dependency do not change
+    /// another one's bytes.
+    pub fn run(&self) -> Result<Vec<u8>> {
+        let Self {
+            toolchain,
+            package,
+            target_directory,
+            profile,
+            arguments,
+        } = self;
+        let mut command = toolchain.cargo(&package.folder);
+        command.args(["rustc", "--lib", "--package", &package.name, "--target", TARGET]);
+        command.args(["--profile", profile.unwrap_or(PROFILE)]);
+        if profile.is_none() {
+            for setting in PROFILE_SETTINGS {
+                command.args(["--config", &format!("profile.{PROFILE}.{setting}")]);
+            }
+        }
+        let status = command
+            // With an rlib beside it, rustc refuses link-time optimisation of the cdylib.
+            .args(["--crate-type", "cdylib", "--target-dir"])
+            .arg(target_directory)
+            .args(["--config", &rustflags(package)])
+            .args(toolchain.arguments())
+            .args(*arguments)
+            .status()
+            .context("running cargo")?;
+        ensure!(
+            status.success(),
+            "{} cannot be compiled for {TARGET}: cargo says why above",
+            package.name
+        );
+        let folder = profile_folder(profile.unwrap_or(PROFILE));
+        let module = target_directory
+            .join(TARGET)
+            .join(folder)
+            .join(format!("{}.wasm", package.library));
+        fs::read(&module).with_context(|| format!("cannot read {}", module.display()))
+    }
+}
+
+/// Cargo calls the folder of one profile otherwise than the profile.
+fn profile_folder(profile: &str) -> &str {
+    match profile {
+        "dev" | "test" => "debug",
+        "bench" => "release",
+        named => named,
+    }
+}
+
+/// The flags of the linker, and the names that stand in panic messages for the folders of this machine, so that everybody's
+/// build has the same bytes.
+fn rustflags(package: &Package) -> String {
+    let remapped = folders(package);
+    let remapped = remapped
+        .iter()
+        .map(|(from, to)| format!("--remap-path-prefix={}={to}", from.display()));
+    let flags: Vec<_> = LINK_ARGUMENTS.into_iter().map(str::to_owned).chain(remapped).collect();
+    // A TOML array of basic strings, for which JSON's syntax does.
+    format!("target.{TARGET}.rustflags={}", serde_json::json!(flags))
+}
+
+/// The folders, and what is written for each. Of those that fit rustc takes the last one.
+fn folders(package: &Package) -> Vec<(PathBuf, String)> {
+    let mut folders: Vec<_> = toolchain::home()
+        .map(|home| (home, "home".to_owned()))
+        .into_iter()
+        .collect();
+    for kind in ["registry/src", "git/checkouts"] {
+        let kept = toolchain::cargo_home().and_then(|home| fs::read_dir(home.join(kind)).ok());
+        let mut kept: Vec<_> = kept.into_iter().flatten().flatten().map(|entry| entry.path()).collect();
+        kept.sort();
+        folders.extend(kept.into_iter().map(|path| (path, "crates".to_owned())));
+    }
+    folders.extend(package.neighbours.iter().cloned());
+    folders.push((package.workspace.clone(), "plugin".to_owned()));
+    folders
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_projects_own_folder_wins_over_all_that_it_is_in() {
+        let package = Package {
+            name: "website".to_owned(),
+            version: "0.1.0".to_owned(),
+            folder: "/home/ada/website".into(),
+            library: "website".to_owned(),
+            workspace: "/home/ada/website".into(),
+            target_directory: "/home/ada/website/target".into(),
+            neighbours: vec![("/sdk".into(), "pilothouse-plugin".to_owned())],
+        };
+        let folders = folders(&package);
+        assert_eq!(
+            folders[folders.len() - 2..],
+            [
+                (PathBuf::from("/sdk"), "pilothouse-plugin".to_owned()),
+                (PathBuf::from("/home/ada/website"), "plugin".to_owned()),
+            ]
+        );
+    }
+}

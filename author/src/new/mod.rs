@@ -1,0 +1,327 @@
+//! Owns `pilothouse new`: a project outside of this repository that builds and passes its tests at once, and files for
+//! another kind in one that is there. Names are checked in `names`, the texts are in `template`, sources that are there are
+//! changed in `add`.
+
+mod add;
+mod names;
+mod template;
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context as _, bail, ensure};
+use clap::{Args, Subcommand, ValueEnum};
+
+pub use self::names::{NameError, NewKind, PackageName};
+use self::template::{Language, TemplateFile, Values};
+
+/// The version of the SDK that projects depend on; docs/versions.md says what it promises.
+const SDK_VERSION: &str = concat!(env!("CARGO_PKG_VERSION_MAJOR"), ".", env!("CARGO_PKG_VERSION_MINOR"));
+
+/// Where the SDK is in a checkout of Pilothouse.
+const SDK_FOLDER: &str = "plugins/sdk";
+
+/// Help that stands below the options.
+const EXAMPLES: &str = "\
+Examples:
+  pilothouse new website --kind example.com/v1/Website
+  pilothouse new website --kind example.com/v1/Website --finalizer --admission
+  pilothouse new website --kind example.com/v1/Website --sdk ../pilothouse
+  pilothouse new website --kind example.com/v1/Website --sdk https://github.com/pilothouse/pilothouse
+In the folder of a project:
+  pilothouse new kind example.com/v1/Gallery
+  pilothouse new admission Gallery
+
+The project depends on the SDK from crates.io. Where cargo finds no such version there, --sdk names a checkout or its URL.
+
+Exit code: 0, 1 if the files cannot be written, 2 if the command line is wrong.";
+
+/// `pilothouse new`
+#[derive(Args)]
+#[command(after_help = EXAMPLES, args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
+pub struct NewCommand {
+    #[command(subcommand)]
+    add: Option<AddCommand>,
+
+    /// The name of the project, of its folder and of the plugin: a-z, 0-9 and -
+    #[arg(required = true)]
+    name: Option<PackageName>,
+
+    /// The kind that the operator is for, for example example.com/v1/Website
+    #[arg(long, value_name = "GROUP/VERSION/KIND", required = true)]
+    kind: Option<NewKind>,
+
+    #[command(flatten)]
+    options: KindOptions,
+
+    /// The language: rust
+    #[arg(long, value_name = "LANGUAGE", default_value = "rust", value_parser = Language::named)]
+    lang: &'static Language,
+
+    /// A checkout of Pilothouse, or the URL of its repository, for the SDK (default: the published version)
+    #[arg(long, value_name = "PATH|URL")]
+    sdk: Option<String>,
+}
+
+#[derive(Subcommand)]
+enum AddCommand {
+    /// Add a kind to the project in the current folder
+    Kind(AddKind),
+    /// Add a defaulter and a validator for a kind to the project in the current folder
+    Admission(AddAdmission),
+}
+
+#[derive(Args)]
+struct AddKind {
+    /// The kind, for example example.com/v1/Gallery
+    #[arg(value_name = "GROUP/VERSION/KIND")]
+    kind: NewKind,
+
+    #[command(flatten)]
+    options: KindOptions,
+}
+
+#[derive(Args)]
+struct AddAdmission {
+    /// The kind, for example Gallery
+    #[arg(value_name = "KIND")]
+    kind: String,
+}
+
+/// What a kind is to have.
+#[derive(Args)]
+struct KindOptions {
+    /// Whether objects of the kind are in a namespace
+    #[arg(long, value_enum, default_value_t, value_name = "SCOPE", ignore_case = true)]
+    scope: Scope,
+
+    /// The plural of the kind in lower case (default: the English one)
+    #[arg(long, value_name = "NAME")]
+    plural: Option<String>,
+
+    /// Add a finalizer, which is asked before an object is deleted
+    #[arg(long)]
+    finalizer: bool,
+
+    /// Add a defaulter and a validator, which are asked before an object is stored
+    #[arg(long)]
+    admission: bool,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+#[value(rename_all = "PascalCase")]
+enum Scope {
+    /// In a namespace
+    #[default]
+    Namespaced,
+    /// In none
+    Cluster,
+}
+
+impl NewCommand {
+    /// Writes the files, and says what to do next.
+    pub fn execute(self) -> anyhow::Result<()> {
+        let Self {
+            add,
+            name,
+            kind,
+            options,
+            lang,
+            sdk,
+        } = self;
+        match add {
+            Some(AddCommand::Kind(AddKind { kind, options })) => add::kind(Path::new("."), &kind, &options),
+            Some(AddCommand::Admission(AddAdmission { kind })) => add::admission(Path::new("."), &kind),
+            None => {
+                let (name, kind) = name.zip(kind).context("NAME and --kind are needed")?;
+                let sdk = sdk.map_or(Ok(Sdk::Published), |sdk| Sdk::of(&sdk))?;
+                create(&name, &kind, &options, lang, &sdk)
+            }
+        }
+    }
+}
+
+/// Where a project has the SDK from.
+#[derive(Debug, PartialEq, Eq)]
+enum Sdk {
+    Published,
+    Folder(PathBuf),
+    Repository(String),
+}
+
+impl Sdk {
+    fn of(text: &str) -> anyhow::Result<Self> {
+        let is_url = ["https://", "http://", "ssh://", "git://", "file://"];
+        if is_url.iter().any(|scheme| text.starts_with(scheme)) || (text.starts_with("git@") && text.contains(':')) {
+            return Ok(Self::Repository(text.to_owned()));
+        }
+        let about =
+            || format!("--sdk: cannot read {text}; give a checkout of Pilothouse, or the URL of its repository");
+        let folder = fs::canonicalize(text).with_context(about)?;
+        let folder = [folder.join(SDK_FOLDER), folder].into_iter().find(|folder| {
+            fs::read_to_string(folder.join("Cargo.toml")).is_ok_and(|it| it.contains("\"pilothouse-plugin\""))
+        });
+        let Some(folder) = folder else {
+            bail!("--sdk: {text} is no checkout of Pilothouse: it has no {SDK_FOLDER}/Cargo.toml");
+        };
+        Ok(Self::Folder(folder))
+    }
+
+    /// As Cargo.toml says it.
+    fn dependency(&self) -> String {
+        // JSON's strings are TOML's basic strings.
+        let quoted = |text: &str| serde_json::Value::from(text).to_string();
+        match self {
+            Self::Published => format!("version = \"{SDK_VERSION}\""),
+            Self::Folder(folder) => format!("path = {}", quoted(&folder.display().to_string())),
+            Self::Repository(url) => format!("git = {}", quoted(url)),
+        }
+    }
+}
+
+fn create(
+    name: &PackageName,
+    kind: &NewKind,
+    options: &KindOptions,
+    language: &Language,
+    sdk: &Sdk,
+) -> anyhow::Result<()> {
+    let folder = Path::new(name.as_str());
+    let is_empty = fs::read_dir(folder).map_or(!folder.exists(), |mut entries| entries.next().is_none());
+    ensure!(
+        is_empty,
+        "{} is there already, and not empty; take another name, or add a kind to the project in it with `pilothouse new kind`",
+        folder.display()
+    );
+    let mut values = values(name.as_str(), kind, options)?;
+    values.texts.insert("sdk", sdk.dependency());
+    if *sdk == Sdk::Published {
+        values.holds.insert("published");
+    }
+    let mut files = [language.project, language.kind].concat();
+    if options.admission {
+        files.extend(language.admission);
+    }
+    for path in write(folder, &files, &values)? {
+        println!("{}", path.display());
+    }
+    format_sources(folder);
+    println!("\nThe project is in {}. Next:\n  cd {0}", folder.display());
+    for command in language.next {
+        println!("  {command}");
+    }
+    Ok(())
+}
+
+/// What the templates are given.
+fn values(project: &str, kind: &NewKind, options: &KindOptions) -> anyhow::Result<Values> {
+    let KindOptions {
+        scope,
+        plural,
+        finalizer,
+        admission,
+    } = options;
+    if let Some(plural) = plural {
+        kind.check_plural(plural)?;
+    }
+    let is_of_cluster = *scope == Scope::Cluster;
+    let conditions = [
+        ("cluster", is_of_cluster),
+        ("finalizer", *finalizer),
+        ("admission", *admission),
+    ];
+    let holds: BTreeSet<_> = conditions
+        .into_iter()
+        .filter_map(|(name, holds)| holds.then_some(name))
+        .collect();
+    let child = if is_of_cluster { "\"web-$NAMESPACE\"" } else { "web" };
+    let texts = [
+        ("name", project.to_owned()),
+        ("crate", project.replace('-', "_")),
+        (
+            "description",
+            format!("A ConfigMap and a Deployment for each {}.", kind.kind),
+        ),
+        ("group", kind.group.clone()),
+        ("version", kind.version.clone()),
+        ("kind", kind.kind.clone()),
+        ("type", kind.type_name()),
+        ("module", kind.module()),
+        ("label", kind.label()),
+        ("singular", kind.singular()),
+        ("plural", plural.clone().unwrap_or_else(|| kind.plural())),
+        ("child", child.to_owned()),
+    ];
+    Ok(Values {
+        texts: texts.into(),
+        holds,
+    })
+}
+
+/// Writes files that must not be there yet. Nothing is written if one of them is.
+fn write(folder: &Path, files: &[TemplateFile], values: &Values) -> anyhow::Result<Vec<PathBuf>> {
+    let made: Vec<_> = files.iter().filter_map(|file| file.made(values)).collect();
+    for (path, _) in &made {
+        let path = folder.join(path);
+        ensure!(
+            !path.exists(),
+            "{} is there already; nothing was written",
+            path.display()
+        );
+    }
+    let mut paths = Vec::new();
+    for (path, text) in made {
+        let path = folder.join(path);
+        let written = path
+            .parent()
+            .map_or(Ok(()), fs::create_dir_all)
+            .and_then(|()| fs::write(&path, text));
+        written.with_context(|| format!("cannot write {}", path.display()))?;
+        paths.push(path);
+    }
+    Ok(paths)
+}
+
+/// Has rustfmt break lines where long names make them too long. Without rustfmt they stay long.
+fn format_sources(folder: &Path) {
+    let _ = Command::new("cargo")
+        .arg("fmt")
+        .current_dir(folder)
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_sdk_is_a_version_a_checkout_or_a_repository() {
+        assert_eq!(Sdk::Published.dependency(), "version = \"0.1\"");
+        let url = "https://github.com/pilothouse/pilothouse";
+        assert_eq!(Sdk::of(url).unwrap().dependency(), format!("git = \"{url}\""));
+        assert_eq!(
+            Sdk::of("git@a.b:c/d").unwrap(),
+            Sdk::Repository("git@a.b:c/d".to_owned())
+        );
+        let checkout = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+        let sdk = fs::canonicalize(checkout.join(SDK_FOLDER)).unwrap();
+        for folder in [&checkout, &sdk] {
+            assert_eq!(
+                Sdk::of(&folder.display().to_string()).unwrap(),
+                Sdk::Folder(sdk.clone())
+            );
+        }
+        let error = Sdk::of(env!("CARGO_MANIFEST_DIR")).unwrap_err().to_string();
+        assert!(error.contains("is no checkout of Pilothouse"), "{error}");
+        assert!(
+            Sdk::of("/no/such/folder")
+                .unwrap_err()
+                .to_string()
+                .contains("/no/such/folder")
+        );
+    }
+}

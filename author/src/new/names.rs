@@ -1,0 +1,540 @@
+//! Owns which names a project and a kind may have, and what follows from them: modules, types, plurals.
+
+use std::str::FromStr;
+
+/// The name of a package, which is the plugin's name too: cargo, Rust and Kubernetes accept it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PackageName(String);
+
+/// A kind by its group and version.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NewKind {
+    /// The API group.
+    pub group: String,
+    /// The version.
+    pub version: String,
+    /// The kind.
+    pub kind: String,
+}
+
+/// Why a name cannot be used, and what to use instead.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NameError {
+    /// Not a crate's name.
+    #[error("{name:?} is no name for a crate: {why}; try {proposal}")]
+    Package {
+        /// What was given.
+        name: String,
+        /// What is wrong with it.
+        why: &'static str,
+        /// A name that can be used.
+        proposal: String,
+    },
+    /// Not three parts.
+    #[error("{0:?} is no kind; write GROUP/VERSION/KIND, for example example.com/v1/Website")]
+    Parts(String),
+    /// A group without a domain.
+    #[error("{0:?} is no API group of your own: it is a DNS name with a dot in lower case, for example {1}")]
+    Group(String, String),
+    /// A group of Kubernetes' own.
+    #[error("{0:?} is an API group of Kubernetes itself; take a domain of yours, for example example.com")]
+    ProtectedGroup(String),
+    /// Not a version.
+    #[error("{0:?} is no API version; it is v1, v1beta1, v2alpha3 and so on")]
+    Version(String),
+    /// Not a kind.
+    #[error("{name:?} is no kind: {why}; try {proposal}")]
+    Kind {
+        /// What was given.
+        name: String,
+        /// What is wrong with it.
+        why: &'static str,
+        /// A kind that can be used.
+        proposal: String,
+    },
+    /// Not a plural.
+    #[error("{0:?} is no plural of a kind: it has a-z, 0-9 and - only, and begins with a letter; for example {1}")]
+    Plural(String, String),
+}
+
+/// Names that crates of this kind cannot have: Rust's keywords, and crates that every project depends on.
+const TAKEN: &[&str] = &[
+    "abstract",
+    "alloc",
+    "as",
+    "async",
+    "await",
+    "become",
+    "box",
+    "break",
+    "const",
+    "continue",
+    "core",
+    "crate",
+    "do",
+    "dyn",
+    "else",
+    "enum",
+    "extern",
+    "false",
+    "final",
+    "fn",
+    "for",
+    "gen",
+    "if",
+    "impl",
+    "in",
+    "let",
+    "lib",
+    "loop",
+    "macro",
+    "main",
+    "match",
+    "mod",
+    "move",
+    "mut",
+    "override",
+    "pilothouse",
+    "pilothouse-plugin",
+    "priv",
+    "proc-macro",
+    "pub",
+    "ref",
+    "return",
+    "schemars",
+    "self",
+    "serde",
+    "serde-json",
+    "static",
+    "std",
+    "struct",
+    "super",
+    "test",
+    "tests",
+    "trait",
+    "true",
+    "try",
+    "type",
+    "typeof",
+    "union",
+    "unsafe",
+    "unsized",
+    "use",
+    "virtual",
+    "where",
+    "while",
+    "yield",
+    "kind",
+];
+
+/// Types that the template names, and those that every Rust file knows. A kind of such a name has a type of another name.
+const TAKEN_TYPES: &[&str] = &[
+    "BTreeMap",
+    "Box",
+    "Clone",
+    "Cluster",
+    "Condition",
+    "ConditionsOnly",
+    "ConfigMap",
+    "ConfigMapVolumeSource",
+    "Container",
+    "Controller",
+    "ControllerManifest",
+    "Copy",
+    "Debug",
+    "Default",
+    "Defaulter",
+    "Deployment",
+    "Deserialize",
+    "Drop",
+    "Err",
+    "FakeCluster",
+    "Failure",
+    "FieldError",
+    "Fields",
+    "Finalization",
+    "Finalizer",
+    "Fn",
+    "From",
+    "Iterator",
+    "JsonSchema",
+    "Kind",
+    "LiveDeployment",
+    "LiveStatus",
+    "NoConfig",
+    "None",
+    "ObjectMeta",
+    "Ok",
+    "Operator",
+    "Option",
+    "Outcome",
+    "Request",
+    "Resource",
+    "Result",
+    "Review",
+    "Self",
+    "Send",
+    "Serialize",
+    "Some",
+    "String",
+    "Sync",
+    "ToString",
+    "Touch",
+    "Validator",
+    "Value",
+    "Vec",
+    "Volume",
+    "VolumeMount",
+];
+
+/// The number of characters that a DNS label has at most.
+const MAX_LABEL: usize = 63;
+
+impl FromStr for PackageName {
+    type Err = NameError;
+
+    fn from_str(name: &str) -> Result<Self, NameError> {
+        let why = if name.is_empty() {
+            "it is empty"
+        } else if name.contains(['/', '\\']) {
+            "it is a path; change to the folder that the project should be in, and give its name"
+        } else if !name.starts_with(|first: char| first.is_ascii_lowercase()) {
+            "it begins with a letter a-z"
+        } else if !name
+            .chars()
+            .all(|it| it.is_ascii_lowercase() || it.is_ascii_digit() || it == '-')
+        {
+            "it has a-z, 0-9 and - only"
+        } else if name.ends_with('-') || name.contains("--") {
+            "each - stands between letters and digits"
+        } else if name.len() > MAX_LABEL {
+            "it has at most 63 characters"
+        } else if TAKEN.contains(&name) {
+            "Rust, cargo or a crate that the project depends on has it"
+        } else {
+            return Ok(Self(name.to_owned()));
+        };
+        Err(NameError::Package {
+            name: name.to_owned(),
+            why,
+            proposal: proposed_package(name),
+        })
+    }
+}
+
+impl PackageName {
+    /// The name.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// The name of its library, as Rust writes it.
+    pub fn library(&self) -> String {
+        self.0.replace('-', "_")
+    }
+}
+
+/// The nearest name that can be used.
+fn proposed_package(name: &str) -> String {
+    let last = name
+        .rsplit(['/', '\\'])
+        .find(|part| !part.is_empty())
+        .unwrap_or_default();
+    let words: Vec<_> = snake(last)
+        .split(|it: char| !it.is_ascii_alphanumeric())
+        .filter(|word| !word.is_empty())
+        .map(str::to_owned)
+        .collect();
+    let joined: String = words.join("-").chars().take(MAX_LABEL - "-operator".len()).collect();
+    let joined = joined.trim_matches('-').to_owned();
+    if joined.is_empty() {
+        "my-operator".to_owned()
+    } else if !joined.starts_with(|first: char| first.is_ascii_lowercase()) {
+        format!("operator-{joined}")
+    } else if TAKEN.contains(&joined.as_str()) {
+        format!("{joined}-operator")
+    } else {
+        joined
+    }
+}
+
+impl FromStr for NewKind {
+    type Err = NameError;
+
+    fn from_str(text: &str) -> Result<Self, NameError> {
+        let [group, version, kind] = text.split('/').collect::<Vec<_>>()[..] else {
+            return Err(NameError::Parts(text.to_owned()));
+        };
+        check_group(group)?;
+        if !is_version(version) {
+            return Err(NameError::Version(version.to_owned()));
+        }
+        check_kind(kind)?;
+        Ok(Self {
+            group: group.to_owned(),
+            version: version.to_owned(),
+            kind: kind.to_owned(),
+        })
+    }
+}
+
+fn check_group(group: &str) -> Result<(), NameError> {
+    let is_label = |label: &str| {
+        !label.is_empty()
+            && label.len() <= MAX_LABEL
+            && !label.starts_with('-')
+            && !label.ends_with('-')
+            && label
+                .chars()
+                .all(|it| it.is_ascii_lowercase() || it.is_ascii_digit() || it == '-')
+    };
+    if !group.contains('.') || !group.split('.').all(is_label) || group.len() > 200 {
+        let lower: String = group.to_lowercase();
+        let label: String = lower.chars().filter(char::is_ascii_alphanumeric).collect();
+        let proposal = if group.contains('.') || label.is_empty() {
+            "example.com".to_owned()
+        } else {
+            format!("{label}.example.com")
+        };
+        return Err(NameError::Group(group.to_owned(), proposal));
+    }
+    let protected = ["k8s.io", "kubernetes.io"];
+    if protected
+        .iter()
+        .any(|it| group == *it || group.ends_with(&format!(".{it}")))
+    {
+        return Err(NameError::ProtectedGroup(group.to_owned()));
+    }
+    Ok(())
+}
+
+/// `v`, a number, and perhaps `alpha` or `beta` with a number.
+fn is_version(version: &str) -> bool {
+    let is_number = |text: &str| {
+        !text.is_empty() && !text.starts_with('0') && text.len() < 6 && text.chars().all(|it| it.is_ascii_digit())
+    };
+    let Some(rest) = version.strip_prefix('v') else {
+        return false;
+    };
+    let parts = rest.split_once("alpha").or_else(|| rest.split_once("beta"));
+    parts.map_or_else(
+        || is_number(rest),
+        |(major, minor)| is_number(major) && is_number(minor),
+    )
+}
+
+fn check_kind(kind: &str) -> Result<(), NameError> {
+    let why = if kind.is_empty() {
+        "it is empty"
+    } else if !kind.chars().all(|it| it.is_ascii_alphanumeric()) {
+        "it has letters and digits only"
+    } else if !kind.starts_with(|first: char| first.is_ascii_uppercase()) {
+        "it begins with an upper-case letter"
+    } else if kind.len() > MAX_LABEL {
+        "it has at most 63 characters"
+    } else {
+        return Ok(());
+    };
+    let words = kind
+        .split(|it: char| !it.is_ascii_alphanumeric())
+        .filter(|word| !word.is_empty());
+    let camel: String = words.map(capitalized).collect();
+    let camel = camel.trim_start_matches(|first: char| first.is_ascii_digit());
+    let proposal: String = camel.chars().take(MAX_LABEL).collect();
+    Err(NameError::Kind {
+        name: kind.to_owned(),
+        why,
+        proposal: if proposal.is_empty() {
+            "Website".to_owned()
+        } else {
+            proposal
+        },
+    })
+}
+
+fn capitalized(word: &str) -> String {
+    let mut letters = word.chars();
+    letters.next().map_or_else(String::new, |first| {
+        first.to_ascii_uppercase().to_string() + letters.as_str()
+    })
+}
+
+impl NewKind {
+    /// The name of the Rust type.
+    pub fn type_name(&self) -> String {
+        let kind = self.kind.as_str();
+        if TAKEN_TYPES.contains(&kind) {
+            format!("{kind}Resource")
+        } else {
+            kind.to_owned()
+        }
+    }
+
+    /// The name of the module.
+    pub fn module(&self) -> String {
+        let module = snake(&self.kind);
+        if TAKEN.contains(&module.as_str()) {
+            format!("{module}_kind")
+        } else {
+            module
+        }
+    }
+
+    /// A DNS label: the name of the controller.
+    pub fn label(&self) -> String {
+        snake(&self.kind).replace('_', "-")
+    }
+
+    /// The kind in lower case.
+    pub fn singular(&self) -> String {
+        self.kind.to_lowercase()
+    }
+
+    /// The English plural in lower case.
+    pub fn plural(&self) -> String {
+        let word = self.singular();
+        let before_last = word.chars().rev().nth(1).unwrap_or('a');
+        if word.ends_with('y') && !"aeiou".contains(before_last) {
+            return format!("{}ies", &word[..word.len() - 1]);
+        }
+        let hisses = ["s", "x", "z", "ch", "sh"].iter().any(|ending| word.ends_with(ending));
+        word + if hisses { "es" } else { "s" }
+    }
+
+    /// Checks a plural that somebody has given.
+    pub fn check_plural(&self, plural: &str) -> Result<(), NameError> {
+        let is_plural = plural.starts_with(|first: char| first.is_ascii_lowercase())
+            && plural
+                .chars()
+                .all(|it| it.is_ascii_lowercase() || it.is_ascii_digit() || it == '-')
+            && !plural.ends_with('-')
+            && plural.len() <= MAX_LABEL;
+        if is_plural {
+            Ok(())
+        } else {
+            Err(NameError::Plural(plural.to_owned(), self.plural()))
+        }
+    }
+}
+
+/// `HttpProxy` as `http_proxy`, `HTTPRoute` as `http_route`.
+fn snake(name: &str) -> String {
+    let letters: Vec<char> = name.chars().collect();
+    let mut snake = String::new();
+    for (index, letter) in letters.iter().enumerate() {
+        let before = index.checked_sub(1).map(|index| letters[index]);
+        let after = letters.get(index + 1);
+        let begins_word = letter.is_ascii_uppercase()
+            && before.is_some_and(|before| {
+                before.is_ascii_lowercase()
+                    || before.is_ascii_digit()
+                    || (before.is_ascii_uppercase() && after.is_some_and(char::is_ascii_lowercase))
+            });
+        if begins_word {
+            snake.push('_');
+        }
+        snake.push(letter.to_ascii_lowercase());
+    }
+    snake
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn kind(text: &str) -> NewKind {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn a_name_that_is_none_is_answered_with_one_that_is() {
+        for (name, proposal) in [
+            ("", "my-operator"),
+            ("Website", "website"),
+            ("my_site", "my-site"),
+            ("MyWebSite", "my-web-site"),
+            ("9lives", "operator-9lives"),
+            ("match", "match-operator"),
+            ("serde", "serde-operator"),
+            ("a/b", "b"),
+            ("../x", "x"),
+            ("-a-", "a"),
+            ("a--b", "a-b"),
+            ("wébsite", "w-bsite"),
+            ("--", "my-operator"),
+        ] {
+            let error = name.parse::<PackageName>().unwrap_err().to_string();
+            assert!(error.ends_with(&format!("; try {proposal}")), "{name}: {error}");
+            assert!(proposal.parse::<PackageName>().is_ok(), "{proposal}");
+        }
+        let long = "a".repeat(64);
+        assert!(
+            long.parse::<PackageName>()
+                .unwrap_err()
+                .to_string()
+                .contains("at most 63 characters")
+        );
+        assert_eq!("my-site".parse::<PackageName>().unwrap().library(), "my_site");
+    }
+
+    #[test]
+    fn each_part_of_a_kind_is_named_when_it_is_wrong() {
+        for (text, part) in [
+            ("", "write GROUP/VERSION/KIND"),
+            ("Website", "write GROUP/VERSION/KIND"),
+            ("example.com/v1", "write GROUP/VERSION/KIND"),
+            ("example.com/v1/Website/x", "write GROUP/VERSION/KIND"),
+            ("example/v1/Website", "\"example\" is no API group of your own"),
+            ("example/v1/Website", "for example example.example.com"),
+            ("Example.com/v1/Website", "\"Example.com\" is no API group"),
+            ("/v1/Website", "\"\" is no API group"),
+            (
+                "apps.k8s.io/v1/Website",
+                "\"apps.k8s.io\" is an API group of Kubernetes",
+            ),
+            ("example.com/1/Website", "\"1\" is no API version"),
+            ("example.com/v0/Website", "\"v0\" is no API version"),
+            ("example.com/v1gamma1/Website", "\"v1gamma1\" is no API version"),
+            (
+                "example.com/v1/website",
+                "\"website\" is no kind: it begins with an upper-case letter; try Website",
+            ),
+            ("example.com/v1/web-site", "it has letters and digits only; try WebSite"),
+            ("example.com/v1/", "\"\" is no kind: it is empty"),
+        ] {
+            let error = text.parse::<NewKind>().unwrap_err().to_string();
+            assert!(error.contains(part), "{text}: {error}");
+        }
+        for version in ["v1", "v2alpha1", "v1beta12"] {
+            assert!(
+                format!("example.com/{version}/A").parse::<NewKind>().is_ok(),
+                "{version}"
+            );
+        }
+    }
+
+    #[test]
+    fn what_follows_from_a_kind_is_what_somebody_would_write() {
+        for (name, module, plural) in [
+            ("Website", "website", "websites"),
+            ("HttpProxy", "http_proxy", "httpproxies"),
+            ("HTTPRoute", "http_route", "httproutes"),
+            ("Gateway", "gateway", "gateways"),
+            ("Class", "class", "classes"),
+            ("Match", "match_kind", "matches"),
+            ("Box", "box_kind", "boxes"),
+            ("S3Bucket", "s3_bucket", "s3buckets"),
+        ] {
+            let kind = kind(&format!("example.com/v1/{name}"));
+            assert_eq!((kind.module().as_str(), kind.plural().as_str()), (module, plural));
+        }
+        assert_eq!(kind("example.com/v1/Cluster").type_name(), "ClusterResource");
+        assert_eq!(kind("example.com/v1/HttpProxy").label(), "http-proxy");
+        assert!(kind("example.com/v1/Data").check_plural("data").is_ok());
+        let error = kind("example.com/v1/Policy")
+            .check_plural("Policies")
+            .unwrap_err()
+            .to_string();
+        assert!(error.ends_with("for example policies"), "{error}");
+    }
+}

@@ -1,0 +1,305 @@
+//! `pilothouse build`: what is refused, what becomes of components of other toolchains, and one new project from its files to
+//! its component.
+
+use std::fs;
+use std::path::Path;
+
+use crate::program::{call, ended, program};
+
+fn write(folder: &Path, files: &[(&str, &str)]) {
+    for (path, text) in files {
+        let path = folder.join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+}
+
+/// A program that ends with the code.
+fn fake(folder: &Path, name: &str, script: &str) {
+    use std::os::unix::fs::PermissionsExt as _;
+    let path = folder.join(name);
+    fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+}
+
+#[test]
+fn what_is_no_crate_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let error = call(folder.path(), &["build"]).failed(1);
+    assert!(
+        error.contains("has no Cargo.toml; run the command in the folder of a plugin's crate"),
+        "{error}"
+    );
+    let error = call(folder.path(), &["build", "nothing"]).failed(1);
+    assert!(error.contains("nothing is no folder"), "{error}");
+    write(
+        folder.path(),
+        &[
+            ("page.wasm", "<html>"),
+            ("empty.wasm", ""),
+            ("module.wasm", "\0asm\u{1}\0\0\0"),
+        ],
+    );
+    for file in ["page.wasm", "empty.wasm"] {
+        let error = call(folder.path(), &["build", file]).failed(1);
+        assert!(
+            error.contains(&format!("{file} cannot become a plugin: it is no WebAssembly")),
+            "{error}"
+        );
+    }
+    let error = call(folder.path(), &["build", "--component", "module.wasm"]).failed(1);
+    assert!(
+        error.contains("it exports no plugin; in Rust, add `pilothouse_plugin::export!"),
+        "{error}"
+    );
+    assert!(!folder.path().join("module.component.wasm").exists());
+}
+
+#[test]
+fn a_crate_that_is_no_plugin_is_told_what_makes_it_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let manifest = "[package]\nname = \"site\"\nversion = \"0.1.0\"\nedition = \"2024\"\n[workspace]\n";
+    write(folder.path(), &[("Cargo.toml", manifest), ("src/lib.rs", "")]);
+    let error = call(folder.path(), &["build", "--", "--offline"]).failed(1);
+    assert!(
+        error.contains("site is no plugin") && error.contains("crate-type = [\"cdylib\", \"rlib\"]"),
+        "{error}"
+    );
+
+    let library = "[lib]\ncrate-type = [\"cdylib\"]\n";
+    write(folder.path(), &[("Cargo.toml", &format!("{manifest}{library}"))]);
+    let error = call(folder.path(), &["build", "--", "--offline"]).failed(1);
+    assert!(error.contains("pilothouse_plugin::export!"), "{error}");
+
+    write(
+        folder.path(),
+        &[
+            ("Cargo.toml", "[workspace]\nmembers = [\"a\"]\n"),
+            (
+                "a/Cargo.toml",
+                &format!("{}{library}", manifest.replace("[workspace]\n", "")),
+            ),
+            ("a/src/lib.rs", ""),
+        ],
+    );
+    let error = call(folder.path(), &["build", "--", "--offline"]).failed(1);
+    assert!(
+        error.contains("is a workspace and no crate; give the folder of a plugin: "),
+        "{error}"
+    );
+
+    write(folder.path(), &[("Cargo.toml", "[package")]);
+    let error = call(folder.path(), &["build", "--", "--offline"]).failed(1);
+    assert!(error.contains("cargo cannot read"), "{error}");
+}
+
+#[test]
+fn a_missing_compiler_is_named_with_the_command_that_installs_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let programs = folder.path().join("programs");
+    fs::create_dir(&programs).unwrap();
+    let build = || {
+        let mut build = program(folder.path());
+        ended(
+            build
+                .arg("build")
+                .env("PATH", &programs)
+                .env_remove("RUSTC")
+                .env_remove("CARGO"),
+        )
+    };
+    let error = build().failed(1);
+    assert!(
+        error.contains("Rust is not installed") && error.contains("https://sh.rustup.rs"),
+        "{error}"
+    );
+
+    fake(&programs, "rustc", "echo /no/such/folder");
+    fake(&programs, "rustup", "exit 1");
+    fake(&programs, "apt-get", "exit 100");
+    let error = build().failed(1);
+    assert!(
+        error.contains("run `rustup target add wasm32-unknown-unknown`, or on Debian `apt-get install"),
+        "{error}"
+    );
+}
+
+mod isolated {
+    use std::fs;
+    use std::path::{Path, PathBuf};
+    use std::process::Command;
+
+    use pilothouse_build::compile::Compilation;
+    use pilothouse_build::package::Package;
+    use pilothouse_build::toolchain::{Toolchain, ToolchainChoice};
+    use xtask::plugins::{PluginsOptions, build, directory};
+
+    use super::write;
+    use crate::program::{call, checkout, ended};
+
+    fn app_service() -> PathBuf {
+        let options = PluginsOptions {
+            only: vec!["app-service".to_owned()],
+            ..PluginsOptions::default()
+        };
+        build(&options).unwrap().remove(0).path
+    }
+
+    #[test]
+    fn a_component_of_another_toolchain_is_checked_and_its_module_wrapped() {
+        let component = app_service();
+        let folder = tempfile::tempdir().unwrap();
+        let component_path = component.display().to_string();
+        let checked = call(folder.path(), &["build", &component_path]).ok();
+        assert!(
+            checked.starts_with("app-service ") && checked.contains("(unchanged)"),
+            "{checked}"
+        );
+
+        let module = directory().join("../guests/wasm32-unknown-unknown/plugin/app_service.wasm");
+        fs::copy(module, folder.path().join("module.wasm")).unwrap();
+        let wrapped = call(folder.path(), &["build", "--component", "module.wasm"]).ok();
+        assert!(wrapped.contains("sha256:"), "{wrapped}");
+        let bytes = fs::read(folder.path().join("module.component.wasm")).unwrap();
+        assert!(bytes == fs::read(component).unwrap(), "the component is another one");
+    }
+
+    /// A crate with a panic that names its file, and a neighbour with another: what would tell the folders apart.
+    fn module_in(folder: &Path) -> Vec<u8> {
+        let package = |name: &str, rest: &str| {
+            format!("[package]\nname = \"{name}\"\nversion = \"0.1.0\"\nedition = \"2024\"\n[workspace]\n{rest}")
+        };
+        let library = "[lib]\ncrate-type = [\"cdylib\"]\n[dependencies]\nneighbour = { path = \"../neighbour\" }\n";
+        let source = "#[unsafe(no_mangle)]\npub extern \"C\" fn check(n: u32) -> u32 { neighbour::check(n); \
+                      assert!(n > 2, \"{}\", file!()); n }\n";
+        let neighbour = "pub fn check(n: u32) { assert!(n > 1, \"{}\", file!()); }\n";
+        write(
+            folder,
+            &[
+                ("site/Cargo.toml", &package("site", library)),
+                ("site/src/lib.rs", source),
+                ("neighbour/Cargo.toml", &package("neighbour", "")),
+                ("neighbour/src/lib.rs", neighbour),
+            ],
+        );
+        let toolchain = Toolchain::find(ToolchainChoice::Auto).unwrap();
+        let offline = ["--offline".into()];
+        let package = Package::find(toolchain, &folder.join("site"), &offline).unwrap();
+        let compilation = Compilation {
+            toolchain,
+            package: &package,
+            target_directory: &package.target_directory,
+            profile: None,
+            arguments: &offline,
+        };
+        compilation.run().unwrap()
+    }
+
+    #[test]
+    fn the_same_source_gives_the_same_bytes_in_two_folders() {
+        let (one, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let deeper = other.path().join("somewhere/else");
+        let module = module_in(one.path());
+        assert!(module == module_in(&deeper), "the bytes depend on the folder");
+        let text = String::from_utf8_lossy(&module);
+        assert!(
+            text.contains("plugin/src/lib.rs") || text.contains("src/lib.rs"),
+            "panics say where they are"
+        );
+        assert!(
+            !text.contains(&one.path().display().to_string()),
+            "the folder is in the module"
+        );
+    }
+
+    /// The whole way of an author: a project, its tests, its component, and another kind in it.
+    #[test]
+    fn a_new_project_passes_its_tests_and_becomes_a_component() {
+        // It stays, so that it is compiled once and not for each run.
+        let folder = checkout().join("target/new-project");
+        fs::create_dir_all(&folder).unwrap();
+        let project = folder.join("site");
+        let kept = folder.join("kept");
+        let _ = fs::rename(project.join("target"), &kept);
+        let _ = fs::remove_dir_all(&project);
+        let sdk = checkout().display().to_string();
+        let new = [
+            "new",
+            "site",
+            "--kind",
+            "example.com/v1/Site",
+            "--finalizer",
+            "--admission",
+            "--sdk",
+            &sdk,
+        ];
+        call(&folder, &new).ok();
+        let _ = fs::rename(&kept, project.join("target"));
+        call(
+            &project,
+            &[
+                "new",
+                "kind",
+                "example.com/v1beta1/Cluster",
+                "--scope",
+                "Cluster",
+                "--finalizer",
+            ],
+        )
+        .ok();
+        call(&project, &["new", "admission", "Cluster"]).ok();
+        // The CRDs of the template are what the types give, so this compares them first.
+        let tests = ended(
+            Command::new("cargo")
+                .args(["test", "--offline"])
+                .current_dir(&project)
+                .env_remove("UPDATE"),
+        );
+        assert_eq!(tests.code, 0, "{}{}", tests.out, tests.err);
+        assert!(tests.out.contains("14 passed"), "{}", tests.out);
+        assert!(!tests.err.contains("warning"), "{}", tests.err);
+
+        // A CRD that is missing, and one that is stale, are written anew.
+        let (missing, stale) = (
+            project.join("crds/sites.example.com.yaml"),
+            project.join("crds/clusters.example.com.yaml"),
+        );
+        let expected = (fs::read(&missing).unwrap(), fs::read(&stale).unwrap());
+        fs::remove_file(&missing).unwrap();
+        fs::write(&stale, "kind: CustomResourceDefinition").unwrap();
+        let built = call(&project, &["build", "--", "--offline"]);
+        assert!(
+            built.err.contains("building site 0.1.0 for wasm32-unknown-unknown"),
+            "{}",
+            built.err
+        );
+        assert!(built.err.contains("crds/clusters.example.com.yaml"), "{}", built.err);
+        let built = built.ok();
+        assert!(built.starts_with("site 0.1.0  "), "{built}");
+        assert!(
+            expected == (fs::read(&missing).unwrap(), fs::read(&stale).unwrap()),
+            "the CRDs are others"
+        );
+
+        let inspected = call(&project, &["inspect", "target/plugins/site.wasm"]).ok();
+        assert!(
+            inspected.contains("interfaces    manifest, reconciler, finalizer, defaulter, validator"),
+            "{inspected}"
+        );
+        assert!(!inspected.contains("warning"), "{inspected}");
+        let manifests = call(&project, &["manifests", "target/plugins/site.wasm"]).ok();
+        assert!(manifests.contains("name: clusters.example.com"), "{manifests}");
+
+        // What has not changed is not written, so nobody who watches it builds again.
+        let written = fs::metadata(&stale).unwrap().modified().unwrap();
+        let again = call(&project, &["build", "--out", "site.wasm", "--", "--offline"]);
+        assert!(!again.err.contains("wrote"), "{}", again.err);
+        assert_eq!(fs::metadata(&stale).unwrap().modified().unwrap(), written);
+        assert!(again.ok().contains("sha256:"));
+        let built = fs::read(project.join("target/plugins/site.wasm")).unwrap();
+        assert!(
+            built == fs::read(project.join("site.wasm")).unwrap(),
+            "the same source gives other bytes"
+        );
+    }
+}

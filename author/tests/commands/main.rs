@@ -1,0 +1,9 @@
+//! The commands of whoever writes a plugin, called as a shell calls them.
+#![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
+
+mod build;
+mod manifests;
+mod manual;
+mod new;
+mod packages;
+mod program;
