@@ -12,7 +12,7 @@ use crate::root;
 
 /// The page of all commands.
 pub fn commands() -> String {
-    commands::page(pilothouse::command())
+    commands::page(pilothouse::command_line::command())
 }
 
 /// The page of the resource Plugin.
