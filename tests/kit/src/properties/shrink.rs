@@ -11,7 +11,13 @@ const ATTEMPTS: usize = 400;
 const WITHIN: Duration = Duration::from_secs(20);
 
 /// What says what an object is and stays.
-const FIXED: [&str; 4] = ["/apiVersion", "/kind", "/metadata/name", "/metadata/namespace"];
+const FIXED: [&str; 5] = [
+    "/apiVersion",
+    "/kind",
+    "/metadata",
+    "/metadata/name",
+    "/metadata/namespace",
+];
 
 /// The smallest object that was found to fail, and how often it was made smaller.
 pub(super) fn shrink(object: &Value, mut fails: impl FnMut(&Value) -> bool) -> (Value, usize) {
