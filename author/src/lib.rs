@@ -1,8 +1,14 @@
-//! The commands of whoever writes a plugin, a module each. What they share with the commands of the host is in
-//! `pilothouse_host`; how a plugin is compiled is in `pilothouse_build`.
+//! What the program `pilothouse` has beside the commands of `pilothouse-host`: the commands of whoever writes a plugin, a
+//! module for each, and what they share. How a plugin is compiled is in `pilothouse_build`.
 #![forbid(unsafe_code)]
 
+pub mod bench;
 pub mod build;
+pub mod check;
 pub mod manifests;
 pub mod manual;
 pub mod new;
+pub mod plugin;
+pub mod render;
+pub mod replay;
+pub mod verdict;

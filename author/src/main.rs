@@ -5,10 +5,10 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
-use pilothouse::manifests::ManifestsCommand;
 use pilothouse::manual::{CompletionCommand, ManCommand};
-use pilothouse::{build::BuildCommand, new::NewCommand};
-use pilothouse_host::{CompileCommand, artifact, ask, ended, inspect, install, release, render, run};
+use pilothouse::{bench, build, check, manifests, new, render, replay, verdict};
+use pilothouse_host::render::WebhooksCommand;
+use pilothouse_host::{CompileCommand, artifact, ask, inspect, install, release, run};
 
 /// Run many Kubernetes operators in one host process, each as a sandboxed WebAssembly component.
 #[derive(Parser)]
@@ -21,11 +21,11 @@ struct Arguments {
 #[derive(Subcommand)]
 enum Command {
     /// Make a project for a new operator, or add a kind to one.
-    New(NewCommand),
+    New(new::NewCommand),
     /// Build a plugin's crate as a component, or check a component of another toolchain.
-    Build(BuildCommand),
+    Build(build::BuildCommand),
     /// Print all that a plugin needs in a cluster: CRDs, rights, Plugin and a sample.
-    Manifests(ManifestsCommand),
+    Manifests(Box<manifests::ManifestsCommand>),
     /// Run the host, which reconciles a cluster with plugins.
     Run(Box<run::RunCommand>),
     /// Show the plugins of a host, and the objects that fail, with the cause and the next step.
@@ -34,6 +34,10 @@ enum Command {
     Why(ask::why::WhyCommand),
     /// Show the plugins of a host by the time, memory and requests that they use.
     Top(ask::top::TopCommand),
+    /// Record the calls of a plugin on a running host: inputs, reads and answers, with the values of Secrets masked.
+    Record(ask::record::RecordCommand),
+    /// Replay a recording offline, with the same component or another version, and show the differences.
+    Replay(replay::ReplayCommand),
     /// Print a plugin's metadata and the kinds that it touches.
     Inspect(inspect::InspectCommand),
     /// Print the ServiceAccount, the roles and the bindings that grant a plugin what it needs.
@@ -58,8 +62,14 @@ enum Command {
     Login(artifact::login::LoginCommand),
     /// Log out from a registry.
     Logout(artifact::login::LogoutCommand),
+    /// Print what a plugin makes of objects, without a cluster, or how that differs from something else.
+    Render(Box<render::RenderCommand>),
+    /// Look for objects with which a plugin breaks one of the properties that every plugin must have.
+    Check(Box<check::CheckCommand>),
+    /// Measure what a plugin's calls for an object cost, and compare two components.
+    Bench(Box<bench::BenchCommand>),
     /// Print a plugin's webhook configurations, for an installer to apply.
-    Webhooks(render::WebhooksCommand),
+    Webhooks(WebhooksCommand),
     /// Remove the finalizer of a plugin that no longer exists from the objects that wait for it.
     Release(release::ReleaseCommand),
     /// Print the completion of commands and options for a shell.
@@ -72,7 +82,7 @@ enum Command {
 
 fn main() -> ExitCode {
     let Arguments { command } = arguments();
-    ended(match command {
+    verdict::ended(match command {
         Command::New(new) => new.execute(),
         Command::Build(build) => build.execute(),
         Command::Manifests(manifests) => manifests.execute(),
@@ -82,6 +92,8 @@ fn main() -> ExitCode {
         Command::Status(status) => status.execute(),
         Command::Why(why) => why.execute(),
         Command::Top(top) => top.execute(),
+        Command::Record(record) => record.execute(),
+        Command::Replay(replay) => replay.execute(),
         Command::Inspect(inspect) => inspect.execute(),
         Command::Rights(rights) => rights.execute(),
         Command::Install(install) => install.execute(),
@@ -94,6 +106,9 @@ fn main() -> ExitCode {
         Command::Verify(verify) => verify.execute(),
         Command::Login(login) => login.execute(),
         Command::Logout(logout) => logout.execute(),
+        Command::Render(render) => render.execute(),
+        Command::Check(check) => check.execute(),
+        Command::Bench(bench) => bench.execute(),
         Command::Webhooks(webhooks) => webhooks.execute(),
         Command::Release(release) => release.execute(),
         Command::CompileComponent(compile) => compile.execute(),

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use pilothouse_core::Limits;
 use pilothouse_core::inventory::{OwnedKind, SetFinalizer};
+use pilothouse_core::wasi::Wasi;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -49,6 +50,10 @@ pub struct PluginSpec {
         regex(pattern = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$")
     )]
     pub service_account_name: Option<String>,
+    /// What the component may import of WASI. Inert links the interfaces of WASI 0.2 and gives access to nothing: no files,
+    /// no network, no environment; the same time and the same random numbers in every call.
+    #[serde(default)]
+    pub wasi: Wasi,
     /// Whether the plugin acts.
     #[serde(default)]
     pub mode: Mode,

@@ -23,6 +23,29 @@ pub enum BenchOptions {
     Artifacts(ArtifactsOptions),
     /// Measure an idle host on a real control plane: its memory, and the requests of a resync and of a restart.
     Idle,
+    /// Compare an apply as the host with the same apply by impersonation, and measure the review of a right, on a real API
+    /// server.
+    Identity(TimesOptions<500>),
+    /// Measure how long nobody leads after the leader was killed, and after it was stopped in order, on a real API server.
+    Handover(TimesOptions<3>),
+    /// Measure the size and the time of a scrape of /metrics.
+    Scrape(ScrapeOptions),
+}
+
+/// How often something is measured.
+#[derive(Clone, Debug, clap::Args)]
+pub struct TimesOptions<const TIMES: usize> {
+    /// Number of measurements.
+    #[arg(long, value_name = "NUMBER", default_value_t = NonZeroUsize::new(TIMES).expect("it is not zero"))]
+    pub times: NonZeroUsize,
+}
+
+/// Options of `bench scrape`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct ScrapeOptions {
+    /// Number of plugins.
+    #[arg(long, value_name = "NUMBER", default_value = "50")]
+    pub plugins: NonZeroUsize,
 }
 
 /// Options of `bench call`.
@@ -108,15 +131,20 @@ pub fn run(options: &BenchOptions) -> Result<()> {
             "service-ingress",
             "stream-ingress",
         ],
-        BenchOptions::Idle => &["app-service"],
+        BenchOptions::Idle | BenchOptions::Handover(_) => &["app-service"],
+        BenchOptions::Identity(_) => &[],
+        BenchOptions::Scrape(_) => &["service-ingress"],
         BenchOptions::Admission(_) => &["hostile", "reverse-proxy"],
         BenchOptions::Artifacts(_) => &["app-service", "service-ingress"],
         BenchOptions::Host(_) => &["bundle", "hostile", "service-ingress"],
     };
-    plugins::build(&plugins::PluginsOptions {
-        only: needed.iter().map(|name| (*name).to_owned()).collect(),
-        ..plugins::PluginsOptions::default()
-    })?;
+    // Without a name, all would be built.
+    if !needed.is_empty() {
+        plugins::build(&plugins::PluginsOptions {
+            only: needed.iter().map(|name| (*name).to_owned()).collect(),
+            ..plugins::PluginsOptions::default()
+        })?;
+    }
     match options {
         BenchOptions::Call(CallOptions {
             only,
@@ -128,6 +156,27 @@ pub fn run(options: &BenchOptions) -> Result<()> {
             bench("pilothouse-sandbox", "call", &arguments)
         }
         BenchOptions::Idle => steer("release", "idle", &[], &[]),
+        // What takes the time is the API server, or waiting.
+        BenchOptions::Identity(TimesOptions { times }) => steer("dev", "identity", &[times.to_string()], &[]),
+        BenchOptions::Handover(TimesOptions { times }) => steer("dev", "handover", &[times.to_string()], &[]),
+        BenchOptions::Scrape(ScrapeOptions { plugins }) => {
+            let example = [
+                "run",
+                "--quiet",
+                "--release",
+                "--package",
+                "pilothouse-end-to-end",
+                "--example",
+                "scrape",
+            ];
+            let status = crate::cargo()
+                .args(example)
+                .args(["--", &plugins.to_string()])
+                .status()
+                .context("cannot start cargo")?;
+            ensure!(status.success(), "cargo {} failed", example.join(" "));
+            Ok(())
+        }
         BenchOptions::Admission(AdmissionOptions { queued, repetitions }) => {
             let (queued, repetitions) = (queued.to_string(), repetitions.to_string());
             // As many plugins as it takes of its own.

@@ -12,7 +12,7 @@ use std::{
 
 use anyhow::{Context as _, Result, ensure};
 
-use crate::{cargo, controlplane, minutes, nginx, plugins, programs};
+use crate::{cargo, controlplane, languages, minutes, nginx, plugins, programs};
 
 /// Which tests to run.
 #[derive(Clone, Debug, Default, clap::Args)]
@@ -39,7 +39,8 @@ pub enum TestPart {
     Oracle,
     /// Tests of the host on a real control plane.
     Real,
-    /// Tests with real registries, cosign, oras, wkg, promtool, helm and kustomize, and of the image.
+    /// Tests with real registries, cosign, oras, wkg, promtool, helm and kustomize, of the image, and of the plugins in other
+    /// languages.
     External,
 }
 
@@ -95,7 +96,9 @@ impl TestPart {
             Self::Simulated => "the host on the simulated cluster",
             Self::Oracle => "what plugins take for good, against the real nginx",
             Self::Real => "the host on a real control plane",
-            Self::External => "artifacts, metrics, the chart and the image with the programs that read them",
+            Self::External => {
+                "artifacts, metrics, the chart and the image with the programs that read them, and plugins in other languages"
+            }
         }
     }
 
@@ -165,6 +168,7 @@ fn run_part(part: TestPart, require_real: bool) -> Result<Done> {
             Ok(programs) => {
                 command.envs(programs.environment().iter().cloned());
                 without = programs.missing().to_vec();
+                without.extend(languages::build());
                 None
             }
             Err(error) => Some(format!("{error:#}")),

@@ -31,6 +31,11 @@ pub struct ApiArguments {
     #[arg(long, value_name = "ADDRESS", value_parser = parse_address)]
     api_address: Option<MetricsAddress>,
 
+    /// Let people with the right record the calls of plugins, with `pilothouse record`. A recording has all that a plugin reads,
+    /// with the values of Secrets masked (default: nothing can be recorded)
+    #[arg(long)]
+    allow_recording: bool,
+
     /// The file to which the key for a loopback address is written (default: pilothouse/api-PORT.key below
     /// XDG_RUNTIME_DIR, or below ~/.cache)
     #[arg(long, value_name = "FILE", requires = "api_address")]
@@ -41,6 +46,8 @@ pub struct ApiArguments {
 pub struct ServedApi {
     /// What is said of the host, once that is there.
     pub api: Option<Arc<HostApi>>,
+    /// Whether calls may be recorded.
+    pub allow_recording: bool,
     _server: Option<HostApiServer>,
     _key: Option<KeyFile>,
 }
@@ -59,6 +66,7 @@ impl ApiArguments {
     pub fn serve(self) -> anyhow::Result<ServedApi> {
         let Self {
             api_address,
+            allow_recording,
             api_key_file,
         } = self;
         let address = api_address.unwrap_or_else(|| default_address(settings::is_in_a_pod()));
@@ -69,8 +77,13 @@ impl ApiArguments {
                 api_key_file.is_none(),
                 "--api-key-file has no use without a loopback address in --api-address"
             );
+            ensure!(
+                !allow_recording,
+                "--allow-recording has no use without the API; give its address with --api-address"
+            );
             return Ok(ServedApi {
                 api: None,
+                allow_recording,
                 _server: None,
                 _key: None,
             });
@@ -104,6 +117,7 @@ impl ApiArguments {
         let server = api.serve(listener, is_local).context("cannot serve the API")?;
         Ok(ServedApi {
             api: Some(api),
+            allow_recording,
             _server: Some(server),
             _key: key,
         })

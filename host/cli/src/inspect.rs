@@ -9,10 +9,13 @@ use anyhow::{Context as _, bail};
 use clap::{Args, ValueEnum};
 use pilothouse_artifact::{ArtifactError, Location, Reference};
 use pilothouse_core::Limits;
-use pilothouse_core::manifest::{self, Access, CheckedManifest, Controller, Manifest, Touch, TouchScope};
+use pilothouse_core::description::{self, Exports, Finding, Severity};
+use pilothouse_core::manifest::{
+    self, Access, Admission, CheckedManifest, Controller, FailurePolicy, Manifest, Touch, TouchScope,
+};
 use pilothouse_core::path::FieldPath;
-use pilothouse_core::status;
-use pilothouse_sandbox::PluginComponent;
+use pilothouse_core::wasi::{self, Wasi};
+use pilothouse_sandbox::{Optional, PluginComponent};
 use serde_json::{Value, json};
 
 use crate::artifact::RegistryArguments;
@@ -91,7 +94,8 @@ impl InspectCommand {
             registries,
         } = self;
         let config = config.map(|path| read_document(&path)).transpose()?;
-        let sandbox = cache.sandbox()?;
+        // The inert set gives access to nothing, so that one can look at a component before one grants it.
+        let sandbox = cache.sandbox()?.granting(Wasi::Inert);
         let (plugin, details) = match plugin {
             Source::File(file) => {
                 let loaded = sandbox.load(&file);
@@ -157,24 +161,114 @@ fn interfaces(plugin: &PluginComponent) -> Vec<&'static str> {
     .collect()
 }
 
-/// What will not work in full, and what to do about it.
-pub fn warnings(checked: &CheckedManifest) -> Vec<String> {
-    let of_controller = |controller: &Controller| {
-        let mut crds = checked.crds.iter();
-        let crd = crds.find(|crd| crd.group == controller.kind.group && crd.kind == controller.kind.kind)?;
-        status::gaps(crd, &controller.kind.version)
-    };
-    checked.manifest.controllers.iter().filter_map(of_controller).collect()
+/// The interfaces that a component exports.
+pub fn exports(plugin: &PluginComponent) -> Exports {
+    let Optional {
+        finalizer,
+        defaulter,
+        validator,
+        converter,
+    } = plugin.optional();
+    Exports {
+        finalizer,
+        defaulter,
+        validator,
+        converter,
+    }
+}
+
+/// What does not fit together, and what to do about it.
+pub fn findings(plugin: &PluginComponent, checked: &CheckedManifest) -> Vec<Finding> {
+    description::check(checked, exports(plugin))
+}
+
+/// The interfaces that are called for the objects of a controller before they are stored and reconciled, and when API servers
+/// ask them; none: before a reconcile alone.
+fn admission(
+    plugin: &PluginComponent,
+    checked: &CheckedManifest,
+    controller: &Controller,
+) -> (Vec<&'static str>, Option<Admission>) {
+    let Exports {
+        defaulter, validator, ..
+    } = exports(plugin);
+    let interfaces = [(defaulter, "defaulter"), (validator, "validator")];
+    let interfaces: Vec<&str> = interfaces
+        .into_iter()
+        .filter(|(is_there, _)| *is_there)
+        .map(|(_, name)| name)
+        .collect();
+    let asked = controller.effective_admission(checked.brings(&controller.kind));
+    let asked = asked.filter(|_| !interfaces.is_empty());
+    (interfaces, asked)
+}
+
+fn failure_policy(admission: &Admission) -> &'static str {
+    match admission.failure_policy {
+        FailurePolicy::Fail => "Fail",
+        FailurePolicy::Ignore => "Ignore",
+    }
+}
+
+/// The grant that the component needs.
+fn needed_grant(plugin: &PluginComponent) -> Wasi {
+    if plugin.wasi_imports().is_empty() {
+        Wasi::None
+    } else {
+        Wasi::Inert
+    }
+}
+
+fn wasi_text(plugin: &PluginComponent) -> String {
+    let imports = plugin.wasi_imports();
+    if imports.is_empty() {
+        return "none".to_owned();
+    }
+    let purposes = wasi::purposes(imports.iter().map(String::as_str));
+    format!(
+        "imports {} (for {}); it runs only with spec.wasi: Inert, which gives access to none of these",
+        imports.join(", "),
+        purposes.join(", ")
+    )
 }
 
 fn as_json(plugin: &PluginComponent, checked: &CheckedManifest, manifest: &Value) -> Value {
+    let findings = findings(plugin, checked);
+    let of = |severity: Severity| -> Vec<&str> {
+        let of = findings.iter().filter(|finding| finding.severity == severity);
+        of.map(|finding| finding.message.as_str()).collect()
+    };
+    let controllers = checked.manifest.controllers.iter().map(|controller| {
+        let (interfaces, asked) = admission(plugin, checked, controller);
+        let finalizer = controller.finalizer.as_ref().map(|_| "finalizer");
+        let interfaces: Vec<&str> = std::iter::once("reconciler")
+            .chain(finalizer)
+            .chain(interfaces)
+            .collect();
+        json!({
+            "name": controller.name,
+            "kind": controller.kind,
+            "interfaces": interfaces,
+            "admission": asked.map(|asked| json!({
+                "failurePolicy": failure_policy(&asked), "timeoutSeconds": asked.timeout_seconds,
+            })),
+        })
+    });
+    // A CRD in the manifest is a text; here it is what it says.
+    let mut manifest = manifest.clone();
+    if !checked.crds.is_empty() {
+        manifest["crds"] = checked.crds.iter().map(|crd| crd.definition.clone()).collect();
+    }
     json!({
         "digest": format!("sha256:{}", plugin.digest()),
         "contract": plugin.contract_version(),
         "interfaces": interfaces(plugin),
+        "wasi": {"imports": plugin.wasi_imports(), "grant": needed_grant(plugin)},
         "componentBytes": plugin.component_bytes(),
         "codeBytes": plugin.code_bytes(),
-        "warnings": warnings(checked),
+        "errors": of(Severity::Error),
+        "warnings": of(Severity::Warning),
+        "controllers": controllers.collect::<Vec<_>>(),
         "manifest": manifest,
     })
 }
@@ -202,6 +296,7 @@ fn as_text(plugin: &PluginComponent, checked: &CheckedManifest) -> String {
         plugin.component_bytes(),
         plugin.code_bytes()
     );
+    let _ = writeln!(text, "WASI          {}", wasi_text(plugin));
     for crd in crds {
         let _ = writeln!(text, "brings        {} ({} {})", crd.name, crd.group, crd.kind);
     }
@@ -211,15 +306,19 @@ fn as_text(plugin: &PluginComponent, checked: &CheckedManifest) -> String {
     let fields = fields.map(|fields| fields.keys().map(String::as_str).collect::<Vec<_>>().join(", "));
     let _ = writeln!(text, "configuration {}", fields.as_deref().unwrap_or("none"));
     for controller in controllers {
-        controller_text(controller, &mut text);
+        controller_text(controller, &admission(plugin, checked, controller), &mut text);
     }
-    for warning in warnings(checked) {
-        let _ = writeln!(text, "\nwarning: {warning}");
+    for Finding { severity, message } in findings(plugin, checked) {
+        let _ = writeln!(text, "\n{severity}: {message}");
     }
     text
 }
 
-fn controller_text(controller: &Controller, text: &mut String) {
+fn controller_text(
+    controller: &Controller,
+    (interfaces, asked): &(Vec<&'static str>, Option<Admission>),
+    text: &mut String,
+) {
     let Controller {
         name,
         kind,
@@ -243,6 +342,20 @@ fn controller_text(controller: &Controller, text: &mut String) {
     }
     if let Some(finalizer) = finalizer {
         let _ = writeln!(text, "  finalizer    {finalizer}");
+    }
+    if !interfaces.is_empty() {
+        let _ = write!(text, "  admission    {}", interfaces.join(", "));
+        match asked {
+            Some(asked) => {
+                let _ = writeln!(
+                    text,
+                    " before each reconcile, and at create and update where webhooks are in place (failurePolicy {}, {} s)",
+                    failure_policy(asked),
+                    asked.timeout_seconds
+                );
+            }
+            None => text.push_str(" before each reconcile\n"),
+        }
     }
     if let Some(reason) = failure_reason {
         let _ = writeln!(text, "  fails with   reason {reason}");

@@ -7,6 +7,7 @@ use std::str::FromStr;
 use anyhow::{Context as _, bail};
 use pilothouse_cluster::error::chain;
 use pilothouse_core::Limits;
+use pilothouse_core::wasi::Wasi;
 use pilothouse_runtime::{RunMode, StaticPlugin};
 use pilothouse_sandbox::{Compiler, Sandbox, SandboxOptions};
 use serde_json::Value;
@@ -57,6 +58,38 @@ impl FromStr for NamedFile {
     }
 }
 
+/// `GRANT`, or `PLUGIN=GRANT`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WasiGrant {
+    /// The plugin; none means all.
+    pub plugin: Option<String>,
+    /// What it is granted.
+    pub wasi: Wasi,
+}
+
+impl FromStr for WasiGrant {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let (plugin, grant) = match text.split_once('=') {
+            Some((plugin, grant)) => (Some(plugin.to_owned()), grant),
+            None => (None, text),
+        };
+        Ok(Self {
+            plugin,
+            wasi: grant.parse()?,
+        })
+    }
+}
+
+/// What a plugin is granted: what is said of it, else what is said of all.
+fn granted(grants: &[WasiGrant], called: &str) -> Wasi {
+    let of = |plugin: Option<&str>| grants.iter().rfind(|grant| grant.plugin.as_deref() == plugin);
+    of(Some(called))
+        .or_else(|| of(None))
+        .map_or(Wasi::None, |grant| grant.wasi)
+}
+
 /// Where compiled plugins are kept.
 #[derive(clap::Args, Clone, Debug)]
 pub struct CacheArguments {
@@ -98,7 +131,9 @@ pub fn load(
     plugins: &[NamedFile],
     configs: &[NamedFile],
     limits: &[NamedFile],
+    wasi: &[WasiGrant],
 ) -> anyhow::Result<Vec<StaticPlugin>> {
+    let mut unused_grants: Vec<_> = wasi.iter().filter_map(|grant| grant.plugin.as_deref()).collect();
     let mut configs = by_name("--config", configs)?;
     let mut limits = by_name("--limits", limits)?;
     let mut specs = Vec::with_capacity(plugins.len());
@@ -109,6 +144,13 @@ pub fn load(
         digest,
     } in plugins
     {
+        let stem = file
+            .file_stem()
+            .map(|stem| stem.to_string_lossy().into_owned())
+            .unwrap_or_default();
+        let called = name.as_ref().or(called.as_ref()).cloned().unwrap_or(stem);
+        unused_grants.retain(|plugin| *plugin != called);
+        let sandbox = sandbox.granting(granted(wasi, &called));
         let component = match sandbox.load_expecting(file, digest.as_deref()) {
             Ok(component) => component,
             Err(error) => {
@@ -118,11 +160,6 @@ pub fn load(
         };
         // Until it is asked what it is: mapped all at once, a thousand would take much that nothing gives back later.
         component.sleep();
-        let stem = file
-            .file_stem()
-            .map(|stem| stem.to_string_lossy().into_owned())
-            .unwrap_or_default();
-        let called = name.as_ref().or(called.as_ref()).cloned().unwrap_or(stem);
         let limits = match limits.remove(&called) {
             None => Limits::default(),
             Some(path) => {
@@ -145,8 +182,14 @@ pub fn load(
             former_managers: Vec::new(),
         });
     }
-    for (option, left) in [("--config", configs), ("--limits", limits)] {
-        if let Some((name, _)) = left.into_iter().next() {
+    let unused_grants = unused_grants.into_iter().map(str::to_owned).collect();
+    for (option, left) in [
+        ("--config", configs.into_keys().collect()),
+        ("--limits", limits.into_keys().collect()),
+        ("--wasi", unused_grants),
+    ] {
+        let left: Vec<String> = left;
+        if let Some(name) = left.first() {
             bail!(
                 "{option} names {name}, but no usable plugin is called so; a plugin is called by NAME in --plugin NAME=FILE, else by its file's name without .wasm"
             );
@@ -174,6 +217,15 @@ fn by_name(option: &str, files: &[NamedFile]) -> anyhow::Result<BTreeMap<String,
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_granted_to_one_plugin_goes_before_what_is_granted_to_all() {
+        let grants: Vec<WasiGrant> = ["inert", "shop=none"].map(|text| text.parse().unwrap()).into();
+        assert_eq!(granted(&grants, "shop"), Wasi::None);
+        assert_eq!(granted(&grants, "web"), Wasi::Inert);
+        assert_eq!(granted(&[], "web"), Wasi::None);
+        assert!("web=all".parse::<WasiGrant>().is_err());
+    }
 
     #[test]
     fn files_may_have_a_name_before_them() {

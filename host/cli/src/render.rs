@@ -7,6 +7,7 @@ use pilothouse_core::Limits;
 use pilothouse_core::admission::configuration::WebhookContext;
 use pilothouse_core::admission::render::{WebhookInterfaces, rendered};
 use pilothouse_core::manifest;
+use pilothouse_core::wasi::Wasi;
 use serde_json::Value;
 
 use crate::plugins::{CacheArguments, NamedFile, read_document};
@@ -45,7 +46,7 @@ impl WebhooksCommand {
             )
         };
         let config = config.map(|path| read_document(&path)).transpose()?;
-        let component = cache.sandbox()?.load(&file)?;
+        let component = cache.sandbox()?.granting(Wasi::Inert).load(&file)?;
         let described = component
             .describe(config.map(|config| config.to_string()).as_deref(), &Limits::default())
             .with_context(|| format!("{} cannot be described", file.display()))?;

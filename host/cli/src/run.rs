@@ -1,14 +1,17 @@
 //! Owns `pilothouse run`, which is all of `pilothouse-host`: its options, and how signals stop it.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, ensure};
 use clap::{Args, ValueEnum};
 use pilothouse_cluster::Client;
 use pilothouse_cluster::connect::{ClusterTarget, connect_bare, connect_through};
 use pilothouse_cluster::fence::WriteFence;
 use pilothouse_cluster::identity::AccountTokens;
+use pilothouse_core::manifest::is_label;
+use pilothouse_core::reach::MAX_SCOPES;
 use pilothouse_core::selector::Selector;
 use pilothouse_metrics::Metrics;
 use pilothouse_runtime::{Host, HostOptions, Identity, Library, UnfinishedWork};
@@ -20,7 +23,7 @@ use crate::artifact::host_options::ArtifactArguments;
 use crate::election::ElectionArguments;
 use crate::identity::IdentityMode;
 use crate::metrics::{MetricsArguments, Monitoring};
-use crate::plugins::{self, CacheArguments, NamedFile};
+use crate::plugins::{self, CacheArguments, NamedFile, WasiGrant};
 use crate::settings;
 use crate::traces::TraceArguments;
 use crate::webhooks::WebhookArguments;
@@ -62,9 +65,19 @@ pub struct RunCommand {
     #[arg(long, value_name = "PLUGIN=FILE", requires = "plugins")]
     limits: Vec<NamedFile>,
 
+    /// What a plugin of --plugin may import of WASI, or all of them without PLUGIN: `none` or `inert`, which links the interfaces
+    /// of WASI 0.2 and gives access to nothing. May be repeated
+    #[arg(long, value_name = "[PLUGIN=]GRANT", requires = "plugins")]
+    wasi: Vec<WasiGrant>,
+
     /// Install the CRDs that the plugins include and, without --plugin, the CRD of Plugin
     #[arg(long)]
     install_crds: bool,
+
+    /// See and act in these namespaces only, so that Roles there are enough (default: all). A Plugin without spec.namespaces
+    /// is for all of them. May be repeated; at most 32
+    #[arg(long, value_name = "NAME", value_delimiter = ',', value_parser = namespace)]
+    watch_namespaces: Vec<String>,
 
     /// Resync period: seconds after which an object is reconciled even if nothing has changed
     #[arg(long, value_name = "SECONDS", default_value_t = 3600, value_parser = clap::value_parser!(u64).range(1..))]
@@ -114,7 +127,7 @@ pub struct RunCommand {
 }
 
 /// Which cluster to connect to.
-#[derive(Args)]
+#[derive(Args, Clone)]
 pub struct ClusterArguments {
     /// The kubeconfig file (default: KUBECONFIG, ~/.kube/config, or the service account of the pod)
     #[arg(long, value_name = "FILE")]
@@ -168,7 +181,9 @@ impl RunCommand {
             plugin_selector,
             configs,
             limits,
+            wasi,
             install_crds,
+            watch_namespaces,
             resync,
             identity,
             workers,
@@ -200,6 +215,7 @@ impl RunCommand {
             // It ends with the process: the last spans are worth no delay of the end.
             tokio::spawn(exporter.run());
         }
+        let watch_namespaces = seen(watch_namespaces)?;
         let sandbox = cache.sandbox()?;
         let artifacts = artifacts.open(&cache.directory()?)?;
         let accounts = identity.namespace(artifacts.namespace.as_deref())?;
@@ -212,7 +228,7 @@ impl RunCommand {
             fetched = artifacts.fetch(plugins) => fetched?,
             () = &mut stop => return Ok(()),
         };
-        let specs = plugins::load(&sandbox, &plugins, &configs, &limits)?;
+        let specs = plugins::load(&sandbox, &plugins, &configs, &limits, &wasi)?;
         if let Some(webhooks) = &mut webhooks {
             webhooks.has_unknown_plugins = specs.len() < wanted;
         }
@@ -223,6 +239,7 @@ impl RunCommand {
         let (client, identity) = connect(&cluster.target(), &fence, &metrics, identity, accounts).await?;
         let options = HostOptions {
             install_crds,
+            watch_namespaces,
             resync: Duration::from_secs(resync),
             workers,
             plugin_workers: workers.div_ceil(2),
@@ -236,6 +253,7 @@ impl RunCommand {
             metrics,
             heartbeat,
             traces,
+            allow_recording: served_api.allow_recording,
             give_back_after: Some(REST),
             ..HostOptions::default()
         };
@@ -286,6 +304,25 @@ async fn connect(
         tokens,
     });
     Ok((client, identity))
+}
+
+/// The namespaces that the host sees.
+fn seen(namespaces: Vec<String>) -> anyhow::Result<BTreeSet<String>> {
+    let namespaces: BTreeSet<String> = namespaces.into_iter().collect();
+    ensure!(
+        namespaces.len() <= MAX_SCOPES,
+        "--watch-namespaces names {} namespaces, and each takes watches of its own; name at most {MAX_SCOPES}, or grant the host \
+         all namespaces and leave the option out",
+        namespaces.len()
+    );
+    Ok(namespaces)
+}
+
+fn namespace(text: &str) -> Result<String, String> {
+    if is_label(text) {
+        return Ok(text.to_owned());
+    }
+    Err("the name of a namespace is a DNS label: a-z, 0-9 and '-'".to_owned())
 }
 
 fn say_if_missing(directory: &Path) {

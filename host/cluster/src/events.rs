@@ -55,6 +55,8 @@ pub struct EventRecorder {
     client: Client,
     plugin: String,
     instance: String,
+    /// Where events are read back; everywhere if there is none.
+    namespaces: Vec<String>,
     /// Told when the right to read or make events turns out to be missing.
     pub denied: Notify,
     state: Mutex<RecorderState>,
@@ -112,9 +114,16 @@ impl EventRecorder {
             client,
             plugin: plugin.to_owned(),
             instance: instance.to_owned(),
+            namespaces: Vec::new(),
             denied: Notify::new(),
             state: Mutex::default(),
         }
+    }
+
+    /// Reads events back in these namespaces only; everywhere if there is none.
+    #[must_use]
+    pub fn within(self, namespaces: Vec<String>) -> Self {
+        Self { namespaces, ..self }
     }
 
     /// Reads once which events this plugin emitted before this process began, so that none is emitted twice. Without the right to
@@ -136,6 +145,17 @@ impl EventRecorder {
     }
 
     async fn read_back(&self) -> Result<(), RequestError> {
+        if self.namespaces.is_empty() {
+            return self.read_back_at("/api/v1/events").await;
+        }
+        for namespace in &self.namespaces {
+            self.read_back_at(&format!("/api/v1/namespaces/{namespace}/events"))
+                .await?;
+        }
+        Ok(())
+    }
+
+    async fn read_back_at(&self, path: &str) -> Result<(), RequestError> {
         let mut token = String::new();
         loop {
             let query = format!(
@@ -143,7 +163,7 @@ impl EventRecorder {
                 self.controller_query()
             );
             let request = Request::builder()
-                .uri(format!("/api/v1/events?{query}"))
+                .uri(format!("{path}?{query}"))
                 .header(
                     http::header::ACCEPT,
                     "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1, application/json",

@@ -1,4 +1,4 @@
-//! Installs a plugin's CRDs, if the host runs with `--install-crds`.
+//! Installs a plugin's CRDs, if the host runs with `--install-crds`, and else compares them with those in the cluster.
 
 use std::time::Duration;
 
@@ -8,6 +8,7 @@ use kube::client::Body;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use pilothouse_core::Kind;
 use pilothouse_core::canonical::{DESIRED_ANNOTATION, digest};
+use pilothouse_core::crd_difference::difference;
 use pilothouse_core::manifest::BroughtCrd;
 use serde_json::{Value, json};
 
@@ -101,6 +102,30 @@ pub async fn install_crd(client: &Client, crd: &BroughtCrd) -> Result<bool, Inst
         name: crd.name.clone(),
         reason,
     })
+}
+
+/// How a CRD in the cluster compares with the one that a plugin brings.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CrdInCluster {
+    /// To apply the plugin's would change nothing.
+    Same,
+    /// There is none.
+    Absent,
+    /// This is different, to begin with.
+    Differs(String),
+}
+
+/// Compares a CRD with the one in the cluster. One that `install`, `upgrade` or a host installed just so, and somebody has
+/// edited since, is the same: installing it again would not change it either.
+pub async fn compare_crd(client: &Client, crd: &BroughtCrd) -> Result<CrdInCluster, RequestError> {
+    let path = format!("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{}", crd.name);
+    let Some(live) = get(client, &path).await? else {
+        return Ok(CrdInCluster::Absent);
+    };
+    if live["metadata"]["annotations"][DESIRED_ANNOTATION] == *digest(&crd.definition) {
+        return Ok(CrdInCluster::Same);
+    }
+    Ok(difference(&live, &crd.definition).map_or(CrdInCluster::Same, CrdInCluster::Differs))
 }
 
 /// Whether the cluster has a definition of a kind, served or not.

@@ -9,6 +9,7 @@ use crate::key::{Kind, Name};
 use crate::manifest::{Access, Controller, Touch, TouchScope};
 use crate::path::{FieldPath, Projection};
 use crate::query::CheckedQuery;
+use crate::reach::Reach;
 use crate::reason::Reason;
 use crate::rights::Confinement;
 use crate::selector::Selector;
@@ -61,6 +62,11 @@ impl Grant {
     /// Whether the Plugin is not kept from a namespace; none: of cluster-scoped objects.
     pub fn reaches(&self, namespace: Option<&str>) -> bool {
         namespace.is_none_or(|namespace| self.confinement.reaches(namespace))
+    }
+
+    /// What of this the host sees.
+    pub fn seen(&self, reach: Reach) -> Reach {
+        self.confinement.seen(reach)
     }
 
     fn covers_name(&self, name: &str) -> bool {

@@ -12,8 +12,10 @@ pub mod contract;
 pub mod contribution;
 pub mod crash;
 pub mod crd_change;
+pub mod crd_difference;
 pub mod dependencies;
 pub mod depth;
+pub mod description;
 pub mod diff;
 pub mod exclusive_kinds;
 pub mod failure;
@@ -31,6 +33,7 @@ pub mod preview;
 pub mod query;
 pub mod reach;
 pub mod reason;
+pub mod recording;
 pub mod rights;
 #[cfg(test)]
 mod schema;
@@ -41,6 +44,7 @@ pub mod shards;
 pub mod status;
 pub mod takeover;
 pub mod types;
+pub mod wasi;
 
 pub use failure::{Blame, Failure, Retry};
 pub use key::{Key, Kind, Name, Tenant};

@@ -80,6 +80,19 @@ impl Reach {
         }
     }
 
+    /// What of it is in these namespaces. Of a kind without namespaces it narrows nothing.
+    #[must_use]
+    pub fn within_namespaces(self, namespaces: &BTreeSet<String>) -> Self {
+        let namespaces = match &self.namespaces {
+            Some(own) => own.intersection(namespaces).cloned().collect(),
+            None => namespaces.clone(),
+        };
+        Self {
+            namespaces: Some(namespaces),
+            ..self
+        }
+    }
+
     /// A reach with all that is in either. Labels stay a condition only where both have the same: an object may leave
     /// one selection and stay in another, and a watch tells the two apart only where it has one selector.
     #[must_use]
@@ -161,6 +174,13 @@ impl Reach {
             .namespaces
             .as_ref()
             .filter(|set| namespaced && set.len() <= MAX_SCOPES);
+        if namespaces.is_some_and(BTreeSet::is_empty) {
+            // Nothing is listed, and that is known of the kind.
+            return vec![Scope {
+                hashes: Some(HashRanges::default()),
+                ..Scope::default()
+            }];
+        }
         let places = namespaces.map_or(1, BTreeSet::len);
         let names = self.names.as_ref().filter(|set| set.len() * places <= MAX_SCOPES);
         let each = |set: Option<&BTreeSet<String>>| -> Vec<Option<String>> {
@@ -212,6 +232,26 @@ fn set<'a>(values: impl IntoIterator<Item = &'a String>) -> Option<BTreeSet<Stri
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_outside_of_the_namespaces_is_not_listed() {
+        let within = |reach: Reach, namespaces: &[&str]| {
+            reach.within_namespaces(&namespaces.iter().map(|it| (*it).to_owned()).collect())
+        };
+        let scopes = within(Reach::all(), &["a", "b"]).scopes(true);
+        let places: Vec<_> = scopes.into_iter().map(|scope| scope.namespace.unwrap()).collect();
+        assert_eq!(places, ["a", "b"]);
+        assert_eq!(
+            within(Reach::all(), &["a"]).scopes(false),
+            [Scope::default()],
+            "of cluster scope"
+        );
+        let outside = within(reach(&["edge"], &["x"], ""), &["a"]);
+        let scopes = outside.scopes(true);
+        assert!(scopes.len() == 1 && scopes[0].is_empty(), "{scopes:?}");
+        let both = outside.union(&within(Reach::all(), &["a"])).scopes(true);
+        assert!(both.len() == 1 && both[0].namespace.as_deref() == Some("a"), "{both:?}");
+    }
 
     fn reach(namespaces: &[&str], names: &[&str], labels: &str) -> Reach {
         let owned = |values: &[&str]| values.iter().map(|it| (*it).to_owned()).collect::<Vec<_>>();

@@ -19,11 +19,25 @@ use crate::kind_registry::KindRegistry;
 use crate::lane::Lane;
 use crate::leadership::Leadership;
 use crate::queue::Capacity;
+use crate::recording::Recordings;
 use crate::resume_slots::ResumeSlots;
 use crate::state::SharedState;
 use crate::too_deep::TooDeepReporter;
 use crate::traces::Traces;
 use crate::usage::UsageBook;
+
+/// The part of one of the replicas that divide the work.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ReplicaShare {
+    /// How many shards it holds.
+    pub held: usize,
+    /// How many there are.
+    pub of: usize,
+    /// Its identity in Leases.
+    pub identity: String,
+    /// The identities of all replicas that live, by their Leases; this one is among them.
+    pub replicas: Vec<String>,
+}
 
 /// What every part of the running host needs.
 pub struct HostContext {
@@ -35,8 +49,8 @@ pub struct HostContext {
     pub leadership: Leadership,
     /// The namespaces that the cache is to hold.
     pub cached: Arc<CachedNamespaces>,
-    /// How many shards this replica holds, and how many there are, where the work is divided.
-    pub shards: Mutex<Option<(usize, usize)>>,
+    /// This replica's part, where the work is divided.
+    pub shards: Mutex<Option<ReplicaShare>>,
     /// How many primaries each controller has whose work is divided, at all replicas together.
     pub divided_objects: Mutex<BTreeMap<String, u64>>,
     /// The controllers of plugins that end, whose objects are cleaned up.
@@ -63,6 +77,8 @@ pub struct HostContext {
     pub usage: UsageBook,
     /// The traces of reconciles.
     pub traces: Traces,
+    /// The recordings of calls that somebody has asked for.
+    pub recordings: Recordings,
     /// Mistakes of the host that it has noticed and got over: waits that nothing would have ended, panics of watches.
     mistakes: AtomicU64,
 }
@@ -97,6 +113,7 @@ impl HostContext {
             metrics,
             usage: UsageBook::default(),
             traces,
+            recordings: Recordings::default(),
             mistakes: AtomicU64::new(0),
         }
     }

@@ -32,12 +32,24 @@ impl DefinitionChanges {
 impl ChangesReceiver {
     /// Waits until a definition of a group changes.
     pub async fn changed(&mut self, group: &str) {
-        let count = |changes: &HashMap<String, u64>| changes.get(group).copied().unwrap_or_default();
-        let before = count(&self.0.borrow_and_update());
-        let is_other = |changes: &Counts| count(changes) != before;
+        self.changed_since(group, self.count(group)).await;
+    }
+
+    /// How often the definitions of a group have changed.
+    pub fn count(&self, group: &str) -> u64 {
+        count(&self.0.borrow(), group)
+    }
+
+    /// Waits until the definitions of a group have changed another number of times than this.
+    pub async fn changed_since(&mut self, group: &str, before: u64) {
+        let is_other = |changes: &Counts| count(changes, group) != before;
         if self.0.wait_for(is_other).await.is_err() {
             // The host ends.
             std::future::pending::<()>().await;
         }
     }
+}
+
+fn count(changes: &HashMap<String, u64>, group: &str) -> u64 {
+    changes.get(group).copied().unwrap_or_default()
 }

@@ -76,6 +76,9 @@ pub struct FinishedCall<'a> {
     pub failure: Option<&'a Failure>,
 }
 
+/// What a warning is about that says what in a plugin's description does not fit together.
+pub const ABOUT_DESCRIPTION: &str = "description";
+
 /// What a warning is about that says what of a kind's status is not written.
 pub fn about_status(primary: &Kind) -> String {
     format!("status of {primary}")

@@ -27,6 +27,7 @@ use crate::plugins::{Library, PluginContext, PluginRegistry, PluginSummary, reso
 use crate::queue::{Capacity, Depth, Job, JobResult, ReconcileResult};
 use crate::readiness;
 use crate::reconcile::reconcile;
+use crate::recording::Recordings;
 use crate::sharding;
 use crate::state::{KindSize, LaneFigures};
 use crate::too_deep;
@@ -140,7 +141,12 @@ impl Handle {
             version: "",
             main_loop_age: None,
             is_leader: self.context.leadership.elected(),
-            shards: self.context.shards.lock().map(|(held, of)| (held as u64, of as u64)),
+            shards: self
+                .context
+                .shards
+                .lock()
+                .as_ref()
+                .map(|share| (share.held as u64, share.of as u64)),
             mistakes: self.context.mistakes(),
             plugins: self.registry.look().into_iter().map(plugin_figures).collect(),
             controllers: lanes.into_iter().map(controller_figures).collect(),
@@ -242,7 +248,8 @@ impl Host {
         };
         let metrics = options.metrics.clone();
         let traces = Traces::new(options.traces.clone(), &clock);
-        let context = HostContext::new(client.clone(), clock, blocking, capacity, leadership, metrics, traces);
+        let mut context = HostContext::new(client.clone(), clock, blocking, capacity, leadership, metrics, traces);
+        context.recordings = Recordings::new(options.allow_recording);
         if options.webhooks.is_some() {
             context.cached.answers_reviews();
         }

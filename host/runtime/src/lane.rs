@@ -133,7 +133,7 @@ pub fn calls_of_a_plugin() -> Arc<CallSlots> {
 
 /// What has to be listed so that a plugin can read a kind for a primary.
 pub fn read_reach(grant: &Grant, primary: &Name) -> Reach {
-    let reach = Reach::of(&grant.touch);
+    let reach = grant.seen(Reach::of(&grant.touch));
     match &primary.namespace {
         Some(namespace) if grant.touch.scope == TouchScope::Namespace => {
             reach.within_hashes(HashRanges::of_namespace(namespace))
@@ -288,6 +288,7 @@ impl Lane {
             (Some(reach), None) => reach,
             (None, former) => former.unwrap_or_default(),
         };
+        let reach = self.grants.confinement().seen(reach);
         let reach = match self.cached_namespaces() {
             Some(namespaces) if self.is_divided(kind) => reach.within_hashes(namespaces),
             _ => reach,

@@ -41,6 +41,7 @@ mod queue;
 mod readiness;
 mod reads;
 mod reconcile;
+mod recording;
 mod refusals;
 mod resume_slots;
 mod served_kinds;

@@ -1,5 +1,6 @@
 //! Owns the options of a host.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use pilothouse_cluster::identity::AccountTokens;
@@ -33,6 +34,8 @@ use crate::traces::TraceOptions;
 pub struct HostOptions {
     /// Whether the CRDs that plugins bring are installed.
     pub install_crds: bool,
+    /// The namespaces that the host sees and acts in; all if there is none. What is of cluster scope it sees all the same.
+    pub watch_namespaces: BTreeSet<String>,
     /// How often every object is reconciled again though nothing is known to have changed.
     pub resync: Duration,
     /// Reconciles at once, over all lanes.
@@ -63,6 +66,8 @@ pub struct HostOptions {
     pub heartbeat: Option<Heartbeat>,
     /// Where traces go; none: nothing is traced.
     pub traces: Option<TraceOptions>,
+    /// Whether people with the right may record the calls of plugins.
+    pub allow_recording: bool,
     /// The time of day.
     pub clock: WallClock,
     /// Where the calls of guests run.
@@ -73,6 +78,7 @@ impl Default for HostOptions {
     fn default() -> Self {
         Self {
             install_crds: false,
+            watch_namespaces: BTreeSet::new(),
             resync: Duration::from_hours(1),
             workers: 32,
             plugin_workers: 16,
@@ -88,6 +94,7 @@ impl Default for HostOptions {
             metrics: Metrics::default(),
             heartbeat: None,
             traces: None,
+            allow_recording: false,
             clock: WallClock::System,
             blocking: Blocking::Threads,
         }

@@ -11,12 +11,15 @@ use pilothouse_core::dependencies::Read;
 use pilothouse_core::grants::Grant;
 use pilothouse_core::query::CheckedQuery;
 use pilothouse_core::reason::Reason;
+use pilothouse_core::recording::{RecordedAnswer, RecordedInput};
 use pilothouse_core::{Failure, Kind, Name, Retry};
+use pilothouse_sandbox::Usage;
 
 use crate::clock;
 use crate::context::HostContext;
 use crate::lane::{Lane, read_reach};
 use crate::reads::{MOST_FOUND, ReadFingerprint, show_found};
+use crate::recording::CallRecorder;
 use crate::traces::Trace;
 
 /// The finest granularity of `clock.now`, in milliseconds.
@@ -33,12 +36,15 @@ pub struct View {
     /// The moment (milliseconds since the epoch) at which an answer about time would be another.
     pub wake_at: Option<u64>,
     trace: Trace,
+    /// Where the calls are noted, if they are recorded.
+    recorder: Option<Box<CallRecorder>>,
 }
 
 impl View {
     /// A view for one call. Time stands still during it.
     pub fn new(host: Arc<HostContext>, lane: Arc<Lane>, primary: Name) -> Self {
         let now = host.clock.now();
+        let recorder = host.recordings.recorder(&lane, &primary, now);
         Self {
             host,
             lane,
@@ -47,6 +53,7 @@ impl View {
             reads: BTreeMap::new(),
             wake_at: None,
             trace: Trace::default(),
+            recorder,
         }
     }
 
@@ -54,6 +61,18 @@ impl View {
     #[must_use]
     pub fn traced(self, trace: Trace) -> Self {
         Self { trace, ..self }
+    }
+
+    /// Notes a call that has ended, if calls are recorded.
+    pub fn record(
+        &mut self,
+        input: impl FnOnce() -> RecordedInput,
+        answer: impl FnOnce() -> RecordedAnswer,
+        usage: &Usage,
+    ) {
+        if let Some(recorder) = &mut self.recorder {
+            recorder.ended(input(), answer(), usage);
+        }
     }
 
     /// Remembers a read. The first answer counts: if a later one differs, the object runs again.
@@ -113,8 +132,8 @@ pub fn not_granted(what: &str) -> Failure {
     Failure::cluster(Reason::Forbidden, problem).retry(Retry::Change)
 }
 
-impl Imports for View {
-    fn get(&mut self, kind: &Kind, namespace: Option<&str>, name: &str) -> Result<Option<String>, Failure> {
+impl View {
+    fn answer_get(&mut self, kind: &Kind, namespace: Option<&str>, name: &str) -> Result<Option<String>, Failure> {
         let grant = self.lane.grants.check_get(&self.primary, kind, namespace, name)?;
         let kind = self.known(kind, namespace, grant)?;
         let name = Name::new(namespace, name);
@@ -124,7 +143,7 @@ impl Imports for View {
         Ok(text)
     }
 
-    fn list(&mut self, kind: &Kind, options: &ListOptions, most_bytes: u64) -> Result<Vec<String>, Failure> {
+    fn answer_list(&mut self, kind: &Kind, options: &ListOptions, most_bytes: u64) -> Result<Vec<String>, Failure> {
         let (grant, query) = self.lane.grants.check_list(&self.primary, kind, options)?;
         let kind = self.known(kind, options.namespace.as_deref(), grant)?;
         let candidates = self.host.state.candidates(&kind, &query);
@@ -152,11 +171,32 @@ impl Imports for View {
         });
         Ok(texts)
     }
+}
+
+impl Imports for View {
+    fn get(&mut self, kind: &Kind, namespace: Option<&str>, name: &str) -> Result<Option<String>, Failure> {
+        let answer = self.answer_get(kind, namespace, name);
+        if let Some(recorder) = &mut self.recorder {
+            recorder.get(kind, namespace, name, &answer);
+        }
+        answer
+    }
+
+    fn list(&mut self, kind: &Kind, options: &ListOptions, most_bytes: u64) -> Result<Vec<String>, Failure> {
+        let answer = self.answer_list(kind, options, most_bytes);
+        if let Some(recorder) = &mut self.recorder {
+            recorder.list(kind, options, &answer);
+        }
+        answer
+    }
 
     fn now(&mut self, granularity: u64) -> u64 {
         let granularity = granularity.max(FINEST_GRANULARITY);
         let now = self.now - self.now % granularity;
         self.wake_at(now.saturating_add(granularity));
+        if let Some(recorder) = &mut self.recorder {
+            recorder.now(granularity, now);
+        }
         now
     }
 
@@ -164,10 +204,17 @@ impl Imports for View {
         if self.now < moment {
             self.wake_at(clock::next_look(self.now, moment));
         }
-        self.now >= moment
+        let answer = self.now >= moment;
+        if let Some(recorder) = &mut self.recorder {
+            recorder.reached(moment, answer);
+        }
+        answer
     }
 
     fn log(&mut self, level: LogLevel, message: &str, fields: &[(String, String)]) {
+        if let Some(recorder) = &mut self.recorder {
+            recorder.log(level, message, fields);
+        }
         self.trace.line(level, message, fields);
         let (log_limiter, plugin) = (&self.lane.health.log_limiter, &self.lane.plugin);
         log_limiter.log(plugin, Some(&self.primary), level, message, fields);

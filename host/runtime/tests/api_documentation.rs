@@ -83,6 +83,7 @@ fn each_example_is_a_document_and_each_member_is_described() {
     is_complete::<StatusDocument>("status");
     is_complete::<ObjectDocument>("objects");
     is_complete::<UsageDocument>("usage");
+    is_complete::<RecordingDocument>("recordings");
     is_complete::<ErrorDocument>("error");
     assert_eq!(listed("GET /api/v1/status"), described(&example("status"), &[]));
     let elsewhere = [
@@ -101,6 +102,8 @@ fn each_example_is_a_document_and_each_member_is_described() {
         .collect();
     assert_eq!(listed("GET /api/v1/objects"), expected);
     assert_eq!(listed("GET /api/v1/usage"), described(&example("usage"), &["host."]));
+    let recordings = described(&example("recordings"), &["host.", "lines[]."]);
+    assert_eq!(listed("GET /api/v1/recordings"), recordings);
 }
 
 /// Every member, so that one that is left out of an example is found: a member that may be absent is present here.
@@ -117,6 +120,8 @@ fn no_member_is_missing_in_the_examples() {
     };
     let host = || HostStatus {
         shards_held: Some(1),
+        identity: Some(String::new()),
+        replicas: vec![String::new()],
         not_ready: vec![String::new()],
         ..HostStatus::default()
     };

@@ -172,6 +172,7 @@ impl PluginComponent {
         store.set_epoch_deadline(ticks(limits.call_time()));
         let result = call(&mapped, &mut store);
         drop(running);
+        store.data_mut().end_streams();
         let (result, fault) = match result {
             Ok(Ok(answer)) => (Ok(answer), None),
             Ok(Err(failure)) => {

@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 
 use pilothouse_core::contract::{PACKAGE, VERSIONS};
+use pilothouse_core::wasi::{self, Wasi};
 use wasmparser::{
     ComponentDefinedType, ComponentType, ComponentTypeDeclaration, Encoding, InstanceTypeDeclaration, Parser, Payload,
 };
@@ -51,13 +52,27 @@ pub enum ComponentError {
     },
     /// It wants more than the contract's interfaces.
     #[error(
-        "the component imports {}, and a plugin may import only the interfaces of {PACKAGE}; build it for wasm32-unknown-unknown, \
-         so that nothing of WASI is left in it",
+        "the component imports {}, and a plugin may import only the interfaces of {PACKAGE} and, if it is granted them, those of \
+         WASI 0.2; remove what needs these imports, and build it again",
         .names.join(", ")
     )]
     ForbiddenImports {
         /// What it imports.
         names: Vec<String>,
+    },
+    /// It wants interfaces of WASI, and is granted none.
+    #[error(
+        "the component imports {}{}, and this plugin is granted nothing of WASI; build it without WASI (Rust: for \
+         wasm32-unknown-unknown), or replace the imports by stubs (--stub-wasi of componentize-py and componentize-qjs), or grant \
+         the inert set, which links them and gives access to nothing: spec.wasi: Inert in the Plugin, --wasi on the command line",
+        .names.join(", "),
+        in_brackets(.purposes)
+    )]
+    UngrantedWasi {
+        /// What it imports.
+        names: Vec<String>,
+        /// What these imports are for, in words.
+        purposes: Vec<&'static str>,
     },
     /// It was built against a contract that this host does not know.
     #[error(
@@ -118,10 +133,43 @@ pub struct ComponentInterfaces {
     pub exports: Vec<String>,
 }
 
-/// Looks through a component's sections.
-pub(crate) fn inspect(bytes: &[u8]) -> Result<Inspected, ComponentError> {
-    let (_, version) = checked(bytes)?;
+impl ComponentInterfaces {
+    /// Those of the imports that are WASI's.
+    pub fn wasi_imports(&self) -> impl Iterator<Item = &str> {
+        self.imports
+            .iter()
+            .map(String::as_str)
+            .filter(|name| wasi::is_wasi(name))
+    }
+}
+
+/// Looks through a component's sections. What it imports of WASI must be granted.
+pub(crate) fn inspect(bytes: &[u8], granted: Wasi) -> Result<Inspected, ComponentError> {
+    let (found, version) = checked(bytes)?;
+    check_wasi(found.imports.iter().filter(|name| wasi::is_wasi(name)), granted)?;
     Ok(Inspected { version })
+}
+
+/// Whether what a component imports of WASI is granted.
+pub(crate) fn check_wasi<'a>(
+    imports: impl IntoIterator<Item = &'a String>,
+    granted: Wasi,
+) -> Result<(), ComponentError> {
+    let names: Vec<_> = imports.into_iter().cloned().collect();
+    match granted {
+        Wasi::None if !names.is_empty() => Err(ComponentError::UngrantedWasi {
+            purposes: wasi::purposes(names.iter().map(String::as_str)),
+            names: some_of(&names),
+        }),
+        Wasi::None | Wasi::Inert => Ok(()),
+    }
+}
+
+fn in_brackets(purposes: &[&str]) -> String {
+    if purposes.is_empty() {
+        return String::new();
+    }
+    format!(" (for {})", purposes.join(", "))
 }
 
 /// The interfaces of a component that may be compiled.
@@ -283,6 +331,7 @@ fn interface(name: &str) -> Option<(&str, &str)> {
 
 fn may_import(name: &str, version: &str) -> bool {
     interface(name).is_some_and(|(interface, found)| found == version && v0_1::IMPORTS.contains(&interface))
+        || wasi::interface(name).is_some()
 }
 
 fn some_of(names: &[String]) -> Vec<String> {

@@ -19,6 +19,7 @@ mod sandbox;
 mod state;
 mod stop;
 mod v0_1;
+mod wasi;
 
 pub use allocator::return_large_allocations;
 pub use cache::CacheError;

@@ -93,7 +93,7 @@ pub struct UncompiledComponent {
 }
 
 impl UncompiledComponent {
-    /// What it imports and exports, if it is a plugin that this host runs.
+    /// What it imports and exports, if it is a plugin that this host runs. What it imports of WASI need not be granted.
     pub fn interfaces(&self) -> Result<ComponentInterfaces, LoadError> {
         inspect::interfaces(&self.bytes).map_err(|problem| LoadError::Refused {
             name: self.name.clone(),
@@ -189,7 +189,7 @@ impl Sandbox {
                 most,
             });
         }
-        let Inspected { version } = inspect(bytes).map_err(|problem| LoadError::Refused {
+        let Inspected { version } = inspect(bytes, self.wasi).map_err(|problem| LoadError::Refused {
             name: name.to_owned(),
             problem,
         })?;

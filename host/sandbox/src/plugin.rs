@@ -4,9 +4,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
+use pilothouse_core::wasi::Wasi;
 use pilothouse_metrics::CallMetrics;
 
 use crate::cache::Code;
+use crate::inspect::check_wasi;
 use crate::load::LoadError;
 use crate::sandbox::{Mapped, SandboxShared};
 
@@ -42,6 +44,7 @@ pub(crate) struct PluginComponentInner {
     version: &'static str,
     component_bytes: u64,
     optional: Optional,
+    wasi_imports: Vec<String>,
     mapped: RwLock<Mapping>,
     loaded: Instant,
     /// Milliseconds after `loaded` at which the last call began.
@@ -86,6 +89,7 @@ impl PluginComponent {
             version: mapped.code.version,
             component_bytes,
             optional: mapped.adapter.optional(),
+            wasi_imports: mapped.wasi_imports.clone(),
             mapped: RwLock::new(Mapping {
                 code: mapped.code.clone(),
                 mapped: vec![(stack, Arc::new(mapped))],
@@ -109,6 +113,7 @@ impl PluginComponent {
             version: "",
             component_bytes: 0,
             optional: Optional::default(),
+            wasi_imports: Vec::new(),
             mapped: RwLock::new(Mapping {
                 code: Code::nowhere(),
                 mapped: Vec::new(),
@@ -149,6 +154,19 @@ impl PluginComponent {
     /// Which of the optional interfaces it exports.
     pub fn optional(&self) -> Optional {
         self.inner.optional
+    }
+
+    /// What it imports of WASI, in the component's order; nothing of it gives access to anything.
+    pub fn wasi_imports(&self) -> &[String] {
+        &self.inner.wasi_imports
+    }
+
+    /// Whether what it imports of WASI is granted: a plugin that was loaded with another grant may not keep it.
+    pub fn check_wasi(&self, granted: Wasi) -> Result<(), LoadError> {
+        check_wasi(&self.inner.wasi_imports, granted).map_err(|problem| LoadError::Refused {
+            name: self.inner.name.clone(),
+            problem,
+        })
     }
 
     /// The size of the component in bytes.

@@ -7,18 +7,19 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use pilothouse_core::Limits;
+use pilothouse_core::wasi::Wasi;
 use wasmtime::Engine;
 use wasmtime::component::{Component, Linker};
 
 use crate::cache::{CacheError, Code, CodeCache};
 use crate::compile::Compiler;
 use crate::epoch_ticker::EpochTicker;
-use crate::inspect::ComponentError;
+use crate::inspect::{ComponentError, check_wasi};
 use crate::load::{LoadError, cache_error};
 use crate::plugin::PluginComponent;
 use crate::state::CallState;
 use crate::stop::shorten;
-use crate::{engine, v0_1};
+use crate::{engine, v0_1, wasi};
 
 /// The size of a component unless the options say otherwise; Python's have 18 MiB.
 const DEFAULT_MAX_COMPONENT_BYTES: u64 = 64 * 1024 * 1024;
@@ -82,6 +83,8 @@ pub enum SandboxError {
 #[derive(Clone)]
 pub struct Sandbox {
     pub(crate) shared: Arc<SandboxShared>,
+    /// What the plugins that are loaded through it are granted.
+    pub(crate) wasi: Wasi,
 }
 
 pub(crate) struct SandboxShared {
@@ -104,6 +107,8 @@ pub(crate) struct Runtime {
 pub(crate) struct Mapped {
     pub(crate) engine: Engine,
     pub(crate) adapter: v0_1::Adapter,
+    /// What the component imports of WASI.
+    pub(crate) wasi_imports: Vec<String>,
     pub(crate) code: Code,
 }
 
@@ -146,7 +151,17 @@ impl Sandbox {
         shared.runtime(stack_size(&Limits::default()))?;
         Ok(Self {
             shared: Arc::new(shared),
+            wasi: Wasi::None,
         })
+    }
+
+    /// The same sandbox, for plugins that are granted this. Without it they are granted nothing of WASI.
+    #[must_use]
+    pub fn granting(&self, wasi: Wasi) -> Self {
+        Self {
+            shared: Arc::clone(&self.shared),
+            wasi,
+        }
     }
 
     pub(crate) fn plugin(
@@ -158,6 +173,11 @@ impl Sandbox {
     ) -> Result<PluginComponent, LoadError> {
         let stack = stack_size(&Limits::default());
         let mapped = self.shared.map_or_compile_again(name, &digest, stack, code)?;
+        // Its code may have been compiled for a plugin with another grant.
+        check_wasi(&mapped.wasi_imports, self.wasi).map_err(|problem| LoadError::Refused {
+            name: name.to_owned(),
+            problem,
+        })?;
         Ok(PluginComponent::new(
             Arc::clone(&self.shared),
             name,
@@ -240,11 +260,18 @@ impl Runtime {
                 message: shorten(&format!("{error:#}"), 1024),
             },
         };
-        let instance = self.linker.instantiate_pre(&component).map_err(signature)?;
-        let adapter = v0_1::Adapter::new(instance).map_err(signature)?;
+        let wasi_imports = wasi::imports(&self.engine, &component);
+        let instance = if wasi_imports.is_empty() {
+            self.linker.instantiate_pre(&component)
+        } else {
+            let mut linker = self.linker.clone();
+            wasi::link(&mut linker, &self.engine, &component).and_then(|()| linker.instantiate_pre(&component))
+        };
+        let adapter = v0_1::Adapter::new(instance.map_err(signature)?).map_err(signature)?;
         Ok(Mapped {
             engine: self.engine.clone(),
             adapter,
+            wasi_imports,
             code,
         })
     }

@@ -8,6 +8,7 @@ use pilothouse_core::{Failure, Limits};
 use wasmtime::ResourceLimiter;
 
 use crate::stop::{Limit, MAX_GUEST_WORDS, Stop, shorten};
+use crate::wasi::WasiState;
 
 /// A call that has ended, with its imports given back.
 #[derive(Debug)]
@@ -63,6 +64,8 @@ pub(crate) struct CallState {
     /// The last line that the guest logged as an error, shortened: what a panic hook says comes this way. Kept even when
     /// the line itself is over the limit.
     pub(crate) last_error: Option<String>,
+    /// What the inert set of WASI remembers of the call.
+    pub(crate) wasi: WasiState,
     reads: u64,
     read_bytes: u64,
     log_bytes: u64,
@@ -77,6 +80,7 @@ impl CallState {
             growth,
             answers,
             last_error: None,
+            wasi: WasiState::default(),
             reads: 0,
             read_bytes: 0,
             log_bytes: 0,
@@ -91,6 +95,7 @@ impl CallState {
             growth,
             answers,
             last_error: _,
+            wasi: _,
             reads,
             read_bytes,
             log_bytes,

@@ -20,6 +20,10 @@ pub(crate) enum Stop {
     Failure(Failure),
     /// An import that is not there while the plugin describes itself or converts.
     Unavailable(&'static str),
+    /// A function of WASI that the inert set does not have.
+    Inert(String),
+    /// The guest ended itself, with this status.
+    Exit(u8),
 }
 
 /// The limits of [`Limits`], by the names that a limits file gives them.
@@ -87,6 +91,8 @@ impl std::fmt::Display for Stop {
             Self::Limit(limit) => write!(formatter, "limit {limit:?}"),
             Self::Failure(failure) => failure.fmt(formatter),
             Self::Unavailable(import) => write!(formatter, "{import} is not available"),
+            Self::Inert(function) => write!(formatter, "{function} is not available"),
+            Self::Exit(status) => write!(formatter, "exit with status {status}"),
         }
     }
 }
@@ -125,6 +131,16 @@ pub(crate) fn classify(error: &wasmtime::Error, state: &CallState) -> (Failure, 
                     Some(GuestFault::Contract),
                 )
             }
+            Stop::Inert(function) => trapped(
+                &format!("calls {function}, which the inert set of WASI does not have: it gives access to nothing"),
+                state,
+            ),
+            Stop::Exit(status) => trapped(
+                &format!(
+                    "ended itself with status {status} (wasi:cli/exit), and a call ends with an answer or a failure"
+                ),
+                state,
+            ),
         };
     }
     if error.is::<PoolConcurrencyLimitError>() {
@@ -150,9 +166,18 @@ pub(crate) fn classify(error: &wasmtime::Error, state: &CallState) -> (Failure, 
             shorten(&format!("{error:#}"), MAX_GUEST_WORDS)
         ),
     };
-    let words = match &state.last_error {
-        Some(message) => format!("the plugin {what}; fix the plugin: the last error that it logged is {message}"),
-        None => format!("the plugin {what}; fix the plugin; it logged no error before"),
+    trapped(&what, state)
+}
+
+/// A call that did not come to its end, with what the guest said before.
+fn trapped(what: &str, state: &CallState) -> (Failure, Option<GuestFault>) {
+    let words = match (&state.last_error, state.wasi.last_words()) {
+        (Some(message), _) => format!("the plugin {what}; fix the plugin: the last error that it logged is {message}"),
+        (None, Some(message)) => {
+            let message = shorten(&message, MAX_GUEST_WORDS);
+            format!("the plugin {what}; fix the plugin: on standard error it wrote {message}")
+        }
+        (None, None) => format!("the plugin {what}; fix the plugin; it logged no error before"),
     };
     (Failure::guest(Reason::GuestTrap, words), Some(GuestFault::Trap))
 }

@@ -119,16 +119,16 @@ fn a_core_module_is_refused_with_a_way_to_encode_it() {
 fn what_a_component_imports_beyond_the_contract_is_named() {
     let bytes = wat::parse_str(
         r#"(component
-            (import "wasi:cli/environment@0.2.0" (instance))
-            (import "wasi:filesystem/types@0.2.0" (instance))
+            (import "wasi:cli/environment@0.3.0" (instance))
+            (import "env:other/types@0.2.0" (instance))
             (import "pilothouse:plugin/manifest@0.1.0" (instance))
         )"#,
     );
     let (problem, message) = problem(&bytes.unwrap());
     let names = [
+        "env:other/types@0.2.0",
         "pilothouse:plugin/manifest@0.1.0",
-        "wasi:cli/environment@0.2.0",
-        "wasi:filesystem/types@0.2.0",
+        "wasi:cli/environment@0.3.0",
     ];
     assert_eq!(
         problem,
@@ -136,7 +136,7 @@ fn what_a_component_imports_beyond_the_contract_is_named() {
             names: names.map(str::to_owned).to_vec()
         }
     );
-    assert!(message.contains("wasi:cli/environment@0.2.0"), "{message}");
+    assert!(message.contains("wasi:cli/environment@0.3.0"), "{message}");
 }
 
 #[test]

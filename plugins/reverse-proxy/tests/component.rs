@@ -3,7 +3,7 @@
 mod isolated {
     use std::path::Path;
 
-    use pilothouse_testkit::isolation::{Finalized, Isolated};
+    use pilothouse_testkit::isolation::{Admission, Finalized, Isolated};
     use serde_json::{Value, json};
 
     fn plugin() -> Isolated {
@@ -44,7 +44,7 @@ mod isolated {
     fn an_unknown_variable_is_refused_in_nginxs_words_by_field() {
         let bad = object("ReverseProxy", &json!({"proxyPass": "https://$noexists", "image": "a"}));
         let errors = plugin()
-            .validate(&bad, None)
+            .validate(&bad, &Admission::create())
             .expect("it answers")
             .answer
             .expect_err("it is refused");
@@ -73,7 +73,7 @@ mod isolated {
             &json!({"proxyPass": "http://a.test", "proxySetHeader": {"X-A": "1"}}),
         );
         let completed = plugin
-            .apply_defaults(&given, None)
+            .default(&given, &Admission::create())
             .expect("it answers")
             .answer
             .expect("it can be completed");

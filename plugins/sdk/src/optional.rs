@@ -67,7 +67,8 @@ pub enum Finalization {
     Pending(Outcome),
 }
 
-/// Fills in what users have left out, for one kind. It is not called for an object that is being deleted.
+/// Fills in what users have left out, for one kind: at admission, and before each reconcile and finalize. What it refuses of an
+/// object that is being deleted is finalized as it is.
 pub trait Defaulter {
     /// The plugin's configuration.
     type Config;

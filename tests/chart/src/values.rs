@@ -421,6 +421,8 @@ pub struct Api {
     /// The port of the pods that serves it.
     #[schemars(range(min = 1024, max = 65535))]
     pub port: u16,
+    /// Whether people with the right `record` on a Plugin may record its calls, with the values of Secrets masked.
+    pub recording: bool,
 }
 
 impl Default for Api {
@@ -428,6 +430,7 @@ impl Default for Api {
         Self {
             enabled: true,
             port: 8443,
+            recording: false,
         }
     }
 }
@@ -580,7 +583,7 @@ impl Default for ServiceAccount {
 pub struct Rbac {
     /// Whether to create roles and bindings.
     pub create: bool,
-    /// Give rights to events only in these namespaces. Default: in all.
+    /// See and act in these namespaces only, at most 32, with Roles there for events. Default: in all.
     #[schemars(inner(regex(pattern = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")))]
     pub namespaces: Vec<String>,
 }

@@ -1,5 +1,6 @@
 //! Owns the host inside a test's process: started on a cluster's client, pushed, and stopped in order.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,6 +14,7 @@ use pilothouse_runtime::artifacts::ArtifactStore;
 use pilothouse_runtime::{
     Handle, Host, HostOptions, Library, Lifetimes, Maker, RunMode, StaticPlugin, UnfinishedWork, WebhookOptions,
 };
+use pilothouse_sandbox::PluginComponent;
 use pilothouse_testkit::cluster::Cluster;
 use pilothouse_testkit::host::{HostError, SteeredHost, SteeredPlugin, free_address};
 use tokio::sync::oneshot;
@@ -32,6 +34,7 @@ pub struct RuntimeHost {
     options: HostOptions,
     limits: Limits,
     follows_resources: bool,
+    components: BTreeMap<String, PluginComponent>,
     artifacts: Option<Arc<dyn ArtifactStore>>,
     is_cut_off: Arc<AtomicBool>,
     running: Option<Running>,
@@ -65,6 +68,7 @@ impl RuntimeHost {
             options,
             limits,
             follows_resources: false,
+            components: BTreeMap::new(),
             artifacts: None,
             is_cut_off: Arc::default(),
             running: None,
@@ -77,6 +81,11 @@ impl RuntimeHost {
     /// before is answered, and watches go on.
     pub fn cut_off(&self, is_cut_off: bool) {
         self.is_cut_off.store(is_cut_off, Ordering::Relaxed);
+    }
+
+    /// Has it run a component that was loaded elsewhere where a scenario wants the plugin of this name.
+    pub fn bring(&mut self, name: &str, component: PluginComponent) {
+        self.components.insert(name.to_owned(), component);
     }
 
     /// Has it install no CRDs from its next start on.
@@ -183,7 +192,10 @@ impl RuntimeHost {
     pub fn spec(&self, name: &str) -> Result<StaticPlugin, HostError> {
         Ok(StaticPlugin {
             name: None,
-            component: components::load(name)?,
+            component: match self.components.get(name) {
+                Some(component) => component.clone(),
+                None => components::load(name)?,
+            },
             config: None,
             limits: self.limits.clone(),
             concurrency: None,

@@ -5,9 +5,14 @@
 
 pub mod cluster;
 pub mod controlplane;
+pub mod diff;
+pub mod documents;
 mod environment;
 pub mod host;
 pub mod isolation;
 pub mod kstatus;
+pub mod properties;
+pub mod recording;
 pub mod requests;
 pub mod scenario;
+pub mod store;

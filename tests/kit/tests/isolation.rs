@@ -3,7 +3,7 @@
 use std::{path::PathBuf, sync::OnceLock};
 
 use pilothouse_core::{Blame, Kind, Name, dependencies::Read};
-use pilothouse_testkit::isolation::Isolated;
+use pilothouse_testkit::isolation::{Admission, Isolated, Shown};
 use serde_json::{Value, json};
 
 /// Builds a component once for all tests of this file.
@@ -103,7 +103,7 @@ mod isolated {
     fn what_is_no_object_and_what_has_no_controller_is_named() {
         let plugin = Isolated::load(component("app-service")).unwrap();
         let error = plugin.clone().with(json!({"kind": "Pod"})).err().unwrap().to_string();
-        assert!(error.starts_with("an object has no apiVersion"), "{error}");
+        assert!(error.starts_with("apiVersion is missing in Pod"), "{error}");
         let failed = plugin.reconcile(&deployment("1")).unwrap_err();
         assert_eq!(failed.failure.blame, Blame::User);
         assert!(
@@ -165,5 +165,73 @@ mod isolated {
         let plugin = Isolated::load(component("hostile")).unwrap();
         assert!(plugin.reconcile(&hostile("fail-at-first")).is_err());
         assert!(plugin.after_failures(2).reconcile(&hostile("fail-at-first")).is_ok());
+    }
+
+    #[test]
+    fn a_component_can_be_loaded_from_memory_and_be_shown_many_objects() {
+        let bytes = std::fs::read(component("app-service")).unwrap();
+        let plugin = Isolated::from_bytes("mine", &bytes).unwrap();
+        let plugin = plugin.with_all([deployment("1")]).unwrap();
+        let object = app(&json!({"size": 2, "image": "web:1"}));
+        assert_eq!(plugin.reconcile(&object).unwrap().status().unwrap()["replicas"], 2);
+        assert_eq!(plugin.emptied().reconcile(&object).unwrap().status(), None);
+        let error = Isolated::from_bytes("mine", b"text").err().unwrap().to_string();
+        assert!(error.contains("mine"), "{error}");
+    }
+
+    #[test]
+    fn an_object_that_is_not_there_is_told_with_those_that_are() {
+        let plugin = Isolated::load(component("app-service")).unwrap();
+        let reconciled = plugin.reconcile(&app(&json!({"size": 2, "image": "web:1"}))).unwrap();
+        let missing = reconciled.desired("Deployment", "db").unwrap_err().to_string();
+        assert!(
+            missing.starts_with("no Deployment \"db\"; there are: Deployment shop/web"),
+            "{missing}"
+        );
+        reconciled.assert_matches("Deployment", "web", &json!({"spec": {"replicas": 2}}));
+        let panic = std::panic::catch_unwind(|| {
+            reconciled.assert_matches("Deployment", "web", &json!({"spec": {"replicas": 3}}));
+        });
+        let words = *panic.unwrap_err().downcast::<String>().unwrap();
+        assert!(
+            words.starts_with("Deployment \"web\" is not as expected at .spec.replicas:"),
+            "{words}"
+        );
+        assert!(
+            words.contains("-   replicas: 3") && words.contains("+   replicas: 2"),
+            "{words}"
+        );
+    }
+
+    #[test]
+    fn an_interface_that_the_plugin_lacks_is_named() {
+        let plugin = Isolated::load(component("app-service")).unwrap();
+        let object = app(&json!({"size": 2, "image": "web:1"}));
+        let refused = plugin
+            .validate(&object, &Admission::update(&object))
+            .unwrap_err()
+            .to_string();
+        assert!(refused.contains("has no validator"), "{refused}");
+        let mut deleted = object.clone();
+        deleted["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
+        let refused = plugin.run(&deleted).unwrap_err().to_string();
+        assert!(refused.contains("has no finalizer"), "{refused}");
+        let run = plugin.run(&object).unwrap();
+        assert_eq!((run.finalizer, run.reconciled.titles().len()), (None, 1));
+    }
+
+    #[test]
+    fn what_is_shown_can_be_the_whole_object_or_in_another_order() {
+        let plugin = Isolated::load(component("hostile")).unwrap();
+        let object = hostile("differs-by-order");
+        let data = |plugin: &Isolated| plugin.reconcile(&object).unwrap().snapshot();
+        assert_ne!(data(&plugin), data(&plugin.clone().showing(Shown::Shuffled(1))));
+        let mut told = hostile("count-in-status");
+        told["status"] = json!({"text": "7"});
+        let text = |plugin: &Isolated| plugin.reconcile(&told).unwrap().status().unwrap()["text"].clone();
+        assert_eq!(
+            (text(&plugin), text(&plugin.clone().showing(Shown::Whole))),
+            (json!("1"), json!("8"))
+        );
     }
 }

@@ -135,10 +135,16 @@ impl Simulator {
 
     /// Every stored object, in a fixed order, as a test compares end states.
     pub fn objects(&self) -> Vec<Value> {
+        self.objects_of(|_| true)
+    }
+
+    /// The same of some resources, by their plurals.
+    pub fn objects_of(&self, is_wanted: impl Fn(&str) -> bool) -> Vec<Value> {
         let state = self.inner.state.lock();
         let mut objects: Vec<(String, String, Value)> = state
             .store
             .all()
+            .filter(|(storage, _)| is_wanted(&storage.plural))
             .map(|(storage, object)| (storage.group.clone(), storage.plural.clone(), (**object).clone()))
             .collect();
         let name = |object: &Value| {

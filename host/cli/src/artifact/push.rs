@@ -14,6 +14,7 @@ use pilothouse_artifact::{
 };
 use pilothouse_core::Limits;
 use pilothouse_core::manifest::{self, CheckedManifest};
+use pilothouse_core::wasi::Wasi;
 use pilothouse_sandbox::ComponentInterfaces;
 
 use super::cargo_package::{CargoPackage, read_readme};
@@ -161,7 +162,8 @@ impl PushCommand {
 /// Refuses what this host would not run.
 fn check(file: &Path, config: Option<&Path>, cache: &CacheArguments) -> anyhow::Result<Checked> {
     let config = config.map(read_document).transpose()?;
-    let sandbox = cache.sandbox()?;
+    // Who runs the plugin grants it what it imports.
+    let sandbox = cache.sandbox()?.granting(Wasi::Inert);
     // Read once, so that what is checked is what is pushed.
     let read = sandbox.read(file, None)?;
     let interfaces = read.interfaces()?;
@@ -347,6 +349,10 @@ fn say_what_is_next(
         "pushed {} {} ({size}) to {to}; attached: {attached}",
         about.name, about.version
     ));
+    if checked.interfaces.wasi_imports().next().is_some() {
+        session
+            .say("note: the component imports interfaces of WASI; it runs only where its Plugin has spec.wasi: Inert");
+    }
     if let Some(version) = to.tag().and_then(versions::version)
         && version.to_string() != about.version
     {

@@ -1,13 +1,17 @@
-//! Owns the commands that ask a host what it does: `status`, `why` and `top`, and what they share: which host is asked, as
-//! whom, and in which form the answer is printed. `local` asks a host on this machine, `table` prints for people.
+//! Owns the commands that ask a host what it does: `status`, `why`, `top` and `record`, and what they share: which host is
+//! asked, as whom, and in which form the answer is printed. `local` asks a host on this machine, `replicas` adds up what
+//! several say, `table` prints for people.
 
 mod local;
+pub mod record;
+mod replicas;
 pub mod status;
 mod table;
 pub mod top;
 pub mod why;
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use clap::{Args, ValueEnum};
@@ -17,21 +21,38 @@ use pilothouse_cluster::host_proxy::{self, HostService, ProxiedAnswer};
 use pilothouse_runtime::api::AUDIENCE;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
+use tokio::time::{Instant, timeout, timeout_at};
 
 use self::local::LocalHost;
+use self::replicas::{ReplicaDocument, Replies};
 use crate::install::HOST_NAMESPACE;
 use crate::run::{ClusterArguments, USER_AGENT};
 
 /// How often a host is asked until the replica answers that leads: the Service picks any.
 const TRIES: usize = 12;
 
+/// For how long replicas that divide the work are asked until each has answered, and how long one may take.
+const ALL_WITHIN: Duration = Duration::from_secs(15);
+const ONE_WITHIN: Duration = Duration::from_secs(3);
+
 /// The names of the Service, its port and the ServiceAccount, unless they are given.
 const SERVICE: &str = "pilothouse";
 const PORT: &str = "api";
 
-/// Which host is asked, and as whom.
+/// Which host is asked, as whom, and how the answer is printed.
 #[derive(Args)]
 pub struct HostArguments {
+    #[command(flatten)]
+    host: HostAddressArguments,
+
+    /// The form of the output
+    #[arg(long, short, value_enum, value_name = "FORMAT", default_value_t = OutputForm::Table)]
+    output: OutputForm,
+}
+
+/// Which host is asked, and as whom.
+#[derive(Args)]
+pub struct HostAddressArguments {
     /// Ask a host on this machine, http://127.0.0.1:PORT, with its --api-address (default: the host in the cluster)
     #[arg(long, value_name = "URL")]
     host: Option<LocalHost>,
@@ -48,10 +69,6 @@ pub struct HostArguments {
     /// the right to make tokens for it, the token of the kubeconfig)
     #[arg(long, value_name = "NAMESPACE/NAME", conflicts_with = "host", value_parser = parse_account)]
     account: Option<(String, String)>,
-
-    /// The form of the output
-    #[arg(long, short, value_enum, value_name = "FORMAT", default_value_t = OutputForm::Table)]
-    output: OutputForm,
 
     #[command(flatten)]
     cluster: ClusterArguments,
@@ -84,6 +101,11 @@ enum Way {
     },
 }
 
+/// The API server could not reach the replica that the Service had picked.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+struct Unreachable(String);
+
 /// A document as it came, and what it says.
 pub struct Answer<T> {
     /// As it came.
@@ -95,12 +117,19 @@ pub struct Answer<T> {
 impl HostArguments {
     /// Finds the host, and a token for it.
     pub async fn connect(self) -> anyhow::Result<AskedHost> {
+        let Self { host, output } = self;
+        host.connect(output).await
+    }
+}
+
+impl HostAddressArguments {
+    /// Finds the host, and a token for it.
+    pub async fn connect(self, output: OutputForm) -> anyhow::Result<AskedHost> {
         let Self {
             host,
             api_key_file,
             service,
             account,
-            output,
             cluster,
         } = self;
         if let Some(host) = host {
@@ -149,22 +178,56 @@ async fn token(
 impl AskedHost {
     /// Asks for a document. Of several replicas, the one that leads is asked, if it is there.
     pub async fn ask<T: DeserializeOwned>(&self, path: &str) -> anyhow::Result<Answer<T>> {
-        let mut text = self.ask_once(path).await?;
-        for _ in 1..TRIES {
+        let mut text = self.ask_any(path).await?;
+        for _ in 1..tries(&text) {
             if is_at_work(&text) {
                 break;
             }
-            text = self.ask_once(path).await?;
+            text = self.ask_any(path).await?;
         }
         if !is_at_work(&text) {
             eprintln!(
                 "warning: the replica that answered does not work at this, and has made no runs; the answer is about its caches only"
             );
         }
-        let document = serde_json::from_str(&text).context(
-            "the answer is no document of this version of the API; is this another program, or a host of another version?",
-        )?;
+        let document = read(&text)?;
         Ok(Answer { text, document })
+    }
+
+    /// Asks for a document that each replica has of its own, where replicas divide the work: the Service picks any of them,
+    /// so it is asked until all have answered that live.
+    pub async fn ask_all<T: ReplicaDocument>(&self, path: &str) -> anyhow::Result<Replies<T>> {
+        let until = Instant::now() + ALL_WITHIN;
+        let Answer { text, document } = self.ask(path).await?;
+        let mut replies = Replies::new(text, document);
+        if self.is_local() {
+            return Ok(replies);
+        }
+        let mut asked = 1;
+        while !replies.silent().is_empty() && asked < TRIES * replies.expected() {
+            asked += 1;
+            let Ok(answered) = timeout_at(until, timeout(ONE_WITHIN, self.ask_once(path))).await else {
+                break;
+            };
+            // A replica that is about to go, or has gone and is still known to the Service, answers nothing.
+            if let Ok(Ok(text)) = answered {
+                replies.take(read(&text)?);
+            }
+        }
+        Ok(replies)
+    }
+
+    /// Asks whichever replica answers: the Service knows one for a while that has gone, or that just begins.
+    async fn ask_any(&self, path: &str) -> anyhow::Result<String> {
+        let until = Instant::now() + ALL_WITHIN;
+        for _ in 1..TRIES {
+            match timeout_at(until, self.ask_once(path)).await {
+                Ok(Err(error)) if error.is::<Unreachable>() => {}
+                Ok(answered) => return answered,
+                Err(_) => break,
+            }
+        }
+        self.ask_once(path).await
     }
 
     async fn ask_once(&self, path: &str) -> anyhow::Result<String> {
@@ -179,10 +242,17 @@ impl AskedHost {
                 .await
                 .context("cannot ask the host through the API server")?,
         };
-        let ProxiedAnswer { code: 200, body } = answer else {
-            bail!(self.refused(&answer));
-        };
-        Ok(body)
+        match answer {
+            ProxiedAnswer { code: 200, body } => Ok(body),
+            answer @ ProxiedAnswer { code: 502..=504, .. } if !self.is_local() => {
+                Err(Unreachable(self.refused(&answer)).into())
+            }
+            answer => bail!(self.refused(&answer)),
+        }
+    }
+
+    fn is_local(&self) -> bool {
+        matches!(self.way, Way::Local(..))
     }
 
     /// Why there is no document.
@@ -220,13 +290,26 @@ impl AskedHost {
     }
 }
 
+fn read<T: DeserializeOwned>(text: &str) -> anyhow::Result<T> {
+    serde_json::from_str(text).context(
+        "the answer is no document of this version of the API; is this another program, or a host of another version?",
+    )
+}
+
 /// Whether the replica that answered works at what it was asked about. What is no document is not asked for again.
 fn is_at_work(text: &str) -> bool {
     let said: Value = serde_json::from_str(text).unwrap_or_default();
     match &said["reconciledHere"] {
         Value::Bool(here) => *here || said["exists"] == false,
-        _ => said["host"]["isLeading"] != false,
+        _ => said["host"]["isLeading"] != false || said["host"]["shardsHeld"].is_u64(),
     }
+}
+
+/// How often the Service is asked for an object until the replica answers that works at it.
+fn tries(text: &str) -> usize {
+    let said: Value = serde_json::from_str(text).unwrap_or_default();
+    let replicas = said["host"]["replicas"].as_array().map_or(1, Vec::len);
+    TRIES * replicas.max(1)
 }
 
 /// Runs a command that asks.
@@ -282,6 +365,10 @@ mod tests {
     fn a_replica_that_stands_by_says_so() {
         assert!(!is_at_work(r#"{"host": {"isLeading": false}}"#));
         assert!(is_at_work(r#"{"host": {"isLeading": true}}"#));
+        assert!(
+            is_at_work(r#"{"host": {"isLeading": false, "shardsHeld": 0}}"#),
+            "replicas with shards are all at work"
+        );
         let with = |here: bool| {
             format!(
                 r#"{{"host": {{"isLeading": {}}}, "exists": true, "reconciledHere": {here}}}"#,

@@ -4,10 +4,13 @@ use std::fmt::Write as _;
 
 use clap::Args;
 use jiff::Timestamp;
-use pilothouse_runtime::api::documents::{ControllerStatus, FailingObject, ObjectName, PluginStatus, StatusDocument};
+use pilothouse_runtime::api::documents::{
+    ControllerStatus, FailingObject, HostStatus, ObjectName, PluginStatus, StatusDocument,
+};
 
+use super::replicas::{Sum, silence};
 use super::table::{Cell, Emphasis, Table, ago, coloured, duration, emphasised, wrapped};
-use super::{Answer, HostArguments, OutputForm, run};
+use super::{HostArguments, OutputForm, run};
 
 /// How wide messages are.
 const WIDTH: usize = 110;
@@ -36,12 +39,13 @@ impl StatusCommand {
     pub fn execute(self) -> anyhow::Result<()> {
         run(async {
             let host = self.host.connect().await?;
-            let Answer { text, document } = host.ask::<StatusDocument>("/api/v1/status").await?;
+            let replies = host.ask_all::<StatusDocument>("/api/v1/status").await?;
+            let sum = replies.sum();
             match host.output {
-                OutputForm::Json => print!("{text}"),
-                OutputForm::Table => print!("{}", shown(&document, Timestamp::now(), coloured())),
+                OutputForm::Json => print!("{}", replies.as_json()?),
+                OutputForm::Table => print!("{}", shown(&sum, Timestamp::now(), coloured())),
             }
-            if self.check { check(&document) } else { Ok(()) }
+            if self.check { check(&sum.document) } else { Ok(()) }
         })
     }
 }
@@ -66,33 +70,21 @@ fn check(document: &StatusDocument) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn shown(document: &StatusDocument, now: Timestamp, coloured: bool) -> String {
+fn shown(sum: &Sum<StatusDocument>, now: Timestamp, coloured: bool) -> String {
+    let Sum {
+        document,
+        replicas,
+        silent_replicas,
+    } = sum;
     let StatusDocument {
-        host,
+        host: _,
         plugins,
         failing,
         failing_not_listed,
     } = document;
-    let mut text = format!(
-        "Host {} ({}), started {}{}\n",
-        host.instance,
-        host.version,
-        ago(&host.started, now),
-        if host.is_leading { "" } else { ", does not lead" },
-    );
-    if let Some(shards) = host.shards_held {
-        writeln!(
-            text,
-            "  holds {shards} shards; objects that other replicas reconcile fail there"
-        )
-        .expect("writing to a String cannot fail");
-    }
-    for problem in &host.not_ready {
-        text += &emphasised(
-            &wrapped(&format!("not ready: {problem}"), 2, WIDTH),
-            Emphasis::Warning,
-            coloured,
-        );
+    let mut text: String = replicas.iter().map(|host| replica_lines(host, now, coloured)).collect();
+    if let Some(silence) = silence(silent_replicas) {
+        text += &emphasised(&wrapped(&silence, 0, WIDTH), Emphasis::Warning, coloured);
     }
     text.push('\n');
     if plugins.is_empty() {
@@ -120,6 +112,25 @@ fn shown(document: &StatusDocument, now: Timestamp, coloured: bool) -> String {
             "\n{failing_not_listed} more objects fail that are not listed: there are too many, or you may not see them."
         )
         .expect("writing to a String cannot fail");
+    }
+    text
+}
+
+fn replica_lines(host: &HostStatus, now: Timestamp, coloured: bool) -> String {
+    let part = match (host.is_leading, host.shards_held) {
+        (true, None) => String::new(),
+        (false, None) => ", does not lead".to_owned(),
+        (true, Some(shards)) => format!(", leads and holds {shards} shards"),
+        (false, Some(shards)) => format!(", holds {shards} shards"),
+    };
+    let started = ago(&host.started, now);
+    let mut text = format!("Host {} ({}), started {started}{part}\n", host.instance, host.version);
+    for problem in &host.not_ready {
+        text += &emphasised(
+            &wrapped(&format!("not ready: {problem}"), 2, WIDTH),
+            Emphasis::Warning,
+            coloured,
+        );
     }
     text
 }
@@ -184,6 +195,14 @@ mod tests {
 
     use super::*;
 
+    fn alone(document: StatusDocument) -> Sum<StatusDocument> {
+        Sum {
+            replicas: vec![document.host.clone()],
+            document,
+            silent_replicas: Vec::new(),
+        }
+    }
+
     fn document() -> StatusDocument {
         let document = json!({
             "host": {"version": "1.2.3", "instance": "pilothouse-0", "isLeading": true, "started": "2026-01-02T03:00:00Z"},
@@ -226,8 +245,8 @@ Failing objects
 
 4 more objects fail that are not listed: there are too many, or you may not see them.
 ";
-        assert_eq!(shown(&document(), now, false), expected);
-        assert!(shown(&document(), now, true).contains("\u{1b}[31mApp n/web\u{1b}[0m"));
+        assert_eq!(shown(&alone(document()), now, false), expected);
+        assert!(shown(&alone(document()), now, true).contains("\u{1b}[31mApp n/web\u{1b}[0m"));
         let unhealthy = check(&document()).unwrap_err().to_string();
         assert_eq!(unhealthy, "1 plugins are not ready, and 1 objects fail");
         let healthy = StatusDocument {
@@ -238,6 +257,35 @@ Failing objects
             ..StatusDocument::default()
         };
         assert!(check(&healthy).is_ok());
-        assert!(shown(&StatusDocument::default(), now, false).contains("There are no plugins"));
+        assert!(shown(&alone(StatusDocument::default()), now, false).contains("There are no plugins"));
+    }
+
+    #[test]
+    fn people_see_which_replicas_have_answered_and_which_have_not() {
+        let now = "2026-01-02T03:04:05Z".parse().unwrap();
+        let host = |name: &str, leads: bool, shards: u64| HostStatus {
+            instance: name.to_owned(),
+            version: "1.2.3".to_owned(),
+            is_leading: leads,
+            shards_held: Some(shards),
+            started: "2026-01-02T03:00:00Z".to_owned(),
+            ..HostStatus::default()
+        };
+        let mut sum = Sum {
+            replicas: vec![host("one", true, 3), host("two", false, 1)],
+            silent_replicas: vec!["three_1".to_owned(), "four_1".to_owned()],
+            document: document(),
+        };
+        let text = shown(&sum, now, false);
+        let expected = "\
+Host one (1.2.3), started 4m5s ago, leads and holds 3 shards
+Host two (1.2.3), started 4m5s ago, holds 1 shards
+The replicas three_1 and four_1 live, by their Leases, and have not answered: what they work at is not in these
+numbers.
+
+";
+        assert!(text.starts_with(expected), "{text}");
+        sum.silent_replicas.clear();
+        assert!(!shown(&sum, now, false).contains("not answered"));
     }
 }

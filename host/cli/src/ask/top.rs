@@ -6,8 +6,9 @@ use clap::{Args, ValueEnum};
 use jiff::Timestamp;
 use pilothouse_runtime::api::documents::{PluginUsageDocument, UsageDocument};
 
+use super::replicas::{Replies, silence};
 use super::table::{Cell, Emphasis, Table, coloured, duration, size};
-use super::{Answer, AskedHost, HostArguments, OutputForm, run};
+use super::{AskedHost, HostArguments, OutputForm, run};
 
 /// `pilothouse top`
 #[derive(Args)]
@@ -42,36 +43,44 @@ impl TopCommand {
             let before = match self.interval {
                 None => None,
                 Some(seconds) => {
-                    let before = ask(&host).await?.document;
+                    let before = ask(&host).await?;
                     tokio::time::sleep(Duration::from_secs(seconds)).await;
                     Some(before)
                 }
             };
-            let Answer { text, document } = ask(&host).await?;
-            let used = used(&document, before.as_ref());
+            let after = ask(&host).await?;
+            let used = after.map(|after| used(after, before.as_ref()));
+            let sum = used.sum();
             match host.output {
-                OutputForm::Json if self.interval.is_none() => print!("{text}"),
-                OutputForm::Json => println!("{}", serde_json::to_string(&used)?),
-                OutputForm::Table => print!(
-                    "{}",
-                    shown(&used, self.sort_by, Timestamp::now(), self.interval, coloured())
-                ),
+                OutputForm::Json if self.interval.is_none() => print!("{}", after.as_json()?),
+                // A host without shards has one document, which is what it was before there were several.
+                OutputForm::Json if sum.document.host.shards_held.is_none() => {
+                    println!("{}", serde_json::to_string(&sum.document)?);
+                }
+                OutputForm::Json => println!("{}", serde_json::to_string(&sum)?),
+                OutputForm::Table => {
+                    let (document, now) = (&sum.document, Timestamp::now());
+                    print!("{}", shown(document, self.sort_by, now, self.interval, coloured()));
+                    if let Some(silence) = silence(&sum.silent_replicas) {
+                        println!("\n{silence}");
+                    }
+                }
             }
             Ok(())
         })
     }
 }
 
-async fn ask(host: &AskedHost) -> anyhow::Result<Answer<UsageDocument>> {
-    host.ask("/api/v1/usage").await
+async fn ask(host: &AskedHost) -> anyhow::Result<Replies<UsageDocument>> {
+    host.ask_all("/api/v1/usage").await
 }
 
-/// What was used between two answers. Where another process has answered before, it is what was used since this one began.
-fn used(now: &UsageDocument, before: Option<&UsageDocument>) -> UsageDocument {
+/// What a process used between two answers. Where it has not answered before, it is what was used since it began.
+fn used(now: &UsageDocument, before: Option<&Replies<UsageDocument>>) -> UsageDocument {
     let is_same = |before: &&UsageDocument| {
         (&before.host.instance, &before.host.started) == (&now.host.instance, &now.host.started)
     };
-    let Some(before) = before.filter(is_same) else {
+    let Some(before) = before.and_then(|before| before.documents().find(is_same)) else {
         return now.clone();
     };
     let difference = |now: &PluginUsageDocument| {
@@ -167,7 +176,8 @@ mod tests {
     fn what_was_used_in_between_is_the_difference_within_one_process() {
         let before = document("2026-01-02T03:00:00Z", &[("a", 10, 1.0, 100)]);
         let now = document("2026-01-02T03:00:00Z", &[("a", 12, 1.5, 200), ("b", 1, 0.1, 300)]);
-        let used = used(&now, Some(&before));
+        let replies = |document: UsageDocument| Replies::new(String::new(), document);
+        let used = used(&now, Some(&replies(before)));
         let counts: Vec<_> = used
             .plugins
             .iter()
@@ -175,7 +185,7 @@ mod tests {
             .collect();
         assert_eq!(counts, [(2, 4, 200), (1, 2, 300)]);
         let other = document("2026-01-02T02:00:00Z", &[("a", 10, 1.0, 100)]);
-        assert_eq!(super::used(&now, Some(&other)), now);
+        assert_eq!(super::used(&now, Some(&replies(other))), now);
     }
 
     #[test]

@@ -67,6 +67,7 @@ impl InstallCommand {
             cluster,
         } = self;
         let plugin = plugin.describe()?;
+        plugin.check()?;
         let target = cluster.target();
         let resource = plugin.resource()?;
         if let Some(format) = output {
@@ -151,6 +152,9 @@ fn explained(plugin: &DescribedPlugin, rights: &Rights, plan: &Plan) -> String {
     }
     for remark in &rights.remarks {
         let _ = writeln!(text, "note: {remark}");
+    }
+    if let Some(words) = plugin.wasi_words() {
+        let _ = writeln!(text, "{words}");
     }
     text.push_str("\nThis applies\n");
     let state = |is_there| if is_there { ", which is there already" } else { "" };

@@ -19,15 +19,18 @@ use pilothouse_cluster::Client;
 use pilothouse_cluster::connect::{ClusterTarget, connect};
 use pilothouse_cluster::discovery::Discovery;
 use pilothouse_core::Limits;
+use pilothouse_core::description::{self, Finding, Severity};
 use pilothouse_core::manifest::{self, CheckedManifest, is_label, is_subdomain};
 use pilothouse_core::rights::objects::{Acting, Grantee, account_name, labels, objects};
 use pilothouse_core::rights::resources::{Resources, kinds};
 use pilothouse_core::rights::{AdmissionExports, Confinement, ControllerNeeds, Rights};
+use pilothouse_core::wasi::{self, Wasi};
 use pilothouse_sandbox::PluginComponent;
 use serde_json::{Value, json};
 
 use crate::artifact::{RegistryArguments, component, printable};
 use crate::identity::IdentityMode;
+use crate::inspect::exports;
 use crate::plugins::{CacheArguments, NamedFile, read_document};
 use crate::run::USER_AGENT;
 
@@ -49,6 +52,11 @@ pub struct InstallationArguments {
     /// The plugin's configuration, YAML or JSON. What a plugin touches may depend on it
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
+
+    /// What the component may import of WASI, as spec.wasi of the Plugin: `none` (default) or `inert`, which links the interfaces of
+    /// WASI 0.2 and gives access to nothing
+    #[arg(long, value_name = "GRANT")]
+    wasi: Option<Wasi>,
 
     /// Grant rights in these namespaces only, as spec.namespaces of the Plugin (default: all). May be repeated
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
@@ -77,6 +85,11 @@ pub struct InstallationArguments {
     /// plugin, with `impersonate` the right to impersonate the plugin's account, with `token` the right to request tokens for it
     #[arg(long, value_enum, default_value_t = IdentityMode::None, requires = "host_account")]
     identity: IdentityMode,
+
+    /// With --host-account and --namespaces: the host runs with --watch-namespaces, so its account may watch in these
+    /// namespaces only, by Roles. Without this, it may watch the plugin's primaries everywhere
+    #[arg(long, requires = "host_account", requires = "namespaces")]
+    host_in_namespaces: bool,
 
     #[command(flatten)]
     cache: CacheArguments,
@@ -112,6 +125,7 @@ pub struct DescribedPlugin {
     /// The host's namespace.
     pub host_namespace: String,
     config: Option<Value>,
+    wasi: Wasi,
     host_account: Option<String>,
     service_account: Option<String>,
     acting: Acting,
@@ -161,12 +175,14 @@ impl InstallationArguments {
     pub fn describe(self, plugin: NamedFile, spec: &Value) -> anyhow::Result<DescribedPlugin> {
         let Self {
             config,
+            wasi,
             mut namespaces,
             mut access_namespaces,
             host_namespace,
             mut service_account,
             host_account,
             identity,
+            host_in_namespaces,
             cache,
             registries,
         } = self;
@@ -194,10 +210,19 @@ impl InstallationArguments {
         if let Some(name) = &plugin.name {
             check_label("the Plugin's name", name)?;
         }
-        let confinement = Confinement::new(&namespaces, &access_namespaces)?;
+        let mut confinement = Confinement::new(&namespaces, &access_namespaces)?;
+        if host_in_namespaces {
+            let seen = confinement.reached();
+            confinement = confinement.within(&seen).expect("it is within its own namespaces");
+        }
         let config = config.map(|path| read_document(&path)).transpose()?;
         let config = config.or_else(|| Some(spec["configuration"].clone()).filter(|config| !config.is_null()));
-        let sandbox = cache.sandbox()?;
+        let wasi = match wasi {
+            Some(wasi) => wasi,
+            None if spec["wasi"].is_null() => Wasi::None,
+            None => serde_json::from_value(spec["wasi"].clone()).context("spec.wasi of the Plugin cannot be read")?,
+        };
+        let sandbox = cache.sandbox()?.granting(wasi);
         let (component, origin, location) = match plugin.reference() {
             None => {
                 let component = sandbox.load(&plugin.file)?;
@@ -232,6 +257,7 @@ impl InstallationArguments {
             confinement,
             host_namespace,
             config,
+            wasi,
             host_account,
             service_account,
             acting: identity.acting(),
@@ -283,6 +309,20 @@ impl DescribedPlugin {
         Ok(Rights::of(&controllers, &self.confinement, &resources)?)
     }
 
+    /// What it imports of WASI, in a sentence; none if it imports nothing of it.
+    pub fn wasi_words(&self) -> Option<String> {
+        let imports = self.component.wasi_imports();
+        if imports.is_empty() {
+            return None;
+        }
+        let purposes = wasi::purposes(imports.iter().map(String::as_str));
+        Some(format!(
+            "It imports {} interfaces of WASI (for {}), and is granted the inert set, which gives access to none of these.",
+            imports.len(),
+            purposes.join(", ")
+        ))
+    }
+
     /// Its account, roles and bindings.
     pub fn grants(&self, rights: &Rights) -> Vec<Value> {
         let grantee = Grantee {
@@ -302,6 +342,9 @@ impl DescribedPlugin {
         if let Some(config) = &self.config {
             spec["configuration"] = config.clone();
         }
+        if self.wasi != Wasi::None {
+            spec["wasi"] = json!(self.wasi);
+        }
         if !self.confinement.namespaces().is_empty() {
             spec["namespaces"] = json!(self.confinement.namespaces());
         }
@@ -316,6 +359,23 @@ impl DescribedPlugin {
             "metadata": {"name": self.name, "labels": labels(&self.name)},
             "spec": spec,
         }))
+    }
+}
+
+impl DescribedPlugin {
+    /// Tells on standard error what in its description does not fit together. What cannot work is an error.
+    pub fn check(&self) -> anyhow::Result<()> {
+        let findings = description::check(&self.checked, exports(&self.component));
+        for Finding { severity, message } in &findings {
+            eprintln!("{severity}: {}", printable(message));
+        }
+        let errors = findings.iter().filter(|finding| finding.severity == Severity::Error);
+        ensure!(
+            errors.count() == 0,
+            "{} would not work as it is described; have its author correct the plugin",
+            self.origin
+        );
+        Ok(())
     }
 }
 

@@ -15,7 +15,8 @@ use pilothouse_sandbox::PluginComponent;
 use serde_json::Value;
 use tokio::sync::oneshot;
 
-use crate::run::USER_AGENT;
+use crate::artifact::wait_for;
+use crate::run::{ClusterArguments, USER_AGENT};
 
 /// How often it is looked whether the host is done.
 const LOOK_INTERVAL: Duration = Duration::from_millis(100);
@@ -43,6 +44,24 @@ pub struct PreviewedChanges {
     pub failing: usize,
     /// By the object that it is for, a line for each object that would change.
     pub changes: BTreeMap<String, Vec<String>>,
+}
+
+/// What a component would change in a live cluster, if it ran there as the Plugin of this name, in all namespaces.
+pub fn live_changes(
+    name: &str,
+    component: PluginComponent,
+    config: Option<Value>,
+    cluster: ClusterArguments,
+    within: Duration,
+) -> anyhow::Result<PreviewedChanges> {
+    let version = PreviewedVersion {
+        name,
+        component,
+        config,
+        spec: &Value::Null,
+        confinement: &Confinement::default(),
+    };
+    wait_for(version.changes(&cluster.target(), within))
 }
 
 impl PreviewedVersion<'_> {

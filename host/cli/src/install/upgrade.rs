@@ -17,6 +17,7 @@ use pilothouse_core::rights::objects::account_name;
 use pilothouse_core::rights::rules::{Place, Rules};
 use pilothouse_core::rights::{Rights, words};
 use pilothouse_core::served::ServedKind;
+use pilothouse_core::wasi::Wasi;
 use serde_json::{Value, json};
 
 use super::apply::{carry_out, plan};
@@ -98,9 +99,11 @@ impl UpgradeCommand {
         };
         let target = cluster.target();
         let live = wait_for(live_plugin(&target, &name))?;
-        let sandbox = plugin.cache().sandbox()?;
+        // It ran until now, with what it was granted.
+        let sandbox = plugin.cache().sandbox()?.granting(Wasi::Inert);
         let before = from.map(|file| sandbox.load(&file)).transpose()?;
         let plugin = plugin.describe_over(&live["spec"])?;
+        plugin.check()?;
         let within = Duration::from_secs(wait);
         wait_for(async {
             let rights = plugin.rights(target.clone()).await?;

@@ -1,5 +1,7 @@
 //! Owns how a plugin's field errors read: as the API server words its own, with the value that the field has.
 
+use std::collections::BTreeSet;
+
 use serde_json::{Value, json};
 
 use crate::answer::shorten;
@@ -38,6 +40,8 @@ impl InvalidObject {
 
     /// In one line: `spec.size: Invalid value: -1: must not be negative`; several in brackets.
     pub fn message(&self) -> String {
+        // The API server says the same thing once, too.
+        let mut said = BTreeSet::new();
         let lines: Vec<String> = self
             .causes
             .iter()
@@ -48,6 +52,7 @@ impl InvalidObject {
                     format!("{field}: {message}")
                 }
             })
+            .filter(|line| said.insert(line.clone()))
             .collect();
         match lines.as_slice() {
             [one] => one.clone(),
@@ -115,7 +120,7 @@ fn cause(kind: &Kind, error: &FieldError, object: &Value) -> StatusCause {
     }
     if has_value && !is_whole && !is_secret {
         let value = at(object, &field).unwrap_or(&Value::Null);
-        parts.push(shorten(value.to_string(), MAX_SHOWN));
+        parts.push(shorten(printed(value), MAX_SHOWN));
     }
     if !message.is_empty() {
         parts.push(message.clone());
@@ -125,6 +130,71 @@ fn cause(kind: &Kind, error: &FieldError, object: &Value) -> StatusCause {
         field,
         message: parts.join(": "),
     }
+}
+
+/// A value as the API server prints it: a text in Go's quotes, a list or an object as Go writes JSON, which is safe in HTML.
+fn printed(value: &Value) -> String {
+    match value {
+        Value::String(text) => quoted(text),
+        Value::Array(_) | Value::Object(_) => {
+            let escapes = [
+                ('<', "\\u003c"),
+                ('>', "\\u003e"),
+                ('&', "\\u0026"),
+                ('\u{2028}', "\\u2028"),
+                ('\u{2029}', "\\u2029"),
+            ];
+            let escape = |text: String, (letter, escaped): (char, &str)| text.replace(letter, escaped);
+            escapes.into_iter().fold(value.to_string(), escape)
+        }
+        Value::Number(number) if number.is_f64() => float(number.as_f64().unwrap_or_default()),
+        other => other.to_string(),
+    }
+}
+
+/// As `%v` of Go's package fmt.
+fn float(value: f64) -> String {
+    let text = format!("{value:e}");
+    let (mantissa, exponent) = text.split_once('e').unwrap_or((&text, "0"));
+    match exponent.parse::<i32>() {
+        Ok(exponent) if !(-4..6).contains(&exponent) => {
+            let sign = if exponent < 0 { '-' } else { '+' };
+            format!("{mantissa}e{sign}{:02}", exponent.unsigned_abs())
+        }
+        _ => value.to_string(),
+    }
+}
+
+/// As `%q` of Go's package fmt. Which letters are printable Go takes from Unicode; here all but controls and formats that
+/// change how the rest of a line looks.
+fn quoted(text: &str) -> String {
+    let mut quoted = String::from('"');
+    for letter in text.chars() {
+        match letter {
+            '"' | '\\' => quoted.extend(['\\', letter]),
+            '\u{7}' => quoted.push_str("\\a"),
+            '\u{8}' => quoted.push_str("\\b"),
+            '\u{c}' => quoted.push_str("\\f"),
+            '\n' => quoted.push_str("\\n"),
+            '\r' => quoted.push_str("\\r"),
+            '\t' => quoted.push_str("\\t"),
+            '\u{b}' => quoted.push_str("\\v"),
+            '\0'..='\u{1f}' | '\u{7f}' => quoted += &format!("\\x{:02x}", u32::from(letter)),
+            '\u{80}'..='\u{a0}'
+            | '\u{ad}'
+            | '\u{2000}'..='\u{200f}'
+            | '\u{2028}'..='\u{202f}'
+            | '\u{205f}'..='\u{206f}'
+            | '\u{3000}'
+            | '\u{e000}'..='\u{f8ff}'
+            | '\u{feff}' => {
+                quoted += &format!("\\u{:04x}", u32::from(letter));
+            }
+            letter => quoted.push(letter),
+        }
+    }
+    quoted.push('"');
+    quoted
 }
 
 /// The value at a path as field errors spell it: `spec.ports[0].name`, `metadata.annotations[a.b/c]`.
@@ -223,6 +293,46 @@ mod tests {
             refusal(&[(Forbidden, "", "not today")]).message(),
             "Forbidden: not today"
         );
+    }
+
+    /// Each pair is what `field.Invalid(path, value, "")` of k8s.io/apimachinery 0.36.3 printed for the value.
+    #[test]
+    fn values_are_printed_as_the_api_server_prints_them() {
+        let cases = [
+            (json!("plain"), r#""plain""#),
+            (json!("say \"hi\"\\"), r#""say \"hi\"\\""#),
+            (json!("a\tb\nc\u{7}\0\u{7f}"), r#""a\tb\nc\a\x00\x7f""#),
+            (
+                json!("<b> & ä \u{200b}\u{ad}\u{2028}\u{e000}😀\u{a0}"),
+                r#""<b> & ä \u200b\u00ad\u2028\ue000😀\u00a0""#,
+            ),
+            (json!(1e21), "1e+21"),
+            (json!(1_000_000.5), "1.0000005e+06"),
+            (json!(1e8), "1e+08"),
+            (json!(0.000_01), "1e-05"),
+            (
+                json!({"b": "<x>", "a": [1, true, null]}),
+                r#"{"a":[1,true,null],"b":"\u003cx\u003e"}"#,
+            ),
+            (json!(3), "3"),
+            (json!(-1.5), "-1.5"),
+            (json!(true), "true"),
+            (json!(null), "null"),
+        ];
+        for (value, shown) in cases {
+            assert_eq!(printed(&value), shown);
+        }
+    }
+
+    #[test]
+    fn what_is_said_twice_is_shown_once_in_the_message_and_twice_in_the_causes() {
+        let refusal = refusal(&[
+            (Required, "spec.a", "x"),
+            (Required, "spec.a", "x"),
+            (Forbidden, "spec.b", ""),
+        ]);
+        assert_eq!(refusal.message(), "[spec.a: Required value: x, spec.b: Forbidden]");
+        assert_eq!(refusal.status()["details"]["causes"].as_array().unwrap().len(), 3);
     }
 
     #[test]

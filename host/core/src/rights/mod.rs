@@ -1,15 +1,16 @@
 //! Owns which rights a plugin needs, as RBAC names them: derived from its manifest, and confined to the namespaces that its
 //! Plugin names.
 //!
-//! [`rules`] is what RBAC's rules are, [`built_in`] and [`resources`] say how kinds are called in them, [`objects`] makes
-//! the objects that grant them, [`words`] says them to people, and [`escalation`] reads what an API server answers to who
-//! grants more than they have.
+//! `confinement` says in which namespaces. [`rules`] is what RBAC's rules are, [`built_in`] and [`resources`] say how kinds
+//! are called in them, [`objects`] makes the objects that grant them, [`words`] says them to people, and [`escalation`] reads
+//! what an API server answers to who grants more than they have.
 //!
 //! The rights are those of the requests that a host makes for the plugin, and no more. Owner references are written without
 //! `blockOwnerDeletion`, so no right to the subresource `finalizers` is needed. Events, CRDs and webhook configurations are
 //! the host's own requests.
 
 pub mod built_in;
+mod confinement;
 pub mod escalation;
 pub mod objects;
 pub mod resources;
@@ -18,13 +19,14 @@ pub mod rules;
 mod tests;
 pub mod words;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fmt;
 
 use crate::key::Kind;
 use crate::manifest::{Access, CheckedManifest, Touch, TouchScope, is_label, is_subdomain};
 use crate::reach::Reach;
 use crate::served::ServedKind;
+pub use confinement::Confinement;
 use resources::Resources;
 use rules::{Place, Resource, Rules, Verb};
 
@@ -92,13 +94,6 @@ impl AdmissionExports {
         let asked = verbs.into_iter().filter(|(is_asked, _)| *is_asked);
         asked.map(|(_, verb)| verb).collect()
     }
-}
-
-/// The namespaces that a Plugin is confined to.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Confinement {
-    namespaces: BTreeSet<String>,
-    access: BTreeSet<String>,
 }
 
 /// Everything that has to be granted for a plugin.
@@ -186,66 +181,6 @@ impl fmt::Display for Remark {
                  grant the rights again"
             ),
         }
-    }
-}
-
-impl Confinement {
-    /// The namespaces of `spec.namespaces` and `spec.accessNamespaces`; without any of the first, nothing is confined.
-    pub fn new(namespaces: &[String], access: &[String]) -> Result<Self, RightsError> {
-        if let Some(name) = namespaces.iter().chain(access).find(|name| !is_label(name)) {
-            return Err(RightsError::Namespace(name.clone()));
-        }
-        let most = namespaces.len().max(access.len());
-        if most > MAX_NAMESPACES {
-            return Err(RightsError::TooMany(most));
-        }
-        if namespaces.is_empty() && !access.is_empty() {
-            return Err(RightsError::NothingConfined);
-        }
-        Ok(Self {
-            namespaces: namespaces.iter().cloned().collect(),
-            access: access.iter().cloned().collect(),
-        })
-    }
-
-    /// The namespaces whose primaries are reconciled; none means all.
-    pub fn namespaces(&self) -> &BTreeSet<String> {
-        &self.namespaces
-    }
-
-    /// The namespaces that are reached besides.
-    pub fn access(&self) -> &BTreeSet<String> {
-        &self.access
-    }
-
-    fn is_confined(&self) -> bool {
-        !self.namespaces.is_empty()
-    }
-
-    /// Whether something in a namespace may be touched.
-    pub fn reaches(&self, namespace: &str) -> bool {
-        !self.is_confined() || self.namespaces.contains(namespace) || self.access.contains(namespace)
-    }
-
-    /// Where primaries are.
-    fn own(&self) -> Vec<Place> {
-        places(&self.namespaces)
-    }
-
-    /// Where everything is that may be touched.
-    fn whole(&self) -> Vec<Place> {
-        places(self.namespaces.union(&self.access))
-    }
-}
-
-/// For people: which namespaces these are.
-impl fmt::Display for Confinement {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "{}", listed(&self.namespaces))?;
-        if !self.access.is_empty() {
-            write!(formatter, " and {}", listed(&self.access))?;
-        }
-        Ok(())
     }
 }
 
@@ -431,16 +366,17 @@ impl Derivation<'_> {
 
     fn finish(self) -> Rights {
         let Self {
-            confinement: _,
+            confinement,
             resources,
             rules,
             reaches,
             remarks,
         } = self;
         let mut watches = Rules::default();
-        for (kind, reach) in &reaches {
-            let Some(served) = resources.get(kind) else { continue };
-            for scope in reach.scopes(served.facts.namespaced) {
+        for (kind, reach) in reaches {
+            let Some(served) = resources.get(&kind) else { continue };
+            let scopes = confinement.seen(reach).scopes(served.facts.namespaced);
+            for scope in scopes.into_iter().filter(|scope| !scope.is_empty()) {
                 let names: Vec<String> = scope.name.into_iter().collect();
                 let resource = Resource::new(&kind.group, served.plural.clone(), &names);
                 let place = scope.namespace.map_or(Place::Cluster, Place::Namespace);
@@ -483,16 +419,6 @@ fn is_object_name(name: &str) -> bool {
     let is_odd =
         |character: char| matches!(character, '/' | '%') || character.is_control() || character.is_whitespace();
     !matches!(name, "" | "." | "..") && name.len() <= 253 && !name.contains(is_odd)
-}
-
-/// These namespaces; the whole cluster where there are none.
-fn places<'a>(namespaces: impl IntoIterator<Item = &'a String>) -> Vec<Place> {
-    let places: Vec<Place> = namespaces.into_iter().cloned().map(Place::Namespace).collect();
-    if places.is_empty() {
-        vec![Place::Cluster]
-    } else {
-        places
-    }
 }
 
 fn listed<'a, T: ToString + 'a>(items: impl IntoIterator<Item = &'a T>) -> String {

@@ -1,5 +1,7 @@
 //! The rights of small manifests, as the rules that grant them.
 
+use std::collections::BTreeSet;
+
 use serde_json::{Value, json};
 
 use super::objects::{Acting, Grantee, objects};
@@ -105,6 +107,17 @@ fn a_finalizer_is_a_patch_of_the_primary() {
         lines(&rights.account),
         ["*: get,list,watch,patch webs.x.dev", "*: patch webs/status.x.dev"]
     );
+}
+
+#[test]
+fn the_status_is_written_only_of_kinds_whose_crd_the_plugin_brings() {
+    let checked = checked("Namespaced", None, &json!([]));
+    let mut needs = ControllerNeeds::of(&checked, AdmissionExports::default());
+    for controller in &mut needs {
+        controller.brings_crd = false;
+    }
+    let rights = Rights::of(&needs, &Confinement::default(), &Resources::of(&checked)).unwrap();
+    assert_eq!(lines(&rights.account), ["*: get,list,watch webs.x.dev"]);
 }
 
 #[test]
@@ -227,6 +240,39 @@ fn namespaces_that_cannot_be_are_refused() {
 }
 
 #[test]
+fn a_host_that_sees_some_namespaces_only_watches_nothing_elsewhere() {
+    let touches = json!([
+        {"kind": {"group": "", "version": "v1", "kind": "ConfigMap"}, "access": ["read"], "scope": "Any", "namespaces": ["edge"]},
+        {"kind": {"group": "", "version": "v1", "kind": "Secret"}, "access": ["read"], "scope": "Any"},
+    ]);
+    let checked = checked("Namespaced", None, &touches);
+    let seen = ["a", "b"].map(str::to_owned).into_iter().collect();
+    let everywhere = confined(&["a"], &[]);
+    let watched = |confinement: &Confinement| lines(&rights(&checked, confinement).watches);
+    assert!(
+        watched(&everywhere).iter().any(|line| line.starts_with("*: ")),
+        "{:?}",
+        watched(&everywhere)
+    );
+    let within = everywhere.within(&seen).unwrap();
+    let lines = watched(&within);
+    assert!(
+        !lines.is_empty() && lines.iter().all(|line| line.starts_with("a: ")),
+        "{lines:?}"
+    );
+    assert!(lines.iter().all(|line| !line.contains("configmaps")), "{lines:?}");
+    let narrowed = confined(&["a", "c"], &["b", "d"]).within(&seen).unwrap();
+    assert_eq!(narrowed.reached(), seen, "neither c nor d is seen");
+    let all = Confinement::default().within(&seen).unwrap();
+    assert_eq!(all.namespaces(), &seen);
+    assert_eq!(
+        confined(&["c"], &["a"]).within(&seen),
+        None,
+        "it would have no primaries"
+    );
+}
+
+#[test]
 fn each_role_is_bound_to_the_plugins_account_and_to_the_hosts_where_it_is_named() {
     let checked = checked("Namespaced", None, &json!([]));
     let rights = rights(&checked, &confined(&["a"], &[]));
@@ -251,6 +297,11 @@ fn each_role_is_bound_to_the_plugins_account_and_to_the_hosts_where_it_is_named(
         objects.iter().map(title).collect()
     };
     let alone = objects(grantee(None), &rights);
+    assert_eq!(
+        alone[0]["automountServiceAccountToken"], false,
+        "no pod gets the token: {}",
+        alone[0]
+    );
     let name = "pilothouse-plugin-web";
     assert_eq!(
         titles(&alone),

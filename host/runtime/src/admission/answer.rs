@@ -11,6 +11,7 @@ use pilothouse_core::admission::field_errors::InvalidObject;
 use pilothouse_core::admission::{conversion, match_condition, patch, review};
 use pilothouse_core::contract::{FieldError, Review};
 use pilothouse_core::reason::Reason;
+use pilothouse_core::recording::{RecordedAnswer, RecordedInput};
 use pilothouse_core::{Failure, Limits, Name};
 use pilothouse_webhook::log_throttle::LogThrottle;
 use pilothouse_webhook::server::{WebhookHandler, WebhookRequest, WebhookResponse};
@@ -309,7 +310,12 @@ struct ReviewedObject<'a> {
 impl ReviewedObject<'_> {
     fn default(&self, mut review: Review, view: View) -> Result<WebhookResponse, Failure> {
         let Self { lane, uid, .. } = *self;
-        let call = lane.component.apply_defaults(&review, &lane.limits, view);
+        let mut call = lane.component.apply_defaults(&review, &lane.limits, view);
+        call.imports.record(
+            || RecordedInput::ApplyDefaults((&review).into()),
+            || RecordedAnswer::defaulted(&call.result),
+            &call.usage,
+        );
         let answer = match call.result? {
             Ok(answer) => answer,
             Err(errors) => return self.refused(&errors),
@@ -326,7 +332,13 @@ impl ReviewedObject<'_> {
 
     fn validate(&self, review: &Review, view: View) -> Result<WebhookResponse, Failure> {
         let Self { lane, uid, .. } = *self;
-        match lane.component.validate(review, &lane.limits, view).result? {
+        let mut call = lane.component.validate(review, &lane.limits, view);
+        call.imports.record(
+            || RecordedInput::Validate(review.into()),
+            || RecordedAnswer::validated(&call.result),
+            &call.usage,
+        );
+        match call.result? {
             Ok(warnings) => Ok(WebhookResponse::json(review::allowed(uid, &warnings, &[]).to_string())),
             Err(errors) => self.refused(&errors),
         }

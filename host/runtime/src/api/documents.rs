@@ -3,6 +3,7 @@
 //!
 //! Times are RFC 3339 in UTC. Durations are seconds, sizes bytes.
 
+use pilothouse_core::recording::Tree;
 use serde::{Deserialize, Serialize};
 
 /// `GET /api/v1/status`
@@ -33,6 +34,13 @@ pub struct HostStatus {
     /// shards alone.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub shards_held: Option<u64>,
+    /// Where the work is divided: its identity in Leases.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub identity: Option<String>,
+    /// Where the work is divided: the identities of all replicas that live, by their Leases; this one is among them. To know
+    /// everything, a client asks each.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub replicas: Vec<String>,
     /// When it began.
     pub started: String,
     /// What keeps it from being ready, each in words.
@@ -350,6 +358,26 @@ pub struct PluginUsageDocument {
     pub objects: u64,
     /// Gauge: whether its code is mapped into memory.
     pub awake: bool,
+}
+
+/// `GET /api/v1/recordings`
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct RecordingDocument {
+    /// The process that answers.
+    pub host: HostStatus,
+    /// Whether the process that answers makes calls, and so records them.
+    pub reconciled_here: bool,
+    /// Whether nothing is recorded any more: the time is over, or there are enough calls.
+    pub over: bool,
+    /// How many calls are recorded.
+    pub calls: u64,
+    /// How many calls found no room.
+    pub dropped: u64,
+    /// The bytes that the calls take.
+    pub bytes: u64,
+    /// When the recording has ended: its lines.
+    pub lines: Vec<Tree>,
 }
 
 /// What is answered in place of a document.

@@ -1,12 +1,13 @@
 //! Owns the JSON API of the host, by which people ask what it does: `documents` are what is said, `status`, `objects` and
 //! `usage` make them, `access` decides who may see what, `next_step` says what to do about a failure, and `server` answers
 //! requests. docs/api.md describes it. It changes nothing, and has no data of objects: only names, kinds, times and the
-//! messages of conditions.
+//! messages of conditions. `recordings` is the exception, which a host has to be told to allow.
 
 mod access;
 pub mod documents;
 mod next_step;
 mod objects;
+mod recordings;
 mod server;
 mod status;
 mod usage;

@@ -18,6 +18,7 @@ use tokio::time::timeout;
 use super::access::{Caller, ClientAccess, Gate, Refusal, as_json, to_list_plugins};
 use super::documents::StatusDocument;
 use super::objects::{KnownObject, ObjectQuestion, Place, look, resolve, right_to_see_place};
+use super::recordings::{self, AskedRecording, to_record};
 use super::status::{ProcessFacts, right_to_see, status};
 use super::usage::usage;
 use crate::host::{Handle, HostParts};
@@ -29,7 +30,11 @@ const PATIENCE: Duration = Duration::from_secs(2);
 const AT_ONCE: usize = 4;
 
 /// What there is.
-const PATHS: &str = "/api/v1/status, /api/v1/usage and /api/v1/objects?kind=KIND&namespace=NAMESPACE&name=NAME";
+const PATHS: &str = "/api/v1/status, /api/v1/usage, /api/v1/objects?kind=KIND&namespace=NAMESPACE&name=NAME and \
+                     /api/v1/recordings?id=ID&plugin=NAME";
+
+/// How long it may take to mask a recording.
+const MASKING: Duration = Duration::from_secs(20);
 
 /// The API of one host.
 pub struct HostApi {
@@ -91,7 +96,13 @@ impl HostApi {
             query,
             credential,
         } = request;
-        if !["/api/v1/status", "/api/v1/usage", "/api/v1/objects"].contains(&&*path) {
+        let paths = [
+            "/api/v1/status",
+            "/api/v1/usage",
+            "/api/v1/objects",
+            "/api/v1/recordings",
+        ];
+        if !paths.contains(&&*path) {
             return Err(Refusal::new(
                 404,
                 format!("there is nothing at this path; there are {PATHS}"),
@@ -108,6 +119,7 @@ impl HostApi {
                 let document = self.ask(|process, host| usage(process, &host.context, &host.registry));
                 Ok(body(&document.await?))
             }
+            "/api/v1/recordings" => self.recording(&caller, query.as_deref().unwrap_or_default()).await,
             _ => self.object(&caller, query.as_deref().unwrap_or_default()).await,
         }
     }
@@ -189,9 +201,44 @@ impl HostApi {
         Ok(body(&known.told(&visible)))
     }
 
+    async fn recording(&self, caller: &Caller, query: &str) -> Result<Bytes, Refusal> {
+        let asked = AskedRecording::read(query)?;
+        let AskedRecording { id, finish, .. } = &asked;
+        let (id, finish) = (id.clone(), *finish);
+        let question = self.ask(move |_, host| asked.meant(&host.context)).await??;
+        self.gate.demand(caller, &to_record(&question.plugin)).await?;
+        if !finish {
+            let begun = self.ask(move |process, host| {
+                let (context, registry) = (&host.context, &host.registry);
+                recordings::begin(process, context, registry, &id, question)
+            });
+            return Ok(body(&begun.await??));
+        }
+        let finished = self.ask_within(MASKING, move |process, host| {
+            let (lines, progress) = host.context.recordings.finish(&id, &question)?;
+            let document = recordings::document(process, &host.context, &host.registry, true, progress);
+            Ok::<_, Refusal>((document, lines))
+        });
+        let (document, lines) = finished.await??;
+        // The lines are JSON already.
+        let text = serde_json::to_string(&document).expect("documents have text for keys");
+        let head = text
+            .strip_suffix("]}")
+            .expect("the lines, of which there are none, come last");
+        Ok(Bytes::from(format!("{head}{}]}}\n", lines.join(","))))
+    }
+
     /// Asks the host's state.
     async fn ask<T: Send + 'static>(
         &self,
+        ask: impl FnOnce(&ProcessFacts, &HostParts) -> T + Send + 'static,
+    ) -> Result<T, Refusal> {
+        self.ask_within(PATIENCE, ask).await
+    }
+
+    async fn ask_within<T: Send + 'static>(
+        &self,
+        patience: Duration,
         ask: impl FnOnce(&ProcessFacts, &HostParts) -> T + Send + 'static,
     ) -> Result<T, Refusal> {
         let (Some(process), Some(host)) = (self.process.get().cloned(), self.host.get().cloned()) else {
@@ -201,13 +248,13 @@ impl HostApi {
             let _slot = self.slots.acquire().await;
             tokio::task::spawn_blocking(move || ask(&process, &host)).await.ok()
         };
-        let answered = timeout(PATIENCE, answer).await.ok().flatten();
+        let answered = timeout(patience, answer).await.ok().flatten();
         answered.ok_or_else(|| {
             Refusal::new(
                 503,
                 format!(
                     "the host's state has been locked for {} s; report this as a bug, with the host's log",
-                    PATIENCE.as_secs()
+                    patience.as_secs()
                 ),
             )
         })

@@ -15,6 +15,7 @@ use super::next_step::next_step;
 use crate::clock::rfc3339;
 use crate::context::HostContext;
 use crate::history::LastingFailure;
+use crate::lane::Lane;
 use crate::plugins::PluginRegistry;
 use crate::queue::{ObjectState, QueuedObject};
 use crate::readiness;
@@ -43,11 +44,14 @@ pub fn host(process: &ProcessFacts, host: &HostContext, registry: &PluginRegistr
         started,
     } = process;
     let (runs, bytes) = host.state.remembered_runs();
+    let share = host.shards.lock().clone();
     HostStatus {
         version: (*version).to_owned(),
         instance: instance.clone(),
         is_leading: host.leadership.leads(),
-        shards_held: host.shards.lock().map(|(held, _)| held as u64),
+        shards_held: share.as_ref().map(|share| share.held as u64),
+        identity: share.as_ref().map(|share| share.identity.clone()),
+        replicas: share.map(|share| share.replicas).unwrap_or_default(),
         started: rfc3339(*started),
         not_ready: readiness::missing(host, registry),
         internal_errors: host.mistakes(),
@@ -68,7 +72,7 @@ pub fn status(
     for figures in lanes {
         let (lane, depth) = (figures.lane, figures.depth);
         all += depth.failing;
-        let (objects, _) = context.state.count(&lane);
+        let objects = objects(context, &lane);
         controllers
             .entry(lane.plugin.clone())
             .or_default()
@@ -110,6 +114,15 @@ pub fn status(
         failing: listed,
     };
     (document, rights)
+}
+
+/// How many objects of a controller this replica reconciles.
+pub fn objects(context: &HostContext, lane: &Lane) -> usize {
+    if context.shards.lock().is_some() {
+        return context.state.count_owned(lane);
+    }
+    let (objects, _) = context.state.count(lane);
+    objects
 }
 
 fn failing_object(failing: &FailingPrimary) -> FailingObject {

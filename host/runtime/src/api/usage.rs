@@ -1,7 +1,7 @@
 //! Makes the document about what each plugin uses.
 
 use super::documents::{PluginUsageDocument, UsageDocument};
-use super::status::{ProcessFacts, host};
+use super::status::{ProcessFacts, host, objects as count};
 use crate::clock::rfc3339;
 use crate::context::HostContext;
 use crate::plugins::PluginRegistry;
@@ -13,8 +13,7 @@ pub fn usage(process: &ProcessFacts, context: &HostContext, registry: &PluginReg
         let used = context.usage.get(&summary.name);
         let of_plugin = lanes.iter().filter(|figures| figures.lane.plugin == summary.name);
         let (objects, dependency_bytes) = of_plugin.fold((0, 0), |(objects, bytes), figures| {
-            let (of_lane, _) = context.state.count(&figures.lane);
-            (objects + of_lane, bytes + figures.reads.1)
+            (objects + count(context, &figures.lane), bytes + figures.reads.1)
         });
         PluginUsageDocument {
             plugin: summary.name.to_string(),

@@ -592,18 +592,9 @@ fn grant_command(
     wanted: &DesiredPlugin,
     loaded: Option<&LoadedComponent>,
 ) -> String {
-    let source = match &wanted.source {
-        ComponentSource::Loaded(component) => component.name().to_owned(),
-        ComponentSource::File { path, .. } => path.display().to_string(),
-        ComponentSource::Artifact(request) => {
-            let artifact = loaded.and_then(|loaded| loaded.artifact.as_ref());
-            let digest = artifact.map(|artifact| artifact.fetched.resolved.digest.as_str());
-            reference(&request.reference, digest)
-        }
-    };
     let mut command = format!(
         "pilothouse rights {} --host-namespace {}",
-        quoted(&format!("{plugin}={source}")),
+        named_source(plugin, wanted, loaded),
         account.namespace()
     );
     let confinement = &wanted.confinement;
@@ -626,6 +617,20 @@ fn grant_command(
     }
     command.push_str(" | kubectl apply --server-side -f -");
     command
+}
+
+/// A plugin with its component as the command line takes it: `NAME=FILE` or `NAME=REF`.
+pub fn named_source(plugin: &str, wanted: &DesiredPlugin, loaded: Option<&LoadedComponent>) -> String {
+    let source = match &wanted.source {
+        ComponentSource::Loaded(component) => component.name().to_owned(),
+        ComponentSource::File { path, .. } => path.display().to_string(),
+        ComponentSource::Artifact(request) => {
+            let artifact = loaded.and_then(|loaded| loaded.artifact.as_ref());
+            let digest = artifact.map(|artifact| artifact.fetched.resolved.digest.as_str());
+            reference(&request.reference, digest)
+        }
+    };
+    quoted(&format!("{plugin}={source}"))
 }
 
 /// How the command line calls an artifact.

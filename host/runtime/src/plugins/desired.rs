@@ -1,5 +1,6 @@
 //! Owns what is wanted of one plugin: from the command line or from a Plugin resource, checked once, in the same form.
 
+use std::collections::BTreeSet;
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,6 +11,7 @@ use pilothouse_core::exclusive_kinds::PluginAge;
 use pilothouse_core::limits::{LimitError, Limits};
 use pilothouse_core::manifest::{is_label, is_subdomain};
 use pilothouse_core::rights::{Confinement, MAX_NAMESPACES, RightsError};
+use pilothouse_core::wasi::Wasi;
 use pilothouse_crds::plugin::{self as resource, DeletionPolicy, UpdatePolicy};
 use pilothouse_sandbox::PluginComponent;
 use semver::VersionReq;
@@ -64,6 +66,8 @@ pub struct DesiredPlugin {
     pub confinement: Arc<Confinement>,
     /// The ServiceAccount that it has; none means the one that is named after it.
     pub service_account: Option<String>,
+    /// What its component may import of WASI.
+    pub wasi: Wasi,
     /// Whether it acts, if it runs.
     pub mode: RunMode,
     /// Whether it is not to run for now.
@@ -120,21 +124,26 @@ pub enum PluginRequestError {
     /// A list is too long.
     #[error("spec.namespaces and spec.accessNamespaces name {0} namespaces; the most are {MAX_NAMESPACES} in each")]
     Namespaces(usize),
+    /// The host sees none of its namespaces.
+    #[error(
+        "spec.namespaces names none of the namespaces that this host sees (--watch-namespaces {0}); name one of them"
+    )]
+    NotWatched(String),
     /// No namespace is called so, or there is nothing to add to.
     #[error("spec.namespaces or spec.accessNamespaces: {0}")]
     Confinement(RightsError),
 }
 
 impl PluginRequest {
-    /// Reads a Plugin resource.
-    pub fn from_resource(resource: &HostResource) -> Self {
+    /// Reads a Plugin resource, for a host that sees these namespaces only; all if there is none.
+    pub fn from_resource(resource: &HostResource, seen: &BTreeSet<String>) -> Self {
         Self {
             resource: Some(PluginResource {
                 uid: resource.uid.clone(),
                 generation: resource.generation,
                 deleting: resource.deleting,
             }),
-            wanted: read(resource),
+            wanted: read(resource, seen),
         }
     }
 
@@ -152,10 +161,22 @@ impl PluginRequest {
 
 /// Whether a Plugin resource is one that this host can carry out, as far as the resource itself tells.
 pub fn check_plugin(resource: &HostResource) -> Result<(), PluginRequestError> {
-    read(resource).map(drop)
+    read(resource, &BTreeSet::new()).map(drop)
 }
 
-fn read(resource: &HostResource) -> Result<DesiredPlugin, PluginRequestError> {
+/// What a plugin is confined to at a host that sees these namespaces only; all if there is none.
+pub fn confined(confinement: Confinement, seen: &BTreeSet<String>) -> Result<Confinement, PluginRequestError> {
+    if seen.is_empty() {
+        return Ok(confinement);
+    }
+    let within = confinement.within(seen);
+    within.ok_or_else(|| {
+        let seen: Vec<&str> = seen.iter().map(String::as_str).collect();
+        PluginRequestError::NotWatched(seen.join(","))
+    })
+}
+
+fn read(resource: &HostResource, seen: &BTreeSet<String>) -> Result<DesiredPlugin, PluginRequestError> {
     if !is_label(&resource.name) {
         return Err(PluginRequestError::Name(resource.name.to_string()));
     }
@@ -172,6 +193,7 @@ fn read(resource: &HostResource) -> Result<DesiredPlugin, PluginRequestError> {
         namespaces,
         access_namespaces,
         service_account_name,
+        wasi,
         mode,
         deletion_policy,
         former_managers,
@@ -184,6 +206,7 @@ fn read(resource: &HostResource) -> Result<DesiredPlugin, PluginRequestError> {
         RightsError::TooMany(most) => PluginRequestError::Namespaces(most),
         error => PluginRequestError::Confinement(error),
     })?;
+    let confinement = confined(confinement, seen)?;
     if let Some(name) = service_account_name.as_deref().filter(|name| !is_subdomain(name)) {
         return Err(PluginRequestError::ServiceAccount(name.to_owned()));
     }
@@ -193,9 +216,10 @@ fn read(resource: &HostResource) -> Result<DesiredPlugin, PluginRequestError> {
         config: configuration.map(|members| Value::Object(members.into_iter().collect())),
         limits,
         concurrency: usize::try_from(concurrency).ok(),
-        namespaces,
+        namespaces: confinement.namespaces().iter().cloned().collect(),
         confinement: Arc::new(confinement),
         service_account: service_account_name,
+        wasi,
         mode: match mode {
             resource::Mode::Active | resource::Mode::Suspended => RunMode::Active,
             resource::Mode::Preview => RunMode::Preview,
@@ -339,7 +363,7 @@ mod tests {
     }
 
     fn request(name: &str, spec: Value) -> Result<DesiredPlugin, String> {
-        let request = PluginRequest::from_resource(&resource(name, spec));
+        let request = PluginRequest::from_resource(&resource(name, spec), &BTreeSet::new());
         assert_eq!(request.generation(), Some(3));
         request.wanted.map_err(|error| error.to_string())
     }

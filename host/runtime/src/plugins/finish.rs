@@ -165,7 +165,7 @@ impl PluginTask {
 
     /// The lanes of a plugin that does not run, with all that they need listed.
     async fn known_lanes(&self, wanted: &DesiredPlugin) -> Option<StagedLanes> {
-        let loaded = self.load(&wanted.source, None).await.ok()?;
+        let loaded = self.load(wanted, None).await.ok()?;
         let described = self.describe(&loaded, wanted).await.ok()?;
         let lanes = self.candidates(wanted, &described);
         self.listed(lanes.lanes()).await;

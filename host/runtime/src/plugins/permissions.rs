@@ -10,7 +10,7 @@ use pilothouse_cluster::error::chain;
 use pilothouse_cluster::permissions::{Permission, has, listed, user};
 use pilothouse_core::Kind;
 use pilothouse_core::manifest::Access;
-use pilothouse_core::rights::KindUse;
+use pilothouse_core::rights::{Confinement, KindUse};
 use tokio::time::Instant;
 
 use super::desired::DesiredPlugin;
@@ -158,20 +158,41 @@ fn needed(lanes: &[Arc<Lane>], served: impl Fn(&Lane, &Kind) -> Option<ServedKin
             }
         }
     }
+    let narrow = lanes.iter().map(|lane| lane.grants.confinement());
+    let narrow = narrow.filter(|confinement| confinement.narrows_watches());
+    let seen: BTreeSet<String> = narrow.flat_map(Confinement::reached).collect();
+    let mut places: Vec<Option<String>> = seen.into_iter().map(Some).collect();
+    if places.is_empty() {
+        places.push(None);
+    }
     let mut events = |group: &str, verb| {
-        rights.insert(Permission {
-            group: group.to_owned(),
-            resource: "events".to_owned(),
-            namespace: None,
-            name: None,
-            verb,
-        });
+        for namespace in &places {
+            rights.insert(Permission {
+                group: group.to_owned(),
+                resource: "events".to_owned(),
+                namespace: namespace.clone(),
+                name: None,
+                verb,
+            });
+        }
     };
     events("", "list");
     if lanes.iter().any(|lane| lane.mode != RunMode::Preview) {
         events("events.k8s.io", "create");
     }
     rights
+}
+
+/// What of these namespaces a host sees that may see no more than a plugin does; none is nothing, and no namespace all.
+fn within(namespaces: Vec<String>, confinement: &Confinement) -> Option<Vec<String>> {
+    if !confinement.narrows_watches() {
+        return Some(namespaces);
+    }
+    let mut seen: Vec<String> = confinement.reached().into_iter().collect();
+    if !namespaces.is_empty() {
+        seen.retain(|namespace| namespaces.contains(namespace));
+    }
+    (!seen.is_empty()).then_some(seen)
 }
 
 /// The rights that a lane needs on one kind.
@@ -206,7 +227,10 @@ fn of_kind(lane: &Lane, served: &ServedKind, rights: &mut BTreeSet<Permission>) 
     };
     // A primary is watched everywhere.
     let watched = if is_primary { Vec::new() } else { declared.clone() };
-    add("", places(&watched), &names, &["list", "watch"]);
+    let watched = within(watched, lane.grants.confinement());
+    if let Some(watched) = watched.or_else(|| (!served.facts.namespaced).then(Vec::new)) {
+        add("", places(&watched), &names, &["list", "watch"]);
+    }
     let written = if declared.is_empty() {
         &lane.namespaces
     } else {

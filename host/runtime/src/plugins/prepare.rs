@@ -8,13 +8,14 @@ use pilothouse_cluster::discovery::ServedKind;
 use pilothouse_cluster::events::EventRecorder;
 use pilothouse_cluster::identity::Impersonation;
 use pilothouse_cluster::write::FieldManagerClient;
+use pilothouse_core::description::{self, Exports};
 use pilothouse_core::grants::Grants;
 use pilothouse_core::inventory::{Inventory, former_controller};
 use pilothouse_core::manifest::{self, BroughtCrd, CheckedManifest, Controller, Manifest};
 use pilothouse_core::{Blame, Failure, Kind, Limits, status};
 use pilothouse_crds::plugin::DeletionPolicy;
 use pilothouse_metrics::CallMetrics;
-use pilothouse_sandbox::{LogSink, PluginComponent};
+use pilothouse_sandbox::{LogSink, Optional, PluginComponent};
 use serde_json::Value;
 
 use super::desired::DesiredPlugin;
@@ -166,6 +167,24 @@ impl DescribedPlugin {
         self.controllers
             .iter()
             .filter_map(move |controller| Some((&controller.kind, gaps(controller)?)))
+    }
+
+    /// What else of its description does not fit together, for people.
+    pub fn findings(&self) -> Vec<String> {
+        let Optional {
+            finalizer,
+            defaulter,
+            validator,
+            converter,
+        } = self.component.optional();
+        let exports = Exports {
+            finalizer,
+            defaulter,
+            validator,
+            converter,
+        };
+        let findings = description::check_parts(&self.controllers, &self.crds, exports);
+        findings.into_iter().map(|finding| finding.message).collect()
     }
 
     fn gaps_of(&self, controller: &Controller) -> Option<String> {

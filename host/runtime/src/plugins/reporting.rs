@@ -14,7 +14,7 @@ use super::access::NOT_GRANTED;
 use super::plugin::{PluginTask, RunningVersion};
 use super::prepare::DescribedPlugin;
 use super::state::{ConditionState, StartupProblem, StartupStep};
-use crate::health::about_status;
+use crate::health::{ABOUT_DESCRIPTION, about_status};
 use crate::lane::RunMode;
 
 /// The longest message of an event, in bytes: what the API server takes.
@@ -73,13 +73,18 @@ impl PluginTask {
 
     /// What is wanted waits for something outside.
     pub fn waits(&self, why: &str) {
+        self.waits_because("Waiting", why);
+    }
+
+    /// The same with a reason of its own, for what somebody has to do.
+    pub fn waits_because(&self, reason: &'static str, why: &str) {
         let ends = self.own.as_ref().is_some_and(|own| own.live.borrow().deleting);
         self.plugin_state.set(|known| {
             if ends {
                 known.set(StartupStep::Ready, ConditionState::no("Finishing", why));
             } else if known.lanes.is_empty() {
-                known.set(StartupStep::Established, ConditionState::no("Waiting", why));
-                known.set(StartupStep::Ready, ConditionState::no("Waiting", why));
+                known.set(StartupStep::Established, ConditionState::no(reason, why));
+                known.set(StartupStep::Ready, ConditionState::no(reason, why));
             } else {
                 known.set(
                     StartupStep::Ready,
@@ -129,14 +134,20 @@ impl PluginTask {
         }
     }
 
-    /// Says beforehand what of a status the CRDs do not take that a version brings.
-    pub fn report_status_gaps(&self, described: &DescribedPlugin) {
+    /// Says beforehand what in the description of a version does not fit together, and what of a status its CRDs do not take.
+    pub fn report_findings(&self, described: &DescribedPlugin) {
         let health = &self.identity.health;
         for lane in self.plugin_state.known().lanes {
             health.clear(&about_status(lane.grants.primary()));
         }
         for (kind, gaps) in described.gaps() {
             health.note(&about_status(kind), &gaps);
+        }
+        match described.findings().as_slice() {
+            [] => {
+                health.clear(ABOUT_DESCRIPTION);
+            }
+            findings => health.note(ABOUT_DESCRIPTION, &findings.join("; ")),
         }
     }
 

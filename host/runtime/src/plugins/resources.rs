@@ -84,7 +84,7 @@ pub async fn follow(context: Arc<PluginContext>) {
             }
         }
         for (name, resource) in &resources {
-            let request = PluginRequest::from_resource(resource);
+            let request = PluginRequest::from_resource(resource, &context.options.watch_namespaces);
             if let Some(plugin) = followed.get(name) {
                 choose_log_level(&plugin.health, resource);
                 plugin.live.send_replace(resource.clone());

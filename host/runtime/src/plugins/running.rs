@@ -73,7 +73,7 @@ impl PluginTask {
         }
         self.go_on();
         self.report_artifact(&loaded).await;
-        self.report_status_gaps(&described);
+        self.report_findings(&described);
         self.remove(&left).await;
         self.plugin_state.set(|known| {
             known.lanes.clone_from(&lanes);

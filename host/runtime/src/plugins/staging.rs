@@ -86,9 +86,7 @@ impl PluginTask {
         request: &Arc<PluginRequest>,
         wanted: &DesiredPlugin,
     ) -> Result<Option<StagedVersion>, StartupProblem> {
-        let loaded = self
-            .load(&wanted.source, running.map(|running| &running.loaded))
-            .await?;
+        let loaded = self.load(wanted, running.map(|running| &running.loaded)).await?;
         let is_same = |running: &RunningVersion| {
             running.request.is_same(request) && running.loaded.component.digest() == loaded.component.digest()
         };
@@ -109,7 +107,12 @@ impl PluginTask {
         }
         self.claim(running, wanted, &described)?;
         self.enter(life, LifeEvent::KindsClaimed);
-        self.install(wanted, &described).await;
+        if self.context.options.install_crds {
+            self.install(wanted, &described).await;
+        } else {
+            self.crds_are_there(wanted, &described, &loaded).await;
+        }
+        self.recall_events().await;
         self.enter(life, LifeEvent::CrdsInstalled);
         self.sync_plugin_finalizer(wanted, &described).await;
         self.enter(life, LifeEvent::FinalizerUpdated);
@@ -201,10 +204,13 @@ impl PluginTask {
     /// Loads a component, unless it is the one that is known. Its calls count as the plugin's.
     pub async fn load(
         &self,
-        source: &ComponentSource,
+        wanted: &DesiredPlugin,
         known: Option<&LoadedComponent>,
     ) -> Result<LoadedComponent, StartupProblem> {
-        let loaded = self.load_uncounted(source, known).await?;
+        let loaded = self.load_uncounted(wanted, known).await?;
+        // What is known may have been loaded with another grant.
+        let granted = loaded.component.check_wasi(wanted.wasi);
+        granted.map_err(|error| load_problem(&error))?;
         Ok(LoadedComponent {
             component: loaded.component.counted_by(&self.identity.call_metrics),
             ..loaded
@@ -213,9 +219,10 @@ impl PluginTask {
 
     async fn load_uncounted(
         &self,
-        source: &ComponentSource,
+        wanted: &DesiredPlugin,
         known: Option<&LoadedComponent>,
     ) -> Result<LoadedComponent, StartupProblem> {
+        let source = &wanted.source;
         let is_artifact = matches!(source, ComponentSource::Artifact(_));
         if self.plugin_state.known().is_artifact != is_artifact {
             self.plugin_state.set(|known| known.is_artifact = is_artifact);
@@ -233,6 +240,10 @@ impl PluginTask {
                 "FetchFailed",
                 "this host has no plugin directory",
             ));
+        };
+        let library = &Library {
+            sandbox: library.sandbox.granting(wanted.wasi),
+            ..library.clone()
         };
         match source {
             ComponentSource::Loaded(_) => unreachable!("returned above"),
@@ -348,29 +359,31 @@ impl PluginTask {
 
     async fn install(&self, wanted: &DesiredPlugin, described: &DescribedPlugin) {
         let (client, name) = (&self.context.client, &self.identity.name);
-        if self.context.options.install_crds {
-            let told: Mutex<Option<Instant>> = Mutex::default();
-            for crd in &described.crds {
-                let installed = self.until_done(|| async {
-                    let turn = self.context.starting.acquire().await;
-                    let error = match install_crd(client, crd).await {
-                        Ok(wrote) => return Ok(wrote),
-                        Err(error) => error,
-                    };
-                    drop(turn);
-                    let is_due = |told: Option<Instant>| told.is_none_or(|told| told.elapsed() >= RECHECK);
-                    if error.is_forbidden() && is_due(*told.lock()) {
-                        *told.lock() = Some(Instant::now());
-                        // In a box of its own: every plugin that begins has room for this, and few ever come here.
-                        Box::pin(self.tell_missing_rights_to_begin(wanted, described)).await;
-                    }
-                    Err(chain(&error))
-                });
-                if installed.await {
-                    tracing::info!(plugin = &**name, crd = crd.name, "installed the CRD");
+        let told: Mutex<Option<Instant>> = Mutex::default();
+        for crd in &described.crds {
+            let installed = self.until_done(|| async {
+                let turn = self.context.starting.acquire().await;
+                let error = match install_crd(client, crd).await {
+                    Ok(wrote) => return Ok(wrote),
+                    Err(error) => error,
+                };
+                drop(turn);
+                let is_due = |told: Option<Instant>| told.is_none_or(|told| told.elapsed() >= RECHECK);
+                if error.is_forbidden() && is_due(*told.lock()) {
+                    *told.lock() = Some(Instant::now());
+                    // In a box of its own: every plugin that begins has room for this, and few ever come here.
+                    Box::pin(self.tell_missing_rights_to_begin(wanted, described)).await;
                 }
+                Err(chain(&error))
+            });
+            if installed.await {
+                tracing::info!(plugin = &**name, crd = crd.name, "installed the CRD");
             }
         }
+    }
+
+    /// Reads back the events of earlier processes, so that none is emitted twice.
+    async fn recall_events(&self) {
         self.until_done(|| async {
             let _turn = self.context.starting.acquire().await;
             self.identity.recorder.recall().await.map_err(|error| error.to_string())

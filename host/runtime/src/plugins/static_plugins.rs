@@ -1,15 +1,18 @@
 //! Owns plugins that the command line gives: they are there from the start, in the order in which they are given, and for
 //! good.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use pilothouse_core::manifest::is_label;
+use pilothouse_core::rights::Confinement;
+use pilothouse_core::wasi::Wasi;
 use pilothouse_crds::plugin::DeletionPolicy;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use super::PluginContext;
-use super::desired::{ComponentSource, DesiredPlugin, PluginRequest};
+use super::desired::{ComponentSource, DesiredPlugin, PluginRequest, confined};
 use super::plugin::PluginTask;
 use super::prepare::{DescribeError, describe};
 use crate::health::{PluginHealth, without_object};
@@ -36,7 +39,7 @@ pub fn start(context: &Arc<PluginContext>, specs: Vec<StaticPlugin>) -> JoinSet<
         let component = spec.component.name().to_owned();
         match name_of(&spec, &names) {
             Ok(name) => {
-                let request = request(index, spec);
+                let request = request(index, spec, &context.options.watch_namespaces);
                 let plugin_task = PluginTask::new(context.clone(), name.as_str().into(), None);
                 names.push(name);
                 lives.spawn(async move {
@@ -79,7 +82,8 @@ fn name_of(spec: &StaticPlugin, others: &[String]) -> Result<String, StaticPlugi
     Ok(name)
 }
 
-fn request(index: usize, spec: StaticPlugin) -> PluginRequest {
+fn request(index: usize, spec: StaticPlugin, seen: &BTreeSet<String>) -> PluginRequest {
+    let confinement = confined(Confinement::default(), seen).expect("what is not confined may be all that is seen");
     let StaticPlugin {
         name: _,
         component,
@@ -98,9 +102,11 @@ fn request(index: usize, spec: StaticPlugin) -> PluginRequest {
             config,
             limits,
             concurrency,
-            namespaces: Vec::new(),
-            confinement: Arc::default(),
+            namespaces: confinement.namespaces().iter().cloned().collect(),
+            confinement: Arc::new(confinement),
             service_account: None,
+            // Whoever loaded the component has granted it what it imports.
+            wasi: Wasi::Inert,
             mode,
             is_suspended: false,
             former_managers,

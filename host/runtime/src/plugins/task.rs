@@ -53,10 +53,12 @@ impl PluginTask {
         let requests = context.host.usage.requests_of(&name);
         let writer =
             |manager: String| FieldManagerClient::new(client.clone(), manager.into()).counted_by(requests.clone());
+        let recorder = EventRecorder::new(client.clone(), &name, &context.options.instance);
+        let recorder = recorder.within(context.options.watch_namespaces.iter().cloned().collect());
         let identity = PluginIdentity {
             writer: writer(Lane::manager_of(&name)),
             contributor: writer(Lane::contributor_of(&name)),
-            recorder: Arc::new(EventRecorder::new(client.clone(), &name, &context.options.instance)),
+            recorder: Arc::new(recorder),
             health: Arc::default(),
             call_metrics: context.host.metrics.plugins().enter(&name),
             calls: calls_of_a_plugin(),

@@ -1,6 +1,9 @@
 //! Owns the part of the second stage that runs the plugin's defaulter, then its validator, before each reconcile. Whether
 //! they ran at admission makes no difference: a second host, or the next process, could not know it, and would come to
 //! another result. A refusal becomes the condition. Reads the cache through the plugin's view.
+//!
+//! An object that is being deleted gets its defaults, too, and is never refused: one that is invalid has to be able to go. What
+//! the defaulter refuses is finalized as it is.
 
 use std::time::Duration;
 
@@ -9,6 +12,7 @@ use pilothouse_core::admission::field_errors::InvalidObject;
 use pilothouse_core::admission::patch::with_defaults;
 use pilothouse_core::contract::{FieldError, Phase, Request, Review};
 use pilothouse_core::reason::Reason;
+use pilothouse_core::recording::{RecordedAnswer, RecordedInput};
 use serde_json::Value;
 
 use crate::lane::Lane;
@@ -24,19 +28,9 @@ pub struct Admitted {
     pub used: Duration,
 }
 
-impl Admitted {
-    /// For an object that is not judged.
-    pub fn unasked(request: Request, view: View) -> Self {
-        Self {
-            result: Ok(request),
-            view,
-            used: Duration::ZERO,
-        }
-    }
-}
-
-/// Asks the defaulter and the validator, as far as the plugin has them. Blocks while they run.
-pub fn admit(lane: &Lane, name: &str, request: Request, view: View) -> Admitted {
+/// Asks the defaulter and the validator, as far as the plugin has them; the defaulter alone about an object that is being
+/// deleted. Blocks while they run.
+pub fn admit(lane: &Lane, name: &str, is_deleting: bool, request: Request, view: View) -> Admitted {
     let Request {
         object,
         configuration,
@@ -56,8 +50,14 @@ pub fn admit(lane: &Lane, name: &str, request: Request, view: View) -> Admitted 
     if optional.defaulter {
         let call = lane.component.apply_defaults(&review, &lane.limits, view);
         (view, used) = (call.imports, used + call.usage.time);
+        view.record(
+            || RecordedInput::ApplyDefaults((&review).into()),
+            || RecordedAnswer::defaulted(&call.result),
+            &call.usage,
+        );
         match call.result.and_then(|answer| match answer {
             Ok(answer) => defaulted(&object, &answer),
+            Err(_) if is_deleting => Ok(object.clone()),
             Err(errors) => Err(refused(lane, name, &errors, &object)),
         }) {
             Ok(defaulted) => {
@@ -70,9 +70,14 @@ pub fn admit(lane: &Lane, name: &str, request: Request, view: View) -> Admitted 
             }
         }
     }
-    if optional.validator {
+    if optional.validator && !is_deleting {
         let call = lane.component.validate(&review, &lane.limits, view);
         (view, used) = (call.imports, used + call.usage.time);
+        view.record(
+            || RecordedInput::Validate((&review).into()),
+            || RecordedAnswer::validated(&call.result),
+            &call.usage,
+        );
         let refusal = match call.result {
             Ok(Ok(warnings)) => {
                 if !warnings.is_empty() {

@@ -1,11 +1,13 @@
 //! Owns the second stage: calls the plugin in a fresh instance on a blocking thread. Reads the cache through the
-//! plugin's view. [`admit()`] has the object validated first; an object that is being deleted is never validated.
+//! plugin's view. [`admit()`] has defaults filled in and the object validated first; an object that is being deleted is never
+//! validated.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use pilothouse_core::contract::{Finalization, Outcome};
 use pilothouse_core::reason::Reason;
+use pilothouse_core::recording::{RecordedAnswer, RecordedInput};
 use pilothouse_core::{Failure, Tenant};
 use pilothouse_sandbox::CallResult;
 
@@ -37,23 +39,37 @@ pub async fn invoke(host: &Arc<HostContext>, lane: &Arc<Lane>, gathered: &Gather
     let call = host.blocking.run(move || {
         // Given back when the call is over, also when nobody waits for it any more.
         let _turn = turn;
-        let admitted = if object.deleting {
-            Admitted::unasked(request, view)
-        } else {
-            admit(&asked, &object.name.name, request, view)
-        };
-        let Admitted { result, view, used } = admitted;
+        let Admitted { result, view, used } = admit(&asked, &object.name.name, object.deleting, request, view);
         let request = match result {
             Ok(request) => request,
             Err(failure) => return (Err(failure), view, used),
         };
         let (component, limits) = (&asked.component, &asked.limits);
         if object.deleting {
-            let CallResult { result, imports, usage } = component.finalize(&request, limits, view);
+            let call = component.finalize(&request, limits, view);
+            let CallResult {
+                result,
+                mut imports,
+                usage,
+            } = call;
+            imports.record(
+                || RecordedInput::Finalize((&request).into()),
+                || RecordedAnswer::finalized(&result),
+                &usage,
+            );
             book.usage.called(&asked.plugin, usage.memory_bytes);
             return (result, imports, used + usage.time);
         }
-        let CallResult { result, imports, usage } = component.reconcile(&request, limits, view);
+        let CallResult {
+            result,
+            mut imports,
+            usage,
+        } = component.reconcile(&request, limits, view);
+        imports.record(
+            || RecordedInput::Reconcile((&request).into()),
+            || RecordedAnswer::reconciled(&result),
+            &usage,
+        );
         book.usage.called(&asked.plugin, usage.memory_bytes);
         (result.map(Finalization::Pending), imports, used + usage.time)
     });

@@ -28,7 +28,7 @@ use self::peers::{Peers, ReplicaState};
 use self::plan_keeper::PlanKeeper;
 use crate::cached_namespaces::CachedPart;
 use crate::clock::sleep_until;
-use crate::context::HostContext;
+use crate::context::{HostContext, ReplicaShare};
 use crate::leadership::ElectionOptions;
 use crate::lease_task::{LeaseTask, LoggedProblem};
 use crate::state::WorkCount;
@@ -239,7 +239,15 @@ impl Replica {
             leads: self.host.leadership.leads(),
             divisions: self.divisions.clone(),
         });
-        *self.host.shards.lock() = Some((self.held.len(), self.plans.shards()));
+        let identity = self.peers.identity().to_owned();
+        let mut replicas = self.peers.living(self.now());
+        replicas.insert(identity.clone());
+        *self.host.shards.lock() = Some(ReplicaShare {
+            held: self.held.len(),
+            of: self.plans.shards(),
+            identity,
+            replicas: replicas.into_iter().collect(),
+        });
     }
 
     /// Tells the informers which namespaces are to be cached.

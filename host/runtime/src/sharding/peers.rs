@@ -176,6 +176,11 @@ impl Peers {
         staying.map(|(_, holder, state)| (holder, state))
     }
 
+    /// The replicas that live and stay, by identity.
+    pub fn living(&self, now: Duration) -> BTreeSet<String> {
+        self.staying(now).map(|(holder, _)| holder.to_owned()).collect()
+    }
+
     /// The replicas that stay and have so many shards, by name.
     pub fn taking_part(&self, shards: usize, now: Duration) -> Vec<&str> {
         let part = self.staying(now).filter(|(_, state)| state.shards == shards);

@@ -65,7 +65,8 @@ impl SharedState {
         let primaries: Vec<_> = {
             let tables = self.tables.read();
             let primary = lane.grants.primary();
-            if !is_idle(&tables, lane) || !tables.store.has(primary, &Projection::default(), &Reach::all()) {
+            let all = lane.grants.confinement().seen(Reach::all());
+            if !is_idle(&tables, lane) || !tables.store.has(primary, &Projection::default(), &all) {
                 return false;
             }
             tables.store.iter(primary, None).cloned().collect()

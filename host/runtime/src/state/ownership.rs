@@ -71,6 +71,17 @@ impl SharedState {
         tables.queue.owned().of(&lane.title()).has(name.namespace.as_deref())
     }
 
+    /// How many primaries of a lane are this replica's work. The cache may have others, too.
+    pub fn count_owned(&self, lane: &Lane) -> usize {
+        let tables = self.tables.read();
+        let owned = tables.queue.owned().of(&lane.title());
+        let primaries = tables.store.iter(lane.grants.primary(), None);
+        let is_owned = |name: &Name| owned.has(name.namespace.as_deref());
+        primaries
+            .filter(|object| lane.reconciles(object) && is_owned(&object.name))
+            .count()
+    }
+
     /// Whether all objects of a lane are this replica's work.
     pub fn leads(&self, lane: &Lane) -> bool {
         let tables = self.tables.read();

@@ -41,20 +41,35 @@ impl FakeCluster {
         })
     }
 
+    /// As [`finalize`](Self::finalize), for a plugin with a defaulter: as the host does, it fills in the defaults first. An object
+    /// that the defaulter refuses is finalized as it is.
+    ///
+    /// # Panics
+    ///
+    /// As [`finalize`](Self::finalize) and [`apply_defaults`](Self::apply_defaults).
+    pub fn finalize_with_defaults<P: HasFinalizer + HasDefaulter>(&self, object: Value) -> Result<Finalized, Failure> {
+        let completed = self.completed::<P>(admission::Phase::Reconcile, &object);
+        self.finalize::<P>(completed.unwrap_or(object))
+    }
+
     /// Completes an object that is about to be created.
     ///
     /// # Panics
     ///
     /// As [`reconcile`](Self::reconcile), and when completing it again would change it again.
     pub fn apply_defaults<P: HasDefaulter>(&self, object: Value) -> Result<Value, Vec<FieldError>> {
-        let once = self.defaults_of::<P>(&object)?;
-        let twice = self.defaults_of::<P>(&once)?;
+        self.completed::<P>(admission::Phase::Create, &object)
+    }
+
+    fn completed<P: HasDefaulter>(&self, phase: admission::Phase, object: &Value) -> Result<Value, Vec<FieldError>> {
+        let once = self.defaults_of::<P>(phase, object)?;
+        let twice = self.defaults_of::<P>(phase, &once)?;
         assert_eq!(twice, once, "the defaulter changes what it has completed");
         Ok(once)
     }
 
-    fn defaults_of<P: HasDefaulter>(&self, object: &Value) -> Result<Value, Vec<FieldError>> {
-        let review = self.review(admission::Phase::Create, None, object);
+    fn defaults_of<P: HasDefaulter>(&self, phase: admission::Phase, object: &Value) -> Result<Value, Vec<FieldError>> {
+        let review = self.review(phase, None, object);
         let grants = self.grants::<P>(object);
         let completed = self.granted(&grants, || {
             dispatch::optional::apply_defaults::<P>(&review, &self.cluster())

@@ -22,10 +22,10 @@ fn free_port(address: IpAddr) -> u16 {
     TcpListener::bind((address, 0)).unwrap().local_addr().unwrap().port()
 }
 
-/// The pod of a host with its account, and the Service that leads to it. The kubelet and the controller that would make the
-/// endpoints are not there.
-async fn serve_in_pod(bench: &Bench<'_>, at: SocketAddr) {
-    let (namespace, ip) = ("pilothouse-system", at.ip().to_string());
+/// The pod of a host with its account, and the Service that leads to it, and to other replicas that listen elsewhere. The
+/// kubelet and the controller that would make the endpoints are not there.
+async fn serve_in_pod(bench: &Bench<'_>, replicas: &[SocketAddr]) {
+    let (namespace, ip) = ("pilothouse-system", replicas[0].ip().to_string());
     let metadata = json!({"name": "pilothouse", "namespace": namespace});
     let pod = json!({
         "apiVersion": "v1", "kind": "Pod", "metadata": metadata,
@@ -35,17 +35,18 @@ async fn serve_in_pod(bench: &Bench<'_>, at: SocketAddr) {
         },
     });
     let target = json!({"kind": "Pod", "name": "pilothouse", "namespace": namespace});
+    let subset = |at: &SocketAddr| json!({"addresses": [{"ip": ip, "targetRef": target}], "ports": [{"name": "api", "port": at.port()}]});
+    let subsets: Vec<Value> = replicas.iter().map(subset).collect();
     bench
         .apply(&[
             json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata}),
             pod.clone(),
             json!({
                 "apiVersion": "v1", "kind": "Service", "metadata": metadata,
-                "spec": {"ports": [{"name": "api", "port": 8443, "targetPort": at.port()}]},
+                "spec": {"ports": [{"name": "api", "port": 8443}]},
             }),
             json!({
-                "apiVersion": "v1", "kind": "Endpoints", "metadata": metadata,
-                "subsets": [{"addresses": [{"ip": ip, "targetRef": target}], "ports": [{"name": "api", "port": at.port()}]}],
+                "apiVersion": "v1", "kind": "Endpoints", "metadata": metadata, "subsets": subsets,
             }),
         ])
         .await;
@@ -85,7 +86,7 @@ async fn users_are_answered_through_the_api_server_by_their_rights() {
         bench.namespace(namespace).await;
     }
     let at = SocketAddr::new(own_address(), free_port(own_address()));
-    serve_in_pod(&bench, at).await;
+    serve_in_pod(&bench, &[at]).await;
     let admin = control_plane
         .kubeconfig_file(TEST_ACCOUNT)
         .unwrap()
@@ -119,6 +120,13 @@ async fn users_are_answered_through_the_api_server_by_their_rights() {
     .await;
     let everything = json!([rule("pilothouse.dev", "plugins", "list"), rule("*", "*", "get"),]);
     let _ = bench.account("pilothouse-system", "pilothouse", &everything).await;
+    let apps = bench.api(&app_service("blue", 30_111));
+    until(
+        "the kind is served",
+        async || apps.get_opt("web").await.is_ok(),
+        || host.log(),
+    )
+    .await;
     bench
         .apply(&[app_service("blue", 30_111), app_service("red", 30_112)])
         .await;
@@ -224,4 +232,102 @@ async fn users_are_answered_through_the_api_server_by_their_rights() {
     assert_eq!(answers.await.unwrap(), [401, 401]);
     let plain = pilothouse_end_to_end::scrape::get(at, "/api/v1/status");
     assert!(plain.is_err(), "no token travels over plain HTTP: {plain:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn replicas_that_divide_the_work_answer_together_and_one_that_is_silent_is_named() {
+    let control_plane = ControlPlane::start(Options::default()).await.unwrap();
+    let bench = Bench::new(&control_plane).await;
+    bench.namespace("pilothouse-system").await;
+    let tenants: Vec<String> = (0..12).map(|number| format!("tenant-{number:02}")).collect();
+    for namespace in &tenants {
+        bench.namespace(namespace).await;
+    }
+    let replicas: Vec<SocketAddr> = (0..3)
+        .map(|_| SocketAddr::new(own_address(), free_port(own_address())))
+        .collect();
+    serve_in_pod(&bench, &replicas).await;
+    let everything = json!([rule("pilothouse.dev", "plugins", "list"), rule("*", "*", "get")]);
+    let _ = bench.account("pilothouse-system", "pilothouse", &everything).await;
+    let (admin, plugin) = (bench.admin.clone(), component("app-service"));
+    let start = |at: &SocketAddr| {
+        let listens = at.to_string();
+        let mut arguments = vec!["run", "--kubeconfig", &admin, "--install-crds", "--plugin", &plugin];
+        arguments.extend(["--api-address", &listens, "--namespace", "pilothouse-system"]);
+        arguments.extend(["--leader-election", "--shards", "8"]);
+        Process::start(&arguments)
+    };
+    let mut hosts: Vec<Process> = replicas.iter().map(start).collect();
+    let last = RefCell::new(String::new());
+    let status = async |is_so: fn(&Value) -> bool| {
+        let (_, printed, said) = ask(&admin, &["status"]).await;
+        let document: Value = serde_json::from_str(&printed).unwrap_or_default();
+        last.replace(format!("{document}\n{said}"));
+        is_so(&document)
+    };
+    let logs = |hosts: &[Process]| hosts.iter().map(Process::log).collect::<String>();
+    let objects: Vec<Value> = (0..)
+        .zip(&tenants)
+        .map(|(number, tenant)| app_service(tenant, 30_200 + number))
+        .collect();
+    until(
+        "the kind is served",
+        async || status(|it| it["plugins"][0]["ready"] == true).await,
+        || format!("{}\n{}", last.borrow(), logs(&hosts)),
+    )
+    .await;
+    bench.apply(&objects).await;
+    let adds_up = |document: &Value| {
+        let held = document["replicas"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .map(|it| it["shardsHeld"].as_u64());
+        let held: Vec<u64> = held.flatten().collect();
+        let controller = &document["plugins"][0]["controllers"][0];
+        held.len() == 3
+            && held.iter().sum::<u64>() == 8
+            && held.iter().all(|held| *held >= 2)
+            && (&controller["objects"], &controller["queued"]) == (&json!(12), &json!(0))
+            && document["silentReplicas"] == json!([])
+            && document["host"]["isLeading"] == true
+    };
+    until(
+        "three replicas tell of twelve objects",
+        async || status(adds_up).await,
+        || format!("{}\n{}", last.borrow(), logs(&hosts)),
+    )
+    .await;
+    let (_, printed, said) = ask(&admin, &["top"]).await;
+    let usage: Value = serde_json::from_str(&printed).unwrap();
+    assert_eq!((&usage["plugins"][0]["objects"], &*said), (&json!(12), ""), "{usage}");
+    assert!(usage["plugins"][0]["reconciles"].as_u64() >= Some(12), "{usage}");
+
+    // One is killed: until its Lease ends, it is known to live.
+    drop(hosts.pop());
+    let (code, printed, said) = ask(&admin, &["status"]).await;
+    let document: Value = serde_json::from_str(&printed).unwrap();
+    assert_eq!(
+        (code, document["replicas"].as_array().map(Vec::len)),
+        (0, Some(2)),
+        "{document}\n{said}"
+    );
+    assert_eq!(
+        document["silentReplicas"].as_array().map(Vec::len),
+        Some(1),
+        "{document}"
+    );
+    assert!(
+        document["plugins"][0]["controllers"][0]["objects"].as_u64() < Some(12),
+        "{document}"
+    );
+    let is_taken_over = |document: &Value| {
+        document["silentReplicas"] == json!([]) && document["plugins"][0]["controllers"][0]["objects"] == 12
+    };
+    until(
+        "the others have taken over",
+        async || status(is_taken_over).await,
+        || format!("{}\n{}", last.borrow(), logs(&hosts)),
+    )
+    .await;
 }

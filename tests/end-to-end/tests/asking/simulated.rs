@@ -1,5 +1,7 @@
 //! A host on a simulated cluster that is asked on the same machine, with its key.
 
+mod recording;
+
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 
 use kube::Client;
@@ -28,7 +30,12 @@ struct AskedHost {
 
 impl AskedHost {
     async fn start(plugins: &[&str]) -> Self {
-        let (folder, simulator) = (Folder::new(), Simulator::new(Options::default()));
+        Self::start_with(plugins, Folder::new(), &[]).await
+    }
+
+    /// With more options.
+    async fn start_with(plugins: &[&str], folder: Folder, more: &[&str]) -> Self {
+        let simulator = Simulator::new(Options::default());
         let (cluster, address) = (free_address(), free_address());
         let serving = simulator.serve(cluster).await.unwrap();
         let kubeconfig = folder.kubeconfig(&format!("http://{cluster}"), "there");
@@ -42,6 +49,7 @@ impl AskedHost {
             &listens,
         ];
         arguments.extend(["--api-key-file", &key, "--metrics-address", "off"]);
+        arguments.extend(more);
         let components: Vec<String> = plugins.iter().map(|plugin| component(plugin)).collect();
         for component in &components {
             arguments.extend(["--plugin", component]);

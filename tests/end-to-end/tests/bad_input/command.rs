@@ -8,8 +8,8 @@ type BadFile = (&'static str, Vec<u8>, &'static [&'static str]);
 fn bad_files() -> Vec<BadFile> {
     let text = |text: &str| wat::parse_str(text).expect("it is WebAssembly text");
     let wasi = r#"(component
-        (import "wasi:cli/environment@0.2.0" (instance))
-        (import "wasi:filesystem/types@0.2.0" (instance)))"#;
+        (import "wasi:cli/environment@0.3.0" (instance))
+        (import "wasi:filesystem/types@0.3.0" (instance)))"#;
     let no_reconcile = r#"(component
         (instance $manifest)
         (export "pilothouse:plugin/manifest@0.1.0" (instance $manifest)))"#;
@@ -37,8 +37,8 @@ fn bad_files() -> Vec<BadFile> {
             "wasi.wasm",
             text(wasi),
             &[
-                "imports wasi:cli/environment@0.2.0, wasi:filesystem/types@0.2.0",
-                "build it for wasm32-unknown-unknown",
+                "imports wasi:cli/environment@0.3.0, wasi:filesystem/types@0.3.0",
+                "remove what needs these imports",
             ],
         ),
         (
@@ -291,6 +291,33 @@ mod simulated {
             code == 1 && said.contains("absent.yaml: No such file or directory"),
             "{said}"
         );
+    }
+
+    #[test]
+    fn inspect_names_defaulter_and_validator_of_each_kind_and_has_crds_as_objects() {
+        let gate = component("gate");
+        let said = printed(&["inspect", &gate]);
+        assert!(
+            said.contains("admission    defaulter, validator before each reconcile, and at create"),
+            "{said}"
+        );
+        assert!(
+            said.contains("warning: the component exports the interface finalizer, but no controller"),
+            "{said}"
+        );
+        let said: Value = serde_json::from_str(&printed(&["inspect", &gate, "-o", "json"])).unwrap();
+        let gates = json!({"name": "gates", "kind": {"group": "gate.test.dev", "version": "v1", "kind": "Gate"},
+            "interfaces": ["reconciler", "defaulter", "validator"],
+            "admission": {"failurePolicy": "Fail", "timeoutSeconds": 5}});
+        assert_eq!(said["controllers"], json!([gates]));
+        assert_eq!(said["manifest"]["crds"][0]["spec"]["names"]["kind"], "Gate");
+        let folder = Folder::new();
+        let config = folder.file("config.json", r#"{"finalizer": true}"#);
+        let said: Value =
+            serde_json::from_str(&printed(&["inspect", &gate, "--config", &config, "-o", "json"])).unwrap();
+        assert_eq!((&said["warnings"], &said["errors"]), (&json!([]), &json!([])));
+        let interfaces = json!(["reconciler", "finalizer", "defaulter", "validator"]);
+        assert_eq!(said["controllers"][0]["interfaces"], interfaces);
     }
 
     #[test]

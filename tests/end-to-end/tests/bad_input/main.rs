@@ -14,5 +14,6 @@ mod hot_loops;
 mod lost;
 mod plugins;
 mod races;
+mod recordings;
 mod webhooks;
 mod writes;

@@ -252,7 +252,7 @@ mod simulated {
         assert_eq!(plugins.iter().map(|plugin| plugin.ready).collect::<Vec<_>>(), [None]);
         assert_eq!(
             stage
-                .lines(&["the cluster does not serve hostile.test.dev/v1 Hostile"])
+                .lines(&["the cluster does not serve hostile.test.dev/Hostile"])
                 .len(),
             1
         );

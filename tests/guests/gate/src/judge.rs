@@ -19,8 +19,13 @@ const CHATTER: usize = 60;
 /// The ConfigMap that has to be there for a gate of the behaviour `ask-leave`.
 pub const LEAVE: &str = "leave";
 
-/// What `describe` answers.
-pub fn manifest() -> String {
+/// The finalizer of gates, where the configuration asks for one.
+const FINALIZER: &str = "gate.test.dev/gate";
+
+/// What `describe` answers. With `finalizer: true` in the configuration, gates get a finalizer.
+pub fn manifest(configuration: Option<&str>) -> String {
+    let configuration = configuration.map(parse).unwrap_or_default();
+    let finalizer = (configuration["finalizer"] == true).then_some(FINALIZER);
     json!({
         "name": env!("CARGO_PKG_NAME"),
         "version": env!("CARGO_PKG_VERSION"),
@@ -29,9 +34,11 @@ pub fn manifest() -> String {
             "name": "gates",
             "kind": {"group": "gate.test.dev", "version": "v1", "kind": "Gate"},
             "fields": [".spec"],
+            "finalizer": finalizer,
             "touches": [{"kind": {"group": "", "version": "v1", "kind": "ConfigMap"}, "access": ["owned", "read"], "fields": [".data"]}],
         }],
         "crds": [include_str!("../crds/gates.gate.test.dev.yaml")],
+        "configurationSchema": {"type": "object", "properties": {"finalizer": {"type": "boolean"}}},
     })
     .to_string()
 }
@@ -58,6 +65,11 @@ pub fn with_colour(gate: &str) -> String {
         gate["spec"]["colour"] = json!("blue");
     }
     gate.to_string()
+}
+
+/// Whether a gate has all that its defaulter fills in.
+pub fn is_complete(gate: &str) -> bool {
+    !parse(gate)["spec"]["colour"].is_null()
 }
 
 /// What is wrong with a field of a gate.

@@ -1,6 +1,6 @@
 //! A plugin that is asked before its resources are stored: it fills in a colour, judges the size, converts between two
 //! versions, and where `spec.behaviour` says so, misbehaves at it. Each resource desires a ConfigMap that shows what
-//! reached reconcile.
+//! reached reconcile. With `finalizer: true` in the configuration it has a finalizer, which lets a gate go that has a colour.
 //!
 //! It speaks the contract without the SDK, so that it is sure to say exactly what is written here.
 
@@ -32,8 +32,8 @@ mod component {
     export!(Gate);
 
     impl manifest::Guest for Gate {
-        fn describe(_: Option<String>) -> Result<String, String> {
-            Ok(judge::manifest())
+        fn describe(configuration: Option<String>) -> Result<String, String> {
+            Ok(judge::manifest(configuration.as_deref()))
         }
     }
 
@@ -56,8 +56,11 @@ mod component {
     }
 
     impl finalizer::Guest for Gate {
-        fn finalize(_: Request) -> Result<finalizer::Finalization, Failure> {
-            Ok(finalizer::Finalization::Done)
+        fn finalize(request: Request) -> Result<finalizer::Finalization, Failure> {
+            if judge::is_complete(&request.object) {
+                return Ok(finalizer::Finalization::Done);
+            }
+            Err(Failure::Permanent("the colour is not filled in".to_owned()))
         }
     }
 

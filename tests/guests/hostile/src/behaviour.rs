@@ -94,6 +94,8 @@ pub enum Behaviour {
     DiffersByRead,
     /// Data that differs with the number of failures before, which a failure changes.
     DiffersByAttempt,
+    /// Data that differs with the order of the members of `spec`, which has no meaning.
+    DiffersByOrder,
 
     /// A status that is a JSON list.
     StatusNotAnObject,
@@ -138,6 +140,8 @@ pub struct Given {
     pub attempt: u32,
     /// The text of its status, as far as the plugin sees it.
     pub told: Option<String>,
+    /// Whether the text stands before the behaviour.
+    pub is_text_first: bool,
 }
 
 impl Given {
@@ -153,6 +157,7 @@ impl Given {
             count: spec.count,
             attempt: request.attempt,
             told: status.text,
+            is_text_first: request.object.find("\"text\"") < request.object.find("\"behaviour\""),
         })
     }
 

@@ -1,8 +1,9 @@
 //! Owns the calls of an isolated plugin that come before an object is stored, or between its versions: defaulting,
-//! validation, conversion. Leaves what is around a call to `mod`.
+//! validation, conversion; and the circumstances of a review. Leaves what is around a call to `mod`.
 
 use pilothouse_core::{
     Failure,
+    admission::{field_errors::InvalidObject, patch::with_defaults},
     contract::{FieldError, Phase, Review, UserInfo, ValidatorResult},
     reason::Reason,
 };
@@ -13,40 +14,112 @@ use super::{
     result::{Answered, Failed},
 };
 
-impl Isolated {
-    /// Has the plugin fill in defaults: of an object that is made, or changed from `old`. The call is made twice, because
-    /// the same inputs must give the same answer. The plugin must export `defaulter`.
-    pub fn apply_defaults(
-        &self,
-        object: &Value,
-        old: Option<&Value>,
-    ) -> Result<Answered<Result<Value, Vec<FieldError>>>, Box<Failed>> {
-        let about = self.about(object)?;
-        let review = self.review(&about, old)?;
-        let answered = self.twice(&about, |cache| self.plugin.apply_defaults(&review, &self.limits, cache))?;
-        let answer = answered.answer.as_ref().map_err(Clone::clone);
-        match answer.map(|text| serde_json::from_str(text)) {
-            Ok(Err(error)) => {
-                let problem = format!("the object with defaults is not JSON: {error}");
-                Err(Box::new(
-                    answered.refused(Failure::guest(Reason::InvalidAnswer, problem)),
-                ))
-            }
-            Ok(Ok(object)) => Ok(answered.map(|_| Ok(object))),
-            Err(errors) => Ok(answered.map(|_| Err(errors))),
+/// Why an object is reviewed, and on whose behalf.
+///
+/// ```
+/// use pilothouse_testkit::isolation::Admission;
+/// use serde_json::json;
+///
+/// let old = json!({"spec": {"size": 1}});
+/// let admission = Admission::update(&old).by("jane", ["developers"]).dry_run();
+/// # let _ = admission;
+/// ```
+#[derive(Debug, Clone)]
+pub struct Admission {
+    phase: Phase,
+    old_object: Option<Value>,
+    user: Option<UserInfo>,
+    dry_run: bool,
+}
+
+impl Admission {
+    /// Somebody is about to create the object.
+    pub fn create() -> Self {
+        Self {
+            phase: Phase::Create,
+            old_object: None,
+            user: Some(UserInfo::default()),
+            dry_run: false,
         }
     }
 
-    /// Has the plugin validate an object that is made, or changed from `old`; twice as well. The plugin must export
-    /// `validator`.
-    pub fn validate(&self, object: &Value, old: Option<&Value>) -> Result<Answered<ValidatorResult>, Box<Failed>> {
-        let about = self.about(object)?;
-        let review = self.review(&about, old)?;
-        self.twice(&about, |cache| self.plugin.validate(&review, &self.limits, cache))
+    /// Somebody is about to make the object of this one.
+    pub fn update(old_object: &Value) -> Self {
+        Self {
+            phase: Phase::Update,
+            old_object: Some(old_object.clone()),
+            ..Self::create()
+        }
     }
 
-    /// Has the plugin bring an object into another version, or says why it cannot. The plugin must export `converter`.
+    /// Somebody is about to delete the object.
+    pub fn delete() -> Self {
+        Self {
+            phase: Phase::Delete,
+            ..Self::create()
+        }
+    }
+
+    /// The object is about to be reconciled; nobody makes a request.
+    pub fn reconcile() -> Self {
+        Self {
+            phase: Phase::Reconcile,
+            user: None,
+            ..Self::create()
+        }
+    }
+
+    /// Says who makes the request.
+    #[must_use]
+    pub fn by<G: Into<String>>(mut self, username: &str, groups: impl IntoIterator<Item = G>) -> Self {
+        self.user = Some(UserInfo {
+            username: username.to_owned(),
+            groups: groups.into_iter().map(Into::into).collect(),
+        });
+        self
+    }
+
+    /// Nothing will be stored.
+    #[must_use]
+    pub fn dry_run(mut self) -> Self {
+        self.dry_run = true;
+        self
+    }
+}
+
+impl Isolated {
+    /// Has the plugin fill in defaults. The answer is the part of the object that the plugin sees, with the defaults, or why
+    /// the object is refused.
+    pub fn default(
+        &self,
+        object: &Value,
+        admission: &Admission,
+    ) -> Result<Answered<Result<Value, Vec<FieldError>>>, Box<Failed>> {
+        self.needs("defaulter", self.plugin.optional().defaulter)?;
+        let about = self.about(object)?;
+        let review = self.review(&about, &about.shown, admission)?;
+        let answered = self.call(&about, |cache| self.plugin.apply_defaults(&review, &self.limits, cache))?;
+        let answer = match &answered.answer {
+            Ok(text) => Self::defaulted(&about, text).map(Ok),
+            Err(errors) => Ok(Err(errors.clone())),
+        };
+        match answer {
+            Ok(answer) => Ok(answered.map(|_| answer)),
+            Err(failure) => Err(Box::new(answered.refused(failure))),
+        }
+    }
+
+    /// Has the plugin validate an object: warnings, or why it is refused.
+    pub fn validate(&self, object: &Value, admission: &Admission) -> Result<Answered<ValidatorResult>, Box<Failed>> {
+        self.needs("validator", self.plugin.optional().validator)?;
+        let about = self.about(object)?;
+        let review = self.review(&about, &about.shown, admission)?;
+        self.call(&about, |cache| self.plugin.validate(&review, &self.limits, cache))
+    }
+
+    /// Has the plugin bring an object into another version, or says why it cannot.
     pub fn convert(&self, object: &Value, api_version: &str) -> Result<Result<Value, String>, Box<Failed>> {
+        self.needs("converter", self.plugin.optional().converter)?;
         let converted = self.plugin.convert(&object.to_string(), api_version, &self.limits);
         let failed = |failure| Box::new(Failed::before_the_call(failure));
         let converted = converted.result.map_err(failed)?;
@@ -61,16 +134,56 @@ impl Isolated {
         }
     }
 
-    fn review(&self, about: &About, old: Option<&Value>) -> Result<Review, Box<Failed>> {
-        let old = old.map(|old| self.about(old)).transpose()?;
+    /// What the plugin sees of an object, with the defaults that it answers, as far as it may set them.
+    pub(super) fn defaulted(about: &About, answer: &str) -> Result<Value, Failure> {
+        let shown: Value = serde_json::from_str(&about.shown)
+            .map_err(|error| Failure::user(Reason::Invalid, format!("the object cannot be read: {error}")))?;
+        let object = with_defaults(&shown, &shown, answer)?;
+        Ok(object)
+    }
+
+    pub(super) fn review(&self, about: &About, shown: &str, admission: &Admission) -> Result<Review, Box<Failed>> {
+        let Admission {
+            phase,
+            old_object,
+            user,
+            dry_run,
+        } = admission;
+        let old = old_object.as_ref().map(|old| self.about(old)).transpose()?;
+        // Of an object that is deleted there is only what was.
+        let (object, old_object) = match phase {
+            Phase::Delete => (None, Some(shown.to_owned())),
+            Phase::Create | Phase::Update | Phase::Reconcile => (Some(shown.to_owned()), old.map(|old| old.shown)),
+        };
         Ok(Review {
-            phase: if old.is_some() { Phase::Update } else { Phase::Create },
+            phase: *phase,
             kind: about.kind.clone(),
-            object: Some(about.shown.clone()),
-            old_object: old.map(|old| old.shown),
+            object,
+            old_object,
             configuration: self.configuration(),
-            user_info: Some(UserInfo::default()),
-            dry_run: false,
+            user_info: user.clone(),
+            dry_run: *dry_run,
         })
+    }
+
+    /// The failure of an object that the plugin refuses, in the words of the host.
+    pub(super) fn refusal(about: &About, shown: &str, errors: &[FieldError]) -> Failure {
+        let object = serde_json::from_str(shown).unwrap_or_default();
+        let refusal = InvalidObject::new(&about.kind, &about.name.name, errors, &object);
+        Failure::user(Reason::Invalid, format!("{}; correct the object", refusal.message()))
+    }
+
+    pub(super) fn needs(&self, interface: &str, is_exported: bool) -> Result<(), Box<Failed>> {
+        if is_exported {
+            return Ok(());
+        }
+        let message = format!(
+            "{} has no {interface}; it does not export that interface",
+            self.component.display()
+        );
+        Err(Box::new(Failed::before_the_call(Failure::user(
+            Reason::Failure,
+            message,
+        ))))
     }
 }

@@ -3,6 +3,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    fmt::{self, Write as _},
     sync::Arc,
 };
 
@@ -12,12 +13,27 @@ use pilothouse_core::{
     dependencies::Read,
     grants::{Grant, Grants},
     path::Projection,
+    query::CheckedQuery,
     reason::Reason,
 };
 use serde_json::{Value, value::RawValue};
 
+use super::shuffle::shuffled_text;
+
 /// The objects of a pretended cluster.
 pub(super) type Objects = BTreeMap<(Kind, Name), Value>;
+
+/// How a plugin is shown objects.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Shown {
+    /// As the host shows them: the fields that the manifest declares.
+    #[default]
+    Declared,
+    /// Whole, whatever the manifest declares.
+    Whole,
+    /// The declared fields, with the members of all maps in another order, drawn from this seed.
+    Shuffled(u64),
+}
 
 /// One line that the plugin has logged.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -30,6 +46,54 @@ pub struct LogLine {
     pub fields: Vec<(String, String)>,
 }
 
+impl fmt::Display for LogLine {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { level, message, fields } = self;
+        write!(formatter, "{level:?}: {message}")?;
+        fields
+            .iter()
+            .try_for_each(|(name, value)| write!(formatter, " {name}={value}"))
+    }
+}
+
+/// A read in words: `get Deployment shop/web`, `list Secrets in shop, labels app=web`.
+pub fn read_in_words(read: &Read) -> String {
+    let kind = &read.kind().kind;
+    match read {
+        Read::Get(_, name) => format!("get {kind} {name}"),
+        Read::Obstacle(_, name) => format!("look at {kind} {name}"),
+        Read::Some(_) | Read::SomeObstacles(_) => format!("some {kind} objects"),
+        Read::List(_, query) => {
+            let CheckedQuery {
+                namespace,
+                labels,
+                fields,
+                names,
+                limit,
+                until: _,
+            } = &**query;
+            let place = namespace
+                .as_ref()
+                .map_or_else(|| "in all namespaces".to_owned(), |namespace| format!("in {namespace}"));
+            let mut words = format!("list {kind} objects {place}");
+            let labels = labels.to_string();
+            if !labels.is_empty() {
+                let _ = write!(words, ", labels {labels}");
+            }
+            for (path, value) in fields {
+                let _ = write!(words, ", {path}={value}");
+            }
+            if !names.is_empty() {
+                let _ = write!(words, ", names {}", names.join(", "));
+            }
+            if let Some(limit) = limit {
+                let _ = write!(words, ", the first {limit}");
+            }
+            words
+        }
+    }
+}
+
 /// What one call may read, and what it has read.
 #[derive(Debug)]
 pub(super) struct Cache {
@@ -37,6 +101,7 @@ pub(super) struct Cache {
     pub(super) grants: Arc<Grants>,
     pub(super) primary: Name,
     pub(super) now: u64,
+    pub(super) shown: Shown,
     pub(super) reads: BTreeSet<Read>,
     pub(super) log: Vec<LogLine>,
 }
@@ -48,7 +113,7 @@ impl Imports for Cache {
         let object = self.objects.get(&(kind.clone(), name.clone()));
         let visible = object.filter(|object| is_selected(grant, object));
         let text = visible
-            .map(|object| project(&grant.projection, object, kind))
+            .map(|object| project(&grant.projection, object, kind, self.shown))
             .transpose()?;
         self.reads.insert(Read::Get(Arc::new(kind.clone()), name));
         Ok(text)
@@ -65,7 +130,7 @@ impl Imports for Cache {
             .iter()
             .filter(|((its, name), object)| its == kind && query.matches(name, object))
             .take(limit)
-            .map(|(_, object)| project(&grant.projection, object, kind))
+            .map(|(_, object)| project(&grant.projection, object, kind, self.shown))
             .collect::<Result<_, _>>()?;
         self.reads.insert(Read::List(Arc::new(kind.clone()), Arc::new(query)));
         Ok(found)
@@ -89,11 +154,19 @@ impl Imports for Cache {
 }
 
 /// What a controller sees of an object.
-pub(super) fn project(projection: &Projection, object: &Value, kind: &Kind) -> Result<String, Failure> {
+pub(super) fn project(projection: &Projection, object: &Value, kind: &Kind, shown: Shown) -> Result<String, Failure> {
     let broken =
         |error: serde_json::Error| Failure::host(Reason::HostFault, format!("show {kind} to the plugin: {error}"));
+    if shown == Shown::Whole {
+        let raw = RawValue::from_string(object.to_string()).map_err(broken)?;
+        return Projection::whole().project(&raw, kind).map_err(broken);
+    }
     let raw = RawValue::from_string(object.to_string()).map_err(broken)?;
-    projection.project(&raw, kind).map_err(broken)
+    let text = projection.project(&raw, kind).map_err(broken)?;
+    match shown {
+        Shown::Declared | Shown::Whole => Ok(text),
+        Shown::Shuffled(seed) => Ok(shuffled_text(&serde_json::from_str(&text).map_err(broken)?, seed)),
+    }
 }
 
 /// Whether the kind's declared selector lets the object into the plugin's cache.

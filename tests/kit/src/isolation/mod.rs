@@ -3,23 +3,39 @@
 //!
 //! ```no_run
 //! # fn test() -> Result<(), Box<dyn std::error::Error>> {
-//! use pilothouse_testkit::isolation::Isolated;
+//! use pilothouse_testkit::isolation::{Admission, Isolated};
 //! use serde_json::json;
 //!
-//! let reconciled = Isolated::load("target/plugins/app-service.wasm")?.reconcile(&json!({
+//! let app = json!({
 //!     "apiVersion": "kosmos.io/v1",
 //!     "kind": "AppService",
 //!     "metadata": {"name": "web", "namespace": "shop", "uid": "1"},
 //!     "spec": {"size": 2, "image": "web:1"}
-//! }))?;
+//! });
+//! let plugin = Isolated::load("target/plugins/app-service.wasm")?
+//!     .at(1_767_225_600_000)
+//!     .with(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop"}}))?;
+//!
+//! let reconciled = plugin.reconcile(&app)?;
 //! assert_eq!(reconciled.object("Deployment", "web").unwrap()["spec"]["replicas"], 2);
+//! // A partial object: the message of a test that fails has the difference, and the objects that are there.
+//! reconciled.assert_matches("Deployment", "web", &json!({"spec": {"replicas": 2}}));
+//!
+//! // What the host does before it stores or reconciles an object, for plugins that export the interface.
+//! let refused = plugin.validate(&app, &Admission::update(&app).by("jane", ["developers"]));
+//! // And the whole of it, in the host's order: defaults, validation, then reconcile or finalize.
+//! let run = plugin.run(&app)?;
+//! # let _ = (refused, run);
 //! # Ok(())
 //! # }
 //! ```
 
 mod admission;
 mod cache;
+mod kinds;
 mod result;
+mod run;
+mod shuffle;
 
 use std::{
     collections::BTreeSet,
@@ -29,12 +45,12 @@ use std::{
 
 use pilothouse_core::{
     Failure, Kind, Limits, Name,
-    answer::{self, KindFacts, PrimaryName},
+    answer::{self, PrimaryName},
     contract::{Finalization, Outcome, Request},
     grants::Grants,
     manifest::{self, CheckedManifest, ManifestError},
     reason::Reason,
-    served::ServedKind,
+    wasi::Wasi,
 };
 use pilothouse_sandbox::{CallResult, Compiler, LoadError, PluginComponent, Sandbox, SandboxOptions};
 use serde_json::Value;
@@ -42,34 +58,18 @@ use thiserror::Error;
 
 use self::cache::{Cache, Objects};
 pub use self::{
-    cache::LogLine,
-    result::{Answered, Failed, Finalized, Reconciled},
+    admission::Admission,
+    cache::{LogLine, Shown, read_in_words},
+    result::{Answered, Failed, Finalized, NoSuchObject, Reconciled},
+    run::{FinalizerAnswer, Run},
 };
-use crate::environment;
+use crate::{
+    documents::{self, Document},
+    environment,
+};
 
 /// Tests share machines, so a call gets the most time that can be given; every other limit is the default.
 const CALL_MILLISECONDS: u64 = 10_000;
-
-/// The kinds of Kubernetes itself that have no namespace. Of other kinds only the plugin's own CRDs are known.
-const CLUSTER_SCOPED: [(&str, &str); 17] = [
-    ("", "Namespace"),
-    ("", "Node"),
-    ("", "PersistentVolume"),
-    ("admissionregistration.k8s.io", "MutatingWebhookConfiguration"),
-    ("admissionregistration.k8s.io", "ValidatingAdmissionPolicy"),
-    ("admissionregistration.k8s.io", "ValidatingAdmissionPolicyBinding"),
-    ("admissionregistration.k8s.io", "ValidatingWebhookConfiguration"),
-    ("apiextensions.k8s.io", "CustomResourceDefinition"),
-    ("apiregistration.k8s.io", "APIService"),
-    ("certificates.k8s.io", "CertificateSigningRequest"),
-    ("flowcontrol.apiserver.k8s.io", "FlowSchema"),
-    ("networking.k8s.io", "IngressClass"),
-    ("rbac.authorization.k8s.io", "ClusterRole"),
-    ("rbac.authorization.k8s.io", "ClusterRoleBinding"),
-    ("scheduling.k8s.io", "PriorityClass"),
-    ("storage.k8s.io", "CSIDriver"),
-    ("storage.k8s.io", "StorageClass"),
-];
 
 /// Why a plugin could not be run in isolation.
 #[derive(Debug, Error)]
@@ -97,11 +97,11 @@ pub enum IsolationError {
         source: ManifestError,
     },
     /// What was given as an object is none.
-    #[error("an object has no {member}: {object}")]
+    #[error("{problem} in {object}; an object has apiVersion, kind and metadata.name")]
     Object {
         /// What it lacks.
-        member: &'static str,
-        /// The whole of it.
+        problem: String,
+        /// The object, as far as it can be named.
         object: String,
     },
 }
@@ -118,28 +118,61 @@ pub struct Isolated {
     now: u64,
     attempt: u32,
     limits: Limits,
+    shown: Shown,
+    calls: Calls,
+}
+
+/// How often a call is made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Calls {
+    /// Once, as by the host.
+    Once,
+    /// Twice, because the same inputs must give the same answer.
+    Twice,
 }
 
 impl Isolated {
-    /// Loads a component and has it describe itself.
+    /// Loads a component from a file and has it describe itself.
     pub fn load(component: impl AsRef<Path>) -> Result<Self, IsolationError> {
+        Self::load_granting(component, Wasi::None)
+    }
+
+    /// Loads a component that imports interfaces of WASI.
+    pub fn load_granting(component: impl AsRef<Path>, wasi: Wasi) -> Result<Self, IsolationError> {
         let component = component.as_ref().to_owned();
-        let plugin = sandbox()?.load(&component)?;
+        let plugin = sandbox()?.granting(wasi).load(&component)?;
+        Self::of(component, plugin, None)
+    }
+
+    /// Loads a component from memory. Messages call it by `name`.
+    pub fn from_bytes(name: &str, component: &[u8]) -> Result<Self, IsolationError> {
+        let plugin = sandbox()?.load_bytes(name, component)?;
+        Self::of(name.into(), plugin, None)
+    }
+
+    /// A component that was loaded into another sandbox, with its configuration.
+    pub fn of(
+        component: PathBuf,
+        plugin: PluginComponent,
+        configuration: Option<Value>,
+    ) -> Result<Self, IsolationError> {
         let limits = Limits {
             call_milliseconds: CALL_MILLISECONDS,
             ..Limits::default()
         };
-        let manifest = Arc::new(describe(&component, &plugin, None, &limits)?);
+        let manifest = Arc::new(describe(&component, &plugin, configuration.as_ref(), &limits)?);
         let objects = Arc::default();
         Ok(Self {
             component,
             plugin,
             manifest,
-            configuration: None,
+            configuration,
             objects,
             now: 0,
             attempt: 0,
             limits,
+            shown: Shown::Declared,
+            calls: Calls::Twice,
         })
     }
 
@@ -160,6 +193,42 @@ impl Isolated {
         let key = identity(&object)?;
         Arc::make_mut(&mut self.objects).insert(key, object);
         Ok(self)
+    }
+
+    /// Puts all of these into the cache.
+    pub fn with_all(self, objects: impl IntoIterator<Item = Value>) -> Result<Self, IsolationError> {
+        objects.into_iter().try_fold(self, Self::with)
+    }
+
+    /// Puts objects into the cache that were read with [`documents::read`].
+    #[must_use]
+    pub fn with_documents(mut self, documents: &[Document]) -> Self {
+        let objects = Arc::make_mut(&mut self.objects);
+        for Document { object, kind, name, .. } in documents {
+            objects.insert((kind.clone(), name.clone()), object.clone());
+        }
+        self
+    }
+
+    /// Takes all objects out of the cache.
+    #[must_use]
+    pub fn emptied(mut self) -> Self {
+        self.objects = Arc::default();
+        self
+    }
+
+    /// Says how the plugin is shown objects; otherwise as by the host.
+    #[must_use]
+    pub fn showing(mut self, shown: Shown) -> Self {
+        self.shown = shown;
+        self
+    }
+
+    /// Makes each call once. Otherwise each is made twice, because the same inputs must give the same answer.
+    #[must_use]
+    pub fn once(mut self) -> Self {
+        self.calls = Calls::Once;
+        self
     }
 
     /// Sets the clock, in milliseconds since 1970-01-01T00:00:00Z; it stands at 0 otherwise.
@@ -188,19 +257,31 @@ impl Isolated {
         &self.manifest
     }
 
-    /// Reconciles a primary. The call is made twice, because the same inputs must give the same answer.
+    /// The component's file.
+    pub fn component(&self) -> &Path {
+        &self.component
+    }
+
+    /// Its digest and what it exports.
+    pub fn plugin(&self) -> &PluginComponent {
+        &self.plugin
+    }
+
+    /// Reconciles a primary, without what the host does before. The call is made twice, because the same inputs must give the
+    /// same answer.
     pub fn reconcile(&self, primary: &Value) -> Result<Reconciled, Box<Failed>> {
         let about = self.about(primary)?;
         let request = self.request(about.shown.clone());
-        let answered = self.twice(&about, |cache| self.plugin.reconcile(&request, &self.limits, cache))?;
+        let answered = self.call(&about, |cache| self.plugin.reconcile(&request, &self.limits, cache))?;
         self.check(&about, answered)
     }
 
     /// Finalizes a primary, twice as well. The plugin must export `finalizer`.
     pub fn finalize(&self, primary: &Value) -> Result<Finalized, Box<Failed>> {
+        self.needs("finalizer", self.plugin.optional().finalizer)?;
         let about = self.about(primary)?;
         let request = self.request(about.shown.clone());
-        let answered = self.twice(&about, |cache| self.plugin.finalize(&request, &self.limits, cache))?;
+        let answered = self.call(&about, |cache| self.plugin.finalize(&request, &self.limits, cache))?;
         let Answered {
             answer,
             reads,
@@ -241,7 +322,7 @@ impl Isolated {
                 ))
             })?;
         let grants = Arc::new(Grants::new(controller));
-        let shown = cache::project(grants.primary_projection(), object, &kind).map_err(before)?;
+        let shown = cache::project(grants.primary_projection(), object, &kind, self.shown).map_err(before)?;
         Ok(About {
             kind,
             name,
@@ -264,8 +345,8 @@ impl Isolated {
             .map_or_else(|| "{}".to_owned(), Value::to_string)
     }
 
-    /// Makes a call twice, and refuses two answers.
-    fn twice<A: PartialEq>(
+    /// Makes a call, twice unless once is enough, and refuses two answers.
+    fn call<A: PartialEq>(
         &self,
         about: &About,
         call: impl Fn(Cache) -> CallResult<Cache, A>,
@@ -276,6 +357,7 @@ impl Isolated {
                 grants: about.grants.clone(),
                 primary: about.name.clone(),
                 now: self.now,
+                shown: self.shown,
                 reads: BTreeSet::new(),
                 log: Vec::new(),
             };
@@ -288,15 +370,39 @@ impl Isolated {
                     log,
                     usage: call.usage,
                 }),
-                Err(failure) => Err(Box::new(Failed { failure, log, reads })),
+                Err(failure) => Err(Box::new(Failed {
+                    failure,
+                    log,
+                    reads,
+                    is_impure: false,
+                })),
             }
         };
-        let (first, second) = (once()?, once()?);
-        if first.answer == second.answer {
-            return Ok(first);
+        let first = once();
+        if self.calls == Calls::Once {
+            return first;
+        }
+        let second = once();
+        let is_same = match (&first, &second) {
+            (Ok(first), Ok(second)) => first.answer == second.answer,
+            (Err(first), Err(second)) => first.failure.reason == second.failure.reason,
+            (Ok(_), Err(_)) | (Err(_), Ok(_)) => false,
+        };
+        if is_same {
+            return first;
         }
         let message = "two calls with the same inputs gave different answers; a plugin must be a pure function";
-        Err(Box::new(first.refused(Failure::guest(Reason::InvalidAnswer, message))))
+        let failure = Failure::guest(Reason::InvalidAnswer, message);
+        let (log, reads) = match first {
+            Ok(Answered { log, reads, .. }) => (log, reads),
+            Err(failed) => (failed.log, failed.reads),
+        };
+        Err(Box::new(Failed {
+            failure,
+            log,
+            reads,
+            is_impure: true,
+        }))
     }
 
     /// Holds an answer against what the host accepts.
@@ -320,28 +426,12 @@ impl Isolated {
                 log,
                 usage,
             }),
-            Err(failure) => Err(Box::new(Failed { failure, log, reads })),
-        }
-    }
-
-    /// What a cluster would say of a kind.
-    fn served(&self, kind: &Kind) -> ServedKind {
-        let own = self
-            .manifest
-            .crds
-            .iter()
-            .find(|crd| crd.group == kind.group && crd.kind == kind.kind);
-        let namespaced = match own {
-            Some(crd) => crd.definition.pointer("/spec/scope").and_then(Value::as_str) == Some("Namespaced"),
-            None => !CLUSTER_SCOPED.contains(&(kind.group.as_str(), kind.kind.as_str())),
-        };
-        ServedKind {
-            kind: Arc::new(kind.clone()),
-            plural: format!("{}s", kind.kind.to_lowercase()),
-            facts: KindFacts {
-                namespaced,
-                has_status: true,
-            },
+            Err(failure) => Err(Box::new(Failed {
+                failure,
+                log,
+                reads,
+                is_impure: false,
+            })),
         }
     }
 }
@@ -388,16 +478,14 @@ fn describe(
 }
 
 fn identity(object: &Value) -> Result<(Kind, Name), IsolationError> {
-    let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str);
-    let missing = |member| IsolationError::Object {
-        member,
-        object: object.to_string(),
-    };
-    let api_version = text("/apiVersion").ok_or_else(|| missing("apiVersion"))?;
-    let kind = text("/kind").ok_or_else(|| missing("kind"))?;
-    let name = text("/metadata/name").ok_or_else(|| missing("metadata.name"))?;
-    Ok((
-        Kind::from_api_version(api_version, kind),
-        Name::new(text("/metadata/namespace"), name),
-    ))
+    documents::identity(object).map_err(|problem| {
+        let named = ["/kind", "/metadata/name"].map(|pointer| object.pointer(pointer).and_then(Value::as_str));
+        let named: Vec<&str> = named.into_iter().flatten().collect();
+        let object = if named.is_empty() {
+            "an object without kind and name".to_owned()
+        } else {
+            named.join(" ")
+        };
+        IsolationError::Object { problem, object }
+    })
 }

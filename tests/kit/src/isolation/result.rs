@@ -12,6 +12,10 @@ use pilothouse_sandbox::Usage;
 use serde_json::{Map, Value, json};
 
 use super::LogLine;
+use crate::{
+    diff::diff,
+    scenario::matching::{mismatches, overlay},
+};
 
 /// A call that succeeded and whose answer the host would accept.
 #[derive(Debug, Clone)]
@@ -57,6 +61,16 @@ pub struct Failed {
     pub log: Vec<LogLine>,
     /// What it has read until then.
     pub reads: BTreeSet<Read>,
+    /// Two calls with the same inputs gave different answers.
+    pub is_impure: bool,
+}
+
+/// There is no such object among the desired ones.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NoSuchObject {
+    kind: String,
+    name: String,
+    there: Vec<String>,
 }
 
 impl<A> Answered<A> {
@@ -84,7 +98,12 @@ impl<A> Answered<A> {
             log,
             usage: _,
         } = self;
-        Failed { failure, log, reads }
+        Failed {
+            failure,
+            log,
+            reads,
+            is_impure: false,
+        }
     }
 }
 
@@ -95,6 +114,7 @@ impl Failed {
             failure,
             log: Vec::new(),
             reads: BTreeSet::new(),
+            is_impure: false,
         }
     }
 }
@@ -108,6 +128,49 @@ impl Reconciled {
             .iter()
             .find(|object| object.kind().kind == kind && &*object.name.name == name);
         found.map(|object| Value::Object(object.body.clone()))
+    }
+
+    /// The same, with an error that names the objects that are there.
+    pub fn desired(&self, kind: &str, name: &str) -> Result<Value, NoSuchObject> {
+        self.object(kind, name).ok_or_else(|| NoSuchObject {
+            kind: kind.to_owned(),
+            name: name.to_owned(),
+            there: self.titles(),
+        })
+    }
+
+    /// For tests: the desired object has at least what is expected. A map matches when every member does, a list by position
+    /// (see [`crate::scenario::matching`]).
+    ///
+    /// # Panics
+    ///
+    /// With the difference if it has not, and with the objects that are there if it is not one of them.
+    #[track_caller]
+    pub fn assert_matches(&self, kind: &str, name: &str, expected: &Value) {
+        let object = self.desired(kind, name).unwrap_or_else(|missing| panic!("{missing}"));
+        let found = mismatches(expected, &object);
+        if found.is_empty() {
+            return;
+        }
+        let difference = diff(&overlay(expected, &object), &object).unwrap_or_default();
+        let places: Vec<&str> = found.iter().map(|mismatch| mismatch.path.as_str()).collect();
+        panic!(
+            "{kind} {name:?} is not as expected at {}:\n{difference}",
+            places.join(", ")
+        );
+    }
+
+    /// For tests: the desired object is the expected one and has nothing besides.
+    ///
+    /// # Panics
+    ///
+    /// As [`Self::assert_matches`] does.
+    #[track_caller]
+    pub fn assert_object(&self, kind: &str, name: &str, expected: &Value) {
+        let object = self.desired(kind, name).unwrap_or_else(|missing| panic!("{missing}"));
+        if let Some(difference) = diff(expected, &object) {
+            panic!("{kind} {name:?} is not as expected:\n{difference}");
+        }
     }
 
     /// The fields that are contributed to an object of this kind and name.
@@ -136,6 +199,12 @@ impl Reconciled {
 
     /// The whole answer as YAML, the same for the same answer: to be kept in a file and compared.
     pub fn snapshot(&self) -> String {
+        let whole = self.to_value();
+        serde_saphyr::to_string(&whole).unwrap_or_else(|_| whole.to_string())
+    }
+
+    /// The whole answer as JSON: `objects`, `contributed`, `status`, `conditions`, `events`, `requeueAfterMilliseconds`.
+    pub fn to_value(&self) -> Value {
         let CheckedAnswer {
             owned,
             contributed,
@@ -173,9 +242,22 @@ impl Reconciled {
         if let Some(milliseconds) = requeue_after {
             whole["requeueAfterMilliseconds"] = Value::from(*milliseconds);
         }
-        serde_saphyr::to_string(&whole).unwrap_or_else(|_| whole.to_string())
+        whole
     }
 }
+
+impl fmt::Display for NoSuchObject {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { kind, name, there } = self;
+        write!(formatter, "no {kind} {name:?}; ")?;
+        if there.is_empty() {
+            return formatter.write_str("the plugin desires no object");
+        }
+        write!(formatter, "there are: {}", there.join(", "))
+    }
+}
+
+impl std::error::Error for NoSuchObject {}
 
 impl fmt::Display for Failed {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -184,7 +266,7 @@ impl fmt::Display for Failed {
         } = &self.failure;
         write!(formatter, "{reason}, the {blame}'s fault: {message}")?;
         for line in &self.log {
-            write!(formatter, "\n  {:?}: {}", line.level, line.message)?;
+            write!(formatter, "\n  {line}")?;
         }
         Ok(())
     }

@@ -12,7 +12,7 @@ fn rights_of_the_host() -> Value {
     json!([
         {"apiGroups": [""], "resources": ["events"], "verbs": ["list"]},
         {"apiGroups": ["events.k8s.io"], "resources": ["events"], "verbs": ["create"]},
-        {"apiGroups": ["apiextensions.k8s.io"], "resources": ["customresourcedefinitions"], "verbs": ["list", "watch"]},
+        {"apiGroups": ["apiextensions.k8s.io"], "resources": ["customresourcedefinitions"], "verbs": ["get", "list", "watch"]},
         {
             "apiGroups": ["admissionregistration.k8s.io"],
             "resources": ["mutatingwebhookconfigurations", "validatingwebhookconfigurations"], "verbs": ["list"],
@@ -221,7 +221,8 @@ async fn a_host_that_impersonates_writes_with_the_rights_of_the_plugins_account_
 
     let mut requests = control_plane.requests_since(mark).unwrap();
     requests.retain(|request| request.account == "system:serviceaccount:acting-system:host");
-    let is_own = |resource: &str| resource == "events" || resource.starts_with("self");
+    let is_own =
+        |resource: &str| ["events", "customresourcedefinitions"].contains(&resource) || resource.starts_with("self");
     let in_own_name: Vec<String> = requests
         .iter()
         .filter(|it| (it.is_write() || it.verb == "get") && !it.resource.is_empty() && !is_own(&it.resource))
@@ -324,4 +325,109 @@ async fn a_host_with_tokens_is_the_plugins_account_and_says_when_there_is_none()
     let deleted = bench.api(&app).delete("web", &kube::api::DeleteParams::default()).await;
     assert!(deleted.is_ok());
     until("it is gone", async || bench.find(&app).await.is_none(), || host.log()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_host_that_may_only_use_some_namespaces_works_without_any_cluster_role() {
+    let control_plane = control_plane().await;
+    let _turn = control_plane.host_turn().await;
+    let bench = Bench::new(control_plane).await;
+    let (system, account) = ("narrow-system", "narrow");
+    for namespace in ["narrow-shop", "narrow-bank"] {
+        bench.namespace(namespace).await;
+    }
+    // It is bound to a ClusterRole that grants nothing.
+    let kubeconfig = bench.account(system, account, &json!([])).await;
+    let plugin = format!("narrow={}", component("app-service"));
+    let (code, yaml, said) = command(
+        &[
+            "install",
+            &plugin,
+            "--namespaces",
+            "narrow-shop",
+            "--host-namespace",
+            system,
+            "--host-account",
+            account,
+            "--host-in-namespaces",
+            "-o",
+            "yaml",
+        ],
+        &bench.admin,
+    )
+    .await;
+    assert_eq!(code, 0, "{said}");
+    let mut documents: Vec<Value> = serde_saphyr::from_multiple(&yaml).unwrap();
+    documents.pop();
+    let cluster_roles = documents
+        .iter()
+        .filter(|it| it["kind"].as_str().unwrap().starts_with("ClusterRole"));
+    assert_eq!(cluster_roles.count(), 0, "{yaml}");
+    bench.apply(&documents).await;
+    let rbac = "rbac.authorization.k8s.io";
+    let metadata = json!({"name": "narrow-events", "namespace": "narrow-shop"});
+    let events = json!([
+        {"apiGroups": [""], "resources": ["events"], "verbs": ["list"]},
+        {"apiGroups": ["events.k8s.io"], "resources": ["events"], "verbs": ["create"]},
+    ]);
+    bench
+        .apply(&[
+            json!({"apiVersion": format!("{rbac}/v1"), "kind": "Role", "metadata": metadata, "rules": events}),
+            json!({
+                "apiVersion": format!("{rbac}/v1"), "kind": "RoleBinding", "metadata": metadata,
+                "roleRef": {"apiGroup": rbac, "kind": "Role", "name": "narrow-events"},
+                "subjects": [{"kind": "ServiceAccount", "name": account, "namespace": system}],
+            }),
+        ])
+        .await;
+    let mark = control_plane.mark().unwrap();
+    let host = Process::start(&[
+        "run",
+        "--kubeconfig",
+        &kubeconfig,
+        "--plugin",
+        &plugin,
+        "--watch-namespaces",
+        "narrow-shop",
+    ]);
+    let app = |namespace: &str, port: u16| {
+        json!({
+            "apiVersion": "kosmos.io/v1", "kind": "AppService", "metadata": {"name": "web", "namespace": namespace},
+            "spec": {"size": 1, "image": "nginx:1", "ports": [{"port": 80, "targetPort": 80, "nodePort": port}]},
+        })
+    };
+    let (seen, unseen) = (app("narrow-shop", 30_151), app("narrow-bank", 30_152));
+    bench.apply(&[unseen.clone(), seen.clone()]).await;
+    let deployment = named("Deployment", Some("narrow-shop"), "web");
+    let made = async || bench.find(&deployment).await.is_some();
+    until("the Deployment is made", made, || host.log()).await;
+    let mut changed = deployment.clone();
+    changed["spec"] = json!({"replicas": 3});
+    bench.apply(&[changed]).await;
+    let is_reverted = async || bench.find(&deployment).await.unwrap()["spec"]["replicas"] == 1;
+    until("the edit is reverted", is_reverted, || host.log()).await;
+    assert!(bench.find(&unseen).await.unwrap()["status"].is_null());
+    assert!(
+        bench
+            .find(&named("Deployment", Some("narrow-bank"), "web"))
+            .await
+            .is_none()
+    );
+
+    let account = format!("system:serviceaccount:{system}:{account}");
+    let mut requests = control_plane.requests_since(mark).unwrap();
+    requests.retain(|request| request.account == account && request.code == 403);
+    // What is of cluster scope, and what the host does without.
+    let optional = [
+        "customresourcedefinitions",
+        "mutatingwebhookconfigurations",
+        "validatingwebhookconfigurations",
+    ];
+    let denied: Vec<String> = requests
+        .iter()
+        .filter(|request| !optional.contains(&&*request.resource))
+        .map(ToString::to_string)
+        .collect();
+    assert_eq!(denied, Vec::<String>::new(), "{}", host.log());
+    assert!(!requests.is_empty(), "the log of requests is read");
 }

@@ -1,6 +1,7 @@
 //! Installations on a real API server, which is the judge of rights.
 
 mod audit;
+mod brought_crds;
 mod host;
 mod installing;
 mod plugin_policy;

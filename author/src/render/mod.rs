@@ -1,0 +1,254 @@
+//! Owns `pilothouse render`: what a plugin makes of objects, without a cluster, and how that differs from what is expected,
+//! from another version, or from a live cluster. How it is written is left to `output`, and comparing to `compare`.
+
+mod compare;
+mod output;
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use clap::{Args, ValueEnum};
+use pilothouse_core::{Kind, Name};
+use pilothouse_host::artifact::printable;
+use pilothouse_host::install::preview::{PreviewedChanges, live_changes};
+use pilothouse_host::run::ClusterArguments;
+use pilothouse_testkit::isolation::{Failed, Run};
+
+use crate::plugin::{PluginArguments, Prepared, StateArguments, mark_deleted};
+use crate::verdict::NotAsExpected;
+
+/// What `--diff` calls the live cluster.
+const LIVE: &str = "cluster";
+
+/// What every component begins with.
+const COMPONENT_MAGIC: &[u8] = b"\0asm";
+
+/// Help that stands below the options.
+const EXAMPLES: &str = "\
+Examples:
+  pilothouse render app-service.wasm -f web.yaml
+  pilothouse render app-service.wasm -f web.yaml --cluster state/ --config config.yaml | kubectl diff -f -
+  kubectl get appservice web -o yaml | pilothouse render app-service.wasm -f - -o json
+  pilothouse render app-service.wasm -f web.yaml --diff expected.yaml
+  pilothouse render app-service-0.2.0.wasm -f web.yaml --diff app-service-0.1.0.wasm
+  pilothouse render app-service.wasm --diff cluster --context staging
+
+A simulated API server checks each object of -f against its CRD and fills in defaults. Then the plugin is asked as by the host:
+its defaulter, its validator, and the reconcile; for an object that is being deleted, its finalizer.
+
+YAML output can be given to kubectl: what is no object of the cluster stands in comments. Values of Secrets are hidden, and such
+a Secret is a comment too, unless --show-secrets is given.
+
+Exit code: 0, 1 on an error, 2 if the command line is wrong, 3 if the plugin fails for an object or --diff finds a difference.";
+
+/// `pilothouse render`
+#[derive(Args)]
+#[command(after_help = EXAMPLES)]
+pub struct RenderCommand {
+    #[command(flatten)]
+    plugin: PluginArguments,
+
+    /// Objects that the plugin reconciles: a YAML or JSON file, a folder, or - for standard input. May be repeated. What the
+    /// plugin does not reconcile becomes part of the cluster
+    #[arg(long = "filename", short = 'f', value_name = "FILE|FOLDER|-")]
+    files: Vec<PathBuf>,
+
+    #[command(flatten)]
+    state: StateArguments,
+
+    /// Render the objects as being deleted
+    #[arg(long)]
+    finalize: bool,
+
+    /// Compare with a file of expected objects, with another component, or with the live cluster (`cluster`). With the live
+    /// cluster its objects are rendered rather than those of -f, which only select
+    #[arg(long, value_name = "FILE|OTHER.wasm|cluster")]
+    diff: Option<PathBuf>,
+
+    /// Output format: yaml for kubectl, text for humans, json for programs
+    #[arg(long, short, value_enum, default_value_t = Format::Yaml)]
+    output: Format,
+
+    /// Print the values of Secrets
+    #[arg(long)]
+    show_secrets: bool,
+
+    /// With --diff cluster: number of seconds in which all objects have to be looked at
+    #[arg(long, value_name = "SECONDS", default_value_t = 60)]
+    wait: u64,
+
+    #[command(flatten)]
+    cluster: ClusterArguments,
+}
+
+/// In which form the result is printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Format {
+    Yaml,
+    Text,
+    Json,
+}
+
+/// What came of one object.
+struct Rendered {
+    kind: Kind,
+    name: Name,
+    run: Result<Run, Box<Failed>>,
+}
+
+impl Rendered {
+    fn title(&self) -> String {
+        format!("{} {}", self.kind.kind, self.name)
+    }
+}
+
+impl RenderCommand {
+    /// Renders, and compares.
+    pub fn execute(self) -> anyhow::Result<()> {
+        match &self.diff {
+            None => self.print(),
+            Some(with) if with == Path::new(LIVE) => self.diff_live(),
+            Some(with) => self.diff_with(with),
+        }
+    }
+
+    fn prepare(&self, component: &Path) -> anyhow::Result<Prepared> {
+        let mut prepared = self.state.prepare(self.plugin.load_other(component)?, &self.files)?;
+        if self.finalize {
+            let controllers = prepared.plugin.manifest().manifest.controllers.clone();
+            for primary in &mut prepared.primaries {
+                let controller = controllers.iter().find(|controller| controller.kind == primary.kind);
+                let finalizer = controller.and_then(|controller| controller.finalizer.as_deref());
+                mark_deleted(&mut primary.object, finalizer, self.state.now);
+            }
+            prepared.plugin = prepared.plugin.with_documents(&prepared.primaries);
+        }
+        Ok(prepared)
+    }
+
+    fn rendered(&self, component: &Path) -> anyhow::Result<Vec<Rendered>> {
+        let Prepared { plugin, primaries } = self.prepare(component)?;
+        let rendered = primaries.into_iter().map(|primary| Rendered {
+            run: plugin.run(&primary.object),
+            kind: primary.kind,
+            name: primary.name,
+        });
+        Ok(rendered.collect())
+    }
+
+    fn print(&self) -> anyhow::Result<()> {
+        let rendered = self.rendered(&self.plugin.component)?;
+        let text = match self.output {
+            Format::Yaml => output::yaml(&rendered, self.show_secrets),
+            Format::Text => output::text(&rendered),
+            Format::Json => output::json(&rendered, self.show_secrets),
+        };
+        print!("{text}");
+        let failing: Vec<String> = rendered
+            .iter()
+            .filter(|it| it.run.is_err())
+            .map(Rendered::title)
+            .collect();
+        if failing.is_empty() {
+            return Ok(());
+        }
+        let problem = format!(
+            "the plugin fails for {} of {} objects: {}",
+            failing.len(),
+            rendered.len(),
+            failing.join(", ")
+        );
+        Err(NotAsExpected(problem).into())
+    }
+
+    fn diff_with(&self, with: &Path) -> anyhow::Result<()> {
+        let rendered = self.rendered(&self.plugin.component)?;
+        let differences = if is_component(with)? {
+            compare::with_other(&self.rendered(with)?, &rendered)
+        } else {
+            if let Some(failing) = rendered
+                .iter()
+                .find_map(|it| it.run.as_ref().err().map(|failed| (it.title(), failed)))
+            {
+                return Err(NotAsExpected(format!("the plugin fails for {}: {}", failing.0, failing.1)).into());
+            }
+            let plugin = self.prepare(&self.plugin.component)?.plugin;
+            compare::with_file(&plugin, with, &self.state.namespace, &rendered)?
+        };
+        told(&differences)
+    }
+
+    fn diff_live(&self) -> anyhow::Result<()> {
+        let Self {
+            plugin,
+            files,
+            state,
+            cluster,
+            wait,
+            ..
+        } = self;
+        let isolated = plugin.load()?;
+        let wanted: Vec<Name> = if files.is_empty() {
+            Vec::new()
+        } else {
+            let Prepared { primaries, .. } = state.prepare(isolated.clone(), files)?;
+            primaries.into_iter().map(|primary| primary.name).collect()
+        };
+        let name = isolated.manifest().manifest.name.clone();
+        let config = plugin
+            .config
+            .as_deref()
+            .map(pilothouse_host::plugins::read_document)
+            .transpose()?;
+        let component = isolated.plugin().clone();
+        let within = Duration::from_secs(*wait);
+        let found = live_changes(&name, component, config, cluster.clone(), within);
+        let PreviewedChanges {
+            primaries,
+            failing,
+            changes,
+        } = found.context("cannot compare with the live cluster")?;
+        let is_wanted =
+            |object: &str| wanted.is_empty() || wanted.iter().any(|name| object.ends_with(&format!(" {name}")));
+        let mut differences = Vec::new();
+        for (object, lines) in changes.iter().filter(|(object, _)| is_wanted(object)) {
+            let lines: Vec<String> = lines.iter().map(|line| format!("  {}\n", printable(line))).collect();
+            differences.push(format!("{}\n{}", printable(object), lines.concat()));
+        }
+        eprintln!("the plugin looked at {primaries} live objects");
+        if failing > 0 {
+            differences.push(format!("the plugin fails for {failing} of {primaries} live objects\n"));
+        }
+        told(&differences)
+    }
+}
+
+fn told(differences: &[String]) -> anyhow::Result<()> {
+    if differences.is_empty() {
+        return Ok(());
+    }
+    print!("{}", differences.concat());
+    let count = differences.len();
+    let things = if count == 1 { "difference" } else { "differences" };
+    Err(NotAsExpected(format!("{count} {things}")).into())
+}
+
+/// Whether a file is a component rather than YAML.
+fn is_component(path: &Path) -> anyhow::Result<bool> {
+    use std::io::Read as _;
+    if path.is_dir() || path == Path::new("-") {
+        return Ok(false);
+    }
+    let unread = || format!("--diff: cannot read {}", path.display());
+    let mut magic = Vec::new();
+    std::fs::File::open(path)
+        .with_context(unread)?
+        .take(4)
+        .read_to_end(&mut magic)
+        .with_context(unread)?;
+    if path.extension().is_some_and(|ending| ending == "wasm") && magic != COMPONENT_MAGIC {
+        bail!("--diff: {} is no component", path.display());
+    }
+    Ok(magic == COMPONENT_MAGIC)
+}

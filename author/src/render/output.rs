@@ -1,0 +1,289 @@
+//! Owns how rendered objects are written: as YAML that kubectl takes, as a summary, and as JSON.
+//!
+//! The JSON is `{"objects": [...]}` with one item for each rendered object:
+//!
+//! - `kind`, `apiVersion`, `namespace` (absent without one), `name`
+//! - `failure`: null, or `reason`, `blame`, `message`
+//! - `finalizer`: null, or `Done` or `Pending` for an object that is being deleted
+//! - `desired`: a list of `ownership` (`Owned`, `Contributed`), `lifecycle` (`createOnly`, `keep`, `recreate`), `object`
+//! - `status`, `conditions`, `events`, `requeueAfterMilliseconds`, `warnings` of the validator
+//! - `reads`: a list of texts; `log`: a list of `level`, `message`, `fields`
+//! - `usage`: `microseconds`, `memoryBytes`, `reads`, `readBytes`
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use pilothouse_core::Failure;
+use pilothouse_core::answer::{CheckedAnswer, DesiredObject};
+use pilothouse_core::contract::{Condition, Event, Lifecycle};
+use pilothouse_host::artifact::printable;
+use pilothouse_testkit::diff::{hidden, is_secret, yaml as to_yaml};
+use pilothouse_testkit::isolation::{Failed, FinalizerAnswer, LogLine, Reconciled, Run, read_in_words};
+use serde_json::{Map, Value, json};
+
+use super::Rendered;
+
+/// As documents that kubectl takes; the rest in comments.
+pub(super) fn yaml(rendered: &[Rendered], show_secrets: bool) -> String {
+    let mut text = String::new();
+    for one in rendered {
+        let answer = one.run.as_ref().ok().map(|run| &run.reconciled.answer);
+        for (ownership, desired) in answer.into_iter().flat_map(desired) {
+            let body = Value::Object(desired.body.clone());
+            let _ = writeln!(
+                text,
+                "---\n# {}: {}",
+                desired.title(),
+                in_words(ownership, desired.lifecycle)
+            );
+            if is_secret(&body) && !show_secrets {
+                text.push_str("# Its values are hidden; --show-secrets prints them.\n");
+                text.push_str(&commented(&to_yaml(&hidden(&body))));
+            } else {
+                text.push_str(&to_yaml(&body));
+            }
+        }
+        text.push_str("---\n");
+        text.push_str(&commented(&summary(one, false)));
+    }
+    text
+}
+
+/// A summary without the objects themselves.
+pub(super) fn text(rendered: &[Rendered]) -> String {
+    rendered
+        .iter()
+        .map(|one| summary(one, true))
+        .collect::<Vec<_>>()
+        .join("\n")
+}
+
+/// For programs.
+pub(super) fn json(rendered: &[Rendered], show_secrets: bool) -> String {
+    let objects: Vec<Value> = rendered.iter().map(|one| document(one, show_secrets)).collect();
+    let whole = json!({"objects": objects});
+    format!(
+        "{}\n",
+        serde_json::to_string_pretty(&whole).unwrap_or_else(|_| whole.to_string())
+    )
+}
+
+pub(super) fn desired(answer: &CheckedAnswer) -> impl Iterator<Item = (&'static str, &DesiredObject)> {
+    let owned = answer.owned.iter().map(|object| ("Owned", object));
+    owned.chain(answer.contributed.iter().map(|object| ("Contributed", object)))
+}
+
+fn in_words(ownership: &str, lifecycle: Lifecycle) -> String {
+    let Lifecycle {
+        create_only,
+        keep,
+        recreate,
+    } = lifecycle;
+    let mut words = vec![ownership.to_lowercase()];
+    for (is_so, text) in [
+        (create_only, "created once and never changed"),
+        (keep, "kept when no longer desired"),
+        (recreate, "made again where a changed field is immutable"),
+    ] {
+        if is_so {
+            words.push(text.to_owned());
+        }
+    }
+    words.join(", ")
+}
+
+fn commented(text: &str) -> String {
+    let lines = text.lines().map(printable);
+    lines
+        .map(|line| {
+            if line.is_empty() {
+                "#\n".to_owned()
+            } else {
+                format!("# {line}\n")
+            }
+        })
+        .collect()
+}
+
+/// What is said of an object beside the objects that it wants.
+fn summary(one: &Rendered, with_titles: bool) -> String {
+    let mut text = format!("{}\n", one.title());
+    match &one.run {
+        Ok(run) => answered(run, with_titles, &mut text),
+        Err(failed) => {
+            let Failed {
+                failure,
+                log,
+                reads: _,
+                is_impure: _,
+            } = &**failed;
+            let Failure {
+                blame, reason, message, ..
+            } = failure;
+            let _ = writeln!(text, "failure: {reason}, the {blame}'s fault: {}", printable(message));
+            logged(log, &mut text);
+        }
+    }
+    text
+}
+
+fn answered(run: &Run, with_titles: bool, text: &mut String) {
+    let Run {
+        reconciled,
+        finalizer,
+        defaulted: _,
+        warnings,
+    } = run;
+    let Reconciled {
+        answer,
+        reads,
+        log,
+        usage,
+    } = reconciled;
+    match finalizer {
+        Some(FinalizerAnswer::Done) => {
+            text.push_str("finalizer: done; the object goes once all that it owned is gone\n")
+        }
+        Some(FinalizerAnswer::Pending) => text.push_str("finalizer: pending\n"),
+        None => {}
+    }
+    if with_titles {
+        let titles = desired(answer);
+        list(
+            "desired",
+            titles.map(|(owned, it)| format!("{} ({})", it.title(), in_words(owned, it.lifecycle))),
+            text,
+        );
+    }
+    if let Some(status) = &answer.status {
+        text.push_str("status:\n");
+        for line in to_yaml(&Value::Object(status.clone())).lines() {
+            let _ = writeln!(text, "  {}", printable(line));
+        }
+    }
+    let condition =
+        |Condition {
+             type_,
+             status,
+             reason,
+             message,
+         }: &Condition| { printable(&format!("{type_}={} {reason}: {message}", status.as_str())) };
+    list("conditions", answer.conditions.iter().map(condition), text);
+    let event = |Event { type_, reason, message }: &Event| printable(&format!("{type_:?} {reason}: {message}"));
+    list("events", answer.events.iter().map(event), text);
+    list("warnings", warnings.iter().map(|it| printable(it)), text);
+    if let Some(wait) = answer.requeue_after {
+        let _ = writeln!(text, "requeue: after {:?}", Duration::from_millis(wait));
+    }
+    list("reads", reads.iter().map(read_in_words), text);
+    logged(log, text);
+    let (kib, time) = (usage.memory_bytes / 1024, usage.time);
+    let _ = writeln!(text, "usage: {time:.1?}, {kib} KiB of memory, {} reads", usage.reads);
+}
+
+fn logged(log: &[LogLine], text: &mut String) {
+    list("log", log.iter().map(|line| printable(&line.to_string())), text);
+}
+
+fn list(title: &str, lines: impl Iterator<Item = String>, text: &mut String) {
+    let mut lines = lines.peekable();
+    if lines.peek().is_some() {
+        let _ = writeln!(text, "{title}:");
+    }
+    for line in lines {
+        let _ = writeln!(text, "  {line}");
+    }
+}
+
+fn document(one: &Rendered, show_secrets: bool) -> Value {
+    let Rendered { kind, name, run } = one;
+    let mut document = json!({"apiVersion": kind.api_version(), "kind": kind.kind, "name": &*name.name});
+    if let Some(namespace) = &name.namespace {
+        document["namespace"] = json!(&**namespace);
+    }
+    let members = match run {
+        Ok(run) => answer_document(run, show_secrets),
+        Err(failed) => failure_document(failed),
+    };
+    if let (Value::Object(document), Value::Object(members)) = (&mut document, members) {
+        document.extend(members);
+    }
+    document
+}
+
+fn answer_document(run: &Run, show_secrets: bool) -> Value {
+    let Run {
+        reconciled,
+        finalizer,
+        defaulted: _,
+        warnings,
+    } = run;
+    let Reconciled {
+        answer,
+        reads,
+        log,
+        usage,
+    } = reconciled;
+    let object = |(ownership, desired): (&str, &DesiredObject)| {
+        let Lifecycle {
+            create_only,
+            keep,
+            recreate,
+        } = desired.lifecycle;
+        let body = Value::Object(desired.body.clone());
+        json!({
+            "ownership": ownership,
+            "lifecycle": {"createOnly": create_only, "keep": keep, "recreate": recreate},
+            "object": if show_secrets { body } else { hidden(&body) },
+        })
+    };
+    let desired: Vec<Value> = desired(answer).map(object).collect();
+    let whole = reconciled.to_value();
+    json!({
+        "failure": null,
+        "finalizer": finalizer.map(|finalizer| format!("{finalizer:?}")),
+        "desired": desired,
+        "status": whole["status"],
+        "conditions": whole["conditions"],
+        "events": whole["events"],
+        "requeueAfterMilliseconds": answer.requeue_after,
+        "warnings": warnings,
+        "reads": reads.iter().map(read_in_words).collect::<Vec<_>>(),
+        "log": log_document(log),
+        "usage": {
+            "microseconds": u64::try_from(usage.time.as_micros()).unwrap_or(u64::MAX),
+            "memoryBytes": usage.memory_bytes,
+            "reads": usage.reads,
+            "readBytes": usage.read_bytes,
+        },
+    })
+}
+
+fn failure_document(failed: &Failed) -> Value {
+    let Failed {
+        failure,
+        log,
+        reads,
+        is_impure: _,
+    } = failed;
+    let Failure {
+        blame, reason, message, ..
+    } = failure;
+    json!({
+        "failure": {"reason": reason.to_string(), "blame": blame.to_string(), "message": message},
+        "desired": [],
+        "reads": reads.iter().map(read_in_words).collect::<Vec<_>>(),
+        "log": log_document(log),
+    })
+}
+
+fn log_document(log: &[LogLine]) -> Value {
+    let line = |LogLine { level, message, fields }: &LogLine| {
+        let fields: Map<String, Value> = fields
+            .iter()
+            .map(|(name, value)| (name.clone(), json!(value)))
+            .collect();
+        json!({"level": format!("{level:?}"), "message": message, "fields": fields})
+    };
+    log.iter().map(line).collect()
+}

@@ -1,0 +1,383 @@
+//! Owns the tests of commands that run a plugin by itself.
+
+use serde_json::{Value, json};
+
+use super::*;
+
+fn documents(yaml: &str) -> Vec<Value> {
+    let documents: Vec<Value> = serde_saphyr::from_multiple(yaml).expect("it is YAML");
+    documents.into_iter().filter(|document| !document.is_null()).collect()
+}
+
+fn hostile(behaviour: &str) -> String {
+    format!(
+        "apiVersion: hostile.test.dev/v1\nkind: Hostile\nmetadata: {{name: h}}\nspec: {{behaviour: {behaviour}, text: words}}\n"
+    )
+}
+
+mod rendering {
+    use super::*;
+
+    #[test]
+    fn what_is_printed_is_yaml_of_the_desired_objects_with_the_rest_in_comments() {
+        let files = Files::new();
+        let app = files.file("app.yaml", APP);
+        let deployment =
+            "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web, namespace: shop}\nspec: {replicas: 1}\n";
+        let cluster = files.file("cluster.yaml", deployment);
+        let text = printed(&[
+            "render",
+            &component("app-service"),
+            "-f",
+            &app,
+            "--cluster",
+            &cluster,
+            "-n",
+            "shop",
+        ]);
+        let found = documents(&text);
+        assert_eq!(found.len(), 1, "{text}");
+        assert_eq!(found[0]["metadata"]["namespace"], "shop");
+        assert_eq!(found[0]["spec"]["replicas"], 2);
+        assert!(text.starts_with("---\n# Deployment shop/web: owned\n"), "{text}");
+        for words in [
+            "# AppService shop/web\n",
+            "# reads:\n#   get Deployment shop/web\n",
+            "# usage: ",
+        ] {
+            assert!(text.contains(words), "{words} in {text}");
+        }
+    }
+
+    #[test]
+    fn standard_input_is_read_and_json_has_everything() {
+        let ended = pilothouse(&["render", &component("app-service"), "-f", "-", "-o", "json"], APP);
+        assert_eq!(ended.code, 0, "{}", ended.said);
+        let whole: Value = serde_json::from_str(&ended.printed).unwrap();
+        let object = &whole["objects"][0];
+        assert_eq!(
+            (&object["kind"], &object["namespace"], &object["name"]),
+            (&json!("AppService"), &json!("default"), &json!("web"))
+        );
+        assert_eq!(object["failure"], Value::Null);
+        assert_eq!(object["desired"][0]["ownership"], "Owned");
+        assert_eq!(object["desired"][0]["object"]["kind"], "Deployment");
+        assert_eq!(object["reads"][0], "get Deployment default/web");
+        assert!(object["usage"]["memoryBytes"].as_u64().unwrap() > 0);
+    }
+
+    #[test]
+    fn the_servers_defaults_and_refusals_come_before_the_plugin() {
+        let files = Files::new();
+        let ended = pilothouse(
+            &["render", &component("hostile"), "-f", "-"],
+            "apiVersion: hostile.test.dev/v1\nkind: Hostile\nmetadata: {name: h}\nspec: {behaviour: nothing, count: -1}\n",
+        );
+        assert_eq!(ended.code, 1);
+        assert!(
+            ended.said.starts_with(
+                "error: standard input, document 1, line 1, column 1: the API server would refuse Hostile default/h"
+            ) && ended.said.contains("spec.count"),
+            "{}",
+            ended.said
+        );
+        // Of a Service everything is filled in that a server fills in.
+        let service = files.file("s.yaml", "apiVersion: v1\nkind: Service\nmetadata: {name: s, annotations: {ingress/http: ''}}\nspec: {ports: [{port: 80}]}\n");
+        let text = printed(&["render", &component("service-ingress"), "-f", &service]);
+        assert_eq!(documents(&text)[0]["kind"], "Ingress");
+    }
+
+    #[test]
+    fn the_time_is_fixed_unless_it_is_given() {
+        let files = Files::new();
+        let object = files.file("h.yaml", &hostile("differs-by-clock"));
+        let at = |more: &[&str]| {
+            let plugin = component("hostile");
+            let text = printed(&[&["render", &plugin, "-f", &object], more].concat());
+            documents(&text)[0]["data"]["text"].clone()
+        };
+        assert_eq!(at(&[]), "1767225600000");
+        assert_eq!(at(&["--now", "1970-01-01T00:00:05Z"]), "5000");
+    }
+
+    #[test]
+    fn a_failure_is_shown_with_the_log_and_ends_with_3() {
+        let ended = pilothouse(
+            &["render", &component("hostile"), "-f", "-", "-o", "text"],
+            &hostile("panic"),
+        );
+        assert_eq!(ended.code, 3, "{}", ended.said);
+        assert!(
+            ended.printed.contains("failure: GuestTrap") && ended.printed.contains("words"),
+            "{}",
+            ended.printed
+        );
+        assert_eq!(ended.said, "the plugin fails for 1 of 1 objects: Hostile default/h\n");
+    }
+
+    #[test]
+    fn deleted_objects_are_finalized() {
+        let proxy = root()
+            .join("deploy/samples/tcp-reverse-proxy.yaml")
+            .display()
+            .to_string();
+        let text = printed(&[
+            "render",
+            &component("reverse-proxy"),
+            "-f",
+            &proxy,
+            "--finalize",
+            "-o",
+            "text",
+        ]);
+        assert!(text.contains("finalizer: done"), "{text}");
+        let files = Files::new();
+        let app = files.file("app.yaml", APP);
+        let ended = pilothouse(&["render", &component("app-service"), "-f", &app, "--finalize"], "");
+        assert!(
+            ended.code == 3 && ended.printed.contains("has no finalizer"),
+            "{}{}",
+            ended.said,
+            ended.printed
+        );
+    }
+
+    #[test]
+    fn values_of_secrets_are_hidden_unless_they_are_asked_for() {
+        let wish = "apiVersion: wishes.test.dev/v1\nkind: Wish\nmetadata: {name: w}\nspec: {owns: [{object: {apiVersion: v1, kind: Secret, metadata: {name: s}, data: {password: aHVzaA==}}}]}\n";
+        let files = Files::new();
+        let (wish, config) = (files.file("w.yaml", wish), files.file("c.yaml", "owns: [Secret]\n"));
+        // The test plugin owns no Secrets: it says so, and not what is in them.
+        let ended = pilothouse(&["render", &component("wisher"), "-f", &wish, "--config", &config], "");
+        assert!(
+            !ended.printed.contains("aHVzaA") && !ended.said.contains("aHVzaA"),
+            "{}{}",
+            ended.printed,
+            ended.said
+        );
+    }
+}
+
+mod comparing {
+    use super::*;
+
+    #[test]
+    fn expected_objects_are_compared_one_by_one() {
+        let files = Files::new();
+        let (app, plugin) = (files.file("app.yaml", APP), component("app-service"));
+        let expected = files.file("expected.yaml", &printed(&["render", &plugin, "-f", &app]));
+        assert_eq!(printed(&["render", &plugin, "-f", &app, "--diff", &expected]), "");
+        let larger = files.file("larger.yaml", &APP.replace("size: 2", "size: 3"));
+        let ended = pilothouse(&["render", &plugin, "-f", &larger, "--diff", &expected], "");
+        assert_eq!((ended.code, ended.said.as_str()), (3, "1 difference\n"));
+        let shown = "-   replicas: 2\n+   replicas: 3\n";
+        assert!(
+            ended.printed.starts_with("Deployment.apps default/web:\n") && ended.printed.contains(shown),
+            "{}",
+            ended.printed
+        );
+        let other = files.file("other.yaml", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n");
+        let ended = pilothouse(&["render", &plugin, "-f", &app, "--diff", &other], "");
+        assert_eq!(
+            ended.printed,
+            "- ConfigMap default/a: expected, and not desired\n+ Deployment.apps default/web: desired, and not expected\n"
+        );
+    }
+
+    #[test]
+    fn another_component_is_compared_on_the_same_objects() {
+        let files = Files::new();
+        let (app, plugin) = (files.file("app.yaml", APP), component("app-service"));
+        assert_eq!(printed(&["render", &plugin, "-f", &app, "--diff", &plugin]), "");
+        let said = refused(&["render", &plugin, "-f", &app, "--diff", &component("hostile")]);
+        assert!(
+            said.contains("the plugin does not reconcile kosmos.io/v1 AppService"),
+            "{said}"
+        );
+        let broken = files.file("broken.wasm", "text");
+        let said = refused(&["render", &plugin, "-f", &app, "--diff", &broken]);
+        assert!(said.contains("broken.wasm is no component"), "{said}");
+    }
+}
+
+mod bad_input {
+    use super::*;
+
+    #[test]
+    fn what_cannot_be_rendered_is_named_with_the_next_step() {
+        let files = Files::new();
+        let plugin = component("app-service");
+        let (app, empty) = (files.file("app.yaml", APP), files.file("empty.yaml", "# nothing\n"));
+        let secret = files.file("secret.yaml", "apiVersion: v1\nkind: Secret\nmetadata: {name: s}\n");
+        let older = files.file("older.yaml", &APP.replace("kosmos.io/v1", "kosmos.io/v1beta1"));
+        let broken = files.file("broken.yaml", "apiVersion: v1\nkind: [\n");
+        let text = files.file("text.wasm", "text");
+        for (arguments, words) in [
+            (
+                vec!["render", &plugin],
+                "give an object that the plugin reconciles with -f; it reconciles kosmos.io/v1 AppService",
+            ),
+            (vec!["render", &plugin, "-f", &empty], "empty.yaml is empty"),
+            (vec!["render", &plugin, "-f", "-"], "standard input is empty"),
+            (
+                vec!["render", &plugin, "-f", "-", "--cluster", "-"],
+                "standard input (-) is named twice",
+            ),
+            (
+                vec!["render", &plugin, "-f", &secret],
+                "the plugin does not reconcile v1 Secret, only kosmos.io/v1 AppService",
+            ),
+            (
+                vec!["render", &plugin, "-f", &older],
+                "does not reconcile kosmos.io/v1beta1 AppService, only kosmos.io/v1",
+            ),
+            (vec!["render", &plugin, "-f", &broken], "broken.yaml, document 1, line "),
+            (vec!["render", &plugin, "-f", "/nope.yaml"], "cannot read /nope.yaml"),
+            (vec!["render", &text, "-f", &app], "text.wasm"),
+            (
+                vec!["render", &plugin, "-f", &app, "--diff", "/nope.yaml"],
+                "cannot read /nope.yaml",
+            ),
+            (
+                vec!["render", &plugin, "-f", &app, "--now", "1960-01-01T00:00:00Z"],
+                "is before 1970",
+            ),
+            (vec!["check", &plugin, "-f", &secret], "does not reconcile v1 Secret"),
+            (
+                vec!["check", &component("service-ingress")],
+                "brings no CRD for v1 Service; give a sample of it",
+            ),
+            (vec!["bench", &plugin, "-f", &empty], "empty.yaml is empty"),
+        ] {
+            let said = refused(&arguments);
+            assert!(said.contains(words), "{arguments:?}: {said}");
+        }
+    }
+
+    #[test]
+    fn a_wrong_command_line_ends_with_2() {
+        let plugin = component("app-service");
+        for arguments in [
+            vec!["check", &plugin, "--property", "nonsense"],
+            vec!["check", &plugin, "--cases", "0"],
+            vec!["bench", &plugin],
+            vec!["render", &plugin, "--now", "yesterday"],
+        ] {
+            assert_eq!(pilothouse(&arguments, "").code, 2, "{arguments:?}");
+        }
+    }
+}
+
+mod checking {
+    use super::*;
+
+    #[test]
+    fn a_broken_property_is_shown_with_the_object_and_the_command_that_repeats_it() {
+        let files = Files::new();
+        let sample = files.file("a sample.yaml", &hostile("differs-by-read"));
+        let ended = pilothouse(&["check", &component("hostile"), "-f", &sample, "--cases", "1"], "");
+        assert_eq!(
+            (ended.code, ended.said.as_str()),
+            (3, "the plugin breaks fixed-point\n"),
+            "{}",
+            ended.printed
+        );
+        let text = ended.printed;
+        assert!(
+            text.contains("BROKEN fixed-point") && text.contains("ok     no-trap"),
+            "{text}"
+        );
+        assert!(
+            text.contains("  kind: Hostile\n") && text.contains("per second"),
+            "{text}"
+        );
+        let command = text.lines().last().unwrap().trim();
+        assert!(
+            command.ends_with("a sample.yaml' --seed 1 --case 0 --property fixed-point"),
+            "{command}"
+        );
+        let repeated = [
+            "check",
+            &component("hostile"),
+            "-f",
+            &sample,
+            "--seed",
+            "1",
+            "--case",
+            "0",
+            "--property",
+            "fixed-point",
+        ];
+        let again = pilothouse(&repeated, "");
+        assert!(
+            again.code == 3 && again.printed.contains("fixed-point is broken"),
+            "{}",
+            again.printed
+        );
+    }
+
+    #[test]
+    fn plugins_that_are_shipped_break_nothing() {
+        for plugin in [
+            "app-service",
+            "ecs-binding",
+            "reverse-proxy",
+            "service-ingress",
+            "stream-ingress",
+        ] {
+            let sample = root()
+                .join(format!("deploy/samples/{plugin}.yaml"))
+                .display()
+                .to_string();
+            let text = printed(&[
+                "check",
+                &component(plugin),
+                "-f",
+                &sample,
+                "--cases",
+                "25",
+                "-o",
+                "json",
+            ]);
+            let report: Value = serde_json::from_str(&text).unwrap();
+            assert!(report["judged"].as_u64().unwrap() > 10, "{plugin}: {text}");
+        }
+    }
+}
+
+#[test]
+fn a_component_is_measured_against_another_in_turns() {
+    let files = Files::new();
+    let (app, plugin) = (files.file("app.yaml", APP), component("app-service"));
+    let text = printed(&[
+        "bench",
+        &plugin,
+        "-f",
+        &app,
+        "--against",
+        &plugin,
+        "--calls",
+        "50",
+        "-o",
+        "json",
+    ]);
+    let report: Value = serde_json::from_str(&text).unwrap();
+    let object = &report["objects"][0];
+    assert_eq!(
+        (&report["calls"], &object["object"]),
+        (&json!(50), &json!("AppService default/web"))
+    );
+    assert_eq!(object["ratios"]["output bytes"], 1.0);
+    let figure = |name: &str| object["components"][0][name].as_f64().unwrap();
+    assert!(
+        figure("p50Microseconds") > 0.0 && figure("p50Microseconds") <= figure("p99Microseconds"),
+        "{text}"
+    );
+    let failing = files.file("failing.yaml", &hostile("permanent-failure"));
+    let ended = pilothouse(&["bench", &component("hostile"), "-f", &failing], "");
+    assert!(
+        ended.code == 3 && ended.said.contains("fails for Hostile default/h"),
+        "{}",
+        ended.said
+    );
+}

@@ -1,0 +1,73 @@
+//! Owns what is known of kinds without a cluster: whether they have namespaces.
+
+use std::sync::Arc;
+
+use pilothouse_core::{Kind, answer::KindFacts, served::ServedKind};
+use serde_json::Value;
+
+use super::{Isolated, identity};
+
+/// The kinds of Kubernetes itself that have no namespace. Of other kinds only the plugin's own CRDs are known.
+const CLUSTER_SCOPED: [(&str, &str); 17] = [
+    ("", "Namespace"),
+    ("", "Node"),
+    ("", "PersistentVolume"),
+    ("admissionregistration.k8s.io", "MutatingWebhookConfiguration"),
+    ("admissionregistration.k8s.io", "ValidatingAdmissionPolicy"),
+    ("admissionregistration.k8s.io", "ValidatingAdmissionPolicyBinding"),
+    ("admissionregistration.k8s.io", "ValidatingWebhookConfiguration"),
+    ("apiextensions.k8s.io", "CustomResourceDefinition"),
+    ("apiregistration.k8s.io", "APIService"),
+    ("certificates.k8s.io", "CertificateSigningRequest"),
+    ("flowcontrol.apiserver.k8s.io", "FlowSchema"),
+    ("networking.k8s.io", "IngressClass"),
+    ("rbac.authorization.k8s.io", "ClusterRole"),
+    ("rbac.authorization.k8s.io", "ClusterRoleBinding"),
+    ("scheduling.k8s.io", "PriorityClass"),
+    ("storage.k8s.io", "CSIDriver"),
+    ("storage.k8s.io", "StorageClass"),
+];
+
+impl Isolated {
+    /// Puts an object into a namespace, if its kind is one that has namespaces and it is in none.
+    pub fn place(&self, object: &mut Value, namespace: &str) {
+        let Ok((kind, name)) = identity(object) else { return };
+        if name.namespace.is_none() && self.served(&kind).facts.namespaced {
+            object["metadata"]["namespace"] = namespace.into();
+        }
+    }
+
+    /// What a cluster would say of a kind.
+    pub(crate) fn served(&self, kind: &Kind) -> ServedKind {
+        let own = self
+            .manifest
+            .crds
+            .iter()
+            .find(|crd| crd.group == kind.group && crd.kind == kind.kind);
+        let is_namespaced =
+            |definition: &Value| definition.pointer("/spec/scope").and_then(Value::as_str) == Some("Namespaced");
+        let namespaced = match own.map(|crd| &crd.definition).or_else(|| self.definition(kind)) {
+            Some(definition) => is_namespaced(definition),
+            None => !CLUSTER_SCOPED.contains(&(kind.group.as_str(), kind.kind.as_str())),
+        };
+        ServedKind {
+            kind: Arc::new(kind.clone()),
+            plural: format!("{}s", kind.kind.to_lowercase()),
+            facts: KindFacts {
+                namespaced,
+                has_status: true,
+            },
+        }
+    }
+
+    /// The definition of a kind among the objects of the cache.
+    fn definition(&self, kind: &Kind) -> Option<&Value> {
+        let defines = |definition: &Value| {
+            let text = |pointer: &str| definition.pointer(pointer).and_then(Value::as_str);
+            text("/spec/group") == Some(&kind.group) && text("/spec/names/kind") == Some(&kind.kind)
+        };
+        let mut objects = self.objects.iter();
+        let found = objects.find(|((its, _), object)| its.kind == "CustomResourceDefinition" && defines(object));
+        found.map(|(_, definition)| definition)
+    }
+}

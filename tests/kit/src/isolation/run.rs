@@ -1,0 +1,187 @@
+//! Owns what the host does about one object, in the host's order: defaults, validation, then the reconcile, or the finalizer
+//! of an object that is being deleted. Leaves the single calls to `mod` and `admission`.
+
+use std::collections::BTreeSet;
+
+use pilothouse_core::{answer::CheckedAnswer, contract::Finalization, dependencies::Read};
+use pilothouse_sandbox::Usage;
+use serde_json::Value;
+
+use super::{About, Admission, Answered, Failed, Isolated, LogLine, Reconciled};
+
+/// What came of an object.
+#[derive(Debug, Clone)]
+pub struct Run {
+    /// The answer. Empty for an object that the finalizer lets go. Reads, log and time are those of all calls.
+    pub reconciled: Reconciled,
+    /// What the finalizer of an object that is being deleted said; none for any other object.
+    pub finalizer: Option<FinalizerAnswer>,
+    /// What the plugin saw of the object, with its defaults; none if it has no defaulter.
+    pub defaulted: Option<Value>,
+    /// What the validator warned of.
+    pub warnings: Vec<String>,
+}
+
+/// What a finalizer says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FinalizerAnswer {
+    /// The object may go once all that it owned is gone.
+    Done,
+    /// Not yet: the desired objects should still exist.
+    Pending,
+}
+
+/// What the calls so far have read, logged and used.
+#[derive(Default)]
+struct Spent {
+    reads: BTreeSet<Read>,
+    log: Vec<LogLine>,
+    usage: Usage,
+}
+
+impl Spent {
+    fn add<A>(&mut self, answered: Answered<A>) -> A {
+        let Answered {
+            answer,
+            reads,
+            log,
+            usage,
+        } = answered;
+        self.reads.extend(reads);
+        self.log.extend(log);
+        let Usage {
+            time,
+            wake,
+            memory_bytes,
+            reads,
+            read_bytes,
+            log_bytes,
+            log_lines_dropped,
+        } = usage;
+        self.usage.time += time;
+        self.usage.wake = self.usage.wake.or(wake);
+        self.usage.memory_bytes = self.usage.memory_bytes.max(memory_bytes);
+        self.usage.reads += reads;
+        self.usage.read_bytes += read_bytes;
+        self.usage.log_bytes += log_bytes;
+        self.usage.log_lines_dropped += log_lines_dropped;
+        answer
+    }
+
+    fn before(self, failed: &mut Failed) {
+        failed.reads.extend(self.reads);
+        let mut log = self.log;
+        log.append(&mut failed.log);
+        failed.log = log;
+    }
+}
+
+impl Isolated {
+    /// Does about an object what the host does: the defaulter and the validator are asked, as far as the plugin has them, and
+    /// then the reconcile is made. An object that is being deleted (`metadata.deletionTimestamp`) is finalized instead,
+    /// without validation.
+    pub fn run(&self, primary: &Value) -> Result<Run, Box<Failed>> {
+        let mut spent = Spent::default();
+        match self.run_spending(primary, &mut spent) {
+            Ok((answer, finalizer, defaulted, warnings)) => {
+                let Spent { reads, log, usage } = spent;
+                Ok(Run {
+                    reconciled: Reconciled {
+                        answer,
+                        reads,
+                        log,
+                        usage,
+                    },
+                    finalizer,
+                    defaulted,
+                    warnings,
+                })
+            }
+            Err(mut failed) => {
+                spent.before(&mut failed);
+                Err(failed)
+            }
+        }
+    }
+
+    fn run_spending(&self, primary: &Value, spent: &mut Spent) -> Result<Parts, Box<Failed>> {
+        let is_deleted = primary
+            .pointer("/metadata/deletionTimestamp")
+            .is_some_and(|it| !it.is_null());
+        if is_deleted {
+            self.needs("finalizer", self.plugin.optional().finalizer)?;
+        }
+        let mut about = self.about(primary)?;
+        let defaulted = self.admit_defaults(&mut about, is_deleted, spent)?;
+        let mut warnings = Vec::new();
+        if !is_deleted && self.plugin.optional().validator {
+            let review = self.review(&about, &about.shown, &Admission::reconcile())?;
+            let answered = self.call(&about, |cache| self.plugin.validate(&review, &self.limits, cache))?;
+            match spent.add(answered) {
+                Ok(warned) => warnings = warned,
+                Err(errors) => {
+                    let refusal = Self::refusal(&about, &about.shown, &errors);
+                    return Err(Box::new(Failed::before_the_call(refusal)));
+                }
+            }
+        }
+        let request = self.request(about.shown.clone());
+        let answered = if is_deleted {
+            self.call(&about, |cache| self.plugin.finalize(&request, &self.limits, cache))?
+        } else {
+            let answered = self.call(&about, |cache| self.plugin.reconcile(&request, &self.limits, cache))?;
+            answered.map(Finalization::Pending)
+        };
+        let (pending, finalizer) = match &answered.answer {
+            Finalization::Done => {
+                spent.add(answered);
+                return Ok((
+                    CheckedAnswer::default(),
+                    Some(FinalizerAnswer::Done),
+                    defaulted,
+                    warnings,
+                ));
+            }
+            Finalization::Pending(outcome) => (outcome.clone(), is_deleted.then_some(FinalizerAnswer::Pending)),
+        };
+        let Reconciled {
+            answer,
+            reads,
+            log,
+            usage,
+        } = self.check(&about, answered.map(|_| pending))?;
+        spent.add(Answered {
+            answer: (),
+            reads,
+            log,
+            usage,
+        });
+        Ok((answer, finalizer, defaulted, warnings))
+    }
+
+    /// Asks the defaulter, if there is one, and shows the plugin the object with the defaults from then on.
+    /// What it refuses of an object that is being deleted is finalized as it is: one that is invalid has to be able to go.
+    fn admit_defaults(
+        &self,
+        about: &mut About,
+        is_deleted: bool,
+        spent: &mut Spent,
+    ) -> Result<Option<Value>, Box<Failed>> {
+        if !self.plugin.optional().defaulter {
+            return Ok(None);
+        }
+        let failed = |failure| Box::new(Failed::before_the_call(failure));
+        let review = self.review(about, &about.shown, &Admission::reconcile())?;
+        let answered = self.call(about, |cache| self.plugin.apply_defaults(&review, &self.limits, cache))?;
+        let defaulted = match spent.add(answered) {
+            Ok(text) => Self::defaulted(about, &text).map_err(failed)?,
+            Err(_) if is_deleted => return Ok(None),
+            Err(errors) => return Err(failed(Self::refusal(about, &about.shown, &errors))),
+        };
+        about.shown = defaulted.to_string();
+        Ok(Some(defaulted))
+    }
+}
+
+/// The parts of a [`Run`] that are not counted.
+type Parts = (CheckedAnswer, Option<FinalizerAnswer>, Option<Value>, Vec<String>);

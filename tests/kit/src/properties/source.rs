@@ -1,0 +1,170 @@
+//! Owns what objects of a kind are made from: samples, the schema of the plugin's own CRD, and what the manifest looks at.
+//! Leaves values that fit a schema to `generate`.
+
+use std::collections::BTreeMap;
+
+use fastrand::Rng;
+use pilothouse_core::{
+    Kind,
+    manifest::{CheckedManifest, Controller},
+    path::FieldStep,
+};
+use serde_json::{Map, Value, json};
+
+use super::generate;
+use crate::documents::Document;
+
+/// What objects of a kind are made from.
+pub(super) struct Source<'a> {
+    pub(super) kind: &'a Kind,
+    schema: Option<Value>,
+    samples: Vec<&'a Value>,
+    is_namespaced: bool,
+    /// Annotations and labels that the manifest names.
+    marks: BTreeMap<&'static str, Vec<String>>,
+    /// The annotation that it asks for.
+    filter: Option<&'a str>,
+}
+
+impl Source<'_> {
+    pub(super) fn has_any(&self) -> bool {
+        self.schema.is_some() || !self.samples.is_empty()
+    }
+
+    /// An object that nobody has seen yet.
+    pub(super) fn object(&self, random: &mut Rng) -> Value {
+        let mut object = match (self.samples.as_slice(), &self.schema) {
+            ([], schema) => self.generated(schema.as_ref().unwrap_or(&Value::Null), random),
+            (samples, Some(schema)) if random.bool() => {
+                let _ = samples;
+                self.generated(schema, random)
+            }
+            (samples, schema) => {
+                let mut object = samples[random.usize(..samples.len())].clone();
+                for _ in 0..random.usize(1..=3) {
+                    Self::change(&mut object, schema.as_ref(), random);
+                }
+                object
+            }
+        };
+        self.mark(&mut object, random);
+        object
+    }
+
+    fn generated(&self, schema: &Value, random: &mut Rng) -> Value {
+        let mut object = generate::value(schema, random);
+        if !object.is_object() {
+            object = json!({});
+        }
+        let name = ["web", "a", "example-1", "a.b"][random.usize(..4)];
+        object["apiVersion"] = json!(self.kind.api_version());
+        object["kind"] = json!(self.kind.kind);
+        object["metadata"] = json!({"name": name});
+        if self.is_namespaced {
+            object["metadata"]["namespace"] = json!("default");
+        }
+        if let Some(members) = object.as_object_mut() {
+            members.remove("status");
+        }
+        object
+    }
+
+    /// Changes one place below a member of the object that is its own matter.
+    fn change(object: &mut Value, schema: Option<&Value>, random: &mut Rng) {
+        let Some(members) = object.as_object_mut() else { return };
+        let own = |name: &String| !["apiVersion", "kind", "metadata", "status"].contains(&name.as_str());
+        let names: Vec<String> = members.keys().filter(|name| own(name)).cloned().collect();
+        let annotations = members["metadata"].get("annotations").cloned().unwrap_or_default();
+        let choices = names.len() + usize::from(annotations.is_object());
+        if choices == 0 {
+            return;
+        }
+        if let Some(name) = names.get(random.usize(..choices)) {
+            let below = schema.map_or(Value::Null, |schema| schema["properties"][name.as_str()].clone());
+            generate::change(&mut members[name.as_str()], &below, random);
+        } else {
+            let texts = json!({"additionalProperties": {"type": "string"}});
+            generate::change(&mut members["metadata"]["annotations"], &texts, random);
+        }
+    }
+
+    /// Gives the object annotations and labels that mean something to the plugin.
+    fn mark(&self, object: &mut Value, random: &mut Rng) {
+        for (place, names) in &self.marks {
+            for name in names {
+                if random.u8(..3) > 0 {
+                    continue;
+                }
+                set_mark(object, place, name, generate::value(&json!({"type": "string"}), random));
+            }
+        }
+        if let Some(filter) = self.filter
+            && object["metadata"]["annotations"].get(filter).is_none()
+        {
+            set_mark(
+                object,
+                "annotations",
+                filter,
+                generate::value(&json!({"type": "string"}), random),
+            );
+        }
+    }
+}
+
+fn set_mark(object: &mut Value, place: &str, name: &str, value: Value) {
+    if let Some(metadata) = object["metadata"].as_object_mut() {
+        let marks = metadata.entry(place).or_insert_with(|| Value::Object(Map::new()));
+        if let Some(marks) = marks.as_object_mut() {
+            marks.insert(name.to_owned(), value);
+        }
+    }
+}
+
+pub(super) fn sources<'a>(manifest: &'a CheckedManifest, samples: &'a [(&Document, Value)]) -> Vec<Source<'a>> {
+    let source = |controller: &'a Controller| {
+        let kind = &controller.kind;
+        let own = samples
+            .iter()
+            .filter(|(document, _)| document.kind == *kind)
+            .map(|(_, object)| object);
+        let own: Vec<&Value> = own.collect();
+        let crd = manifest
+            .crds
+            .iter()
+            .find(|crd| crd.group == kind.group && crd.kind == kind.kind);
+        let is_namespaced = crd.is_none_or(|crd| crd.definition["spec"]["scope"] == "Namespaced");
+        let mut marks = BTreeMap::new();
+        for place in ["annotations", "labels"] {
+            let named = controller.fields.iter().filter_map(|path| match path.steps() {
+                [
+                    FieldStep::Field(metadata),
+                    FieldStep::Field(its),
+                    FieldStep::Field(name),
+                ] if metadata == "metadata" && its == place => Some(name.clone()),
+                _ => None,
+            });
+            marks.insert(place, named.collect());
+        }
+        Source {
+            kind,
+            schema: schema_of(manifest, &json!({"apiVersion": kind.api_version(), "kind": kind.kind})),
+            samples: own,
+            is_namespaced,
+            marks,
+            filter: controller.filter.annotation.as_deref(),
+        }
+    };
+    manifest.manifest.controllers.iter().map(source).collect()
+}
+
+/// The schema that the plugin's own CRD gives an object; none for kinds of others.
+pub(super) fn schema_of(manifest: &CheckedManifest, object: &Value) -> Option<Value> {
+    let kind = Kind::from_api_version(object["apiVersion"].as_str()?, object["kind"].as_str()?);
+    let crd = manifest
+        .crds
+        .iter()
+        .find(|crd| crd.group == kind.group && crd.kind == kind.kind)?;
+    let mut versions = crd.definition["spec"]["versions"].as_array()?.iter();
+    let version = versions.find(|version| version["name"] == kind.version.as_str())?;
+    Some(version["schema"]["openAPIV3Schema"].clone())
+}

@@ -1,0 +1,293 @@
+//! Owns the cluster of one case: an API server with the plugin's kinds and what else was given, and what a host does there
+//! with an answer. Leaves judging to `judge`.
+
+use std::sync::Arc;
+
+use pilothouse_core::{
+    Kind, Name,
+    answer::{CheckedAnswer, DesiredObject},
+    diff::{body, rank},
+    fields::{FieldSet, LeafSemantics},
+    host_conditions::HostConditions,
+    ownership::{KEEP_ANNOTATION, OWNER_LABEL, Owner},
+    status::{PluginPart, StatusInput, desired_status},
+};
+use serde::Deserialize as _;
+use serde_json::{Map, Value, json};
+use tokio::runtime::Runtime;
+
+use super::Property;
+use super::judge::Finding;
+use crate::{
+    documents::{Document, identity},
+    isolation::Isolated,
+    store::{Refusal, Store},
+};
+
+/// Who applies what is owned.
+const MANAGER: &str = "pilothouse:checked";
+
+/// Who applies what is contributed.
+const CONTRIBUTOR: &str = "pilothouse:checked:contributed";
+
+/// What metadata says that changes with each write, whoever writes what.
+const NOISE: [&str; 2] = ["resourceVersion", "managedFields"];
+
+/// A cluster with one primary.
+pub(super) struct World<'a> {
+    plugin: &'a Isolated,
+    store: Store,
+    owner: Owner,
+    /// As RFC 3339, for conditions.
+    now: String,
+}
+
+/// How an answer was carried out.
+#[derive(Default)]
+pub(super) struct Applied {
+    /// What is wrong with the answer.
+    pub(super) findings: Vec<Finding>,
+    /// Values that the server does not take, though they are of the right types.
+    pub(super) refused: Vec<String>,
+}
+
+impl<'a> World<'a> {
+    /// A cluster in which the plugin's kinds are served and these objects are, and the primary.
+    pub(super) fn new(
+        plugin: &'a Isolated,
+        cluster: &[Document],
+        runtime: Arc<Runtime>,
+        now: u64,
+        primary: &Value,
+    ) -> Result<Self, Refusal> {
+        let mut store = Store::new(runtime, now);
+        for crd in &plugin.manifest().crds {
+            store.install(&crd.definition)?;
+        }
+        let is_definition = |document: &&Document| document.kind.kind == "CustomResourceDefinition";
+        for Document { object, .. } in cluster.iter().filter(is_definition) {
+            store.install(object)?;
+        }
+        for controller in &plugin.manifest().manifest.controllers {
+            for kind in controller
+                .touches
+                .iter()
+                .map(|touch| &touch.kind)
+                .chain([&controller.kind])
+            {
+                if store.served(kind).is_none() {
+                    store.install_unknown(kind, plugin.served(kind).facts.namespaced)?;
+                }
+            }
+        }
+        let others = cluster.iter().filter(|document| !is_definition(document));
+        for Document { object, .. } in others {
+            match store.put(object) {
+                // Every cluster has some, such as the namespace `default`.
+                Ok(()) | Err(Refusal { code: 409, .. }) => {}
+                Err(refusal) => return Err(refusal),
+            }
+        }
+        let stored = store.create(primary)?;
+        let (kind, name) = identity(&stored).map_err(|message| Refusal { code: 422, message })?;
+        let uid = stored["metadata"]["uid"].as_str().unwrap_or_default().to_owned();
+        let stamp = stored["metadata"]["creationTimestamp"]
+            .as_str()
+            .unwrap_or_default()
+            .to_owned();
+        Ok(Self {
+            plugin,
+            store,
+            owner: Owner { kind, name, uid },
+            now: stamp,
+        })
+    }
+
+    /// The primary as it is stored; none once it is gone.
+    pub(super) fn primary(&mut self) -> Option<Value> {
+        let Owner { kind, name, uid: _ } = &self.owner;
+        self.store.get(&kind.clone(), &name.clone())
+    }
+
+    /// The plugin on this cluster as it is now.
+    pub(super) fn plugin(&self) -> Isolated {
+        let plugin = self.plugin.clone().emptied();
+        plugin
+            .with_all(self.objects())
+            .expect("what a server stores has a kind and a name")
+    }
+
+    /// Everything that is stored but definitions, which do not change and are large.
+    fn objects(&self) -> Vec<Value> {
+        self.store.objects_but("customresourcedefinitions")
+    }
+
+    /// Everything that is stored, without what changes with each write.
+    pub(super) fn state(&self) -> Vec<Value> {
+        let mut objects = self.objects();
+        for metadata in objects
+            .iter_mut()
+            .filter_map(|object| object["metadata"].as_object_mut())
+        {
+            metadata.retain(|name, _| !NOISE.contains(&name.as_str()));
+        }
+        objects
+    }
+
+    /// What the primary owns by an owner reference or by the host's label, and does not keep.
+    pub(super) fn owned(&self) -> Vec<Value> {
+        let mut objects = self.objects();
+        objects.retain(|object| self.is_owned(object));
+        objects
+    }
+
+    fn is_owned(&self, object: &Value) -> bool {
+        let (uid, metadata) = (self.owner.uid.as_str(), &object["metadata"]);
+        let mut references = metadata["ownerReferences"].as_array().into_iter().flatten();
+        let is_labelled = metadata["labels"][OWNER_LABEL] == uid;
+        let is_kept = metadata["annotations"][KEEP_ANNOTATION] == "true";
+        (references.any(|reference| reference["uid"] == uid) || is_labelled) && !is_kept
+    }
+
+    /// Carries an answer out as a host does: applies, contributes, prunes, and writes the status.
+    pub(super) fn carry_out(&mut self, answer: &CheckedAnswer) -> Applied {
+        let mut applied = Applied::default();
+        let mut owned: Vec<&DesiredObject> = answer.owned.iter().collect();
+        owned.sort_by_key(|desired| rank(desired.kind()));
+        for desired in &owned {
+            self.apply(desired, &mut applied);
+        }
+        for desired in &answer.contributed {
+            // An object to contribute to that is not there is waited for.
+            if self.store.get(&desired.kind().clone(), &desired.name).is_some() {
+                let body = Value::Object(desired.body.clone());
+                let result = self.store.apply(&body, CONTRIBUTOR, None);
+                applied.judge(&desired.title(), result.err());
+            }
+        }
+        for object in self.owned() {
+            let Ok((kind, name)) = identity(&object) else { continue };
+            let is_desired = |desired: &DesiredObject| desired.kind().same_kind(&kind) && desired.name == name;
+            if !owned.iter().any(|desired| is_desired(desired)) {
+                let _ = self.store.delete(&object);
+            }
+        }
+        applied
+    }
+
+    fn apply(&mut self, desired: &DesiredObject, applied: &mut Applied) {
+        let live = self.store.get(&desired.kind().clone(), &desired.name);
+        if let Some(live) = &live {
+            // Somebody else's object stays as it is, and so does one that is only made.
+            if !self.is_owned(live) || desired.lifecycle.create_only {
+                return;
+            }
+        }
+        let (body, _) = body(desired, &self.owner);
+        let body = Value::Object(body);
+        let mut result = self.store.apply(&body, MANAGER, None);
+        if let (Err(_), Some(live), true) = (&result, &live, desired.lifecycle.recreate) {
+            let _ = self.store.delete(live);
+            result = self.store.apply(&body, MANAGER, None);
+        }
+        match result {
+            Ok(stored) => {
+                let lost = lost(desired, &body, &stored);
+                if !lost.is_empty() {
+                    let problem = format!(
+                        "{} is not canonical, so the host would apply it again and again: {} {} not stored as applied",
+                        desired.title(),
+                        lost.join(", "),
+                        if lost.len() == 1 { "is" } else { "are" },
+                    );
+                    applied.findings.push(Finding::new(Property::Valid, problem));
+                }
+            }
+            Err(refusal) => applied.judge(&desired.title(), Some(refusal)),
+        }
+    }
+
+    /// Writes the status as a host does, if the kind has one.
+    pub(super) fn report(&mut self, answer: &CheckedAnswer, applied: &mut Applied) {
+        let Some(primary) = self.primary() else { return };
+        let kind = self.owner.kind.clone();
+        let is_told = self.plugin.manifest().brings(&kind) || answer.status.is_some() || !answer.conditions.is_empty();
+        let has_status = self.store.served(&kind).is_some_and(|served| served.facts.has_status);
+        if !is_told || !has_status {
+            return;
+        }
+        let plugin = PluginPart::Answered {
+            status: answer.status.as_ref(),
+            conditions: &answer.conditions,
+        };
+        let succeeded = HostConditions::succeeded("");
+        let status = desired_status(&StatusInput {
+            plugin,
+            host: &succeeded,
+            live: primary.get("status"),
+            generation: primary["metadata"]["generation"].as_i64(),
+            now: &self.now,
+        });
+        if self.write_status(&kind, &status).is_ok() {
+            return;
+        }
+        // The kind may have no place for what the host says; that is not what the plugin says.
+        let alone = answer.status.clone().unwrap_or_default();
+        if let Err(refusal) = self.write_status(&kind, &alone) {
+            let problem = format!("the status that the plugin gives does not fit its schema: {refusal}");
+            applied.findings.push(Finding::new(Property::Valid, problem));
+        }
+    }
+
+    fn write_status(&mut self, kind: &Kind, status: &Map<String, Value>) -> Result<Value, Refusal> {
+        let Name { namespace, name } = &self.owner.name;
+        let mut object = json!({
+            "apiVersion": kind.api_version(), "kind": kind.kind, "metadata": {"name": &**name}, "status": status,
+        });
+        if let Some(namespace) = namespace {
+            object["metadata"]["namespace"] = json!(&**namespace);
+        }
+        self.store.apply(&object, MANAGER, Some("status"))
+    }
+
+    /// Deletes the primary, which a finalizer keeps.
+    pub(super) fn delete(&mut self, finalizer: &str) -> Result<(), Refusal> {
+        let Some(primary) = self.primary() else { return Ok(()) };
+        self.store
+            .merge(&primary, &json!({"metadata": {"finalizers": [finalizer]}}))?;
+        self.store.delete(&primary)
+    }
+
+    /// Takes all finalizers off the primary.
+    pub(super) fn release(&mut self) -> Result<(), Refusal> {
+        let Some(primary) = self.primary() else { return Ok(()) };
+        self.store
+            .merge(&primary, &json!({"metadata": {"finalizers": null}}))
+            .map(drop)
+    }
+}
+
+impl Applied {
+    fn judge(&mut self, title: &str, refusal: Option<Refusal>) {
+        match refusal {
+            Some(refusal) if refusal.is_structural() => {
+                let problem = format!("{title} does not fit its schema: {refusal}");
+                self.findings.push(Finding::new(Property::Valid, problem));
+            }
+            Some(refusal) => self.refused.push(format!("{title}: {refusal}")),
+            None => {}
+        }
+    }
+}
+
+/// What the host would miss in an object that it has just applied.
+fn lost(desired: &DesiredObject, body: &Value, stored: &Value) -> Vec<String> {
+    let entries = stored["metadata"]["managedFields"].as_array().into_iter().flatten();
+    let mut entries = entries.filter(|entry| entry["manager"] == MANAGER && entry["operation"] == "Apply");
+    let fields = entries.find_map(|entry| FieldSet::deserialize(&entry["fieldsV1"]).ok());
+    let (Some(mut fields), Some(body)) = (fields, body.as_object()) else {
+        return vec![".".to_owned()];
+    };
+    fields.order_as(stored);
+    fields.missing(body, LeafSemantics::of(desired.kind(), None)).paths
+}

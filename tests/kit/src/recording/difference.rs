@@ -1,0 +1,166 @@
+//! Owns what a replay found, for people and for programs.
+
+use std::fmt;
+
+use serde::Serialize;
+use serde_json::Value;
+
+/// What a replay found.
+#[derive(Clone, Debug, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Report {
+    /// Why nothing could be replayed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub problem: Option<String>,
+    /// What may explain differences: fields that the component reads and the recording lacks.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
+    /// The calls, in their order.
+    pub calls: Vec<CallReport>,
+}
+
+/// What a replay of one call found.
+#[derive(Clone, Debug, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct CallReport {
+    /// Its number in the recording.
+    pub number: u64,
+    /// The function.
+    pub function: String,
+    /// The object, as `Kind namespace/name`.
+    pub object: String,
+    /// Why the call cannot be repeated.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub skipped: Option<String>,
+    /// What the component reads and the recording does not have; it was answered as if it were not there.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub reads_not_recorded: Vec<String>,
+    /// What is different.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub differences: Vec<Difference>,
+}
+
+/// A part of an answer that is different.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Difference {
+    /// The part, such as `Deployment shop/web`, `status` or `condition Ready`.
+    pub place: String,
+    /// The fields.
+    pub fields: Vec<FieldDifference>,
+    /// Both parts as YAML, compared.
+    pub diff: String,
+}
+
+/// A field that is different.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct FieldDifference {
+    /// Its path, such as `.spec.replicas`; empty for the whole.
+    pub path: String,
+    /// What was recorded; absent if nothing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub recorded: Option<Value>,
+    /// What came now; absent if nothing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub replayed: Option<Value>,
+    /// Whether masked values explain it.
+    pub masked: bool,
+}
+
+impl Difference {
+    /// Whether masked values explain all of it.
+    pub fn is_masked(&self) -> bool {
+        self.fields.iter().all(|field| field.masked)
+    }
+}
+
+impl CallReport {
+    /// Whether nothing is different, but for masked values.
+    pub fn is_same(&self) -> bool {
+        self.reads_not_recorded.is_empty() && self.differences.iter().all(Difference::is_masked)
+    }
+}
+
+impl Report {
+    /// Whether nothing is different, but for masked values.
+    pub fn is_same(&self) -> bool {
+        self.problem.is_none() && self.calls.iter().all(CallReport::is_same)
+    }
+
+    /// How many calls have differences.
+    pub fn different(&self) -> usize {
+        self.calls.iter().filter(|call| !call.is_same()).count()
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(problem) = &self.problem {
+            return writeln!(formatter, "nothing was replayed: {problem}");
+        }
+        for call in &self.calls {
+            write!(formatter, "{call}")?;
+        }
+        if !self.is_same() {
+            for note in &self.notes {
+                writeln!(formatter, "note: {note}")?;
+            }
+        }
+        let (all, different) = (self.calls.len(), self.different());
+        let skipped = self.calls.iter().filter(|call| call.skipped.is_some()).count();
+        let masked = self.calls.iter().flat_map(|call| &call.differences);
+        let masked = masked.filter(|difference| difference.is_masked()).count();
+        write!(formatter, "{all} calls replayed, {different} with differences")?;
+        if skipped > 0 {
+            write!(formatter, ", {skipped} skipped")?;
+        }
+        if masked > 0 {
+            write!(formatter, ", {masked} parts differ by masked values alone")?;
+        }
+        writeln!(formatter)
+    }
+}
+
+impl fmt::Display for CallReport {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            number,
+            function,
+            object,
+            skipped,
+            reads_not_recorded,
+            differences,
+        } = self;
+        if skipped.is_none() && reads_not_recorded.is_empty() && differences.is_empty() {
+            return Ok(());
+        }
+        writeln!(formatter, "call {number}: {function} of {object}")?;
+        if let Some(reason) = skipped {
+            writeln!(formatter, "  skipped: {reason}")?;
+        }
+        for read in reads_not_recorded {
+            writeln!(
+                formatter,
+                "  the component reads {read}, which the recording does not have; it was answered as if it did not exist"
+            )?;
+        }
+        for difference in differences {
+            let Difference { place, fields, diff } = difference;
+            if difference.is_masked() {
+                let paths: Vec<&str> = fields.iter().map(|field| field.path.as_str()).collect();
+                writeln!(
+                    formatter,
+                    "  {place}: differs by masked values alone: {}",
+                    paths.join(", ")
+                )?;
+                continue;
+            }
+            writeln!(formatter, "  {place}")?;
+            for line in diff.lines() {
+                writeln!(formatter, "    {line}")?;
+            }
+        }
+        Ok(())
+    }
+}

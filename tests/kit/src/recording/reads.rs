@@ -1,0 +1,174 @@
+//! Owns what a replayed call reads: the recorded answers, and the recorded time. What the recording does not have is answered as
+//! if it were not there, and noted.
+
+use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::sync::Arc;
+
+use pilothouse_core::contract::{Imports, ListOptions, LogLevel};
+use pilothouse_core::grants::Grants;
+use pilothouse_core::recording::{RecordedCall, RecordedFailure, RecordedGet, RecordedList, RecordedRead, Tree};
+use pilothouse_core::{Failure, Kind, Name};
+
+type GetKey = (Kind, Option<String>, String);
+type ListKey = (Kind, ListOptions);
+
+/// The answers to the reads of one call.
+pub(super) struct Reads {
+    /// What the component's own manifest lets it read.
+    grants: Arc<Grants>,
+    primary: Name,
+    time: u64,
+    gets: HashMap<GetKey, VecDeque<Answered<Option<Tree>>>>,
+    lists: HashMap<ListKey, VecDeque<Answered<Vec<Tree>>>>,
+    /// What was read and is not recorded, in words.
+    pub(super) missing: BTreeSet<String>,
+}
+
+/// An answer, or why there was none.
+#[derive(Clone)]
+struct Answered<A> {
+    answer: A,
+    failure: Option<RecordedFailure>,
+}
+
+impl Reads {
+    /// Those of a recorded call.
+    pub(super) fn of(call: &RecordedCall, grants: Arc<Grants>) -> Self {
+        let mut reads = Self {
+            grants,
+            primary: Name::new(call.namespace.as_deref(), &call.name),
+            time: call.time,
+            gets: HashMap::new(),
+            lists: HashMap::new(),
+            missing: BTreeSet::new(),
+        };
+        for read in &call.reads {
+            match read {
+                RecordedRead::Get(get) => {
+                    let RecordedGet {
+                        kind,
+                        namespace,
+                        name,
+                        answer,
+                        failure,
+                    } = get.clone();
+                    let answered = Answered { answer, failure };
+                    let answers = reads.gets.entry((kind, namespace, name)).or_default();
+                    answers.push_back(answered);
+                }
+                RecordedRead::List(list) => {
+                    let RecordedList {
+                        kind, answer, failure, ..
+                    } = list.clone();
+                    let answers = reads.lists.entry((kind, list.options())).or_default();
+                    answers.push_back(Answered { answer, failure });
+                }
+                // They follow from the time.
+                RecordedRead::Now { .. } | RecordedRead::Reached { .. } => {}
+            }
+        }
+        reads
+    }
+
+    /// An object that a list has; the inner none if a list says that there is none of this name.
+    fn listed(&self, kind: &Kind, namespace: Option<&str>, name: &str) -> Option<Option<Tree>> {
+        let lists = self.lists.iter().filter(|((its, _), _)| its == kind);
+        let mut is_absent = false;
+        for ((_, options), answers) in lists {
+            let Some(answered) = answers.front().filter(|answered| answered.failure.is_none()) else {
+                continue;
+            };
+            let text = |object: &Tree, member: &str| {
+                let value = object.get("metadata").and_then(|metadata| metadata.get(member));
+                value.and_then(Tree::as_str).map(str::to_owned)
+            };
+            let is_it = |object: &&Tree| {
+                text(object, "name").as_deref() == Some(name) && text(object, "namespace").as_deref() == namespace
+            };
+            if let Some(found) = answered.answer.iter().find(is_it) {
+                return Some(Some(found.clone()));
+            }
+            let ListOptions {
+                namespace: its,
+                label_selector,
+                field_selector,
+                limit,
+            } = options;
+            let covers = its.as_deref().is_none_or(|its| Some(its) == namespace);
+            is_absent |= covers && label_selector.is_none() && field_selector.is_empty() && limit.is_none();
+        }
+        is_absent.then_some(None)
+    }
+}
+
+/// The next answer to a read; the last one stays.
+fn next<A: Clone>(answers: &mut VecDeque<Answered<A>>) -> Option<Answered<A>> {
+    if answers.len() > 1 {
+        answers.pop_front()
+    } else {
+        answers.front().cloned()
+    }
+}
+
+impl<A> Answered<A> {
+    fn result(self) -> Result<A, Failure> {
+        match self.failure {
+            Some(failure) => Err(failure.failure()),
+            None => Ok(self.answer),
+        }
+    }
+}
+
+impl Imports for Reads {
+    fn get(&mut self, kind: &Kind, namespace: Option<&str>, name: &str) -> Result<Option<String>, Failure> {
+        let key = (kind.clone(), namespace.map(str::to_owned), name.to_owned());
+        if let Some(answered) = self.gets.get_mut(&key).and_then(next) {
+            return Ok(answered.result()?.as_ref().map(Tree::text));
+        }
+        self.grants.check_get(&self.primary, kind, namespace, name)?;
+        if let Some(listed) = self.listed(kind, namespace, name) {
+            return Ok(listed.as_ref().map(Tree::text));
+        }
+        let name = Name::new(namespace, name);
+        self.missing.insert(format!("{kind} {name}"));
+        Ok(None)
+    }
+
+    fn list(&mut self, kind: &Kind, options: &ListOptions, _: u64) -> Result<Vec<String>, Failure> {
+        let key = (kind.clone(), options.clone());
+        if let Some(answered) = self.lists.get_mut(&key).and_then(next) {
+            return Ok(answered.result()?.iter().map(Tree::text).collect());
+        }
+        self.grants.check_list(&self.primary, kind, options)?;
+        let ListOptions {
+            namespace,
+            label_selector,
+            field_selector,
+            limit,
+        } = options;
+        let mut words = format!("the list of {kind}");
+        match namespace {
+            Some(namespace) => words += &format!(" in namespace {namespace}"),
+            None => words += " in all namespaces",
+        }
+        let labels = label_selector.iter().cloned();
+        let fields = field_selector.iter().map(|(path, value)| format!("{path}={value}"));
+        let limit = limit.map(|limit| format!("limit {limit}"));
+        let conditions: Vec<String> = labels.chain(fields).chain(limit).collect();
+        if !conditions.is_empty() {
+            words += &format!(" ({})", conditions.join(", "));
+        }
+        self.missing.insert(words);
+        Ok(Vec::new())
+    }
+
+    fn now(&mut self, granularity: u64) -> u64 {
+        self.time - self.time % granularity.max(1)
+    }
+
+    fn reached(&mut self, moment: u64) -> bool {
+        self.time >= moment
+    }
+
+    fn log(&mut self, _: LogLevel, _: &str, _: &[(String, String)]) {}
+}

@@ -1,0 +1,198 @@
+//! Owns building the examples in other languages, each with its own tools. What is missing is said, and the tests of that
+//! language are left out. Leaves what the components do to `tests/end-to-end/tests/languages`.
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use anyhow::{Context as _, Result, ensure};
+use pilothouse_programs::environment;
+
+use crate::root;
+
+/// One language: the module of its tests, its folder, the programs that it needs, and what builds its plugins.
+struct Language {
+    module: &'static str,
+    folder: &'static str,
+    /// Programs, and how each is asked for its version.
+    needs: &'static [&'static [&'static str]],
+    build: &'static [&'static [&'static str]],
+}
+
+const LANGUAGES: [Language; 4] = [
+    Language {
+        module: "javascript",
+        folder: "website-js",
+        needs: &[&["node", "--version"], &["npm", "--version"]],
+        build: &[
+            &["npm", "ci", "--no-audit", "--no-fund"],
+            &["npm", "run", "build"],
+            &["node", "build.js", "fixtures/throwing.js", "build/throwing.wasm"],
+            &["env", "KEEP_WASI=1", "node", "build.js", "plugin.js", "build/wasi.wasm"],
+        ],
+    },
+    Language {
+        module: "python",
+        folder: "website-python",
+        needs: &[&["python3", "--version"], &["make", "--version"]],
+        build: &[
+            &["make", "build"],
+            &["make", "build", "ENTRY=throwing", "OUTPUT=build/throwing.wasm"],
+            &["make", "build", "WASI=", "OUTPUT=build/wasi.wasm"],
+        ],
+    },
+    Language {
+        module: "golang",
+        folder: "website-go",
+        needs: &[&["go", "version"], &["python3", "--version"]],
+        build: &[
+            &["go", "run", "./tool"],
+            &["go", "run", "./tool", "./fixtures/panicking", "build/throwing.wasm"],
+        ],
+    },
+    Language {
+        module: "c",
+        folder: "website-c",
+        needs: &[&["python3", "--version"], &["make", "--version"], &["cc", "--version"]],
+        build: &[
+            &["make", "build"],
+            &[
+                "make",
+                "build",
+                "ENTRY=fixtures/panicking.c",
+                "OUTPUT=build/throwing.wasm",
+            ],
+        ],
+    },
+];
+
+/// Builds all that can be built; what cannot, and why, by the module of its tests.
+pub(crate) fn build() -> Vec<(&'static str, String)> {
+    let failed = |language: &Language| Some((language.module, format!("{:#}", build_one(language).err()?)));
+    LANGUAGES.iter().filter_map(failed).collect()
+}
+
+fn build_one(language: &Language) -> Result<()> {
+    let Language {
+        module,
+        folder,
+        needs,
+        build,
+    } = language;
+    let folder = root().join("plugins/examples").join(folder);
+    for need in *needs {
+        let found = Command::new(need[0]).args(&need[1..]).output();
+        let is_there = found.is_ok_and(|output| output.status.success());
+        ensure!(
+            is_there,
+            "the example in {module} is not built: there is no {}; install it",
+            need[0]
+        );
+    }
+    for command in *build {
+        println!("{}: {}", folder.display(), command.join(" "));
+        let output = Command::new(command[0])
+            .args(&command[1..])
+            .current_dir(&folder)
+            .env("VENV", tools(module)?)
+            .output()
+            .with_context(|| format!("cannot run {}", command[0]))?;
+        ensure!(
+            output.status.success(),
+            "the example in {module} is not built: `{}` failed: {}",
+            command.join(" "),
+            last_line(&output.stderr)
+        );
+    }
+    Ok(())
+}
+
+/// Where Python's tools are kept.
+fn tools(module: &str) -> Result<PathBuf> {
+    let cache = environment::cache().context("set HOME or XDG_CACHE_HOME, for the tools of other languages")?;
+    Ok(cache.join("pilothouse/external").join(format!("venv-{module}")))
+}
+
+fn last_line(said: &[u8]) -> String {
+    let said = String::from_utf8_lossy(said);
+    let line = said.lines().rev().find(|line| !line.trim().is_empty());
+    line.unwrap_or("it said nothing").trim().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::path::Path;
+
+    use super::*;
+
+    /// Where each language has its copy of the CRD, so that its folder is a project of its own.
+    const CRDS: [&str; 4] = [
+        "website-js/crd.yaml",
+        "website-python/crd.yaml",
+        "website-go/website/crd.yaml",
+        "website-c/crd.yaml",
+    ];
+
+    /// What the templates of `pilothouse new` have of the examples and of the contract.
+    const COPIES: [(&str, &str); 10] = [
+        ("plugins/examples/website-js/pilothouse.js", "js/pilothouse.js.in"),
+        ("plugins/examples/website-js/pilothouse.d.ts", "js/pilothouse.d.ts.in"),
+        (
+            "plugins/examples/website-python/pilothouse.py",
+            "python/pilothouse.py.in",
+        ),
+        (
+            "plugins/examples/website-go/pilothouse/pilothouse.go",
+            "go/pilothouse.go.in",
+        ),
+        (
+            "plugins/examples/website-go/pilothouse/component.go",
+            "go/component.go.in",
+        ),
+        ("plugins/examples/website-go/tool/wasi.wat", "go/wasi.wat.in"),
+        ("plugins/examples/website-c/pilothouse.h", "c/pilothouse.h.in"),
+        ("plugins/examples/website-c/pilothouse.c", "c/pilothouse.c.in"),
+        ("plugins/examples/website-c/component.c", "c/component.c.in"),
+        ("wit/plugin.wit", "plugin.wit.in"),
+    ];
+
+    /// Writes the copy where `UPDATE` is set, and compares it.
+    fn keep(original: &Path, copy: &Path) {
+        let shared = fs::read_to_string(original).unwrap();
+        if std::env::var_os("UPDATE").is_some() {
+            fs::write(copy, &shared).unwrap();
+        }
+        let found = fs::read_to_string(copy).unwrap_or_default();
+        assert!(
+            found == shared,
+            "{} is stale: run `cargo xtask generate`",
+            copy.display()
+        );
+    }
+
+    #[test]
+    fn generated_templates_have_the_helpers_of_the_examples() {
+        for (original, copy) in COPIES {
+            keep(&root().join(original), &root().join("author/templates").join(copy));
+            // That is how a template begins a value.
+            assert!(
+                !fs::read_to_string(root().join(original)).unwrap().contains("{{"),
+                "{original}"
+            );
+        }
+    }
+
+    #[test]
+    fn generated_each_example_has_the_crd_that_all_share() {
+        let examples = root().join("plugins/examples");
+        for copy in CRDS {
+            keep(&examples.join("website.crd.yaml"), &examples.join(copy));
+        }
+    }
+
+    #[test]
+    fn what_a_tool_said_last_is_the_reason() {
+        assert_eq!(last_line(b"warning\nerror: no network\n\n"), "error: no network");
+        assert_eq!(last_line(b""), "it said nothing");
+    }
+}
