@@ -11,7 +11,9 @@ use pilothouse_build::package::Package;
 use pilothouse_build::toolchain::{Toolchain, ToolchainChoice};
 use pilothouse_build::{TARGET, component, generated, write_if_changed};
 use pilothouse_core::Limits;
+use pilothouse_core::description::Finding;
 use pilothouse_core::manifest;
+use pilothouse_core::wasi::Wasi;
 use pilothouse_host::inspect;
 use pilothouse_host::plugins::{CacheArguments, read_document};
 
@@ -93,8 +95,8 @@ pub struct BuiltComponent {
     pub bytes: usize,
     /// `sha256:` and the digest of its bytes.
     pub digest: String,
-    /// What will not work in full.
-    pub warnings: Vec<String>,
+    /// What does not fit together.
+    pub findings: Vec<Finding>,
 }
 
 impl BuildOptions {
@@ -132,10 +134,10 @@ impl BuildCommand {
             title,
             bytes,
             digest,
-            warnings,
+            findings,
         } = built;
-        for warning in warnings {
-            eprintln!("warning: {warning}");
+        for Finding { severity, message } in findings {
+            eprintln!("{severity}: {message}");
         }
         let unchanged = if changed { "" } else { "  (unchanged)" };
         println!("{title}  {bytes} bytes  {digest}\n{}{unchanged}", path.display());
@@ -206,7 +208,7 @@ fn wrap(file: &Path, out: Option<PathBuf>, options: &BuildOptions) -> anyhow::Re
         component::wrap_foreign(bytes).with_context(|| format!("{} cannot become a plugin", file.display()))?;
     if !wrapped.wasi.is_empty() {
         eprintln!(
-            "note: the component imports {}, which a host has to grant",
+            "note: the component imports {}; it runs only with spec.wasi: Inert",
             wrapped.wasi.join(", ")
         );
     }
@@ -224,7 +226,9 @@ fn wrap(file: &Path, out: Option<PathBuf>, options: &BuildOptions) -> anyhow::Re
 fn checked(component: &[u8], out: PathBuf, options: &BuildOptions) -> anyhow::Result<BuiltComponent> {
     let config = options.config.as_deref().map(read_document).transpose()?;
     let name = out.display().to_string();
-    let plugin = options.cache.sandbox()?.load_bytes(&name, component)?;
+    // The inert set gives access to nothing; a crate in Rust that imports it was refused before.
+    let sandbox = options.cache.sandbox()?.granting(Wasi::Inert);
+    let plugin = sandbox.load_bytes(&name, component)?;
     let described = plugin
         .describe(config.map(|config| config.to_string()).as_deref(), &Limits::default())
         .with_context(|| format!("{name} cannot be described"))?;
@@ -236,6 +240,6 @@ fn checked(component: &[u8], out: PathBuf, options: &BuildOptions) -> anyhow::Re
         title: format!("{} {}", checked.manifest.name, checked.manifest.version),
         bytes: component.len(),
         digest: format!("sha256:{}", plugin.digest()),
-        warnings: inspect::warnings(&plugin, &checked),
+        findings: inspect::findings(&plugin, &checked),
     })
 }

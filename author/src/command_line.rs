@@ -78,7 +78,7 @@ enum Command {
     /// Remove the finalizer of a plugin that no longer exists from the objects that wait for it.
     Release(release::ReleaseCommand),
     /// Print all that a plugin needs in a cluster: CRDs, rights, Plugin and a sample.
-    Manifests(ManifestsCommand),
+    Manifests(Box<ManifestsCommand>),
     /// Print what a shell loads to complete the command line.
     Completion(CompletionCommand),
     /// Print the manual, or write a page for each command.

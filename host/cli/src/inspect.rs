@@ -178,7 +178,7 @@ pub fn exports(plugin: &PluginComponent) -> Exports {
 }
 
 /// What does not fit together, and what to do about it.
-fn findings(plugin: &PluginComponent, checked: &CheckedManifest) -> Vec<Finding> {
+pub fn findings(plugin: &PluginComponent, checked: &CheckedManifest) -> Vec<Finding> {
     description::check(checked, exports(plugin))
 }
 
@@ -230,14 +230,6 @@ fn wasi_text(plugin: &PluginComponent) -> String {
         imports.join(", "),
         purposes.join(", ")
     )
-}
-
-/// What will not work in full, or at all, and what to do about it.
-pub fn warnings(plugin: &PluginComponent, checked: &CheckedManifest) -> Vec<String> {
-    findings(plugin, checked)
-        .into_iter()
-        .map(|finding| finding.message)
-        .collect()
 }
 
 fn as_json(plugin: &PluginComponent, checked: &CheckedManifest, manifest: &Value) -> Value {
