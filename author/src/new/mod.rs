@@ -30,11 +30,13 @@ Examples:
   pilothouse new website --kind example.com/v1/Website --finalizer --admission
   pilothouse new website --kind example.com/v1/Website --sdk ../pilothouse
   pilothouse new website --kind example.com/v1/Website --sdk https://github.com/pilothouse/pilothouse
+  pilothouse new website --kind example.com/v1/Website --lang python
 In the folder of a project:
   pilothouse new kind example.com/v1/Gallery
   pilothouse new admission Gallery
 
-The project depends on the SDK from crates.io. Where cargo finds no such version there, --sdk names a checkout or its URL.
+A project in Rust depends on the SDK from crates.io. Where cargo finds no such version there, --sdk names a checkout or its URL. A
+project in another language has a small helper in place of the SDK, and one kind, which is in a namespace.
 
 Exit code: 0, 1 if the files cannot be written, 2 if the command line is wrong.";
 
@@ -56,7 +58,7 @@ pub struct NewCommand {
     #[command(flatten)]
     options: KindOptions,
 
-    /// The language: rust
+    /// The language: rust, js, python, go or c
     #[arg(long, value_name = "LANGUAGE", default_value = "rust", value_parser = Language::named)]
     lang: &'static Language,
 
@@ -195,6 +197,18 @@ fn create(
         "{} is there already, and not empty; take another name, or add a kind to the project in it with `pilothouse new kind`",
         folder.display()
     );
+    ensure!(
+        language.has_all || *sdk == Sdk::Published,
+        "--sdk is for projects in Rust; a project in {} has a helper of its own",
+        language.name
+    );
+    let is_plain = options.scope == Scope::Namespaced && !options.finalizer && !options.admission;
+    ensure!(
+        language.has_all || is_plain,
+        "the template for {} has no --scope Cluster, no --finalizer and no --admission; leave them out and add to the project what \
+         wit/plugin.wit in it describes, or take --lang rust",
+        language.name
+    );
     let mut values = values(name.as_str(), kind, options)?;
     values.texts.insert("sdk", sdk.dependency());
     if *sdk == Sdk::Published {
@@ -207,7 +221,9 @@ fn create(
     for path in write(folder, &files, &values)? {
         println!("{}", path.display());
     }
-    format_sources(folder);
+    if language.has_all {
+        format_sources(folder);
+    }
     println!("\nThe project is in {}. Next:\n  cd {0}", folder.display());
     for command in language.next {
         println!("  {command}");

@@ -36,12 +36,15 @@ pub struct Language {
     pub kind: &'static [TemplateFile],
     /// The files of a kind's defaulter and validator.
     pub admission: &'static [TemplateFile],
+    /// Whether kinds may be of cluster scope and have a finalizer, a defaulter and a validator, and whether there may be
+    /// several in a project.
+    pub has_all: bool,
     /// What to run next in the folder of a new project.
     pub next: &'static [&'static str],
 }
 
 /// All languages in which `pilothouse new` writes. A language is added here, with a folder of `author/templates`.
-pub const LANGUAGES: &[Language] = &[RUST];
+pub const LANGUAGES: &[Language] = &[RUST, JAVASCRIPT, PYTHON, GO, C];
 
 macro_rules! file {
     ($path:literal, $template:literal) => {
@@ -76,7 +79,108 @@ const RUST: Language = Language {
         file!("scenarios/{{label}}.yaml", "rust/scenario.yaml.in"),
     ],
     admission: &[file!("src/{{module}}_admission.rs", "rust/admission.rs.in")],
+    has_all: true,
     next: &["cargo test", "pilothouse build", "pilothouse test", "pilothouse dev"],
+};
+
+const JAVASCRIPT: Language = Language {
+    name: "js",
+    project: &[
+        file!("package.json", "js/package.json.in"),
+        file!("tsconfig.json", "js/tsconfig.json.in"),
+        file!(".npmrc", "js/npmrc.in"),
+        file!("build.js", "js/build.js.in"),
+        file!("plugin.js", "js/plugin.js.in"),
+        file!("pilothouse.js", "js/pilothouse.js.in"),
+        file!("pilothouse.d.ts", "js/pilothouse.d.ts.in"),
+        file!("{{module}}.js", "js/operator.js.in"),
+        file!("test/{{module}}.test.js", "js/test.js.in"),
+        file!("crd.yaml", "crd.yaml.in"),
+        file!("wit/plugin.wit", "plugin.wit.in"),
+        file!("sample.yaml", "rust/sample.yaml.in"),
+        file!("scenarios/{{label}}.yaml", "rust/scenario.yaml.in"),
+        file!("README.md", "js/README.md.in"),
+        file!(".gitignore", "js/gitignore.in"),
+        file!(".github/workflows/ci.yaml", "js/ci.yaml.in"),
+    ],
+    kind: &[],
+    admission: &[],
+    has_all: false,
+    next: &["npm install", "npm test", "npm run build", "pilothouse test"],
+};
+
+const PYTHON: Language = Language {
+    name: "python",
+    project: &[
+        file!("Makefile", "python/Makefile.in"),
+        file!("requirements.txt", "python/requirements.txt.in"),
+        file!("app.py", "python/app.py.in"),
+        file!("pilothouse.py", "python/pilothouse.py.in"),
+        file!("controller.py", "python/controller.py.in"),
+        file!("tests/__init__.py", "empty.in"),
+        file!("tests/test_controller.py", "python/test.py.in"),
+        file!("crd.yaml", "crd.yaml.in"),
+        file!("wit/plugin.wit", "plugin.wit.in"),
+        file!("sample.yaml", "rust/sample.yaml.in"),
+        file!("scenarios/{{label}}.yaml", "rust/scenario.yaml.in"),
+        file!("README.md", "python/README.md.in"),
+        file!(".gitignore", "python/gitignore.in"),
+        file!(".github/workflows/ci.yaml", "python/ci.yaml.in"),
+    ],
+    kind: &[],
+    admission: &[],
+    has_all: false,
+    next: &["make test", "make build", "pilothouse test"],
+};
+
+const GO: Language = Language {
+    name: "go",
+    project: &[
+        file!("go.mod", "go/go.mod.in"),
+        file!("main.go", "go/main.go.in"),
+        file!("requirements.txt", "go/requirements.txt.in"),
+        file!("operator/operator.go", "go/operator.go.in"),
+        file!("operator/operator_test.go", "go/operator_test.go.in"),
+        file!("operator/crd.yaml", "crd.yaml.in"),
+        file!("pilothouse/pilothouse.go", "go/pilothouse.go.in"),
+        file!("pilothouse/component.go", "go/component.go.in"),
+        file!("tool/main.go", "go/tool.go.in"),
+        file!("tool/wasi.wat", "go/wasi.wat.in"),
+        file!("wit/plugin.wit", "plugin.wit.in"),
+        file!("sample.yaml", "rust/sample.yaml.in"),
+        file!("scenarios/{{label}}.yaml", "rust/scenario.yaml.in"),
+        file!("README.md", "go/README.md.in"),
+        file!(".gitignore", "go/gitignore.in"),
+        file!(".github/workflows/ci.yaml", "go/ci.yaml.in"),
+    ],
+    kind: &[],
+    admission: &[],
+    has_all: false,
+    next: &["go test ./...", "go run ./tool", "pilothouse test"],
+};
+
+const C: Language = Language {
+    name: "c",
+    project: &[
+        file!("Makefile", "c/Makefile.in"),
+        file!("requirements.txt", "c/requirements.txt.in"),
+        file!("component.c", "c/component.c.in"),
+        file!("pilothouse.c", "c/pilothouse.c.in"),
+        file!("pilothouse.h", "c/pilothouse.h.in"),
+        file!("{{module}}.c", "c/operator.c.in"),
+        file!("{{module}}_test.c", "c/test.c.in"),
+        file!("crd.yaml", "crd.yaml.in"),
+        file!("wit/plugin.wit", "plugin.wit.in"),
+        file!("sample.yaml", "rust/sample.yaml.in"),
+        file!("scenarios/{{label}}.yaml", "rust/scenario.yaml.in"),
+        file!("README.md", "c/README.md.in"),
+        file!(".gitignore", "c/gitignore.in"),
+        file!(".github/workflows/ci.yaml", "c/ci.yaml.in"),
+    ],
+    kind: &[],
+    admission: &[],
+    has_all: false,
+    next: &["make test", "make build", "pilothouse test"],
 };
 
 impl Language {
@@ -85,8 +189,8 @@ impl Language {
         let known = || LANGUAGES.iter().map(|it| it.name).collect::<Vec<_>>().join(", ");
         LANGUAGES.iter().find(|it| it.name == name).ok_or_else(|| {
             format!(
-                "there is no template for {name}; there is one for {}. plugins/examples in the repository of Pilothouse has \
-                 operators in other languages to begin with",
+                "there is no template for {name}; there is one for {}. In any other language, a component of the world `plugin` \
+                 of wit/plugin.wit will do",
                 known()
             )
         })

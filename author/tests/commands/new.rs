@@ -125,6 +125,49 @@ fn the_sdk_is_the_published_one_unless_a_checkout_is_named() {
 }
 
 #[test]
+fn a_project_in_another_language_is_complete_and_says_what_its_template_lacks() {
+    for language in ["js", "python", "go", "c"] {
+        let (_folder, project) = made(&["--lang", language]);
+        let files = files(&project);
+        for (path, text) in &files {
+            assert!(
+                !text.contains("{{") && !text.contains("\n%"),
+                "{}: {text}",
+                path.display()
+            );
+        }
+        let has = |name: &str| files.iter().any(|(path, _)| path.ends_with(name));
+        for name in [
+            "README.md",
+            ".gitignore",
+            "sample.yaml",
+            "scenarios/site.yaml",
+            ".github/workflows/ci.yaml",
+        ] {
+            assert!(has(name), "{language}: {name}");
+        }
+        let folder = tempfile::tempdir().unwrap();
+        for (option, said) in [
+            (&["--admission"][..], "no --admission"),
+            (&["--scope", "Cluster"], "no --scope Cluster"),
+            (&["--sdk", "https://example.com/sdk"], "--sdk is for projects in Rust"),
+        ] {
+            let base = ["new", "site", "--kind", "example.com/v1/Site", "--lang", language];
+            let error = call(folder.path(), &[&base[..], option].concat()).failed(1);
+            assert!(error.contains(said), "{language}: {error}");
+            assert!(!folder.path().join("site").exists());
+        }
+    }
+}
+
+#[test]
+fn the_contract_in_a_project_is_the_contract() {
+    let (_folder, project) = made(&["--lang", "js"]);
+    let contract = fs::read_to_string(checkout().join("wit/plugin.wit")).unwrap();
+    assert_eq!(fs::read_to_string(project.join("wit/plugin.wit")).unwrap(), contract);
+}
+
+#[test]
 fn wrong_arguments_are_answered_with_right_ones_and_write_nothing() {
     let folder = tempfile::tempdir().unwrap();
     for (arguments, said) in [

@@ -88,8 +88,3 @@ pub mod raw {
     pub use crate::dispatch::optional::{Converting, Defaulting, Finalizing, Handlers, Interface, Validating};
     pub use crate::guest::{Exported, RawConverter, RawDefaulter, RawFinalizer, RawPlugin, RawValidator, Typed};
 }
-
-/// The examples of documents that are not part of this crate are compiled and run as its tests.
-#[cfg(doctest)]
-#[doc = include_str!("../../../docs/admission.md")]
-pub struct AdmissionDocument;

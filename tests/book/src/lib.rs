@@ -5,6 +5,8 @@
 /// The code of these pages is compiled and run.
 #[cfg(doctest)]
 mod pages_with_code {
+    #[doc = include_str!("../../../docs/admission.md")]
+    struct Admission;
     #[doc = include_str!("../../../docs/contributions.md")]
     struct Contributions;
     #[doc = include_str!("../../../docs/finalizers.md")]

@@ -120,8 +120,13 @@ fn replica_lines(host: &HostStatus, now: Timestamp, coloured: bool) -> String {
     let part = match (host.is_leading, host.shards_held) {
         (true, None) => String::new(),
         (false, None) => ", does not lead".to_owned(),
-        (true, Some(shards)) => format!(", leads and holds {shards} shards"),
-        (false, Some(shards)) => format!(", holds {shards} shards"),
+        (leads, Some(shards)) => {
+            let (part, s) = (
+                if leads { "leads and " } else { "" },
+                if shards == 1 { "" } else { "s" },
+            );
+            format!(", {part}holds {shards} shard{s}")
+        }
     };
     let started = ago(&host.started, now);
     let mut text = format!("Host {} ({}), started {started}{part}\n", host.instance, host.version);
@@ -279,9 +284,9 @@ Failing objects
         let text = shown(&sum, now, false);
         let expected = "\
 Host one (1.2.3), started 4m5s ago, leads and holds 3 shards
-Host two (1.2.3), started 4m5s ago, holds 1 shards
-The replicas three_1 and four_1 live, by their Leases, and have not answered: what they work at is not in these
-numbers.
+Host two (1.2.3), started 4m5s ago, holds 1 shard
+The replicas three_1 and four_1 live, by their Leases, and have not answered: what they work at is not in
+these numbers.
 
 ";
         assert!(text.starts_with(expected), "{text}");
