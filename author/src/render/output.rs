@@ -287,3 +287,79 @@ fn log_document(log: &[LogLine]) -> Value {
     };
     log.iter().map(line).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::sync::Arc;
+
+    use pilothouse_core::answer::KindFacts;
+    use pilothouse_core::served::ServedKind;
+    use pilothouse_core::{Kind, Name};
+
+    use super::*;
+
+    /// What came of an object for which a plugin wants a Secret.
+    fn secret() -> Rendered {
+        let body = json!({
+            "apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s", "namespace": "n"}, "data": {"password": "aHVzaA=="},
+        });
+        let desired = DesiredObject {
+            served: ServedKind {
+                kind: Arc::new(Kind::new("", "v1", "Secret")),
+                plural: "secrets".into(),
+                facts: KindFacts {
+                    namespaced: true,
+                    has_status: false,
+                },
+            },
+            name: Name::new(Some("n"), "s"),
+            body: body.as_object().unwrap().clone(),
+            lifecycle: Lifecycle {
+                keep: true,
+                ..Lifecycle::default()
+            },
+        };
+        let answer = CheckedAnswer {
+            owned: vec![desired],
+            ..CheckedAnswer::default()
+        };
+        let reconciled = Reconciled {
+            answer,
+            reads: BTreeSet::new(),
+            log: Vec::new(),
+            usage: pilothouse_testkit::isolation::Usage::default(),
+        };
+        Rendered {
+            kind: Kind::new("x.dev", "v1", "X"),
+            name: Name::new(Some("n"), "x"),
+            run: Ok(Run {
+                reconciled,
+                finalizer: None,
+                defaulted: None,
+                warnings: Vec::new(),
+            }),
+        }
+    }
+
+    #[test]
+    fn values_of_secrets_are_hidden_unless_they_are_asked_for() {
+        let rendered = [secret()];
+        for hidden in [yaml(&rendered, false), text(&rendered), json(&rendered, false)] {
+            assert!(!hidden.contains("aHVzaA"), "{hidden}");
+        }
+        // A Secret with other values than the plugin wants must not get into a cluster.
+        let documents = yaml(&rendered, false);
+        assert!(
+            documents.lines().all(|line| line.starts_with('#') || line == "---"),
+            "{documents}"
+        );
+        assert!(
+            documents.contains("# Secret n/s: owned, kept when no longer desired\n"),
+            "{documents}"
+        );
+        for shown in [yaml(&rendered, true), json(&rendered, true)] {
+            assert!(shown.contains("aHVzaA"), "{shown}");
+        }
+    }
+}

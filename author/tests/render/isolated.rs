@@ -141,21 +141,6 @@ mod rendering {
             ended.printed
         );
     }
-
-    #[test]
-    fn values_of_secrets_are_hidden_unless_they_are_asked_for() {
-        let wish = "apiVersion: wishes.test.dev/v1\nkind: Wish\nmetadata: {name: w}\nspec: {owns: [{object: {apiVersion: v1, kind: Secret, metadata: {name: s}, data: {password: aHVzaA==}}}]}\n";
-        let files = Files::new();
-        let (wish, config) = (files.file("w.yaml", wish), files.file("c.yaml", "owns: [Secret]\n"));
-        // The test plugin owns no Secrets: it says so, and not what is in them.
-        let ended = pilothouse(&["render", &component("wisher"), "-f", &wish, "--config", &config], "");
-        assert!(
-            !ended.printed.contains("aHVzaA") && !ended.said.contains("aHVzaA"),
-            "{}{}",
-            ended.printed,
-            ended.said
-        );
-    }
 }
 
 mod comparing {

@@ -172,10 +172,10 @@ fn an_input_without_end_is_refused() {
     let endless = std::io::repeat(b'#');
     let error = bytes(endless, Path::new("-")).unwrap_err().to_string();
     assert_eq!(error, "standard input is larger than 33554432 bytes; split it");
-    let many: String = (0..=MAX_OBJECTS)
+    let many: Vec<String> = (0..=MAX_OBJECTS)
         .map(|n| format!("---\n{}", config_map(&format!("a{n}"))))
         .collect();
-    assert!(matches!(parsed(&many), Err(DocumentsError::TooMany)));
+    assert!(matches!(parsed(&many.concat()), Err(DocumentsError::TooMany)));
 }
 
 #[test]

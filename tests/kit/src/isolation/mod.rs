@@ -52,6 +52,7 @@ use pilothouse_core::{
     reason::Reason,
     wasi::Wasi,
 };
+pub use pilothouse_sandbox::Usage;
 use pilothouse_sandbox::{CallResult, Compiler, LoadError, Optional, PluginComponent, Sandbox, SandboxOptions};
 use serde_json::Value;
 use thiserror::Error;
