@@ -12,6 +12,7 @@ use pilothouse_build::toolchain::{Toolchain, ToolchainChoice};
 use pilothouse_build::{TARGET, component, generated, write_if_changed};
 use pilothouse_core::Limits;
 use pilothouse_core::manifest;
+use pilothouse_core::wasi::Wasi;
 use pilothouse_host::inspect;
 use pilothouse_host::plugins::{CacheArguments, read_document};
 
@@ -206,7 +207,7 @@ fn wrap(file: &Path, out: Option<PathBuf>, options: &BuildOptions) -> anyhow::Re
         component::wrap_foreign(bytes).with_context(|| format!("{} cannot become a plugin", file.display()))?;
     if !wrapped.wasi.is_empty() {
         eprintln!(
-            "note: the component imports {}, which a host has to grant",
+            "note: the component imports {}; it runs only with spec.wasi: Inert",
             wrapped.wasi.join(", ")
         );
     }
@@ -224,7 +225,9 @@ fn wrap(file: &Path, out: Option<PathBuf>, options: &BuildOptions) -> anyhow::Re
 fn checked(component: &[u8], out: PathBuf, options: &BuildOptions) -> anyhow::Result<BuiltComponent> {
     let config = options.config.as_deref().map(read_document).transpose()?;
     let name = out.display().to_string();
-    let plugin = options.cache.sandbox()?.load_bytes(&name, component)?;
+    // The inert set gives access to nothing. A crate in Rust that imports it was refused before.
+    let sandbox = options.cache.sandbox()?.granting(Wasi::Inert);
+    let plugin = sandbox.load_bytes(&name, component)?;
     let described = plugin
         .describe(config.map(|config| config.to_string()).as_deref(), &Limits::default())
         .with_context(|| format!("{name} cannot be described"))?;
