@@ -226,7 +226,7 @@ fn wrap(file: &Path, out: Option<PathBuf>, options: &BuildOptions) -> anyhow::Re
 fn checked(component: &[u8], out: PathBuf, options: &BuildOptions) -> anyhow::Result<BuiltComponent> {
     let config = options.config.as_deref().map(read_document).transpose()?;
     let name = out.display().to_string();
-    // The inert set gives access to nothing; a crate in Rust that imports it was refused before.
+    // The inert set gives access to nothing. A crate in Rust that imports it was refused before.
     let sandbox = options.cache.sandbox()?.granting(Wasi::Inert);
     let plugin = sandbox.load_bytes(&name, component)?;
     let described = plugin
