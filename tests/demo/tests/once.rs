@@ -21,7 +21,8 @@ mod simulated {
     fn demo(folder: &TempDir, plugins: &Path) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_pilothouse-demo"));
         command.arg("--plugins").arg(plugins);
-        command.arg("--samples").arg(root().join("deploy/samples"));
+        // The drawing has the path as a user of the demo sees it.
+        command.current_dir(root()).args(["--samples", "deploy/samples"]);
         command.arg("--folder").arg(folder.path());
         command
     }

@@ -218,14 +218,10 @@ mod simulated {
                 "this is not WebAssembly",
             ])
             .await;
-        let words = "the cluster does not serve kosmos.io/v1 AppService; install what brings it (--install-crds does so for the CRDs of the plugins)";
+        let words = "the cluster does not serve kosmos.io/AppService: CRD appservices.kosmos.io, which the plugin brings, is not installed; apply the CRD: `pilothouse install ";
         process.says(&["WARN", words, "plugin=\"app-service\""]).await;
         process
-            .says(&[
-                "WARN",
-                "does not serve hostile.test.dev/v1 Hostile",
-                "plugin=\"hostile\"",
-            ])
+            .says(&["WARN", "does not serve hostile.test.dev/Hostile", "plugin=\"hostile\""])
             .await;
         assert!(find(&simulator, "CustomResourceDefinition", "appservices.kosmos.io").is_none());
 
