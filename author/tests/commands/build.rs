@@ -164,12 +164,14 @@ mod isolated {
         assert!(bytes == fs::read(component).unwrap(), "the component is another one");
     }
 
-    /// A crate with a panic that names its file, and a neighbour with another: what would tell the folders apart.
+    /// A crate with a panic that names its file, and another in its workspace with another: what would tell the folders apart.
+    /// Cargo's hash of a crate outside of the workspace has its whole path, which the order of functions follows.
     fn module_in(folder: &Path) -> Vec<u8> {
         let package = |name: &str, rest: &str| {
-            format!("[package]\nname = \"{name}\"\nversion = \"0.1.0\"\nedition = \"2024\"\n[workspace]\n{rest}")
+            format!("[package]\nname = \"{name}\"\nversion = \"0.1.0\"\nedition = \"2024\"\n{rest}")
         };
-        let library = "[lib]\ncrate-type = [\"cdylib\"]\n[dependencies]\nneighbour = { path = \"../neighbour\" }\n";
+        let library =
+            "[workspace]\n[lib]\ncrate-type = [\"cdylib\"]\n[dependencies]\nneighbour = { path = \"neighbour\" }\n";
         let source = "#[unsafe(no_mangle)]\npub extern \"C\" fn check(n: u32) -> u32 { neighbour::check(n); \
                       assert!(n > 2, \"{}\", file!()); n }\n";
         let neighbour = "pub fn check(n: u32) { assert!(n > 1, \"{}\", file!()); }\n";
@@ -178,8 +180,8 @@ mod isolated {
             &[
                 ("site/Cargo.toml", &package("site", library)),
                 ("site/src/lib.rs", source),
-                ("neighbour/Cargo.toml", &package("neighbour", "")),
-                ("neighbour/src/lib.rs", neighbour),
+                ("site/neighbour/Cargo.toml", &package("neighbour", "")),
+                ("site/neighbour/src/lib.rs", neighbour),
             ],
         );
         let toolchain = Toolchain::find(ToolchainChoice::Auto).unwrap();
