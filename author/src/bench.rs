@@ -6,12 +6,12 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::anyhow;
-use clap::{Args, ValueEnum};
+use clap::Args;
 use pilothouse_testkit::documents::Document;
 use pilothouse_testkit::isolation::Isolated;
 use serde_json::{Value, json};
 
-use crate::plugin::{PluginArguments, Prepared, StateArguments};
+use crate::plugin::{Format, PluginArguments, Prepared, StateArguments};
 use crate::verdict::NotAsExpected;
 
 /// Calls before the first that is measured.
@@ -54,13 +54,6 @@ pub struct BenchCommand {
     /// Output format: text for humans, json for programs
     #[arg(long, short, value_enum, default_value_t = Format::Text)]
     output: Format,
-}
-
-/// In which form the result is printed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Format {
-    Text,
-    Json,
 }
 
 /// A component and what its calls have cost so far.

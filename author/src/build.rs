@@ -2,9 +2,11 @@
 //! How it is compiled and wrapped is left to `pilothouse_build`, what its manifest may say to the host.
 
 use std::ffi::OsString;
+use std::fs::File;
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
-use anyhow::{Context as _, ensure};
+use anyhow::{Context as _, bail, ensure};
 use clap::Args;
 use pilothouse_build::compile::Compilation;
 use pilothouse_build::package::Package;
@@ -14,8 +16,10 @@ use pilothouse_core::Limits;
 use pilothouse_core::description::Finding;
 use pilothouse_core::manifest;
 use pilothouse_core::wasi::Wasi;
-use pilothouse_host::inspect;
 use pilothouse_host::plugins::{CacheArguments, read_document};
+use pilothouse_host::{compiling, inspect};
+
+use crate::new::Language;
 
 /// Help that stands below the options.
 const EXAMPLES: &str = "\
@@ -155,6 +159,14 @@ pub fn build(folder: &Path, out: Option<PathBuf>, options: &BuildOptions) -> any
         cargo,
         ..
     } = options;
+    if let Some(language) = Language::of_project(folder) {
+        bail!(
+            "{} is a project in {}, which its own tools build: run `{}` there",
+            folder.display(),
+            language.name,
+            language.build
+        );
+    }
     let toolchain = Toolchain::find(*toolchain)?;
     let package = Package::find(toolchain, folder, &for_metadata(cargo))?;
     let Package {
@@ -229,12 +241,18 @@ fn checked(component: &[u8], out: PathBuf, options: &BuildOptions) -> anyhow::Re
     let name = out.display().to_string();
     // The inert set gives access to nothing. A crate in Rust that imports it was refused before.
     let sandbox = options.cache.sandbox()?.granting(Wasi::Inert);
-    let plugin = sandbox.load_bytes(&name, component)?;
+    let plugin = compiling::load_bytes(&sandbox, &name, component)?;
     let described = plugin
         .describe(config.map(|config| config.to_string()).as_deref(), &Limits::default())
         .with_context(|| format!("{name} cannot be described"))?;
     let checked = manifest::parse(&described).with_context(|| format!("{name} cannot be used"))?;
     let changed = write_if_changed(&out, component)?;
+    if !changed {
+        // By its time `pilothouse test` knows whether it is older than its sources.
+        let file = File::options().write(true).open(&out);
+        let set = file.and_then(|file| file.set_modified(SystemTime::now()));
+        set.with_context(|| format!("cannot set the time of {}", out.display()))?;
+    }
     Ok(BuiltComponent {
         path: out,
         changed,

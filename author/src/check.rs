@@ -5,14 +5,15 @@ use std::fmt::Write as _;
 use std::io::IsTerminal as _;
 use std::path::{Path, PathBuf};
 
-use clap::{Args, ValueEnum};
+use clap::Args;
+use pilothouse_core::wasi::Wasi;
 use pilothouse_host::artifact::printable;
 use pilothouse_testkit::diff::{hidden, yaml};
 use pilothouse_testkit::documents;
-use pilothouse_testkit::properties::{Options, Property, Report, Violation, check};
+use pilothouse_testkit::properties::{Options, Property, Remark, Report, Violation, check};
 use serde_json::{Value, json};
 
-use crate::plugin::{PluginArguments, StateArguments};
+use crate::plugin::{DEFAULT_NAMESPACE, DEFAULT_NOW, Format, PluginArguments, StateArguments, place, placed};
 use crate::verdict::NotAsExpected;
 
 /// Help that stands below the options.
@@ -34,7 +35,14 @@ The properties:
 Each case is an object on a simulated cluster of its own: first the samples of -f, then changes to them and objects made by the
 schemas of the CRDs, as far as the API server would store them. An object that breaks a property is made as small as possible.
 
+Remarks, such as values that the API server refuses, come before the verdicts. Equal ones are one line, with the number of cases
+and the first example; -o json has all of them.
+
 Exit code: 0, 1 on an error, 2 if the command line is wrong, 3 if a property is broken.";
+
+/// The most remarks of one kind that are printed as text, and the most letters of each.
+const MAX_REMARKS: usize = 10;
+const MAX_REMARK_LETTERS: usize = 300;
 
 /// `pilothouse check`
 #[derive(Args)]
@@ -76,18 +84,17 @@ pub struct CheckCommand {
     output: Format,
 }
 
-/// In which form the result is printed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Format {
-    Text,
-    Json,
-}
-
 impl CheckCommand {
     /// Looks for objects that break a property.
     pub fn execute(self) -> anyhow::Result<()> {
         let plugin = self.plugin.load()?;
-        let cluster = self.state.objects(&self.files)?;
+        let mut cluster = self.state.objects(&self.files)?;
+        let namespace = &self.state.namespace;
+        let plugin = placed(plugin, &mut cluster, namespace);
+        let mut samples = documents::read(&self.files)?;
+        for sample in &mut samples {
+            place(&plugin, sample, namespace);
+        }
         let options = Options {
             cases: self.cases,
             seed: self.seed,
@@ -97,7 +104,7 @@ impl CheckCommand {
             } else {
                 self.properties.clone()
             },
-            samples: documents::read(&self.files)?,
+            samples,
             cluster,
             now: self.state.milliseconds()?,
             strict: self.strict,
@@ -119,16 +126,8 @@ impl CheckCommand {
         }
     }
 
+    /// The result comes last, where it is seen.
     fn text(&self, report: &Report, options: &Options) -> String {
-        let mut text = String::new();
-        for property in &options.properties {
-            let violation = report
-                .violations
-                .iter()
-                .find(|violation| violation.property == *property);
-            let verdict = if violation.is_some() { "BROKEN" } else { "ok" };
-            let _ = writeln!(text, "{verdict:<6} {:<11} {}", property.as_str(), property.statement());
-        }
         let Report {
             judged,
             discarded,
@@ -138,26 +137,20 @@ impl CheckCommand {
             refused,
             without_source,
         } = report;
-        let _ = writeln!(
-            text,
-            "{judged} objects in {elapsed:.1?}, {:.0} per second",
-            report.per_second()
-        );
-        if *discarded > 0 {
-            let _ = writeln!(
-                text,
-                "{discarded} cases had no object that the API server would store; give samples with -f"
-            );
-        }
+        let mut text = String::new();
         if *refusals > 0 && !self.strict {
             let _ = writeln!(
                 text,
                 "for {refusals} of {judged} objects the API server refuses values that the plugin wants; limits in the CRD or a \
                  validator could say so earlier:"
             );
-            for (case, words) in refused {
-                let _ = writeln!(text, "  case {case}: {}", printable(words));
-            }
+            text += &remarks(refused);
+        }
+        if *discarded > 0 {
+            let _ = writeln!(
+                text,
+                "{discarded} cases had no object that the API server would store; give samples with -f"
+            );
         }
         for kind in without_source {
             let _ = writeln!(
@@ -173,13 +166,23 @@ impl CheckCommand {
                 object,
                 shrunk: _,
             } = violation;
-            let _ = writeln!(text, "\n{property} is broken: {}", shown(problem));
+            let _ = writeln!(text, "{property} is broken: {}", shown(problem));
             let _ = writeln!(text, "\nwith this object:\n");
             for line in yaml(&hidden(object)).lines() {
                 let _ = writeln!(text, "  {}", printable(line));
             }
-            let _ = writeln!(text, "\nrepeat it with:\n\n  {}", self.again(*property, *case));
+            let _ = writeln!(text, "\nrepeat it with:\n\n  {}\n", self.again(*property, *case));
         }
+        for property in &options.properties {
+            let is_broken = violations.iter().any(|violation| violation.property == *property);
+            let verdict = if is_broken { "BROKEN" } else { "ok" };
+            let _ = writeln!(text, "{verdict:<6} {:<11} {}", property.as_str(), property.statement());
+        }
+        let _ = writeln!(
+            text,
+            "{judged} objects in {elapsed:.1?}, {:.0} per second",
+            report.per_second()
+        );
         text
     }
 
@@ -199,6 +202,15 @@ impl CheckCommand {
         }
         for path in &self.state.cluster {
             with("--cluster", path);
+        }
+        if let Some(Wasi::Inert) = self.plugin.wasi.grant {
+            words.push("--wasi inert".to_owned());
+        }
+        if self.state.namespace != DEFAULT_NAMESPACE {
+            words.push(format!("--namespace {}", quoted(Path::new(&self.state.namespace))));
+        }
+        if self.state.now != DEFAULT_NOW.parse().expect("the default is a time") {
+            words.push(format!("--now {}", self.state.now));
         }
         if self.strict {
             words.push("--strict".to_owned());
@@ -221,16 +233,44 @@ impl CheckCommand {
                 "command": self.again(*property, *case),
             })
         };
+        let remark = |remark: &Remark| {
+            let Remark { count, case, words } = remark;
+            json!({"cases": count, "case": case, "message": words})
+        };
         json!({
             "judged": report.judged,
             "discarded": report.discarded,
             "seconds": report.elapsed.as_secs_f64(),
             "perSecond": report.per_second(),
             "refused": report.refusals,
+            "remarks": report.refused.iter().map(remark).collect::<Vec<_>>(),
             "withoutSource": report.without_source,
             "violations": report.violations.iter().map(violation).collect::<Vec<_>>(),
         })
     }
+}
+
+/// A line for each, and how many there are besides.
+fn remarks(remarks: &[Remark]) -> String {
+    let mut text = String::new();
+    for Remark { count, case, words } in remarks.iter().take(MAX_REMARKS) {
+        let mut words = printable(words);
+        if let Some((end, _)) = words.char_indices().nth(MAX_REMARK_LETTERS) {
+            words.truncate(end);
+            words.push('…');
+        }
+        let cases = if *count == 1 {
+            format!("case {case}")
+        } else {
+            format!("{count} cases, the first is {case}")
+        };
+        let _ = writeln!(text, "  {cases}: {words}");
+    }
+    let others = remarks.len().saturating_sub(MAX_REMARKS);
+    if others > 0 {
+        let _ = writeln!(text, "  and {others} other remarks; -o json has them");
+    }
+    text
 }
 
 /// Text of a plugin, of which nothing but line breaks moves the cursor.
@@ -247,4 +287,90 @@ fn quoted(path: &Path) -> String {
         return text;
     }
     format!("'{}'", text.replace('\'', "'\\''"))
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        check: CheckCommand,
+    }
+
+    fn command(options: &[&str]) -> CheckCommand {
+        Line::parse_from([&["check", "web.wasm"], options].concat()).check
+    }
+
+    #[test]
+    fn the_command_that_repeats_a_case_has_all_that_the_case_depends_on() {
+        let again = |options: &[&str]| command(options).again(Property::Valid, 42);
+        let end = "--seed 1 --case 42 --property valid";
+        assert_eq!(again(&[]), format!("pilothouse check web.wasm {end}"));
+        assert_eq!(
+            again(&[
+                "-f",
+                "a b.yaml",
+                "--config",
+                "c.yaml",
+                "--cluster",
+                "d.yaml",
+                "--wasi",
+                "inert"
+            ]),
+            format!("pilothouse check web.wasm --config c.yaml -f 'a b.yaml' --cluster d.yaml --wasi inert {end}")
+        );
+        assert_eq!(
+            again(&["-n", "shop", "--now", "2026-02-03T04:05:06Z", "--strict", "--seed", "7"]),
+            "pilothouse check web.wasm --namespace shop --now 2026-02-03T04:05:06Z --strict --seed 7 --case 42 --property valid"
+        );
+    }
+
+    #[test]
+    fn values_of_a_secret_that_breaks_a_property_are_not_printed() {
+        let object =
+            json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}, "data": {"a": "b3Blbi1zZXNhbWU="}});
+        let violation = Violation {
+            property: Property::Valid,
+            case: 3,
+            problem: "it is\u{7}broken".to_owned(),
+            object,
+            shrunk: 0,
+        };
+        let report = Report {
+            judged: 1,
+            violations: vec![violation],
+            ..Report::default()
+        };
+        let (command, options) = (command(&[]), Options::default());
+        let (text, document) = (command.text(&report, &options), command.document(&report));
+        assert!(!text.contains("b3Bl") && text.contains("a: \"***\""), "{text}");
+        assert!(text.contains("valid is broken: it is\\u{7}broken"), "{text}");
+        assert!(!document.to_string().contains("b3Bl"), "{document}");
+        assert!(
+            text.find("BROKEN valid") > text.find("repeat it with"),
+            "the result comes last: {text}"
+        );
+    }
+
+    #[test]
+    fn remarks_are_one_line_each_with_a_count_and_no_more_than_fit() {
+        let remark = |case: u32, count: u32, words: &str| Remark {
+            count,
+            case,
+            words: words.to_owned(),
+        };
+        let shown = remarks(&[remark(4, 17, "Service n/a: a\nb"), remark(9, 1, &"ä".repeat(301))]);
+        let lines: Vec<&str> = shown.lines().collect();
+        assert_eq!(lines[0], "  17 cases, the first is 4: Service n/a: a\\nb");
+        assert_eq!(lines[1], format!("  case 9: {}…", "ä".repeat(300)));
+        assert_eq!(lines.len(), 2);
+        let many: Vec<Remark> = (0..13).map(|case| remark(case, 1, "x")).collect();
+        let shown = remarks(&many);
+        assert_eq!(shown.lines().count(), 11);
+        assert!(shown.ends_with("  and 3 other remarks; -o json has them\n"), "{shown}");
+    }
 }

@@ -6,8 +6,13 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail, ensure};
-use pilothouse_sandbox::{PluginComponent, Sandbox};
-use pilothouse_testkit::isolation;
+use pilothouse_core::wasi::Wasi;
+use pilothouse_host::compiling;
+use pilothouse_sandbox::{LoadError, PluginComponent, Sandbox};
+
+use crate::new::Language;
+use crate::sources::Sources;
+use crate::test::shown;
 
 /// Where builds leave components, below a project's folder: `pilothouse build`, and commands of authors.
 pub const BUILT: [&str; 2] = ["target/plugins", "target/pilothouse"];
@@ -15,9 +20,21 @@ pub const BUILT: [&str; 2] = ["target/plugins", "target/pilothouse"];
 /// What the name of a component's file ends in.
 const ENDING: &str = "wasm";
 
-/// Components by the names of their files.
+/// Components by the names of their files, and what all of them are granted.
 #[derive(Clone, Debug)]
-pub struct ComponentFiles(BTreeMap<String, PathBuf>);
+pub struct ComponentFiles {
+    files: BTreeMap<String, PathBuf>,
+    wasi: Wasi,
+}
+
+/// Components, and where they are compiled and run.
+#[derive(Clone)]
+pub struct ComponentLoader {
+    /// Which there are.
+    pub files: ComponentFiles,
+    /// The sandbox, whose cache is that of all commands.
+    pub sandbox: Sandbox,
+}
 
 /// Whether a path names a component.
 pub fn is_component(path: &Path) -> bool {
@@ -32,6 +49,25 @@ pub fn built_in(project: &Path) -> impl Iterator<Item = Vec<PathBuf>> {
     folders.map(|folder| in_folder(&folder))
 }
 
+/// The component of a project in another language than Rust, which that language's tools build. None where cargo does.
+pub fn of_other_language(project: &Path) -> anyhow::Result<Option<PathBuf>> {
+    let Some(language) = Language::of_project(project) else {
+        return Ok(None);
+    };
+    let folder = project.join(BUILT[0]);
+    let mut found = in_folder(&folder);
+    ensure!(
+        found.len() == 1,
+        "{} is a project in {}, and {} has {} components instead of one; build it with `{}`, or name the file of its component",
+        project.display(),
+        language.name,
+        folder.display(),
+        found.len(),
+        language.build
+    );
+    Ok(found.pop())
+}
+
 /// The components in a folder, by their names.
 pub fn in_folder(folder: &Path) -> Vec<PathBuf> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
@@ -43,7 +79,7 @@ pub fn in_folder(folder: &Path) -> Vec<PathBuf> {
 
 impl ComponentFiles {
     /// These files, or those that are built in a project.
-    pub fn find(given: &[PathBuf], project: &Path) -> anyhow::Result<Self> {
+    pub fn find(given: &[PathBuf], project: &Path, wasi: Wasi) -> anyhow::Result<Self> {
         let files = if given.is_empty() {
             let mut built = built_in(project);
             built.find(|files| !files.is_empty()).unwrap_or_default()
@@ -52,8 +88,9 @@ impl ComponentFiles {
         };
         ensure!(
             !files.is_empty(),
-            "there is no component in {}; build it with `pilothouse build`, or name its file: `pilothouse test FILE.wasm`",
-            project.join(BUILT[0]).display()
+            "there is no component in {}; build it with `{}`, or name its file: `pilothouse test FILE.wasm`",
+            project.join(BUILT[0]).display(),
+            Language::of_project(project).map_or("pilothouse build", |it| it.build)
         );
         let mut names = BTreeMap::new();
         for file in files {
@@ -76,48 +113,84 @@ impl ComponentFiles {
                 );
             }
         }
-        Ok(Self(names))
+        Ok(Self { files: names, wasi })
+    }
+
+    /// What to say if a source of this project was written after one of them.
+    pub fn outdated(&self, project: &Path) -> Option<String> {
+        let language = Language::of_project(project);
+        // A workspace has sources of other crates, too.
+        let is_crate = || fs::read_to_string(project.join("Cargo.toml")).is_ok_and(|text| text.contains("[package]"));
+        if language.is_none() && !is_crate() {
+            return None;
+        }
+        let sources = Sources {
+            paths: vec![project.to_owned()],
+            except: Vec::new(),
+        };
+        let (source, changed) = sources.newest()?;
+        let is_older = |file: &&Path| {
+            let built = file.metadata().and_then(|metadata| metadata.modified());
+            built.is_ok_and(|built| built < changed)
+        };
+        let older = self.files().find(is_older)?;
+        Some(format!(
+            "{} is older than {}; build it with `{}`, or the tests say nothing about what has changed",
+            shown(older),
+            shown(&source),
+            language.map_or("pilothouse build", |it| it.build)
+        ))
+    }
+
+    /// What they are granted.
+    pub fn wasi(&self) -> Wasi {
+        self.wasi
     }
 
     /// The files.
     pub fn files(&self) -> impl Iterator<Item = &Path> {
-        self.0.values().map(PathBuf::as_path)
+        self.files.values().map(PathBuf::as_path)
     }
 
     /// The name of the only component.
     pub fn only(&self) -> Option<&str> {
-        let mut names = self.0.keys();
+        let mut names = self.files.keys();
         names.next().filter(|_| names.next().is_none()).map(String::as_str)
     }
 
     /// The names, for a message.
     pub fn names(&self) -> String {
-        self.0.keys().map(String::as_str).collect::<Vec<_>>().join(", ")
+        self.files.keys().map(String::as_str).collect::<Vec<_>>().join(", ")
     }
 }
 
-impl pilothouse_testhost::Components for ComponentFiles {
+impl ComponentLoader {
+    /// Loads one of the files, whatever it imports of WASI.
+    pub fn load_inert(&self, file: &Path) -> Result<PluginComponent, LoadError> {
+        compiling::load(&self.sandbox.granting(Wasi::Inert), file)
+    }
+}
+
+impl pilothouse_testhost::Components for ComponentLoader {
     fn sandbox(&self) -> Sandbox {
-        isolation::sandbox()
-            .expect("a component was loaded by it before")
-            .clone()
+        self.sandbox.clone()
     }
 
     fn directory(&self) -> PathBuf {
-        let first = self.0.values().next().and_then(|file| file.parent());
+        let first = self.files.files().next().and_then(Path::parent);
         first.map_or_else(|| PathBuf::from(BUILT[0]), Path::to_owned)
     }
 
     fn load(&self, name: &str) -> Result<PluginComponent, String> {
-        let file = self.0.get(name).ok_or_else(|| {
+        let file = self.files.files.get(name).ok_or_else(|| {
             format!(
                 "the scenario runs the plugin {name}, and the given components are {}; name the file {name}.wasm as well, or \
                  correct `plugins`",
-                self.names()
+                self.files.names()
             )
         })?;
-        let sandbox = isolation::sandbox().map_err(|error| error.to_string())?;
-        sandbox.load(file).map_err(|error| error.to_string())
+        let loaded = compiling::load(&self.sandbox.granting(self.files.wasi), file);
+        loaded.map_err(|error| error.to_string())
     }
 }
 
@@ -128,22 +201,24 @@ mod tests {
     #[test]
     fn a_project_has_what_was_built_in_it_and_its_folders_find_it() {
         let project = tempfile::tempdir().unwrap();
-        let error = ComponentFiles::find(&[], project.path()).unwrap_err().to_string();
+        let error = ComponentFiles::find(&[], project.path(), Wasi::None)
+            .unwrap_err()
+            .to_string();
         assert!(error.contains("pilothouse build"), "{error}");
         let built = project.path().join(BUILT[0]);
         fs::create_dir_all(&built).unwrap();
         fs::write(built.join("web.wasm"), "").unwrap();
         fs::write(built.join("notes.txt"), "").unwrap();
-        let found = ComponentFiles::find(&[], &project.path().join("scenarios")).unwrap();
+        let found = ComponentFiles::find(&[], &project.path().join("scenarios"), Wasi::None).unwrap();
         assert_eq!(found.only(), Some("web"));
         fs::write(built.join("other.wasm"), "").unwrap();
-        let found = ComponentFiles::find(&[], project.path()).unwrap();
+        let found = ComponentFiles::find(&[], project.path(), Wasi::None).unwrap();
         assert_eq!((found.only(), found.names().as_str()), (None, "other, web"));
     }
 
     #[test]
     fn a_component_that_is_not_there_is_named() {
-        let error = ComponentFiles::find(&[PathBuf::from("/nope/web.wasm")], Path::new(".")).unwrap_err();
+        let error = ComponentFiles::find(&[PathBuf::from("/nope/web.wasm")], Path::new("."), Wasi::None).unwrap_err();
         assert!(error.to_string().contains("/nope/web.wasm"), "{error}");
     }
 }

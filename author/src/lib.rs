@@ -14,5 +14,6 @@ pub mod new;
 pub mod plugin;
 pub mod render;
 pub mod replay;
+pub mod sources;
 pub mod test;
 pub mod verdict;

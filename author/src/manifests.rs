@@ -16,6 +16,7 @@ use pilothouse_host::run::ClusterArguments;
 use serde_json::Value;
 
 use crate::build::{self, BuildOptions};
+use crate::components;
 
 /// Help that stands below the options.
 const EXAMPLES: &str = "\
@@ -72,9 +73,13 @@ impl ManifestsCommand {
         } = self;
         let mut folder = plugin.file.parent().unwrap_or(Path::new("")).to_path_buf();
         if plugin.reference().is_none() && plugin.file.is_dir() {
-            let options = BuildOptions::of(installation.config(), installation.cache());
-            let built = build::build(&plugin.file, None, &options)?;
-            folder = std::mem::replace(&mut plugin.file, built.path);
+            let built = if let Some(component) = components::of_other_language(&plugin.file)? {
+                component
+            } else {
+                let options = BuildOptions::of(installation.config(), installation.cache());
+                build::build(&plugin.file, None, &options)?.path
+            };
+            folder = std::mem::replace(&mut plugin.file, built);
         }
         let described = installation.describe(plugin, &Value::Null)?;
         let rights = wait_for(described.rights(cluster.target()))?;

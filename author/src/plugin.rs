@@ -4,17 +4,32 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail, ensure};
-use clap::Args;
+use clap::{Args, ValueEnum};
 use jiff::Timestamp;
+use pilothouse_core::description::Finding;
 use pilothouse_core::wasi::Wasi;
 use pilothouse_host::plugins::{CacheArguments, read_document};
+use pilothouse_host::{compiling, inspect};
 use pilothouse_testkit::documents::{self, Document, DocumentsError, STANDARD_INPUT};
 use pilothouse_testkit::isolation::Isolated;
 use pilothouse_testkit::store::{Store, runtime};
 use serde_json::Value;
 
 /// The time unless the command line says otherwise: the same each time, so that a command can be repeated.
-const DEFAULT_NOW: &str = "2026-01-01T00:00:00Z";
+pub(crate) const DEFAULT_NOW: &str = "2026-01-01T00:00:00Z";
+
+/// The namespace of objects unless they or the command line say otherwise.
+pub(crate) const DEFAULT_NAMESPACE: &str = "default";
+
+/// How the apiVersion of a Plugin resource begins.
+const PLUGIN_GROUP: &str = "pilothouse.dev/";
+
+/// In which form the result is printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Format {
+    Text,
+    Json,
+}
 
 /// Which plugin.
 #[derive(Args, Debug)]
@@ -23,18 +38,35 @@ pub struct PluginArguments {
     #[arg(value_name = "FILE.wasm")]
     pub component: PathBuf,
 
-    /// The plugin's configuration, YAML or JSON
+    /// The plugin's configuration, YAML or JSON; or its Plugin resource, of which `spec.configuration` and `spec.wasi` are taken
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
 
-    /// What the component may import of WASI: `none`, or `inert`, which links the interfaces of WASI 0.2 and gives access to
-    /// nothing
-    #[arg(long, value_name = "GRANT", default_value = "none")]
-    pub wasi: Wasi,
+    /// What it may import of WASI.
+    #[command(flatten)]
+    pub wasi: WasiArguments,
 
     /// Where compiled plugins are kept.
     #[command(flatten)]
     pub cache: CacheArguments,
+}
+
+/// What components are granted.
+#[derive(Args, Clone, Copy, Debug)]
+pub struct WasiArguments {
+    /// What a component may import of WASI: `none`, or `inert`, which links the interfaces of WASI 0.2 and gives access to
+    /// nothing (default: what the Plugin resource says that is given as configuration, else none)
+    #[arg(long = "wasi", value_name = "GRANT")]
+    pub grant: Option<Wasi>,
+}
+
+/// What a plugin is given, as a file says: its configuration, or the Plugin resource that has it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Settings {
+    /// The configuration.
+    pub configuration: Option<Value>,
+    /// `spec.wasi` of the Plugin resource.
+    pub wasi: Option<Wasi>,
 }
 
 /// In which cluster, at what time.
@@ -45,7 +77,7 @@ pub struct StateArguments {
     pub cluster: Vec<PathBuf>,
 
     /// The namespace of objects that do not say in which they are
-    #[arg(long, short, value_name = "NAME", default_value = "default")]
+    #[arg(long, short, value_name = "NAME", default_value = DEFAULT_NAMESPACE)]
     pub namespace: String,
 
     /// The time that the plugin sees, as in 2026-01-02T03:04:05Z
@@ -70,9 +102,56 @@ impl PluginArguments {
 
     /// Loads another component, with the same configuration.
     pub fn load_other(&self, component: &Path) -> anyhow::Result<Isolated> {
-        let config = self.config.as_deref().map(read_document).transpose()?;
-        let loaded = self.cache.sandbox()?.granting(self.wasi).load(component)?;
-        Ok(Isolated::of(component.to_owned(), loaded, config)?)
+        let settings = Settings::of_option(self.config.as_deref())?;
+        let sandbox = self.cache.sandbox()?.granting(self.wasi.or(settings.wasi));
+        let loaded = compiling::load(&sandbox, component)?;
+        let plugin = Isolated::of(component.to_owned(), loaded, settings.configuration)?;
+        tell_findings(&plugin);
+        Ok(plugin)
+    }
+}
+
+/// Says on standard error what in a plugin's description does not fit together. A command that calls the plugin is the first
+/// that an author runs whose component other tools have built.
+pub(crate) fn tell_findings(plugin: &Isolated) {
+    for Finding { severity, message } in inspect::findings(plugin.plugin(), plugin.manifest()) {
+        eprintln!("{severity}: {message}");
+    }
+}
+
+impl WasiArguments {
+    /// What the option says, else what a Plugin resource says, else nothing.
+    pub fn or(self, resource: Option<Wasi>) -> Wasi {
+        self.grant.or(resource).unwrap_or_default()
+    }
+}
+
+impl Settings {
+    /// Those of a document. A configuration is never mistaken for a Plugin resource, which says that it is one.
+    pub fn of(mut document: Value) -> anyhow::Result<Self> {
+        let api_version = document["apiVersion"].as_str().unwrap_or_default();
+        if document["kind"] != "Plugin" || !api_version.starts_with(PLUGIN_GROUP) {
+            return Ok(Self {
+                configuration: Some(document),
+                wasi: None,
+            });
+        }
+        let spec = document["spec"].take();
+        let is_given = |value: &&Value| !value.is_null();
+        let wasi = spec.get("wasi").filter(is_given).cloned();
+        Ok(Self {
+            configuration: spec.get("configuration").filter(is_given).cloned(),
+            wasi: wasi
+                .map(serde_json::from_value)
+                .transpose()
+                .context("spec.wasi of the Plugin cannot be read; write None or Inert")?,
+        })
+    }
+
+    /// Those of the file that an option names, if it names one.
+    pub fn of_option(file: Option<&Path>) -> anyhow::Result<Self> {
+        let Some(file) = file else { return Ok(Self::default()) };
+        Self::of(read_document(file)?).with_context(|| file.display().to_string())
     }
 }
 
@@ -98,9 +177,7 @@ impl StateArguments {
         let now = self.milliseconds()?;
         let mut cluster = self.objects(files)?;
         let given = documents::read(files)?;
-        for document in &mut cluster {
-            self.place(&plugin, document);
-        }
+        let plugin = placed(plugin, &mut cluster, &self.namespace);
         let mut store = Store::new(runtime(), now);
         let definitions = cluster
             .iter()
@@ -119,9 +196,8 @@ impl StateArguments {
         }
         let mut primaries = Vec::new();
         for mut document in given {
-            self.place(&plugin, &mut document);
-            let controllers = &plugin.manifest().manifest.controllers;
-            if !controllers.iter().any(|controller| controller.kind == document.kind) {
+            place(&plugin, &mut document, &self.namespace);
+            if !plugin.reconciles(&document.kind) {
                 cluster.push(document);
                 continue;
             }
@@ -139,34 +215,37 @@ impl StateArguments {
                 "{}: the plugin does not reconcile {}, only {}; give what it only reads with --cluster",
                 first.place,
                 first.kind,
-                kinds(&plugin)
+                plugin.kind_names()
             );
         }
         ensure!(
             !primaries.is_empty(),
             "give an object that the plugin reconciles with -f; it reconciles {}",
-            kinds(&plugin)
+            plugin.kind_names()
         );
         let plugin = plugin.at(now).with_documents(&cluster).with_documents(&primaries);
         Ok(Prepared { plugin, primaries })
     }
-
-    fn place(&self, plugin: &Isolated, document: &mut Document) {
-        plugin.place(&mut document.object, &self.namespace);
-        if let Ok((_, name)) = documents::identity(&document.object) {
-            document.name = name;
-        }
-    }
 }
 
-/// The kinds that a plugin reconciles, for messages.
-pub fn kinds(plugin: &Isolated) -> String {
-    let controllers = &plugin.manifest().manifest.controllers;
-    let kinds: Vec<String> = controllers
-        .iter()
-        .map(|controller| controller.kind.to_string())
-        .collect();
-    kinds.join(", ")
+/// Puts objects into a namespace that do not say in which they are, and gives the plugin those that define kinds: by them it
+/// is known which kinds have namespaces.
+pub(crate) fn placed(plugin: Isolated, cluster: &mut [Document], namespace: &str) -> Isolated {
+    let is_definition = |document: &&Document| document.kind.kind == "CustomResourceDefinition";
+    let definitions: Vec<Document> = cluster.iter().filter(is_definition).cloned().collect();
+    let plugin = plugin.with_documents(&definitions);
+    for document in cluster {
+        place(&plugin, document, namespace);
+    }
+    plugin
+}
+
+/// Puts an object into a namespace, if its kind has namespaces and it does not say in which it is.
+pub(crate) fn place(plugin: &Isolated, document: &mut Document, namespace: &str) {
+    plugin.place(&mut document.object, namespace);
+    if let Ok((_, name)) = documents::identity(&document.object) {
+        document.name = name;
+    }
 }
 
 /// Marks an object as being deleted since a moment, with the finalizer of its controller.
@@ -181,5 +260,37 @@ pub fn mark_deleted(object: &mut Value, finalizer: Option<&str>, now: Timestamp)
         Some(list) if is_there(list) => {}
         Some(list) => list.push(finalizer.into()),
         None => metadata["finalizers"] = Value::from(vec![finalizer]),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_plugin_resource_has_configuration_and_grant_and_anything_else_is_a_configuration() {
+        let plain = json!({"kind": "Plugin", "wasi": "Inert"});
+        let settings = Settings::of(plain.clone()).unwrap();
+        assert_eq!((settings.configuration, settings.wasi), (Some(plain), None));
+        let resource = |spec: Value| json!({"apiVersion": "pilothouse.dev/v1alpha1", "kind": "Plugin", "spec": spec});
+        let settings = Settings::of(resource(json!({"configuration": {"a": 1}, "wasi": "Inert"}))).unwrap();
+        assert_eq!(settings.configuration, Some(json!({"a": 1})));
+        assert_eq!(settings.wasi, Some(Wasi::Inert));
+        assert_eq!(
+            Settings::of(resource(json!({"wasi": null}))).unwrap(),
+            Settings::default()
+        );
+        let error = Settings::of(resource(json!({"wasi": "All"}))).unwrap_err().to_string();
+        assert!(error.contains("spec.wasi"), "{error}");
+    }
+
+    #[test]
+    fn the_option_wins_over_the_resource() {
+        let option = |grant| WasiArguments { grant };
+        assert_eq!(option(None).or(None), Wasi::None);
+        assert_eq!(option(None).or(Some(Wasi::Inert)), Wasi::Inert);
+        assert_eq!(option(Some(Wasi::None)).or(Some(Wasi::Inert)), Wasi::None);
     }
 }

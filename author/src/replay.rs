@@ -8,6 +8,7 @@ use clap::{Args, ValueEnum};
 use pilothouse_testkit::recording::Recording;
 use serde_json::json;
 
+use crate::plugin::WasiArguments;
 use crate::verdict::NotAsExpected;
 
 /// Help that stands below the options.
@@ -36,6 +37,9 @@ pub struct ReplayCommand {
     #[arg(long, value_name = "FILE.wasm")]
     component: Option<PathBuf>,
 
+    #[command(flatten)]
+    wasi: WasiArguments,
+
     /// The form of the output
     #[arg(long, short, value_enum, value_name = "FORMAT", default_value_t = Format::Text)]
     output: Format,
@@ -55,6 +59,7 @@ impl ReplayCommand {
         let Self {
             recording: file,
             component,
+            wasi,
             output,
         } = self;
         let recording = Recording::read(&file)?;
@@ -71,7 +76,7 @@ impl ReplayCommand {
                 header.component
             );
         }
-        let plugin = recording.load(&path)?;
+        let plugin = recording.load_granting(&path, wasi.or(None))?;
         let is_same_component = recording.is_of(&plugin);
         ensure!(
             is_given || is_same_component,

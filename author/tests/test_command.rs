@@ -1,11 +1,17 @@
 //! `pilothouse test` as an author runs it: in a project's folder, with a component, scenarios and golden cases.
 #![allow(clippy::unwrap_used, reason = "all of it is for tests")]
 
-use std::fs;
+use std::collections::BTreeSet;
+use std::fs::{self, File};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::time::{Duration, SystemTime};
 
 use tempfile::TempDir;
+
+#[path = "../../tests/end-to-end/tests/lifecycle/dice.rs"]
+mod dice;
 
 /// A project with a built component, a scenario and a golden case.
 struct Project(TempDir);
@@ -167,9 +173,10 @@ mod isolated {
             &text,
             &[
                 "the plugin's answer differs",
-                "--- found",
-                "-    replicas: 3",
-                "+    replicas: 2",
+                "--- expected (expected.yaml)",
+                "+++ found (the plugin's answer)",
+                "-     replicas: 2",
+                "+     replicas: 3",
                 "The reconcile that answered this: AppService shop/web",
                 "It read:",
                 "Deployment shop/web",
@@ -177,6 +184,92 @@ mod isolated {
             ],
         );
         assert!(!text.contains('\u{1b}'), "colours are for terminals: {text}");
+    }
+
+    #[test]
+    fn a_manifest_that_lists_no_fields_is_tested_with_a_warning() {
+        let project = Project::without_component();
+        let crd = r#"{"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+            "metadata": {"name": "appservices.kosmos.io"}, "spec": {"group": "kosmos.io", "scope": "Namespaced",
+            "names": {"kind": "AppService", "plural": "appservices"}, "versions": [{"name": "v1", "served": true,
+            "storage": true, "schema": {"openAPIV3Schema": {"type": "object", "properties": {
+            "spec": {"type": "object", "properties": {"size": {"type": "integer"}}},
+            "status": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}}}}}]}}"#;
+        let kind = r#"{"group": "kosmos.io", "version": "v1", "kind": "AppService"}"#;
+        for (fields, is_warned) in [("[]", true), (r#"[".spec"]"#, false)] {
+            let manifest = format!(
+                r#"{{"name": "app", "version": "1.0.0", "crds": [{crd:?}],
+                    "controllers": [{{"name": "app", "kind": {kind}, "fields": {fields}}}]}}"#,
+            );
+            fs::write(project.at("app.wasm"), dice::component_saying(&manifest)).unwrap();
+            let arguments = ["app.wasm", "tests/golden", "--wasi", "inert", "--update"];
+            let (code, text) = project.test(&arguments);
+            assert_eq!(code, Some(0), "{text}");
+            let warning = "warning: controller app lists no fields of kosmos.io/v1 AppService but its metadata";
+            assert_eq!(text.contains(warning), is_warned, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_component_that_is_older_than_a_source_is_tested_with_a_warning() {
+        let project = Project::new();
+        let component = File::open(project.at("target/pilothouse/app-service.wasm")).unwrap();
+        let built = SystemTime::now() - Duration::from_hours(1);
+        component.set_modified(built).unwrap();
+        let (_, text) = project.test(&["--isolated", "--update"]);
+        assert!(!text.contains("warning"), "this is no project: {text}");
+        project.write("pilothouse.py", "");
+        project.write("controller.py", "");
+        File::open(project.at("pilothouse.py"))
+            .unwrap()
+            .set_modified(built)
+            .unwrap();
+        let (code, text) = project.test(&["--isolated"]);
+        assert_eq!(code, Some(0), "{text}");
+        let warning =
+            "warning: target/pilothouse/app-service.wasm is older than controller.py; build it with `make build`";
+        has(&text, &[warning]);
+        let (_, text) = project.test(&["--isolated", "target/pilothouse/app-service.wasm"]);
+        assert!(!text.contains("warning"), "it was named: {text}");
+        component
+            .set_modified(SystemTime::now() + Duration::from_mins(1))
+            .unwrap();
+        let (_, text) = project.test(&["--isolated"]);
+        assert!(!text.contains("warning"), "it is newer: {text}");
+    }
+
+    /// The files below a folder; one that is written anew is another.
+    fn files_below(folder: &Path) -> BTreeSet<(PathBuf, u64)> {
+        let mut files = BTreeSet::new();
+        for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+            let path = entry.path();
+            if path.is_dir() {
+                files.extend(files_below(&path));
+            } else {
+                files.insert((path, entry.metadata().unwrap().ino()));
+            }
+        }
+        files
+    }
+
+    #[test]
+    fn what_render_has_compiled_is_not_compiled_again() {
+        let project = Project::new();
+        let cache = tempfile::tempdir().unwrap();
+        let run = |arguments: &[&str]| {
+            let output = Command::new(env!("CARGO_BIN_EXE_pilothouse"))
+                .args(arguments)
+                .current_dir(project.0.path())
+                .env("XDG_CACHE_HOME", cache.path())
+                .output()
+                .unwrap();
+            assert!(output.status.success(), "{output:?}");
+            files_below(cache.path())
+        };
+        let input = "tests/golden/smallest/input.yaml";
+        let compiled = run(&["render", "target/pilothouse/app-service.wasm", "-f", input]);
+        assert!(!compiled.is_empty());
+        assert_eq!(run(&["test", "--isolated", "--update"]), compiled);
     }
 
     #[test]
@@ -211,6 +304,109 @@ metadata: {name: other, namespace: shop}
         assert_eq!(code, Some(1), "{text}");
         has(&text, &["has no controller", "kosmos.io/v1 AppService"]);
     }
+
+    #[test]
+    fn objects_around_a_case_are_in_the_default_namespace_as_its_input_is() {
+        let project = Project::new();
+        let input = INPUT.replace(", namespace: shop", "");
+        project.write("tests/golden/smallest/input.yaml", &input);
+        project.write(
+            "tests/golden/smallest/cluster.yaml",
+            "\
+apiVersion: apps/v1
+kind: Deployment
+metadata:
+  name: web
+  ownerReferences: [{apiVersion: kosmos.io/v1, kind: AppService, name: web, uid: \"1\", controller: true}]
+status: {replicas: 7}
+---
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: zones.example.com}
+spec: {group: example.com, scope: Cluster, names: {kind: Zone}}
+---
+apiVersion: example.com/v1
+kind: Zone
+metadata: {name: north}
+",
+        );
+        let (code, text) = project.test(&["--isolated"]);
+        assert_eq!(code, Some(3), "{text}");
+        has(&text, &["  Deployment default/web\n", "  Zone north\n", "replicas: 7"]);
+    }
+
+    #[test]
+    fn a_case_that_differs_stays_as_it_is_unless_it_is_to_be_written() {
+        let project = Project::new();
+        project.test(&["--isolated", "--update"]);
+        let expected = "tests/golden/smallest/expected.yaml";
+        let edited = project.read(expected).replace("replicas: 2", "replicas: 9");
+        project.write(expected, &edited);
+        let (code, text) = project.test(&["--isolated", "--junit", "report.xml", "-o", "json"]);
+        assert_eq!(code, Some(3), "{text}");
+        assert_eq!(project.read(expected), edited);
+        let (document, _) = text.split_once("\n1 of 1 tests failed").unwrap();
+        let document: serde_json::Value = serde_json::from_str(document).unwrap();
+        assert_eq!((&document["passed"], &document["failed"]), (&0.into(), &1.into()));
+        assert_eq!(document["tests"][0]["result"], "failed");
+        has(
+            &project.read("report.xml"),
+            &["failures=\"1\"", "replicas: 9", "replicas: 2"],
+        );
+        // One that holds is not written anew, however it is formatted.
+        let same = format!("# A comment.\n{}", edited.replace("replicas: 9", "replicas: 2"));
+        project.write(expected, &same);
+        let (code, text) = project.test(&["--isolated", "--update"]);
+        assert_eq!(code, Some(0), "{text}");
+        assert_eq!(project.read(expected), same);
+        has(&text, &["1 passed, 0 failed in"]);
+    }
+
+    #[test]
+    fn a_deleted_object_is_finalized() {
+        let project = Project::without_component();
+        let input = "\
+apiVersion: gate.test.dev/v1
+kind: Gate
+metadata:
+  name: g
+  uid: \"1\"
+  deletionTimestamp: 2026-01-02T03:04:05Z
+  finalizers: [gate.test.dev/gate]
+spec: {size: 1}
+";
+        project.write("tests/golden/deleted/input.yaml", input);
+        project.write("tests/golden/deleted/config.yaml", "finalizer: true\n");
+        let gate = component("gate");
+        let (code, text) = project.test(&[gate.to_str().unwrap(), "tests/golden/deleted", "--update"]);
+        assert_eq!(code, Some(0), "{text}");
+        assert_eq!(project.read("tests/golden/deleted/expected.yaml"), "finalized: true\n");
+    }
+
+    #[test]
+    fn the_configuration_of_a_case_is_given_alone_or_as_its_plugin_resource() {
+        let project = Project::without_component();
+        let sample = fs::read_to_string(root().join("deploy/samples/reverse-proxy.yaml")).unwrap();
+        project.write("tests/golden/proxy/input.yaml", &sample);
+        let plugin = component("reverse-proxy");
+        let arguments = [plugin.to_str().unwrap(), "tests/golden/proxy", "--update"];
+        for (configuration, image) in [
+            ("defaultImage: nginx:alone\n", "nginx:alone"),
+            (
+                "apiVersion: pilothouse.dev/v1alpha1\nkind: Plugin\nspec: {configuration: {defaultImage: \"nginx:resource\"}}\n",
+                "nginx:resource",
+            ),
+        ] {
+            project.write("tests/golden/proxy/config.yaml", configuration);
+            let (code, text) = project.test(&arguments);
+            assert_eq!(code, Some(0), "{text}");
+            has(&project.read("tests/golden/proxy/expected.yaml"), &[image]);
+        }
+        project.write("tests/golden/proxy/config.yaml", "defaultPicture: nginx\n");
+        let (code, text) = project.test(&arguments);
+        assert_eq!(code, Some(1), "{text}");
+        has(&text, &["tests/golden/proxy/config.yaml", "defaultPicture"]);
+    }
 }
 
 mod simulated {
@@ -236,6 +432,12 @@ mod simulated {
         let suites = report.descendants().filter(|node| node.has_tag_name("testsuite"));
         let names: Vec<_> = suites.filter_map(|suite| suite.attribute("name")).collect();
         assert_eq!(names, ["tests/golden/smallest", "scenarios/created.yaml"]);
+        let (code, text) = project.test(&["--filter", "creat"]);
+        assert_eq!(code, Some(0), "{text}");
+        has(
+            &text,
+            &["ok      simulated scenarios/created.yaml", "1 passed, 0 failed"],
+        );
     }
 
     #[test]
@@ -284,6 +486,49 @@ mod simulated {
                 "name the file app-service.wasm",
             ],
         );
+    }
+
+    #[test]
+    fn a_component_that_imports_wasi_needs_a_grant_by_the_option_or_by_its_plugin_resource() {
+        let project = Project(tempfile::tempdir().unwrap());
+        fs::write(project.at("dice.wasm"), dice::component()).unwrap();
+        project.write(
+            "tests/golden/dice/input.yaml",
+            "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: c}\n",
+        );
+        let scenario = "\
+about: The plugin wants nothing.
+steps:
+  - name: a ConfigMap is made
+    apply: {objects: [{apiVersion: v1, kind: ConfigMap, metadata: {name: c}}]}
+  - name: nothing is written
+    expectWrites: {after: resync}
+";
+        project.write("scenarios/dice.yaml", scenario);
+        for tests in [
+            &["tests/golden"][..],
+            &["scenarios"],
+            &["tests/golden", "--wasi", "none"],
+        ] {
+            let (code, text) = project.test(&[&["dice.wasm", "--update"], tests].concat());
+            assert_eq!(code, Some(1), "{tests:?}: {text}");
+            has(&text, &["imports wasi:random/random@0.2.3", "--wasi inert"]);
+        }
+        let (code, text) = project.test(&["dice.wasm", "tests/golden", "scenarios", "--wasi", "inert", "--update"]);
+        assert_eq!(code, Some(0), "{text}");
+        has(
+            &text,
+            &[
+                "updated golden    tests/golden/dice",
+                "ok      simulated scenarios/dice.yaml",
+            ],
+        );
+        let plugin = "apiVersion: pilothouse.dev/v1alpha1\nkind: Plugin\nspec: {wasi: Inert}\n";
+        project.write("tests/golden/dice/config.yaml", plugin);
+        let (code, text) = project.test(&["dice.wasm", "tests/golden"]);
+        assert_eq!(code, Some(0), "{text}");
+        let (code, text) = project.test(&["dice.wasm", "tests/golden", "--wasi", "none"]);
+        assert_eq!(code, Some(1), "{text}");
     }
 }
 

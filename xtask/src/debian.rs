@@ -9,9 +9,21 @@ use anyhow::{Context as _, Result, ensure};
 
 /// Downloads the packages as apt is set up to, with new lists where it has none or old ones, and unpacks them.
 pub(crate) fn fetch(name: &str, packages: &[&str], folder: &Path) -> Result<()> {
+    fetch_by(name, folder, |options| download(folder, packages, options))
+}
+
+/// The same with all that the packages need and the machine does not have.
+pub(crate) fn fetch_with_dependencies(name: &str, packages: &[&str], folder: &Path) -> Result<()> {
+    fetch_by(name, folder, |options| {
+        let missing = missing(folder, packages, options)?;
+        download(folder, &missing.iter().map(String::as_str).collect::<Vec<_>>(), options)
+    })
+}
+
+fn fetch_by(name: &str, folder: &Path, download: impl Fn(&[String]) -> Result<()>) -> Result<()> {
     println!("fetching Debian's {name} to {}", folder.display());
     fs::create_dir_all(folder).with_context(|| format!("make {}", folder.display()))?;
-    if let Err(error) = download(folder, packages, &[]) {
+    if let Err(error) = download(&[]) {
         println!("{error}: trying again with new lists of packages");
         let lists = folder.join("lists");
         fs::create_dir_all(lists.join("partial")).with_context(|| format!("make {}", lists.display()))?;
@@ -22,12 +34,13 @@ pub(crate) fn fetch(name: &str, packages: &[&str], folder: &Path) -> Result<()> 
             "Dir::Cache::srcpkgcache=".to_owned(),
         ];
         call(apt_get(folder, &options).arg("update"))?;
-        download(folder, packages, &options)?;
+        download(&options)?;
     }
     for entry in fs::read_dir(folder).with_context(|| format!("read {}", folder.display()))? {
         let package = entry.with_context(|| format!("read {}", folder.display()))?.path();
         if package.extension().is_some_and(|extension| extension == "deb") {
             call(Command::new("dpkg").arg("-x").arg(&package).arg(folder))?;
+            fs::remove_file(&package).with_context(|| format!("remove {}", package.display()))?;
         }
     }
     Ok(())
@@ -35,6 +48,31 @@ pub(crate) fn fetch(name: &str, packages: &[&str], folder: &Path) -> Result<()> 
 
 fn download(folder: &Path, packages: &[&str], options: &[String]) -> Result<()> {
     call(apt_get(folder, options).arg("download").args(packages))
+}
+
+/// The packages that apt would install, in a trial for which nobody has to be root.
+fn missing(folder: &Path, packages: &[&str], options: &[String]) -> Result<Vec<String>> {
+    let output = apt_get(folder, options)
+        .args(["--simulate", "--no-install-recommends", "install"])
+        .args(packages)
+        .output()
+        .context("run apt-get")?;
+    ensure!(
+        output.status.success(),
+        "apt-get ended with {}: {}",
+        output.status,
+        String::from_utf8_lossy(&output.stderr).trim_end()
+    );
+    Ok(installed(&String::from_utf8_lossy(&output.stdout)))
+}
+
+/// The packages of the lines that say what is installed: `Inst NAME (VERSION ...)`.
+fn installed(trial: &str) -> Vec<String> {
+    let names = trial.lines().filter_map(|line| line.strip_prefix("Inst "));
+    names
+        .filter_map(|line| line.split(' ').next())
+        .map(str::to_owned)
+        .collect()
 }
 
 fn apt_get(folder: &Path, options: &[String]) -> Command {
@@ -55,4 +93,16 @@ fn call(command: &mut Command) -> Result<()> {
     let status = command.status().with_context(|| format!("run {program}"))?;
     ensure!(status.success(), "{program} ended with {status}");
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_trial_of_apt_names_what_it_would_install() {
+        let trial = "NOTE: This is only a simulation!\nReading package lists...\nInst cpp-12 (12.2.0 Debian [amd64])\n\
+                     Inst gcc [1.0] (1.1 Debian [amd64])\nConf cpp-12 (12.2.0 Debian [amd64])\n";
+        assert_eq!(installed(trial), ["cpp-12", "gcc"]);
+    }
 }

@@ -1,5 +1,7 @@
-//! Owns building the image of the host: a static program, the folder that `deploy/image/Dockerfile` copies from, and an OCI
+//! Owns building the image of the host: static programs, the folder that `deploy/image/Dockerfile` copies from, and an OCI
 //! archive made with buildah. Leaves what is in the image to the Dockerfile, and what it must be to the tests of the chart.
+
+mod architecture;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,10 +10,15 @@ use std::process::Command;
 use anyhow::{Context as _, Result, ensure};
 use pilothouse_programs::environment;
 
+use self::architecture::{Architecture, Tools};
 use crate::{cargo, root};
 
 /// The largest size of the host's program, in bytes.
-const LARGEST_PROGRAM: u64 = 33_000_000;
+const LARGEST_PROGRAM: u64 = 30_000_000;
+
+/// What the compiler is told for every crate. A function that cannot unwind has no table for unwinding it; those that can have
+/// theirs whatever is said here, because panics unwind.
+const FLAGS: [&str; 4] = ["-C", "target-feature=+crt-static", "-C", "force-unwind-tables=no"];
 
 /// The certificate authorities of public registries, as Debian's package ca-certificates and those of other distributions
 /// have them.
@@ -20,54 +27,13 @@ const AUTHORITIES: [&str; 2] = ["/etc/ssl/certs/ca-certificates.crt", "/etc/pki/
 /// Options of `cargo xtask image`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct ImageOptions {
-    /// The architecture of the image. Another one than this machine's needs Rust's target for it and a C compiler, such as
-    /// those of Debian's package gcc-aarch64-linux-gnu.
-    #[arg(long, value_enum, default_value_t = Architecture::of_this_machine())]
-    architecture: Architecture,
-    /// Only build the program and the folder for the Dockerfile.
+    /// The architectures of the image, separated by commas. Another one than this machine's needs Rust's target for it; its C
+    /// compiler is fetched from Debian's packages if the machine has none, with an emulator to see that the program starts.
+    #[arg(long, value_enum, value_delimiter = ',', default_values_t = [Architecture::of_this_machine()])]
+    architecture: Vec<Architecture>,
+    /// Only build the programs and the folder for the Dockerfile.
     #[arg(long)]
     context_only: bool,
-}
-
-/// An architecture that images are made for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-enum Architecture {
-    Amd64,
-    Arm64,
-}
-
-impl Architecture {
-    fn of_this_machine() -> Self {
-        if cfg!(target_arch = "aarch64") {
-            Self::Arm64
-        } else {
-            Self::Amd64
-        }
-    }
-
-    /// As OCI images call it.
-    fn name(self) -> &'static str {
-        match self {
-            Self::Amd64 => "amd64",
-            Self::Arm64 => "arm64",
-        }
-    }
-
-    /// As Rust calls it. It is glibc's, because the host measures and tunes glibc's allocator.
-    fn target(self) -> &'static str {
-        match self {
-            Self::Amd64 => "x86_64-unknown-linux-gnu",
-            Self::Arm64 => "aarch64-unknown-linux-gnu",
-        }
-    }
-
-    /// The compiler and linker where the machine is of another architecture.
-    fn compiler(self) -> &'static str {
-        match self {
-            Self::Amd64 => "x86_64-linux-gnu-gcc",
-            Self::Arm64 => "aarch64-linux-gnu-gcc",
-        }
-    }
 }
 
 /// The image as an OCI archive.
@@ -75,22 +41,32 @@ pub(crate) fn archive() -> PathBuf {
     root().join("target/image/pilothouse-host.tar")
 }
 
-/// Builds the program and the image.
+/// Builds the programs and the image.
 pub fn run(options: &ImageOptions) -> Result<()> {
     let context = root().join("target/image/context");
-    let program = build(options.architecture)?;
-    let size = fs::metadata(&program)
-        .with_context(|| format!("read {}", program.display()))?
-        .len();
-    println!("pilothouse-host for {}: {size} bytes", options.architecture.name());
-    ensure!(
-        size <= LARGEST_PROGRAM,
-        "{} has {size} bytes, and may have {LARGEST_PROGRAM}; `nm --size-sort` of a build without strip lists what is large",
-        program.display()
-    );
-    let folder = context.join(options.architecture.name());
-    fs::create_dir_all(&folder).with_context(|| format!("make {}", folder.display()))?;
-    copy(&program, &folder.join("pilothouse-host"))?;
+    let mut architectures = options.architecture.clone();
+    architectures.sort_unstable();
+    architectures.dedup();
+    // All of them before the first build, which takes long.
+    let tools = architectures.iter().map(|architecture| Tools::find(*architecture));
+    for tools in tools.collect::<Result<Vec<_>>>()? {
+        let name = tools.architecture.name();
+        let program = build(&tools)?;
+        let size = fs::metadata(&program)
+            .with_context(|| format!("read {}", program.display()))?
+            .len();
+        println!("pilothouse-host for {name}: {size} bytes");
+        ensure!(
+            size <= LARGEST_PROGRAM,
+            "{} has {size} bytes, and may have {LARGEST_PROGRAM}; {} lists its parts",
+            program.display(),
+            linker_map(tools.architecture).display()
+        );
+        start(&tools, &program)?;
+        let folder = context.join(name);
+        fs::create_dir_all(&folder).with_context(|| format!("make {}", folder.display()))?;
+        copy(&program, &folder.join("pilothouse-host"))?;
+    }
     let authorities = AUTHORITIES.iter().map(Path::new).find(|path| path.is_file());
     let authorities =
         authorities.context("there are no certificate authorities on this machine; install ca-certificates")?;
@@ -99,42 +75,82 @@ pub fn run(options: &ImageOptions) -> Result<()> {
         println!("the folder for deploy/image/Dockerfile is {}", context.display());
         return Ok(());
     }
-    assemble(options.architecture, &context)
+    assemble(&architectures, &context)
 }
 
 /// Builds the program, linked statically: an image from scratch has no libraries.
-fn build(architecture: Architecture) -> Result<PathBuf> {
-    let target = architecture.target();
+///
+/// Rust's own linker folds functions with the same instructions, of which generic code has many; the host compares no addresses
+/// of functions. It also packs the relocations of a program that is loaded at a random address. An older glibc than 2.36 does not
+/// know packed ones: `start` would see it.
+fn build(tools: &Tools) -> Result<PathBuf> {
+    let target = tools.architecture.target();
+    let map = linker_map(tools.architecture);
+    fs::create_dir_all(root().join("target/image")).context("make target/image")?;
     let mut command = cargo();
     command
         .args([
-            "build",
+            "rustc",
             "--locked",
             "--package",
             "pilothouse-host",
             "--bin",
             "pilothouse-host",
         ])
-        .args(["--profile", "dist", "--target", target])
-        // With --target this is for the program alone, and not for build scripts.
-        .env("RUSTFLAGS", "-C target-feature=+crt-static");
-    if architecture != Architecture::of_this_machine() {
-        let variable = target.replace('-', "_");
-        let upper = variable.to_uppercase();
-        command
-            .env(format!("CARGO_TARGET_{upper}_LINKER"), architecture.compiler())
-            .env(format!("CC_{variable}"), architecture.compiler());
-    }
+        .args(["--profile", "dist", "--target", target, "--"])
+        .args(["-C", "link-arg=-fuse-ld=lld", "-C"])
+        .arg(format!("link-arg=-B{}", architecture::linker()?.display()))
+        .args(["-C", "link-arg=-Wl,-O2,--icf=all,--pack-dyn-relocs=relr", "-C"])
+        .arg(format!("link-arg=-Wl,-Map={}", map.display()))
+        // With --target these are for the program alone, and not for build scripts.
+        .env("RUSTFLAGS", FLAGS.join(" "))
+        .envs(tools.environment());
     let status = command.status().context("run cargo build")?;
     ensure!(status.success(), "the host does not build for {target}");
-    Ok(root().join("target").join(target).join("dist/pilothouse-host"))
+    let folder = environment::path("CARGO_TARGET_DIR").unwrap_or_else(|| root().join("target"));
+    Ok(folder.join(target).join("dist/pilothouse-host"))
+}
+
+/// What the linker says about the size of each function.
+fn linker_map(architecture: Architecture) -> PathBuf {
+    root().join("target/image").join(format!("{}.map", architecture.name()))
+}
+
+/// Sees that the program starts, with nothing of this machine's environment.
+fn start(tools: &Tools, program: &Path) -> Result<()> {
+    let mut command = match tools.emulator() {
+        Some(emulator) => {
+            let mut command = Command::new(emulator);
+            command.arg(program);
+            command
+        }
+        None => Command::new(program),
+    };
+    let output = command
+        .env_clear()
+        .arg("--version")
+        .output()
+        .with_context(|| format!("run {}", program.display()))?;
+    let expected = concat!("pilothouse-host ", env!("CARGO_PKG_VERSION"));
+    ensure!(
+        output.status.success() && output.stdout.starts_with(expected.as_bytes()),
+        "`{} --version` does not print {expected}; it ended with {}: {}",
+        program.display(),
+        output.status,
+        String::from_utf8_lossy(&output.stderr)
+    );
+    Ok(())
 }
 
 /// Calls buildah, which needs neither a daemon nor namespaces for an image into which files are only copied.
-fn assemble(architecture: Architecture, context: &Path) -> Result<()> {
+fn assemble(architectures: &[Architecture], context: &Path) -> Result<()> {
     let buildah = buildah()?;
     let archive = archive();
     let storage = root().join("target/image/storage");
+    // The images of the last time would be listed beside the new ones.
+    if storage.exists() {
+        fs::remove_dir_all(&storage).with_context(|| format!("remove {}", storage.display()))?;
+    }
     let call = |arguments: &[&str]| {
         let mut command = Command::new(&buildah);
         command.args(["--storage-driver", "vfs"]);
@@ -150,34 +166,36 @@ fn assemble(architecture: Architecture, context: &Path) -> Result<()> {
         Ok(())
     };
     let dockerfile = root().join("deploy/image/Dockerfile").display().to_string();
-    let platform = format!("linux/{}", architecture.name());
     let version = format!("VERSION={}", env!("CARGO_PKG_VERSION"));
     let directory = context.display().to_string();
-    call(&[
-        "build",
-        "--isolation",
-        "chroot",
-        "--file",
-        &dockerfile,
-        "--platform",
-        &platform,
-        "--build-arg",
-        &version,
-        "--format",
-        "oci",
-        // The same program makes the same image.
-        "--timestamp",
-        "0",
-        "--layers=false",
-        "--tag",
-        "pilothouse-host",
-        &directory,
-    ])?;
+    for architecture in architectures {
+        let platform = format!("linux/{}", architecture.name());
+        call(&[
+            "build",
+            "--isolation",
+            "chroot",
+            "--file",
+            &dockerfile,
+            "--platform",
+            &platform,
+            "--build-arg",
+            &version,
+            "--format",
+            "oci",
+            // The same program makes the same image.
+            "--timestamp",
+            "0",
+            "--layers=false",
+            "--manifest",
+            "pilothouse-host",
+            &directory,
+        ])?;
+    }
     if archive.exists() {
         fs::remove_file(&archive).with_context(|| format!("remove {}", archive.display()))?;
     }
     let place = format!("oci-archive:{}:{}", archive.display(), env!("CARGO_PKG_VERSION"));
-    call(&["push", "pilothouse-host", &place])?;
+    call(&["manifest", "push", "--all", "pilothouse-host", &place])?;
     println!("the image is {}", archive.display());
     Ok(())
 }

@@ -24,7 +24,8 @@ const LANGUAGES: [Language; 4] = [
         folder: "website-js",
         needs: &[&["node", "--version"], &["npm", "--version"]],
         build: &[
-            &["npm", "ci", "--no-audit", "--no-fund"],
+            // Not `npm ci`: it refuses the lock file, because componentize-qjs names packages for platforms that were never published.
+            &["npm", "install", "--no-audit", "--no-fund"],
             &["npm", "run", "build"],
             &["node", "build.js", "fixtures/throwing.js", "build/throwing.wasm"],
             &["env", "KEEP_WASI=1", "node", "build.js", "plugin.js", "build/wasi.wasm"],
@@ -47,6 +48,7 @@ const LANGUAGES: [Language; 4] = [
         build: &[
             &["go", "run", "./tool"],
             &["go", "run", "./tool", "./fixtures/panicking", "build/throwing.wasm"],
+            &["go", "run", "./tool", "./fixtures/fatal", "build/fatal.wasm"],
         ],
     },
     Language {
@@ -106,8 +108,12 @@ fn build_one(language: &Language) -> Result<()> {
     Ok(())
 }
 
-/// Where Python's tools are kept.
-fn tools(module: &str) -> Result<PathBuf> {
+/// Where the tools of a language that come from PyPI are kept, by the module of its tests.
+///
+/// # Errors
+///
+/// If there is no cache directory.
+pub fn tools(module: &str) -> Result<PathBuf> {
     let cache = environment::cache().context("set HOME or XDG_CACHE_HOME, for the tools of other languages")?;
     Ok(cache.join("pilothouse/external").join(format!("venv-{module}")))
 }
@@ -133,8 +139,8 @@ mod tests {
         "website-c/crd.yaml",
     ];
 
-    /// What the templates of `pilothouse new` have of the examples and of the contract.
-    const COPIES: [(&str, &str); 10] = [
+    /// What the templates of `pilothouse new` have of the examples and of the contract: links, so that there is one text.
+    const COPIES: [(&str, &str); 13] = [
         ("plugins/examples/website-js/pilothouse.js", "js/pilothouse.js.in"),
         ("plugins/examples/website-js/pilothouse.d.ts", "js/pilothouse.d.ts.in"),
         (
@@ -149,7 +155,16 @@ mod tests {
             "plugins/examples/website-go/pilothouse/component.go",
             "go/component.go.in",
         ),
+        (
+            "plugins/examples/website-go/pilothouse/finalizer_component.go",
+            "go/finalizer_component.go.in",
+        ),
+        (
+            "plugins/examples/website-go/pilothouse/admission_component.go",
+            "go/admission_component.go.in",
+        ),
         ("plugins/examples/website-go/tool/wasi.wat", "go/wasi.wat.in"),
+        ("plugins/examples/website-go/tool/wasi.wit", "go/wasi.wit.in"),
         ("plugins/examples/website-c/pilothouse.h", "c/pilothouse.h.in"),
         ("plugins/examples/website-c/pilothouse.c", "c/pilothouse.c.in"),
         ("plugins/examples/website-c/component.c", "c/component.c.in"),
@@ -180,6 +195,58 @@ mod tests {
                 "{original}"
             );
         }
+    }
+
+    /// The names of an interface's members, as far as they are no functions.
+    fn members_of(interface: &str, types: &str) -> Vec<String> {
+        let (_, body) = types.split_once(&format!("export interface {interface}")).unwrap();
+        let (_, body) = body.split_once('\n').unwrap();
+        let (body, _) = body.split_once("\n}").unwrap();
+        let member = |line: &str| {
+            let name: String = line
+                .trim_start()
+                .chars()
+                .take_while(char::is_ascii_alphabetic)
+                .collect();
+            let rest = line.trim_start().strip_prefix(&name)?;
+            let is_member = rest.starts_with(':') || rest.starts_with("?:");
+            (is_member && line.starts_with("  ") && !name.is_empty()).then_some(name)
+        };
+        body.lines().filter_map(member).collect()
+    }
+
+    #[test]
+    fn the_types_for_javascript_have_the_members_of_the_manifest() {
+        let read = |file: &str| fs::read_to_string(root().join(file)).unwrap();
+        let types = read("plugins/examples/website-js/pilothouse.d.ts");
+        let schema: serde_json::Value = serde_json::from_str(&read("wit/manifest.schema.json")).unwrap();
+        for (definition, interface) in [
+            ("/$defs/Touch", "Touch"),
+            ("/$defs/Filter", "Filter"),
+            ("/$defs/Admission", "Admission"),
+            ("/$defs/Controller", "Controller"),
+            ("", "Plugin"),
+        ] {
+            let properties = schema.pointer(definition).unwrap()["properties"].as_object().unwrap();
+            // These two the helper fills in.
+            let is_written = |name: &&String| !["defaulter", "validator"].contains(&name.as_str());
+            let mut members = members_of(interface, &types);
+            members.sort();
+            let mut written: Vec<&String> = properties.keys().filter(is_written).collect();
+            written.sort();
+            assert_eq!(members.iter().collect::<Vec<_>>(), written, "{interface}");
+        }
+    }
+
+    #[test]
+    fn what_answers_for_wasi_in_go_logs_through_the_contract() {
+        let log_of = |file: &str| {
+            let text = fs::read_to_string(root().join(file)).unwrap();
+            let (_, log) = text.split_once("interface log {").unwrap();
+            log.split_once("\n}").unwrap().0.to_owned()
+        };
+        let copy = "plugins/examples/website-go/tool/wasi.wit";
+        assert_eq!(log_of(copy), log_of("wit/plugin.wit"));
     }
 
     #[test]

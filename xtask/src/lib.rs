@@ -14,7 +14,7 @@ pub mod faults;
 pub mod fuzz;
 pub mod generate;
 pub mod image;
-mod languages;
+pub mod languages;
 mod nginx;
 pub mod plugins;
 mod programs;

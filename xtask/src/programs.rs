@@ -1,5 +1,5 @@
 //! Owns the real programs that the external tests run: Debian's docker-registry, the registry of go-containerregistry,
-//! cosign, oras, wkg, promtool, helm and kustomize; and the image of the host. Finds each in its variable of the environment, on the search path in the pinned version, or
+//! cosign, oras, wkg, promtool, helm and kustomize; cargo-component; and the image of the host. Finds each in its variable of the environment, on the search path in the pinned version, or
 //! in the cache, and fetches or builds what is missing. Leaves what is done with them to the tests.
 
 use std::env;
@@ -66,8 +66,31 @@ const REFERRERS_REGISTRY: GoProgram = GoProgram {
     name: "registry",
 };
 
-/// The wkg whose artifacts are tested; its lock file pins its dependencies.
-const WKG: &str = "0.16.1";
+/// A program that cargo installs from the crate of its name, whose lock file pins its dependencies.
+struct CrateProgram {
+    name: &'static str,
+    version: &'static str,
+    /// Names another one.
+    variable: &'static str,
+    /// What else cargo is told.
+    options: &'static [&'static str],
+}
+
+/// The wkg whose artifacts are tested.
+const WKG: CrateProgram = CrateProgram {
+    name: "wkg",
+    version: "0.16.1",
+    variable: "PILOTHOUSE_WKG",
+    options: &["--no-default-features"],
+};
+
+/// What builds plugins without the commands of this repository.
+const CARGO_COMPONENT: CrateProgram = CrateProgram {
+    name: "cargo-component",
+    version: "0.21.1",
+    variable: "PILOTHOUSE_CARGO_COMPONENT",
+    options: &[],
+};
 
 /// The programs, and what tests read to find them.
 #[derive(Clone, Debug, Default)]
@@ -95,7 +118,8 @@ pub(crate) fn find() -> Result<Programs> {
     found.environment.extend(go_programs()?);
     let one = |program: Result<_>| program.map(|program| vec![program]);
     for (name, programs) in [
-        ("wkg", one(wkg())),
+        ("wkg", one(WKG.obtain())),
+        ("cargo_component", one(CARGO_COMPONENT.obtain())),
         ("promtool", one(promtool())),
         ("helm", helm()),
         ("image", one(image())),
@@ -241,54 +265,65 @@ fn image() -> Result<(&'static str, PathBuf)> {
     Ok((VARIABLE, archive))
 }
 
-fn wkg() -> Result<(&'static str, PathBuf)> {
-    const VARIABLE: &str = "PILOTHOUSE_WKG";
-    let fits = |program: &Path| prints(program, &["--version"], &format!("wkg {WKG}\n"));
-    if let Some(program) = given(VARIABLE)?.or_else(|| on_path("wkg", fits)) {
-        return Ok((VARIABLE, program));
+impl CrateProgram {
+    /// The program of the variable, of the search path in the pinned version, or of the cache, where it is installed.
+    fn obtain(&self) -> Result<(&'static str, PathBuf)> {
+        let Self {
+            name,
+            version,
+            variable,
+            ..
+        } = *self;
+        let fits = |program: &Path| prints(program, &["--version"], &format!("{name} {version}\n"));
+        if let Some(program) = given(variable)?.or_else(|| on_path(name, fits)) {
+            return Ok((variable, program));
+        }
+        let cache = environment::cache()
+            .with_context(|| format!("there is no folder for {name}: set HOME or XDG_CACHE_HOME"))?;
+        let folder = cache.join("pilothouse/external");
+        fs::create_dir_all(&folder).with_context(|| format!("make {}", folder.display()))?;
+        let installed = folder.join(format!("{name}-{version}"));
+        let program = installed.join("bin").join(name);
+        // Held while cargo builds: a second chore waits, and finds what the first one has built.
+        let lock = folder.join(format!("{name}.lock"));
+        let lock = File::create(&lock).with_context(|| format!("make {}", lock.display()))?;
+        lock.lock().with_context(|| format!("wait for the lock of {name}"))?;
+        if !fits(&program) {
+            self.install(&folder, &installed)?;
+        }
+        Ok((variable, program))
     }
-    let cache = environment::cache().context("there is no folder for wkg: set HOME or XDG_CACHE_HOME")?;
-    let folder = cache.join("pilothouse/external");
-    fs::create_dir_all(&folder).with_context(|| format!("make {}", folder.display()))?;
-    let installed = folder.join(format!("wkg-{WKG}"));
-    let program = installed.join("bin/wkg");
-    // Held while cargo builds: a second chore waits, and finds what the first one has built.
-    let lock = File::create(folder.join("wkg.lock")).context("make the lock of wkg")?;
-    lock.lock().context("wait for the lock of wkg")?;
-    if !fits(&program) {
-        install_wkg(&folder, &installed)?;
-    }
-    Ok((VARIABLE, program))
-}
 
-fn install_wkg(folder: &Path, installed: &Path) -> Result<()> {
-    println!("installing wkg {WKG} (about five minutes on two cores)");
-    let target = tempfile::Builder::new().prefix("building-wkg-").tempdir_in(folder);
-    let target = target.with_context(|| format!("make a folder in {}", folder.display()))?;
-    let status = cargo()
-        .args([
-            "install",
-            "--locked",
-            "--quiet",
-            "wkg",
-            "--version",
-            WKG,
-            "--no-default-features",
-        ])
-        .arg("--root")
-        .arg(installed)
-        .arg("--target-dir")
-        .arg(target.path())
-        // Its own choice of profile takes longer, and no test is about wkg's speed.
-        .env("CARGO_PROFILE_RELEASE_LTO", "off")
-        .env("CARGO_PROFILE_RELEASE_OPT_LEVEL", "1")
-        .status()
-        .context("run cargo install")?;
-    ensure!(
-        status.success(),
-        "wkg {WKG} can't be installed (cargo ended with {status}); install it, or set PILOTHOUSE_WKG to the program"
-    );
-    Ok(())
+    fn install(&self, folder: &Path, installed: &Path) -> Result<()> {
+        let Self {
+            name,
+            version,
+            variable,
+            options,
+        } = self;
+        println!("installing {name} {version} (about five minutes on two cores)");
+        let target = tempfile::Builder::new()
+            .prefix(&format!("building-{name}-"))
+            .tempdir_in(folder)
+            .with_context(|| format!("make a folder in {}", folder.display()))?;
+        let status = cargo()
+            .args(["install", "--locked", "--quiet", name, "--version", version])
+            .args(*options)
+            .arg("--root")
+            .arg(installed)
+            .arg("--target-dir")
+            .arg(target.path())
+            // Its own choice of profile takes longer, and no test is about its speed.
+            .env("CARGO_PROFILE_RELEASE_LTO", "off")
+            .env("CARGO_PROFILE_RELEASE_OPT_LEVEL", "1")
+            .status()
+            .context("run cargo install")?;
+        ensure!(
+            status.success(),
+            "{name} {version} can't be installed (cargo ended with {status}); install it, or set {variable} to the program"
+        );
+        Ok(())
+    }
 }
 
 /// The program that a variable names.

@@ -3,16 +3,25 @@
 //! Which part a test belongs to is said by the modules that it is in: `real::` needs a real control plane, `isolated::`
 //! runs a plugin by itself, `simulated::` runs a host on the simulated cluster, `oracle::` asks a real nginx, `external::`
 //! needs real registries and tools; all others are unit tests.
+//!
+//! A test that fails is run again, alone. If it passes then, the summary names it as unsteady: on a machine that is busy with
+//! something else, a deadline may have passed, but it may also be a race, so it is to be looked into.
+
+mod harness;
 
 use std::{
     io::{BufRead as _, BufReader},
-    process::Stdio,
+    process::{Command, Stdio},
     time::{Duration, Instant},
 };
 
 use anyhow::{Context as _, Result, ensure};
 
+use self::harness::{Failure, Report, TestCount};
 use crate::{cargo, controlplane, languages, minutes, nginx, plugins, programs};
+
+/// With more failures than these in a part, none is run again: that many are no accident.
+const MOST_AGAIN: usize = 4;
 
 /// Which tests to run.
 #[derive(Clone, Debug, Default, clap::Args)]
@@ -44,14 +53,6 @@ pub enum TestPart {
     External,
 }
 
-/// What the tests of a part said.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct TestCount {
-    passed: usize,
-    failed: usize,
-    skipped: usize,
-}
-
 /// A part that is over.
 #[derive(Debug)]
 struct Done {
@@ -61,6 +62,9 @@ struct Done {
     succeeded: bool,
     took: Duration,
     remark: Option<String>,
+    failures: Vec<Failure>,
+    /// What failed at first and passed when it was run again.
+    unsteady: Vec<Failure>,
 }
 
 impl TestPart {
@@ -147,6 +151,8 @@ pub fn run(options: &TestOptions) -> Result<()> {
                 succeeded: false,
                 took: started.elapsed(),
                 remark,
+                failures: Vec::new(),
+                unsteady: Vec::new(),
             }
         }));
     }
@@ -160,13 +166,12 @@ pub fn run(options: &TestOptions) -> Result<()> {
 
 fn run_part(part: TestPart, require_real: bool) -> Result<Done> {
     let started = Instant::now();
-    let mut command = cargo();
-    let mut without = Vec::new();
+    let (mut environment, mut without) = (Vec::new(), Vec::new());
     let missing = match part {
         TestPart::Unit | TestPart::Isolated | TestPart::Simulated => None,
         TestPart::External => match programs::find() {
             Ok(programs) => {
-                command.envs(programs.environment().iter().cloned());
+                environment.extend(programs.environment().iter().cloned());
                 without = programs.missing().to_vec();
                 without.extend(languages::build());
                 None
@@ -176,7 +181,7 @@ fn run_part(part: TestPart, require_real: bool) -> Result<Done> {
         TestPart::Real => controlplane::missing()?,
         TestPart::Oracle => match nginx::find() {
             Ok(nginx) => {
-                command.envs(nginx.environment());
+                environment.extend(nginx.environment().map(|(name, path)| (name, path.to_owned())));
                 None
             }
             Err(error) => Some(format!("{error:#}")),
@@ -196,6 +201,8 @@ fn run_part(part: TestPart, require_real: bool) -> Result<Done> {
             succeeded: !require_real,
             took: started.elapsed(),
             remark,
+            failures: Vec::new(),
+            unsteady: Vec::new(),
         });
     }
     let mut left_out = 0;
@@ -205,27 +212,33 @@ fn run_part(part: TestPart, require_real: bool) -> Result<Done> {
         left_out += tests;
     }
     prepare(part)?;
-    command
-        .args(["test", "--workspace", "--no-fail-fast", "--"])
-        .args(part.filter())
-        .stdout(Stdio::piped());
+    let tests = || {
+        let mut command = cargo();
+        command.args(["test", "--workspace", "--no-fail-fast", "--"]);
+        command.envs(environment.iter().cloned());
+        command
+    };
+    let mut command = tests();
+    command.args(part.filter());
     for (program, _) in &without {
         command.arg("--skip").arg(format!("{program}::"));
     }
-    let mut child = command.spawn().context("run cargo test")?;
-    let mut count = TestCount::default();
-    for line in BufReader::new(child.stdout.take().context("read what cargo test says")?).lines() {
-        let line = line.context("read what cargo test says")?;
-        let result = result_of(&line);
-        if let Some(result) = result {
-            count.add(result);
-        }
-        // A binary without tests for this part says nothing worth reading.
-        if line != "running 0 tests" && result != Some(TestCount::default()) && !line.is_empty() {
-            println!("{line}");
-        }
+    let (succeeded, report) = read_tests(command)?;
+    let mut outcome = Outcome {
+        succeeded,
+        count: report.count,
+        failures: report.failures.clone(),
+        unsteady: Vec::new(),
+    };
+    if !succeeded && report.is_complete() && (1..=MOST_AGAIN).contains(&report.failures.len()) {
+        outcome = run_again(tests(), outcome)?;
     }
-    let succeeded = child.wait().context("wait for cargo test")?.success();
+    let Outcome {
+        succeeded,
+        mut count,
+        failures,
+        unsteady,
+    } = outcome;
     let empty = count == TestCount::default();
     let succeeded = succeeded && (without.is_empty() || !require_real);
     let remark = (succeeded && empty).then(|| "there are no tests, which can't be right".to_owned());
@@ -238,7 +251,55 @@ fn run_part(part: TestPart, require_real: bool) -> Result<Done> {
         succeeded: succeeded && !empty,
         took: started.elapsed(),
         remark,
+        failures,
+        unsteady,
     })
+}
+
+/// What the tests of a part came to.
+struct Outcome {
+    succeeded: bool,
+    count: TestCount,
+    failures: Vec<Failure>,
+    unsteady: Vec<Failure>,
+}
+
+/// Runs the tests that failed once more, one at a time.
+fn run_again(mut command: Command, outcome: Outcome) -> Result<Outcome> {
+    command.args(["--exact", "--test-threads=1"]);
+    command.args(outcome.failures.iter().map(|failure| &failure.name));
+    heading("What failed is run again, alone");
+    let (succeeded, report) = read_tests(command)?;
+    // Where a name stands for tests of two binaries, both have run, and either may have failed.
+    let fails_again =
+        |failure: &Failure| !report.is_complete() || report.failures.iter().any(|it| it.name == failure.name);
+    let (failures, unsteady): (Vec<_>, Vec<_>) = outcome.failures.into_iter().partition(fails_again);
+    let passed_again = report.count.passed >= unsteady.len();
+    let count = TestCount {
+        passed: outcome.count.passed + unsteady.len(),
+        failed: failures.len(),
+        ..outcome.count
+    };
+    Ok(Outcome {
+        succeeded: succeeded && passed_again && failures.is_empty(),
+        count,
+        failures,
+        unsteady,
+    })
+}
+
+/// Runs tests and shows what they print.
+fn read_tests(mut command: Command) -> Result<(bool, Report)> {
+    let mut child = command.stdout(Stdio::piped()).spawn().context("run cargo test")?;
+    let mut report = Report::default();
+    for line in BufReader::new(child.stdout.take().context("read what cargo test says")?).lines() {
+        let line = line.context("read what cargo test says")?;
+        if report.read(&line) {
+            println!("{line}");
+        }
+    }
+    let succeeded = child.wait().context("wait for cargo test")?.success();
+    Ok((succeeded, report))
 }
 
 /// Builds what a part's tests run besides themselves.
@@ -286,44 +347,27 @@ fn heading(text: &str) {
     println!("\n=== {text}\n");
 }
 
-/// The counts in a line like `test result: ok. 3 passed; 0 failed; 1 ignored; 0 measured; 5 filtered out`.
-fn result_of(line: &str) -> Option<TestCount> {
-    let (_, counts) = line.strip_prefix("test result: ")?.split_once(". ")?;
-    let number = |name: &str| {
-        counts
-            .split(';')
-            .find_map(|part| part.trim().strip_suffix(name)?.trim().parse().ok())
-    };
-    Some(TestCount {
-        passed: number("passed")?,
-        failed: number("failed")?,
-        skipped: number("ignored")?,
-    })
-}
-
-impl TestCount {
-    fn add(&mut self, other: Self) {
-        let Self {
-            passed,
-            failed,
-            skipped,
-        } = other;
-        self.passed += passed;
-        self.failed += failed;
-        self.skipped += skipped;
-    }
-}
-
-/// A line for each part, a line for each part that was not asked for, and, alone on the last one, the sum.
+/// What failed, a line for each part, a line for each part that was not asked for, and, alone on the last one, the sum.
 fn summary(done: &[Done], default: bool) -> Vec<String> {
     let mut total = TestCount::default();
-    let mut lines = vec![String::new(), "=== Summary".to_owned(), String::new()];
+    let mut lines = Vec::new();
+    for done in done {
+        tell(&done.failures, "failed", &mut lines);
+        tell(
+            &done.unsteady,
+            "failed, and passed when it was run again, alone",
+            &mut lines,
+        );
+    }
+    lines.extend([String::new(), "=== Summary".to_owned(), String::new()]);
     for Done {
         part,
         count,
         succeeded,
         took,
         remark,
+        failures: _,
+        unsteady,
     } in done
     {
         let mut count = *count;
@@ -348,8 +392,12 @@ fn summary(done: &[Done], default: bool) -> Vec<String> {
             .as_ref()
             .map(|remark| format!("  ({remark})"))
             .unwrap_or_default();
+        let again = match unsteady.len() {
+            0 => String::new(),
+            again => format!("  {again} of them UNSTEADY: passed when run again"),
+        };
         lines.push(format!(
-            "{:<10} {verdict:<8} {passed:>5} passed {failed:>3} failed {skipped:>3} skipped {:>5.1} min{remark}",
+            "{:<10} {verdict:<8} {passed:>5} passed {failed:>3} failed {skipped:>3} skipped {:>5.1} min{again}{remark}",
             part.name(),
             minutes(*took)
         ));
@@ -371,6 +419,14 @@ fn summary(done: &[Done], default: bool) -> Vec<String> {
     lines
 }
 
+/// Lines for tests that are not as they should be.
+fn tell(failures: &[Failure], what: &str, lines: &mut Vec<String>) {
+    for Failure { name, message } in failures {
+        lines.extend([String::new(), format!("=== {name} {what}")]);
+        lines.extend(message.iter().cloned());
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -382,23 +438,29 @@ mod tests {
             succeeded,
             took: Duration::from_secs(3),
             remark: None,
+            failures: Vec::new(),
+            unsteady: Vec::new(),
         }
     }
 
     #[test]
-    fn the_result_line_of_a_harness_is_read() {
-        let line = "test result: ok. 12 passed; 3 failed; 1 ignored; 0 measured; 7 filtered out; finished in 0.03s";
-        assert_eq!(
-            result_of(line),
-            Some(TestCount {
-                passed: 12,
-                failed: 3,
-                skipped: 1
-            })
-        );
-        let failed = line.replace("ok", "FAILED");
-        assert_eq!(result_of(&failed), result_of(line));
-        assert_eq!(result_of("test a::b ... ok"), None);
+    fn what_failed_stands_before_the_table_with_its_message() {
+        let failure = |name: &str| Failure {
+            name: name.to_owned(),
+            message: vec![format!("{name} says why")],
+        };
+        let count = TestCount {
+            passed: 5,
+            failed: 1,
+            skipped: 0,
+        };
+        let mut real = done(TestPart::Real, count, false);
+        real.failures.push(failure("real::a"));
+        real.unsteady.push(failure("real::b"));
+        let lines = summary(&[real], true);
+        let at = |text: &str| lines.iter().position(|line| line.contains(text)).expect(text);
+        assert!(at("=== real::a failed") < at("real::a says why") && at("real::b says why") < at("=== Summary"));
+        assert!(lines[at("UNSTEADY")].starts_with("real       FAILED       5 passed   1 failed"));
     }
 
     #[test]

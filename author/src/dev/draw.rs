@@ -74,7 +74,7 @@ fn head_rows(model: &Model) -> Vec<Row<'_>> {
     ];
     let (build, style) = match &model.build {
         Build::None => ("not built here".to_owned(), Style::new()),
-        Build::Running => ("building ...".to_owned(), Style::new().fg(Color::Yellow)),
+        Build::Running(said) => (format!("building ... {said}"), Style::new().fg(Color::Yellow)),
         Build::Done(took) => (format!("built in {:.1} s", took.as_secs_f64()), Style::new()),
         Build::Failed(_) => ("the build failed".to_owned(), tone(Tone::Bad)),
     };

@@ -1,5 +1,5 @@
 //! Owns `pilothouse dev`: a cluster, the host and a plugin in this process, and the plugin swapped whenever its sources
-//! change. `session` has the host, `rebuild` and `sources` the component, `observe` looks, `model` knows what is news, `draw`,
+//! change. `session` has the host, `rebuild`, `process` and `sources` the component, `observe` looks, `model` knows what is news, `draw`,
 //! `screen` and `plain` show it, `guest_log` hears the plugin.
 
 mod draw;
@@ -7,10 +7,10 @@ mod guest_log;
 mod model;
 mod observe;
 mod plain;
+mod process;
 mod rebuild;
 mod screen;
 mod session;
-mod sources;
 
 use std::fs;
 use std::io::{self, IsTerminal as _};
@@ -21,16 +21,19 @@ use anyhow::{Context as _, bail, ensure};
 use clap::Args;
 use pilothouse_cluster::connect::ClusterTarget;
 use pilothouse_host::ask::coloured;
-use pilothouse_host::plugins::read_document;
+use pilothouse_host::plugins::CacheArguments;
 use serde_json::Value;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 
-use self::model::{Build, Line, Model, Tone, Topic};
+use self::model::{Build, Line, Model, Since, Tone, Topic};
 use self::observe::Observer;
-use self::rebuild::{BuiltComponent, Origin};
+use self::process::{BuildProcess, EndOfBuilds, Said};
+use self::rebuild::{BuiltComponent, FailedBuild, Origin};
 use self::screen::{Screen, Wish};
-use self::session::{Place, Session};
+use self::session::{GivenComponent, Place, Session};
+use crate::plugin::{Settings, WasiArguments};
+use crate::sources::Sources;
 
 /// How often the host is looked at.
 const LOOK_INTERVAL: Duration = Duration::from_millis(100);
@@ -74,9 +77,15 @@ pub struct DevCommand {
     #[arg(short = 'f', long = "filename", value_name = "FILE")]
     samples: Vec<PathBuf>,
 
-    /// The plugin's configuration, YAML or JSON
+    /// The plugin's configuration, YAML or JSON; or its Plugin resource, of which `spec.configuration` and `spec.wasi` are taken
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
+
+    #[command(flatten)]
+    wasi: WasiArguments,
+
+    #[command(flatten)]
+    cache: CacheArguments,
 
     /// The port of the simulated cluster on 127.0.0.1 (default: a free one)
     #[arg(long, value_name = "PORT", conflicts_with_all = ["kubeconfig", "context"])]
@@ -96,7 +105,8 @@ impl DevCommand {
     /// Runs until somebody quits.
     pub fn execute(mut self) -> anyhow::Result<()> {
         let origin = Origin::find(&self.path, self.build.clone())?;
-        let configuration = self.config.as_deref().map(read_document).transpose()?;
+        let mut settings = Settings::of_option(self.config.as_deref())?;
+        settings.wasi = Some(self.wasi.or(settings.wasi));
         if let Origin::Project { folder, .. } = &origin
             && self.samples.is_empty()
         {
@@ -108,13 +118,13 @@ impl DevCommand {
         }
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.context("cannot start the threads of the host")?;
-        let ended = runtime.block_on(self.run(origin, configuration));
-        // A build that is under way is nobody's any more.
+        let ended = runtime.block_on(self.run(origin, settings));
+        // A build that is under way has been told to end.
         runtime.shutdown_background();
         ended
     }
 
-    async fn run(self, origin: Origin, configuration: Option<Value>) -> anyhow::Result<()> {
+    async fn run(self, origin: Origin, settings: Settings) -> anyhow::Result<()> {
         let log = guest_log::listen()?;
         let place = if self.kubeconfig.is_some() || self.context.is_some() {
             Place::Real(ClusterTarget {
@@ -130,7 +140,14 @@ impl DevCommand {
             Origin::Project { folder, .. } => Some(folder.join(KUBECONFIG_FOLDER)),
             Origin::File(_) => None,
         };
-        let session = Session::open(place, &origin.name(), configuration, folder.as_deref()).await?;
+        let session = Session::open(
+            place,
+            self.cache.sandbox()?,
+            &origin.name(),
+            settings,
+            folder.as_deref(),
+        )
+        .await?;
         let is_plain = self.plain || !io::stdout().is_terminal() || !io::stdin().is_terminal();
         let screen = if is_plain {
             None
@@ -146,11 +163,18 @@ impl DevCommand {
             origin,
             samples: self.samples,
             are_samples_due: true,
+            process: EndOfBuilds(BuildProcess::default()),
             is_building: false,
             is_outdated: false,
         };
         let ended = dev.work(log).await;
-        let Dev { session, screen, .. } = dev;
+        let Dev {
+            session,
+            screen,
+            process,
+            ..
+        } = dev;
+        drop(process);
         drop(screen);
         let closed = session.close().await;
         ended.and(closed)
@@ -173,19 +197,33 @@ struct Dev {
     samples: Vec<PathBuf>,
     /// Whether the samples are to be applied when the plugin is ready.
     are_samples_due: bool,
+    process: EndOfBuilds,
     is_building: bool,
     /// Whether something has changed since the build began that is under way.
     is_outdated: bool,
 }
 
-type BuildResult = anyhow::Result<BuiltComponent>;
+/// What is heard of builds.
+enum BuildNews {
+    Said(Said),
+    Ended(anyhow::Result<BuiltComponent>),
+}
 
 impl Dev {
     async fn work(&mut self, mut log: mpsc::UnboundedReceiver<String>) -> anyhow::Result<()> {
         let about = self.session.about.clone();
         self.say(Topic::Dev, Tone::Plain, about);
-        let mut changes = sources::follow(self.origin.watched());
-        let mut changed_samples = sources::follow(self.samples.clone());
+        // A sample need not be where a project keeps it.
+        let samples = self.samples.iter().filter_map(|sample| sample.canonicalize().ok());
+        let sources = Sources {
+            paths: self.origin.watched(),
+            except: samples.collect(),
+        };
+        let samples = Sources {
+            paths: self.samples.clone(),
+            except: Vec::new(),
+        };
+        let (mut changes, mut changed_samples) = (sources.follow(), samples.follow());
         let (builds, mut built) = mpsc::unbounded_channel();
         self.build(&builds);
         let mut observer = Observer::default();
@@ -202,6 +240,7 @@ impl Dev {
                     Wish::Next => self.model.select(true),
                     Wish::Previous => self.model.select(false),
                     Wish::Redraw => {}
+                    Wish::GiveUp => bail!("a part of this program has panicked, as it says above; please report it"),
                     Wish::Resync => {
                         self.session.handle.resync();
                         self.say(Topic::Dev, Tone::Plain, "resync: every object is reconciled again");
@@ -209,13 +248,16 @@ impl Dev {
                 },
                 Some(_) = changes.recv() => self.build(&builds),
                 Some(_) = changed_samples.recv() => self.are_samples_due = true,
-                Some(result) = built.recv() => {
-                    self.is_building = false;
-                    self.take(result).await?;
-                    if std::mem::take(&mut self.is_outdated) {
-                        self.build(&builds);
+                Some(news) = built.recv() => match news {
+                    BuildNews::Said(said) => self.hear(said),
+                    BuildNews::Ended(result) => {
+                        self.is_building = false;
+                        self.take(result).await?;
+                        if std::mem::take(&mut self.is_outdated) {
+                            self.build(&builds);
+                        }
                     }
-                }
+                },
                 Some(line) = log.recv() => {
                     let tone = if line.starts_with("ERROR") { Tone::Bad } else { Tone::Plain };
                     self.say(Topic::Log, tone, line);
@@ -231,31 +273,60 @@ impl Dev {
     }
 
     /// Builds on a thread of its own. While one build is under way, the next one waits.
-    fn build(&mut self, builds: &mpsc::UnboundedSender<BuildResult>) {
+    fn build(&mut self, builds: &mpsc::UnboundedSender<BuildNews>) {
         if self.is_building {
-            self.is_outdated = true;
+            if !std::mem::replace(&mut self.is_outdated, true) {
+                self.say(
+                    Topic::Build,
+                    Tone::Plain,
+                    "changed again; another build follows this one",
+                );
+            }
             return;
         }
         self.is_building = true;
         if self.origin.is_built() {
-            self.model.build = Build::Running;
+            self.model.build = Build::Running(String::new());
             self.say(Topic::Build, Tone::Plain, "building");
         }
-        let (origin, builds) = (self.origin.clone(), builds.clone());
+        let (origin, builds, process) = (self.origin.clone(), builds.clone(), self.process.0.clone());
         tokio::task::spawn_blocking(move || {
-            // At the end nobody waits for it.
-            let _ = builds.send(origin.build());
+            // At the end nobody listens any more.
+            let tell = |said| drop(builds.send(BuildNews::Said(said)));
+            let built = origin.build(&process, tell);
+            let _ = builds.send(BuildNews::Ended(built));
         });
     }
 
+    /// Shows what a build says: each line where lines are printed, and where it stands in the live view.
+    fn hear(&mut self, said: Said) {
+        match said {
+            Said::Line(line) if self.screen.is_none() => {
+                if !line.is_empty() {
+                    self.say(Topic::Build, Tone::Plain, line);
+                }
+            }
+            Said::Progress(_) if self.screen.is_none() => {}
+            Said::Line(text) | Said::Progress(text) => {
+                let text = text.trim();
+                if !text.is_empty() {
+                    self.model.build = Build::Running(text.to_owned());
+                }
+            }
+        }
+    }
+
     /// Takes a component into use, or says why there is none; then the one before goes on.
-    async fn take(&mut self, result: BuildResult) -> anyhow::Result<()> {
+    async fn take(&mut self, result: anyhow::Result<BuiltComponent>) -> anyhow::Result<()> {
         let component = match result {
             Ok(component) => component,
             Err(error) => {
                 let said = format!("{error:#}");
                 self.say(Topic::Build, Tone::Bad, said.as_str());
-                self.model.build = Build::Failed(said);
+                let lines = error
+                    .downcast_ref::<FailedBuild>()
+                    .map(|failed| failed.lines.join("\n"));
+                self.model.build = Build::Failed(lines.unwrap_or(said));
                 return Ok(());
             }
         };
@@ -269,13 +340,22 @@ impl Dev {
             );
         }
         // One that was there before the command began is awaited from its beginning on.
-        let since = ended.duration_since(self.begun.1).unwrap_or_default();
+        let since = match ended.duration_since(self.begun.1) {
+            Ok(ended) if self.origin.is_built() => Since::Built(ended),
+            Ok(ended) => Since::Saved(ended),
+            Err(_) => Since::Start,
+        };
         let running = self.model.now.plugin.as_ref().and_then(|plugin| plugin.digest.clone());
         match self.session.give(&file).await {
             Ok(given) if running.as_ref() == Some(&given.digest) => {
                 self.say(Topic::Build, Tone::Plain, "the component is the same as before");
             }
-            Ok(given) => self.model.await_component(given.digest, since),
+            Ok(GivenComponent { digest, compiling }) => {
+                if let Some(notice) = compiling {
+                    self.say(Topic::Build, Tone::Plain, notice);
+                }
+                self.model.await_component(digest, since);
+            }
             Err(error) => {
                 if let Some(reason) = self.session.failure().await {
                     bail!("{reason}");

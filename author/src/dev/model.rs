@@ -49,14 +49,25 @@ pub struct Line {
     pub text: String,
 }
 
+/// From when on a component is awaited, by the time since the command began.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Since {
+    /// It was there when the command began.
+    Start,
+    /// Somebody saved it.
+    Saved(Duration),
+    /// The build ended; how long it took is said beside.
+    Built(Duration),
+}
+
 /// How the build is.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Build {
     /// A component is used as it is.
     #[default]
     None,
-    /// It is under way.
-    Running,
+    /// It is under way; what it has said last.
+    Running(String),
     /// It took so long.
     Done(Duration),
     /// It failed; what it said.
@@ -118,7 +129,7 @@ pub struct Model {
     /// What the plugin has logged, the latest last.
     pub log: VecDeque<Line>,
     /// A component that is to be taken into use: its digest, and since when.
-    awaited: Option<(String, Duration)>,
+    awaited: Option<(String, Since)>,
 }
 
 impl Model {
@@ -150,8 +161,8 @@ impl Model {
         line
     }
 
-    /// A component was given to the host, and is awaited: since it was saved, or, if it was there before, since zero.
-    pub fn await_component(&mut self, digest: String, since: Duration) {
+    /// A component was given to the host, and is awaited.
+    pub fn await_component(&mut self, digest: String, since: Since) {
         // The same one again is no news, and has waited for longer.
         if self.awaited.as_ref().is_none_or(|(awaited, _)| *awaited != digest) {
             self.awaited = Some((digest, since));
@@ -191,11 +202,15 @@ impl Model {
         // The reason of a version that has taken over; with another one the version before goes on.
         let runs = *is_ready && reason == "Reconciling";
         if runs && let Some((_, since)) = self.awaited.take_if(|(awaited, _)| digest.as_ref() == Some(awaited)) {
+            let (since, from) = match since {
+                Since::Start => (Duration::ZERO, "the start"),
+                Since::Saved(since) => (since, "it was saved"),
+                Since::Built(since) => (since, "it was built"),
+            };
             let took = at.saturating_sub(since);
             self.swapped = Some(took);
             let version = version.as_deref().unwrap_or("without a version");
             let digest = digest.as_deref().map(short).unwrap_or_default();
-            let from = if since.is_zero() { "the start" } else { "it was saved" };
             let took = took.as_millis();
             let text = format!("{} {version} ({digest}) runs, {took} ms after {from}", self.name);
             news.push(self.say(at, Topic::Build, Tone::Good, text));
@@ -502,9 +517,9 @@ mod tests {
     fn the_time_of_a_swap_ends_when_the_awaited_component_runs() {
         let mut model = Model::new("web", String::new());
         let at = Duration::from_millis;
-        model.await_component("aaaaaaaaaaaa".to_owned(), at(100));
+        model.await_component("aaaaaaaaaaaa".to_owned(), Since::Saved(at(100)));
         assert_eq!(model.observe(at(200), plugin("bbbb", "Reconciling", "")), []);
-        model.await_component("aaaaaaaaaaaa".to_owned(), at(210));
+        model.await_component("aaaaaaaaaaaa".to_owned(), Since::Saved(at(210)));
         let news = model.observe(at(350), plugin("aaaaaaaaaaaa", "Reconciling", ""));
         assert_eq!(texts(&news), ["web 1.0.0 (aaaaaaaa) runs, 250 ms after it was saved"]);
         assert_eq!(model.swapped, Some(at(250)));
@@ -513,6 +528,15 @@ mod tests {
             [],
             "it is told once"
         );
+        for (since, said) in [
+            (Since::Built(at(410)), "web 1.0.0 (cccc) runs, 90 ms after it was built"),
+            (Since::Start, "web 1.0.0 (dddd) runs, 500 ms after the start"),
+        ] {
+            let digest = &said[11..15];
+            model.await_component(digest.to_owned(), since);
+            let news = model.observe(at(500), plugin(digest, "Reconciling", ""));
+            assert_eq!(texts(&news), [said]);
+        }
     }
 
     #[test]

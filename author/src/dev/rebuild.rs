@@ -1,16 +1,28 @@
 //! Owns where the component of `pilothouse dev` comes from: a file as it is, or a project that is built anew on each change.
-//! Leaves the build to `pilothouse build`, or to a command of the author, in a process of its own.
+//! Leaves the build to `pilothouse build`, or to a command of the author, in a process of its own, though the former is in
+//! this program too. So there is one way for both; all that cargo, rustc and whatever they start have to say is heard, also
+//! where a live view has the terminal; and a build can be ended.
 
+use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::time::{Instant, SystemTime};
 
-use anyhow::{Context as _, bail, ensure};
+use anyhow::{Context as _, ensure};
 
+use super::process::{BuildProcess, Said};
 use crate::components::{BUILT, built_in, is_component};
+use crate::new::Language;
 
 /// The most lines of a failed build that are shown.
 const MAX_LINES: usize = 60;
+
+/// What has cargo say how far it is, though nobody's terminal is there. `pilothouse build` passes it on.
+const CARGO_SETTINGS: [(&str, &str); 3] = [
+    ("CARGO_TERM_COLOR", "never"),
+    ("CARGO_TERM_PROGRESS_WHEN", "always"),
+    ("CARGO_TERM_PROGRESS_WIDTH", "100"),
+];
 
 /// Where the component comes from.
 #[derive(Clone, Debug)]
@@ -29,6 +41,16 @@ pub(super) struct BuiltComponent {
     pub(super) ended: SystemTime,
     /// How long the build took.
     pub(super) took: std::time::Duration,
+}
+
+/// A build that has failed.
+#[derive(Debug, thiserror::Error)]
+#[error("{command} failed ({status})")]
+pub(super) struct FailedBuild {
+    command: String,
+    status: std::process::ExitStatus,
+    /// The last lines that it has said.
+    pub(super) lines: Vec<String>,
 }
 
 impl Origin {
@@ -50,6 +72,7 @@ impl Origin {
             path.display()
         );
         let folder = path.canonicalize().with_context(|| path.display().to_string())?;
+        let command = command.or_else(|| Language::of_project(&folder).map(|it| it.build.to_owned()));
         ensure!(
             command.is_some() || folder.join("Cargo.toml").is_file(),
             "there is no Cargo.toml in {}: run this in a plugin's project, make one with `pilothouse new`, give a component \
@@ -91,13 +114,14 @@ impl Origin {
         matches!(self, Self::Project { .. })
     }
 
-    /// Builds the component, if it is to be built. Blocks meanwhile. An error is what the build said.
-    pub(super) fn build(&self) -> anyhow::Result<BuiltComponent> {
+    /// Builds the component, if it is to be built. Blocks meanwhile, and tells what the build says. A build that fails is a
+    /// [`FailedBuild`].
+    pub(super) fn build(&self, process: &BuildProcess, heard: impl FnMut(Said)) -> anyhow::Result<BuiltComponent> {
         let begun = Instant::now();
         let file = match self {
             Self::File(file) => file.clone(),
             Self::Project { folder, command } => {
-                run(folder, command.as_deref())?;
+                run(folder, command.as_deref(), process, heard)?;
                 newest(folder)?
             }
         };
@@ -117,30 +141,41 @@ impl Origin {
 /// The longest name of a plugin.
 const MAX_NAME: usize = 40;
 
-fn run(folder: &Path, command: Option<&str>) -> anyhow::Result<()> {
-    let (mut process, said) = if let Some(command) = command {
-        let mut process = Command::new("sh");
-        process.args(["-c", command]);
-        (process, format!("`{command}`"))
+fn run(
+    folder: &Path,
+    command: Option<&str>,
+    process: &BuildProcess,
+    mut heard: impl FnMut(Said),
+) -> anyhow::Result<()> {
+    let (mut built, command) = if let Some(command) = command {
+        let mut shell = Command::new("sh");
+        shell.args(["-c", command]);
+        (shell, format!("`{command}`"))
     } else {
         let own = std::env::current_exe().context("cannot find the path of this program, which builds the plugin")?;
-        let mut process = Command::new(own);
-        process.arg("build");
-        (process, "`pilothouse build`".to_owned())
+        let mut build = Command::new(own);
+        build.arg("build").envs(CARGO_SETTINGS);
+        (build, "`pilothouse build`".to_owned())
     };
-    let output = process.current_dir(folder).stdin(Stdio::null()).output();
-    let output = output.with_context(|| format!("cannot run {said}"))?;
-    if output.status.success() {
+    built.current_dir(folder);
+    let mut lines = VecDeque::new();
+    let status = process.run(built, |said| {
+        if let Said::Line(line) = &said
+            && !line.trim().is_empty()
+        {
+            if lines.len() == MAX_LINES {
+                lines.pop_front();
+            }
+            lines.push_back(line.clone());
+        }
+        heard(said);
+    });
+    let status = status.with_context(|| format!("cannot run {command}"))?;
+    if status.success() {
         return Ok(());
     }
-    let text = format!(
-        "{}{}",
-        String::from_utf8_lossy(&output.stdout),
-        String::from_utf8_lossy(&output.stderr)
-    );
-    let lines: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
-    let shown = &lines[lines.len().saturating_sub(MAX_LINES)..];
-    bail!("{said} failed ({}):\n{}", output.status, shown.join("\n"));
+    let lines = Vec::from(lines);
+    Err(FailedBuild { command, status, lines }.into())
 }
 
 fn newest(folder: &Path) -> anyhow::Result<PathBuf> {
@@ -177,6 +212,20 @@ mod tests {
     }
 
     #[test]
+    fn a_project_in_another_language_is_built_by_its_own_command() {
+        let folder = tempfile::tempdir().unwrap();
+        let command = |given: Option<&str>| match Origin::find(folder.path(), given.map(str::to_owned)).unwrap() {
+            Origin::Project { command, .. } => command,
+            Origin::File(file) => panic!("{} is no project", file.display()),
+        };
+        fs::write(folder.path().join("pilothouse.py"), "").unwrap();
+        assert_eq!(command(None).as_deref(), Some("make build"));
+        assert_eq!(command(Some("make all")).as_deref(), Some("make all"));
+        fs::write(folder.path().join("Cargo.toml"), "").unwrap();
+        assert_eq!(command(None), None, "a crate that also has such a file");
+    }
+
+    #[test]
     fn a_plugin_is_called_after_its_file_or_folder() {
         let name = |file: &str| Origin::File(PathBuf::from(file)).name();
         assert_eq!(name("/a/web_site.wasm"), "web-site");
@@ -186,12 +235,21 @@ mod tests {
     #[test]
     fn a_build_leaves_a_component_or_says_why_not() {
         let folder = tempfile::tempdir().unwrap();
-        let build = |command: &str| Origin::find(folder.path(), Some(command.to_owned())).unwrap().build();
-        let failed = build("echo 'error: no such type' >&2; exit 7").unwrap_err().to_string();
-        assert!(
-            failed.contains("exit status: 7") && failed.contains("error: no such type"),
-            "{failed}"
+        let build = |command: &str| {
+            let origin = Origin::find(folder.path(), Some(command.to_owned())).unwrap();
+            origin.build(&BuildProcess::default(), |_| {})
+        };
+        let failed = build("echo 'error: no such type' >&2; echo; echo done; exit 7").unwrap_err();
+        assert!(failed.to_string().contains("exit status: 7"), "{failed}");
+        let FailedBuild { lines, .. } = failed.downcast_ref::<FailedBuild>().unwrap();
+        assert_eq!(
+            *lines,
+            ["error: no such type", "done"],
+            "in the order in which they were said"
         );
+        let many = build("seq 100; false").unwrap_err();
+        let FailedBuild { lines, .. } = many.downcast_ref::<FailedBuild>().unwrap();
+        assert_eq!((lines.len(), lines[0].as_str()), (MAX_LINES, "41"), "the last ones");
         let none = build("true").unwrap_err().to_string();
         assert!(none.starts_with("the build left no component in"), "{none}");
         let built = build("mkdir -p target/pilothouse && echo x > target/pilothouse/web.wasm").unwrap();

@@ -12,18 +12,22 @@ use anyhow::{Context as _, anyhow, bail};
 use pilothouse_cluster::Client;
 use pilothouse_cluster::connect::{ClusterTarget, connect};
 use pilothouse_core::selector::Selector;
+use pilothouse_core::wasi::Wasi;
+use pilothouse_host::compiling::notice;
 use pilothouse_host::run::USER_AGENT;
 use pilothouse_runtime::{Handle, Host, HostOptions, Library, UnfinishedWork};
+use pilothouse_sandbox::Sandbox;
 use pilothouse_simulator::Options as SimulatorOptions;
 use pilothouse_testhost::stop_signal;
 use pilothouse_testkit::cluster::{Cluster, ClusterError};
-use pilothouse_testkit::isolation;
 use pilothouse_testkit::scenario::{Objects, Reference};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 use tempfile::TempDir;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
+
+use crate::plugin::Settings;
 
 /// The field manager of what the command applies.
 const MANAGER: &str = "pilothouse-dev";
@@ -59,7 +63,8 @@ pub(super) struct Session {
     pub(super) is_real: bool,
     /// How others reach the cluster.
     pub(super) about: String,
-    configuration: Option<Value>,
+    settings: Settings,
+    sandbox: Sandbox,
     library: TempDir,
     versions: usize,
     stop: oneshot::Sender<()>,
@@ -74,18 +79,23 @@ pub(super) struct Session {
 pub(super) struct GivenComponent {
     /// In hexadecimal digits.
     pub(super) digest: String,
+    /// What is said of a large one that has to be compiled: that takes seconds.
+    pub(super) compiling: Option<String>,
 }
+
+/// The bytes from which on compiling a component takes noticeable time.
+const LARGE: usize = 1_000_000;
 
 impl Session {
     /// Starts a cluster, if it is a simulated one, and the host on it. The kubeconfig of a simulated one is written to a
     /// folder, if one is given.
     pub(super) async fn open(
         place: Place,
+        sandbox: Sandbox,
         name: &str,
-        configuration: Option<Value>,
+        settings: Settings,
         kubeconfig_folder: Option<&Path>,
     ) -> anyhow::Result<Self> {
-        let sandbox = isolation::sandbox()?.clone();
         let library = tempfile::Builder::new().prefix("pilothouse-dev-").tempdir();
         let library = library.context("cannot make a folder for components")?;
         let (client, own, cluster, about, kubeconfig) = match place {
@@ -114,7 +124,7 @@ impl Session {
         let handle = host.handle();
         let (stop, stopped) = stop_signal();
         let library_of_host = Library {
-            sandbox,
+            sandbox: sandbox.clone(),
             directory: library.path().to_owned(),
             artifacts: None,
         };
@@ -129,7 +139,8 @@ impl Session {
             plugin,
             is_real,
             about,
-            configuration,
+            settings,
+            sandbox,
             library,
             versions: 0,
             stop,
@@ -149,18 +160,25 @@ impl Session {
         self.versions += 1;
         let file = format!("{}-{}.wasm", self.plugin, self.versions);
         let path = self.library.path().join(&file);
-        fs::write(&path, bytes).with_context(|| format!("cannot write {}", path.display()))?;
+        fs::write(&path, &bytes).with_context(|| format!("cannot write {}", path.display()))?;
+        // What cannot be loaded is for the host to report.
+        let is_unknown = || matches!(self.sandbox.granting(Wasi::Inert).load_known(&path, None), Ok(None));
+        let compiling = (bytes.len() >= LARGE && is_unknown()).then(|| notice(component, bytes.len() as u64));
         let mut plugin = json!({
             "apiVersion": "pilothouse.dev/v1alpha1",
             "kind": "Plugin",
             "metadata": {"name": self.plugin, "labels": {LABEL: self.plugin}},
             "spec": {"source": {"file": file}},
         });
-        if let Some(configuration) = &self.configuration {
+        let Settings { configuration, wasi } = &self.settings;
+        if let Some(configuration) = configuration {
             plugin["spec"]["configuration"] = configuration.clone();
         }
+        if let Some(wasi) = wasi {
+            plugin["spec"]["wasi"] = json!(wasi);
+        }
         self.apply(&plugin).await?;
-        Ok(GivenComponent { digest })
+        Ok(GivenComponent { digest, compiling })
     }
 
     /// Applies an object. A kind that is not served may be on its way, and so may the plugin's webhooks.

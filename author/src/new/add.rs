@@ -80,6 +80,14 @@ impl Project {
     fn open(folder: &Path) -> anyhow::Result<Self> {
         let manifest = folder.join("Cargo.toml");
         let shown = fs::canonicalize(folder).unwrap_or_else(|_| folder.to_path_buf());
+        if let Some(Language { name, .. }) = Language::of_project(folder) {
+            bail!(
+                "{} is a project in {name}, and kinds and admission can be added to projects in Rust only; make a project \
+                 with what this one lacks in another folder, as in `pilothouse new NAME --kind GROUP/VERSION/KIND --lang {name} \
+                 --admission`, and take the files and lines from there in which the two differ",
+                shown.display()
+            );
+        }
         let text = fs::read_to_string(&manifest).with_context(|| {
             format!(
                 "{} is no project: it has no Cargo.toml; run the command in the folder of one",

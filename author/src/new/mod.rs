@@ -15,7 +15,8 @@ use anyhow::{Context as _, bail, ensure};
 use clap::{Args, Subcommand, ValueEnum};
 
 pub use self::names::{NameError, NewKind, PackageName};
-use self::template::{Language, TemplateFile, Values};
+pub(crate) use self::template::Language;
+use self::template::{TemplateFile, Values};
 
 /// The version of the SDK that projects depend on; docs/versions.md says what it promises.
 const SDK_VERSION: &str = concat!(env!("CARGO_PKG_VERSION_MAJOR"), ".", env!("CARGO_PKG_VERSION_MINOR"));
@@ -30,13 +31,13 @@ Examples:
   pilothouse new website --kind example.com/v1/Website --finalizer --admission
   pilothouse new website --kind example.com/v1/Website --sdk ../pilothouse
   pilothouse new website --kind example.com/v1/Website --sdk https://github.com/pilothouse/pilothouse
-  pilothouse new website --kind example.com/v1/Website --lang python
+  pilothouse new website --kind example.com/v1/Website --lang python --admission --scope Cluster
 In the folder of a project:
   pilothouse new kind example.com/v1/Gallery
   pilothouse new admission Gallery
 
 A project in Rust depends on the SDK from crates.io. Where cargo finds no such version there, --sdk names a checkout or its URL. A
-project in another language has a small helper in place of the SDK, and one kind, which is in a namespace.
+project in another language has a small helper in place of the SDK; `new kind` and `new admission` are for projects in Rust.
 
 Exit code: 0, 1 if the files cannot be written, 2 if the command line is wrong.";
 
@@ -198,15 +199,8 @@ fn create(
         folder.display()
     );
     ensure!(
-        language.has_all || *sdk == Sdk::Published,
+        language.helper.is_none() || *sdk == Sdk::Published,
         "--sdk is for projects in Rust; a project in {} has a helper of its own",
-        language.name
-    );
-    let is_plain = options.scope == Scope::Namespaced && !options.finalizer && !options.admission;
-    ensure!(
-        language.has_all || is_plain,
-        "the template for {} has no --scope Cluster, no --finalizer and no --admission; leave them out and add to the project what \
-         wit/plugin.wit in it describes, or take --lang rust",
         language.name
     );
     let mut values = values(name.as_str(), kind, options)?;
@@ -221,7 +215,7 @@ fn create(
     for path in write(folder, &files, &values)? {
         println!("{}", path.display());
     }
-    if language.has_all {
+    if language.helper.is_none() {
         format_sources(folder);
     }
     println!("\nThe project is in {}. Next:\n  cd {0}", folder.display());

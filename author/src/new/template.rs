@@ -4,6 +4,7 @@
 //! the condition holds. The files are called `*.in`, so that no tool takes them for what they become.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 
 /// What is put into templates.
 #[derive(Clone, Debug, Default)]
@@ -36,9 +37,11 @@ pub struct Language {
     pub kind: &'static [TemplateFile],
     /// The files of a kind's defaulter and validator.
     pub admission: &'static [TemplateFile],
-    /// Whether kinds may be of cluster scope and have a finalizer, a defaulter and a validator, and whether there may be
-    /// several in a project.
-    pub has_all: bool,
+    /// The helper that a project has in place of the SDK, by which the language of a project is known. Only a project with the
+    /// SDK can be given further kinds.
+    pub helper: Option<&'static str>,
+    /// What builds the component of a project.
+    pub build: &'static str,
     /// What to run next in the folder of a new project.
     pub next: &'static [&'static str],
 }
@@ -79,7 +82,8 @@ const RUST: Language = Language {
         file!("scenarios/{{label}}.yaml", "rust/scenario.yaml.in"),
     ],
     admission: &[file!("src/{{module}}_admission.rs", "rust/admission.rs.in")],
-    has_all: true,
+    helper: None,
+    build: "pilothouse build",
     next: &["cargo test", "pilothouse build", "pilothouse test", "pilothouse dev"],
 };
 
@@ -97,6 +101,7 @@ const JAVASCRIPT: Language = Language {
         file!("test/{{module}}.test.js", "js/test.js.in"),
         file!("crd.yaml", "crd.yaml.in"),
         file!("wit/plugin.wit", "plugin.wit.in"),
+        file!("wit/world.wit", "world.wit.in"),
         file!("sample.yaml", "rust/sample.yaml.in"),
         file!("scenarios/{{label}}.yaml", "rust/scenario.yaml.in"),
         file!("README.md", "js/README.md.in"),
@@ -104,9 +109,20 @@ const JAVASCRIPT: Language = Language {
         file!(".github/workflows/ci.yaml", "js/ci.yaml.in"),
     ],
     kind: &[],
-    admission: &[],
-    has_all: false,
-    next: &["npm install", "npm test", "npm run build", "pilothouse test"],
+    admission: &[
+        file!("{{module}}_admission.js", "js/admission.js.in"),
+        file!("test/{{module}}_admission.test.js", "js/admission_test.js.in"),
+    ],
+    helper: Some("pilothouse.js"),
+    build: "npm run build",
+    next: &[
+        "npm install",
+        "npm test",
+        "npm run check",
+        "npm run build",
+        "pilothouse test",
+        "pilothouse dev",
+    ],
 };
 
 const PYTHON: Language = Language {
@@ -121,6 +137,7 @@ const PYTHON: Language = Language {
         file!("tests/test_controller.py", "python/test.py.in"),
         file!("crd.yaml", "crd.yaml.in"),
         file!("wit/plugin.wit", "plugin.wit.in"),
+        file!("wit/world.wit", "world.wit.in"),
         file!("sample.yaml", "rust/sample.yaml.in"),
         file!("scenarios/{{label}}.yaml", "rust/scenario.yaml.in"),
         file!("README.md", "python/README.md.in"),
@@ -128,9 +145,13 @@ const PYTHON: Language = Language {
         file!(".github/workflows/ci.yaml", "python/ci.yaml.in"),
     ],
     kind: &[],
-    admission: &[],
-    has_all: false,
-    next: &["make test", "make build", "pilothouse test"],
+    admission: &[
+        file!("admission.py", "python/admission.py.in"),
+        file!("tests/test_admission.py", "python/admission_test.py.in"),
+    ],
+    helper: Some("pilothouse.py"),
+    build: "make build",
+    next: &["make test", "make build", "pilothouse test", "pilothouse dev"],
 };
 
 const GO: Language = Language {
@@ -144,9 +165,12 @@ const GO: Language = Language {
         file!("operator/crd.yaml", "crd.yaml.in"),
         file!("pilothouse/pilothouse.go", "go/pilothouse.go.in"),
         file!("pilothouse/component.go", "go/component.go.in"),
+        file!("pilothouse/finalizer_component.go", "go/finalizer_component.go.in", if "finalizer"),
         file!("tool/main.go", "go/tool.go.in"),
         file!("tool/wasi.wat", "go/wasi.wat.in"),
+        file!("tool/wasi.wit", "go/wasi.wit.in"),
         file!("wit/plugin.wit", "plugin.wit.in"),
+        file!("wit/world.wit", "world.wit.in"),
         file!("sample.yaml", "rust/sample.yaml.in"),
         file!("scenarios/{{label}}.yaml", "rust/scenario.yaml.in"),
         file!("README.md", "go/README.md.in"),
@@ -154,9 +178,14 @@ const GO: Language = Language {
         file!(".github/workflows/ci.yaml", "go/ci.yaml.in"),
     ],
     kind: &[],
-    admission: &[],
-    has_all: false,
-    next: &["go test ./...", "go run ./tool", "pilothouse test"],
+    admission: &[
+        file!("operator/admission.go", "go/admission.go.in"),
+        file!("operator/admission_test.go", "go/admission_test.go.in"),
+        file!("pilothouse/admission_component.go", "go/admission_component.go.in"),
+    ],
+    helper: Some("pilothouse/pilothouse.go"),
+    build: "go run ./tool",
+    next: &["go test ./...", "go run ./tool", "pilothouse test", "pilothouse dev"],
 };
 
 const C: Language = Language {
@@ -171,6 +200,7 @@ const C: Language = Language {
         file!("{{module}}_test.c", "c/test.c.in"),
         file!("crd.yaml", "crd.yaml.in"),
         file!("wit/plugin.wit", "plugin.wit.in"),
+        file!("wit/world.wit", "world.wit.in"),
         file!("sample.yaml", "rust/sample.yaml.in"),
         file!("scenarios/{{label}}.yaml", "rust/scenario.yaml.in"),
         file!("README.md", "c/README.md.in"),
@@ -178,12 +208,22 @@ const C: Language = Language {
         file!(".github/workflows/ci.yaml", "c/ci.yaml.in"),
     ],
     kind: &[],
-    admission: &[],
-    has_all: false,
-    next: &["make test", "make build", "pilothouse test"],
+    admission: &[file!("{{module}}_admission.c", "c/admission.c.in")],
+    helper: Some("pilothouse.c"),
+    build: "make build",
+    next: &["make test", "make build", "pilothouse test", "pilothouse dev"],
 };
 
 impl Language {
+    /// The language of the project in a folder, if `pilothouse new` made it in another language than Rust.
+    pub fn of_project(folder: &Path) -> Option<&'static Self> {
+        if folder.join("Cargo.toml").is_file() {
+            return None;
+        }
+        let has_helper = |it: &&Self| it.helper.is_some_and(|helper| folder.join(helper).is_file());
+        LANGUAGES.iter().find(has_helper)
+    }
+
     /// The language of this name, or an error that lists those that there are.
     pub fn named(name: &str) -> Result<&'static Self, String> {
         let known = || LANGUAGES.iter().map(|it| it.name).collect::<Vec<_>>().join(", ");

@@ -15,7 +15,7 @@ use pilothouse_host::install::preview::{PreviewedChanges, live_changes};
 use pilothouse_host::run::ClusterArguments;
 use pilothouse_testkit::isolation::{Failed, Run};
 
-use crate::plugin::{PluginArguments, Prepared, StateArguments, mark_deleted};
+use crate::plugin::{PluginArguments, Prepared, Settings, StateArguments, mark_deleted};
 use crate::verdict::NotAsExpected;
 
 /// What `--diff` calls the live cluster.
@@ -196,11 +196,7 @@ impl RenderCommand {
             primaries.into_iter().map(|primary| primary.name).collect()
         };
         let name = isolated.manifest().manifest.name.clone();
-        let config = plugin
-            .config
-            .as_deref()
-            .map(pilothouse_host::plugins::read_document)
-            .transpose()?;
+        let config = Settings::of_option(plugin.config.as_deref())?.configuration;
         let component = isolated.plugin().clone();
         let within = Duration::from_secs(*wait);
         let found = live_changes(&name, component, config, cluster.clone(), within);

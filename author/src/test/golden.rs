@@ -5,7 +5,7 @@
 //! |---|---|
 //! | `input.yaml` | the object that is reconciled; with `metadata.deletionTimestamp` it is finalized |
 //! | `cluster.yaml` | the other objects that the plugin may read, as several documents; may be absent |
-//! | `config.yaml` | the plugin's configuration; may be absent |
+//! | `config.yaml` | the plugin's configuration, or its Plugin resource, of which `spec.wasi` counts as well; may be absent |
 //! | `expected.yaml` | the answer: `objects`, `status`, `conditions` and `events`, or `failure`; `--update` writes it |
 
 use std::fmt::Write as _;
@@ -15,13 +15,16 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use anyhow::{Context as _, bail, ensure};
+use pilothouse_core::wasi::Wasi;
 use pilothouse_core::{Failure, Kind};
+use pilothouse_testkit::diff::{diff_lines, hidden, hidden_apart};
+use pilothouse_testkit::documents::{self, Document};
 use pilothouse_testkit::isolation::{Failed, FinalizerAnswer, Isolated, LogLine, Reconciled, Run, read_in_words};
 use serde_json::{Value, json};
-use similar::TextDiff;
 
 use super::{FinishedTest, TestFailure, TestKind, TestResult, shown};
-use crate::components::ComponentFiles;
+use crate::components::ComponentLoader;
+use crate::plugin::{DEFAULT_NAMESPACE, Settings, WasiArguments, placed, tell_findings};
 
 /// The files of a case.
 pub(super) const INPUT: &str = "input.yaml";
@@ -29,23 +32,38 @@ const CLUSTER: &str = "cluster.yaml";
 const CONFIG: &str = "config.yaml";
 const EXPECTED: &str = "expected.yaml";
 
+/// The lines with which a difference begins: which is which.
+pub(super) const DIFFERENCE: [&str; 2] = ["--- expected (expected.yaml)", "+++ found (the plugin's answer)"];
+
 /// The plugins that cases are run against.
 pub(super) struct Plugins(Vec<(PathBuf, Isolated)>);
 
 impl Plugins {
-    /// Loads all of them.
-    pub(super) fn load(components: &ComponentFiles) -> anyhow::Result<Self> {
-        let load = |file: &Path| anyhow::Ok((file.to_owned(), Isolated::load(file)?));
-        components.files().map(load).collect::<anyhow::Result<_>>().map(Self)
+    /// Loads all of them. What each case grants a plugin is looked at when the case is run.
+    pub(super) fn load(components: &ComponentLoader) -> anyhow::Result<Self> {
+        let load = |file: &Path| {
+            let plugin = components.load_inert(file)?;
+            let plugin = Isolated::of(file.to_owned(), plugin, None)?;
+            tell_findings(&plugin);
+            anyhow::Ok((file.to_owned(), plugin))
+        };
+        components
+            .files
+            .files()
+            .map(load)
+            .collect::<anyhow::Result<_>>()
+            .map(Self)
+    }
+
+    /// Refuses a grant that is too little for one of them.
+    pub(super) fn check_wasi(&self, granted: Wasi) -> anyhow::Result<()> {
+        let mut plugins = self.0.iter();
+        plugins.try_for_each(|(_, plugin)| Ok(plugin.plugin().check_wasi(granted)?))
     }
 
     /// The plugin that reconciles a kind.
     fn of(&self, kind: &Kind, case: &Path) -> anyhow::Result<&Isolated> {
-        let kinds = |plugin: &Isolated| -> Vec<Kind> {
-            let controllers = plugin.manifest().manifest.controllers.iter();
-            controllers.map(|controller| controller.kind.clone()).collect()
-        };
-        let mut meant = self.0.iter().filter(|(_, plugin)| kinds(plugin).contains(kind));
+        let mut meant = self.0.iter().filter(|(_, plugin)| plugin.reconciles(kind));
         match (meant.next(), meant.next()) {
             (Some((_, plugin)), None) => Ok(plugin),
             (Some((one, _)), Some((other, _))) => bail!(
@@ -55,12 +73,7 @@ impl Plugins {
                 other.display()
             ),
             (None, _) => {
-                let all: Vec<String> = self
-                    .0
-                    .iter()
-                    .flat_map(|(_, plugin)| kinds(plugin))
-                    .map(|it| it.to_string())
-                    .collect();
+                let all: Vec<String> = self.0.iter().map(|(_, plugin)| plugin.kind_names()).collect();
                 bail!(
                     "{} is a {kind}, for which the plugin has no controller; it has them for {}",
                     shown(&case.join(INPUT)),
@@ -73,45 +86,51 @@ impl Plugins {
 
 /// What a call answered, and what it did on the way.
 struct Answered {
-    /// In the form of `expected.yaml`.
-    answer: String,
+    /// What `expected.yaml` has.
+    answer: Value,
     reads: Vec<String>,
     log: Vec<LogLine>,
 }
 
 /// Runs a case. A file of it that cannot be read is an error, and no failure of the plugin.
-pub(super) fn run(case: &Path, plugins: &Plugins, update: bool) -> anyhow::Result<FinishedTest> {
+pub(super) fn run(case: &Path, plugins: &Plugins, wasi: WasiArguments, update: bool) -> anyhow::Result<FinishedTest> {
     let begun = Instant::now();
-    let mut input = one_object(&case.join(INPUT))?;
-    let kind = Kind::from_api_version(
-        input["apiVersion"].as_str().unwrap_or_default(),
-        input["kind"].as_str().unwrap_or_default(),
-    );
-    let cluster = optional(&case.join(CLUSTER))?.unwrap_or_default();
+    let Document {
+        object: mut input,
+        kind,
+        ..
+    } = one_object(&case.join(INPUT))?;
+    let cluster_file = case.join(CLUSTER);
+    let mut cluster = if cluster_file.exists() {
+        documents::read(&[cluster_file])?
+    } else {
+        Vec::new()
+    };
     let mut plugin = plugins.of(&kind, case)?.clone();
-    plugin.place(&mut input, "default");
-    if let Some(documents) = optional(&case.join(CONFIG))? {
-        let configuration = documents.into_iter().next().unwrap_or_else(|| json!({}));
+    let settings = match optional(&case.join(CONFIG))? {
+        Some(documents) => documents.into_iter().next().map(Settings::of).transpose(),
+        None => Ok(None),
+    };
+    let settings = settings.with_context(|| shown(&case.join(CONFIG)))?.unwrap_or_default();
+    plugin.plugin().check_wasi(wasi.or(settings.wasi))?;
+    if let Some(configuration) = settings.configuration {
         plugin = plugin
             .configured(configuration)
             .with_context(|| shown(&case.join(CONFIG)))?;
     }
-    for object in &cluster {
-        plugin = plugin
-            .with(object.clone())
-            .with_context(|| shown(&case.join(CLUSTER)))?;
-    }
+    plugin = placed(plugin, &mut cluster, DEFAULT_NAMESPACE).with_documents(&cluster);
+    plugin.place(&mut input, DEFAULT_NAMESPACE);
     let answered = answer(&plugin, &input);
     let expected_file = case.join(EXPECTED);
     let expected = optional(&expected_file)?;
     let is_expected = match &expected {
-        Some(documents) => documents.first() == Some(&parse(&answered.answer, &expected_file)?.remove(0)),
+        Some(documents) => documents.first() == Some(&parse(&yaml(&answered.answer), &expected_file)?.remove(0)),
         None => false,
     };
     let result = if is_expected {
         TestResult::Passed
     } else if update {
-        fs::write(&expected_file, &answered.answer)
+        fs::write(&expected_file, yaml(&answered.answer))
             .with_context(|| format!("cannot write {}", expected_file.display()))?;
         TestResult::Updated
     } else {
@@ -143,7 +162,7 @@ fn answer(plugin: &Isolated, input: &Value) -> Answered {
             let answer =
                 json!({"failure": {"reason": reason.as_str(), "blame": blame.to_string(), "message": message}});
             Answered {
-                answer: yaml(&answer),
+                answer,
                 reads: reads.iter().map(read_in_words).collect(),
                 log,
             }
@@ -159,8 +178,8 @@ fn call(plugin: &Isolated, input: &Value) -> Result<Answered, Box<Failed>> {
         warnings: _,
     } = plugin.run(input)?;
     let answer = match finalizer {
-        Some(FinalizerAnswer::Done) => yaml(&json!({"finalized": true})),
-        Some(FinalizerAnswer::Pending) | None => reconciled.snapshot(),
+        Some(FinalizerAnswer::Done) => json!({"finalized": true}),
+        Some(FinalizerAnswer::Pending) | None => reconciled.to_value(),
     };
     let Reconciled { reads, log, .. } = reconciled;
     let reads = reads.iter().map(read_in_words).collect();
@@ -170,24 +189,24 @@ fn call(plugin: &Isolated, input: &Value) -> Result<Answered, Box<Failed>> {
 fn failure(
     case: &Path,
     input: &Value,
-    cluster: &[Value],
+    cluster: &[Document],
     expected: Option<&[Value]>,
     answered: &Answered,
 ) -> TestFailure {
     let Answered { answer, reads, log } = answered;
     let (message, mut details) = match expected.and_then(<[Value]>::first) {
         Some(expected) => {
-            let expected = yaml(expected);
-            let drawn = TextDiff::from_lines(answer.as_str(), expected.as_str())
-                .unified_diff()
-                .context_radius(3)
-                .header("found", "expected")
-                .to_string();
-            ("the plugin's answer differs".to_owned(), drawn)
+            let [old, new] = DIFFERENCE;
+            let (expected, found) = without_secrets(expected, answer);
+            let drawn = diff_lines(&yaml(&expected), &yaml(&found));
+            (
+                "the plugin's answer differs".to_owned(),
+                format!("{old}\n{new}\n{drawn}"),
+            )
         }
         None => (
             format!("there is no {EXPECTED}; `pilothouse test --update` writes it, with what the plugin answers"),
-            answer.clone(),
+            yaml(&without_secrets(&Value::Null, answer).1),
         ),
     };
     let list = |head: &str, lines: Vec<String>| {
@@ -205,10 +224,37 @@ fn failure(
         title(input),
         shown(&case.join(INPUT))
     );
-    details += &list("In the cluster:", cluster.iter().map(title).collect());
+    details += &list("In the cluster:", cluster.iter().map(|it| title(&it.object)).collect());
     details += &list("It read:", reads.clone());
     details += &list("It logged:", log.iter().map(line_in_words).collect());
     TestFailure { message, details }
+}
+
+/// Two answers with the values of Secrets hidden, so that it can be seen which differ.
+fn without_secrets(expected: &Value, found: &Value) -> (Value, Value) {
+    let (mut expected, mut found) = (expected.clone(), found.clone());
+    for member in ["objects", "contributed"] {
+        let wanted = objects_of(&mut expected, member);
+        let given = objects_of(&mut found, member);
+        for object in &mut *given {
+            match wanted.iter_mut().find(|other| title(other) == title(object)) {
+                Some(other) => (*other, *object) = hidden_apart(other, object),
+                None => *object = hidden(object),
+            }
+        }
+        // What is hidden already stays as it is.
+        let is_given = |object: &Value| given.iter().any(|other| title(other) == title(object));
+        for object in wanted.iter_mut().filter(|object| !is_given(object)) {
+            *object = hidden(object);
+        }
+    }
+    (expected, found)
+}
+
+/// The objects of an answer in a member, which it need not have.
+fn objects_of<'a>(answer: &'a mut Value, member: &str) -> &'a mut [Value] {
+    let objects = answer.get_mut(member).and_then(Value::as_array_mut);
+    objects.map_or(&mut [], Vec::as_mut_slice)
 }
 
 fn title(object: &Value) -> String {
@@ -230,28 +276,16 @@ fn yaml(value: &Value) -> String {
     serde_saphyr::to_string(value).unwrap_or_else(|_| value.to_string())
 }
 
-fn one_object(file: &Path) -> anyhow::Result<Value> {
-    let mut documents = optional(file)?.with_context(|| format!("there is no {}", shown(file)))?;
+fn one_object(file: &Path) -> anyhow::Result<Document> {
+    ensure!(file.exists(), "there is no {}", shown(file));
+    let mut documents = documents::read(&[file])?;
     ensure!(
         documents.len() == 1,
         "{} has {} objects; write one, and those around it to {CLUSTER}",
         shown(file),
         documents.len()
     );
-    let object = documents.remove(0);
-    for member in ["apiVersion", "kind"] {
-        ensure!(
-            object[member].is_string(),
-            "the object in {} has no {member}",
-            shown(file)
-        );
-    }
-    ensure!(
-        object["metadata"]["name"].is_string(),
-        "the object in {} has no metadata.name",
-        shown(file)
-    );
-    Ok(object)
+    Ok(documents.remove(0))
 }
 
 /// The documents of a file that may be absent.
@@ -274,4 +308,30 @@ fn parse(text: &str, file: &Path) -> anyhow::Result<Vec<Value>> {
     let documents: Vec<Value> = documents.into_iter().filter(|document| !document.is_null()).collect();
     ensure!(!documents.is_empty(), "{} is empty", shown(file));
     Ok(documents)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_of_secrets_are_in_no_difference() {
+        let secret = |name: &str, value: &str| json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}, "data": {"key": value, "user": "cm9vdA=="}});
+        let answer = |objects: Vec<Value>| json!({"objects": objects});
+        let expected = answer(vec![secret("a", "aHVzaA=="), secret("gone", "b2xkZXI=")]);
+        let found = answer(vec![secret("new", "bmV3ZXI="), secret("a", "c2VjcmV0")]);
+        let (one, other) = without_secrets(&expected, &found);
+        let shown = diff_lines(&yaml(&one), &yaml(&other));
+        for value in ["aHVzaA", "c2VjcmV0", "cm9vdA", "b2xkZXI", "bmV3ZXI"] {
+            assert!(!format!("{one}{other}").contains(value), "{value} in {shown}");
+        }
+        assert_eq!(
+            one["objects"][0]["data"]["key"], "*** (expected)",
+            "it differs, as can be seen"
+        );
+        assert_eq!(other["objects"][1]["data"]["key"], "*** (another value)");
+        assert_eq!(other["objects"][1]["data"]["user"], "***", "this one is the same");
+        let (_, alone) = without_secrets(&Value::Null, &found);
+        assert!(!alone.to_string().contains("c2VjcmV0"), "{alone}");
+    }
 }

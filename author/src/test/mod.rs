@@ -13,13 +13,15 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
 use clap::{Args, ValueEnum};
+use pilothouse_host::plugins::CacheArguments;
 use pilothouse_testkit::scenario::Scenario;
 
 use self::golden::Plugins;
 use self::report::Reporter;
 use self::scenarios::Stage;
 use self::select::Selection;
-use crate::components::ComponentFiles;
+use crate::components::{ComponentFiles, ComponentLoader};
+use crate::plugin::WasiArguments;
 use crate::verdict::NotAsExpected;
 
 /// What comes after the help.
@@ -30,6 +32,7 @@ Examples:
   pilothouse test web.wasm tests/golden              # golden cases, against this component
   pilothouse test --update                           # write what is expected in golden cases
   pilothouse test --real --junit report.xml          # on a real control plane, with a report for CI
+  pilothouse test web.wasm --wasi inert              # a component that imports WASI
 
 Exit codes: 0 all tests passed, 1 an error (also a mistake in a test file), 2 a wrong command line, 3 a test failed.";
 
@@ -50,6 +53,12 @@ pub struct TestCommand {
     /// Run golden cases only, which call the plugin without a cluster
     #[arg(long)]
     isolated: bool,
+
+    #[command(flatten)]
+    wasi: WasiArguments,
+
+    #[command(flatten)]
+    cache: CacheArguments,
 
     /// Write a JUnit report to this file
     #[arg(long, value_name = "FILE")]
@@ -154,7 +163,11 @@ impl TestCommand {
             mut scenarios,
             mut golden,
         } = select::select(&self.paths, &project)?;
-        let components = ComponentFiles::find(&components, &project)?;
+        let is_found = components.is_empty();
+        let components = ComponentFiles::find(&components, &project, self.wasi.or(None))?;
+        if is_found && let Some(warning) = components.outdated(&project) {
+            eprintln!("warning: {warning}");
+        }
         if self.isolated {
             scenarios.clear();
         }
@@ -168,10 +181,17 @@ impl TestCommand {
         }
         let scenarios = read(&scenarios, &components)?;
         // Before anything runs: a component that cannot be loaded is an error and not the failure of a test.
+        let components = ComponentLoader {
+            files: components,
+            sandbox: self.cache.sandbox()?,
+        };
         let plugins = Plugins::load(&components)?;
+        if scenarios.iter().any(|scenario| !scenario.resources) {
+            plugins.check_wasi(self.wasi.or(None))?;
+        }
         let mut reporter = Reporter::new(self.output);
         for case in &golden {
-            reporter.ended(golden::run(case, &plugins, self.update)?);
+            reporter.ended(golden::run(case, &plugins, self.wasi, self.update)?);
         }
         if !scenarios.is_empty() {
             let stage = Stage::open(components, self.real)?;
@@ -220,7 +240,7 @@ fn read(files: &[PathBuf], components: &ComponentFiles) -> anyhow::Result<Vec<Sc
 }
 
 /// A path as it is shown: relative to the folder that the program runs in, where it is below it.
-fn shown(path: &Path) -> String {
+pub(crate) fn shown(path: &Path) -> String {
     let here = std::env::current_dir().unwrap_or_default();
     path.strip_prefix(&here).unwrap_or(path).display().to_string()
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use pilothouse_host::ask::coloured;
 use serde_json::{Value, json};
 
+use super::golden::DIFFERENCE;
 use super::{FinishedTest, TestOutput, TestResult, shown};
 
 /// Colours by the escapes of ECMA-48.
@@ -90,7 +91,7 @@ fn paint(details: &str, coloured: bool) -> Vec<String> {
     let mut lines = Vec::new();
     for line in details.trim_end().lines() {
         let bare = line.trim_start();
-        if bare == "--- found" {
+        if bare == DIFFERENCE[0] {
             is_drawn = true;
         } else if bare.is_empty() || !(bare.starts_with(['+', '-', '@']) || line.starts_with(' ')) {
             is_drawn = false;
@@ -188,18 +189,21 @@ mod tests {
             "ok      simulated scenarios/created.yaml (1.23 s)\n"
         );
         let shown = text(
-            &finished(failed("--- found\n+++ expected\n-a: 1\n+a: 2\n\nIt read:\n  - x\n")),
+            &finished(failed(&format!(
+                "{}\n- a: 1\n+ a: 2\n\nIt read:\n  - x\n",
+                DIFFERENCE.join("\n")
+            ))),
             true,
         );
         assert!(
-            shown.contains("\u{1b}[31m-a: 1\u{1b}[0m") && shown.contains("\u{1b}[32m+a: 2\u{1b}[0m"),
+            shown.contains("\u{1b}[31m- a: 1\u{1b}[0m") && shown.contains("\u{1b}[32m+ a: 2\u{1b}[0m"),
             "{shown}"
         );
         assert!(
             shown.contains("      - x\n"),
             "what is no difference has no colour: {shown}"
         );
-        assert!(!text(&finished(failed("--- found\n-a: 1\n")), false).contains('\u{1b}'));
+        assert!(!text(&finished(failed(&format!("{}\n- a: 1\n", DIFFERENCE[0]))), false).contains('\u{1b}'));
     }
 
     #[test]

@@ -14,14 +14,14 @@ use pilothouse_testkit::scenario::{self, Scenario, ScenarioError};
 use tokio::runtime::{Builder, Runtime};
 
 use super::{FinishedTest, TestFailure, TestKind, TestResult, shown};
-use crate::components::ComponentFiles;
+use crate::components::ComponentLoader;
 
 /// How many of the host's last lines a failure shows.
 const LOG_LINES: usize = 40;
 
 /// Where scenarios are played.
 pub(super) struct Stage {
-    components: ComponentFiles,
+    components: ComponentLoader,
     tail: Tail,
     /// The real control plane, and the threads that watch it.
     real: Option<(Runtime, Cluster)>,
@@ -29,7 +29,7 @@ pub(super) struct Stage {
 
 impl Stage {
     /// Starts the control plane, if it is to be a real one. All of the host's log is kept from here on.
-    pub(super) fn open(components: ComponentFiles, is_real: bool) -> anyhow::Result<Self> {
+    pub(super) fn open(components: ComponentLoader, is_real: bool) -> anyhow::Result<Self> {
         let tail = Tail::default();
         tail.follow_all();
         let real = if is_real {

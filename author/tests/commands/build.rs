@@ -291,6 +291,9 @@ mod isolated {
         assert!(!inspected.contains("warning"), "{inspected}");
         let manifests = call(&project, &["manifests", "target/plugins/site.wasm"]).ok();
         assert!(manifests.contains("name: clusters.example.com"), "{manifests}");
+        // One of them with webhooks and a finalizer, the other one of the cluster's scope.
+        let played = call(&project, &["test"]).ok();
+        assert!(played.contains("2 passed, 0 failed"), "{played}");
 
         // What has not changed is not written, so nobody who watches it builds again.
         let written = fs::metadata(&stale).unwrap().modified().unwrap();

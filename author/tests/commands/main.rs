@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
 mod build;
+mod cargo_component;
 mod manifests;
 mod manual;
 mod new;

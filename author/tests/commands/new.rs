@@ -124,39 +124,155 @@ fn the_sdk_is_the_published_one_unless_a_checkout_is_named() {
     assert!(!folder.path().join("site").exists());
 }
 
+/// The interfaces that the world of a project exports beside those that every plugin has.
+fn exports(files: &[(PathBuf, String)]) -> Vec<&str> {
+    let (_, world) = files.iter().find(|(path, _)| path.ends_with("wit/world.wit")).unwrap();
+    let lines = world.lines().filter_map(|line| line.trim().strip_prefix("export "));
+    lines.map(|line| line.trim_end_matches(';')).collect()
+}
+
 #[test]
-fn a_project_in_another_language_is_complete_and_says_what_its_template_lacks() {
-    for language in ["js", "python", "go", "c"] {
-        let (_folder, project) = made(&["--lang", language]);
-        let files = files(&project);
-        for (path, text) in &files {
-            assert!(
-                !text.contains("{{") && !text.contains("\n%"),
-                "{}: {text}",
-                path.display()
+fn a_project_in_another_language_has_what_is_asked_for_and_nothing_else() {
+    const FINALIZER: &str = "--finalizer";
+    const ADMISSION: &str = "--admission";
+    const CLUSTER: &str = "--scope=Cluster";
+    // What the manifest names, and what only an operator with the option has.
+    let languages = [
+        (
+            "js",
+            "finalizer: \"example.com/site\"",
+            "site_admission.js",
+            "scope: \"Any\"",
+        ),
+        (
+            "python",
+            "finalizer=\"example.com/site\"",
+            "admission.py",
+            "scope=\"Any\"",
+        ),
+        ("go", "\"example.com/site\"", "operator/admission.go", "Scope: \"Any\""),
+        (
+            "c",
+            "'finalizer': 'example.com/site'",
+            "site_admission.c",
+            "'scope': 'Any'",
+        ),
+    ];
+    let choices = [
+        &[][..],
+        &[FINALIZER],
+        &[ADMISSION],
+        &[CLUSTER],
+        &[FINALIZER, ADMISSION],
+        &[FINALIZER, ADMISSION, CLUSTER],
+    ];
+    for (language, finalizer, admission, any) in languages {
+        for options in choices {
+            let (_folder, project) = made(&[&["--lang", language][..], options].concat());
+            let files = files(&project);
+            for (path, text) in &files {
+                assert!(
+                    !text.contains("{{") && !text.contains("\n%"),
+                    "{}: {text}",
+                    path.display()
+                );
+            }
+            let has = |name: &str| files.iter().any(|(path, _)| path.ends_with(name));
+            for name in [
+                "README.md",
+                ".gitignore",
+                "sample.yaml",
+                "scenarios/site.yaml",
+                ".github/workflows/ci.yaml",
+            ] {
+                assert!(has(name), "{language} {options:?}: {name}");
+            }
+            let (with_finalizer, with_admission) = (options.contains(&FINALIZER), options.contains(&ADMISSION));
+            let mut expected = Vec::new();
+            expected.extend(with_finalizer.then_some("finalizer"));
+            expected.extend(
+                with_admission
+                    .then_some(["defaulter", "validator"])
+                    .into_iter()
+                    .flatten(),
             );
-        }
-        let has = |name: &str| files.iter().any(|(path, _)| path.ends_with(name));
-        for name in [
-            "README.md",
-            ".gitignore",
-            "sample.yaml",
-            "scenarios/site.yaml",
-            ".github/workflows/ci.yaml",
-        ] {
-            assert!(has(name), "{language}: {name}");
+            assert_eq!(exports(&files), expected, "{language} {options:?}");
+            assert_eq!(has(admission), with_admission, "{language} {options:?}");
+            let is_of_cluster = options.contains(&CLUSTER);
+            let text_of = |name: &str| &files.iter().find(|(path, _)| path.ends_with(name)).unwrap().1;
+            assert_eq!(
+                text_of("crd.yaml").contains("scope: Cluster"),
+                is_of_cluster,
+                "{language} {options:?}"
+            );
+            let scenario = text_of("scenarios/site.yaml");
+            assert_eq!(scenario.contains("namespace: $NAMESPACE"), is_of_cluster, "{scenario}");
+            assert_eq!(scenario.contains("webhooks: true"), with_admission, "{scenario}");
+            assert_eq!(scenario.contains("finalizers"), with_finalizer, "{scenario}");
+            // The helpers know all; what the operator uses is its own.
+            let is_helper = |path: &Path| path.to_string_lossy().contains("pilothouse") || path.extension().is_none();
+            let operator: String = files
+                .iter()
+                .filter(|(path, _)| !is_helper(path.strip_prefix(&project).unwrap()))
+                .map(|(_, text)| text.as_str())
+                .collect();
+            assert_eq!(operator.contains(finalizer), with_finalizer, "{language} {options:?}");
+            assert_eq!(operator.contains(any), is_of_cluster, "{language} {options:?}");
         }
         let folder = tempfile::tempdir().unwrap();
-        for (option, said) in [
-            (&["--admission"][..], "no --admission"),
-            (&["--scope", "Cluster"], "no --scope Cluster"),
-            (&["--sdk", "https://example.com/sdk"], "--sdk is for projects in Rust"),
+        let arguments = [
+            "new",
+            "site",
+            "--kind",
+            "example.com/v1/Site",
+            "--lang",
+            language,
+            "--sdk",
+            "https://a.b/c",
+        ];
+        let error = call(folder.path(), &arguments).failed(1);
+        assert!(error.contains("--sdk is for projects in Rust"), "{language}: {error}");
+        assert!(!folder.path().join("site").exists());
+    }
+}
+
+#[test]
+fn what_is_added_to_a_project_in_another_language_is_said_to_come_from_a_new_one() {
+    for language in ["js", "python", "go", "c"] {
+        let (_folder, project) = made(&["--lang", language]);
+        let before = files(&project);
+        for arguments in [
+            &["new", "kind", "example.com/v1/Gallery"][..],
+            &["new", "admission", "Site"],
         ] {
-            let base = ["new", "site", "--kind", "example.com/v1/Site", "--lang", language];
-            let error = call(folder.path(), &[&base[..], option].concat()).failed(1);
-            assert!(error.contains(said), "{language}: {error}");
-            assert!(!folder.path().join("site").exists());
+            let error = call(&project, arguments).failed(1);
+            assert!(
+                error.contains(&format!("is a project in {language}"))
+                    && error.contains(&format!("--lang {language} --admission")),
+                "{error}"
+            );
         }
+        assert_eq!(files(&project), before);
+    }
+}
+
+#[test]
+fn commands_in_a_project_in_another_language_say_what_builds_it() {
+    let languages = [
+        ("js", "npm run build"),
+        ("python", "make build"),
+        ("go", "go run ./tool"),
+        ("c", "make build"),
+    ];
+    for (language, build) in languages {
+        let (_folder, project) = made(&["--lang", language]);
+        for command in [&["build"][..], &["manifests"], &["test"]] {
+            let error = call(&project, command).failed(1);
+            assert!(error.contains(&format!("`{build}`")), "{language} {command:?}: {error}");
+            assert!(!error.contains("`pilothouse build`"), "{language} {command:?}: {error}");
+        }
+        let readme = fs::read_to_string(project.join("README.md")).unwrap();
+        assert!(readme.contains(build), "{language}");
     }
 }
 

@@ -1,5 +1,7 @@
 //! Owns the tests of commands that run a plugin by itself.
 
+use pilothouse_core::Limits;
+use pilothouse_core::recording::{FORMAT, Header, Line, Trailer};
 use serde_json::{Value, json};
 
 use super::*;
@@ -276,7 +278,9 @@ mod checking {
             text.contains("  kind: Hostile\n") && text.contains("per second"),
             "{text}"
         );
-        let command = text.lines().last().unwrap().trim();
+        let (before, command) = text.split_once("\nrepeat it with:\n\n").unwrap();
+        assert!(!before.contains("BROKEN"), "the result comes last: {text}");
+        let command = command.lines().next().unwrap().trim();
         assert!(
             command.ends_with("a sample.yaml' --seed 1 --case 0 --property fixed-point"),
             "{command}"
@@ -299,6 +303,56 @@ mod checking {
             "{}",
             again.printed
         );
+    }
+
+    #[test]
+    fn remarks_are_counted_and_the_result_comes_after_them() {
+        let arguments = ["check", &component("app-service"), "--cases", "60", "--seed", "3"];
+        let text = printed(&arguments);
+        let remarks: Vec<&str> = text.lines().filter(|line| line.contains("Service default/")).collect();
+        let document: Value = serde_json::from_str(&printed(&[&arguments[..], &["-o", "json"]].concat())).unwrap();
+        let listed = document["remarks"].as_array().unwrap();
+        assert!(!listed.is_empty(), "no port of a node was out of its range: {document}");
+        assert_eq!(remarks.len(), listed.len(), "{text}");
+        let cases: u64 = listed.iter().map(|remark| remark["cases"].as_u64().unwrap()).sum();
+        assert!(cases >= document["refused"].as_u64().unwrap(), "{document}");
+        let first = listed[0]["case"].to_string();
+        let alone = printed(&[
+            "check",
+            &component("app-service"),
+            "--seed",
+            "3",
+            "--case",
+            &first,
+            "-o",
+            "json",
+        ]);
+        let alone: Value = serde_json::from_str(&alone).unwrap();
+        assert_eq!((&alone["judged"], &alone["refused"]), (&json!(1), &json!(1)), "{alone}");
+        let strict = pilothouse(
+            &[
+                "check",
+                &component("app-service"),
+                "--seed",
+                "3",
+                "--case",
+                &first,
+                "--strict",
+            ],
+            "",
+        );
+        assert_eq!(
+            (strict.code, strict.said.as_str()),
+            (3, "the plugin breaks valid\n"),
+            "{}",
+            strict.printed
+        );
+        let verdict = text.find("ok     equal").unwrap();
+        assert!(
+            remarks.iter().all(|remark| text.find(remark).unwrap() < verdict),
+            "{text}"
+        );
+        assert!(text.trim_end().ends_with("per second"), "{text}");
     }
 
     #[test]
@@ -365,4 +419,60 @@ fn a_component_is_measured_against_another_in_turns() {
         "{}",
         ended.said
     );
+}
+
+#[test]
+fn a_component_that_imports_wasi_needs_a_grant_for_each_command() {
+    let files = Files::new();
+    let dice = files.file("dice.wasm", "");
+    std::fs::write(&dice, dice::component()).unwrap();
+    let object = files.file("c.yaml", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: c}\n");
+    let plugin = |grant: &str| format!("apiVersion: pilothouse.dev/v1alpha1\nkind: Plugin\nspec: {{wasi: {grant}}}\n");
+    let (inert, none) = (
+        files.file("inert.yaml", &plugin("Inert")),
+        files.file("none.yaml", &plugin("None")),
+    );
+    let header = Header {
+        format: FORMAT.to_owned(),
+        contract: "0.1.0".to_owned(),
+        plugin: "dice".to_owned(),
+        version: "0.1.0".to_owned(),
+        digest: String::new(),
+        component: dice.clone(),
+        begun: String::new(),
+        limits: Limits::default(),
+        manifest: Value::Null,
+    };
+    let lines = [Line::Recording(Box::new(header)), Line::End(Trailer::default())];
+    let lines = lines.map(|line| serde_json::to_string(&line).unwrap());
+    let recording = files.file("dice.recording.jsonl", &lines.join("\n"));
+    let run = |arguments: &[String]| {
+        let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+        pilothouse(&arguments, "")
+    };
+    let succeeds = |arguments: &[String]| {
+        let Ended { code, printed, said } = run(arguments);
+        assert_eq!(code, 0, "{arguments:?}: {said}{printed}");
+    };
+    for command in [
+        &["render", &dice, "-f", &object][..],
+        &["check", &dice, "-f", &object, "--cases", "2"],
+        &["bench", &dice, "-f", &object, "--calls", "2", "--against", &dice],
+        &["replay", &recording, "--component", &dice],
+    ] {
+        let with = |more: &[&str]| -> Vec<String> { command.iter().chain(more).map(|it| (*it).to_owned()).collect() };
+        for arguments in [with(&[]), with(&["--wasi", "none"])] {
+            let ended = run(&arguments);
+            assert_eq!(ended.code, 1, "{arguments:?}: {}{}", ended.said, ended.printed);
+            for words in ["wasi:random/random@0.2.3", "--wasi inert"] {
+                assert!(ended.said.contains(words), "{arguments:?}: {}", ended.said);
+            }
+        }
+        succeeds(&with(&["--wasi", "inert"]));
+        if command[0] != "replay" {
+            succeeds(&with(&["--config", &inert]));
+            succeeds(&with(&["--config", &none, "--wasi", "inert"]));
+            assert_eq!(run(&with(&["--config", &inert, "--wasi", "none"])).code, 1);
+        }
+    }
 }

@@ -1,5 +1,7 @@
 //! Owns the proof that `render`, `check` and `bench` do and say what they should, as programs.
 
+#[path = "../../../tests/end-to-end/tests/lifecycle/dice.rs"]
+mod dice;
 mod isolated;
 mod simulated;
 
@@ -60,7 +62,10 @@ fn pilothouse(arguments: &[&str], input: &str) -> Ended {
         .args(arguments)
         .env_remove("KUBECONFIG")
         .env_remove("PILOTHOUSE_LOG");
-    command.arg("--cache-dir").arg(root().join("target/test-code"));
+    // Who replays has no such option.
+    if arguments[0] != "replay" {
+        command.arg("--cache-dir").arg(root().join("target/test-code"));
+    }
     let mut child = command
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())

@@ -47,6 +47,45 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end -}}
 {{- end -}}
 
+{{/* Whether there is a ConfigMap: the word yes, once or more. */}}
 {{- define "pilothouse.hasConfiguration" -}}
 {{- if or .Values.artifacts.trust .Values.artifacts.registries .Values.artifacts.files -}}yes{{- end -}}
+{{- range .Values.plugins.static -}}
+{{- if or .configuration .limits -}}yes{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{/* The name of a policy, of cluster scope: a DNS subdomain, which a release in another namespace does not have. */}}
+{{- define "pilothouse.policy" -}}
+{{- $context := index . 1 -}}
+{{- printf "%s.%s.%s.pilothouse.dev" (index . 0) (include "pilothouse.name" $context) $context.Release.Namespace -}}
+{{- end -}}
+
+{{/* A label selector in the notation of kubectl as the requirements of matchExpressions. */}}
+{{- define "pilothouse.requirements" -}}
+{{- range regexFindAll "[^,(]+(\\([^)]*\\))?" . -1 }}
+{{- $text := trim . }}
+{{- if hasPrefix "!" $text }}
+- key: {{ trimPrefix "!" $text | trim | quote }}
+  operator: DoesNotExist
+{{- else if hasSuffix ")" $text }}
+- key: {{ regexFind "^\\S+" $text | quote }}
+  operator: {{ ternary "NotIn" "In" (regexMatch "^\\S+\\s+notin" $text) }}
+  values:
+  {{- range splitList "," (regexReplaceAll "^[^(]*\\(|\\)$" $text "") }}
+  - {{ trim . | quote }}
+  {{- end }}
+{{- else if contains "!=" $text }}
+- key: {{ splitList "!=" $text | first | trim | quote }}
+  operator: NotIn
+  values: [{{ splitList "!=" $text | last | trim | quote }}]
+{{- else if contains "=" $text }}
+- key: {{ splitList "=" $text | first | trim | quote }}
+  operator: In
+  values: [{{ splitList "=" $text | last | trim | quote }}]
+{{- else }}
+- key: {{ $text | quote }}
+  operator: Exists
+{{- end }}
+{{- end }}
 {{- end -}}

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use semver::VersionReq;
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncReadExt as _, DuplexStream};
@@ -207,7 +208,8 @@ impl Fetcher {
         if record.repository != repository || record.manifest != manifest {
             return Ok(None);
         }
-        let verification = self.verify(&repository, manifest, record.signatures).await?;
+        let bytes = Bytes::from(bytes);
+        let verification = self.verify(&repository, bytes.clone(), record.signatures).await?;
         let parsed = PluginManifest::parse(&location.to_string(), &bytes, self.client.limits().blob)?;
         self.held(&repository, manifest, &parsed, verification).await
     }
@@ -231,14 +233,14 @@ impl Fetcher {
                 Vec::new()
             }
         };
-        let verification = self.verify(&repository, manifest, signatures.clone()).await?;
+        let verification = self.verify(&repository, bytes.clone(), signatures.clone()).await?;
         // Only now anything of the artifact is parsed, and the component is asked for.
         let parsed = PluginManifest::parse(&location.to_string(), &bytes, self.client.limits().blob)?;
         let written = self.write_component(store, &parsed).await?;
         let record = Record {
             repository: repository.clone(),
             manifest,
-            signatures: self.kept(&repository, manifest, signatures),
+            signatures: self.kept(&repository, &bytes, signatures),
         };
         let (cache, key) = (self.cache.clone(), record_key(&repository, manifest));
         let kept = blocking(move || -> Result<_, CacheError> {
@@ -277,7 +279,7 @@ impl Fetcher {
 
     /// The signatures that are kept for an offline start: all, or, if they are too large together, the first of those that
     /// are enough by themselves, so that attestations of others cannot keep an artifact out of the cache.
-    fn kept(&self, repository: &str, manifest: Digest, signatures: Vec<SignatureMaterial>) -> Vec<SignatureMaterial> {
+    fn kept(&self, repository: &str, manifest: &[u8], signatures: Vec<SignatureMaterial>) -> Vec<SignatureMaterial> {
         let size =
             |signature: &SignatureMaterial| serde_json::to_vec(signature).map_or(usize::MAX, |bytes| bytes.len());
         let total = signatures.iter().map(size).fold(0, usize::saturating_add);
@@ -288,7 +290,7 @@ impl Fetcher {
         let is_enough = |signature: &&SignatureMaterial| {
             size(signature) <= MOST_KEPT
                 && policy
-                    .verify(repository, &manifest, std::slice::from_ref(*signature))
+                    .verify(repository, manifest, std::slice::from_ref(*signature))
                     .is_ok()
         };
         signatures.iter().find(is_enough).cloned().into_iter().collect()
@@ -297,7 +299,7 @@ impl Fetcher {
     async fn verify(
         &self,
         repository: &str,
-        manifest: Digest,
+        manifest: Bytes,
         signatures: Vec<SignatureMaterial>,
     ) -> Result<Verification, FetchError> {
         let (policy, repository) = (self.trust.policy(), repository.to_owned());
@@ -483,8 +485,7 @@ mod tests {
         let place = Place::new();
         let manifest = place.push(b"component", "1").await;
         place.lose(Digest::of(b"component"));
-        let key = sigstore_verify::crypto::KeyPair::generate_ecdsa_p256().unwrap();
-        let pem = key.public_key_der().unwrap().to_pem();
+        let pem = rcgen::KeyPair::generate().unwrap().public_key_pem();
         let policy = json!({"default": "refuse", "repositories": [{"match": "oci-layout:/**", "keys": [{"pem": pem, "name": "k"}]}]});
         let fetcher = place.fetcher(trust(place.cache.path(), &policy));
         let Err(FetchError::Trust(error)) = fetcher.fetch(&place.location("1"), manifest, &()).await else {

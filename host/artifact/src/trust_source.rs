@@ -200,8 +200,7 @@ mod tests {
     use super::*;
 
     fn pem() -> String {
-        let key = sigstore_verify::crypto::KeyPair::generate_ecdsa_p256().unwrap();
-        key.public_key_der().unwrap().to_pem()
+        rcgen::KeyPair::generate().unwrap().public_key_pem()
     }
 
     #[tokio::test(start_paused = true)]

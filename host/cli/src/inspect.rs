@@ -14,12 +14,14 @@ use pilothouse_core::manifest::{
     self, Access, Admission, CheckedManifest, Controller, FailurePolicy, Manifest, Touch, TouchScope,
 };
 use pilothouse_core::path::FieldPath;
+use pilothouse_core::rights::AdmissionExports;
 use pilothouse_core::wasi::{self, Wasi};
 use pilothouse_sandbox::{Optional, PluginComponent};
 use serde_json::{Value, json};
 
 use crate::artifact::RegistryArguments;
 use crate::artifact::details::{self, ArtifactDetails, FetchedArtifact};
+use crate::compiling;
 use crate::plugins::{CacheArguments, read_document};
 
 /// Help that stands below the options.
@@ -98,7 +100,7 @@ impl InspectCommand {
         let sandbox = cache.sandbox()?.granting(Wasi::Inert);
         let (plugin, details) = match plugin {
             Source::File(file) => {
-                let loaded = sandbox.load(&file);
+                let loaded = compiling::load(&sandbox, &file);
                 let looks_like_a_reference = || !file.exists() && file.to_str().is_some_and(is_reference);
                 if loaded.is_err() && looks_like_a_reference() {
                     bail!(
@@ -114,7 +116,7 @@ impl InspectCommand {
                     component,
                     details,
                 } = details::fetch(&location, registries)?;
-                (sandbox.load_bytes(&name, &component)?, Some(details))
+                (compiling::load_bytes(&sandbox, &name, &component)?, Some(details))
             }
         };
         let described = plugin
@@ -182,25 +184,43 @@ pub fn findings(plugin: &PluginComponent, checked: &CheckedManifest) -> Vec<Find
     description::check(checked, exports(plugin))
 }
 
-/// The interfaces that are called for the objects of a controller before they are stored and reconciled, and when API servers
-/// ask them; none: before a reconcile alone.
-fn admission(
-    plugin: &PluginComponent,
-    checked: &CheckedManifest,
-    controller: &Controller,
-) -> (Vec<&'static str>, Option<Admission>) {
-    let Exports {
-        defaulter, validator, ..
-    } = exports(plugin);
-    let interfaces = [(defaulter, "defaulter"), (validator, "validator")];
-    let interfaces: Vec<&str> = interfaces
-        .into_iter()
-        .filter(|(is_there, _)| *is_there)
-        .map(|(_, name)| name)
-        .collect();
-    let asked = controller.effective_admission(checked.brings(&controller.kind));
-    let asked = asked.filter(|_| !interfaces.is_empty());
-    (interfaces, asked)
+/// What is asked about the objects of a controller before they are stored and reconciled.
+struct Asked {
+    /// The interfaces that are called.
+    interfaces: Vec<&'static str>,
+    /// Whether the manifest leaves open if one of them is for this kind.
+    is_open: bool,
+    /// When API servers ask; none: the host alone asks, before a reconcile.
+    by_api_servers: Option<Admission>,
+}
+
+impl Asked {
+    fn of(plugin: &PluginComponent, checked: &CheckedManifest, controller: &Controller) -> Self {
+        let Optional {
+            defaulter, validator, ..
+        } = plugin.optional();
+        let asked = AdmissionExports { defaulter, validator }.about(controller);
+        let interfaces = [
+            (asked.defaulter, controller.defaulter, "defaulter"),
+            (asked.validator, controller.validator, "validator"),
+        ];
+        let called = || interfaces.iter().filter(|(is_asked, ..)| *is_asked);
+        let by_api_servers = controller.effective_admission(checked.brings(&controller.kind));
+        Self {
+            interfaces: called().map(|(.., name)| *name).collect(),
+            is_open: called().any(|(_, declared, _)| declared.is_none()),
+            by_api_servers: by_api_servers.filter(|_| !asked.is_empty()),
+        }
+    }
+
+    /// The phases in which they are called.
+    fn phases(&self) -> &'static [&'static str] {
+        match (&self.by_api_servers, self.interfaces.is_empty()) {
+            (_, true) => &[],
+            (None, false) => &["reconcile"],
+            (Some(_), false) => &["create", "update", "reconcile"],
+        }
+    }
 }
 
 fn failure_policy(admission: &Admission) -> &'static str {
@@ -239,17 +259,18 @@ fn as_json(plugin: &PluginComponent, checked: &CheckedManifest, manifest: &Value
         of.map(|finding| finding.message.as_str()).collect()
     };
     let controllers = checked.manifest.controllers.iter().map(|controller| {
-        let (interfaces, asked) = admission(plugin, checked, controller);
+        let asked = Asked::of(plugin, checked, controller);
         let finalizer = controller.finalizer.as_ref().map(|_| "finalizer");
         let interfaces: Vec<&str> = std::iter::once("reconciler")
             .chain(finalizer)
-            .chain(interfaces)
+            .chain(asked.interfaces.iter().copied())
             .collect();
         json!({
             "name": controller.name,
             "kind": controller.kind,
             "interfaces": interfaces,
-            "admission": asked.map(|asked| json!({
+            "phases": asked.phases(),
+            "admission": asked.by_api_servers.map(|asked| json!({
                 "failurePolicy": failure_policy(&asked), "timeoutSeconds": asked.timeout_seconds,
             })),
         })
@@ -306,7 +327,7 @@ fn as_text(plugin: &PluginComponent, checked: &CheckedManifest) -> String {
     let fields = fields.map(|fields| fields.keys().map(String::as_str).collect::<Vec<_>>().join(", "));
     let _ = writeln!(text, "configuration {}", fields.as_deref().unwrap_or("none"));
     for controller in controllers {
-        controller_text(controller, &admission(plugin, checked, controller), &mut text);
+        controller_text(controller, &Asked::of(plugin, checked, controller), &mut text);
     }
     for Finding { severity, message } in findings(plugin, checked) {
         let _ = writeln!(text, "\n{severity}: {message}");
@@ -314,17 +335,15 @@ fn as_text(plugin: &PluginComponent, checked: &CheckedManifest) -> String {
     text
 }
 
-fn controller_text(
-    controller: &Controller,
-    (interfaces, asked): &(Vec<&'static str>, Option<Admission>),
-    text: &mut String,
-) {
+fn controller_text(controller: &Controller, asked: &Asked, text: &mut String) {
     let Controller {
         name,
         kind,
         fields,
         filter,
         finalizer,
+        defaulter: _,
+        validator: _,
         admission: _,
         failure_reason,
         touches,
@@ -343,9 +362,14 @@ fn controller_text(
     if let Some(finalizer) = finalizer {
         let _ = writeln!(text, "  finalizer    {finalizer}");
     }
+    let Asked {
+        interfaces,
+        is_open,
+        by_api_servers,
+    } = asked;
     if !interfaces.is_empty() {
         let _ = write!(text, "  admission    {}", interfaces.join(", "));
-        match asked {
+        match by_api_servers {
             Some(asked) => {
                 let _ = writeln!(
                     text,
@@ -355,6 +379,9 @@ fn controller_text(
                 );
             }
             None => text.push_str(" before each reconcile\n"),
+        }
+        if *is_open {
+            text.push_str("               (the manifest does not say whether they are for this kind)\n");
         }
     }
     if let Some(reason) = failure_reason {

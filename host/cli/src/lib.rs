@@ -5,6 +5,7 @@
 mod api;
 pub mod artifact;
 pub mod ask;
+pub mod compiling;
 mod election;
 mod identity;
 pub mod inspect;

@@ -10,6 +10,7 @@ use pilothouse_core::manifest;
 use pilothouse_core::wasi::Wasi;
 use serde_json::Value;
 
+use crate::compiling;
 use crate::plugins::{CacheArguments, NamedFile, read_document};
 use crate::webhooks::{EndpointArguments, WebhookNames};
 
@@ -46,7 +47,7 @@ impl WebhooksCommand {
             )
         };
         let config = config.map(|path| read_document(&path)).transpose()?;
-        let component = cache.sandbox()?.granting(Wasi::Inert).load(&file)?;
+        let component = compiling::load(&cache.sandbox()?.granting(Wasi::Inert), &file)?;
         let described = component
             .describe(config.map(|config| config.to_string()).as_deref(), &Limits::default())
             .with_context(|| format!("{} cannot be described", file.display()))?;

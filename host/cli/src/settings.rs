@@ -78,6 +78,11 @@ pub fn instance() -> String {
         .unwrap_or_else(|| "pilothouse".to_owned())
 }
 
+/// The address of this pod, if its manifest passes it by the downward API.
+pub fn pod_ip() -> Option<String> {
+    std::env::var("POD_IP").ok().filter(|ip| !ip.is_empty())
+}
+
 /// Where Kubernetes says which namespace a pod is in.
 const POD_NAMESPACE: &str = "/var/run/secrets/kubernetes.io/serviceaccount/namespace";
 

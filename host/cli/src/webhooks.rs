@@ -1,6 +1,6 @@
 //! Owns the options about webhooks: how API servers reach this process, and what it is without them.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -8,7 +8,10 @@ use anyhow::{Context as _, bail, ensure};
 use clap::{Args, ValueEnum};
 use pilothouse_cluster::webhooks::SecretPlace;
 use pilothouse_core::admission::configuration::Endpoint;
+use pilothouse_core::shards::peer_address;
 use pilothouse_runtime::{Lifetimes, Maker, WebhookOptions};
+
+use crate::settings;
 
 /// How long API servers may take to trust a new authority: they watch what names it.
 const SETTLE: Duration = Duration::from_secs(30);
@@ -62,6 +65,12 @@ pub struct WebhookArguments {
     )]
     listen: SocketAddr,
 
+    /// With --shards, the address at which other replicas reach this one's webhook server, so that they forward reviews of
+    /// objects in its shards, such as 10.0.0.7 or [fd00::7]:9443 (default: the environment variable POD_IP; the port
+    /// is that of --webhook-listen)
+    #[arg(id = "webhook-peer-address", long, value_name = "IP[:PORT]")]
+    peer_address: Option<String>,
+
     /// A PEM file with the CA of the client certificates that API servers must present (default: any client may call
     /// the webhooks)
     #[arg(id = "webhook-client-ca", long = "webhook-client-ca", value_name = "FILE")]
@@ -71,9 +80,14 @@ pub struct WebhookArguments {
     /// webhooks`. With an installer, the host writes only the caBundle
     #[arg(id = "webhook-configurations", long, value_enum, value_name = "WHO", default_value_t = ConfigurationOwner::Host)]
     configurations: ConfigurationOwner,
+
+    /// The ClusterRole that owns the webhook configurations, so that Kubernetes deletes them when the ClusterRole is deleted.
+    /// The host needs the right to get it (default: they have no owner)
+    #[arg(id = "webhook-owner", long, value_name = "NAME", value_parser = cluster_role)]
+    owner: Option<String>,
 }
 
-#[derive(Clone, Copy, ValueEnum)]
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum ConfigurationOwner {
     Host,
     Installer,
@@ -136,13 +150,23 @@ impl WebhookArguments {
         let Self {
             endpoint,
             listen,
+            peer_address,
             client_ca,
             configurations,
+            owner,
         } = self;
         let Some(places) = endpoint.places()? else {
             ensure!(
                 client_ca.is_none(),
                 "--webhook-client-ca has no use without --webhook-url or --webhook-service"
+            );
+            ensure!(
+                peer_address.is_none(),
+                "--webhook-peer-address has no use without --webhook-url or --webhook-service"
+            );
+            ensure!(
+                owner.is_none(),
+                "--webhook-owner has no use without --webhook-url or --webhook-service"
             );
             tracing::info!(
                 "webhooks are off: plugins default and validate before they reconcile; --webhook-url or --webhook-service \
@@ -150,18 +174,30 @@ impl WebhookArguments {
             );
             return Ok(None);
         };
+        ensure!(
+            owner.is_none() || configurations == ConfigurationOwner::Host,
+            "--webhook-owner has no use with --webhook-configurations installer: give the configurations an owner before they \
+             are applied"
+        );
         let WebhookNames {
             endpoint,
             secret,
             own_namespace,
         } = places;
+        let peer_address = match (peer_address, settings::pod_ip()) {
+            (Some(given), _) => Some(address_of("--webhook-peer-address", &given, listen.port())?),
+            (None, Some(pod)) => Some(address_of("POD_IP", &pod, listen.port())?),
+            (None, None) => None,
+        };
         Ok(Some(WebhookOptions {
             listen,
+            peer_address,
             endpoint,
             secret,
             client_ca,
             own_namespace,
             has_unknown_plugins: false,
+            owner,
             maker: match configurations {
                 ConfigurationOwner::Host => Maker::Host,
                 ConfigurationOwner::Installer => Maker::Installer,
@@ -170,6 +206,30 @@ impl WebhookArguments {
             settle: SETTLE,
         }))
     }
+}
+
+/// The address of this replica; the port may be left out.
+fn address_of(option: &str, text: &str, port: u16) -> anyhow::Result<SocketAddr> {
+    let with_port = || text.parse().ok();
+    let address = text.parse::<IpAddr>().map(|ip| SocketAddr::new(ip, port)).ok();
+    let address = address
+        .or_else(with_port)
+        .and_then(|address| peer_address(&address.to_string()));
+    address.with_context(|| {
+        format!("{option} {text} must be an IP address of this machine, such as 10.0.0.7, and may have a port, such as 10.0.0.7:9443")
+    })
+}
+
+/// The name of a ClusterRole, which may have more signs than the names of most objects.
+fn cluster_role(name: &str) -> Result<String, String> {
+    let is_name = !name.is_empty()
+        && name
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || b"-._:".contains(&byte));
+    if is_name {
+        return Ok(name.to_owned());
+    }
+    Err("give the name of a ClusterRole: letters, digits, '-', '.', '_' and ':'".to_owned())
 }
 
 fn url_of(url: &str) -> anyhow::Result<Endpoint> {
@@ -224,6 +284,26 @@ mod tests {
         );
         for url in ["http://a", "https://", "https://a?b", "https://u@a", "a:9443"] {
             assert!(url_of(url).is_err(), "{url}");
+        }
+    }
+
+    #[test]
+    fn the_address_for_other_replicas_has_the_port_of_the_server_unless_it_is_given() {
+        let of = |text: &str| address_of("--webhook-peer-address", text, 9443);
+        assert_eq!(of("10.0.0.7").unwrap().to_string(), "10.0.0.7:9443");
+        assert_eq!(of("10.0.0.7:1").unwrap().to_string(), "10.0.0.7:1");
+        assert_eq!(of("fd00::7").unwrap().to_string(), "[fd00::7]:9443");
+        assert_eq!(of("[fd00::7]:1").unwrap().to_string(), "[fd00::7]:1");
+        for text in ["", "host", "0.0.0.0", "10.0.0.7:0", "10.0.0.7:x"] {
+            assert!(of(text).unwrap_err().to_string().contains("IP address"), "{text}");
+        }
+    }
+
+    #[test]
+    fn an_owner_is_the_name_of_a_cluster_role() {
+        assert_eq!(cluster_role("harbour:host"), Ok("harbour:host".to_owned()));
+        for name in ["", "a/b", "a%2Fb", "a b", "a?b"] {
+            assert!(cluster_role(name).is_err(), "{name}");
         }
     }
 

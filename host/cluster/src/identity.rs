@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::header::AUTHORIZATION;
-use http::{HeaderValue, Method, Request, StatusCode};
+use http::{HeaderName, HeaderValue, Method, Request, StatusCode};
 use kube::Client;
 use kube::client::Body;
 use parking_lot::Mutex;
@@ -16,6 +16,7 @@ use tokio::time::Instant;
 
 use crate::error::RequestError;
 use crate::fence::Unfenced;
+use crate::live_list::Reader;
 use crate::permissions::Permission;
 use crate::write::send;
 
@@ -151,6 +152,22 @@ impl Impersonation {
             }
         }
         answer
+    }
+
+    /// For requests in this name that read more than [`Impersonation::send`] would.
+    pub(crate) async fn reader(&self, client: &Client) -> Result<Reader, RequestError> {
+        let Some(tokens) = &self.tokens else {
+            return Ok(Reader {
+                client: client.clone(),
+                credentials: Some((HeaderName::from_static(IMPERSONATE_USER), self.user.clone())),
+            });
+        };
+        let slot = tokens.slot(&self.namespace, &self.name);
+        let token = self.token(client, &slot).await?;
+        Ok(Reader {
+            client: tokens.bare.clone(),
+            credentials: Some((AUTHORIZATION, token.value)),
+        })
     }
 
     /// The token that is known, or another. One that is due is still good if there is no other yet.

@@ -30,6 +30,7 @@ pub mod install;
 pub mod installer;
 mod kind_cache;
 pub mod lease;
+pub mod live_list;
 pub mod meter;
 pub mod namespace_count;
 pub mod object;

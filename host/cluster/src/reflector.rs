@@ -17,6 +17,7 @@ use kube::Client;
 use kube::client::Body;
 use kube::core::Status;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use pilothouse_core::reach::Scope;
 use pilothouse_core::shards::HashRanges;
 use pilothouse_core::{Kind, Name, backoff};
 use pilothouse_metrics::{WatchMetrics, WatchRestart};
@@ -406,31 +407,41 @@ impl Reflector {
     }
 
     fn request(&self, query: &str, list: &str) -> Result<Request<Body>, RequestError> {
-        let scope = &self.source.scope;
-        let mut uri = format!("{}?{query}", self.served.path(scope.namespace.as_deref(), None));
-        if let Some(name) = &scope.name {
-            uri = format!("{uri}&fieldSelector={}", encoded(&format!("metadata.name={name}")));
-        }
-        if !scope.labels.is_empty() {
-            uri = format!("{uri}&labelSelector={}", encoded(&scope.labels.to_string()));
-        }
-        if let Some(selector) = scope.hashes.as_ref().and_then(HashRanges::selector) {
-            uri = format!("{uri}&shardSelector={}", encoded(&selector));
-        }
-        let accept = match self.detail {
-            Detail::Whole => "application/json".to_owned(),
-            Detail::Metadata => format!("application/json;as=PartialObjectMetadata{list};g=meta.k8s.io;v=v1"),
-        };
-        let mut request = Request::builder().uri(uri).header(header::ACCEPT, accept);
-        if list.is_empty() {
-            // A compressed stream comes in members of its own for each event, and readers stop after the first:
-            // https://github.com/tower-rs/tower-http/issues/737
-            request = request.header(header::ACCEPT_ENCODING, "identity");
-        }
-        request
-            .body(Body::empty())
-            .map_err(|error| RequestError::Garbled(error.to_string()))
+        list_request(&self.served, &self.source.scope, self.detail, query, list)
     }
+}
+
+/// A request for a list, where `list` is `List`, or for a watch, where it is empty.
+pub(crate) fn list_request(
+    served: &ServedKind,
+    scope: &Scope,
+    detail: Detail,
+    query: &str,
+    list: &str,
+) -> Result<Request<Body>, RequestError> {
+    let mut uri = format!("{}?{query}", served.path(scope.namespace.as_deref(), None));
+    if let Some(name) = &scope.name {
+        uri = format!("{uri}&fieldSelector={}", encoded(&format!("metadata.name={name}")));
+    }
+    if !scope.labels.is_empty() {
+        uri = format!("{uri}&labelSelector={}", encoded(&scope.labels.to_string()));
+    }
+    if let Some(selector) = scope.hashes.as_ref().and_then(HashRanges::selector) {
+        uri = format!("{uri}&shardSelector={}", encoded(&selector));
+    }
+    let accept = match detail {
+        Detail::Whole => "application/json".to_owned(),
+        Detail::Metadata => format!("application/json;as=PartialObjectMetadata{list};g=meta.k8s.io;v=v1"),
+    };
+    let mut request = Request::builder().uri(uri).header(header::ACCEPT, accept);
+    if list.is_empty() {
+        // A compressed stream comes in members of its own for each event, and readers stop after the first:
+        // https://github.com/tower-rs/tower-http/issues/737
+        request = request.header(header::ACCEPT_ENCODING, "identity");
+    }
+    request
+        .body(Body::empty())
+        .map_err(|error| RequestError::Garbled(error.to_string()))
 }
 
 /// A seed for the jitter of back-off, by what is watched: the same in each run, so that a run under faults can be repeated.
@@ -452,25 +463,26 @@ fn panic_message(panic: &(dyn Any + Send)) -> &str {
     text.unwrap_or("it did not say why")
 }
 
-fn encoded(value: &str) -> impl std::fmt::Display {
+pub(crate) fn encoded(value: &str) -> impl std::fmt::Display {
     utf8_percent_encode(value, NON_ALPHANUMERIC)
 }
 
+/// A page of a list.
 #[derive(Deserialize)]
-struct Page<'a> {
-    metadata: PageMeta,
+pub(crate) struct Page<'a> {
+    pub(crate) metadata: PageMeta,
     /// Go writes an empty list as null.
     #[serde(borrow)]
-    items: Option<Vec<&'a RawValue>>,
+    pub(crate) items: Option<Vec<&'a RawValue>>,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct PageMeta {
+pub(crate) struct PageMeta {
     #[serde(default)]
     resource_version: String,
     #[serde(default, rename = "continue")]
-    next: Option<String>,
+    pub(crate) next: Option<String>,
 }
 
 #[derive(Deserialize)]

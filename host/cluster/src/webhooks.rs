@@ -24,6 +24,9 @@ const MANAGER: &str = "pilothouse-webhooks";
 /// The type of a Secret that holds a certificate and its key.
 const SECRET_TYPE: &str = "kubernetes.io/tls";
 
+/// The ClusterRoles, one of which can own the configurations.
+const CLUSTER_ROLES: &str = "/apis/rbac.authorization.k8s.io/v1/clusterroles";
+
 /// How often an object is looked at again because somebody else was faster.
 const MAX_OVERTAKEN: usize = 3;
 
@@ -197,7 +200,7 @@ pub async fn ensure(client: &Client, asking: WebhookKind, wanted: &Value) -> Res
             Err(error) if error.is_not_found() && asking != WebhookKind::Conversion => None,
             Err(error) => return Err(error),
         };
-        if live.as_ref().is_some_and(|live| contains(live, wanted)) {
+        if live.as_ref().is_some_and(|live| is_made(live, wanted)) {
             return Ok(Made::Already);
         }
         let mut body = wanted.clone();
@@ -215,6 +218,20 @@ pub async fn ensure(client: &Client, asking: WebhookKind, wanted: &Value) -> Res
             Err(error) => return Err(error),
             Ok(_) => return Ok(Made::Now),
         }
+    }
+}
+
+/// The uid of a ClusterRole, if it is there.
+pub async fn uid_of_cluster_role(client: &Client, name: &str) -> Result<Option<String>, RequestError> {
+    match request(client, Method::GET, &format!("{CLUSTER_ROLES}/{name}"), None).await {
+        Ok(text) => {
+            let role = parse(&text)?;
+            let uid = role["metadata"]["uid"].as_str().map(str::to_owned);
+            uid.map(Some)
+                .ok_or_else(|| RequestError::Garbled("the ClusterRole has no uid".to_owned()))
+        }
+        Err(error) if error.is_not_found() => Ok(None),
+        Err(error) => Err(error),
     }
 }
 
@@ -387,6 +404,22 @@ async fn request(
     send(client, request).await.map(|(_, text)| text)
 }
 
+/// Whether a live object is as it is wanted. It may have more owners than the wanted one, because owner references are a list
+/// in which everybody has entries of their own.
+fn is_made(live: &Value, wanted: &Value) -> bool {
+    const OWNERS: &str = "ownerReferences";
+    let mut rest = wanted.clone();
+    let owners = rest["metadata"]
+        .as_object_mut()
+        .and_then(|metadata| metadata.remove(OWNERS));
+    let has = |owner: &Value| {
+        let live = live["metadata"][OWNERS].as_array().into_iter().flatten();
+        live.into_iter().any(|live| contains(live, owner))
+    };
+    let mut owners = owners.iter().filter_map(Value::as_array).flatten();
+    owners.all(has) && contains(live, &rest)
+}
+
 /// Whether a live object has all that is wanted. Lists are compared item by item, because the lists here have the order
 /// that they were given.
 fn contains(live: &Value, wanted: &Value) -> bool {
@@ -439,6 +472,24 @@ mod tests {
         assert_eq!(another_host(WebhookKind::Conversion, &crd, &of("b.two")), None);
         crd["spec"]["conversion"]["strategy"] = "Webhook".into();
         assert_eq!(another_host(WebhookKind::Conversion, &crd, &of("b.two")), Some("a.one"));
+    }
+
+    #[test]
+    fn an_owner_is_wanted_by_its_uid_and_others_may_stand_beside_it() {
+        let owner = |uid: &str| configuration::owner_reference("a:b", uid);
+        let owned = |owners: &[Value]| json!({"metadata": {"name": "x", "ownerReferences": owners}, "webhooks": []});
+        let other = json!({"apiVersion": "v1", "kind": "Namespace", "name": "n", "uid": "3"});
+        assert!(is_made(&owned(&[owner("1")]), &owned(&[owner("1")])));
+        assert!(is_made(&owned(&[other.clone(), owner("1")]), &owned(&[owner("1")])));
+        assert!(!is_made(&owned(&[owner("2")]), &owned(&[owner("1")])), "made anew");
+        assert!(!is_made(&owned(&[other]), &owned(&[owner("1")])));
+        let without = json!({"metadata": {"name": "x"}, "webhooks": []});
+        assert!(!is_made(&without, &owned(&[owner("1")])));
+        assert!(
+            is_made(&owned(&[owner("1")]), &without),
+            "a host without an owner leaves it"
+        );
+        assert!(!is_made(&json!({"metadata": {"name": "x"}, "webhooks": [1]}), &without));
     }
 
     #[test]

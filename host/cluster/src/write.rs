@@ -21,6 +21,7 @@ use crate::discovery::ServedKind;
 use crate::error::RequestError;
 use crate::fence::WriteScope;
 use crate::identity::Impersonation;
+use crate::live_list::Reader;
 use crate::object::CachedObject;
 
 /// How long one request may take, answer included.
@@ -134,6 +135,18 @@ impl FieldManagerClient {
         match &self.identity {
             Some(identity) => identity.send(&self.client, request).await,
             None => send(&self.client, request).await,
+        }
+    }
+
+    /// Whoever lists in this name.
+    pub(crate) async fn reader(&self) -> Result<Reader, RequestError> {
+        self.requests.fetch_add(1, Ordering::Relaxed);
+        match &self.identity {
+            Some(identity) => identity.reader(&self.client).await,
+            None => Ok(Reader {
+                client: self.client.clone(),
+                credentials: None,
+            }),
         }
     }
 

@@ -4,22 +4,12 @@
 //! (<https://github.com/kubernetes-sigs/cli-utils/blob/v0.37.2/pkg/kstatus/README.md>). What they say follows from the
 //! failure alone, so that every process of the host writes the same.
 
+pub use pilothouse_description::status::{RECONCILED, RECONCILING, STALLED, SUCCESS};
+
 use crate::answer::{MAX_CONDITION_MESSAGE, shorten};
 use crate::contract::{Condition, ConditionStatus};
 use crate::failure::Failure;
 use crate::reason::Reason;
-
-/// Whether the last reconcile succeeded; on every kind whose CRD a plugin brings.
-pub const RECONCILED: &str = "Reconciled";
-
-/// The last reconcile failed, and the host retries.
-pub const RECONCILING: &str = "Reconciling";
-
-/// The last reconcile failed, and the object stays as it is until something changes.
-pub const STALLED: &str = "Stalled";
-
-/// The reason of `Reconciled` while it is true.
-pub const SUCCESS: &str = "Success";
 
 /// Whether a condition of this type is written by the host and by nobody else.
 pub fn is_host_condition(condition_type: &str) -> bool {

@@ -113,6 +113,8 @@ pub fn former_controller(primary: &Kind) -> Controller {
         fields: Vec::new(),
         filter: Filter::default(),
         finalizer: None,
+        defaulter: None,
+        validator: None,
         admission: None,
         failure_reason: None,
         touches: Vec::new(),

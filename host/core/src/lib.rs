@@ -37,7 +37,6 @@ pub mod recording;
 pub mod rights;
 #[cfg(test)]
 mod schema;
-pub mod schema_pruning;
 pub mod selector;
 pub mod served;
 pub mod shards;
@@ -49,3 +48,4 @@ pub mod wasi;
 pub use failure::{Blame, Failure, Retry};
 pub use key::{Key, Kind, Name, Tenant};
 pub use limits::Limits;
+pub use pilothouse_description::schema_pruning;

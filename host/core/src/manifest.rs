@@ -77,6 +77,14 @@ pub struct Controller {
     /// The finalizer's name, for plugins that export `finalizer`; qualified by a domain, as in `example.com/finalizer`.
     #[serde(default)]
     pub finalizer: Option<String>,
+    /// Whether the plugin's `defaulter` has something to fill in for this kind. If false, the host does not ask it. When
+    /// absent, the host asks if the component exports `defaulter`.
+    #[serde(default)]
+    pub defaulter: Option<bool>,
+    /// Whether the plugin's `validator` judges this kind. If false, the host does not ask it. When absent, the host asks if
+    /// the component exports `validator`.
+    #[serde(default)]
+    pub validator: Option<bool>,
     /// When an API server asks the plugin's `defaulter` and `validator`. Without it, about every primary whose CRD the
     /// plugin brings, and about no other.
     #[serde(default)]
@@ -263,11 +271,10 @@ pub enum ManifestError {
         size: usize,
     },
     /// Not JSON, an unknown member, or a wrong type.
-    #[error("manifest does not fit wit/manifest.schema.json: {source}")]
+    #[error("manifest does not fit wit/manifest.schema.json: {problem}")]
     Shape {
         /// Where and why.
-        #[from]
-        source: serde_json::Error,
+        problem: String,
     },
     /// A member has a value that cannot be used.
     #[error("manifest member {member}: {problem}")]
@@ -293,7 +300,7 @@ pub fn parse(text: &str) -> Result<CheckedManifest, ManifestError> {
     if text.len() > MAX_MANIFEST_BYTES {
         return Err(ManifestError::TooLarge { size: text.len() });
     }
-    let manifest: Manifest = serde_json::from_str(text)?;
+    let manifest: Manifest = serde_json::from_str(text).map_err(|error| misfit(text, &error))?;
     check_label("name", &manifest.name)?;
     check_version(&manifest.version)?;
     if manifest.controllers.is_empty() || manifest.controllers.len() > MAX_CONTROLLERS {
@@ -333,6 +340,20 @@ pub fn parse(text: &str) -> Result<CheckedManifest, ManifestError> {
         check_scopes(&format!("controllers[{index}]"), controller, &crds)?;
     }
     Ok(CheckedManifest { manifest, crds })
+}
+
+/// What does not fit, with its path: a plugin's code makes the text, so that its author has never seen a line or column of it.
+fn misfit(text: &str, error: &serde_json::Error) -> ManifestError {
+    let found = serde_json::from_str::<Value>(text)
+        .ok()
+        .and_then(|value| serde_path_to_error::deserialize::<_, Manifest>(value).err());
+    let problem = match found {
+        Some(found) if found.path().iter().next().is_some() => format!("{}: {}", found.path(), found.inner()),
+        Some(found) => found.into_inner().to_string(),
+        // No JSON, or a member that is there twice.
+        None => error.to_string(),
+    };
+    ManifestError::Shape { problem }
 }
 
 fn check_version(version: &str) -> Result<(), ManifestError> {
@@ -575,7 +596,17 @@ mod tests {
         assert!(problem(|it| it["controllers"][0]["fields"] = json!(["spec"])).contains("spec"));
         assert!(problem(|it| it["controllers"][0]["finalizer"] = json!("mine")).contains("finalizer"));
         assert!(problem(|it| it["controllers"][0]["touches"][0]["access"] = json!([])).contains("touches[0].access"));
-        assert!(problem(|it| it["controllers"][0]["touches"][0]["access"] = json!(["write"])).contains("write"));
+        let write = problem(|it| it["controllers"][0]["touches"][0]["access"] = json!(["read", "write"]));
+        let expected = "controllers[0].touches[0].access[1]: unknown variant `write`, expected one of `read`, `owned`, `contributed`";
+        assert!(write.ends_with(expected), "{write}");
+        let unknown = problem(|it| it["controllers"][0]["touches"][0]["acces"] = json!([]));
+        assert!(
+            unknown.contains("controllers[0].touches[0]") && unknown.contains("`acces`"),
+            "{unknown}"
+        );
+        let text = manifest().to_string().replacen('{', r#"{"name": "b","#, 1);
+        let twice = parse(&text).unwrap_err().to_string();
+        assert!(twice.contains("duplicate field `name` at line 1"), "{twice}");
         for reason in ["", "not a word", "-", "9Lives", &"x".repeat(129)] {
             let said = problem(|it| it["controllers"][0]["failureReason"] = json!(reason));
             assert!(said.contains("controllers[0].failureReason"), "{said}");

@@ -6,6 +6,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
 
+pub use pilothouse_description::FieldStep;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{Deserializer, Error as _};
 use serde::{Deserialize, Serialize, Serializer};
@@ -19,15 +20,6 @@ const MAX_STEPS: usize = 32;
 
 /// The metadata that no plugin sees: it changes with every write, or says who wrote what.
 const HIDDEN_METADATA: [&str; 2] = ["resourceVersion", "managedFields"];
-
-/// One step of a path.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum FieldStep {
-    /// A member of an object.
-    Field(String),
-    /// Every element of a list.
-    Each,
-}
 
 /// A path such as `.spec.ports[].port` or `.metadata.annotations["a.b/c"]`; `.` is everything.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -1,24 +1,13 @@
 //! Owns the status that a primary should have: the plugin's part, its conditions and the host's, merged by type with
 //! the times that Kubernetes asks for.
 
-use std::collections::BTreeSet;
-
+pub use pilothouse_description::status::{OBSERVED_GENERATION, STATUS, left_out, status_schema, without_subresource};
 use serde_json::{Map, Value, json};
 
 use crate::contract::Condition;
 use crate::fields::FieldSet;
-use crate::host_conditions::{HostConditions, RECONCILED, RECONCILING, STALLED, SUCCESS, is_host_condition};
+use crate::host_conditions::{HostConditions, is_host_condition};
 use crate::manifest::BroughtCrd;
-use crate::schema_pruning;
-
-/// Where the status stands in an object.
-pub const STATUS: &str = ".status";
-
-/// The most fields that are named in one message.
-const NAMED_PATHS: usize = 10;
-
-/// The member of a status that says which generation of the object was examined last.
-pub const OBSERVED_GENERATION: &str = "observedGeneration";
 
 /// The plugin's part of a status.
 #[derive(Clone, Copy, Debug)]
@@ -123,56 +112,9 @@ fn condition_value(condition: &Condition, before: Option<&Value>, generation: Op
     value
 }
 
-/// The schema of the status in the schema of a kind's objects; null where it takes none.
-pub fn status_schema(root: &Value) -> Value {
-    match (
-        &root["properties"]["status"],
-        &root["x-kubernetes-preserve-unknown-fields"],
-    ) {
-        (Value::Null, Value::Bool(true)) => root.clone(),
-        (status, _) => status.clone(),
-    }
-}
-
 /// What the definition of a kind does not take of the status that the host writes, for people; none if it takes all.
 pub fn gaps(crd: &BroughtCrd, version: &str) -> Option<String> {
-    let versions = crd.definition["spec"]["versions"].as_array().into_iter().flatten();
-    let version = versions.into_iter().find(|it| it["name"] == version)?;
-    if version["subresources"]["status"].is_null() {
-        return Some(without_subresource(&crd.kind));
-    }
-    let schema = status_schema(&version["schema"]["openAPIV3Schema"]);
-    let conditions = [(RECONCILED, SUCCESS), (RECONCILING, "Waiting"), (STALLED, "Invalid")].map(|(name, reason)| {
-        json!({
-            "type": name, "status": "True", "reason": reason, "message": "all is as desired",
-            "lastTransitionTime": "2026-01-01T00:00:00Z", "observedGeneration": 1,
-        })
-    });
-    let mut sample = json!({"observedGeneration": 1, "conditions": conditions});
-    let omitted = schema_pruning::prune_to_schema(&schema, &mut sample, STATUS);
-    (!omitted.is_empty()).then(|| left_out(&crd.kind, &omitted))
-}
-
-/// What is said of a kind without the subresource.
-pub fn without_subresource(kind: &str) -> String {
-    format!(
-        "the CRD of {kind} has no subresource status, so neither status nor conditions are written, and only events tell \
-         what happens; add subresources.status to its version"
-    )
-}
-
-/// What is said of fields that a kind's schema does not take.
-pub fn left_out(kind: &str, omitted: &BTreeSet<String>) -> String {
-    let paths: Vec<_> = omitted.iter().take(NAMED_PATHS).map(String::as_str).collect();
-    let more = match omitted.len().saturating_sub(NAMED_PATHS) {
-        0 => String::new(),
-        more => format!(" and {more} more"),
-    };
-    format!(
-        "the CRD of {kind} does not take {}{more} as the host writes it, so that is left out of the status; declare it in the \
-         schema of the CRD",
-        paths.join(", ")
-    )
+    pilothouse_description::status::gaps(&crd.described(), version)
 }
 
 /// Whether the live status shows all that is desired, and our entry holds nothing else.
@@ -229,6 +171,7 @@ fn shows(live: &Value, desired: &Value) -> bool {
 mod tests {
     use super::*;
     use crate::failure::Failure;
+    use crate::host_conditions::{RECONCILED, STALLED};
     use crate::reason::Reason;
 
     const NOW: &str = "2026-01-02T03:04:05Z";

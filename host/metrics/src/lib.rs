@@ -1,8 +1,8 @@
 //! The host's metrics: the families, their labels, recording and printing. Without I/O: the crates of the host record what
 //! they do through a [`Metrics`], and the runtime prints it together with the [`StateFigures`] of that moment.
 //!
-//! [`PluginMetrics`] is recorded by what runs plugins, [`RequestMetrics`] by the client of the API server, and
-//! [`WatchMetrics`] by the watches. `label` has the values of labels, `text` the form that Prometheus reads.
+//! [`PluginMetrics`] is recorded by what runs plugins, [`RequestMetrics`] by the client of the API server,
+//! [`ReviewMetrics`] by what answers admission reviews, and [`WatchMetrics`] by the watches. `label` has the values of labels, `text` the form that Prometheus reads.
 //!
 //! No label comes from an unbounded set. Plugins and their controllers are those of the cluster's Plugin resources, and
 //! their series go with them. Kinds are those that manifests name. Everything else is an enum of this crate or is cut off.
@@ -11,6 +11,7 @@
 mod label;
 mod plugins;
 mod requests;
+mod reviews;
 mod state;
 mod text;
 mod watches;
@@ -21,6 +22,7 @@ use prometheus_client::registry::Registry;
 
 pub use plugins::{CallFunction, CallMetrics, GuestFault, PluginMetrics, ReconcileOutcome};
 pub use requests::{ApiRequest, RequestMetrics, Verb};
+pub use reviews::{ReviewMetrics, ReviewReads};
 pub use state::{ControllerFigures, KindFigures, PluginFigures, StateFigures};
 pub use watches::{WatchMetrics, WatchRestart};
 
@@ -39,6 +41,7 @@ struct Families {
     registry: Registry,
     plugins: PluginMetrics,
     requests: RequestMetrics,
+    reviews: ReviewMetrics,
     watches: WatchMetrics,
 }
 
@@ -47,11 +50,13 @@ impl Default for Metrics {
         let mut registry = Registry::with_prefix(PREFIX);
         let plugins = PluginMetrics::register(&mut registry);
         let requests = RequestMetrics::register(&mut registry);
+        let reviews = ReviewMetrics::register(&mut registry);
         let watches = WatchMetrics::register(&mut registry);
         Self(Arc::new(Families {
             registry,
             plugins,
             requests,
+            reviews,
             watches,
         }))
     }
@@ -66,6 +71,11 @@ impl Metrics {
     /// Of requests to the API server.
     pub fn requests(&self) -> &RequestMetrics {
         &self.0.requests
+    }
+
+    /// Of admission reviews.
+    pub fn reviews(&self) -> &ReviewMetrics {
+        &self.0.reviews
     }
 
     /// Of lists and watches.

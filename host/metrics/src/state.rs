@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use prometheus_client::encoding::EncodeLabelSet;
-use prometheus_client::metrics::counter::ConstCounter;
+use prometheus_client::metrics::counter::{ConstCounter, Counter};
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
 use prometheus_client::registry::Registry;
@@ -19,6 +19,8 @@ pub struct StateFigures {
     pub version: &'static str,
     /// How long ago the main loop turned last; none before it begins and after it ends.
     pub main_loop_age: Option<Duration>,
+    /// The physical memory of the process in bytes, where the system says it.
+    pub resident_bytes: Option<u64>,
     /// Whether it leads, if replicas elect their leader.
     pub is_leader: Option<bool>,
     /// How many shards it holds, and how many there are, if replicas divide the work.
@@ -46,6 +48,8 @@ pub struct PluginFigures {
     pub is_ready: bool,
     /// Whether its code is mapped.
     pub is_awake: bool,
+    /// Events that were dropped because there were too many; none while it does not run.
+    pub dropped_events: Option<u64>,
 }
 
 /// A controller of a plugin.
@@ -123,6 +127,7 @@ impl StateFigures {
         let Self {
             version,
             main_loop_age,
+            resident_bytes,
             is_leader,
             shards,
             mistakes,
@@ -140,6 +145,10 @@ impl StateFigures {
         if let Some(age) = main_loop_age {
             let help = "Time since the main loop turned last, in seconds; it turns at least once a second";
             registry.register("main_loop_age_seconds", help, ConstGauge::new(age.as_secs_f64()));
+        }
+        if let Some(bytes) = resident_bytes {
+            let help = "Physical memory of the process, in bytes";
+            registry.register("resident_memory_bytes", help, ConstGauge::new(*bytes));
         }
         if let Some(is_leader) = is_leader {
             let help = "Whether this replica leads, so that it writes; only with --leader-election";
@@ -164,6 +173,7 @@ impl StateFigures {
 
 fn register_plugins(registry: &mut Registry, plugins: &[PluginFigures]) {
     let (info, ready, awake) = (Integers::default(), Integers::default(), Integers::default());
+    let dropped = Family::<PluginLabel, Counter>::default();
     for figures in plugins {
         let PluginFigures {
             name,
@@ -171,6 +181,7 @@ fn register_plugins(registry: &mut Registry, plugins: &[PluginFigures]) {
             digest,
             is_ready,
             is_awake,
+            dropped_events,
         } = figures;
         let plugin = LabelText::from(&**name);
         if let (Some(version), Some(digest)) = (version, digest) {
@@ -184,6 +195,9 @@ fn register_plugins(registry: &mut Registry, plugins: &[PluginFigures]) {
         let label = PluginLabel { plugin };
         ready.get_or_create(&label).set(u64::from(*is_ready));
         awake.get_or_create(&label).set(u64::from(*is_awake));
+        if let Some(events) = dropped_events {
+            dropped.get_or_create(&label).inc_by(*events);
+        }
     }
     let help = "The version of a plugin that runs and the digest of its component; the value is always 1";
     registry.register("plugin_info", help, info);
@@ -191,6 +205,8 @@ fn register_plugins(registry: &mut Registry, plugins: &[PluginFigures]) {
     registry.register("plugin_ready", help, ready);
     let help = "Whether the code of a plugin is mapped into memory; an idle plugin is asleep";
     registry.register("plugin_awake", help, awake);
+    let help = "Number of Kubernetes events that were not emitted because the plugin or the object had too many";
+    registry.register("events_dropped", help, dropped);
 }
 
 fn register_controllers(registry: &mut Registry, controllers: &[ControllerFigures]) {

@@ -45,6 +45,7 @@ fn printed() -> String {
     metrics.print(&StateFigures {
         version: "1",
         main_loop_age: Some(took),
+        resident_bytes: Some(1),
         is_leader: Some(true),
         shards: Some((1, 2)),
         mistakes: 1,
@@ -52,6 +53,7 @@ fn printed() -> String {
             name: "a".to_owned(),
             version: Some("1".to_owned()),
             digest: Some("d".to_owned()),
+            dropped_events: Some(1),
             ..PluginFigures::default()
         }],
         controllers: vec![ControllerFigures {

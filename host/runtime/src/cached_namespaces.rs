@@ -1,7 +1,6 @@
 //! Owns which namespaces the cache of this replica is to hold, where replicas divide the work.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::RwLock;
 use pilothouse_core::shards::{Division, Divisions, HashRanges};
@@ -22,7 +21,6 @@ pub enum CachedPart {
 #[derive(Debug)]
 pub struct CachedNamespaces {
     part: RwLock<CachedPart>,
-    answers_reviews: AtomicBool,
     changes: watch::Sender<()>,
 }
 
@@ -30,7 +28,6 @@ impl Default for CachedNamespaces {
     fn default() -> Self {
         Self {
             part: RwLock::default(),
-            answers_reviews: AtomicBool::new(false),
             changes: watch::Sender::new(()),
         }
     }
@@ -44,16 +41,6 @@ impl CachedNamespaces {
             *self.part.write() = part;
         }
         is_news
-    }
-
-    /// API servers may ask this replica about an object in any namespace.
-    pub fn answers_reviews(&self) {
-        self.answers_reviews.store(true, Ordering::Relaxed);
-    }
-
-    /// Whether API servers ask this replica.
-    pub fn has_to_answer_reviews(&self) -> bool {
-        self.answers_reviews.load(Ordering::Relaxed)
     }
 
     /// Those who follow are told of the last change.

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use parking_lot::Mutex;
 use pilothouse_cluster::Client;
 use pilothouse_cluster::openapi::Schemas;
-use pilothouse_core::shards::Divisions;
+use pilothouse_core::shards::{Divisions, ShardHolders};
 use pilothouse_metrics::Metrics;
 
 use crate::blocking::Blocking;
@@ -51,6 +51,8 @@ pub struct HostContext {
     pub cached: Arc<CachedNamespaces>,
     /// This replica's part, where the work is divided.
     pub shards: Mutex<Option<ReplicaShare>>,
+    /// Which replica holds which shard, where the work is divided.
+    pub holders: Mutex<Arc<ShardHolders>>,
     /// How many primaries each controller has whose work is divided, at all replicas together.
     pub divided_objects: Mutex<BTreeMap<String, u64>>,
     /// The controllers of plugins that end, whose objects are cleaned up.
@@ -100,6 +102,7 @@ impl HostContext {
             leadership,
             cached: Arc::default(),
             shards: Mutex::new(None),
+            holders: Mutex::default(),
             divided_objects: Mutex::default(),
             finishing: Mutex::default(),
             clock,

@@ -85,6 +85,7 @@ impl Endpoints {
                     let figures = StateFigures {
                         version,
                         main_loop_age: heartbeat.age(),
+                        resident_bytes: resident_bytes(),
                         ..host.figures()
                     };
                     Bytes::from(metrics.print(&figures))
@@ -97,6 +98,7 @@ impl Endpoints {
             let figures = StateFigures {
                 version,
                 main_loop_age: self.heartbeat.age(),
+                resident_bytes: resident_bytes(),
                 ..StateFigures::default()
             };
             Bytes::from(self.metrics.print(&figures))
@@ -189,6 +191,14 @@ impl<T: Clone + Send + 'static> Flight<T> {
     }
 }
 
+/// The physical memory of this process, as Linux says it; other systems do not.
+fn resident_bytes() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    let kibibytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    Some(kibibytes * 1024)
+}
+
 #[cfg(test)]
 mod tests {
     use std::sync::mpsc;
@@ -215,6 +225,7 @@ mod tests {
             "{metrics}"
         );
         assert!(!metrics.contains("main_loop_age"), "{metrics}");
+        assert!(metrics.contains("pilothouse_resident_memory_bytes "), "{metrics}");
         assert_eq!(endpoints.get("/metrics/").await.code, 404);
     }
 

@@ -137,9 +137,15 @@ impl Handle {
     /// What there is, for metrics.
     pub fn figures(&self) -> StateFigures {
         let (lanes, kinds) = self.context.state.figures();
+        let dropped = lanes.iter().map(|figures| &figures.lane);
+        let dropped: HashMap<Arc<str>, u64> = dropped
+            .map(|lane| (lane.plugin.clone(), lane.recorder.dropped()))
+            .collect();
+        let plugins = self.registry.look().into_iter();
         StateFigures {
             version: "",
             main_loop_age: None,
+            resident_bytes: None,
             is_leader: self.context.leadership.elected(),
             shards: self
                 .context
@@ -148,7 +154,7 @@ impl Handle {
                 .as_ref()
                 .map(|share| (share.held as u64, share.of as u64)),
             mistakes: self.context.mistakes(),
-            plugins: self.registry.look().into_iter().map(plugin_figures).collect(),
+            plugins: plugins.map(|summary| plugin_figures(summary, &dropped)).collect(),
             controllers: lanes.into_iter().map(controller_figures).collect(),
             kinds: kinds.into_iter().map(kind_figures).collect(),
         }
@@ -170,7 +176,7 @@ impl Handle {
     }
 }
 
-fn plugin_figures(summary: PluginSummary) -> PluginFigures {
+fn plugin_figures(summary: PluginSummary, dropped_events: &HashMap<Arc<str>, u64>) -> PluginFigures {
     let PluginSummary {
         name,
         version,
@@ -180,6 +186,7 @@ fn plugin_figures(summary: PluginSummary) -> PluginFigures {
         is_awake,
     } = summary;
     PluginFigures {
+        dropped_events: dropped_events.get(&name).copied(),
         name: name.to_string(),
         version,
         digest,
@@ -250,9 +257,6 @@ impl Host {
         let traces = Traces::new(options.traces.clone(), &clock);
         let mut context = HostContext::new(client.clone(), clock, blocking, capacity, leadership, metrics, traces);
         context.recordings = Recordings::new(options.allow_recording);
-        if options.webhooks.is_some() {
-            context.cached.answers_reviews();
-        }
         let context = Arc::new(context);
         Self {
             client,
@@ -323,8 +327,13 @@ impl Host {
         let election =
             options.map(|options| leadership::start(&self.client, options, clock.clone(), leadership.clone()));
         let shards = options.and_then(|options| Some((options, options.shards?)));
-        let shards =
-            shards.map(|(options, shards)| sharding::start(&self.client, options, shards, self.context.clone()));
+        let address = self
+            .options
+            .webhooks
+            .as_ref()
+            .and_then(|webhooks| webhooks.peer_address);
+        let shards = shards
+            .map(|(options, shards)| sharding::start(&self.client, options, shards, address, self.context.clone()));
         let ended = Box::pin(self.hand_out_jobs(plugins, stop)).await;
         if let Some(shards) = shards {
             shards.stop().await;

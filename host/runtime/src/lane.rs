@@ -14,6 +14,7 @@ use pilothouse_core::inventory::{FormerKind, Made, former_controller};
 use pilothouse_core::manifest::{Access, Admission, Filter, TouchScope};
 use pilothouse_core::path::Projection;
 use pilothouse_core::reach::Reach;
+use pilothouse_core::rights::AdmissionExports;
 use pilothouse_core::shards::{Division, HashRanges};
 use pilothouse_core::{Kind, Limits, Name};
 use pilothouse_sandbox::PluginComponent;
@@ -88,6 +89,8 @@ pub struct Lane {
     pub namespaces: Vec<String>,
     /// Whether children of primaries that are outside of these namespaces are pruned; else they stay as they are.
     pub prunes_unselected: bool,
+    /// What the component is asked about a primary before it is stored and reconciled.
+    pub asked: AdmissionExports,
     /// When an API server asks about a primary; none means never.
     pub admission: Option<Admission>,
     /// The CRDs of its plugin that have more than one version.
@@ -196,6 +199,7 @@ impl Lane {
             is_former: true,
             filter: Filter::default(),
             finalizer,
+            asked: AdmissionExports::default(),
             admission: None,
             brings_crd: false,
             // The plugin is not called for it, and API servers check each write.
@@ -306,13 +310,10 @@ impl Lane {
         self.cached.of(|| self.title(), || self.division())
     }
 
-    /// Whether a replica needs a kind only in the namespaces that it works at. API servers ask any replica about an object,
-    /// so what the plugin may read to answer them is needed whole.
-    fn is_divided(&self, kind: &Kind) -> bool {
+    /// Whether a replica needs a kind only in the namespaces that it works at.
+    pub fn is_divided(&self, kind: &Kind) -> bool {
         let grant = self.grants.get(kind);
-        let is_asked = self.admission.is_some() && self.cached.has_to_answer_reviews();
-        grant
-            .is_none_or(|grant| grant.touch.scope == TouchScope::Namespace && !(is_asked && grant.allows(Access::Read)))
+        grant.is_none_or(|grant| grant.touch.scope == TouchScope::Namespace)
     }
 
     /// What the cache has to know of each object of a kind beside its text, so that this lane decides about it without

@@ -307,18 +307,23 @@ impl Session {
         let mut key = [0; KEY_BYTES];
         File::open("/dev/urandom")?.read_exact(&mut key)?;
         let (manifest, schema) = self.describe();
+        self.masked(key, &manifest, &schema)
+    }
+
+    /// The lines, with the values masked that any of the calls knows.
+    fn masked(&self, key: [u8; KEY_BYTES], manifest: &Value, schema: &Value) -> Result<Vec<String>, RecordingError> {
         let mut kept = self.kept.lock();
         let calls = std::mem::take(&mut kept.calls);
         let read = |call: &[u8]| -> RecordedCall { serde_json::from_slice(call).expect("the host has written it") };
         let mut masker = Masker::new(key);
         for call in &calls {
             let mut call = read(call);
-            masker.learn_configuration(&schema, call.input.configuration());
+            masker.learn_configuration(schema, call.input.configuration());
             masker.learn(&mut call);
         }
         let masked = !masker.is_empty();
         let masks = masker.finish().map_err(RecordingError::NoMask)?;
-        let mut lines = vec![line(&Line::Recording(Box::new(self.header(&manifest, &masks))))];
+        let mut lines = vec![line(&Line::Recording(Box::new(self.header(manifest, &masks))))];
         for (number, call) in (1..).zip(calls) {
             let mut call = RecordedCall { number, ..read(&call) };
             masks.mask(&mut call);

@@ -16,6 +16,7 @@ use pilothouse_core::grants::Grants;
 use pilothouse_core::manifest::{Controller, Filter};
 use pilothouse_core::path::Projection;
 use pilothouse_core::reach::Reach;
+use pilothouse_core::rights::AdmissionExports;
 use pilothouse_core::{Kind, Limits, Name};
 use pilothouse_metrics::Metrics;
 use pilothouse_sandbox::PluginComponent;
@@ -193,6 +194,7 @@ fn lane(client: &Client, served: &Arc<ServedKinds>, id: LaneId, plugin: &str, co
         former_managers: Vec::new(),
         namespaces: Vec::new(),
         prunes_unselected: false,
+        asked: AdmissionExports::default(),
         admission: None,
         converted: Arc::new([]),
         brings_crd: true,

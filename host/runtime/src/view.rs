@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash};
 use std::sync::Arc;
 
+use pilothouse_cluster::store::Store;
 use pilothouse_core::contract::{Imports, ListOptions, LogLevel};
 use pilothouse_core::dependencies::Read;
 use pilothouse_core::grants::Grant;
@@ -36,6 +37,8 @@ pub struct View {
     /// The moment (milliseconds since the epoch) at which an answer about time would be another.
     pub wake_at: Option<u64>,
     trace: Trace,
+    /// What was listed for this call alone, because the cache does not have it.
+    live: Store,
     /// Where the calls are noted, if they are recorded.
     recorder: Option<Box<CallRecorder>>,
 }
@@ -53,6 +56,7 @@ impl View {
             reads: BTreeMap::new(),
             wake_at: None,
             trace: Trace::default(),
+            live: Store::default(),
             recorder,
         }
     }
@@ -61,6 +65,12 @@ impl View {
     #[must_use]
     pub fn traced(self, trace: Trace) -> Self {
         Self { trace, ..self }
+    }
+
+    /// The same, which sees kinds of this store there, and not in the cache.
+    #[must_use]
+    pub fn with_live(self, live: Store) -> Self {
+        Self { live, ..self }
     }
 
     /// Notes a call that has ended, if calls are recorded.
@@ -114,6 +124,7 @@ impl View {
         self.check_access(kind, namespace)?;
         let reach = read_reach(grant, &self.primary);
         match self.lane.served(kind) {
+            Some(served) if self.live.is_synced(kind) => Ok(served.kind),
             Some(served) if self.host.state.has_listed(kind, &grant.projection, &reach) => Ok(served.kind),
             _ => Err(Failure::cluster(
                 Reason::NotSynced,
@@ -137,7 +148,11 @@ impl View {
         let grant = self.lane.grants.check_get(&self.primary, kind, namespace, name)?;
         let kind = self.known(kind, namespace, grant)?;
         let name = Name::new(namespace, name);
-        let (object, changes) = self.host.state.get_with_changes(&kind, &name);
+        let (object, changes) = if self.live.is_synced(&kind) {
+            (self.live.get(&kind, &name).cloned(), self.live.changes(&kind))
+        } else {
+            self.host.state.get_with_changes(&kind, &name)
+        };
         let text = object.and_then(|object| self.lane.show_read(&kind, &object));
         self.note(Read::Get(kind, name), changes, u64::MAX, |hasher| text.hash(hasher));
         Ok(text)
@@ -146,7 +161,11 @@ impl View {
     fn answer_list(&mut self, kind: &Kind, options: &ListOptions, most_bytes: u64) -> Result<Vec<String>, Failure> {
         let (grant, query) = self.lane.grants.check_list(&self.primary, kind, options)?;
         let kind = self.known(kind, options.namespace.as_deref(), grant)?;
-        let candidates = self.host.state.candidates(&kind, &query);
+        let candidates = if self.live.is_synced(&kind) {
+            self.live.candidates(&kind, &query)
+        } else {
+            self.host.state.candidates(&kind, &query)
+        };
         let (mut texts, mut last) = (Vec::new(), None);
         show_found(&self.lane, &kind, &query, &candidates, most_bytes, |object, text| {
             texts.push(text);
@@ -223,7 +242,10 @@ impl Imports for View {
 
 #[cfg(test)]
 mod tests {
-    use pilothouse_cluster::store::WatchSource;
+    use pilothouse_cluster::codec::ObjectCodec;
+    use pilothouse_cluster::store::{IndexValues, WatchSource};
+    use pilothouse_core::path::Projection;
+    use pilothouse_core::reach::Reach;
     use serde_json::{Value, json};
 
     use super::*;
@@ -363,6 +385,24 @@ mod tests {
         );
         host.serve(&child_kind());
         assert_eq!(refused(&host), [Reason::NotSynced; 2], "it is served, and not listed");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_was_listed_for_a_call_is_seen_in_place_of_the_cache() {
+        let scene = scene().await;
+        let codec = Arc::new(ObjectCodec::new(Arc::new(child_kind()), Projection::whole()));
+        let mut live = Store::default();
+        let source = live.open(codec.clone(), Reach::all(), true).remove(0);
+        live.begin_list(&source);
+        live.upsert(&source, read(&codec, &object("e", 1, "live")), &IndexValues::default());
+        live.end_list(&source);
+        let mut view = view(&scene.host, &scene.lane).with_live(live);
+        let get = |view: &mut View, name: &str| view.get(&child_kind(), Some("a"), name).unwrap();
+        assert_eq!(get(&mut view, "c"), None, "the cache has it");
+        assert_eq!(data(&get(&mut view, "e").unwrap()), "live");
+        assert_eq!(view.list(&child_kind(), &limited(None), u64::MAX).unwrap().len(), 1);
+        let elsewhere = view.get(&child_kind(), Some("b"), "e").unwrap_err();
+        assert_eq!(elsewhere.reason, Reason::Undeclared);
     }
 
     #[tokio::test(start_paused = true)]

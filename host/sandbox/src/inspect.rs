@@ -64,7 +64,7 @@ pub enum ComponentError {
     #[error(
         "the component imports {}{}, and this plugin is granted nothing of WASI; build it without WASI (Rust: for \
          wasm32-unknown-unknown), or replace the imports by stubs (--stub-wasi of componentize-py and componentize-qjs), or grant \
-         the inert set, which links them and gives access to nothing: spec.wasi: Inert in the Plugin, --wasi on the command line",
+         the inert set, which links them and gives access to nothing: spec.wasi: Inert in the Plugin, --wasi inert on the command line",
         .names.join(", "),
         in_brackets(.purposes)
     )]

@@ -109,7 +109,8 @@ impl PluginComponent {
         let inner = PluginComponentInner {
             shared: SandboxShared::without_cache(),
             name: name.to_owned(),
-            digest: String::new(),
+            // Another name stands for another version.
+            digest: name.to_owned(),
             version: "",
             component_bytes: 0,
             optional: Optional::default(),

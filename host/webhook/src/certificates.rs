@@ -27,8 +27,9 @@ const AUTHORITY_NAME: &str = "pilothouse webhook authority";
 /// Clocks differ: what is made now is valid a little earlier.
 const SKEW: Duration = Duration::from_mins(5);
 
-/// The protocols that are spoken, best first.
-const PROTOCOLS: [&[u8]; 2] = [b"h2", b"http/1.1"];
+/// What is spoken. API servers ask webhooks over HTTP/1.1 alone, so that a load balancer can divide their questions
+/// (kubernetes/kubernetes#75791).
+const PROTOCOL: &[u8] = b"http/1.1";
 
 /// How long certificates last. Each is renewed after two thirds of its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -167,7 +168,7 @@ impl Certificates {
             .with_client_cert_verifier(verifier)
             .with_single_cert(chain, key)
             .map_err(|error| refused(&error))?;
-        config.alpn_protocols = PROTOCOLS.map(<[u8]>::to_vec).into();
+        config.alpn_protocols = vec![PROTOCOL.to_vec()];
         Ok(Arc::new(config))
     }
 

@@ -1,4 +1,5 @@
 //! How others ask the host: [`server`] answers API servers over TLS, and [`certificates`] makes and renews what it shows;
+//! [`peers`] asks the servers of other replicas;
 //! [`plain`] answers monitoring without TLS, and [`api`] people who ask about the host. Each has threads of its own. Knows neither Kubernetes nor plugins: what is asked,
 //! and where certificates are kept, is the callers'.
 //!
@@ -12,6 +13,7 @@ pub mod certificates;
 pub mod clients;
 pub mod connections;
 pub mod log_throttle;
+pub mod peers;
 pub mod plain;
 mod request;
 pub mod server;

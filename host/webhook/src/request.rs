@@ -12,7 +12,8 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::budget::{ByteBudget, Reservation, ReservedBody};
 use crate::connections::{ReadingGuard, Slot};
-use crate::server::{MAX_BODY_BYTES, WebhookHandler, WebhookRequest, WebhookResponse};
+use crate::peers::FORWARDED_HEADER;
+use crate::server::{MAX_BODY_BYTES, WebhookClient, WebhookHandler, WebhookRequest, WebhookResponse};
 
 /// How many bytes of a body have to come in a second, beside the time that even the smallest one has.
 const BODY_BYTES_PER_SECOND: usize = 1024 * 1024;
@@ -57,7 +58,15 @@ impl<H: WebhookHandler> ConnectionContext<H> {
     ) -> Result<(WebhookRequest, Arc<Reservation>), WebhookResponse> {
         let path = request.uri().path().to_owned();
         check_form(&request)?;
-        self.handler.admits(&path, self.is_certified)?;
+        let forwards = request.headers().get(FORWARDED_HEADER);
+        // What is no text proves nothing.
+        let forwards = forwards.map(|proof| proof.to_str().unwrap_or_default());
+        let is_forwarded = forwards.is_some();
+        let client = WebhookClient {
+            is_certified: self.is_certified,
+            forwards,
+        };
+        self.handler.admits(&path, client)?;
         let Ok(declared) = declared_bytes(&request) else {
             // Most clients read no answer before they have sent everything.
             let time = time_for(MAX_BODY_BYTES, self.body_timeout);
@@ -92,6 +101,7 @@ impl<H: WebhookHandler> ConnectionContext<H> {
             timeout: waits,
             received: received.into_std(),
             is_certified: self.is_certified,
+            is_forwarded,
             body,
         };
         Ok((question, reservation))
@@ -152,10 +162,13 @@ async fn collect(mut body: Incoming, declared: Option<usize>) -> Result<Vec<u8>,
     Ok(bytes)
 }
 
-/// How long the client waits, in the form in which API servers say so.
+/// How long the client waits, in the form in which API servers say so, or in milliseconds as other replicas do.
 fn waits(query: Option<&str>) -> Option<Duration> {
     let text = query?.split('&').find_map(|pair| pair.strip_prefix("timeout="))?;
-    text.strip_suffix('s')?.parse().ok().map(Duration::from_secs)
+    match text.strip_suffix("ms") {
+        Some(milliseconds) => milliseconds.parse().ok().map(Duration::from_millis),
+        None => text.strip_suffix('s')?.parse().ok().map(Duration::from_secs),
+    }
 }
 
 fn response(answer: WebhookResponse, reservation: Option<Arc<Reservation>>) -> Response<Full<Bytes>> {
@@ -185,6 +198,7 @@ mod tests {
     fn the_time_that_a_client_waits_is_read() {
         assert_eq!(waits(Some("timeout=5s")), Some(Duration::from_secs(5)));
         assert_eq!(waits(Some("a=b&timeout=30s")), Some(Duration::from_secs(30)));
+        assert_eq!(waits(Some("timeout=1500ms")), Some(Duration::from_millis(1500)));
         assert_eq!(waits(Some("timeout=soon")), None);
         assert_eq!(waits(None), None);
     }

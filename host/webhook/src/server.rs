@@ -8,9 +8,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use hyper::server::conn::{http1, http2};
+use hyper::server::conn::http1;
 use hyper::service::service_fn;
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::rt::{TokioIo, TokioTimer};
 use rustls::ServerConfig;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
@@ -27,11 +27,6 @@ use crate::serving::{ConnectionLife, HEADER_BYTES, ServerName, ServerThreads};
 
 /// The largest question: an API server takes objects of 3 MiB, and sends the old one too.
 pub const MAX_BODY_BYTES: usize = 8 * 1024 * 1024;
-
-/// Requests at once on one connection of HTTP/2, and how much of their bodies is taken before it is asked for: what a
-/// client sends before its bytes are reserved is held for each connection.
-const STREAMS: u32 = 100;
-const WINDOW_BYTES: u32 = 64 * 1024;
 
 /// The threads that serve.
 const THREADS: usize = 2;
@@ -59,8 +54,19 @@ pub struct WebhookRequest {
     pub received: std::time::Instant,
     /// Whether the client has shown a certificate, which was verified.
     pub is_certified: bool,
+    /// Whether another replica has forwarded it: [`WebhookHandler::admits`] has taken its proof.
+    pub is_forwarded: bool,
     /// What is asked. The server counts its bytes until the last copy of it is dropped, so whoever works on it keeps it.
     pub body: Bytes,
+}
+
+/// What is known of a client before its question is read.
+#[derive(Clone, Copy, Debug)]
+pub struct WebhookClient<'a> {
+    /// Whether it has shown a certificate, which was verified.
+    pub is_certified: bool,
+    /// What it says to prove that it is another replica, which forwards what it was asked; none: it does not say so.
+    pub forwards: Option<&'a str>,
 }
 
 /// An answer.
@@ -90,8 +96,8 @@ impl WebhookResponse {
 /// Who answers.
 pub trait WebhookHandler: Send + Sync + 'static {
     /// Whether a client may ask at this path at all, before its question is read.
-    fn admits(&self, path: &str, is_certified: bool) -> Result<(), WebhookResponse> {
-        let _ = (path, is_certified);
+    fn admits(&self, path: &str, client: WebhookClient<'_>) -> Result<(), WebhookResponse> {
+        let _ = (path, client);
         Ok(())
     }
 
@@ -166,7 +172,6 @@ impl AcceptedConnection {
         };
         life.slot.is_established();
         let (_, session) = stream.get_ref();
-        let is_http2 = session.alpn_protocol() == Some(b"h2");
         let is_certified = session.peer_certificates().is_some();
         let asked = Arc::new(ConnectionContext {
             handler,
@@ -179,24 +184,12 @@ impl AcceptedConnection {
             let asked = asked.clone();
             async move { Ok::<_, std::convert::Infallible>(asked.respond(request).await) }
         });
-        let stream = TokioIo::new(stream);
-        let ended = if is_http2 {
-            let connection = http2::Builder::new(TokioExecutor::new())
-                .timer(TokioTimer::new())
-                .initial_stream_window_size(WINDOW_BYTES)
-                .initial_connection_window_size(WINDOW_BYTES)
-                .max_concurrent_streams(STREAMS)
-                .max_header_list_size(u32::try_from(HEADER_BYTES).expect("it is a small number"))
-                .serve_connection(stream, service);
-            life.until_ended(connection).await
-        } else {
-            let connection = http1::Builder::new()
-                .timer(TokioTimer::new())
-                .header_read_timeout(patience.head)
-                .max_buf_size(HEADER_BYTES)
-                .serve_connection(stream, service);
-            life.until_ended(connection).await
-        };
+        let connection = http1::Builder::new()
+            .timer(TokioTimer::new())
+            .header_read_timeout(patience.head)
+            .max_buf_size(HEADER_BYTES)
+            .serve_connection(TokioIo::new(stream), service);
+        let ended = life.until_ended(connection).await;
         if let Err(error) = ended {
             tracing::debug!(%error, "a connection to the webhook server ended");
         }

@@ -13,15 +13,15 @@ use bytes::Bytes;
 use common::{IMPATIENT, Served, WITHIN, Wire, head, serve, trusting};
 use pilothouse_webhook::clients::ClientAuthorities;
 use pilothouse_webhook::connections::{ConnectionTimeouts, MAX_CONNECTIONS_OF_A_PEER};
-use pilothouse_webhook::server::{MAX_BODY_BYTES, WebhookHandler, WebhookRequest, WebhookResponse};
+use pilothouse_webhook::server::{MAX_BODY_BYTES, WebhookClient, WebhookHandler, WebhookRequest, WebhookResponse};
 use rcgen::{BasicConstraints, CertificateParams, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair};
 
 /// Says how many bytes it was asked; lets nobody to `/certified` who has shown no certificate.
 struct Count;
 
 impl WebhookHandler for Count {
-    fn admits(&self, path: &str, is_certified: bool) -> Result<(), WebhookResponse> {
-        if path == "/certified" && !is_certified {
+    fn admits(&self, path: &str, client: WebhookClient<'_>) -> Result<(), WebhookResponse> {
+        if path == "/certified" && !client.is_certified {
             return Err(WebhookResponse::error(403, "show a certificate"));
         }
         Ok(())
@@ -56,15 +56,23 @@ fn who_never_speaks_tls_is_cut_off() {
 #[test]
 fn a_client_that_completes_tls_but_asks_nothing_is_cut_off() {
     let served = impatient();
-    for protocols in [&[][..], &[&b"h2"[..]], &[&b"http/1.1"[..]]] {
+    for protocols in [&[][..], &[&b"h2"[..], b"http/1.1"], &[&b"http/1.1"[..]]] {
         let config = trusting(&served.certificates.bundle, None, protocols);
         let mut wire = Wire::open(served.server.address(), &config).unwrap();
-        // A server of HTTP/2 speaks first.
         let began = Instant::now();
         while !wire.is_closed_within(WITHIN) {
             assert!(began.elapsed() < WITHIN);
         }
     }
+    served.is_served();
+}
+
+#[test]
+fn a_client_that_speaks_http_2_alone_is_turned_away() {
+    let served = patient();
+    let config = trusting(&served.certificates.bundle, None, &[b"h2"]);
+    let refused = Wire::open(served.server.address(), &config).map(|_| ());
+    assert!(refused.is_err_and(|error| error.to_string().contains("NoApplicationProtocol")));
     served.is_served();
 }
 

@@ -2,12 +2,13 @@
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
 use std::io::{Read as _, Write as _};
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use pilothouse_webhook::ServerConfig;
 use pilothouse_webhook::certificates::{Certificates, Lifetimes};
+use pilothouse_webhook::peers::{ForwardError, PeerClient};
 use pilothouse_webhook::server::{MAX_BODY_BYTES, WebhookHandler, WebhookRequest, WebhookResponse, WebhookServer};
 use tokio::sync::watch;
 use ureq::tls::{Certificate, RootCerts, TlsConfig};
@@ -20,8 +21,49 @@ impl WebhookHandler for Echo {
         let WebhookRequest {
             path, timeout, body, ..
         } = question;
+        if path == "/refused" {
+            return WebhookResponse::error(503, "the plugin does not run here");
+        }
         WebhookResponse::json(format!("{path} {timeout:?} {}", body.len()))
     }
+}
+
+/// Forwards to an address with what a replica has that keeps these certificates.
+fn forwarded(certificates: &Certificates, address: SocketAddr, path: &str) -> Result<WebhookResponse, ForwardError> {
+    let client = PeerClient::new(certificates, "127.0.0.1").unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    runtime.block_on(client.forward(address, path, "{}".into(), Duration::from_secs(2)))
+}
+
+#[test]
+fn a_review_is_forwarded_to_who_has_the_same_authority_and_to_nobody_else() {
+    let served = served();
+    let address = served.server.address();
+    let answer = forwarded(&served.certificates, address, "/x").unwrap();
+    assert_eq!(answer, WebhookResponse::json("/x Some(2s) 2".to_owned()));
+    let problem = forwarded(&made(), address, "/x").unwrap_err().to_string();
+    assert!(
+        problem.contains("UnknownIssuer") || problem.contains("BadSignature"),
+        "{problem}"
+    );
+    let elsewhere = Certificates::make(&["10.0.0.1".to_owned()], SystemTime::now(), &Lifetimes::default()).unwrap();
+    served.tls.send_replace(elsewhere.server_config().unwrap());
+    let problem = forwarded(&elsewhere, address, "/x").unwrap_err().to_string();
+    assert!(problem.contains("not valid for name"), "{problem}");
+}
+
+#[test]
+fn a_replica_that_hangs_is_given_up_and_one_that_cannot_answer_says_so() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let certificates = made();
+    let hangs = forwarded(&certificates, listener.local_addr().unwrap(), "/x");
+    assert!(matches!(hangs, Err(ForwardError::Silent(_))), "{hangs:?}");
+    let served = served();
+    let refused = forwarded(&served.certificates, served.server.address(), "/refused");
+    assert!(matches!(refused, Err(ForwardError::Refused(503, _))), "{refused:?}");
 }
 
 struct Served {
@@ -157,5 +199,5 @@ fn a_stopped_server_lets_its_address_go() {
     let served = served();
     let address = served.server.address();
     drop(served);
-    assert!(std::net::TcpListener::bind(address).is_ok());
+    assert!(TcpListener::bind(address).is_ok());
 }

@@ -16,6 +16,16 @@ void ph_own(ph_outcome *outcome, const char *object) {
     outcome->owned[outcome->owned_count++] = object;
 }
 
+void ph_refuse(ph_verdict *verdict, ph_wrong wrong, const char *path, const char *message) {
+    ph_assert(verdict->error_count < PH_MOST, "too many errors");
+    verdict->errors[verdict->error_count++] = (ph_field_error){wrong, path, message};
+}
+
+void ph_warn(ph_verdict *verdict, const char *warning) {
+    ph_assert(verdict->warning_count < PH_MOST, "too many warnings");
+    verdict->warnings[verdict->warning_count++] = warning;
+}
+
 // Reading.
 
 typedef enum { OTHER, INTEGER, STRING, ARRAY, OBJECT } ph_type;
@@ -206,20 +216,36 @@ const ph_value *ph_parse(const char *text, size_t length) {
     return parser.at == parser.end ? value : NULL;
 }
 
+// The first member of a path, and where the rest begins; NULL after the last one.
+static const char *member_of(const char *path, const char **name, size_t *length) {
+    bool is_quoted = path[0] == '[' && path[1] == '"';
+    *name = is_quoted ? path + 2 : path;
+    const char *end = is_quoted ? strstr(*name, "\"]") : path + strcspn(path, ".[");
+    ph_assert(end != NULL, "a name in a path does not end");
+    *length = (size_t)(end - *name);
+    end += is_quoted ? 2 : 0;
+    return *end == '\0' ? NULL : end + (*end == '.');
+}
+
+static bool has_name(const ph_value *member, const char *name, size_t length) {
+    return strlen(member->name) == length && memcmp(member->name, name, length) == 0;
+}
+
+static const ph_value *members_of(const ph_value *value) {
+    return value != NULL && value->type == OBJECT ? value->first : NULL;
+}
+
 const ph_value *ph_get(const ph_value *value, const char *path) {
-    while (value != NULL) {
-        size_t length = strcspn(path, ".");
-        const ph_value *child = value->type == OBJECT ? value->first : NULL;
-        while (child != NULL && (strncmp(child->name, path, length) != 0 || child->name[length] != '\0')) {
-            child = child->next;
+    while (value != NULL && path != NULL) {
+        const char *name;
+        size_t length;
+        path = member_of(path, &name, &length);
+        value = members_of(value);
+        while (value != NULL && !has_name(value, name, length)) {
+            value = value->next;
         }
-        if (path[length] == '\0') {
-            return child;
-        }
-        value = child;
-        path += length + 1;
     }
-    return NULL;
+    return value;
 }
 
 const char *ph_string(const ph_value *value, const char *otherwise) {
@@ -228,6 +254,20 @@ const char *ph_string(const ph_value *value, const char *otherwise) {
 
 long long ph_integer(const ph_value *value, long long otherwise) {
     return value != NULL && value->type == INTEGER ? value->integer : otherwise;
+}
+
+bool ph_is_controlled_by(const ph_value *object, const ph_value *owner) {
+    const char *uid = ph_string(ph_get(owner, "metadata.uid"), "");
+    const ph_value *references = ph_get(object, "metadata.ownerReferences");
+    const ph_value *reference = references != NULL && references->type == ARRAY ? references->first : NULL;
+    for (; reference != NULL; reference = reference->next) {
+        const ph_value *controller = ph_get(reference, "controller");
+        bool is_controller = controller != NULL && strcmp(ph_json(controller), "true") == 0;
+        if (is_controller && strcmp(ph_string(ph_get(reference, "uid"), ""), uid) == 0) {
+            return true;
+        }
+    }
+    return false;
 }
 
 char *ph_json(const ph_value *value) {
@@ -298,6 +338,40 @@ static void put_integer(buffer *buffer, long long number) {
     while (count > 0) {
         put(buffer, digits[--count]);
     }
+}
+
+static void put_with(buffer *buffer, const ph_value *value, const char *path, const char *json) {
+    const char *name;
+    size_t length;
+    const char *rest = member_of(path, &name, &length);
+    const ph_value *replaced = NULL;
+    put(buffer, '{');
+    for (const ph_value *member = members_of(value); member != NULL; member = member->next) {
+        if (has_name(member, name, length)) {
+            replaced = member;
+            continue;
+        }
+        put_quoted(buffer, member->name);
+        put_text(buffer, ": ");
+        put_text(buffer, ph_json(member));
+        put_text(buffer, ", ");
+    }
+    char *copy = ph_allocate(length + 1);
+    memcpy(copy, name, length);
+    put_quoted(buffer, copy);
+    put_text(buffer, ": ");
+    if (rest != NULL) {
+        put_with(buffer, replaced, rest, json);
+    } else {
+        put_text(buffer, json);
+    }
+    put(buffer, '}');
+}
+
+char *ph_set(const ph_value *value, const char *path, const char *json) {
+    buffer buffer = {0};
+    put_with(&buffer, value, path, json);
+    return buffer.text;
 }
 
 char *ph_format(const char *template, ...) {

@@ -1,4 +1,5 @@
-// A small helper: JSON values in, JSON texts out. wit/plugin.wit and docs/contract.md of Pilothouse say what each member means.
+// A small helper: JSON values in, JSON texts out. wit/plugin.wit says what each member means, and so does
+// https://github.com/pilothouse/pilothouse/blob/main/docs/contract.md.
 //
 // Nothing is freed: each call of a plugin has memory of its own.
 #ifndef PILOTHOUSE_H
@@ -13,7 +14,7 @@ typedef struct ph_value ph_value;
 
 // Reads a JSON document; NULL if it is none.
 const ph_value *ph_parse(const char *text, size_t length);
-// The value at a path of members, such as "spec.host"; NULL if there is none.
+// The value at a path of members, such as "spec.host" or "metadata.labels[\"a.b/c\"]"; NULL if there is none.
 const ph_value *ph_get(const ph_value *value, const char *path);
 // The text of a string; `otherwise` for anything else.
 const char *ph_string(const ph_value *value, const char *otherwise);
@@ -22,6 +23,8 @@ long long ph_integer(const ph_value *value, long long otherwise);
 
 // The JSON text of a value, as it was read.
 char *ph_json(const ph_value *value);
+// The JSON text of a value in which the member at a path is this JSON text. Objects that are missing on the way are made.
+char *ph_set(const ph_value *value, const char *path, const char *json);
 
 // Writes JSON after a template, in which ' stands for ", %s for a string, which is quoted and escaped, %d for a long long, and
 // %j for a JSON text as it is: ph_format("{'image': %s, 'replicas': %d}", image, replicas).
@@ -60,6 +63,8 @@ typedef enum {
     PH_TRANSIENT,
     // A failure that is retried when the object, the configuration or something that was read changes.
     PH_PERMANENT,
+    // Of a finalizer: the object may not go yet, and the outcome says what should still exist.
+    PH_PENDING,
 } ph_result;
 
 void ph_own(ph_outcome *outcome, const char *object);
@@ -68,9 +73,63 @@ void ph_own(ph_outcome *outcome, const char *object);
 const char *ph_manifest(void);
 ph_result ph_reconcile(const ph_request *request, ph_outcome *outcome);
 
+// What a plugin with a finalizer implements besides; the manifest names the finalizer. PH_DONE: the object may go.
+ph_result ph_finalize(const ph_request *request, ph_outcome *outcome);
+
+// Why an object is reviewed. The host does not ask about deletions today.
+typedef enum { PH_CREATE, PH_UPDATE, PH_DELETE, PH_RECONCILE } ph_phase;
+
+// What the host calls a defaulter and a validator with.
+typedef struct {
+    ph_phase phase;
+    // NULL only when it is deleted.
+    const ph_value *object;
+    // NULL unless it is updated or deleted.
+    const ph_value *old_object;
+    const ph_value *configuration;
+    // Of the object's metadata.
+    const char *name;
+    const char *namespace;
+    // Who makes the request; NULL before a reconcile.
+    const char *username;
+    const char **groups;
+    size_t group_count;
+    // Whether nothing will be stored.
+    bool dry_run;
+} ph_review;
+
+// How a field is wrong, with the words of the API server.
+typedef enum { PH_REQUIRED, PH_DUPLICATE, PH_FORBIDDEN, PH_NOT_FOUND, PH_INVALID } ph_wrong;
+
+typedef struct {
+    ph_wrong wrong;
+    const char *path;
+    const char *message;
+} ph_field_error;
+
+// What is said of an object. It is refused if there are errors.
+typedef struct {
+    const char *warnings[PH_MOST];
+    size_t warning_count;
+    ph_field_error errors[PH_MOST];
+    size_t error_count;
+} ph_verdict;
+
+// A path is such as "spec.ports[0].name", and "" the object as a whole. The host adds the path and the value to the message.
+void ph_refuse(ph_verdict *verdict, ph_wrong wrong, const char *path, const char *message);
+void ph_warn(ph_verdict *verdict, const char *warning);
+
+// What a plugin with admission implements besides: the JSON text of the object with defaults filled in, where the same again must
+// change nothing; and what refuses an object or is warned of.
+const char *ph_apply_defaults(const ph_review *review, ph_verdict *verdict);
+void ph_validate(const ph_review *review, ph_verdict *verdict);
+
 // The host's cache. Each read is a dependency: when it would answer otherwise, the object is reconciled again. NULL if there is
 // no such object.
 const ph_value *ph_read(const char *group, const char *version, const char *kind, const char *namespace, const char *name);
+
+// Whether an object that was read belongs to this primary.
+bool ph_is_controlled_by(const ph_value *object, const ph_value *owner);
 
 typedef enum { PH_TRACE, PH_DEBUG, PH_INFO, PH_WARN, PH_ERROR } ph_level;
 void ph_log(ph_level level, const char *message);

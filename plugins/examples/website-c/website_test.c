@@ -93,6 +93,22 @@ static void json_is_read_and_written(void) {
     }
 }
 
+static void a_member_is_set_where_its_path_says(void) {
+    const ph_value *value = parsed("{\"a\": 1, \"b\": {\"c.d\": [2], \"e\": \"\\n\"} }");
+    assert(ph_integer(ph_get(value, "a"), 0) == 1 && ph_get(value, "b[\"c.d\"]") != NULL && ph_get(value, "b.c") == NULL);
+    assert(strcmp(ph_set(value, "b[\"c.d\"]", "3"), "{\"a\": 1, \"b\": {\"e\": \"\\n\", \"c.d\": 3}}") == 0);
+    assert(strcmp(ph_set(NULL, "f.g[\"h/i\"].j", "{}"), "{\"f\": {\"g\": {\"h/i\": {\"j\": {}}}}}") == 0);
+}
+
+static void an_object_belongs_to_its_controller(void) {
+    const ph_value *owner = parsed("{\"metadata\": {\"uid\": \"u-1\"} }");
+    const char *object = "{'metadata': {'ownerReferences': [{'uid': 'u-0'}, {'uid': %s, 'controller': %j}]}}";
+    assert(ph_is_controlled_by(parsed(ph_format(object, "u-1", "true")), owner));
+    assert(!ph_is_controlled_by(parsed(ph_format(object, "u-1", "false")), owner));
+    assert(!ph_is_controlled_by(parsed(ph_format(object, "u-2", "true")), owner));
+    assert(!ph_is_controlled_by(NULL, owner));
+}
+
 static void the_manifest_is_json(void) {
     assert(strcmp(text_at(ph_manifest(), "name"), "website") == 0);
 }
@@ -103,6 +119,8 @@ int main(void) {
     the_status_counts_the_ready_pods_of_the_live_deployment();
     a_host_that_is_no_dns_name_is_refused();
     json_is_read_and_written();
+    a_member_is_set_where_its_path_says();
+    an_object_belongs_to_its_controller();
     the_manifest_is_json();
-    puts("6 tests passed");
+    puts("8 tests passed");
 }

@@ -1,4 +1,5 @@
-// The types of pilothouse.js. wit/plugin.wit and docs/contract.md say what each member means.
+// The types of pilothouse.js. wit/plugin.wit says what each member means, and so does
+// https://github.com/pilothouse/pilothouse/blob/main/docs/contract.md.
 
 /** A Kubernetes object. */
 export interface KubernetesObject {
@@ -45,6 +46,39 @@ export interface RawRequest {
   attempt: number;
 }
 
+/** Why an object is reviewed. The host does not ask about deletions today. */
+export type Phase = "create" | "update" | "delete" | "reconcile";
+
+/** What the host calls a defaulter and a validator with. */
+export interface Review<Object extends KubernetesObject = KubernetesObject> {
+  phase: Phase;
+  /** Null only when it is deleted. */
+  object: Object;
+  /** Null unless it is updated or deleted. */
+  oldObject: Object | null;
+  configuration: any;
+  /** Null before a reconcile: nobody makes a request. */
+  userInfo: UserInfo | null;
+  /** Whether nothing will be stored. */
+  dryRun: boolean;
+}
+
+export interface UserInfo {
+  username: string;
+  groups: string[];
+}
+
+/** The same before it is read. */
+export interface RawReview {
+  phase: Phase;
+  kind: Kind;
+  object?: string | null;
+  oldObject?: string | null;
+  configuration: string;
+  userInfo?: UserInfo | null;
+  dryRun: boolean;
+}
+
 /** The host's cache and clock. Each read is a dependency: when it would answer otherwise, the object is reconciled again. */
 export interface Cluster {
   get(kind: Kind, namespace: string | null, name: string): KubernetesObject | null;
@@ -65,13 +99,22 @@ export interface ListOptions {
 
 export interface Condition {
   type: string;
-  status: "true" | "false" | "unknown";
+  status: "True" | "False" | "Unknown";
   reason: string;
   message: string;
 }
 
+/** Makes conditions. `Ready` is the one that `kubectl wait --for=condition=Ready` and kstatus look at. */
+export const Condition: {
+  isTrue(type: string, reason: string, message?: string): Condition;
+  isFalse(type: string, reason: string, message?: string): Condition;
+  unknown(type: string, reason: string, message?: string): Condition;
+  ready(reason: string, message?: string): Condition;
+  notReady(reason: string, message?: string): Condition;
+};
+
 export interface Event {
-  type: "normal" | "warning";
+  type: "Normal" | "Warning";
   reason: string;
   message: string;
 }
@@ -89,17 +132,69 @@ export interface Outcome {
   requeueAfter?: number;
 }
 
+/** A kind that is read or written, and how. */
+export interface Touch {
+  kind: Kind;
+  /** At least one: "read" with `get` and `list`, "owned" objects, "contributed" fields in objects of others. */
+  access: ("read" | "owned" | "contributed")[];
+  /** The fields that are looked at beside the metadata, for example ".status.readyReplicas"; "." is everything. */
+  fields?: string[];
+  /** Only objects that it matches, for example "app=web,tier in (a,b),!legacy". */
+  labelSelector?: string;
+  /** In the primary's namespace, which is the default, or in any; objects without a namespace are in "Any". */
+  scope?: "Namespace" | "Any";
+  /** With "Any": only these namespaces. */
+  namespaces?: string[];
+  /** Only objects of these names. */
+  names?: string[];
+  /** Whether the plugin runs, and sees nothing, where the kind is not served. */
+  optional?: boolean;
+}
+
+/** Which objects are primaries; what is given must all hold. */
+export interface Filter {
+  /** An annotation that must be there, with any value. */
+  annotation?: string;
+  labelSelector?: string;
+}
+
+/** When an API server asks the plugin before it stores a primary; what is given must all hold. */
+export interface Admission {
+  /** What becomes of a request when the plugin cannot be asked, or fails. */
+  failurePolicy?: "Fail" | "Ignore";
+  /** 1 to 30; 5 is the default. */
+  timeoutSeconds?: number;
+  objectSelector?: string;
+  namespaceSelector?: string;
+  /** In CEL, as in a webhook configuration. */
+  matchConditions?: { name: string; expression: string }[];
+}
+
 export interface Controller<Object extends KubernetesObject = any> {
   name: string;
   kind: Kind;
   /** The fields of the primary that `reconcile` sees beside its metadata. */
   fields?: string[];
-  touches?: object[];
+  touches?: Touch[];
+  /** All objects of the kind when it is absent. */
+  filter?: Filter;
   reconcile(request: Request<Object>, cluster: Cluster): Outcome;
-  [member: string]: any;
+  /** The name of the finalizer, for example "example.com/website"; with it the component exports `finalizer`. */
+  finalizer?: string;
+  /** Called for an object that is being deleted: "done" once it may go, or what should still exist until then. */
+  finalize?(request: Request<Object>, cluster: Cluster): Outcome | "done";
+  /** The object with defaults filled in. The same again must change nothing. Throws what is thrown by `validate`. */
+  applyDefaults?(review: Review<Object>, cluster: Cluster): Object;
+  /** Warnings. Throws a FieldError, or an AggregateError of them, where the object is refused. */
+  validate?(review: Review<Object>, cluster: Cluster): string[] | void;
+  /** Without it, API servers ask about every primary whose CRD the plugin brings, and about no other. */
+  admission?: Admission;
+  /** The reason that the condition Reconciled has while it is False, for users who know such a reason. */
+  failureReason?: string;
 }
 
-/** What wit/manifest.schema.json describes, with the functions of the controllers. */
+/** The manifest, with the functions of the controllers.
+ * https://github.com/pilothouse/pilothouse/blob/main/docs/reference/manifest.md has all its members. */
 export interface Plugin {
   name: string;
   version: string;
@@ -116,7 +211,7 @@ export interface Imports {
   log: any;
 }
 
-/** A failure that an author throws. Any other error is a bug of the plugin: it is logged with its stack. */
+/** A failure that an author throws. Any other error is a bug of the plugin: it is logged with its stack, and the call traps. */
 export class Failure extends Error {
   /** Retried with back-off. */
   static transient(message: string): Failure;
@@ -125,5 +220,24 @@ export class Failure extends Error {
   readonly kind: "transient" | "permanent";
 }
 
-/** The interfaces that a component exports. */
-export function plugin(plugin: Plugin, imports: Imports): { manifest: any; reconciler: any };
+export type FieldErrorKind = "required" | "duplicate" | "forbidden" | "not-found" | "invalid";
+
+/** What is wrong with one field, for example "spec.ports[0].name"; "" is the object as a whole. The host adds path and value. */
+export class FieldError extends Error {
+  static required(path: string, message: string): FieldError;
+  static duplicate(path: string, message: string): FieldError;
+  static forbidden(path: string, message: string): FieldError;
+  static notFound(path: string, message: string): FieldError;
+  static invalid(path: string, message: string): FieldError;
+  readonly kind: FieldErrorKind;
+  readonly path: string;
+}
+
+/** Whether an object that was read belongs to this primary. */
+export function isControlledBy(object: KubernetesObject | null, owner: KubernetesObject): boolean;
+
+/** The interfaces that a component can export; plugin.js exports those that it has. */
+export function plugin(
+  plugin: Plugin,
+  imports: Imports,
+): { manifest: any; reconciler: any; finalizer: any; defaulter: any; validator: any };

@@ -1,6 +1,6 @@
 // A small helper: from the contract's records to objects and back. It needs nothing but JavaScript, so that tests can load it.
 
-/** @import { Cluster, Controller, Imports, Kind, KubernetesObject, Outcome, Plugin, RawRequest } from "./pilothouse.js" */
+/** @import { Cluster, Controller, FieldErrorKind, Imports, Kind, KubernetesObject, Outcome, Plugin, RawRequest, RawReview, Review } from "./pilothouse.js" */
 
 export class Failure extends Error {
   /** @param {"transient" | "permanent"} kind @param {string} message */
@@ -21,6 +21,64 @@ export class Failure extends Error {
   }
 }
 
+export class FieldError extends Error {
+  /** @param {FieldErrorKind} kind @param {string} path @param {string} message */
+  constructor(kind, path, message) {
+    super(message);
+    this.name = "FieldError";
+    this.kind = kind;
+    this.path = path;
+  }
+
+  /** @param {string} path @param {string} message */
+  static required(path, message) {
+    return new FieldError("required", path, message);
+  }
+
+  /** @param {string} path @param {string} message */
+  static duplicate(path, message) {
+    return new FieldError("duplicate", path, message);
+  }
+
+  /** @param {string} path @param {string} message */
+  static forbidden(path, message) {
+    return new FieldError("forbidden", path, message);
+  }
+
+  /** @param {string} path @param {string} message */
+  static notFound(path, message) {
+    return new FieldError("not-found", path, message);
+  }
+
+  /** @param {string} path @param {string} message */
+  static invalid(path, message) {
+    return new FieldError("invalid", path, message);
+  }
+}
+
+/** A condition with a status. @param {"True" | "False" | "Unknown"} status */
+function conditionOf(status) {
+  return (/** @type {string} */ type, /** @type {string} */ reason, message = "") => ({ type, status, reason, message });
+}
+
+const [isTrue, isFalse, unknown] = [conditionOf("True"), conditionOf("False"), conditionOf("Unknown")];
+
+export const Condition = {
+  isTrue,
+  isFalse,
+  unknown,
+  /** @param {string} reason @param {string} [message] */
+  ready: (reason, message) => isTrue("Ready", reason, message),
+  /** @param {string} reason @param {string} [message] */
+  notReady: (reason, message) => isFalse("Ready", reason, message),
+};
+
+/** @param {KubernetesObject | null} object @param {KubernetesObject} owner */
+export function isControlledBy(object, owner) {
+  const references = object?.metadata.ownerReferences ?? [];
+  return references.some((/** @type {any} */ { controller, uid }) => controller === true && uid === owner.metadata.uid);
+}
+
 /** @param {Plugin} plugin @param {Imports} imports */
 export function plugin(plugin, imports) {
   const cluster = clusterOf(imports);
@@ -31,26 +89,66 @@ export function plugin(plugin, imports) {
     },
     reconciler: {
       /** @param {RawRequest} request */
-      reconcile({ object, configuration, attempt }) {
-        try {
-          const primary = JSON.parse(object);
-          const controller = controllerOf(plugin, primary);
-          const request = { object: primary, configuration: JSON.parse(configuration), attempt };
-          return outcomeOf(controller.reconcile(request, cluster));
-        } catch (error) {
-          throw failureOf(error, cluster);
-        }
-      },
+      reconcile: (request) => answered(request, (controller, own) => outcomeOf(controller.reconcile(own, cluster))),
+    },
+    finalizer: {
+      /** @param {RawRequest} request */
+      finalize: (request) =>
+        answered(request, (controller, own) => {
+          const finalization = functionOf(controller, "finalize")(own, cluster);
+          return finalization === "done" ? { tag: "done" } : { tag: "pending", val: outcomeOf(finalization) };
+        }),
+    },
+    defaulter: {
+      /** @param {RawReview} review */
+      applyDefaults: (review) =>
+        reviewed(review, (controller, own) => JSON.stringify(functionOf(controller, "applyDefaults")(own, cluster) ?? null)),
+    },
+    validator: {
+      /** @param {RawReview} review */
+      validate: (review) =>
+        reviewed(review, (controller, own) => functionOf(controller, "validate")(own, cluster) ?? []),
     },
   };
+
+  /** @param {RawRequest} request @param {(controller: Controller, request: any) => unknown} call */
+  function answered({ object, configuration, attempt }, call) {
+    try {
+      const primary = JSON.parse(object);
+      const request = { object: primary, configuration: JSON.parse(configuration), attempt };
+      return call(controllerOf(plugin, primary), request);
+    } catch (error) {
+      throw failureOf(error) ?? bug(error, cluster);
+    }
+  }
+
+  /** @param {RawReview} raw @param {(controller: Controller, review: Review) => unknown} call */
+  function reviewed(raw, call) {
+    try {
+      const { phase, kind, userInfo, dryRun } = raw;
+      const parsed = (/** @type {string | null | undefined} */ text) => (typeof text === "string" ? JSON.parse(text) : null);
+      const [object, oldObject] = [parsed(raw.object), parsed(raw.oldObject)];
+      const configuration = JSON.parse(raw.configuration);
+      const apiVersion = kind.group === "" ? kind.version : `${kind.group}/${kind.version}`;
+      const controller = controllerOf(plugin, { apiVersion, kind: kind.kind });
+      return call(controller, { phase, object, oldObject, configuration, userInfo: userInfo ?? null, dryRun });
+    } catch (error) {
+      throw fieldErrorsOf(error) ?? bug(error, cluster);
+    }
+  }
 }
 
-/** The manifest: the plugin without its functions. @param {Plugin} plugin */
+/** The manifest: the plugin without its functions, and which of them there are. @param {Plugin} plugin */
 function described(plugin) {
-  return JSON.stringify(plugin);
+  const controllers = plugin.controllers.map((controller) => ({
+    ...controller,
+    defaulter: controller.applyDefaults !== undefined,
+    validator: controller.validate !== undefined,
+  }));
+  return JSON.stringify({ ...plugin, controllers });
 }
 
-/** @param {Plugin} plugin @param {KubernetesObject} object @returns {Controller} */
+/** @param {Plugin} plugin @param { {apiVersion: string, kind: string} } object @returns {Controller} */
 function controllerOf(plugin, object) {
   const apiVersion = (/** @type {Kind} */ { group, version }) => (group === "" ? version : `${group}/${version}`);
   const found = plugin.controllers.find(
@@ -58,6 +156,16 @@ function controllerOf(plugin, object) {
   );
   if (found === undefined) {
     throw new Error(`there is no controller for ${object.apiVersion} ${object.kind}`);
+  }
+  return found;
+}
+
+/** What a controller need not have. @template {"finalize" | "applyDefaults" | "validate"} Name
+ * @param {Controller} controller @param {Name} name @returns {NonNullable<Controller[Name]>} */
+function functionOf(controller, name) {
+  const found = controller[name];
+  if (found === undefined) {
+    throw new Error(`the controller ${controller.name} has no function ${name}`);
   }
   return found;
 }
@@ -84,6 +192,15 @@ function clusterOf({ cluster, clock, log }) {
   };
 }
 
+/** The contract's word for one of Kubernetes. The component would trap without a reason if it returned another one.
+ * @param {string} place @param {unknown} word @param {string[]} words */
+function wordOf(place, word, words) {
+  if (typeof word !== "string" || !words.includes(word)) {
+    throw new Error(`${place}: ${JSON.stringify(word)} is none of ${words.map((it) => JSON.stringify(it)).join(", ")}`);
+  }
+  return word.toLowerCase();
+}
+
 /** @param {Outcome} outcome */
 function outcomeOf({ owned = [], contributed = [], status, conditions = [], events = [], requeueAfter }) {
   const desired = (/** @type {string} */ ownership) => (/** @type {KubernetesObject} */ object) => ({
@@ -96,19 +213,53 @@ function outcomeOf({ owned = [], contributed = [], status, conditions = [], even
   return {
     desired: [...present.map(desired("owned")), ...contributed.map(desired("contributed"))],
     status: status === undefined ? null : JSON.stringify(status),
-    conditions,
-    events,
+    conditions: conditions.map((condition, index) => ({
+      ...condition,
+      status: wordOf(`conditions[${index}].status`, condition.status, ["True", "False", "Unknown"]),
+    })),
+    events: events.map((event, index) => ({
+      ...event,
+      type: wordOf(`events[${index}].type`, event.type, ["Normal", "Warning"]),
+    })),
     requeueAfter: requeueAfter ?? null,
     extensions: null,
   };
 }
 
-/** The contract's failure. What an author did not throw is logged with its stack. @param {unknown} error @param {Cluster} cluster */
-function failureOf(error, cluster) {
-  if (error instanceof Failure) {
-    return { tag: error.kind, val: error.message };
+/** The contract's failure; null for what no author means to throw. @param {unknown} error */
+function failureOf(error) {
+  return error instanceof Failure ? { tag: error.kind, val: error.message } : null;
+}
+
+/** The contract's field errors; null where one is a bug. Several are thrown as an AggregateError. @param {unknown} error */
+function fieldErrorsOf(error) {
+  const errors = partsOf(error);
+  if (!errors.every(isMeant)) {
+    return null;
   }
-  const [message, stack] = error instanceof Error ? [`${error.name}: ${error.message}`, error.stack ?? ""] : [String(error), ""];
-  cluster.log("error", message, { stack });
-  return { tag: "permanent", val: `the plugin threw ${message}` };
+  return errors.map((it) => {
+    const { kind, path } = it instanceof FieldError ? it : { kind: "invalid", path: "" };
+    return { kind, path, message: it.message };
+  });
+}
+
+/** @param {unknown} error @returns {any[]} */
+function partsOf(error) {
+  return error instanceof AggregateError ? error.errors : [error];
+}
+
+/** @param {unknown} error */
+function isMeant(error) {
+  return error instanceof FieldError || error instanceof Failure;
+}
+
+/** Logs what an author did not mean to throw with its stack. Thrown again, it is no answer of the contract: the call traps, the
+ * host blames the plugin rather than the object, and its failure has the message.
+ * @param {unknown} error @param {Cluster} cluster */
+function bug(error, cluster) {
+  for (const it of partsOf(error).filter((it) => !isMeant(it))) {
+    const [message, stack] = it instanceof Error ? [`${it.name}: ${it.message}`, it.stack ?? ""] : [String(it), ""];
+    cluster.log("error", message, { stack });
+  }
+  return error;
 }

@@ -1,6 +1,7 @@
 """A small helper: from the contract's records to typed objects and back.
 
-It imports nothing of the host, so that tests can load it. wit/plugin.wit and docs/contract.md say what each member means.
+It imports nothing of the host, so that tests can load it. wit/plugin.wit says what each member means, and so does
+https://github.com/pilothouse/pilothouse/blob/main/docs/contract.md.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ import gc
 import json
 import traceback
 from collections.abc import Callable
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import MISSING, dataclass, field, fields, replace
 from typing import Any, Protocol
 
 # Each call has memory of its own, which goes with it: a collection would only cost time.
@@ -24,6 +25,17 @@ class Transient(Exception):
 
 class Permanent(Exception):
     """A failure that is retried when the object, the configuration or something that was read changes."""
+
+
+@dataclass(eq=False)
+class FieldError(Exception):
+    """What is wrong with one field; several are raised as an ExceptionGroup. The host adds the path and the value."""
+
+    kind: str
+    """"REQUIRED", "DUPLICATE", "FORBIDDEN", "NOT_FOUND" or "INVALID"."""
+    path: str
+    """For example "spec.ports[0].name"; "" means the object as a whole."""
+    message: str
 
 
 @dataclass(frozen=True)
@@ -41,12 +53,23 @@ class Kind:
 
 @dataclass(frozen=True)
 class Touch:
-    """A kind that is read or written."""
+    """A kind that is read or written, and how."""
 
     kind: Kind
     access: list[str]
+    """At least one: "read" with `get` and `list`, "owned" objects, "contributed" fields in objects of others."""
     fields: list[str] = field(default_factory=list)
+    """The fields that are looked at beside the metadata, for example ".status.readyReplicas"; "." is everything."""
     scope: str = "Namespace"
+    """In the primary's namespace, or in "Any"; objects without a namespace are in "Any"."""
+    label_selector: str | None = None
+    """Only objects that it matches, for example "app=web,tier in (a,b),!legacy"."""
+    namespaces: list[str] = field(default_factory=list)
+    """With "Any": only these namespaces."""
+    names: list[str] = field(default_factory=list)
+    """Only objects of these names."""
+    optional: bool = False
+    """Whether the plugin runs, and sees nothing, where the kind is not served."""
 
 
 @dataclass(frozen=True)
@@ -67,6 +90,35 @@ class Request:
         return self.object["metadata"].get("namespace", "")
 
 
+@dataclass(frozen=True)
+class Review:
+    """What the host calls a defaulter and a validator with."""
+
+    phase: str
+    """"CREATE", "UPDATE", "DELETE" or "RECONCILE": why it is reviewed. The host does not ask about deletions today."""
+    object: Object
+    """None only when it is deleted."""
+    old_object: Object | None
+    """None unless it is updated or deleted."""
+    configuration: Any = None
+    user_info: UserInfo | None = None
+    """None before a reconcile: nobody makes a request."""
+    dry_run: bool = False
+    """Whether nothing will be stored."""
+    spec: Any = None
+    """The spec with the controller's own type; None for a defaulter, whose object may have any form."""
+
+
+@dataclass(frozen=True)
+class UserInfo:
+    username: str
+    groups: list[str]
+
+
+class Done:
+    """A finalizer's answer: the object may go."""
+
+
 @dataclass
 class Outcome:
     """What should exist. What was desired before and is not here any more is deleted."""
@@ -84,15 +136,36 @@ class Outcome:
 class Condition:
     type: str
     status: str
-    """"TRUE", "FALSE" or "UNKNOWN"."""
+    """"True", "False" or "Unknown"."""
     reason: str
     message: str
+
+    @classmethod
+    def is_true(cls, type: str, reason: str, message: str = "") -> Condition:
+        return cls(type, "True", reason, message)
+
+    @classmethod
+    def is_false(cls, type: str, reason: str, message: str = "") -> Condition:
+        return cls(type, "False", reason, message)
+
+    @classmethod
+    def unknown(cls, type: str, reason: str, message: str = "") -> Condition:
+        return cls(type, "Unknown", reason, message)
+
+    @classmethod
+    def ready(cls, reason: str, message: str = "") -> Condition:
+        """`Ready` is the one that `kubectl wait --for=condition=Ready` and kstatus look at."""
+        return cls.is_true("Ready", reason, message)
+
+    @classmethod
+    def not_ready(cls, reason: str, message: str = "") -> Condition:
+        return cls.is_false("Ready", reason, message)
 
 
 @dataclass(frozen=True)
 class Event:
     type: str
-    """"NORMAL" or "WARNING"."""
+    """"Normal" or "Warning"."""
     reason: str
     message: str
 
@@ -122,6 +195,14 @@ class Controller:
     spec: type
     reconcile: Callable[[Request, Cluster], Outcome]
     touches: list[Touch] = field(default_factory=list)
+    finalizer: str | None = None
+    """The finalizer's name, for example "example.com/website"; with it the component exports `finalizer`."""
+    finalize: Callable[[Request, Cluster], Outcome | Done] | None = None
+    """Called for an object that is being deleted: Done once it may go, or what should still exist until then."""
+    apply_defaults: Callable[[Review, Cluster], Object] | None = None
+    """The object with defaults filled in. The same again must change nothing."""
+    validate: Callable[[Review, Cluster], list[str]] | None = None
+    """Warnings. It raises what refuses the object."""
 
     def read(self, object: Object) -> Any:
         """The spec as an instance of its dataclass. A field that is missing and has no default is the user's mistake."""
@@ -149,7 +230,16 @@ class Plugin:
             return {"group": it.group, "version": it.version, "kind": it.kind}
 
         def touch(it: Touch) -> Object:
-            return {"kind": kind(it.kind), "access": it.access, "fields": it.fields, "scope": it.scope}
+            return {
+                "kind": kind(it.kind),
+                "access": it.access,
+                "fields": it.fields,
+                "scope": it.scope,
+                "labelSelector": it.label_selector,
+                "namespaces": it.namespaces,
+                "names": it.names,
+                "optional": it.optional,
+            }
 
         controllers = [
             {
@@ -157,6 +247,9 @@ class Plugin:
                 "kind": kind(it.kind),
                 "fields": [f".spec.{member.name}" for member in fields(it.spec)],
                 "touches": [touch(other) for other in it.touches],
+                "finalizer": it.finalizer,
+                "defaulter": it.apply_defaults is not None,
+                "validator": it.validate is not None,
             }
             for it in self.controllers
         ]
@@ -171,11 +264,19 @@ class Plugin:
         )
 
     def controller_of(self, object: Object) -> Controller:
+        return self.controller_for(object["apiVersion"], object["kind"])
+
+    def controller_for(self, api_version: str, kind: str) -> Controller:
         for controller in self.controllers:
-            kind = controller.kind
-            if (kind.api_version, kind.kind) == (object["apiVersion"], object["kind"]):
+            if (controller.kind.api_version, controller.kind.kind) == (api_version, kind):
                 return controller
-        raise LookupError(f"there is no controller for {object['apiVersion']} {object['kind']}")
+        raise LookupError(f"there is no controller for {api_version} {kind}")
+
+
+def is_controlled_by(object: Object | None, owner: Object) -> bool:
+    """Whether an object that was read belongs to this primary."""
+    references = [] if object is None else object["metadata"].get("ownerReferences", [])
+    return any(it.get("controller") and it.get("uid") == owner["metadata"].get("uid") for it in references)
 
 
 def exports(plugin: Plugin, *, clock: Any, cluster: Any, log: Any, types: Any, Err: type) -> tuple[type, type]:
@@ -188,25 +289,128 @@ def exports(plugin: Plugin, *, clock: Any, cluster: Any, log: Any, types: Any, E
 
     class Reconciler:
         def reconcile(self, request: Any) -> Any:
-            try:
-                object = json.loads(request.object)
-                controller = plugin.controller_of(object)
-                own = Request(object, controller.read(object), json.loads(request.configuration), request.attempt)
-                return _outcome(controller.reconcile(own, host), types)
-            except Transient as failure:
-                raise Err(types.Failure_Transient(str(failure))) from None
-            except Permanent as failure:
-                raise Err(types.Failure_Permanent(str(failure))) from None
-            except Exception as error:
-                # A bug of the plugin: a trap would say nothing.
-                message = f"{type(error).__name__}: {error}"
-                host.log("ERROR", message, traceback=_traceback(error))
-                raise Err(types.Failure_Permanent(f"the plugin raised {message}")) from None
+            return _answered(request, plugin, host, Err, lambda it, own: _outcome(it.reconcile(own, host), types))
 
     return Manifest, Reconciler
 
 
-def _traceback(error: Exception) -> str:
+def finalizer_export(
+    plugin: Plugin, finalizer: Any, *, clock: Any, cluster: Any, log: Any, types: Any, Err: type
+) -> type:
+    """The class that a component with a finalizer exports besides; `finalizer` is the generated module of the interface."""
+    host = _Host(clock, cluster, log, types)
+
+    def finalized(controller: Controller, request: Request) -> Any:
+        finalization = _function(controller, "finalize")(request, host)
+        if isinstance(finalization, Done):
+            return finalizer.Finalization_Done()
+        return finalizer.Finalization_Pending(_outcome(finalization, types))
+
+    class Finalizer:
+        def finalize(self, request: Any) -> Any:
+            return _answered(request, plugin, host, Err, finalized)
+
+    return Finalizer
+
+
+def admission_exports(
+    plugin: Plugin, admission: Any, *, clock: Any, cluster: Any, log: Any, types: Any, Err: type
+) -> tuple[type, type]:
+    """The classes that a component with admission exports besides; `admission` is the generated module of the interface."""
+    host = _Host(clock, cluster, log, types)
+
+    def reviewed(review: Any, call: Callable[[Controller, Review], Any]) -> Any:
+        try:
+            api_version = Kind(review.kind.group, review.kind.version, review.kind.kind).api_version
+            controller = plugin.controller_for(api_version, review.kind.kind)
+            user = review.user_info
+            own = Review(
+                phase=review.phase.name,
+                object=None if review.object is None else json.loads(review.object),
+                old_object=None if review.old_object is None else json.loads(review.old_object),
+                configuration=json.loads(review.configuration),
+                user_info=None if user is None else UserInfo(user.username, user.groups),
+                dry_run=review.dry_run,
+            )
+            return call(controller, own)
+        except Exception as error:
+            errors = _field_errors(error)
+            if errors is None:
+                _log_bug(error, host)
+                raise
+            kinds = admission.FieldErrorKind
+            raise Err([admission.FieldError(kinds[it.kind], it.path, it.message) for it in errors]) from None
+
+    def validated(controller: Controller, review: Review) -> list[str]:
+        spec = None if review.object is None else controller.read(review.object)
+        return _function(controller, "validate")(replace(review, spec=spec), host) or []
+
+    class Defaulter:
+        def apply_defaults(self, review: Any) -> str:
+            return reviewed(review, lambda it, own: json.dumps(_function(it, "apply_defaults")(own, host)))
+
+    class Validator:
+        def validate(self, review: Any) -> list[str]:
+            return reviewed(review, validated)
+
+    return Defaulter, Validator
+
+
+def _function(controller: Controller, name: str) -> Any:
+    """What a controller need not have."""
+    found = getattr(controller, name)
+    if found is None:
+        raise LookupError(f"the controller {controller.name} has no function {name}")
+    return found
+
+
+def _answered(
+    request: Any, plugin: Plugin, host: _Host, Err: type, call: Callable[[Controller, Request], Any]
+) -> Any:
+    """A call with a request. What an author means to raise becomes the contract's failures; any other exception is a bug."""
+    types = host.types
+    try:
+        object = json.loads(request.object)
+        controller = plugin.controller_of(object)
+        own = Request(object, controller.read(object), json.loads(request.configuration), request.attempt)
+        return call(controller, own)
+    except Transient as failure:
+        raise Err(types.Failure_Transient(str(failure))) from None
+    except Permanent as failure:
+        raise Err(types.Failure_Permanent(str(failure))) from None
+    except Exception as error:
+        _log_bug(error, host)
+        raise
+
+
+def _field_errors(error: BaseException) -> list[FieldError] | None:
+    """What refuses an object; None where an exception among them is a bug."""
+    match error:
+        case ExceptionGroup(exceptions=errors):
+            found = [_field_errors(it) for it in errors]
+            return None if None in found else [one for it in found for one in it]
+        case FieldError():
+            return [error]
+        case Transient() | Permanent():
+            return [FieldError("INVALID", "", str(error))]
+        case _:
+            return None
+
+
+def _log_bug(error: BaseException, host: _Host) -> None:
+    """Logs what an author did not mean to raise. Raised again, it is no answer of the contract: the call traps, the host blames
+    the plugin rather than the object, and its failure has the message."""
+    match error:
+        case ExceptionGroup(exceptions=errors):
+            for it in errors:
+                _log_bug(it, host)
+        case FieldError() | Transient() | Permanent():
+            pass
+        case _:
+            host.log("ERROR", f"{type(error).__name__}: {error}", traceback=_traceback(error))
+
+
+def _traceback(error: BaseException) -> str:
     """Where an exception comes from. The module traceback would look for the lines of the source, and there are no files."""
     frames = traceback.walk_tb(error.__traceback__)
     lines = [f"{frame.f_code.co_filename}:{line} in {frame.f_code.co_name}" for frame, line in frames]
@@ -217,7 +421,7 @@ class _Host:
     """The host's interfaces as a `Cluster`."""
 
     def __init__(self, clock: Any, cluster: Any, log: Any, types: Any) -> None:
-        self._clock, self._cluster, self._log, self._types = clock, cluster, log, types
+        self._clock, self._cluster, self._log, self.types = clock, cluster, log, types
 
     def get(self, kind: Kind, namespace: str | None, name: str) -> Object | None:
         found = self._cluster.get(self._kind(kind), namespace, name)
@@ -226,7 +430,7 @@ class _Host:
     def list(
         self, kind: Kind, namespace: str | None = None, label_selector: str | None = None, limit: int | None = None
     ) -> list[Object]:
-        options = self._types.ListOptions(namespace, label_selector, [], limit)
+        options = self.types.ListOptions(namespace, label_selector, [], limit)
         return [json.loads(it) for it in self._cluster.list(self._kind(kind), options)]
 
     def now(self, granularity: int) -> int:
@@ -239,7 +443,18 @@ class _Host:
         self._log.log(self._log.Level[level], message, [*fields.items()])
 
     def _kind(self, kind: Kind) -> Any:
-        return self._types.GroupVersionKind(kind.group, kind.version, kind.kind)
+        return self.types.GroupVersionKind(kind.group, kind.version, kind.kind)
+
+
+_STATUSES = ("True", "False", "Unknown")
+_EVENTS = ("Normal", "Warning")
+
+
+def _word(of: str, word: str, words: tuple[str, ...]) -> str:
+    """The contract's name of a word of Kubernetes."""
+    if word not in words:
+        raise ValueError(f"{of} says {word!r}, which is none of {', '.join(words)}")
+    return word.upper()
 
 
 def _outcome(outcome: Outcome, types: Any) -> Any:
@@ -252,9 +467,12 @@ def _outcome(outcome: Outcome, types: Any) -> Any:
         desired=owned + contributed,
         status=None if outcome.status is None else json.dumps(outcome.status),
         conditions=[
-            types.Condition(it.type, types.ConditionStatus[it.status], it.reason, it.message) for it in outcome.conditions
+            types.Condition(it.type, types.ConditionStatus[_word("a condition", it.status, _STATUSES)], it.reason, it.message)
+            for it in outcome.conditions
         ],
-        events=[types.Event(types.EventType[it.type], it.reason, it.message) for it in outcome.events],
+        events=[
+            types.Event(types.EventType[_word("an event", it.type, _EVENTS)], it.reason, it.message) for it in outcome.events
+        ],
         requeue_after=outcome.requeue_after,
         extensions=None,
     )

@@ -49,7 +49,7 @@ mod typed {
     use crate::raw::{self, admission, types};
     use crate::{Cluster, Failure, FieldError, Finalization};
 
-    impl<P: crate::Plugin> RawPlugin for Typed<P> {
+    impl<P: crate::ExportedPlugin> RawPlugin for Typed<P> {
         fn describe(configuration: Option<String>) -> Result<String, String> {
             dispatch::describe::<P>(configuration.as_deref())
         }
@@ -215,6 +215,12 @@ mod exports {
 macro_rules! export {
     ($plugin:ty $(, $interface:ident: $types:ty)* $(,)?) => {
         const _: () = $crate::assert_plugin::<$plugin>();
+        impl $crate::ExportedPlugin for $plugin {
+            fn interfaces() -> $crate::raw::Interfaces {
+                <$crate::raw::Interfaces as ::core::default::Default>::default()
+                    $(.$interface($crate::__kinds!($interface, $plugin, $types)))*
+            }
+        }
         $($crate::__has!($interface, $plugin, $types);)*
         $crate::__export!($crate::raw::Typed<$plugin>, $($interface)*);
     };
@@ -259,6 +265,27 @@ macro_rules! __has {
             stringify!($interface),
             "`; there are finalizer, defaulter, validator and converter"
         ));
+    };
+}
+
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __kinds {
+    (finalizer, $plugin:ty, $types:ty) => {
+        $crate::raw::kinds_of::<$crate::raw::Finalizing, <$plugin as $crate::Plugin>::Config, $types>()
+    };
+    (defaulter, $plugin:ty, $types:ty) => {
+        $crate::raw::kinds_of::<$crate::raw::Defaulting, <$plugin as $crate::Plugin>::Config, $types>()
+    };
+    (validator, $plugin:ty, $types:ty) => {
+        $crate::raw::kinds_of::<$crate::raw::Validating, <$plugin as $crate::Plugin>::Config, $types>()
+    };
+    (converter, $plugin:ty, $types:ty) => {
+        $crate::raw::kinds_of::<$crate::raw::Converting, (), $types>()
+    };
+    // `__has` says which ones there are.
+    ($interface:ident, $plugin:ty, $types:ty) => {
+        ::std::vec::Vec::new()
     };
 }
 

@@ -60,8 +60,8 @@ pub use crate::{
     manifest::{ControllerManifest, Manifest, Touch},
     object::{Kind, ObjectMeta, OwnerReference, Resource},
     optional::{
-        Converter, Defaulter, Finalization, Finalizer, HasConverter, HasDefaulter, HasFinalizer, HasValidator,
-        Validator,
+        Converter, Defaulter, ExportedPlugin, Finalization, Finalizer, HasConverter, HasDefaulter, HasFinalizer,
+        HasValidator, Validator,
     },
     outcome::{Condition, ConditionStatus, Event, EventType, Failure, Lifecycle, Outcome},
     plugin::{Controller, Controllers, NoConfig, Plugin, Request},
@@ -85,6 +85,10 @@ pub mod raw {
     pub use crate::bindings::admission::pilothouse::plugin::admission;
     pub use crate::bindings::finalizer::exports::pilothouse::plugin::finalizer::Finalization;
     pub use crate::bindings::pilothouse::plugin::{clock, cluster, log, types};
+    #[doc(hidden)]
+    pub use crate::dispatch::optional::kinds_of;
     pub use crate::dispatch::optional::{Converting, Defaulting, Finalizing, Handlers, Interface, Validating};
     pub use crate::guest::{Exported, RawConverter, RawDefaulter, RawFinalizer, RawPlugin, RawValidator, Typed};
+    #[doc(hidden)]
+    pub use crate::optional::Interfaces;
 }

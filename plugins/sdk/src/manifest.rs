@@ -34,7 +34,7 @@ pub struct Manifest {
     #[serde(skip)]
     pub(crate) switched_off: Vec<Kind>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    crds: Vec<String>,
+    pub(crate) crds: Vec<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     configuration_schema: Option<Box<RawValue>>,
 }
@@ -115,16 +115,22 @@ impl Manifest {
 #[derive(Clone, Debug, Serialize)]
 #[must_use]
 pub struct ControllerManifest {
-    name: String,
+    pub(crate) name: String,
     pub(crate) kind: Kind,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) fields: Vec<String>,
     #[serde(skip_serializing_if = "Filter::is_empty")]
     filter: Filter,
     #[serde(skip_serializing_if = "Option::is_none")]
-    finalizer: Option<String>,
+    pub(crate) finalizer: Option<String>,
+    /// Whether a [`Defaulter`](crate::Defaulter) is for the kind, once the plugin is exported with one for any kind.
     #[serde(skip_serializing_if = "Option::is_none")]
-    admission: Option<Admission>,
+    pub(crate) defaulter: Option<bool>,
+    /// The same for a [`Validator`](crate::Validator).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) validator: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) admission: Option<Admission>,
     #[serde(rename = "failureReason", skip_serializing_if = "Option::is_none")]
     failure_reason: Option<String>,
     pub(crate) touches: Vec<Touch>,
@@ -139,6 +145,8 @@ impl ControllerManifest {
             fields: Vec::new(),
             filter: Filter::default(),
             finalizer: None,
+            defaulter: None,
+            validator: None,
             admission: None,
             failure_reason: None,
             touches: Vec::new(),
@@ -331,6 +339,12 @@ impl Touch {
     pub fn optional(mut self) -> Self {
         self.optional = true;
         self
+    }
+
+    /// Whether objects outside of the resource's own namespace may be touched.
+    #[cfg(not(target_family = "wasm"))]
+    pub(crate) fn is_anywhere(&self) -> bool {
+        self.scope == Scope::Any
     }
 
     fn access(mut self, access: Access) -> Self {

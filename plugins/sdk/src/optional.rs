@@ -104,26 +104,77 @@ pub trait Converter {
     fn convert(object: Value, api_version: &str) -> Result<Value, String>;
 }
 
+/// A plugin that a component exports; [`export!`](crate::export) makes it one.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not exported",
+    note = "name it in `pilothouse_plugin::export!`, at the root of the crate"
+)]
+pub trait ExportedPlugin: Plugin {
+    /// The optional interfaces that it has, and for which kinds.
+    #[doc(hidden)]
+    fn interfaces() -> Interfaces;
+}
+
+/// The kinds for which a plugin has the optional interfaces; none where it does not export the interface.
+#[doc(hidden)]
+#[derive(Debug, Default)]
+pub struct Interfaces {
+    pub(crate) finalizer: Option<Vec<Kind>>,
+    pub(crate) defaulter: Option<Vec<Kind>>,
+    pub(crate) validator: Option<Vec<Kind>>,
+    pub(crate) converter: Option<Vec<Kind>>,
+}
+
+impl Interfaces {
+    /// The plugin exports `finalizer` for these kinds.
+    #[must_use]
+    pub fn finalizer(mut self, kinds: Vec<Kind>) -> Self {
+        self.finalizer = Some(kinds);
+        self
+    }
+
+    /// The plugin exports `defaulter` for these kinds.
+    #[must_use]
+    pub fn defaulter(mut self, kinds: Vec<Kind>) -> Self {
+        self.defaulter = Some(kinds);
+        self
+    }
+
+    /// The plugin exports `validator` for these kinds.
+    #[must_use]
+    pub fn validator(mut self, kinds: Vec<Kind>) -> Self {
+        self.validator = Some(kinds);
+        self
+    }
+
+    /// The plugin exports `converter` for these kinds.
+    #[must_use]
+    pub fn converter(mut self, kinds: Vec<Kind>) -> Self {
+        self.converter = Some(kinds);
+        self
+    }
+}
+
 /// A plugin that exports `finalizer`; [`export!`](crate::export) makes it one.
-pub trait HasFinalizer: Plugin {
+pub trait HasFinalizer: ExportedPlugin {
     /// One [`Finalizer`], or a tuple of up to eight of them.
     type Finalizers: Handlers<Finalizing, Self::Config>;
 }
 
 /// A plugin that exports `defaulter`; [`export!`](crate::export) makes it one.
-pub trait HasDefaulter: Plugin {
+pub trait HasDefaulter: ExportedPlugin {
     /// One [`Defaulter`], or a tuple of up to eight of them.
     type Defaulters: Handlers<Defaulting, Self::Config>;
 }
 
 /// A plugin that exports `validator`; [`export!`](crate::export) makes it one.
-pub trait HasValidator: Plugin {
+pub trait HasValidator: ExportedPlugin {
     /// One [`Validator`], or a tuple of up to eight of them.
     type Validators: Handlers<Validating, Self::Config>;
 }
 
 /// A plugin that exports `converter`; [`export!`](crate::export) makes it one.
-pub trait HasConverter: Plugin {
+pub trait HasConverter: ExportedPlugin {
     /// One [`Converter`], or a tuple of up to eight of them.
     type Converters: Handlers<Converting, ()>;
 }

@@ -39,6 +39,18 @@ impl Resource for Stream {
     const KIND: Kind = Kind::new("example.com", "v1", "Stream");
 }
 
+/// The CRD of Web, in the two versions that the converter knows.
+fn crd() -> Value {
+    let open = json!({"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}});
+    let version = |name: &str| json!({"name": name, "served": true, "storage": name == "v1", "subresources": {"status": {}}, "schema": open});
+    json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": "webs.example.com"},
+        "spec": {"group": "example.com", "scope": "Namespaced", "names": {"kind": "Web", "plural": "webs"},
+            "versions": [version("v1"), version("v2")]},
+    })
+}
+
 struct Sites;
 struct Webs;
 struct Streams;
@@ -55,6 +67,7 @@ impl Plugin for Sites {
                     .finalizer("example.com/stream")
                     .touches(Touch::new(CONFIG_MAP).owned().read([".data"])),
             )
+            .crd(crd().to_string())
     }
 }
 

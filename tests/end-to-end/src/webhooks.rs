@@ -13,8 +13,8 @@ use rustls::{ClientConfig, ClientConnection, RootCertStore};
 use serde_json::{Value, json};
 use ureq::tls::{Certificate, RootCerts, TlsConfig};
 
-/// How long an answer may take.
-const WITHIN: Duration = Duration::from_secs(20);
+/// How long an answer may take: the longest review is given up after 30 seconds.
+const WITHIN: Duration = Duration::from_mins(1);
 
 /// A client of the webhooks at an address.
 pub struct Asker {
@@ -46,12 +46,24 @@ impl Asker {
 
     /// The code and the text of an answer. Blocks.
     pub fn ask(&self, method: &str, path: &str, kind: &str, body: &[u8]) -> Result<(u16, String), ureq::Error> {
+        self.ask_with(method, path, &[("content-type", kind)], body)
+    }
+
+    /// The same with these headers.
+    pub fn ask_with(
+        &self,
+        method: &str,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: &[u8],
+    ) -> Result<(u16, String), ureq::Error> {
         let request = http::Request::builder()
             .method(method)
-            .uri(format!("https://{}{path}", self.address))
-            .header("content-type", kind)
-            .body(body.to_vec())
-            .unwrap();
+            .uri(format!("https://{}{path}", self.address));
+        let request = headers
+            .iter()
+            .fold(request, |request, (name, value)| request.header(*name, *value));
+        let request = request.body(body.to_vec()).unwrap();
         let mut response = self.agent.run(request)?;
         let code = response.status().as_u16();
         Ok((code, response.body_mut().read_to_string()?))

@@ -32,6 +32,7 @@ mod real {
         let listen = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         WebhookOptions {
             listen,
+            peer_address: None,
             endpoint: Endpoint::Url(format!("https://{listen}")),
             secret: SecretPlace {
                 namespace: HARBOUR.to_owned(),
@@ -41,6 +42,7 @@ mod real {
             own_namespace: HARBOUR.to_owned(),
             maker: Maker::Host,
             has_unknown_plugins: false,
+            owner: None,
             lifetimes,
             settle,
         }

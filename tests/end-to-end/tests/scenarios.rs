@@ -49,17 +49,24 @@ mod real {
     use pilothouse_end_to_end::components;
     use pilothouse_testkit::cluster::Cluster;
     use pilothouse_testkit::host::ProcessHost;
-    use pilothouse_testkit::scenario;
+    use pilothouse_testkit::scenario::{self, Manner};
+
+    /// The machine may be busy with something else.
+    const SLOWNESS: u32 = 4;
 
     #[tokio::test(flavor = "multi_thread")]
     async fn every_scenario_holds() {
         let program = components::program();
         let cluster = Cluster::real().await.expect("a control plane starts");
         let scenarios = super::scenarios();
+        let manner = Manner {
+            slowness: SLOWNESS,
+            ..Manner::default()
+        };
         let mut failures = Vec::new();
         for scenario in &scenarios {
             let mut host = ProcessHost::new(&program, components::folder());
-            let result = scenario::run(scenario, &cluster, &mut host).await;
+            let result = scenario::run_with(scenario, &cluster, &mut host, &manner).await;
             println!("{} {}", if result.is_ok() { "holds " } else { "FAILED" }, scenario.name);
             failures.extend(result.err().map(|error| error.to_string()));
         }

@@ -23,6 +23,8 @@ pub enum Program {
     Helm,
     /// Puts manifests together.
     Kustomize,
+    /// Builds crates as components.
+    CargoComponent,
 }
 
 /// The image of the host, as an OCI archive, which `cargo xtask image` makes.
@@ -48,6 +50,7 @@ impl Program {
             Self::Promtool => "PILOTHOUSE_PROMTOOL",
             Self::Helm => "PILOTHOUSE_HELM",
             Self::Kustomize => "PILOTHOUSE_KUSTOMIZE",
+            Self::CargoComponent => "PILOTHOUSE_CARGO_COMPONENT",
         }
     }
 

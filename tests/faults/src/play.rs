@@ -165,6 +165,7 @@ async fn tell(job: Job, tail: Tail) -> Result<Report> {
     let manner = Manner {
         namespace: Some(format!("story-{}", scenario.name)),
         patience: (!is_quiet).then_some(PATIENCE),
+        ..Manner::default()
     };
     let begun = tokio::time::Instant::now();
     let told = tokio::select! {

@@ -166,6 +166,7 @@ async fn play(
     let manner = Manner {
         namespace: Some(namespace),
         patience: Some(PATIENCE),
+        ..Manner::default()
     };
     let mut problems = Vec::new();
     if let Err(error) = run_with(&scenario, cluster, &mut crew, &manner).await {

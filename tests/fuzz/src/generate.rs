@@ -2,6 +2,7 @@
 //! would not.
 
 use arbitrary::{Arbitrary as _, Result, Unstructured};
+use pilothouse_testkit::properties::TEXTS;
 use serde_json::{Map, Value, json};
 
 /// The deepest that is made.
@@ -9,42 +10,6 @@ const DEEPEST: u32 = 12;
 
 /// The most items or free members of one value.
 const MOST: u8 = 4;
-
-/// Texts that mean something somewhere.
-const TEXTS: &[&str] = &[
-    "",
-    "a",
-    "web",
-    "default",
-    "80",
-    "-1",
-    "0",
-    "443",
-    "TCP",
-    "UDP",
-    "http",
-    "https",
-    "example.com",
-    "*.example.com",
-    "10.0.0.1",
-    "::1",
-    "/",
-    "/a b",
-    "~ ^/(.*)$",
-    "nginx:1.7.9",
-    "true",
-    "50%",
-    "1h",
-    "500m",
-    "{}",
-    "$host",
-    "a;b}",
-    "\n",
-    "\u{0}",
-    "ü",
-    "2026-01-02T03:04:05Z",
-    "a.b/c",
-];
 
 const NUMBERS: &[i64] = &[
     0,
@@ -115,7 +80,7 @@ fn object(schema: &Value, input: &mut Unstructured<'_>, depth: u32) -> Result<Va
     let additional = &schema["additionalProperties"];
     if additional.is_object() || schema["x-kubernetes-preserve-unknown-fields"] == true {
         for _ in 0..input.int_in_range(0..=MOST)? {
-            let name = (*input.choose(TEXTS)?).to_owned();
+            let name = (*input.choose(&TEXTS)?).to_owned();
             let member = if additional.is_object() {
                 value(additional, input, depth + 1)?
             } else {
@@ -142,7 +107,7 @@ fn text(input: &mut Unstructured<'_>) -> Result<Value> {
     match u8::arbitrary(input)? % 8 {
         0 => Ok(json!(String::arbitrary(input)?)),
         1 => Ok(json!("x".repeat(usize::from(u16::arbitrary(input)?)))),
-        _ => Ok(json!(input.choose(TEXTS)?)),
+        _ => Ok(json!(input.choose(&TEXTS)?)),
     }
 }
 
@@ -173,7 +138,7 @@ pub fn marks(names: &[String], input: &mut Unstructured<'_>) -> Result<Value> {
         }
     }
     for _ in 0..input.int_in_range(0..=MOST)? {
-        marks.insert((*input.choose(TEXTS)?).to_owned(), text(input)?);
+        marks.insert((*input.choose(&TEXTS)?).to_owned(), text(input)?);
     }
     Ok(Value::Object(marks))
 }

@@ -62,6 +62,14 @@ pub struct RuntimeHost<C> {
     _guard: Option<DefaultGuard>,
 }
 
+/// What a host runs.
+enum Work {
+    /// Loaded plugins.
+    Plugins(Vec<StaticPlugin>),
+    /// What Plugin resources say, with components from here.
+    Resources(Library),
+}
+
 struct Running {
     handle: Handle,
     stop: oneshot::Sender<()>,
@@ -130,14 +138,33 @@ impl<C: Components> RuntimeHost<C> {
 
     /// Starts with loaded plugins.
     pub async fn start_with(&mut self, cluster: &Cluster, specs: Vec<StaticPlugin>) -> Result<(), HostError> {
+        self.begin(cluster, Work::Plugins(specs)).await
+    }
+
+    /// Starts with what Plugin resources say, with components from a directory.
+    pub async fn start_by_resources(&mut self, cluster: &Cluster, directory: PathBuf) -> Result<(), HostError> {
+        let library = Library {
+            sandbox: self.components.sandbox(),
+            directory,
+            artifacts: self.artifacts.clone(),
+        };
+        self.begin(cluster, Work::Resources(library)).await
+    }
+
+    async fn begin(&mut self, cluster: &Cluster, work: Work) -> Result<(), HostError> {
         let host = self.host(cluster).await?;
         let (stop, stopped) = stop_signal();
         let handle = host.handle();
-        self.running = Some(Running {
-            handle,
-            stop,
-            ended: tokio::spawn(async move { host.run(specs, stopped).await.map_err(|error| error.to_string()) }),
+        let ended = tokio::spawn(async move {
+            match work {
+                Work::Plugins(specs) => host.run(specs, stopped).await.map_err(|error| error.to_string()),
+                Work::Resources(library) => {
+                    let left = host.run_resources(library, stopped).await;
+                    left.map_err(|error| error.to_string())
+                }
+            }
         });
+        self.running = Some(Running { handle, stop, ended });
         Ok(())
     }
 
@@ -160,27 +187,6 @@ impl<C: Components> RuntimeHost<C> {
             None => client,
         };
         Ok(Host::new(client, self.options.clone()))
-    }
-
-    /// Starts with what Plugin resources say, with components from a directory.
-    pub async fn start_by_resources(&mut self, cluster: &Cluster, directory: PathBuf) -> Result<(), HostError> {
-        let library = Library {
-            sandbox: self.components.sandbox(),
-            directory,
-            artifacts: self.artifacts.clone(),
-        };
-        let host = self.host(cluster).await?;
-        let (stop, stopped) = stop_signal();
-        let handle = host.handle();
-        self.running = Some(Running {
-            handle,
-            stop,
-            ended: tokio::spawn(async move {
-                let left = host.run_resources(library, stopped).await;
-                left.map_err(|error| error.to_string())
-            }),
-        });
-        Ok(())
     }
 
     /// Ends the host as SIGKILL does: nothing that it has begun goes on.
@@ -233,6 +239,7 @@ pub fn webhooks(namespace: &str, secret: &str) -> std::io::Result<WebhookOptions
     let listen = free_address()?;
     Ok(WebhookOptions {
         listen,
+        peer_address: Some(listen),
         endpoint: Endpoint::Url(format!("https://{listen}")),
         secret: SecretPlace {
             namespace: namespace.to_owned(),
@@ -242,6 +249,7 @@ pub fn webhooks(namespace: &str, secret: &str) -> std::io::Result<WebhookOptions
         own_namespace: namespace.to_owned(),
         maker: Maker::Host,
         has_unknown_plugins: false,
+        owner: None,
         lifetimes: Lifetimes::default(),
         settle: Duration::from_secs(30),
     })

@@ -96,7 +96,7 @@ pub fn hidden(object: &Value) -> Value {
 }
 
 /// Two objects with the values of Secrets hidden, so that it can be seen which differ.
-fn hidden_apart(expected: &Value, actual: &Value) -> (Value, Value) {
+pub fn hidden_apart(expected: &Value, actual: &Value) -> (Value, Value) {
     let (mut hidden_expected, mut hidden_actual) = (hidden(expected), hidden(actual));
     if is_secret(expected) && is_secret(actual) {
         for member in SECRET_MEMBERS {

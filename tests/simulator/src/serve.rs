@@ -3,8 +3,8 @@
 use std::io;
 use std::net::SocketAddr;
 
-use hyper_util::rt::{TokioExecutor, TokioIo};
-use hyper_util::server::conn::auto;
+use hyper::server::conn::http1;
+use hyper_util::rt::TokioIo;
 use hyper_util::service::TowerToHyperService;
 use tokio::net::TcpListener;
 use tokio::task::{JoinHandle, JoinSet};
@@ -47,7 +47,7 @@ impl Drop for Serving {
 }
 
 impl Simulator {
-    /// Serves HTTP/1.1 and HTTP/2 without TLS. Port 0 picks a free one.
+    /// Serves HTTP/1.1 without TLS. Port 0 picks a free one.
     pub async fn serve(&self, address: SocketAddr) -> io::Result<Serving> {
         let listener = TcpListener::bind(address).await?;
         let address = listener.local_addr()?;
@@ -64,7 +64,7 @@ impl Simulator {
                         let service = service.clone();
                         connections.spawn(async move {
                             let service = TowerToHyperService::new(service);
-                            let builder = auto::Builder::new(TokioExecutor::new());
+                            let builder = http1::Builder::new();
                             // A client that goes away in the middle is no failure of the server.
                             let _ = builder.serve_connection(TokioIo::new(stream), service).await;
                         });

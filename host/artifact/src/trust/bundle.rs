@@ -2,12 +2,14 @@
 //! that names its digest (what `cosign sign` writes) or directly (what `cosign sign-blob` writes of the manifest's bytes).
 
 use sigstore_verify::PublicKeyVerificationPolicy;
+use sigstore_verify::crypto::verify_signature;
 use sigstore_verify::types::bundle::{MessageSignature, VerificationMaterialContent};
 use sigstore_verify::types::{Bundle, DsseEnvelope, HashAlgorithm, Sha256Hash, SignatureContent, Statement};
 
+use super::crypto::knowing;
 use super::error::{Rejection, quoted};
 use super::rule::{Claim, Key};
-use super::verify::{Accepted, Signers, evidence, signed_at};
+use super::verify::{Accepted, Manifest, Signers, evidence, signed_at};
 use crate::digest::Digest;
 
 /// What `cosign sign` states. Any other predicate is an attestation: it says something about the artifact, perhaps that a
@@ -21,7 +23,7 @@ const STATEMENT_PAYLOAD: &str = "application/vnd.in-toto+json";
 const STATEMENT_TYPES: [&str; 2] = ["https://in-toto.io/Statement/v1", "https://in-toto.io/Statement/v0.1"];
 
 /// Verifies a bundle.
-pub(super) fn verify(json: &str, manifest: &Digest, signers: &Signers<'_>) -> Result<Accepted, Rejection> {
+pub(super) fn verify(json: &str, manifest: &Manifest<'_>, signers: &Signers<'_>) -> Result<Accepted, Rejection> {
     let bundle = Bundle::from_json(json).map_err(|error| Rejection::Malformed(quoted(&error.to_string())))?;
     match &bundle.verification_material.content {
         VerificationMaterialContent::PublicKey(identifier) => {
@@ -46,7 +48,7 @@ pub(super) fn verify(json: &str, manifest: &Digest, signers: &Signers<'_>) -> Re
     }
 }
 
-fn by_key(bundle: &Bundle, hint: &str, manifest: &Digest, signers: &Signers<'_>) -> Result<Accepted, Rejection> {
+fn by_key(bundle: &Bundle, hint: &str, manifest: &Manifest<'_>, signers: &Signers<'_>) -> Result<Accepted, Rejection> {
     // The hint is not signed: it tells which key to name in a message, and decides nothing.
     let unknown = || match signers.keys.iter().find(|key| key.hint == hint) {
         Some(key) => Rejection::Altered {
@@ -63,11 +65,11 @@ fn by_key(bundle: &Bundle, hint: &str, manifest: &Digest, signers: &Signers<'_>)
             let (signed, signature) = (envelope.pae(), &envelope.signature.sig);
             let is_signer = |key: &&Key| key.verification.verify(&signed, signature).is_ok();
             let key = signers.keys.iter().find(is_signer).ok_or_else(unknown)?;
-            check_subject(&statement, manifest, || Some(key.name.clone()))?;
+            check_subject(&statement, &manifest.digest, || Some(key.name.clone()))?;
             key
         }
         SignatureContent::MessageSignature(signature) => {
-            check_message(signature, manifest)?;
+            check_message(signature, &manifest.digest)?;
             let is_signer = |key: &&Key| message_holds(key, signature, manifest);
             signers.keys.iter().find(is_signer).ok_or_else(unknown)?
         }
@@ -77,10 +79,8 @@ fn by_key(bundle: &Bundle, hint: &str, manifest: &Digest, signers: &Signers<'_>)
         None => None,
         Some(log) => {
             let policy = PublicKeyVerificationPolicy::new(key.der.clone());
-            let verified = log
-                .verifier
-                .verify(Sha256Hash::new(*manifest.as_bytes()), bundle, &policy);
-            signed_at(&verified.map_err(|error| evidence(&error, &key.name, manifest))?)
+            let verified = knowing(manifest.bytes, || log.verifier.verify(manifest.bytes, bundle, &policy));
+            signed_at(&verified.map_err(|error| evidence(&error, &key.name, &manifest.digest))?)
         }
     };
     Ok(Accepted {
@@ -89,21 +89,21 @@ fn by_key(bundle: &Bundle, hint: &str, manifest: &Digest, signers: &Signers<'_>)
     })
 }
 
-fn keyless(bundle: &Bundle, manifest: &Digest, signers: &Signers<'_>) -> Result<Accepted, Rejection> {
+fn keyless(bundle: &Bundle, manifest: &Manifest<'_>, signers: &Signers<'_>) -> Result<Accepted, Rejection> {
     let Some(certificate) = bundle.signing_certificate() else {
         return Err(Rejection::Malformed("it has an empty certificate chain".to_owned()));
     };
     let claim = Claim::of(certificate)?;
     let root = signers.root_for(&claim)?;
     match &bundle.content {
-        SignatureContent::DsseEnvelope(envelope) => check_subject(&statement(envelope)?, manifest, || None)?,
-        SignatureContent::MessageSignature(signature) => check_message(signature, manifest)?,
+        SignatureContent::DsseEnvelope(envelope) => check_subject(&statement(envelope)?, &manifest.digest, || None)?,
+        SignatureContent::MessageSignature(signature) => check_message(signature, &manifest.digest)?,
         _ => return Err(unsupported_content()),
     }
-    let verified = root
-        .verifier
-        .verify(Sha256Hash::new(*manifest.as_bytes()), bundle, &root.policy(&claim));
-    let verified = verified.map_err(|error| evidence(&error, &claim.signer(), manifest))?;
+    let verified = knowing(manifest.bytes, || {
+        root.verifier.verify(manifest.bytes, bundle, &root.policy(&claim))
+    });
+    let verified = verified.map_err(|error| evidence(&error, &claim.signer(), &manifest.digest))?;
     Ok(Accepted {
         signer: claim.signer(),
         signed_at: signed_at(&verified),
@@ -153,8 +153,7 @@ fn check_subject(
     })
 }
 
-/// Checks that a direct signature says that it is over the manifest. Only the manifest's SHA-256 digest is known here, so a
-/// signature that hashes the manifest in another way cannot be verified.
+/// Checks that a direct signature says that it is over the manifest's SHA-256 digest, by which everything here names it.
 fn check_message(signature: &MessageSignature, manifest: &Digest) -> Result<(), Rejection> {
     let Some(message) = &signature.message_digest else {
         return Err(Rejection::Unsupported(
@@ -176,12 +175,9 @@ fn check_message(signature: &MessageSignature, manifest: &Digest) -> Result<(), 
     Err(Rejection::OtherDigest { digest, signer: None })
 }
 
-fn message_holds(key: &Key, signature: &MessageSignature, manifest: &Digest) -> bool {
+fn message_holds(key: &Key, signature: &MessageSignature, manifest: &Manifest<'_>) -> bool {
     let scheme = key.algorithm.resolve_signing_scheme(HashAlgorithm::Sha2256);
-    scheme.is_ok_and(|scheme| {
-        let (digest, signature) = (manifest.as_bytes(), &signature.signature);
-        sigstore_verify::crypto::verify_signature_prehashed(&key.der, digest, signature, scheme).is_ok()
-    })
+    scheme.is_ok_and(|scheme| verify_signature(&key.der, manifest.bytes, &signature.signature, scheme).is_ok())
 }
 
 fn unsupported_content() -> Rejection {

@@ -2,7 +2,7 @@
 //! its signatures satisfies that rule.
 //!
 //! Everything that the decision needs is read when the trust file is loaded: keys, trusted roots, patterns. Verifying is a
-//! pure function of the repository, the manifest's digest and the signatures that were found, so a signature from the cache
+//! pure function of the repository, the manifest and the signatures that were found, so a signature from the cache
 //! is verified at each start exactly as one from a registry, without a network.
 //!
 //! With `default: accept`, a rule restricts a registry's name and not its contents: whoever may name a source can use
@@ -10,6 +10,7 @@
 
 mod bundle;
 mod configuration;
+mod crypto;
 mod error;
 mod pattern;
 mod rule;
@@ -31,8 +32,7 @@ use self::error::quoted;
 pub use self::error::{TrustError, TrustErrorKind, TrustPolicyError};
 use self::pattern::Repository;
 use self::rule::{Accepts, Loader, Rule};
-use self::verify::{Signers, first_accepted};
-use crate::digest::Digest;
+use self::verify::{Manifest, Signers, first_accepted};
 use crate::signature::SignatureMaterial;
 
 /// Which artifacts the host runs. Cheap to clone.
@@ -107,6 +107,7 @@ impl TrustPolicy {
         let file: configuration::TrustFile =
             serde_json::from_value(value.clone()).map_err(|error| TrustPolicyError::Form(error.to_string()))?;
         let configuration::TrustFile { default, repositories } = file;
+        crypto::install();
         let mut loader = Loader::new(directory);
         let mut rules: Vec<Rule> = Vec::with_capacity(repositories.len());
         for (index, value) in repositories.iter().enumerate() {
@@ -195,11 +196,11 @@ impl TrustPolicy {
     }
 
     /// Whether the artifact with this manifest may run, given the signatures that were found of it. One good signature is
-    /// enough, whatever else is found beside it.
+    /// enough, whatever else is found beside it. The manifest's bytes are hashed and not parsed.
     pub fn verify(
         &self,
         repository: &str,
-        manifest: &Digest,
+        manifest: &[u8],
         signatures: &[SignatureMaterial],
     ) -> Result<Verification, TrustError> {
         let found = self.rule_for(repository)?;
@@ -224,7 +225,8 @@ impl TrustPolicy {
                 identities,
             },
         };
-        match first_accepted(manifest, signatures, &signers) {
+        let manifest = Manifest::of(manifest);
+        match first_accepted(&manifest, signatures, &signers) {
             Ok((signature, format)) => {
                 let verify::Accepted { signer, signed_at } = signature;
                 accepted(Outcome::Signed {
@@ -234,7 +236,7 @@ impl TrustPolicy {
                 })
             }
             Err(rejections) => {
-                let artifact = format!("{}@{manifest}", quoted(repository));
+                let artifact = format!("{}@{}", quoted(repository), manifest.digest);
                 Err(TrustError::refused(
                     artifact,
                     found.description(),

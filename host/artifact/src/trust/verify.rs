@@ -19,6 +19,12 @@ const MAX_BYTES: usize = 512 << 10;
 /// The most signatures of an artifact that are looked at.
 const MAX_SIGNATURES: usize = 256;
 
+/// What has to be signed.
+pub(super) struct Manifest<'a> {
+    pub digest: Digest,
+    pub bytes: &'a [u8],
+}
+
 /// Whose signatures a rule accepts.
 pub(super) struct Signers<'a> {
     pub keys: &'a [Key],
@@ -30,6 +36,15 @@ pub(super) struct Signers<'a> {
 pub(super) struct Accepted {
     pub signer: String,
     pub signed_at: Option<Timestamp>,
+}
+
+impl<'a> Manifest<'a> {
+    pub fn of(bytes: &'a [u8]) -> Self {
+        Self {
+            digest: Digest::of(bytes),
+            bytes,
+        }
+    }
 }
 
 impl Signers<'_> {
@@ -47,7 +62,7 @@ impl Signers<'_> {
 
 /// The first signature that is accepted, or why none is.
 pub(super) fn first_accepted(
-    manifest: &Digest,
+    manifest: &Manifest<'_>,
     signatures: &[SignatureMaterial],
     signers: &Signers<'_>,
 ) -> Result<(Accepted, SignatureFormat), Vec<Rejection>> {
@@ -61,7 +76,7 @@ pub(super) fn first_accepted(
     Err(rejections)
 }
 
-fn one(manifest: &Digest, signature: &SignatureMaterial, signers: &Signers<'_>) -> Result<Accepted, Rejection> {
+fn one(manifest: &Manifest<'_>, signature: &SignatureMaterial, signers: &Signers<'_>) -> Result<Accepted, Rejection> {
     let bytes = bytes(signature);
     if bytes > MAX_BYTES {
         return Err(Rejection::TooLarge {
@@ -87,7 +102,7 @@ fn one(manifest: &Digest, signature: &SignatureMaterial, signers: &Signers<'_>) 
                 log_entry: log_entry.as_deref(),
                 timestamp: timestamp.as_deref(),
             };
-            simple_signing::verify(&layer, manifest, signers)
+            simple_signing::verify(&layer, &manifest.digest, signers)
         }
     }
 }

@@ -104,9 +104,9 @@ async fn verified(
     let store: ArtifactStore = session.open(location)?;
     let digest = store.resolve(&target).await?.digest;
     // It has to be there: a signature alone is nothing to run.
-    store.manifest(digest).await?;
+    let manifest = store.manifest(digest).await?;
     let signatures = store.signatures(digest).await?;
-    let verification = policy.verify(repository, &digest, &signatures)?;
+    let verification = policy.verify(repository, &manifest, &signatures)?;
     Ok(report(&pinned(location, digest), &verification))
 }
 

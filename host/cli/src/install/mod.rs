@@ -29,6 +29,7 @@ use pilothouse_sandbox::PluginComponent;
 use serde_json::{Value, json};
 
 use crate::artifact::{RegistryArguments, component, printable};
+use crate::compiling;
 use crate::identity::IdentityMode;
 use crate::inspect::exports;
 use crate::plugins::{CacheArguments, NamedFile, read_document};
@@ -225,14 +226,14 @@ impl InstallationArguments {
         let sandbox = cache.sandbox()?.granting(wasi);
         let (component, origin, location) = match plugin.reference() {
             None => {
-                let component = sandbox.load(&plugin.file)?;
+                let component = compiling::load(&sandbox, &plugin.file)?;
                 (component, plugin.file.display().to_string(), None)
             }
             Some(reference) => {
                 let location: Location = reference.parse()?;
                 let (pinned, bytes) = component(&location, registries)?;
                 let origin = pinned.to_string();
-                (sandbox.load_bytes(&origin, &bytes)?, origin, Some(pinned))
+                (compiling::load_bytes(&sandbox, &origin, &bytes)?, origin, Some(pinned))
             }
         };
         let described = component

@@ -24,6 +24,7 @@ use super::apply::{carry_out, plan};
 use super::preview::{PreviewedChanges, PreviewedVersion};
 use super::{DescribedPlugin, PluginArguments, client, confirmed, tell_remarks};
 use crate::artifact::{printable, wait_for};
+use crate::compiling;
 use crate::run::ClusterArguments;
 
 /// The most objects that are named in one list.
@@ -101,7 +102,7 @@ impl UpgradeCommand {
         let live = wait_for(live_plugin(&target, &name))?;
         // It ran until now, with what it was granted.
         let sandbox = plugin.cache().sandbox()?.granting(Wasi::Inert);
-        let before = from.map(|file| sandbox.load(&file)).transpose()?;
+        let before = from.map(|file| compiling::load(&sandbox, &file)).transpose()?;
         let plugin = plugin.describe_over(&live["spec"])?;
         plugin.check()?;
         let within = Duration::from_secs(wait);

@@ -163,6 +163,12 @@ pub fn conversion(common: &WebhookContext<'_>, crd: &str) -> Value {
     })
 }
 
+/// The reference by which a ClusterRole owns a webhook configuration: Kubernetes' garbage collector then deletes the
+/// configuration after the role.
+pub fn owner_reference(cluster_role: &str, uid: &str) -> Value {
+    json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "name": cluster_role, "uid": uid})
+}
+
 /// Of such an object the part that says who vouches for the host, to be applied by itself.
 pub fn bundles(object: &Value) -> Value {
     let mut part = json!({

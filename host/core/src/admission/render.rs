@@ -5,6 +5,7 @@ use serde_json::Value;
 
 use super::configuration::{Hook, WebhookContext, conversion, mutating, validating};
 use crate::manifest::{CheckedManifest, Controller};
+use crate::rights::AdmissionExports;
 
 /// Which optional interfaces a plugin has.
 #[derive(Clone, Copy, Debug)]
@@ -43,19 +44,20 @@ pub fn rendered(
         validator,
         converter,
     } = exports;
-    let hooks = if defaulter || validator {
+    let exports = AdmissionExports { defaulter, validator };
+    let hooks = |is_asked: fn(AdmissionExports) -> bool| {
         let controllers = checked.manifest.controllers.iter();
-        let hooks = controllers.filter_map(|controller| hook(controller, checked).transpose());
-        hooks.collect::<Result<Vec<_>, _>>()?
-    } else {
-        Vec::new()
+        let asked = controllers.filter(|controller| is_asked(exports.about(controller)));
+        let hooks = asked.filter_map(|controller| hook(controller, checked).transpose());
+        hooks.collect::<Result<Vec<_>, _>>()
     };
+    let (defaulted, validated) = (hooks(|asked| asked.defaulter)?, hooks(|asked| asked.validator)?);
     let mut documents = Vec::new();
-    if defaulter && !hooks.is_empty() {
-        documents.push(mutating(common, &hooks));
+    if !defaulted.is_empty() {
+        documents.push(mutating(common, &defaulted));
     }
-    if validator && !hooks.is_empty() {
-        documents.push(validating(common, &hooks));
+    if !validated.is_empty() {
+        documents.push(validating(common, &validated));
     }
     let converted = checked
         .crds

@@ -1,6 +1,6 @@
 //! What is found in descriptions, one mistake each.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::*;
 use crate::manifest;
@@ -100,6 +100,24 @@ fn a_field_that_the_schema_does_not_have_is_named_with_the_likely_one() {
 }
 
 #[test]
+fn a_spec_of_which_no_field_is_listed_is_missed() {
+    for fields in [json!([]), json!([".metadata.labels"])] {
+        let said = with(|it| it["fields"] = fields);
+        assert!(
+            said.starts_with("warning: controller web lists no fields of x.dev/v1 Web but its metadata")
+                && said.contains("fields: [\".spec\"]"),
+            "{said}"
+        );
+    }
+    let mut controller = controller();
+    controller["fields"] = json!([]);
+    let mut crd = crd();
+    crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"] = json!({"type": "object"});
+    let found = findings(&controller, &crd, Exports::default());
+    assert_eq!(found, Vec::<String>::new(), "there is nothing to list");
+}
+
+#[test]
 fn a_version_that_the_crd_does_not_serve_is_an_error() {
     let said = with(|it| it["kind"]["version"] = json!("v2"));
     assert!(
@@ -132,6 +150,46 @@ fn interfaces_and_manifest_have_to_agree() {
     let said = with_crd(|it| it["spec"]["conversion"] = json!({"strategy": "Webhook"}));
     assert!(
         said.starts_with("error: ") && said.contains("does not export the interface converter"),
+        "{said}"
+    );
+}
+
+#[test]
+fn a_defaulter_or_validator_that_the_manifest_names_has_to_be_exported_and_the_other_way_round() {
+    for interface in ["defaulter", "validator"] {
+        let said = with(|it| it[interface] = json!(true));
+        assert!(
+            said.starts_with("error: controller web has a")
+                && said.contains(&format!("not export the interface {interface}")),
+            "{said}"
+        );
+        let exports = Exports {
+            defaulter: interface == "defaulter",
+            validator: interface == "validator",
+            ..Exports::default()
+        };
+        let found = |declared: Value| {
+            let mut controller = controller();
+            controller[interface] = declared;
+            findings(&controller, &crd(), exports)
+        };
+        assert_eq!((found(json!(null)), found(json!(true))), (Vec::new(), Vec::new()));
+        let said = only(found(json!(false)));
+        assert!(
+            said.starts_with("warning: ") && said.contains(&format!("every controller says {interface}: false")),
+            "{said}"
+        );
+    }
+    let mut controller = controller();
+    controller["admission"] = json!({});
+    controller["defaulter"] = json!(false);
+    let exports = Exports {
+        defaulter: true,
+        ..Exports::default()
+    };
+    let said = findings(&controller, &crd(), exports).join("\n");
+    assert!(
+        said.contains("has neither defaulter nor validator for its kind"),
         "{said}"
     );
 }

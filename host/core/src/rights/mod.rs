@@ -23,7 +23,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use crate::key::Kind;
-use crate::manifest::{Access, CheckedManifest, Touch, TouchScope, is_label, is_subdomain};
+use crate::manifest::{Access, CheckedManifest, Controller, Touch, TouchScope, is_label, is_subdomain};
 use crate::reach::Reach;
 use crate::served::ServedKind;
 pub use confinement::Confinement;
@@ -78,7 +78,7 @@ pub struct ControllerNeeds<'a> {
     pub touches: Vec<&'a Touch>,
 }
 
-/// What API servers may ask a component at admission.
+/// What a component may be asked before an object is stored and reconciled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AdmissionExports {
     /// For defaults.
@@ -88,6 +88,21 @@ pub struct AdmissionExports {
 }
 
 impl AdmissionExports {
+    /// What of it may be asked about the primaries of a controller: what the manifest does not deny.
+    #[must_use]
+    pub fn about(self, controller: &Controller) -> Self {
+        let Self { defaulter, validator } = self;
+        Self {
+            defaulter: defaulter && controller.defaulter != Some(false),
+            validator: validator && controller.validator != Some(false),
+        }
+    }
+
+    /// Whether nothing may be asked.
+    pub fn is_empty(self) -> bool {
+        self == Self::default()
+    }
+
     /// The verbs that allow it.
     fn verbs(self) -> Vec<Verb> {
         let verbs = [(self.defaulter, Verb::Default), (self.validator, Verb::Validate)];
@@ -187,7 +202,7 @@ impl fmt::Display for Remark {
 impl<'a> ControllerNeeds<'a> {
     /// Of each controller of a plugin whose component has these exports.
     pub fn of(checked: &'a CheckedManifest, exports: AdmissionExports) -> Vec<Self> {
-        let needs = |controller: &'a crate::manifest::Controller| {
+        let needs = |controller: &'a Controller| {
             let brings_crd = checked.brings(&controller.kind);
             Self {
                 name: &controller.name,
@@ -195,7 +210,7 @@ impl<'a> ControllerNeeds<'a> {
                 has_finalizer: controller.finalizer.is_some(),
                 brings_crd,
                 asked: match controller.effective_admission(brings_crd) {
-                    Some(_) => exports,
+                    Some(_) => exports.about(controller),
                     None => AdmissionExports::default(),
                 },
                 touches: controller.touches.iter().collect(),

@@ -5,10 +5,9 @@ use std::sync::Arc;
 
 use pilothouse_cluster::webhooks::WebhookKind;
 use pilothouse_core::admission::configuration::{Hook, WebhookContext, conversion, mutating, validating};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::WebhookOptions;
-use crate::access::LaneAccess;
 use crate::lane::{Lane, RunMode};
 use crate::lanes::Lanes;
 
@@ -19,6 +18,17 @@ pub(super) struct PluginWebhooks {
     pub(super) objects: Vec<(WebhookKind, Value)>,
     /// Whether that is all: each kind is served, and the plugin acts. What else asks it is of another version then.
     pub(super) is_all: bool,
+}
+
+impl PluginWebhooks {
+    /// Gives the configurations an owner, with which they go. A CRD gets none: all its objects would go, too.
+    pub(super) fn set_owner(&mut self, owner: &Value) {
+        for (asking, object) in &mut self.objects {
+            if *asking != WebhookKind::Conversion {
+                object["metadata"]["ownerReferences"] = json!([owner]);
+            }
+        }
+    }
 }
 
 /// What is wanted for every plugin that runs.
@@ -57,17 +67,18 @@ fn of_plugin(common: &WebhookContext<'_>, lanes: &[&Arc<Lane>]) -> PluginWebhook
         let is_served = lane.served(lane.grants.primary()).is_some();
         lane.mode == RunMode::Active && is_served && !lane.access.is_unreviewed()
     });
-    let hooks = |may: fn(&LaneAccess) -> bool| -> Vec<Hook> {
-        let asked = lanes.iter().filter(|lane| may(&lane.access));
+    let hooks = |is_asked: fn(&Lane) -> bool| -> Vec<Hook> {
+        let asked = lanes.iter().filter(|lane| is_asked(lane));
         asked.filter_map(|lane| hook(lane)).collect()
     };
-    let (defaulted, validated) = (hooks(LaneAccess::defaults), hooks(LaneAccess::validates));
-    if optional.defaulter && !defaulted.is_empty() {
+    let defaulted = hooks(|lane| lane.asked.defaulter && lane.access.defaults());
+    let validated = hooks(|lane| lane.asked.validator && lane.access.validates());
+    if !defaulted.is_empty() {
         wanted
             .objects
             .push((WebhookKind::Mutating, mutating(common, &defaulted)));
     }
-    if optional.validator && !validated.is_empty() {
+    if !validated.is_empty() {
         wanted
             .objects
             .push((WebhookKind::Validating, validating(common, &validated)));

@@ -10,9 +10,10 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use pilothouse_cluster::Client;
 use pilothouse_cluster::error::RequestError;
 use pilothouse_cluster::webhooks::{self, CaBundleUpdate, Made, SecretWrite, WebhookConfiguration, WebhookKind};
-use pilothouse_core::admission::configuration::{HOST_LABEL, configuration_name};
+use pilothouse_core::admission::configuration::{HOST_LABEL, configuration_name, owner_reference};
 use pilothouse_webhook::certificates::{CertificateError, Certificates};
 use pilothouse_webhook::clients::{ClientAuthorities, ClientAuthoritiesError};
+use pilothouse_webhook::peers::PeerClient;
 use pilothouse_webhook::server::WebhookServer;
 use serde_json::Value;
 use tokio::sync::watch;
@@ -79,6 +80,11 @@ enum KeepError {
         name: String,
         host: String,
     },
+    #[error(
+        "cannot read the ClusterRole {name}, which is to own the webhook configurations: {problem}; until then they are made \
+         without an owner, and stay when the ClusterRole is deleted; grant get on it, or correct --webhook-owner"
+    )]
+    Owner { name: String, problem: String },
     #[error("cannot remove what asks plugins that are gone: {0}")]
     Remove(RequestError),
     #[error(transparent)]
@@ -145,6 +151,7 @@ struct WebhookInputs {
 
 struct ServingWebhooks {
     tls: watch::Sender<Arc<pilothouse_webhook::ServerConfig>>,
+    peers: watch::Sender<Arc<PeerClient>>,
     certificates: Certificates,
     clients: Option<ClientAuthorities>,
     _server: WebhookServer,
@@ -156,15 +163,21 @@ impl Keeper {
         let certificates = self.certificates().await?;
         let clients = self.clients().await?;
         self.serve(&certificates, clients)?;
-        let wanted = plugin_webhooks(&self.host.state.lanes(), &self.options, &certificates.bundle);
-        let (mut problem, mut anothers) = (None, None);
+        let mut wanted = plugin_webhooks(&self.host.state.lanes(), &self.options, &certificates.bundle);
+        let owner = self.owner().await;
+        if let Ok(Some(owner)) = &owner {
+            for webhooks in wanted.values_mut() {
+                webhooks.set_owner(owner);
+            }
+        }
+        let (mut problem, mut later) = (None, owner.err());
         for (plugin, PluginWebhooks { objects, .. }) in &wanted {
             // What is wrong with one plugin keeps nobody from asking the others.
             let made = self.make(plugin, objects).await;
             self.registry.warn(plugin, made.as_ref().err().and_then(taken));
             if let Err(error) = made {
                 let is_anothers = matches!(error, KeepError::Taken { .. });
-                let first = if is_anothers { &mut anothers } else { &mut problem };
+                let first = if is_anothers { &mut later } else { &mut problem };
                 first.get_or_insert(error);
             }
         }
@@ -182,8 +195,24 @@ impl Keeper {
         {
             self.bundle = Some((certificates.bundle, Instant::now()));
         }
-        // Who asks another host trusts another bundle: a new authority does not wait for that.
-        anothers.map_or(Ok(due), Err)
+        // Who asks another host trusts another bundle: a new authority does not wait for that, nor for an owner.
+        later.map_or(Ok(due), Err)
+    }
+
+    /// The owner of the configurations, if there is to be one: it is read each time, because it may have been made anew.
+    async fn owner(&self) -> Result<Option<Value>, KeepError> {
+        let Some(name) = &self.options.owner else {
+            return Ok(None);
+        };
+        let failed = |problem: String| KeepError::Owner {
+            name: name.clone(),
+            problem,
+        };
+        match webhooks::uid_of_cluster_role(&self.client, name).await {
+            Ok(Some(uid)) => Ok(Some(owner_reference(name, &uid))),
+            Ok(None) => Err(failed("it is not there".to_owned())),
+            Err(error) => Err(failed(error.to_string())),
+        }
     }
 
     /// Has API servers ask one plugin.
@@ -304,9 +333,15 @@ impl Keeper {
 
     fn serve(&mut self, certificates: &Certificates, clients: Option<ClientAuthorities>) -> Result<(), KeepError> {
         let config = || certificates.server_config_for(clients.as_ref());
+        let peer_client = || {
+            let names = self.options.endpoint.names();
+            let name = names.first().map(String::as_str).unwrap_or_default();
+            PeerClient::new(certificates, name).map(Arc::new)
+        };
         if let Some(served) = &mut self.served {
             if served.certificates != *certificates || served.clients != clients {
                 served.tls.send_replace(config()?);
+                served.peers.send_replace(peer_client()?);
                 served.certificates = certificates.clone();
                 served.clients = clients;
             }
@@ -314,7 +349,8 @@ impl Keeper {
         }
         let address = self.options.listen;
         let (tls, shown) = watch::channel(config()?);
-        let answering = AdmissionHandler::new(self.host.clone(), self.registry.clone(), clients.is_some());
+        let (peers, asked) = watch::channel(peer_client()?);
+        let answering = AdmissionHandler::new(self.host.clone(), self.registry.clone(), asked, clients.is_some());
         let answering = Arc::new(answering);
         let server =
             WebhookServer::start(address, shown, answering).map_err(|source| KeepError::Listen { address, source })?;
@@ -322,6 +358,7 @@ impl Keeper {
         self.host.waits_for_webhooks.store(false, Ordering::Relaxed);
         self.served = Some(ServingWebhooks {
             tls,
+            peers,
             certificates: certificates.clone(),
             clients,
             _server: server,

@@ -1,10 +1,11 @@
 //! Owns how API servers ask plugins: a server on threads of its own, so that no queue of reconciles delays it (`answer`),
-//! the objects that the cluster has to have for it (`keep`, with `secret` and `hooks`), and the search for such objects
+//! what a review reads that another replica has (`reads`), the objects that the cluster has to have for it (`keep`, with `secret` and `hooks`), and the search for such objects
 //! where webhooks are off (`strays`).
 
 mod answer;
 mod hooks;
 mod keep;
+mod reads;
 mod secret;
 mod strays;
 
@@ -24,6 +25,8 @@ pub use strays::look_for_strays;
 pub struct WebhookOptions {
     /// Where it listens.
     pub listen: SocketAddr,
+    /// Where other replicas reach it, so that they forward reviews; none: they do not.
+    pub peer_address: Option<SocketAddr>,
     /// How API servers reach it.
     pub endpoint: Endpoint,
     /// Where its certificates are kept.
@@ -32,6 +35,8 @@ pub struct WebhookOptions {
     pub client_ca: Option<PathBuf>,
     /// The namespace that the host runs in; no webhook reaches it.
     pub own_namespace: String,
+    /// The ClusterRole that owns the configurations which the host makes, so that Kubernetes deletes them after it.
+    pub owner: Option<String>,
     /// How long its certificates last.
     pub lifetimes: Lifetimes,
     /// Who makes what has API servers ask.

@@ -542,16 +542,16 @@ fn needs(
         }
         resources.learn(kind.clone(), found);
     }
-    let optional = lane.component.optional();
     let is_asked = has_webhooks && lane.admission.is_some() && lane.mode == RunMode::Active;
     let controller = ControllerNeeds {
         name: &lane.controller,
         kind: lane.grants.primary(),
         has_finalizer: lane.finalizer.is_some(),
         brings_crd: lane.brings_crd,
-        asked: AdmissionExports {
-            defaulter: is_asked && optional.defaulter,
-            validator: is_asked && optional.validator,
+        asked: if is_asked {
+            lane.asked
+        } else {
+            AdmissionExports::default()
         },
         touches: lane.grants.touched().map(|grant| &grant.touch).collect(),
     };

@@ -12,6 +12,7 @@ use pilothouse_core::description::{self, Exports};
 use pilothouse_core::grants::Grants;
 use pilothouse_core::inventory::{Inventory, former_controller};
 use pilothouse_core::manifest::{self, BroughtCrd, CheckedManifest, Controller, Manifest};
+use pilothouse_core::rights::AdmissionExports;
 use pilothouse_core::{Blame, Failure, Kind, Limits, status};
 use pilothouse_crds::plugin::DeletionPolicy;
 use pilothouse_metrics::CallMetrics;
@@ -228,6 +229,10 @@ impl DescribedPlugin {
             .filter(|crd| crd.has_several_versions())
             .map(|crd| crd.name.clone())
             .collect();
+        let Optional {
+            defaulter, validator, ..
+        } = self.component.optional();
+        let exports = AdmissionExports { defaulter, validator };
         let lane = |controller: &Controller| {
             let title: Arc<str> = title_of(&identity.name, &controller.name).into();
             let writer = |writer: &FieldManagerClient| {
@@ -235,6 +240,8 @@ impl DescribedPlugin {
                 writer.working_for(title.clone())
             };
             let brings_crd = self.crd_of(controller).is_some();
+            let asked = exports.about(controller);
+            let admission = controller.effective_admission(brings_crd);
             let grants = Grants::confined(controller, &wanted.confinement);
             Arc::new(Lane {
                 id: host.state.reserve_lane(),
@@ -249,7 +256,8 @@ impl DescribedPlugin {
                 former_managers: wanted.former_managers.clone(),
                 namespaces: wanted.namespaces.clone(),
                 prunes_unselected: wanted.deletion_policy == DeletionPolicy::Delete,
-                admission: controller.effective_admission(brings_crd),
+                asked,
+                admission: admission.filter(|_| !asked.is_empty()),
                 converted: converted.clone(),
                 brings_crd,
                 failure_reason: controller.failure_reason.as_deref().map(Arc::from),

@@ -28,7 +28,7 @@ pub struct Admitted {
     pub used: Duration,
 }
 
-/// Asks the defaulter and the validator, as far as the plugin has them; the defaulter alone about an object that is being
+/// Asks the defaulter and the validator, as far as the plugin has them for this kind; the defaulter alone about an object that is being
 /// deleted. Blocks while they run.
 pub fn admit(lane: &Lane, name: &str, is_deleting: bool, request: Request, view: View) -> Admitted {
     let Request {
@@ -36,7 +36,6 @@ pub fn admit(lane: &Lane, name: &str, is_deleting: bool, request: Request, view:
         configuration,
         attempt,
     } = request;
-    let optional = lane.component.optional();
     let mut review = Review {
         phase: Phase::Reconcile,
         kind: lane.grants.primary().clone(),
@@ -47,7 +46,7 @@ pub fn admit(lane: &Lane, name: &str, is_deleting: bool, request: Request, view:
         dry_run: false,
     };
     let (mut object, mut view, mut used) = (object, view, Duration::ZERO);
-    if optional.defaulter {
+    if lane.asked.defaulter {
         let call = lane.component.apply_defaults(&review, &lane.limits, view);
         (view, used) = (call.imports, used + call.usage.time);
         view.record(
@@ -70,7 +69,7 @@ pub fn admit(lane: &Lane, name: &str, is_deleting: bool, request: Request, view:
             }
         }
     }
-    if optional.validator && !is_deleting {
+    if lane.asked.validator && !is_deleting {
         let call = lane.component.validate(&review, &lane.limits, view);
         (view, used) = (call.imports, used + call.usage.time);
         view.record(

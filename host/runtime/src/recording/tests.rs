@@ -1,6 +1,7 @@
 //! Who is recorded, for how long, and how much is kept.
 
 use pilothouse_core::recording::{RecordedOutcome, RecordedRequest};
+use pilothouse_sandbox::PluginComponent;
 
 use super::*;
 use crate::test_support::*;
@@ -121,4 +122,150 @@ async fn a_host_that_was_not_told_to_records_nothing() {
         Err(RecordingError::NotAllowed)
     ));
     assert!(!call(&recordings, &lane, "p", 1));
+}
+
+/// Begins a recording of as many calls as there is room for.
+fn begin_all(recordings: &Recordings, lane: &Arc<Lane>) -> RecordingQuestion {
+    let all = RecordingQuestion {
+        count: MOST_CALLS,
+        ..question(None)
+    };
+    let begun = recordings.begin("1", all.clone(), lane.clone(), String::new());
+    assert!(begun.is_ok());
+    all
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_recording_keeps_no_more_than_its_bytes_and_smaller_calls_still_find_room() {
+    let (_host, lane) = lane().await;
+    let recordings = Recordings::new(true);
+    let all = begin_all(&recordings, &lane);
+    let large = MOST_CALL_BYTES - 10_000;
+    for _ in 0..6 {
+        assert!(call(&recordings, &lane, "p", large));
+    }
+    assert!(call(&recordings, &lane, "p", 1));
+    let progress = recordings.begin("1", all, lane.clone(), String::new()).unwrap();
+    assert_eq!((progress.calls, progress.dropped), (5, 2), "{progress:?}");
+    assert!(progress.bytes <= MOST_BYTES as u64, "{progress:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_thing_that_a_call_notes_counts_for_its_bytes() {
+    let (_host, lane) = lane().await;
+    let recordings = Recordings::new(true);
+    let all = begin_all(&recordings, &lane);
+    let text = "x".repeat(MOST_CALL_BYTES);
+    let list = ListOptions::default();
+    let notes: [&dyn Fn(&mut CallRecorder); 5] = [
+        &|recorder| recorder.get(&child_kind(), None, "c", &Ok(Some(text.clone()))),
+        &|recorder| recorder.list(&child_kind(), &list, &Ok(vec![text.clone()])),
+        &|recorder| recorder.log(LogLevel::Info, &text, &[]),
+        &|recorder| recorder.log(LogLevel::Info, "", &[("a".to_owned(), text.clone())]),
+        // Small ones in great number.
+        &|recorder| (0..MOST_CALL_BYTES / 100).for_each(|_| recorder.now(1, 1)),
+    ];
+    for (number, note) in (1..).zip(notes) {
+        let mut recorder = recordings.recorder(&lane, &name("p"), 7).unwrap();
+        note(&mut recorder);
+        recorder.reached(1, true);
+        let input = RecordedInput::Reconcile(RecordedRequest {
+            object: Tree::read("{}"),
+            configuration: Tree::read("{}"),
+            attempt: 0,
+        });
+        let outcome = RecordedAnswer::Outcome(RecordedOutcome::default());
+        recorder.ended(input, outcome, &Usage::default());
+        let progress = recordings.begin("1", all.clone(), lane.clone(), String::new()).unwrap();
+        assert_eq!((progress.calls, progress.dropped), (0, number));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_recorded_after_the_time_is_over() {
+    let (_host, lane) = lane().await;
+    let recordings = Recordings::new(true);
+    begin(&recordings, "1", &lane, None);
+    for _ in 0..2 {
+        tokio::time::advance(Duration::from_secs(29)).await;
+        assert!(!begin(&recordings, "1", &lane, None).is_over);
+    }
+    assert!(call(&recordings, &lane, "p", 1));
+    tokio::time::advance(Duration::from_secs(3)).await;
+    assert!(!call(&recordings, &lane, "p", 1), "a minute is over");
+    let progress = begin(&recordings, "1", &lane, None);
+    assert!(progress.is_over && progress.calls == 1, "{progress:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_of_another_version_or_of_another_plugin_is_left_out() {
+    let (host, lane) = lane().await;
+    let recordings = Recordings::new(true);
+    begin(&recordings, "1", &lane, None);
+    let mut other = host.lane("plugin", controller(&["read"]));
+    other.component = PluginComponent::without_code("another version");
+    assert_ne!(other.component.digest(), lane.component.digest());
+    assert!(call(&recordings, &Arc::new(other), "p", 1));
+    let stranger = Arc::new(host.lane("stranger", controller(&["read"])));
+    assert!(
+        !call(&recordings, &stranger, "p", 1),
+        "nobody has asked for that plugin"
+    );
+    let (lines, progress) = recordings.finish("1", &question(None)).unwrap();
+    assert_eq!(progress.calls, 0);
+    assert!(lines[1].contains(r#""ofOtherVersions":1"#), "{}", lines[1]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_one_call_knows_is_masked_in_all_of_them_and_in_the_header() {
+    let (_host, lane) = lane().await;
+    let recordings = Recordings::new(true);
+    begin(&recordings, "1", &lane, None);
+    let secret = Kind::new("", "v1", "Secret");
+    let read = serde_json::json!({"data": {"password": "b3Blbi1zZXNhbWU="}}).to_string();
+    for is_read in [false, true] {
+        let mut recorder = recordings.recorder(&lane, &name("p"), 7).unwrap();
+        recorder.log(LogLevel::Info, "it is open-sesame or configured-token", &[]);
+        if is_read {
+            recorder.get(&secret, None, "s", &Ok(Some(read.clone())));
+        }
+        let input = RecordedInput::Reconcile(RecordedRequest {
+            object: Tree::read("{}"),
+            configuration: Tree::read(r#"{"token": "configured-token"}"#),
+            attempt: 0,
+        });
+        let outcome = RecordedAnswer::Outcome(RecordedOutcome::default());
+        recorder.ended(input, outcome, &Usage::default());
+    }
+    let session = recordings.sessions.lock().get("1").unwrap().clone();
+    let manifest = serde_json::json!({"version": "open-sesame", "description": "configured-token"});
+    let schema = serde_json::json!({"properties": {"token": {"type": "string", "writeOnly": true}}});
+    let lines = session.masked([1; KEY_BYTES], &manifest, &schema).unwrap();
+    assert_eq!(lines.len(), 4);
+    let text = lines.join("\n");
+    for value in ["sesame", "configured-token", "b3Blbi1zZXNhbWU"] {
+        assert!(!text.contains(value), "{value}: {text}");
+    }
+    assert!(lines[3].contains(r#""masked":true"#), "{}", lines[3]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn calls_that_end_together_are_no_more_than_were_asked_for() {
+    let (_host, lane) = lane().await;
+    let recordings = Recordings::new(true);
+    begin(&recordings, "1", &lane, None);
+    let recorders: Vec<_> = (0..5)
+        .filter_map(|_| recordings.recorder(&lane, &name("p"), 7))
+        .collect();
+    assert_eq!(recorders.len(), 5, "none of them has ended yet");
+    for mut recorder in recorders {
+        let input = RecordedInput::Reconcile(RecordedRequest {
+            object: Tree::read("{}"),
+            configuration: Tree::read("{}"),
+            attempt: 0,
+        });
+        let outcome = RecordedAnswer::Outcome(RecordedOutcome::default());
+        recorder.ended(input, outcome, &Usage::default());
+    }
+    assert_eq!(begin(&recordings, "1", &lane, None).calls, 3);
 }

@@ -11,6 +11,7 @@ pub mod peers;
 mod plan_keeper;
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,7 +20,9 @@ use pilothouse_cluster::error::{RequestError, chain};
 use pilothouse_cluster::fence::WriteFence;
 use pilothouse_cluster::lease::{LeaseGroup, LiveLease};
 use pilothouse_core::lease::LeaseTimes;
-use pilothouse_core::shards::{Divisions, HashRanges, LiveShard, OwnedWork, ShardPlan, assign, hash_of};
+use pilothouse_core::shards::{
+    Divisions, HashRanges, HoldingReplica, LiveShard, OwnedWork, ShardHolder, ShardHolders, ShardPlan, assign, hash_of,
+};
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -42,8 +45,14 @@ const NARROW_AFTER: Duration = Duration::from_secs(30);
 /// How often a replica counts what it works at.
 const COUNT_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Begins to take part, in so many shards.
-pub fn start(client: &Client, options: &ElectionOptions, shards: usize, host: Arc<HostContext>) -> LeaseTask {
+/// Begins to take part, in so many shards. Other replicas reach the webhook server of this one at `address`.
+pub fn start(
+    client: &Client,
+    options: &ElectionOptions,
+    shards: usize,
+    address: Option<SocketAddr>,
+    host: Arc<HostContext>,
+) -> LeaseTask {
     let ElectionOptions {
         namespace,
         name,
@@ -58,6 +67,7 @@ pub fn start(client: &Client, options: &ElectionOptions, shards: usize, host: Ar
         plans: PlanKeeper::new(client.clone(), namespace, format!("{name}-shards"), timeout, shards),
         own_lease: format!("-replica-{:016x}", hash_of(&identity)),
         peers: Peers::new(identity, times),
+        address,
         times,
         fence,
         host,
@@ -84,6 +94,8 @@ struct Replica {
     /// The name of this replica's own Lease, without the prefix.
     own_lease: String,
     peers: Peers,
+    /// Where other replicas reach the webhook server of this one.
+    address: Option<SocketAddr>,
     times: LeaseTimes,
     fence: WriteFence,
     host: Arc<HostContext>,
@@ -248,6 +260,25 @@ impl Replica {
             identity,
             replicas: replicas.into_iter().collect(),
         });
+        *self.host.holders.lock() = Arc::new(self.holders());
+    }
+
+    /// Which replica holds which shard, as far as this one knows.
+    fn holders(&self) -> ShardHolders {
+        let (now, own) = (self.now(), self.peers.identity());
+        let shards = self.plan.iter().flat_map(|plan| plan.shards.iter().enumerate());
+        let holders = shards.map(|(shard, planned)| {
+            let holder = self.peers.holder(&shard_lease(shard), now);
+            ShardHolder {
+                ranges: planned.ranges.clone(),
+                replica: holder.map(|holder| HoldingReplica {
+                    identity: holder.to_owned(),
+                    is_own: holder == own,
+                    address: self.peers.address_of(holder, now),
+                }),
+            }
+        });
+        ShardHolders(holders.collect())
     }
 
     /// Tells the informers which namespaces are to be cached.
@@ -388,6 +419,7 @@ impl Replica {
             plan: version.unwrap_or_default(),
             shards: self.plans.shards(),
             work: self.work.0.clone(),
+            address: self.address,
         };
         let sent = Instant::now();
         let time = self.host.clock.microseconds();

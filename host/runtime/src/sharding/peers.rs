@@ -1,12 +1,13 @@
 //! Owns what has been seen of the Leases of shards and replicas, and since when.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use pilothouse_cluster::lease::LiveLease;
 use pilothouse_core::backoff;
 use pilothouse_core::lease::{LeaseCandidate, LeaseRecord, LeaseStep, LeaseTimes};
-use pilothouse_core::shards::{HIGHEST_VERSION, hash_of};
+use pilothouse_core::shards::{HIGHEST_VERSION, hash_of, peer_address};
 use serde::de::DeserializeOwned;
 use serde_json::json;
 
@@ -17,6 +18,7 @@ const PLAN: &str = "pilothouse.dev/plan";
 const SHARDS: &str = "pilothouse.dev/shards";
 const OBJECTS: &str = "pilothouse.dev/objects";
 const LOADS: &str = "pilothouse.dev/loads";
+const ADDRESS: &str = "pilothouse.dev/webhook-address";
 
 /// The names of replicas' Leases begin so.
 const REPLICA: &str = "-replica-";
@@ -33,20 +35,25 @@ pub struct ReplicaState {
     pub shards: usize,
     /// What it works at.
     pub work: WorkCount,
+    /// Where its webhook server listens for other replicas. Somebody who writes another address there gets no review: the
+    /// server has to prove that it is a replica.
+    pub address: Option<SocketAddr>,
 }
 
 impl ReplicaState {
-    pub fn annotations(&self) -> [(&'static str, String); 4] {
+    pub fn annotations(&self) -> Vec<(&'static str, String)> {
         let WorkCount {
             by_controller,
             by_shard,
         } = &self.work;
-        [
+        let mut annotations = vec![
             (PLAN, self.plan.to_string()),
             (SHARDS, self.shards.to_string()),
             (OBJECTS, json!(by_controller).to_string()),
             (LOADS, json!(by_shard).to_string()),
-        ]
+        ];
+        annotations.extend(self.address.map(|address| (ADDRESS, address.to_string())));
+        annotations
     }
 
     /// What somebody else has written into an annotation counts as nothing.
@@ -63,6 +70,7 @@ impl ReplicaState {
                 by_controller: value(lease, OBJECTS),
                 by_shard: value(lease, LOADS),
             },
+            address: lease.annotation(ADDRESS).and_then(peer_address),
         }
     }
 }
@@ -162,6 +170,12 @@ impl Peers {
     fn replicas(&self, now: Duration) -> impl Iterator<Item = (&String, &str, &ReplicaState)> {
         let replicas = self.leases.iter().filter(|(name, _)| name.starts_with(REPLICA));
         replicas.filter_map(move |(name, seen)| Some((name, seen.candidate.holder(now)?, &seen.state)))
+    }
+
+    /// Where the webhook server of a replica that lives listens for others, if it says so.
+    pub fn address_of(&self, identity: &str, now: Duration) -> Option<SocketAddr> {
+        let mut replicas = self.replicas(now).filter(|(_, holder, _)| *holder == identity);
+        replicas.next()?.2.address
     }
 
     /// What other replicas that live say of themselves; `own` is this one's Lease.

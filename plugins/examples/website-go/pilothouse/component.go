@@ -6,8 +6,12 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
+	"os"
 	"unsafe"
 )
+
+// The answer to the exit of a process is a trap.
+func init() { stop = func(any) { os.Exit(2) } }
 
 // This file is the component model's canonical ABI for the world `plugin`: records lie in memory as C would lay them out,
 // with pointers of four bytes.
@@ -51,28 +55,41 @@ func describe(_ uint32, _ unsafe.Pointer, _ uint32) unsafe.Pointer {
 //go:wasmexport pilothouse:plugin/reconciler@0.1.0#reconcile
 func reconcile(object unsafe.Pointer, objectLength uint32, configuration unsafe.Pointer, configurationLength uint32,
 	attempt uint32, _ unsafe.Pointer, _ uint32) unsafe.Pointer {
-	request := RawRequest{
+	request := requestOf(object, objectLength, configuration, configurationLength, attempt)
+	answer := newRecord(80)
+	outcome, failure := registered.Call(request, host{})
+	if failure == nil {
+		writeOutcome(answer.from(8), outcome)
+	}
+	writeFailure(answer, failure)
+	return answer.at
+}
+
+func requestOf(object unsafe.Pointer, objectLength uint32, configuration unsafe.Pointer, configurationLength uint32,
+	attempt uint32) RawRequest {
+	return RawRequest{
 		Object:        unsafe.Slice((*byte)(object), objectLength),
 		Configuration: unsafe.Slice((*byte)(configuration), configurationLength),
 		Attempt:       attempt,
 	}
-	answer := newRecord(80)
-	outcome, failure := registered.Call(request, host{})
-	if failure == nil {
-		failure = writeOutcome(answer, outcome)
-	}
-	if failure != nil {
-		answer.byte(0, 1)
-		if !failure.Transient {
-			answer.byte(8, 1)
-		}
-		answer.string(12, failure.Message)
-	}
-	return answer.at
 }
 
-// writeOutcome writes result<outcome, failure>, whose payload begins at 8.
-func writeOutcome(answer record, outcome Outcome) *Failure {
+// writeFailure writes the error of a result whose payload begins at 8; nil is none.
+func writeFailure(answer record, failure *Failure) {
+	if failure == nil {
+		return
+	}
+	answer.byte(0, 1)
+	if failure.Transient {
+		answer.byte(8, 0)
+	} else {
+		answer.byte(8, 1)
+	}
+	answer.string(12, failure.Message)
+}
+
+// writeOutcome writes an outcome, of 72 bytes.
+func writeOutcome(answer record, outcome Outcome) {
 	objects := append([]Object{}, outcome.Owned...)
 	var desired []record
 	for index, object := range append(objects, outcome.Contributed...) {
@@ -81,7 +98,7 @@ func writeOutcome(answer record, outcome Outcome) *Failure {
 		}
 		text, err := json.Marshal(object)
 		if err != nil {
-			return &Failure{Message: fmt.Sprintf("an object is no JSON: %v", err)}
+			panic(fmt.Sprintf("an object is no JSON: %v", err))
 		}
 		item := newRecord(20)
 		item.string(0, string(text))
@@ -91,14 +108,14 @@ func writeOutcome(answer record, outcome Outcome) *Failure {
 		item.string(12, "{}")
 		desired = append(desired, item)
 	}
-	answer.list(8, desired)
+	answer.list(0, desired)
 	if outcome.Status != nil {
 		text, err := json.Marshal(outcome.Status)
 		if err != nil {
-			return &Failure{Message: fmt.Sprintf("the status is no JSON: %v", err)}
+			panic(fmt.Sprintf("the status is no JSON: %v", err))
 		}
-		answer.byte(16, 1)
-		answer.string(20, string(text))
+		answer.byte(8, 1)
+		answer.string(12, string(text))
 	}
 	var conditions, events []record
 	for _, condition := range outcome.Conditions {
@@ -112,7 +129,7 @@ func writeOutcome(answer record, outcome Outcome) *Failure {
 		item.string(20, condition.Message)
 		conditions = append(conditions, item)
 	}
-	answer.list(28, conditions)
+	answer.list(20, conditions)
 	for _, event := range outcome.Events {
 		item := newRecord(20)
 		if event.Warning {
@@ -122,12 +139,11 @@ func writeOutcome(answer record, outcome Outcome) *Failure {
 		item.string(12, event.Message)
 		events = append(events, item)
 	}
-	answer.list(36, events)
+	answer.list(28, events)
 	if outcome.RequeueAfter > 0 {
-		answer.byte(48, 1)
-		binary.LittleEndian.PutUint64(answer.bytes[56:], outcome.RequeueAfter)
+		answer.byte(40, 1)
+		binary.LittleEndian.PutUint64(answer.bytes[48:], outcome.RequeueAfter)
 	}
-	return nil
 }
 
 // A record in memory that the host reads.
@@ -139,6 +155,11 @@ type record struct {
 func newRecord(size uint32) record {
 	at := allocate(size)
 	return record{at: at, bytes: unsafe.Slice((*byte)(at), size)}
+}
+
+// from is what of a record begins at an offset.
+func (r record) from(offset int) record {
+	return record{at: unsafe.Pointer(&r.bytes[offset]), bytes: r.bytes[offset:]}
 }
 
 func (r record) byte(offset int, value byte) {
@@ -206,13 +227,18 @@ func optional(text string) (uint32, unsafe.Pointer, uint32) {
 	return min(length, 1), at, length
 }
 
-// read returns the bytes of a list or a string that the host has written.
+// read returns the bytes of a string that the host has written.
 func read(answer record, offset int) []byte {
+	return readItems(answer, offset, 1)
+}
+
+// readItems returns the bytes of a list, whose items have this size each.
+func readItems(answer record, offset int, size uint32) []byte {
 	at := uintptr(binary.LittleEndian.Uint32(answer.bytes[offset:]))
-	length := binary.LittleEndian.Uint32(answer.bytes[offset+4:])
+	count := binary.LittleEndian.Uint32(answer.bytes[offset+4:])
 	for _, words := range kept {
 		if uintptr(unsafe.Pointer(&words[0])) == at {
-			return unsafe.Slice((*byte)(unsafe.Pointer(&words[0])), length)
+			return unsafe.Slice((*byte)(unsafe.Pointer(&words[0])), count*size)
 		}
 	}
 	return nil
@@ -242,15 +268,10 @@ func (host) List(kind Kind, namespace, labelSelector string) []json.RawMessage {
 	hasLabels, labels, labelsLength := optional(labelSelector)
 	hostList(group, groupLength, version, versionLength, text, textLength, has, inNamespace, namespaceLength, hasLabels,
 		labels, labelsLength, answer.at, 0, 0, 0, answer.at)
-	count := int(binary.LittleEndian.Uint32(answer.bytes[4:]))
-	if count == 0 {
-		return nil
-	}
-	binary.LittleEndian.PutUint32(answer.bytes[4:], uint32(count*8))
-	items := record{bytes: read(answer, 0)}
-	objects := make([]json.RawMessage, count)
-	for index := range objects {
-		objects[index] = read(items, index*8)
+	items := record{bytes: readItems(answer, 0, 8)}
+	var objects []json.RawMessage
+	for offset := 0; offset < len(items.bytes); offset += 8 {
+		objects = append(objects, read(items, offset))
 	}
 	return objects
 }

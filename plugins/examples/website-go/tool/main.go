@@ -34,8 +34,9 @@ func build() error {
 	if err != nil {
 		return err
 	}
-	adapter := filepath.Join("build", "wasi.wasm")
-	if err := run(nil, wasmTools, "parse", filepath.Join("tool", "wasi.wat"), "--output", adapter); err != nil {
+	answers, adapter := filepath.Join("tool", "wasi.wat"), filepath.Join("build", "wasi.wasm")
+	wasi := filepath.Join("tool", "wasi.wit")
+	if err := run(nil, wasmTools, "component", "embed", "--world", "wasi", wasi, answers, "--output", adapter); err != nil {
 		return err
 	}
 	module, embedded := filepath.Join("build", "module.wasm"), filepath.Join("build", "embedded.wasm")

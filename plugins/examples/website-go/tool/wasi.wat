@@ -1,9 +1,36 @@
 ;; Answers what Go's runtime imports of WASI's preview 1, without any access: no arguments, no environment, no files, a clock and
-;; random numbers that are the same in every call. What is written is dropped: the helper logs through the host.
+;; random numbers that are the same in every call. What is written to standard error goes to the host's log, line by line: that is
+;; where Go's runtime says why it gives up. What is written elsewhere is dropped.
 ;;
-;; The state is in the first page of Go's memory, which Go leaves alone: at 8 the clock in nanoseconds, at 16 the random numbers.
+;; The state is in the first page of Go's memory, which Go leaves alone: at 8 the clock in nanoseconds, at 16 the random numbers, at
+;; 24 the length of the line that is being written, at 28 the level of the next line where it is no error, at 64 the line.
 (module
+  (import "pilothouse:plugin/log@0.1.0" "log"
+    (func $log (param $level i32) (param $message i32) (param $length i32) (param $fields i32) (param $count i32)))
   (import "env" "memory" (memory 0))
+
+  ;; Logs what is written so far: as an error, or as a warning after the line that says why the runtime gives up, where its stack
+  ;; follows. The host reports the last error, so that is the reason and not the end of the stack.
+  (func $end_line
+    (local $start i32)
+    (if (i32.eqz (i32.load (i32.const 24))) (then (return)))
+    (call $log
+      (select (i32.load (i32.const 28)) (i32.const 4) (i32.load (i32.const 28)))
+      (i32.const 64) (i32.load (i32.const 24)) (i32.const 0) (i32.const 0))
+    ;; The line begins with "fatal error: " or "panic: ", as its first four bytes tell.
+    (local.set $start (i32.load (i32.const 64)))
+    (if (i32.or (i32.eq (local.get $start) (i32.const 0x61746166)) (i32.eq (local.get $start) (i32.const 0x696e6170)))
+      (then (i32.store (i32.const 28) (i32.const 3))))
+    (i32.store (i32.const 24) (i32.const 0)))
+
+  ;; A byte of standard error. A message has to be UTF-8, which what Go writes need not be: of other bytes than ASCII's there is a
+  ;; question mark.
+  (func $write_byte (param $byte i32)
+    (if (i32.eq (local.get $byte) (i32.const 10)) (then (call $end_line) (return)))
+    (if (i32.eq (i32.load (i32.const 24)) (i32.const 3968)) (then (call $end_line)))
+    (i32.store8 offset=64 (i32.load (i32.const 24))
+      (select (i32.const 63) (local.get $byte) (i32.ge_u (local.get $byte) (i32.const 128))))
+    (i32.store (i32.const 24) (i32.add (i32.load (i32.const 24)) (i32.const 1))))
 
   (func (export "args_sizes_get") (param $count i32) (param $size i32) (result i32)
     (i32.store (local.get $count) (i32.const 0))
@@ -36,12 +63,23 @@
         (br $bytes)))
     (i32.const 0))
 
-  ;; Everything is written; the sum of the parts' lengths says so.
+  ;; Everything is written; the sum of the parts' lengths says so. The file 2 is standard error.
   (func (export "fd_write") (param $file i32) (param $parts i32) (param $count i32) (param $written i32) (result i32)
     (local $sum i32)
+    (local $at i32)
+    (local $end i32)
     (block $done
       (loop $more
         (br_if $done (i32.eqz (local.get $count)))
+        (local.set $at (i32.load (local.get $parts)))
+        (local.set $end (i32.add (local.get $at) (i32.load offset=4 (local.get $parts))))
+        (block $copied
+          (br_if $copied (i32.ne (local.get $file) (i32.const 2)))
+          (loop $bytes
+            (br_if $copied (i32.ge_u (local.get $at) (local.get $end)))
+            (call $write_byte (i32.load8_u (local.get $at)))
+            (local.set $at (i32.add (local.get $at) (i32.const 1)))
+            (br $bytes)))
         (local.set $sum (i32.add (local.get $sum) (i32.load offset=4 (local.get $parts))))
         (local.set $parts (i32.add (local.get $parts) (i32.const 8)))
         (local.set $count (i32.sub (local.get $count) (i32.const 1)))
@@ -60,7 +98,9 @@
     (i32.const 0))
 
   (func (export "sched_yield") (result i32) (i32.const 0))
-  (func (export "proc_exit") (param i32) (unreachable))
+  (func (export "proc_exit") (param i32)
+    (call $end_line)
+    (unreachable))
 
   ;; No file is open: the error is EBADF.
   (func (export "fd_close") (param i32) (result i32) (i32.const 8))

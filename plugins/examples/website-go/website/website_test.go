@@ -3,6 +3,7 @@ package website
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -108,15 +109,27 @@ func TestAnErrorBecomesAFailure(t *testing.T) {
 	}
 }
 
-func TestAPanicIsLoggedWithItsStackAndBecomesAFailure(t *testing.T) {
+// panicked says whether a call ends with a panic, as natively; a component traps.
+func panicked(call func()) (message string) {
+	defer func() { message = fmt.Sprint(recover()) }()
+	call()
+	return ""
+}
+
+func TestAPanicIsLoggedWithItsStackAndEndsTheCall(t *testing.T) {
 	panicking := func(pilothouse.RawRequest, pilothouse.Cluster) (pilothouse.Outcome, error) {
 		panic("no such thing")
 	}
-	message, cluster := call(t, panicking)
-	if message != "the plugin panicked: no such thing" {
+	plugin := with(func(it *pilothouse.Controller) { it.Reconcile = panicking })
+	cluster := &fakeCluster{}
+	message := panicked(func() { plugin.Call(pilothouse.RawRequest{Object: json.RawMessage(object)}, cluster) })
+	if message != "no such thing" {
 		t.Fatal(message)
 	}
-	if len(cluster.lines) != 1 || !strings.Contains(cluster.lines[0], "website_test.go") {
+	isLogged := func(line string) bool {
+		return strings.HasPrefix(line, "panic: no such thing ") && strings.Contains(line, "website_test.go")
+	}
+	if len(cluster.lines) != 1 || !isLogged(cluster.lines[0]) {
 		t.Fatal(cluster.lines)
 	}
 }
@@ -125,5 +138,117 @@ func TestTheManifestIsJSON(t *testing.T) {
 	text, err := json.Marshal(Plugin)
 	if err != nil || !strings.Contains(string(text), `"fields":[".spec"]`) {
 		t.Fatal(string(text), err)
+	}
+	validating := with(func(it *pilothouse.Controller) {
+		it.Validate = func(pilothouse.RawReview, pilothouse.Cluster) ([]string, error) { return nil, nil }
+	})
+	text, err = json.Marshal(validating)
+	if err != nil || !strings.Contains(string(text), `"defaulter":false,"validator":true`) {
+		t.Fatal(string(text), err)
+	}
+}
+
+func with(change func(*pilothouse.Controller)) pilothouse.Plugin {
+	plugin, controller := Plugin, Plugin.Controllers[0]
+	change(&controller)
+	plugin.Controllers = []pilothouse.Controller{controller}
+	return plugin
+}
+
+const object = `{"apiVersion":"example.com/v1","kind":"Website","metadata":{"name":"blog","generation":9007199254740993}}`
+
+func TestAFinalizerLetsGoOrSaysWhatShouldStillExist(t *testing.T) {
+	for _, expected := range []pilothouse.Finalization{pilothouse.Done(), pilothouse.Pending(pilothouse.Outcome{})} {
+		finalize := func(request pilothouse.Request[Website], _ pilothouse.Cluster) (pilothouse.Finalization, error) {
+			if request.Object.Metadata.Name != "blog" {
+				return pilothouse.Finalization{}, errors.New("another object")
+			}
+			return expected, nil
+		}
+		plugin := with(func(it *pilothouse.Controller) { it.Finalize = pilothouse.TypedFinalize(finalize) })
+		answer, failure := plugin.CallFinalize(pilothouse.RawRequest{Object: json.RawMessage(object)}, &fakeCluster{})
+		isDone, _ := answer.IsDone()
+		if expectDone, _ := expected.IsDone(); failure != nil || isDone != expectDone {
+			t.Fatal(answer, failure)
+		}
+	}
+	_, failure := Plugin.CallFinalize(pilothouse.RawRequest{Object: json.RawMessage(object)}, &fakeCluster{})
+	if failure == nil || !strings.Contains(failure.Message, "has no Finalize") {
+		t.Fatal(failure)
+	}
+}
+
+func review() pilothouse.RawReview {
+	review := pilothouse.RawReview{Kind: kind}
+	review.Phase = pilothouse.Update
+	review.Object = json.RawMessage(object)
+	old := json.RawMessage(strings.Replace(object, "blog", "old", 1))
+	review.OldObject = &old
+	return review
+}
+
+func TestADefaulterKeepsWhatItDoesNotKnow(t *testing.T) {
+	plugin := with(func(it *pilothouse.Controller) {
+		it.ApplyDefaults = func(review pilothouse.Review[pilothouse.Object], _ pilothouse.Cluster) (pilothouse.Object, error) {
+			review.Object["spec"] = "filled in"
+			return review.Object, nil
+		}
+	})
+	completed, refused := plugin.CallApplyDefaults(review(), &fakeCluster{})
+	text, err := json.Marshal(completed)
+	if refused != nil || err != nil {
+		t.Fatal(refused, err)
+	}
+	if said := string(text); !strings.Contains(said, "9007199254740993") || !strings.Contains(said, "filled in") {
+		t.Fatal(said)
+	}
+}
+
+func TestWhatAValidatorReturnsBecomesFieldErrors(t *testing.T) {
+	notFound := &pilothouse.FieldError{Kind: pilothouse.NotFound, Path: "spec.host"}
+	required := &pilothouse.FieldError{Kind: pilothouse.Required, Path: "spec.port"}
+	for _, expected := range []struct {
+		err   error
+		paths string
+	}{
+		{nil, ""},
+		{notFound, "spec.host"},
+		{errors.Join(notFound, required), "spec.host spec.port"},
+		{errors.New("something else"), ""},
+	} {
+		plugin := with(func(it *pilothouse.Controller) {
+			it.Validate = pilothouse.TypedValidate(func(review pilothouse.Review[Website], _ pilothouse.Cluster) ([]string, error) {
+				return []string{review.OldObject.Metadata.Name + " " + review.Object.Metadata.Name}, expected.err
+			})
+		})
+		warnings, refused := plugin.CallValidate(review(), &fakeCluster{})
+		var paths []string
+		for _, it := range refused {
+			paths = append(paths, it.Path)
+		}
+		if strings.Join(paths, " ") != expected.paths || (refused == nil) != (expected.err == nil) || warnings[0] != "old blog" {
+			t.Fatal(expected, refused, warnings)
+		}
+	}
+}
+
+func TestAPanicOfAValidatorIsLoggedAndEndsTheCall(t *testing.T) {
+	plugin := with(func(it *pilothouse.Controller) {
+		it.Validate = func(pilothouse.RawReview, pilothouse.Cluster) ([]string, error) { panic("no such thing") }
+	})
+	cluster := &fakeCluster{}
+	message := panicked(func() { plugin.CallValidate(review(), cluster) })
+	if message != "no such thing" || len(cluster.lines) != 1 {
+		t.Fatal(message, cluster.lines)
+	}
+}
+
+func TestAnObjectBelongsToItsController(t *testing.T) {
+	owner := pilothouse.ObjectMeta{UID: "u-1"}
+	for _, expected := range []bool{true, false} {
+		references := []pilothouse.OwnerReference{{UID: "u-1", Controller: expected}, {UID: "u-2", Controller: true}}
+		if (pilothouse.ObjectMeta{OwnerReferences: references}).ControlledBy(owner) != expected {
+			t.Fatal(references)
+		}
 	}
 }

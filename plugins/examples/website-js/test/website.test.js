@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { Failure, plugin } from "../pilothouse.js";
+import { Condition, Failure, FieldError, isControlledBy, plugin } from "../pilothouse.js";
 import { reconcile, website } from "../website.js";
 
 /** A cluster that has these objects. */
@@ -48,11 +48,11 @@ test("a host that is no DNS name is refused", () => {
 });
 
 /** The component's exports, with what they log. */
-function exported(reconcile) {
+function exported(reconcile, functions = {}) {
   const lines = [];
   const log = { log: (level, message, fields) => lines.push({ level, message, fields: Object.fromEntries(fields) }) };
   const [controller] = website.controllers;
-  const exports = plugin({ ...website, controllers: [{ ...controller, reconcile }] }, { cluster: {}, clock: {}, log });
+  const exports = plugin({ ...website, controllers: [{ ...controller, reconcile, ...functions }] }, { cluster: {}, clock: {}, log });
   return { ...exports, lines };
 }
 
@@ -64,6 +64,11 @@ test("the manifest is JSON without the functions", () => {
   assert.equal(manifest.controllers[0].kind.kind, "Website");
 });
 
+test("the manifest says which functions a controller has", () => {
+  const [controller] = JSON.parse(exported(null, { validate: () => {} }).manifest.describe(null)).controllers;
+  assert.deepEqual([controller.defaulter, controller.validator], [false, true]);
+});
+
 test("a failure becomes the contract's", () => {
   const { reconciler, lines } = exported(() => {
     throw Failure.transient("later");
@@ -72,11 +77,104 @@ test("a failure becomes the contract's", () => {
   assert.deepEqual(lines, []);
 });
 
-test("any other exception is logged with its stack and becomes a failure", () => {
+test("any other exception is logged with its stack and is no answer of the contract", () => {
+  const error = new TypeError("no such thing");
   const { reconciler, lines } = exported(() => {
-    throw new TypeError("no such thing");
+    throw error;
   });
-  assert.throws(() => reconciler.reconcile(request), { tag: "permanent", val: "the plugin threw TypeError: no such thing" });
+  assert.throws(() => reconciler.reconcile(request), (thrown) => thrown === error);
   assert.equal(lines[0].message, "TypeError: no such thing");
   assert.match(lines[0].fields.stack, /website\.test\.js/);
+});
+
+test("conditions and events have the words of Kubernetes, and others are named", () => {
+  const answer = (outcome) => exported(() => outcome).reconciler.reconcile(request);
+  const condition = { type: "Ready", status: "True", reason: "Served", message: "" };
+  const event = { type: "Warning", reason: "Odd", message: "" };
+  const { conditions, events } = answer({ conditions: [condition], events: [event] });
+  assert.deepEqual(conditions, [{ ...condition, status: "true" }]);
+  assert.deepEqual(events, [{ ...event, type: "warning" }]);
+  const refused = (outcome, message) => assert.throws(() => answer(outcome), { name: "Error", message });
+  const status = /conditions\[0\]\.status: true is none of "True", "False", "Unknown"/;
+  refused({ conditions: [{ ...condition, status: true }] }, status);
+  refused({ events: [{ ...event, type: "Error" }] }, /events\[0\]\.type: "Error" is none of "Normal", "Warning"/);
+});
+
+test("conditions are made by their status", () => {
+  assert.deepEqual(
+    [Condition.ready("Served", "all pods"), Condition.notReady("Starting"), Condition.unknown("Reachable", "NoAnswer")],
+    [
+      { type: "Ready", status: "True", reason: "Served", message: "all pods" },
+      { type: "Ready", status: "False", reason: "Starting", message: "" },
+      { type: "Reachable", status: "Unknown", reason: "NoAnswer", message: "" },
+    ],
+  );
+});
+
+test("a finalizer lets go or says what should still exist", () => {
+  const answered = (finalize) => exported(null, { finalize }).finalizer.finalize(request);
+  assert.deepEqual(answered(() => "done"), { tag: "done" });
+  const pending = answered(({ object }) => ({ owned: [object] }));
+  assert.equal(pending.tag, "pending");
+  assert.equal(JSON.parse(pending.val.desired[0].object).metadata.name, "blog");
+  // A forgotten `return` is no permission.
+  assert.throws(() => answered(() => {}), { name: "TypeError" });
+});
+
+const review = {
+  phase: "update",
+  kind: { group: "example.com", version: "v1", kind: "Website" },
+  object: request.object,
+  oldObject: JSON.stringify(blog({ replicas: 1 })),
+  configuration: "{}",
+  userInfo: { username: "jane", groups: ["web"] },
+  dryRun: false,
+};
+
+test("a defaulter and a validator are given a review with objects", () => {
+  const applyDefaults = ({ object }) => ({ ...object, spec: { ...object.spec, host: "a.example" } });
+  const validate = ({ phase, object, oldObject, userInfo }) => [
+    `${phase} of ${oldObject.spec.replicas} to ${object.spec.replicas} by ${userInfo.username}`,
+  ];
+  const { defaulter, validator } = exported(null, { applyDefaults, validate });
+  assert.equal(JSON.parse(defaulter.applyDefaults(review)).spec.host, "a.example");
+  assert.deepEqual(validator.validate(review), ["update of 1 to 2 by jane"]);
+  assert.deepEqual(exported(null, { validate: () => {} }).validator.validate(review), []);
+});
+
+test("what a validator throws becomes field errors", () => {
+  const refused = (error) => {
+    const validate = () => {
+      throw error;
+    };
+    const { validator, lines } = exported(null, { validate });
+    try {
+      validator.validate(review);
+    } catch (errors) {
+      return { errors, lines };
+    }
+  };
+  const one = FieldError.notFound("spec.host", "nobody has it");
+  const other = FieldError.required("spec.port", "");
+  assert.deepEqual(refused(new AggregateError([one, other])).errors, [
+    { kind: "not-found", path: "spec.host", message: "nobody has it" },
+    { kind: "required", path: "spec.port", message: "" },
+  ]);
+  const failure = [{ kind: "invalid", path: "", message: "not now" }];
+  assert.deepEqual(refused(Failure.transient("not now")).errors, failure);
+  for (const bug of [new TypeError("no such thing"), new AggregateError([one, new TypeError("no such thing")])]) {
+    const { errors, lines } = refused(bug);
+    assert.equal(errors, bug);
+    assert.match(lines.at(-1).fields.stack, /website\.test\.js/);
+    assert.ok(lines.some(({ message }) => message === "TypeError: no such thing"));
+  }
+});
+
+test("an object belongs to the controller that its owner references name", () => {
+  const owner = { metadata: { uid: "u-1" } };
+  const owned = (reference) => ({ metadata: { ownerReferences: [{ uid: "u-1", controller: true, ...reference }] } });
+  assert.equal(isControlledBy(owned({}), owner), true);
+  assert.equal(isControlledBy(owned({ controller: false }), owner), false);
+  assert.equal(isControlledBy(owned({ uid: "u-2" }), owner), false);
+  assert.equal(isControlledBy(null, owner), false);
 });

@@ -4,7 +4,20 @@ from dataclasses import dataclass, replace
 from enum import Enum, Flag
 from types import SimpleNamespace
 
-from pilothouse import Permanent, Request, Transient, exports
+from pilothouse import (
+    Condition,
+    Done,
+    Event,
+    FieldError,
+    Outcome,
+    Permanent,
+    Request,
+    Transient,
+    admission_exports,
+    exports,
+    finalizer_export,
+    is_controlled_by,
+)
 from website import PLUGIN, WebsiteSpec, reconcile
 
 
@@ -74,19 +87,31 @@ class Err(Exception):
     value: object
 
 
-def exported(reconcile, lines):
-    """The component's exports over stand-ins of the generated modules."""
+def host(lines):
+    """Stand-ins of the generated modules."""
     types = SimpleNamespace(
         Failure_Transient=lambda message: ("transient", message),
         Failure_Permanent=lambda message: ("permanent", message),
         Desired=lambda *members: members,
         Lifecycle=Flag("Lifecycle", ["KEEP"]),
         Ownership=Ownership,
+        Condition=lambda type, status, reason, message: SimpleNamespace(type=type, status=status),
+        ConditionStatus={"TRUE": "true", "FALSE": "false", "UNKNOWN": "unknown"},
+        Event=lambda type, reason, message: SimpleNamespace(type=type),
+        EventType={"NORMAL": "normal", "WARNING": "warning"},
         Outcome=SimpleNamespace,
     )
     log = SimpleNamespace(Level=Level, log=lambda *line: lines.append(line))
-    plugin = replace(PLUGIN, controllers=[replace(PLUGIN.controllers[0], reconcile=reconcile)])
-    return exports(plugin, clock=None, cluster=None, log=log, types=types, Err=Err)
+    return {"clock": None, "cluster": None, "log": log, "types": types, "Err": Err}
+
+
+def plugin_with(**functions):
+    return replace(PLUGIN, controllers=[replace(PLUGIN.controllers[0], **functions)])
+
+
+def exported(reconcile, lines):
+    """The component's exports."""
+    return exports(plugin_with(reconcile=reconcile), **host(lines))
 
 
 class HelperTest(unittest.TestCase):
@@ -107,6 +132,10 @@ class HelperTest(unittest.TestCase):
             described["controllers"][0]["fields"], [".spec.image", ".spec.replicas", ".spec.port", ".spec.host"]
         )
 
+    def test_the_manifest_says_which_functions_a_controller_has(self):
+        [controller] = json.loads(plugin_with(validate=lambda review, cluster: []).manifest())["controllers"]
+        self.assertEqual((controller["defaulter"], controller["validator"]), (False, True))
+
     def test_failures_become_the_contracts(self):
         lines = []
         self.assertEqual(self.failure(Transient("later"), lines), ("transient", "later"))
@@ -114,13 +143,120 @@ class HelperTest(unittest.TestCase):
         self.assertEqual(self.failure(Permanent("never"), lines, spec={}), ("permanent", "spec.image is missing"))
         self.assertEqual(lines, [])
 
-    def test_any_other_exception_is_logged_with_its_traceback_and_becomes_a_failure(self):
+    def test_conditions_and_events_have_the_words_of_kubernetes_and_others_are_named(self):
+        def answer(**outcome):
+            _, reconciler = exported(lambda request, cluster: Outcome(**outcome), [])
+            raw = SimpleNamespace(object=json.dumps(request().object), configuration="{}", attempt=0)
+            return reconciler().reconcile(raw)
+
+        answered = answer(
+            conditions=[Condition("Ready", "True", "Served", "")], events=[Event("Warning", "Odd", "")]
+        )
+        self.assertEqual(answered.conditions[0].status, "true")
+        self.assertEqual(answered.events[0].type, "warning")
+        for wrong in [
+            {"conditions": [Condition("Ready", "TRUE", "Served", "")]},
+            {"events": [Event("Error", "Odd", "")]},
+        ]:
+            with self.assertRaisesRegex(ValueError, "(TRUE|Error)', which is none of (True|Normal), "):
+                answer(**wrong)
+
+    def test_conditions_are_made_by_their_status(self):
+        made = [Condition.ready("Served", "all"), Condition.not_ready("Starting"), Condition.unknown("Reachable", "No")]
+        self.assertEqual(
+            made,
+            [
+                Condition("Ready", "True", "Served", "all"),
+                Condition("Ready", "False", "Starting", ""),
+                Condition("Reachable", "Unknown", "No", ""),
+            ],
+        )
+
+    def test_any_other_exception_is_logged_with_its_traceback_and_is_no_answer_of_the_contract(self):
         lines = []
-        failure = self.failure(ValueError("no such thing"), lines)
-        self.assertEqual(failure, ("permanent", "the plugin raised ValueError: no such thing"))
+        with self.assertRaisesRegex(ValueError, "^no such thing$"):
+            self.failure(ValueError("no such thing"), lines)
         [(level, message, logged)] = lines
         self.assertEqual((level, message), (Level.ERROR, "ValueError: no such thing"))
         self.assertIn("test_website.py", dict(logged)["traceback"])
+
+
+class FinalizerTest(unittest.TestCase):
+    def finalized(self, finalize):
+        finalizer = SimpleNamespace(Finalization_Done=lambda: "done", Finalization_Pending=lambda outcome: outcome)
+        export = finalizer_export(plugin_with(finalize=finalize), finalizer, **host([]))
+        raw = SimpleNamespace(object=json.dumps(request().object), configuration="{}", attempt=0)
+        return export().finalize(raw)
+
+    def test_it_lets_go_or_says_what_should_still_exist(self):
+        self.assertEqual(self.finalized(lambda request, cluster: Done()), "done")
+        pending = self.finalized(lambda request, cluster: Outcome(owned=[{"of": request.name}]))
+        self.assertEqual(pending.desired[0][0], '{"of": "blog"}')
+
+    def test_a_forgotten_return_is_no_permission(self):
+        with self.assertRaises(AttributeError):
+            self.finalized(lambda request, cluster: None)
+
+
+class AdmissionTest(unittest.TestCase):
+    def reviewed(self, lines, **functions):
+        admission = SimpleNamespace(
+            FieldErrorKind={kind: kind for kind in ["NOT_FOUND", "REQUIRED", "INVALID"]},
+            FieldError=lambda *members: members,
+        )
+        defaulter, validator = admission_exports(plugin_with(**functions), admission, **host(lines))
+        review = SimpleNamespace(
+            phase=SimpleNamespace(name="UPDATE"),
+            kind=SimpleNamespace(group="example.com", version="v1", kind="Website"),
+            object=json.dumps(request().object),
+            old_object=json.dumps(request(replicas=1).object),
+            configuration="{}",
+            user_info=SimpleNamespace(username="jane", groups=["web"]),
+            dry_run=False,
+        )
+        return lambda: defaulter().apply_defaults(review), lambda: validator().validate(review)
+
+    def test_a_defaulter_and_a_validator_are_given_a_review_with_objects(self):
+        def apply_defaults(review, cluster):
+            return {"host": "a.example", "of": review.object["metadata"]["name"]}
+
+        def validate(review, cluster):
+            old = review.old_object["spec"]["replicas"]
+            return [f"{review.phase} of {old} to {review.spec.replicas} by {review.user_info.username}"]
+
+        default, validated = self.reviewed([], apply_defaults=apply_defaults, validate=validate)
+        self.assertEqual(json.loads(default()), {"host": "a.example", "of": "blog"})
+        self.assertEqual(validated(), ["UPDATE of 1 to 2 by jane"])
+
+    def refused(self, error, lines):
+        def validate(review, cluster):
+            raise error
+
+        _, validated = self.reviewed(lines, validate=validate)
+        with self.assertRaises(Err) as raised:
+            validated()
+        return raised.exception.value
+
+    def test_what_a_validator_raises_becomes_field_errors(self):
+        lines = []
+        one, other = FieldError("NOT_FOUND", "spec.host", "nobody has it"), FieldError("REQUIRED", "spec.port", "")
+        expected = [("NOT_FOUND", "spec.host", "nobody has it"), ("REQUIRED", "spec.port", "")]
+        self.assertEqual(self.refused(one, lines), expected[:1])
+        self.assertEqual(self.refused(ExceptionGroup("both", [one, other]), lines), expected)
+        self.assertEqual(lines, [])
+        with self.assertRaises(ValueError):
+            self.refused(ValueError("no such thing"), lines)
+        self.assertIn("test_website.py", dict(lines[0][2])["traceback"])
+        with self.assertRaises(ExceptionGroup):
+            self.refused(ExceptionGroup("both", [one, ValueError("no such thing")]), lines)
+        self.assertEqual(lines[-1][1], "ValueError: no such thing")
+
+    def test_an_object_belongs_to_the_controller_that_its_owner_references_name(self):
+        owner = {"metadata": {"uid": "u-1"}}
+        for reference, expected in [({}, True), ({"controller": False}, False), ({"uid": "u-2"}, False)]:
+            references = [{"uid": "u-1", "controller": True, **reference}]
+            self.assertEqual(is_controlled_by({"metadata": {"ownerReferences": references}}, owner), expected)
+        self.assertFalse(is_controlled_by(None, owner))
 
 
 if __name__ == "__main__":

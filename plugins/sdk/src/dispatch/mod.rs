@@ -13,20 +13,28 @@ use crate::cluster::Cluster;
 use crate::locate;
 use crate::manifest::Manifest;
 use crate::object::Kind;
+use crate::optional::{ExportedPlugin, Interfaces};
 use crate::outcome::{Failure, Outcome};
 use crate::plugin::{Controllers, Plugin};
 use crate::raw::types;
 
 /// The manifest of a plugin under a configuration, or why the configuration can't be used.
-pub(crate) fn describe<P: Plugin>(config: Option<&str>) -> Result<String, String> {
-    let config = read_config::<P::Config>(config.unwrap_or_default())?;
-    P::check(&config)?;
-    let manifest = P::manifest(&config);
-    check_kinds::<P>(&manifest)?;
+pub(crate) fn describe<P: ExportedPlugin>(config: Option<&str>) -> Result<String, String> {
+    let manifest = manifest::<P>(config)?;
     let json = serde_json::to_string(&manifest);
     // The instance ends with the call, so the code that would take the manifest apart is not worth its place.
     std::mem::forget(manifest);
     json.map_err(|error| format!("the manifest cannot be written as JSON: {error}"))
+}
+
+/// The same before it is written.
+pub(crate) fn manifest<P: ExportedPlugin>(config: Option<&str>) -> Result<Manifest, String> {
+    let config = read_config::<P::Config>(config.unwrap_or_default())?;
+    P::check(&config)?;
+    let mut manifest = P::manifest(&config);
+    check_kinds::<P>(&manifest)?;
+    declare_interfaces(&mut manifest, P::interfaces())?;
+    Ok(manifest)
 }
 
 /// Whether the manifest's controllers, and those that the configuration switches off, are those that the plugin has.
@@ -50,6 +58,29 @@ fn check_kinds<P: Plugin>(manifest: &Manifest) -> Result<(), String> {
         .find(|kind| declared().all(|declared| declared != **kind))
     {
         return missing(*kind, "Controllers", "manifest's controllers");
+    }
+    Ok(())
+}
+
+/// Says in the manifest which controllers have a defaulter and a validator, and refuses a finalizer that nobody answers for.
+fn declare_interfaces(manifest: &mut Manifest, interfaces: Interfaces) -> Result<(), String> {
+    let Interfaces {
+        finalizer,
+        defaulter,
+        validator,
+        converter: _,
+    } = interfaces;
+    for controller in &mut manifest.controllers {
+        let kind = controller.kind;
+        let is_for = |kinds: &Option<Vec<Kind>>| kinds.as_ref().map(|kinds| kinds.contains(&kind));
+        controller.defaulter = is_for(&defaulter);
+        controller.validator = is_for(&validator);
+        if controller.finalizer.is_some() && is_for(&finalizer) == Some(false) {
+            return Err(format!(
+                "the controller of {kind} names a finalizer, and none of the types behind `finalizer:` in export! is for that \
+                 kind; its author has to add one"
+            ));
+        }
     }
     Ok(())
 }

@@ -25,6 +25,10 @@ pub trait Interface {
 
 /// Those who answer the calls of an interface: one type, or a tuple of up to eight of them.
 pub trait Handlers<I: Interface, Config> {
+    /// The kinds that they are for.
+    #[doc(hidden)]
+    fn kinds(kinds: &mut Vec<Kind>);
+
     /// Answers the call if it is for this kind; otherwise the configuration comes back for the next one.
     #[doc(hidden)]
     fn handle(call: &I::Call<'_>, config: Config, cluster: &Cluster) -> Result<I::Answer, Config>;
@@ -78,6 +82,14 @@ pub struct ReviewCall<'a> {
 pub struct ConvertCall<'a> {
     object: Value,
     api_version: &'a str,
+}
+
+/// The kinds of the handlers of one interface.
+#[doc(hidden)]
+pub fn kinds_of<I: Interface, Config, H: Handlers<I, Config>>() -> Vec<Kind> {
+    let mut kinds = Vec::new();
+    H::kinds(&mut kinds);
+    kinds
 }
 
 /// Asks the plugin's finalizer for the object's kind.
@@ -181,6 +193,10 @@ fn unreadable(object: &str, error: &serde_json::Error) -> FieldError {
 }
 
 impl<F: Finalizer> Handlers<Finalizing, F::Config> for F {
+    fn kinds(kinds: &mut Vec<Kind>) {
+        kinds.push(F::Object::KIND);
+    }
+
     fn handle(
         call: &Call<'_>,
         config: F::Config,
@@ -197,6 +213,10 @@ impl<F: Finalizer> Handlers<Finalizing, F::Config> for F {
 }
 
 impl<D: Defaulter> Handlers<Defaulting, D::Config> for D {
+    fn kinds(kinds: &mut Vec<Kind>) {
+        kinds.push(D::KIND);
+    }
+
     fn handle(
         call: &ReviewCall<'_>,
         config: D::Config,
@@ -213,6 +233,10 @@ impl<D: Defaulter> Handlers<Defaulting, D::Config> for D {
 }
 
 impl<V: Validator> Handlers<Validating, V::Config> for V {
+    fn kinds(kinds: &mut Vec<Kind>) {
+        kinds.push(V::Object::KIND);
+    }
+
     fn handle(
         call: &ReviewCall<'_>,
         config: V::Config,
@@ -229,6 +253,10 @@ impl<V: Validator> Handlers<Validating, V::Config> for V {
 }
 
 impl<C: Converter> Handlers<Converting, ()> for C {
+    fn kinds(kinds: &mut Vec<Kind>) {
+        kinds.push(C::KIND);
+    }
+
     fn handle(call: &ConvertCall<'_>, (): (), _: &Cluster) -> Result<Result<Value, String>, ()> {
         let ConvertCall { object, api_version } = call;
         let group = |api_version: &str| {
@@ -246,6 +274,10 @@ impl<C: Converter> Handlers<Converting, ()> for C {
 macro_rules! handlers_of_tuple {
     ($($handler:ident)+) => {
         impl<I: Interface, Config, $($handler: Handlers<I, Config>),+> Handlers<I, Config> for ($($handler,)+) {
+            fn kinds(kinds: &mut Vec<Kind>) {
+                $(<$handler as Handlers<I, Config>>::kinds(kinds);)+
+            }
+
             fn handle(call: &I::Call<'_>, config: Config, cluster: &Cluster) -> Result<I::Answer, Config> {
                 $(
                     let config = match <$handler as Handlers<I, Config>>::handle(call, config, cluster) {

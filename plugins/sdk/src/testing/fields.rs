@@ -1,16 +1,11 @@
 //! Owns field paths as manifests and queries have them: `.spec.ports[].port`, `.metadata.annotations["a.b/c"]`, `.`.
 
+use pilothouse_description::FieldStep as Step;
 use serde_json::{Map, Value};
 
 /// A parsed path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct FieldPath(Vec<Step>);
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Step {
-    Member(String),
-    Each,
-}
 
 impl FieldPath {
     /// Reads a path, or says why it is none.
@@ -24,7 +19,7 @@ impl FieldPath {
         while !rest.is_empty() {
             if let Some(quoted) = rest.strip_prefix("[\"") {
                 let (name, after) = quoted.split_once("\"]").ok_or_else(wrong)?;
-                steps.push(Step::Member(name.to_owned()));
+                steps.push(Step::Field(name.to_owned()));
                 rest = after;
             } else if let Some(after) = rest.strip_prefix("[]") {
                 steps.push(Step::Each);
@@ -35,15 +30,20 @@ impl FieldPath {
                 if end == 0 {
                     return Err(wrong());
                 }
-                steps.push(Step::Member(name[..end].to_owned()));
+                steps.push(Step::Field(name[..end].to_owned()));
                 rest = &name[end..];
             }
         }
-        if let Some(Step::Member(_)) = steps.first() {
+        if let Some(Step::Field(_)) = steps.first() {
             Ok(Self(steps))
         } else {
             Err(wrong())
         }
+    }
+
+    /// Its steps.
+    pub(super) fn steps(&self) -> &[Step] {
+        &self.0
     }
 
     /// Whether what the other path leads to is, or is in, what this one leads to.
@@ -61,7 +61,7 @@ impl FieldPath {
                     Value::Bool(bool) => text == if *bool { "true" } else { "false" },
                     Value::Null | Value::Array(_) | Value::Object(_) => false,
                 },
-                [Step::Member(name), rest @ ..] => value.get(name).is_some_and(|value| any(value, rest, text)),
+                [Step::Field(name), rest @ ..] => value.get(name).is_some_and(|value| any(value, rest, text)),
                 [Step::Each, rest @ ..] => value
                     .as_array()
                     .is_some_and(|items| items.iter().any(|item| any(item, rest, text))),
@@ -73,7 +73,7 @@ impl FieldPath {
 
 /// What is left of an object for one who has declared these paths: them, and what all objects have.
 pub(super) fn visible(object: &Value, paths: &[FieldPath]) -> Value {
-    let always = ["apiVersion", "kind", "metadata"].map(|name| FieldPath(vec![Step::Member(name.to_owned())]));
+    let always = ["apiVersion", "kind", "metadata"].map(|name| FieldPath(vec![Step::Field(name.to_owned())]));
     let all: Vec<&[Step]> = paths.iter().chain(&always).map(|path| path.0.as_slice()).collect();
     let mut visible = keep(object, &all).unwrap_or_default();
     if let Some(metadata) = visible.get_mut("metadata").and_then(Value::as_object_mut) {
@@ -118,7 +118,7 @@ fn keep(value: &Value, paths: &[&[Step]]) -> Option<Value> {
 
 fn below_member<'a>(path: &'a [Step], name: &str) -> Option<&'a [Step]> {
     match path {
-        [Step::Member(member), rest @ ..] if member == name => Some(rest),
+        [Step::Field(member), rest @ ..] if member == name => Some(rest),
         _ => None,
     }
 }

@@ -1,7 +1,9 @@
 //! Stands in for the host in native tests: a cluster of objects given as JSON, with the manifest's rules in force.
 //!
 //! A plugin is called as the host calls it, from JSON to JSON. It sees only the fields that its manifest declares, so
-//! one that is forgotten there is missed in a test and not in a cluster:
+//! one that is forgotten there is missed in a test and not in a cluster. The first call checks what the plugin says of
+//! itself, as `pilothouse build` does: a CRD whose status cannot hold what the host writes, a field that the CRD does not
+//! have or a finalizer that is not exported fails the test.
 //!
 //! ```
 //! use pilothouse_plugin::testing::FakeCluster;
@@ -27,6 +29,8 @@
 //! #         Ok(Outcome::new().status(json!({"said": request.object.spec.text})))
 //! #     }
 //! # }
+//! export!(Greeter);
+//!
 //! let greeting = json!({
 //!     "apiVersion": "example.com/v1", "kind": "Greeting",
 //!     "metadata": {"name": "hello", "namespace": "default"},
@@ -37,6 +41,7 @@
 //! ```
 
 mod answer;
+mod description;
 mod fields;
 mod grants;
 mod optional;
@@ -55,8 +60,8 @@ use self::grants::Grants;
 pub use self::optional::Finalized;
 use crate::cluster::Cluster;
 use crate::dispatch;
+use crate::optional::ExportedPlugin;
 use crate::outcome::Failure;
-use crate::plugin::Plugin;
 use crate::raw::types;
 use crate::time::Moment;
 
@@ -64,7 +69,7 @@ use crate::time::Moment;
 const START: Moment = Moment::from_millis(1_735_689_600_000);
 
 /// The manifest as the host gets it, or why the configuration can't be used.
-pub fn describe<P: Plugin>(configuration: Option<&Value>) -> Result<Value, String> {
+pub fn describe<P: ExportedPlugin>(configuration: Option<&Value>) -> Result<Value, String> {
     let manifest = dispatch::describe::<P>(configuration.map(ToString::to_string).as_deref())?;
     serde_json::from_str(&manifest).map_err(|error| format!("the manifest is not JSON: {error}"))
 }
@@ -81,6 +86,8 @@ struct State {
     objects: BTreeMap<(KindKey, Option<String>, String), Value>,
     now: Moment,
     configuration: Value,
+    /// Whether the description of a plugin is checked before it is called.
+    is_checked: bool,
     reads: Vec<Read>,
     /// What the manifest allows; everything while no plugin is called.
     grants: Option<Rc<Grants>>,
@@ -92,6 +99,7 @@ impl Default for State {
             objects: BTreeMap::new(),
             now: START,
             configuration: Value::Null,
+            is_checked: true,
             reads: Vec::new(),
             grants: None,
         }
@@ -210,6 +218,13 @@ impl FakeCluster {
         self
     }
 
+    /// Leaves out the check of what the plugin says of itself, for a plugin of which something is meant to be amiss.
+    #[must_use]
+    pub fn unchecked(self) -> Self {
+        self.state.borrow_mut().is_checked = false;
+        self
+    }
+
     /// What was read so far, in order.
     pub fn reads(&self) -> Vec<Read> {
         self.state.borrow().reads.clone()
@@ -226,13 +241,14 @@ impl FakeCluster {
     /// # Panics
     ///
     /// When the plugin reads or wants something that its manifest does not declare, where the host would refuse the
-    /// call; when the plugin cannot be described under the configuration.
-    pub fn reconcile<P: Plugin>(&self, object: Value) -> Result<Answer, Failure> {
+    /// call; when the plugin cannot be described under the configuration; when its manifest, its CRDs and the interfaces
+    /// that it exports do not agree.
+    pub fn reconcile<P: ExportedPlugin>(&self, object: Value) -> Result<Answer, Failure> {
         self.reconcile_after::<P>(object, 0)
     }
 
     /// As [`reconcile`](Self::reconcile), after so many failures in a row.
-    pub fn reconcile_after<P: Plugin>(&self, object: Value, attempt: u32) -> Result<Answer, Failure> {
+    pub fn reconcile_after<P: ExportedPlugin>(&self, object: Value, attempt: u32) -> Result<Answer, Failure> {
         let (request, grants) = self.request::<P>(&object, attempt);
         let outcome = self.granted(&grants, || dispatch::reconcile::<P>(&request, &self.cluster()));
         let answer = Answer::read(outcome?);
@@ -241,7 +257,7 @@ impl FakeCluster {
     }
 
     /// What the plugin is given for an object, and what it may then do.
-    fn request<P: Plugin>(&self, object: &Value, attempt: u32) -> (types::Request, Rc<Grants>) {
+    fn request<P: ExportedPlugin>(&self, object: &Value, attempt: u32) -> (types::Request, Rc<Grants>) {
         let grants = self.grants::<P>(object);
         let request = types::Request {
             object: grants.visible_of_primary(object).to_string(),
@@ -253,9 +269,12 @@ impl FakeCluster {
     }
 
     /// What the manifest allows the controller for an object's kind.
-    fn grants<P: Plugin>(&self, object: &Value) -> Rc<Grants> {
+    fn grants<P: ExportedPlugin>(&self, object: &Value) -> Rc<Grants> {
         let (_, _, name) = key_of(object);
         let configuration = self.state.borrow().configuration.clone();
+        if self.state.borrow().is_checked {
+            description::check::<P>(&configuration.to_string());
+        }
         let manifest =
             describe::<P>(Some(&configuration)).unwrap_or_else(|error| panic!("the plugin refuses: {error}"));
         let grants = Grants::of(&manifest, object).unwrap_or_else(|| {

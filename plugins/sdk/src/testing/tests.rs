@@ -12,6 +12,8 @@ use std::time::Duration;
 const CONFIG_MAP: Kind = Kind::new("", "v1", "ConfigMap");
 const NODE: Kind = Kind::new("", "v1", "Node");
 
+crate::export!(Sample);
+
 /// Does what `spec.does` says.
 struct Sample;
 

@@ -1,6 +1,7 @@
 //! Owns the pages of the reference that are generated, and their comparison with the files. What each page has is in the
 //! module of its source: the command line, or a schema.
 
+mod chart;
 mod commands;
 mod schema;
 
@@ -29,6 +30,13 @@ pub fn limits() -> String {
 pub fn manifest() -> String {
     let text = fs::read_to_string(root().join("wit/manifest.schema.json")).expect("the schema is in the repository");
     schema::manifest_page(&serde_json::from_str(&text).expect("the schema is JSON"))
+}
+
+/// The page of the Helm chart's values.
+pub fn chart() -> String {
+    let text =
+        fs::read_to_string(root().join("deploy/chart/values.schema.json")).expect("the schema is in the repository");
+    chart::page(&serde_json::from_str(&text).expect("the schema is JSON"))
 }
 
 /// The schema of the resource Plugin.
@@ -69,6 +77,11 @@ mod tests {
     #[test]
     fn generated_page_of_limits_is_what_the_crd_gives() {
         keep("limits.md", &limits());
+    }
+
+    #[test]
+    fn generated_page_of_the_chart_is_what_the_schema_of_its_values_gives() {
+        keep("chart.md", &chart());
     }
 
     #[test]

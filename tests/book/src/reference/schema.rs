@@ -93,10 +93,10 @@ pub fn manifest_page(schema: &Value) -> String {
     page
 }
 
-const TABLE: &str = "| member | type | default | |\n|---|---|---|---|\n";
+pub(super) const TABLE: &str = "| member | type | default | |\n|---|---|---|---|\n";
 
 /// A row for each member, and with `deep` for each member of these.
-fn rows_of(page: &mut String, schema: &Value, path: &str, deep: bool) {
+pub(super) fn rows_of(page: &mut String, schema: &Value, path: &str, deep: bool) {
     let required: Vec<_> = schema["required"]
         .as_array()
         .into_iter()
@@ -112,7 +112,8 @@ fn rows_of(page: &mut String, schema: &Value, path: &str, deep: bool) {
         let default = match &member["default"] {
             _ if required.contains(&&*name) => "required".to_owned(),
             Value::Null => String::new(),
-            Value::Object(_) if deep => "below".to_owned(),
+            Value::String(text) if text.is_empty() => "`\"\"`".to_owned(),
+            Value::Object(_) if deep && member["properties"].is_object() => "below".to_owned(),
             default => format!("`{}`", default.to_string().trim_matches('"')),
         };
         let (kind, about) = (kind(&member), described(&member));

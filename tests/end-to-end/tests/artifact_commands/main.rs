@@ -14,8 +14,8 @@ use base64::engine::general_purpose::STANDARD;
 use pilothouse_artifact::{Attachment, Client, Credentials, Descriptor, Limits, Location, RegistriesConfig};
 use pilothouse_end_to_end::components::{program, root};
 use pilothouse_end_to_end::program::{Folder, component};
+use rcgen::{KeyPair, SigningKey as _};
 use serde_json::{Value, json};
-use sigstore_verify::crypto::KeyPair;
 
 /// A folder in which commands run, and which is their home: nothing of the user's configuration is seen.
 struct Desk(Folder);
@@ -100,8 +100,8 @@ fn digest_of(reference: &str) -> &str {
 
 /// Signs an artifact of a layout as cosign 3 does, and writes the public key to a file.
 fn sign(layout: &Path, digest: &str, public_key: &str) {
-    let key = KeyPair::generate_ecdsa_p256().unwrap();
-    fs::write(public_key, key.public_key_der().unwrap().to_pem()).unwrap();
+    let key = KeyPair::generate().unwrap();
+    fs::write(public_key, key.public_key_pem()).unwrap();
     let hexadecimal = digest.strip_prefix("sha256:").unwrap();
     let statement = json!({
         "_type": "https://in-toto.io/Statement/v1",
@@ -119,7 +119,7 @@ fn sign(layout: &Path, digest: &str, public_key: &str) {
         "dsseEnvelope": {
             "payload": STANDARD.encode(&statement),
             "payloadType": kind,
-            "signatures": [{"sig": STANDARD.encode(signature.as_bytes())}],
+            "signatures": [{"sig": STANDARD.encode(signature)}],
         },
     });
     let attachment = Attachment {

@@ -308,6 +308,7 @@ mod simulated {
         let said: Value = serde_json::from_str(&printed(&["inspect", &gate, "-o", "json"])).unwrap();
         let gates = json!({"name": "gates", "kind": {"group": "gate.test.dev", "version": "v1", "kind": "Gate"},
             "interfaces": ["reconciler", "defaulter", "validator"],
+            "phases": ["create", "update", "reconcile"],
             "admission": {"failurePolicy": "Fail", "timeoutSeconds": 5}});
         assert_eq!(said["controllers"], json!([gates]));
         assert_eq!(said["manifest"]["crds"][0]["spec"]["names"]["kind"], "Gate");
@@ -318,6 +319,41 @@ mod simulated {
         assert_eq!((&said["warnings"], &said["errors"]), (&json!([]), &json!([])));
         let interfaces = json!(["reconciler", "finalizer", "defaulter", "validator"]);
         assert_eq!(said["controllers"][0]["interfaces"], interfaces);
+    }
+
+    #[test]
+    fn inspect_tells_which_kinds_have_a_defaulter_and_a_validator_as_the_manifest_says() {
+        let gate = component("gate");
+        let is_open = "the manifest does not say whether they are for this kind";
+        assert!(printed(&["inspect", &gate]).contains(is_open));
+        let folder = Folder::new();
+        let config = folder.file(
+            "config.json",
+            r#"{"finalizer": true, "defaulter": false, "validator": true}"#,
+        );
+        let said = printed(&["inspect", &gate, "--config", &config]);
+        assert!(
+            said.contains("admission    validator before each reconcile, and at create") && !said.contains(is_open),
+            "{said}"
+        );
+        let json = printed(&["inspect", &gate, "--config", &config, "-o", "json"]);
+        let json: Value = serde_json::from_str(&json).unwrap();
+        let controller = &json["controllers"][0];
+        assert_eq!(
+            controller["interfaces"],
+            json!(["reconciler", "finalizer", "validator"])
+        );
+        assert_eq!(controller["phases"], json!(["create", "update", "reconcile"]));
+        let unused = "the component exports the interface defaulter, but every controller says defaulter: false";
+        assert!(json["warnings"][0].as_str().unwrap().starts_with(unused), "{json}");
+        let neither = folder.file("neither.json", r#"{"defaulter": false, "validator": false}"#);
+        let json = printed(&["inspect", &gate, "--config", &neither, "-o", "json"]);
+        let json: Value = serde_json::from_str(&json).unwrap();
+        let controller = &json["controllers"][0];
+        assert_eq!(
+            (&controller["phases"], &controller["admission"]),
+            (&json!([]), &Value::Null)
+        );
     }
 
     #[test]

@@ -6,7 +6,7 @@ mod support;
 mod external {
     /// The tests of one language.
     macro_rules! language {
-        ($module:ident, $folder:literal, $tests:expr $(, $with_wasi:ident)?) => {
+        ($module:ident, $folder:literal, $tests:expr $(, $with_wasi:ident)? $(; $fatal:ident)?) => {
             mod $module {
                 use pilothouse_core::wasi::Wasi;
 
@@ -34,6 +34,13 @@ mod external {
                     support::play($folder, "wasi.wasm", Wasi::Inert, "website.yaml").await;
                 }
                 )?
+                $(
+                /// Its runtime gives up, from which nothing recovers.
+                #[tokio::test(start_paused = true)]
+                async fn $fatal() {
+                    support::play($folder, "fatal.wasm", Wasi::None, "fatal.yaml").await;
+                }
+                )?
             }
         };
     }
@@ -50,6 +57,11 @@ mod external {
         ["make", "test"],
         the_scenario_holds_with_the_inert_set_of_wasi
     );
-    language!(golang, "website-go", ["go", "test", "./..."]);
+    language!(
+        golang,
+        "website-go",
+        ["go", "test", "./..."];
+        why_the_runtime_gives_up_reaches_the_condition
+    );
     language!(c, "website-c", ["make", "test"]);
 }

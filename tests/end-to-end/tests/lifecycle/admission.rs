@@ -130,6 +130,94 @@ mod simulated {
         fleet.stage.stop().await;
     }
 
+    /// The role that owns the configurations.
+    const ROLE: &str = "harbour:host";
+
+    async fn make_role(fleet: &Fleet) -> Value {
+        let role = json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": ROLE}, "rules": [],
+        });
+        create(fleet.client().await, &role).await;
+        fleet.stage.find("ClusterRole", ROLE).unwrap()["metadata"]["uid"].clone()
+    }
+
+    /// Waits until this role is the only owner of both configurations.
+    async fn until_owned(fleet: &Fleet, uid: &Value) {
+        let owner =
+            json!([{"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "name": ROLE, "uid": uid}]);
+        fleet
+            .until("the role owns both", |stage| {
+                let kinds = ["MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"];
+                let found: Vec<Value> = kinds.iter().flat_map(|kind| stage.all(kind)).collect();
+                found.len() == 2 && found.iter().all(|it| it["metadata"]["ownerReferences"] == owner)
+            })
+            .await;
+    }
+
+    #[tokio::test]
+    async fn configurations_have_the_live_cluster_role_as_their_owner_and_are_made_without_it_too() {
+        let mut webhooks = webhooks(HARBOUR, "webhooks").unwrap();
+        webhooks.owner = Some(ROLE.to_owned());
+        let options = HostOptions {
+            webhooks: Some(webhooks),
+            ..HostOptions::default()
+        };
+        let mut fleet = Fleet::start_with(harbour().await, options).await;
+        fleet.put("gate", "gate.wasm", 0);
+        fleet.plugin("gate", json!({"source": {"file": "gate.wasm"}})).await;
+        fleet.is_ready("gate").await;
+        fleet
+            .until("they are made without an owner", |stage| uids(stage).len() == 2)
+            .await;
+        let said = [
+            "cannot read the ClusterRole harbour:host",
+            "it is not there",
+            "--webhook-owner",
+        ];
+        fleet
+            .until("the log says that there is none", |stage| {
+                !stage.lines(&said).is_empty()
+            })
+            .await;
+
+        let first = make_role(&fleet).await;
+        until_owned(&fleet, &first).await;
+        let crd = fleet
+            .stage
+            .find("CustomResourceDefinition", "gates.gate.test.dev")
+            .unwrap();
+        assert_eq!(crd["spec"]["conversion"]["strategy"], "Webhook");
+        assert_eq!(
+            crd["metadata"]["ownerReferences"],
+            Value::Null,
+            "its objects would go, too"
+        );
+        fleet.stage.host.stop().await.unwrap();
+        let mark = fleet.stage.mark();
+        fleet.start_host().await;
+        fleet.is_ready("gate").await;
+        until_looked_at(&fleet, mark).await;
+        let written = fleet.stage.host_writes_since(mark).into_iter();
+        let written: Vec<String> = written
+            .filter(|request| request.group == GROUP)
+            .map(|request| request.to_string())
+            .collect();
+        assert_eq!(written, Vec::<String>::new(), "an owner is no drift");
+
+        // The role is made anew: what it owned is collected, and made again by a host that starts.
+        fleet.stage.host.stop().await.unwrap();
+        let roles: Api<k8s_openapi::api::rbac::v1::ClusterRole> = Api::all(fleet.client().await);
+        roles.delete(ROLE, &DeleteParams::default()).await.unwrap();
+        fleet
+            .until("they go with their owner", |stage| uids(stage).is_empty())
+            .await;
+        let second = make_role(&fleet).await;
+        assert_ne!(first, second);
+        fleet.start_host().await;
+        until_owned(&fleet, &second).await;
+        fleet.stage.stop().await;
+    }
+
     #[tokio::test(start_paused = true)]
     async fn a_host_without_webhooks_names_what_still_asks_and_leaves_it() {
         let cluster = harbour().await;

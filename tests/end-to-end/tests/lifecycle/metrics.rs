@@ -200,6 +200,21 @@ mod simulated {
         fleet.stage.stop().await;
     }
 
+    #[tokio::test(start_paused = true)]
+    async fn events_that_are_too_many_for_one_object_are_counted() {
+        let (fleet, metrics) = measured().await;
+        fleet.put("hostile", "a.wasm", 0);
+        fleet.plugin("it", json!({"source": {"file": "a.wasm"}})).await;
+        fleet.is_ready("it").await;
+        let dropped = || scrape(&fleet, &metrics).count("pilothouse_events_dropped_total", &["plugin=\"it\""]);
+        assert_eq!(dropped(), Some(0));
+        let loud = json!({"behaviour": "many-events", "count": 25});
+        fleet.stage.create(&hostile("loud", &loud)).await;
+        let all_but_twenty = |_: &Stage| dropped().is_some_and(|dropped| dropped >= 5);
+        fleet.until("five of 25 events are dropped", all_but_twenty).await;
+        fleet.stage.stop().await;
+    }
+
     fn missing(stage: &Stage) -> Vec<String> {
         stage.host.handle().unwrap().missing_for_readiness()
     }

@@ -22,7 +22,8 @@ pub const LEAVE: &str = "leave";
 /// The finalizer of gates, where the configuration asks for one.
 const FINALIZER: &str = "gate.test.dev/gate";
 
-/// What `describe` answers. With `finalizer: true` in the configuration, gates get a finalizer.
+/// What `describe` answers. With `finalizer: true` in the configuration, gates get a finalizer; `defaulter` and `validator` in
+/// it say whether gates have one.
 pub fn manifest(configuration: Option<&str>) -> String {
     let configuration = configuration.map(parse).unwrap_or_default();
     let finalizer = (configuration["finalizer"] == true).then_some(FINALIZER);
@@ -35,10 +36,13 @@ pub fn manifest(configuration: Option<&str>) -> String {
             "kind": {"group": "gate.test.dev", "version": "v1", "kind": "Gate"},
             "fields": [".spec"],
             "finalizer": finalizer,
+            "defaulter": configuration["defaulter"].as_bool(),
+            "validator": configuration["validator"].as_bool(),
             "touches": [{"kind": {"group": "", "version": "v1", "kind": "ConfigMap"}, "access": ["owned", "read"], "fields": [".data"]}],
         }],
         "crds": [include_str!("../crds/gates.gate.test.dev.yaml")],
-        "configurationSchema": {"type": "object", "properties": {"finalizer": {"type": "boolean"}}},
+        "configurationSchema": {"type": "object", "properties": {
+            "finalizer": {"type": "boolean"}, "defaulter": {"type": "boolean"}, "validator": {"type": "boolean"}}},
     })
     .to_string()
 }
@@ -87,8 +91,14 @@ pub enum Kind {
     Invalid,
 }
 
-/// Warnings about a gate, or what is wrong with it.
-pub fn judge(gate: &str, is_reconcile: bool, has_leave: impl Fn(&str) -> bool) -> Result<Vec<String>, Vec<Problem>> {
+/// Warnings about a gate, or what is wrong with it. A gate of the behaviour `only-colour` wants a colour that no other gate of
+/// its namespace has; `coloured` finds the ConfigMaps of those that have it.
+pub fn judge(
+    gate: &str,
+    is_reconcile: bool,
+    has_leave: impl Fn(&str) -> bool,
+    coloured: impl Fn(&str, &str) -> Vec<String>,
+) -> Result<Vec<String>, Vec<Problem>> {
     let problem = |kind, path, message: &str| Problem {
         kind,
         path,
@@ -104,6 +114,15 @@ pub fn judge(gate: &str, is_reconcile: bool, has_leave: impl Fn(&str) -> bool) -
         Some("ask-leave") if !has_leave(gate["metadata"]["namespace"].as_str().unwrap_or_default()) => {
             let message = format!("there is no ConfigMap {LEAVE}");
             return Err(vec![problem(Kind::Forbidden, "spec.behaviour", &message)]);
+        }
+        Some("only-colour") => {
+            let namespace = gate["metadata"]["namespace"].as_str().unwrap_or_default();
+            let others = coloured(namespace, &spec["colour"].to_string());
+            let others = others.iter().map(|other| parse(other)["metadata"]["name"].clone());
+            if let Some(other) = others.into_iter().find(|name| *name != gate["metadata"]["name"]) {
+                let message = format!("the gate {other} has this colour");
+                return Err(vec![problem(Kind::Forbidden, "spec.colour", &message)]);
+            }
         }
         Some("refuse-reconcile") if is_reconcile => {
             return Err(vec![problem(

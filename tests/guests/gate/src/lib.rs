@@ -23,7 +23,9 @@ mod component {
 
     use exports::pilothouse::plugin::{converter, defaulter, finalizer, manifest, reconciler, validator};
     use pilothouse::plugin::admission::{FieldErrorKind, Phase};
-    use pilothouse::plugin::types::{Desired, Failure, GroupVersionKind, Lifecycle, Outcome, Ownership, Request};
+    use pilothouse::plugin::types::{
+        Desired, Failure, GroupVersionKind, Lifecycle, ListOptions, Outcome, Ownership, Request,
+    };
 
     use crate::judge;
 
@@ -75,16 +77,26 @@ mod component {
     impl validator::Guest for Gate {
         fn validate(review: validator::Review) -> Result<Vec<String>, Vec<validator::FieldError>> {
             let object = review.object.expect("it is never asked about deletions");
+            let config_map = GroupVersionKind {
+                group: String::new(),
+                version: "v1".to_owned(),
+                kind: "ConfigMap".to_owned(),
+            };
             let leave = |namespace: &str| {
-                let config_map = GroupVersionKind {
-                    group: String::new(),
-                    version: "v1".to_owned(),
-                    kind: "ConfigMap".to_owned(),
-                };
                 pilothouse::plugin::cluster::get(&config_map, Some(namespace), judge::LEAVE).is_some()
             };
+            let coloured = |namespace: &str, colour: &str| {
+                let options = ListOptions {
+                    namespace: Some(namespace.to_owned()),
+                    label_selector: None,
+                    field_selector: vec![(".data.colour".to_owned(), colour.to_owned())],
+                    limit: None,
+                };
+                pilothouse::plugin::cluster::list(&config_map, &options)
+            };
             let is_reconcile = review.phase == Phase::Reconcile;
-            judge::judge(&object, is_reconcile, leave).map_err(|problems| problems.into_iter().map(lower).collect())
+            judge::judge(&object, is_reconcile, leave, coloured)
+                .map_err(|problems| problems.into_iter().map(lower).collect())
         }
     }
 

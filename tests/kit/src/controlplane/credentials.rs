@@ -30,7 +30,13 @@ impl Credentials {
     pub(super) fn create(folder: &Path) -> io::Result<Self> {
         let service_account_key = KeyPair::generate().map_err(io::Error::other)?;
         let ca_key = KeyPair::generate().map_err(io::Error::other)?;
-        let (ca, serving, serving_key) = certificates(&ca_key).map_err(io::Error::other)?;
+        let Certificates {
+            ca,
+            serving,
+            serving_key,
+            webhook_client,
+            webhook_client_key,
+        } = Certificates::make(&ca_key).map_err(io::Error::other)?;
         let credentials = Self {
             folder: folder.to_owned(),
             ca,
@@ -41,6 +47,10 @@ impl Credentials {
         credentials.write("ca.crt", &credentials.ca)?;
         credentials.write("serving.crt", &serving)?;
         credentials.write("serving.key", &serving_key)?;
+        credentials.write("webhook-client.crt", &webhook_client)?;
+        credentials.write("webhook-client.key", &webhook_client_key)?;
+        credentials.write("webhook-client.yaml", &credentials.webhook_kubeconfig())?;
+        credentials.write("admission.yaml", &credentials.admission_configuration())?;
         let tokens = [TEST_ACCOUNT, HOST_ACCOUNT, CONTROLLER_MANAGER_ACCOUNT].map(|account| {
             format!(
                 "{},{account},{account},\"system:masters\"\n",
@@ -99,30 +109,85 @@ current-context: pilothouse
         )
     }
 
+    /// What the API server shows to a webhook that asks for a certificate, whichever it is.
+    fn webhook_kubeconfig(&self) -> String {
+        let (certificate, key) = (self.path("webhook-client.crt"), self.path("webhook-client.key"));
+        format!(
+            "apiVersion: v1
+kind: Config
+users:
+  - name: '*'
+    user:
+      client-certificate: {certificate}
+      client-key: {key}
+"
+        )
+    }
+
+    /// The API server's configuration of the two kinds of webhooks.
+    fn admission_configuration(&self) -> String {
+        let group = "apiserver.config.k8s.io/v1";
+        let kubeconfig = self.path("webhook-client.yaml");
+        let plugin = |name: &str| {
+            format!(
+                "  - name: {name}
+    configuration:
+      apiVersion: {group}
+      kind: WebhookAdmissionConfiguration
+      kubeConfigFile: {kubeconfig}
+"
+            )
+        };
+        let (mutating, validating) = (plugin("MutatingAdmissionWebhook"), plugin("ValidatingAdmissionWebhook"));
+        format!("apiVersion: {group}\nkind: AdmissionConfiguration\nplugins:\n{mutating}{validating}")
+    }
+
     pub(super) fn write(&self, name: &str, text: &str) -> io::Result<()> {
         fs::write(self.folder.join(name), text)
     }
 }
 
-/// The authority, the serving certificate and its key, all as PEM.
-fn certificates(ca_key: &KeyPair) -> Result<(String, String, String), rcgen::Error> {
-    let mut authority = CertificateParams::default();
-    authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-    authority.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::DigitalSignature];
-    authority
-        .distinguished_name
-        .push(DnType::CommonName, "pilothouse test authority");
-    let ca = authority.self_signed(ca_key)?;
-    let issuer = Issuer::from_params(&authority, ca_key);
+/// The authority and what it has signed, all as PEM.
+struct Certificates {
+    ca: String,
+    serving: String,
+    serving_key: String,
+    webhook_client: String,
+    webhook_client_key: String,
+}
 
-    let key = KeyPair::generate()?;
-    let mut serving = CertificateParams::new(vec![
-        "127.0.0.1".to_owned(),
-        "localhost".to_owned(),
-        "kubernetes.default.svc".to_owned(),
-    ])?;
-    serving.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
-    serving.distinguished_name.push(DnType::CommonName, "kube-apiserver");
-    let certificate = serving.signed_by(&key, &issuer)?;
-    Ok((ca.pem(), certificate.pem(), key.serialize_pem()))
+impl Certificates {
+    fn make(ca_key: &KeyPair) -> Result<Self, rcgen::Error> {
+        let mut authority = CertificateParams::default();
+        authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        authority.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::DigitalSignature];
+        authority
+            .distinguished_name
+            .push(DnType::CommonName, "pilothouse test authority");
+        let ca = authority.self_signed(ca_key)?;
+        let issuer = Issuer::from_params(&authority, ca_key);
+
+        let serving_key = KeyPair::generate()?;
+        let mut serving = CertificateParams::new(vec![
+            "127.0.0.1".to_owned(),
+            "localhost".to_owned(),
+            "kubernetes.default.svc".to_owned(),
+        ])?;
+        serving.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+        serving.distinguished_name.push(DnType::CommonName, "kube-apiserver");
+
+        let webhook_client_key = KeyPair::generate()?;
+        let mut webhook_client = CertificateParams::default();
+        webhook_client.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+        webhook_client
+            .distinguished_name
+            .push(DnType::CommonName, "kube-apiserver as a client of webhooks");
+        Ok(Self {
+            ca: ca.pem(),
+            serving: serving.signed_by(&serving_key, &issuer)?.pem(),
+            serving_key: serving_key.serialize_pem(),
+            webhook_client: webhook_client.signed_by(&webhook_client_key, &issuer)?.pem(),
+            webhook_client_key: webhook_client_key.serialize_pem(),
+        })
+    }
 }

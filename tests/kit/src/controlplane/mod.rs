@@ -186,7 +186,7 @@ impl ControlPlane {
         self.credentials.token(account)
     }
 
-    /// The authority that signed the API server's certificate, as PEM.
+    /// The authority that signed the API server's certificate, and the one that the API server shows to webhooks, as PEM.
     pub fn certificate_authority(&self) -> &str {
         self.credentials.ca()
     }
@@ -394,6 +394,7 @@ fn apiserver_arguments(
         "--service-account-issuer=https://kubernetes.default.svc".to_owned(),
         format!("--token-auth-file={}", credentials.path("tokens.csv")),
         "--authorization-mode=RBAC".to_owned(),
+        format!("--admission-control-config-file={}", credentials.path("admission.yaml")),
         format!("--service-cluster-ip-range={}", options.service_range),
         "--allow-privileged=true".to_owned(),
         "--endpoint-reconciler-type=none".to_owned(),

@@ -29,6 +29,19 @@ const CLUSTER_SCOPED: [(&str, &str); 17] = [
 ];
 
 impl Isolated {
+    /// Whether the plugin reconciles a kind.
+    pub fn reconciles(&self, kind: &Kind) -> bool {
+        let mut controllers = self.manifest.manifest.controllers.iter();
+        controllers.any(|controller| controller.kind == *kind)
+    }
+
+    /// The kinds that the plugin reconciles, for messages.
+    pub fn kind_names(&self) -> String {
+        let controllers = self.manifest.manifest.controllers.iter();
+        let names: Vec<String> = controllers.map(|controller| controller.kind.to_string()).collect();
+        names.join(", ")
+    }
+
     /// Puts an object into a namespace, if its kind is one that has namespaces and it is in none.
     pub fn place(&self, object: &mut Value, namespace: &str) {
         let Ok((kind, name)) = identity(object) else { return };

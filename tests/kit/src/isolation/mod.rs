@@ -50,6 +50,7 @@ use pilothouse_core::{
     grants::Grants,
     manifest::{self, CheckedManifest, ManifestError},
     reason::Reason,
+    rights::AdmissionExports,
     wasi::Wasi,
 };
 pub use pilothouse_sandbox::Usage;
@@ -288,22 +289,12 @@ impl Isolated {
         let about = self.about(primary)?;
         let request = self.request(about.shown.clone());
         let answered = self.call(&about, |cache| self.plugin.finalize(&request, &self.limits, cache))?;
-        let Answered {
-            answer,
-            reads,
-            log,
-            usage,
-        } = answered;
-        match answer {
+        match &answered.answer {
             Finalization::Done => Ok(Finalized::Done),
-            Finalization::Pending(answer) => {
-                let answered = Answered {
-                    answer,
-                    reads,
-                    log,
-                    usage,
-                };
-                self.check(&about, answered).map(Box::new).map(Finalized::Pending)
+            Finalization::Pending(outcome) => {
+                let outcome = outcome.clone();
+                let pending = self.check(&about, answered.map(|_| outcome))?;
+                Ok(Finalized::Pending(Box::new(pending)))
             }
         }
     }
@@ -318,21 +309,22 @@ impl Isolated {
             .iter()
             .find(|controller| controller.kind == kind)
             .ok_or_else(|| {
-                let kinds: Vec<String> = controllers
-                    .iter()
-                    .map(|controller| controller.kind.to_string())
-                    .collect();
                 user(format!(
                     "the plugin has no controller for {kind}, only for {}",
-                    kinds.join(", ")
+                    self.kind_names()
                 ))
             })?;
         let grants = Arc::new(Grants::new(controller));
+        let Optional {
+            defaulter, validator, ..
+        } = self.plugin.optional();
+        let asked = AdmissionExports { defaulter, validator }.about(controller);
         let shown = cache::project(grants.primary_projection(), object, &kind, self.shown).map_err(before)?;
         Ok(About {
             kind,
             name,
             grants,
+            asked,
             shown,
         })
     }
@@ -447,6 +439,8 @@ struct About {
     kind: Kind,
     name: Name,
     grants: Arc<Grants>,
+    /// What the plugin is asked about it before it is reconciled.
+    asked: AdmissionExports,
     /// What the plugin sees of it.
     shown: String,
 }

@@ -114,7 +114,7 @@ impl Isolated {
         let mut about = self.about(primary)?;
         let defaulted = self.admit_defaults(&mut about, is_deleted, spent)?;
         let mut warnings = Vec::new();
-        if !is_deleted && self.plugin.optional().validator {
+        if !is_deleted && about.asked.validator {
             let review = self.review(&about, &about.shown, &Admission::reconcile())?;
             let answered = self.call(&about, |cache| self.plugin.validate(&review, &self.limits, cache))?;
             match spent.add(answered) {
@@ -167,7 +167,7 @@ impl Isolated {
         is_deleted: bool,
         spent: &mut Spent,
     ) -> Result<Option<Value>, Box<Failed>> {
-        if !self.plugin.optional().defaulter {
+        if !about.asked.defaulter {
             return Ok(None);
         }
         let failed = |failure| Box::new(Failed::before_the_call(failure));

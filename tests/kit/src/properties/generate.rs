@@ -17,8 +17,8 @@ const LONGEST: usize = 300;
 /// How often a part of a pattern that may be repeated without end is repeated at most.
 const REPEATED: u32 = 4;
 
-/// Texts that mean something somewhere.
-const TEXTS: [&str; 34] = [
+/// Texts that mean something somewhere, for values without a schema that says more.
+pub const TEXTS: [&str; 34] = [
     "",
     "a",
     "web",

@@ -17,11 +17,11 @@
 
 mod generate;
 mod judge;
+mod remarks;
 mod shrink;
 mod source;
 mod world;
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 use std::time::{Duration, Instant};
@@ -31,7 +31,10 @@ use pilothouse_core::{Kind, Name};
 use serde_json::Value;
 use thiserror::Error;
 
+pub use self::generate::TEXTS;
 use self::judge::{Judge, Judged};
+pub use self::remarks::Remark;
+use self::remarks::Remarks;
 use self::source::{Source, sources};
 use crate::{
     documents::{Document, identity},
@@ -41,9 +44,6 @@ use crate::{
 
 /// How often another object is made for a case, when the API server would refuse it.
 const DRAWS: usize = 25;
-
-/// The most different refusals that a report names.
-const MOST_REFUSALS: usize = 5;
 
 /// What keeps the cases of a seed apart from each other.
 const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
@@ -212,8 +212,8 @@ pub struct Report {
     pub violations: Vec<Violation>,
     /// In how many cases an API server refuses the values of an object that the plugin wants.
     pub refusals: u32,
-    /// Some of these, each with the number of the case.
-    pub refused: Vec<(u32, String)>,
+    /// What the server says of these objects, the most frequent first.
+    pub refused: Vec<Remark>,
     /// Kinds for which no object could be made.
     pub without_source: Vec<String>,
 }
@@ -268,7 +268,7 @@ pub fn check(plugin: &Isolated, options: &Options) -> Result<Report, CheckError>
         Some(case) => case..case.saturating_add(1),
         None => 0..options.cases,
     };
-    let (mut refusals, mut unstorable) = (BTreeMap::new(), String::new());
+    let (mut refusals, mut unstorable) = (Remarks::default(), String::new());
     let mut shrinking = Duration::ZERO;
     let begun = Instant::now();
     for case in cases {
@@ -296,9 +296,7 @@ pub fn check(plugin: &Isolated, options: &Options) -> Result<Report, CheckError>
         report.judged += 1;
         report.refusals += u32::from(!judged.refused.is_empty());
         let is_strict = options.strict || sample.is_some();
-        for refusal in &judged.refused {
-            refusals.entry(refusal.clone()).or_insert(case);
-        }
+        refusals.add(case, &judged.refused);
         judged.refusals_as_findings(is_strict && wanted.contains(&Property::Valid));
         for finding in judged.findings {
             if !wanted.contains(&finding.property) {
@@ -319,11 +317,7 @@ pub fn check(plugin: &Isolated, options: &Options) -> Result<Report, CheckError>
             problem: unstorable,
         });
     }
-    report.refused = refusals
-        .into_iter()
-        .map(|(words, case)| (case, words))
-        .take(MOST_REFUSALS)
-        .collect();
+    report.refused = refusals.list();
     Ok(report)
 }
 

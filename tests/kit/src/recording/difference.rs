@@ -164,3 +164,53 @@ impl fmt::Display for CallReport {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn field(masked: bool) -> FieldDifference {
+        FieldDifference {
+            path: ".a".to_owned(),
+            recorded: Some(json!("x")),
+            replayed: Some(json!("y")),
+            masked,
+        }
+    }
+
+    fn report(fields: Vec<FieldDifference>, reads_not_recorded: &[&str]) -> Report {
+        let difference = Difference {
+            place: "status".to_owned(),
+            fields,
+            diff: String::new(),
+        };
+        let call = CallReport {
+            reads_not_recorded: reads_not_recorded.iter().map(|read| (*read).to_owned()).collect(),
+            differences: vec![difference],
+            ..CallReport::default()
+        };
+        Report {
+            calls: vec![call],
+            ..Report::default()
+        }
+    }
+
+    #[test]
+    fn only_what_masked_values_explain_wholly_does_not_count() {
+        assert!(report(vec![field(true), field(true)], &[]).is_same());
+        for different in [
+            report(vec![field(true), field(false)], &[]),
+            report(vec![field(true)], &["ConfigMap shop/web"]),
+        ] {
+            assert!(!different.is_same());
+            assert_eq!(different.different(), 1);
+        }
+        let unplayed = Report {
+            problem: Some("it cannot describe itself".to_owned()),
+            ..Report::default()
+        };
+        assert!(!unplayed.is_same(), "nothing was compared");
+    }
+}

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use pilothouse_core::contract::VERSIONS;
 use pilothouse_core::recording::{FORMAT, Header, Line, RecordedCall, Trailer};
+use pilothouse_core::wasi::Wasi;
 use pilothouse_sandbox::{Compiler, LoadError, PluginComponent, Sandbox, SandboxOptions};
 use serde_json::Value;
 use thiserror::Error;
@@ -163,6 +164,11 @@ impl Recording {
 
     /// Loads a component to replay the calls with; whether it is the recorded one is not asked.
     pub fn load(&self, component: impl AsRef<Path>) -> Result<PluginComponent, RecordingError> {
+        self.load_granting(component, Wasi::None)
+    }
+
+    /// Loads a component that imports interfaces of WASI.
+    pub fn load_granting(&self, component: impl AsRef<Path>, wasi: Wasi) -> Result<PluginComponent, RecordingError> {
         let sandbox = |problem: String| RecordingError::Sandbox(problem);
         let cache = environment::cache()
             .ok_or_else(|| sandbox("set HOME or XDG_CACHE_HOME, for the compiled plugins".to_owned()))?;
@@ -170,7 +176,7 @@ impl Recording {
         fs::create_dir_all(&folder).map_err(|error| sandbox(format!("cannot make {}: {error}", folder.display())))?;
         let options = SandboxOptions::new(folder, Compiler::InProcess);
         let made = Sandbox::new(options).map_err(|error| sandbox(error.to_string()))?;
-        Ok(made.load(component.as_ref())?)
+        Ok(made.granting(wasi).load(component.as_ref())?)
     }
 
     /// Whether a component is the one whose calls were recorded.

@@ -21,19 +21,34 @@ const PATIENT_INTERVAL: Duration = Duration::from_secs(10);
 const IDLE: Duration = Duration::from_secs(1);
 
 /// The manner in which a scenario is told.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct Manner {
     /// The scenario's namespace; absent: one that nobody else uses.
     pub namespace: Option<String>,
     /// Absent: strictly. Otherwise for a host that faults befall: what the scenario waits for, and also what it expects to
     /// hold at once, is waited for this long; nothing has to keep holding, and no writes are counted.
     pub patience: Option<Duration>,
+    /// How many times longer than the scenario grants something may take: more than 1 on a machine that is busy with something
+    /// else. What holds at once, and keeps holding, is not affected.
+    pub slowness: u32,
+}
+
+impl Default for Manner {
+    fn default() -> Self {
+        Self {
+            namespace: None,
+            patience: None,
+            slowness: 1,
+        }
+    }
 }
 
 impl Manner {
     /// For how long something is waited that a scenario grants so much time.
     pub(super) fn within(&self, granted: Duration) -> Duration {
-        self.patience.unwrap_or_default().max(granted)
+        self.patience
+            .unwrap_or_default()
+            .max(granted.saturating_mul(self.slowness))
     }
 
     /// How long to pause until the next look at what is waited for since then.
@@ -63,8 +78,10 @@ impl Manner {
             } else if idle.get_or_insert_with(Instant::now).elapsed() >= IDLE {
                 return Ok(());
             }
-            if begun.elapsed() > self.within(IDLE) {
-                return Err(QuietError::Restless { requests: Vec::new() });
+            let after = self.within(IDLE);
+            if begun.elapsed() > after {
+                let requests = Vec::new();
+                return Err(QuietError::Restless { after, requests });
             }
             if let Some(reason) = host.failure() {
                 return Err(QuietError::Ended(reason));

@@ -8,6 +8,7 @@ use thiserror::Error;
 use tokio::time::Instant;
 
 use super::form::{ExpectWrites, Trigger};
+use super::manner::Manner;
 use crate::{
     cluster::{Cluster, ClusterError, Mark},
     host::{HostError, SteeredHost, SteeredPlugin},
@@ -33,8 +34,10 @@ const SHOWN_REQUESTS: usize = 20;
 #[derive(Debug, Error)]
 pub enum QuietError {
     /// It went on asking.
-    #[error("the host has not settled after {} s; its last requests:\n{}", SETTLE_WITHIN.as_secs(), lines(.requests))]
+    #[error("the host has not settled after {} s; its last requests:\n{}", .after.as_secs(), lines(.requests))]
     Restless {
+        /// For how long this was waited for.
+        after: Duration,
         /// What it asked for.
         requests: Vec<Request>,
     },
@@ -49,8 +52,10 @@ pub enum QuietError {
         writes: Vec<Request>,
     },
     /// It does not watch what it watched before.
-    #[error("{} s after its restart the host does not watch {}", WATCH_WITHIN.as_secs(), .missing.join(", "))]
+    #[error("{} s after its restart the host does not watch {}", .after.as_secs(), .missing.join(", "))]
     Unwatched {
+        /// For how long this was waited for.
+        after: Duration,
         /// What it watched before.
         missing: Vec<String>,
     },
@@ -75,10 +80,15 @@ pub(super) struct Running<'run, H> {
     pub(super) plugins: &'run [SteeredPlugin],
     /// Before it was started.
     pub(super) since: Mark,
+    pub(super) manner: &'run Manner,
 }
 
 /// Waits until the host has asked for nothing for a while.
-pub(super) async fn settle<H: SteeredHost>(cluster: &Cluster, host: &mut H) -> Result<(), QuietError> {
+pub(super) async fn settle<H: SteeredHost>(running: &mut Running<'_, H>) -> Result<(), QuietError> {
+    let Running {
+        cluster, host, manner, ..
+    } = running;
+    let within = manner.within(SETTLE_WITHIN);
     let mark = cluster.mark()?;
     let (begun, mut last_change, mut count) = (Instant::now(), Instant::now(), 0);
     loop {
@@ -89,16 +99,17 @@ pub(super) async fn settle<H: SteeredHost>(cluster: &Cluster, host: &mut H) -> R
         if last_change.elapsed() >= QUIET {
             return Ok(());
         }
-        if begun.elapsed() >= SETTLE_WITHIN {
-            return Err(QuietError::Restless { requests });
+        if begun.elapsed() >= within {
+            let after = within;
+            return Err(QuietError::Restless { after, requests });
         }
-        alive(host)?;
+        alive(*host)?;
         tokio::time::sleep(LOOK_INTERVAL).await;
     }
 }
 
 /// Stops the host and starts it again; returns when it watches what it watched before and has settled.
-pub(super) async fn restart<H: SteeredHost>(running: Running<'_, H>) -> Result<(), QuietError> {
+pub(super) async fn restart<H: SteeredHost>(running: &mut Running<'_, H>) -> Result<(), QuietError> {
     let left = running.host.stop().await.map_err(QuietError::Host)?;
     if !left.is_empty() {
         return Err(QuietError::Left(left));
@@ -107,77 +118,58 @@ pub(super) async fn restart<H: SteeredHost>(running: Running<'_, H>) -> Result<(
 }
 
 /// Starts the host, which was stopped; returns when it watches what it watched before and has settled.
-async fn start<H: SteeredHost>(running: Running<'_, H>) -> Result<(), QuietError> {
-    let Running {
-        cluster,
-        host,
-        plugins,
-        since,
-    } = running;
-    let watched = watched(&cluster.requests_since(since)?);
+async fn start<H: SteeredHost>(running: &mut Running<'_, H>) -> Result<(), QuietError> {
+    let cluster = running.cluster;
+    let within = running.manner.within(WATCH_WITHIN);
+    let watched = watched(&cluster.requests_since(running.since)?);
     let mark = cluster.mark()?;
-    host.start(cluster, plugins).await.map_err(QuietError::Host)?;
+    let started = running.host.start(cluster, running.plugins).await;
+    started.map_err(QuietError::Host)?;
     let begun = Instant::now();
     loop {
         let again = self::watched(&cluster.requests_since(mark)?);
         let missing: Vec<String> = watched.difference(&again).cloned().collect();
         if missing.is_empty() {
-            return settle(cluster, host).await;
+            return settle(running).await;
         }
-        if begun.elapsed() >= WATCH_WITHIN {
-            return Err(QuietError::Unwatched { missing });
+        if begun.elapsed() >= within {
+            let after = within;
+            return Err(QuietError::Unwatched { after, missing });
         }
-        alive(host)?;
+        alive(running.host)?;
         tokio::time::sleep(LOOK_INTERVAL).await;
     }
 }
 
 /// Counts what a settled host writes after something has been done to it, until it has settled again.
 pub(super) async fn expect_writes<H: SteeredHost>(
-    running: Running<'_, H>,
+    mut running: Running<'_, H>,
     namespace: &str,
     expect: &ExpectWrites,
 ) -> Result<(), QuietError> {
-    let Running {
-        cluster,
-        host,
-        plugins,
-        since,
-    } = running;
+    let cluster = running.cluster;
     if matches!(expect.after, Some(Trigger::Resync | Trigger::Restart)) {
-        settle(cluster, host).await?;
+        settle(&mut running).await?;
     }
     let (mark, begun) = (cluster.mark()?, Instant::now());
     let after = match expect.after {
         Some(Trigger::Start) => {
-            start(Running {
-                cluster,
-                host,
-                plugins,
-                since,
-            })
-            .await?;
+            start(&mut running).await?;
             "after its start"
         }
         Some(Trigger::Restart) => {
-            restart(Running {
-                cluster,
-                host,
-                plugins,
-                since,
-            })
-            .await?;
+            restart(&mut running).await?;
             "after a restart"
         }
         Some(Trigger::Resync) => {
-            host.resync().await.map_err(QuietError::Host)?;
-            settle(cluster, host).await?;
+            running.host.resync().await.map_err(QuietError::Host)?;
+            settle(&mut running).await?;
             "after a resync"
         }
         None => "while nothing was done",
     };
     while begun.elapsed() < expect.during {
-        alive(host)?;
+        alive(running.host)?;
         tokio::time::sleep(LOOK_INTERVAL).await;
     }
     let counts = |resource: &String| expect.resources.is_empty() || expect.resources.contains(resource);

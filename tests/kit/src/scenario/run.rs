@@ -384,8 +384,8 @@ impl<'run, H: SteeredHost> Story<'run, H> {
             HostAction::Stop => self.stop().await,
             HostAction::ServeWebhooks => self.serve_webhooks().await,
             HostAction::Resync => self.host.resync().await.map_err(StepError::Host),
-            HostAction::Settle => Ok(quiet::settle(self.cluster, self.host).await?),
-            HostAction::Restart => Ok(quiet::restart(self.running()).await?),
+            HostAction::Settle => Ok(quiet::settle(&mut self.running()).await?),
+            HostAction::Restart => Ok(quiet::restart(&mut self.running()).await?),
         }
     }
 
@@ -395,6 +395,7 @@ impl<'run, H: SteeredHost> Story<'run, H> {
             host: self.host,
             plugins: &self.plugins,
             since: self.since,
+            manner: self.manner,
         }
     }
 

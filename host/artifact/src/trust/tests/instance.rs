@@ -4,12 +4,13 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use jiff::Timestamp;
 use rcgen::{
-    BasicConstraints, CertificateParams, CustomExtension, ExtendedKeyUsagePurpose, IsCa, Issuer, SanType, date_time_ymd,
+    BasicConstraints, CertificateParams, CustomExtension, ExtendedKeyUsagePurpose, IsCa, Issuer, PublicKeyData as _,
+    SanType, SigningKey as _, date_time_ymd,
 };
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
-use sigstore_verify::crypto::{KeyPair, compute_key_hint};
-use sigstore_verify::types::{DerCertificate, SignatureBytes, pae};
+use sigstore_verify::crypto::compute_key_hint;
+use sigstore_verify::types::{DerCertificate, DerPublicKey, SignatureBytes, pae};
 
 use crate::digest::Digest;
 use crate::signature::SignatureMaterial;
@@ -20,6 +21,23 @@ pub const SUBJECT: &str = "https://github.com/example/plugins/.github/workflows/
 /// Within the certificates' validity, which is the first of January 2024.
 pub const WHILE_VALID: &str = "2024-01-01T12:00:00Z";
 pub const AFTER_EXPIRY: &str = "2024-01-03T12:00:00Z";
+
+/// An ECDSA P-256 key.
+pub struct KeyPair(rcgen::KeyPair);
+
+impl KeyPair {
+    pub fn generate() -> Self {
+        Self(rcgen::KeyPair::generate().unwrap())
+    }
+
+    pub fn sign(&self, message: &[u8]) -> SignatureBytes {
+        SignatureBytes::new(self.0.sign(message).unwrap())
+    }
+
+    pub fn public_der(&self) -> DerPublicKey {
+        DerPublicKey::new(self.0.subject_public_key_info())
+    }
+}
 
 pub struct Instance {
     authority: Issuer<'static, rcgen::KeyPair>,
@@ -37,13 +55,13 @@ pub struct Signer {
 impl Signer {
     pub fn key() -> Self {
         Self {
-            key: KeyPair::generate_ecdsa_p256().unwrap(),
+            key: KeyPair::generate(),
             certificate: None,
         }
     }
 
     pub fn public_pem(&self) -> String {
-        self.key.public_key_der().unwrap().to_pem()
+        self.key.public_der().to_pem()
     }
 
     fn verifier(&self) -> String {
@@ -89,7 +107,7 @@ impl Instance {
         Self {
             authority,
             authority_der,
-            log: KeyPair::generate_ecdsa_p256().unwrap(),
+            log: KeyPair::generate(),
         }
     }
 
@@ -108,14 +126,14 @@ impl Instance {
         )];
         let certificate = parameters.signed_by(&key, &self.authority).unwrap();
         Signer {
-            key: KeyPair::from_pkcs8_der(&key.serialize_der()).unwrap(),
+            key: KeyPair(key),
             certificate: Some(DerCertificate::new(certificate.der().to_vec())),
         }
     }
 
     /// The trusted root. It lists no certificate transparency log, so none is required.
     pub fn trusted_root(&self) -> Value {
-        let log = self.log.public_key_der().unwrap();
+        let log = self.log.public_der();
         let valid = json!({ "start": "2020-01-01T00:00:00Z" });
         json!({
             "mediaType": "application/vnd.dev.sigstore.trustedroot+json;version=0.1",
@@ -155,7 +173,7 @@ impl Instance {
 
     /// What `cosign sign --new-bundle-format=false` makes, with the log's promise.
     pub fn simple_signing(&self, signer: &Signer, payload: &str, at: &str) -> SignatureMaterial {
-        let signature = signer.key.sign(payload.as_bytes()).unwrap();
+        let signature = signer.key.sign(payload.as_bytes());
         let body = json!({
             "apiVersion": "0.0.1",
             "kind": "hashedrekord",
@@ -183,7 +201,7 @@ impl Instance {
     }
 
     fn log_id(&self) -> Digest {
-        Digest::of(self.log.public_key_der().unwrap().as_bytes())
+        Digest::of(self.log.public_der().as_bytes())
     }
 
     /// What the log promises to include, and its signature. The members are sorted, which is their canonical form.
@@ -191,7 +209,7 @@ impl Instance {
         let time = at.parse::<Timestamp>().unwrap().as_second();
         let body = STANDARD.encode(body.to_string());
         let promised = json!({ "body": body, "integratedTime": time, "logID": self.log_id().hex(), "logIndex": 0 });
-        let signature = self.log.sign(promised.to_string().as_bytes()).unwrap();
+        let signature = self.log.sign(promised.to_string().as_bytes());
         (promised, signature)
     }
 
@@ -202,10 +220,9 @@ impl Instance {
         leaf.extend_from_slice(body.to_string().as_bytes());
         let root = STANDARD.encode(Sha256::digest(&leaf));
         let note = format!("log.example.com\n1\n{root}\n");
-        let mut signature = compute_key_hint(&self.log.public_key_der().unwrap())
-            .as_bytes()
-            .to_vec();
-        signature.extend_from_slice(self.log.sign(note.as_bytes()).unwrap().as_bytes());
+        crate::trust::crypto::install();
+        let mut signature = compute_key_hint(&self.log.public_der()).as_bytes().to_vec();
+        signature.extend_from_slice(self.log.sign(note.as_bytes()).as_bytes());
         let checkpoint = format!("{note}\n\u{2014} log.example.com {}\n", STANDARD.encode(signature));
         json!({
             "logIndex": "0",
@@ -225,7 +242,7 @@ impl Instance {
 /// What `cosign sign` makes without a log.
 pub fn unlogged_bundle(signer: &Signer, statement: &str) -> Value {
     const TYPE: &str = "application/vnd.in-toto+json";
-    let signature = signer.key.sign(&pae(TYPE, statement.as_bytes())).unwrap();
+    let signature = signer.key.sign(&pae(TYPE, statement.as_bytes()));
     json!({
         "mediaType": "application/vnd.dev.sigstore.bundle.v0.3+json",
         "verificationMaterial": signer.material(),

@@ -20,7 +20,7 @@ fn assert_invalid(rule: &Value, part: &str) {
 fn without_a_trust_file_everything_runs_and_is_reported() {
     let policy = TrustPolicy::accept_unsigned();
     assert!(!policy.rule_for(REPOSITORY).unwrap().needs_signature());
-    let verify = |signatures: &[_]| policy.verify(REPOSITORY, &manifest(), signatures).unwrap();
+    let verify = |signatures: &[_]| policy.verify(REPOSITORY, MANIFEST, signatures).unwrap();
     assert_eq!(verify(&[]).outcome, Outcome::Unsigned);
     let unverified = verify(&[bundle(data!("first.bundle.json")), bundle("")]);
     assert_eq!(unverified.outcome, Outcome::Unverified { signatures: 2 });
@@ -48,15 +48,11 @@ fn what_no_rule_matches_is_refused_unless_the_default_accepts() {
             text.contains("other.example.com/a") && text.contains("add a rule to the trust file"),
             "{text}"
         );
-        let error = policy.verify(
-            "other.example.com/a",
-            &manifest(),
-            &[bundle(data!("first.bundle.json"))],
-        );
+        let error = policy.verify("other.example.com/a", MANIFEST, &[bundle(data!("first.bundle.json"))]);
         assert_eq!(error.unwrap_err().kind(), TrustErrorKind::NotAllowed);
     }
     let policy = load(&json!({ "default": "accept", "repositories": rules })).unwrap();
-    let verification = policy.verify("other.example.com/a", &manifest(), &[]).unwrap();
+    let verification = policy.verify("other.example.com/a", MANIFEST, &[]).unwrap();
     assert_eq!(verification.outcome, Outcome::Unsigned);
     assert!(verification.rule.contains("default"), "{}", verification.rule);
 }
@@ -84,7 +80,7 @@ fn the_most_specific_rule_decides_alone() {
     ] {
         let rule = policy.rule_for(repository).unwrap();
         assert_eq!(rule.needs_signature(), needs_signature, "{repository}: {rule:?}");
-        let is_accepted = policy.verify(repository, &manifest(), &[]).is_ok();
+        let is_accepted = policy.verify(repository, MANIFEST, &[]).is_ok();
         assert_eq!(is_accepted, !needs_signature, "{repository}");
     }
 }

@@ -16,12 +16,16 @@ use self::instance::{
     AFTER_EXPIRY, ISSUER, Instance, SUBJECT, Signer, WHILE_VALID, payload, statement, unlogged_bundle,
 };
 use super::*;
+use crate::digest::Digest;
 
 const REPOSITORY: &str = "registry.example.com/plugins/a";
 const SIGN: &str = "https://sigstore.dev/cosign/sign/v1";
 
+/// What is signed.
+const MANIFEST: &[u8] = data!("manifest.json").as_bytes();
+
 fn manifest() -> Digest {
-    Digest::of(data!("manifest.json").as_bytes())
+    Digest::of(MANIFEST)
 }
 
 /// JSON as text.
@@ -103,7 +107,7 @@ fn keyless(instance: &Instance) -> TrustPolicy {
 }
 
 fn accepted(policy: &TrustPolicy, signatures: &[SignatureMaterial]) -> (String, SignatureFormat, Option<Timestamp>) {
-    match policy.verify(REPOSITORY, &manifest(), signatures).unwrap().outcome {
+    match policy.verify(REPOSITORY, MANIFEST, signatures).unwrap().outcome {
         Outcome::Signed {
             signer,
             format,
@@ -115,7 +119,7 @@ fn accepted(policy: &TrustPolicy, signatures: &[SignatureMaterial]) -> (String, 
 
 /// The refusal's kind and text, which always names what it is about and what is accepted.
 fn refused(policy: &TrustPolicy, signatures: &[SignatureMaterial]) -> (TrustErrorKind, String) {
-    let error = policy.verify(REPOSITORY, &manifest(), signatures).unwrap_err();
+    let error = policy.verify(REPOSITORY, MANIFEST, signatures).unwrap_err();
     let text = error.to_string();
     assert!(text.contains(&format!("{REPOSITORY}@{}", manifest())), "{text}");
     assert!(
@@ -183,7 +187,7 @@ fn a_signature_over_another_digest_is_refused() {
     // Over this digest, asked about another manifest.
     let error = first().verify(
         REPOSITORY,
-        &Digest::of(b"other"),
+        b"other",
         &[bundle(data!("sign-blob-over-manifest.bundle.json"))],
     );
     assert!(
@@ -230,7 +234,7 @@ fn a_signature_that_was_edited_is_refused() {
     );
     // A message signature that claims to be over the manifest and is over something else.
     let signer = Signer::key();
-    let bytes = signer.key.sign(b"other").unwrap().to_base64();
+    let bytes = signer.key.sign(b"other").to_base64();
     let mut forged: Value = serde_json::from_str(data!("sign-blob-over-manifest.bundle.json")).unwrap();
     forged["messageSignature"]["signature"] = json!(bytes);
     let policy = keys(&[("k", &signer.public_pem())]);
@@ -300,7 +304,7 @@ fn statements_and_payloads_of_other_types_are_refused() {
         TrustErrorKind::InvalidSignature,
         "its payload is of type text/plain",
     );
-    let sign = |payload: &str| legacy(payload, &signer.key.sign(payload.as_bytes()).unwrap().to_base64());
+    let sign = |payload: &str| legacy(payload, &signer.key.sign(payload.as_bytes()).to_base64());
     assert_eq!(accepted(&policy, &[sign(&payload(&manifest()))]).0, "k");
     let other = payload(&manifest()).replace("cosign container image signature", "atomic container signature");
     assert_refused(
@@ -553,7 +557,7 @@ fn a_keyless_layer_needs_its_log_entry_and_its_own_bytes() {
         }
         layer
     };
-    assert!(policy.verify(REPOSITORY, &manifest(), &[change(|_, _, _| ())]).is_ok());
+    assert!(policy.verify(REPOSITORY, MANIFEST, &[change(|_, _, _| ())]).is_ok());
     let invalid = TrustErrorKind::InvalidSignature;
     assert_refused(
         &policy,
@@ -597,7 +601,7 @@ fn a_rule_can_require_that_a_keys_signature_is_logged() {
     }
     let unlogged = bundle(unlogged_bundle(&signer, &statement(&manifest(), SIGN)));
     let payload = payload(&manifest());
-    let layer = legacy(&payload, &signer.key.sign(payload.as_bytes()).unwrap().to_base64());
+    let layer = legacy(&payload, &signer.key.sign(payload.as_bytes()).to_base64());
     for signature in [unlogged.clone(), layer.clone()] {
         assert_refused(
             &policy,
@@ -646,11 +650,9 @@ fn a_bundle_of_the_public_instance_is_accepted_offline() {
         TrustPolicy::load(&json!({ "repositories": [rule] }), directory.path()).unwrap()
     };
     let subject = "https://github.com/trailofbits/rfc8785.py/.github/workflows/release.yml@refs/tags/*";
-    let blob = "sha256:c4e92e9ecc828bef2aa7dba1de8ac983511f7532a0df11c770d39099a25cf201"
-        .parse()
-        .unwrap();
+    let blob = include_bytes!("../../../tests/data/cosign/public-instance.whl");
     let signatures = [bundle(data!("public-instance.bundle.json"))];
-    let verified = policy(subject).verify(REPOSITORY, &blob, &signatures).unwrap();
+    let verified = policy(subject).verify(REPOSITORY, blob, &signatures).unwrap();
     let Outcome::Signed { signer, signed_at, .. } = verified.outcome else {
         panic!()
     };
@@ -662,12 +664,10 @@ fn a_bundle_of_the_public_instance_is_accepted_offline() {
         signed_at.is_some_and(|time| time.to_string().starts_with("2024-03-19T22:41")),
         "{signed_at:?}"
     );
-    let error = policy(subject)
-        .verify(REPOSITORY, &manifest(), &signatures)
-        .unwrap_err();
+    let error = policy(subject).verify(REPOSITORY, MANIFEST, &signatures).unwrap_err();
     assert_eq!(error.kind(), TrustErrorKind::InvalidSignature);
     let error = policy(&subject.replace("release", "other"))
-        .verify(REPOSITORY, &blob, &signatures)
+        .verify(REPOSITORY, blob, &signatures)
         .unwrap_err();
     assert_eq!(error.kind(), TrustErrorKind::UnknownSigner);
 }

@@ -59,28 +59,35 @@ fn answered(value: &[u8], member: &Value) -> String {
 
 #[test]
 fn a_value_is_masked_where_it_is_written_in_another_way() {
-    let value = "s3cr\"t/päss+wört";
-    let url_safe = URL_SAFE_NO_PAD.encode(value);
-    for written in [
-        value.to_owned(),
-        format!("postgres://u:{value}@db"),
-        STANDARD.encode(value),
-        STANDARD_NO_PAD.encode(value),
-        url_safe.clone(),
-        hexadecimal(value.as_bytes()),
-        hexadecimal(value.as_bytes()).to_uppercase(),
-        percent_encoded(value),
-        json!({"inner": value}).to_string(),
-    ] {
-        let text = answered(value.as_bytes(), &json!(written));
-        assert!(!text.contains("s3cr") && !text.contains("wört"), "{written}: {text}");
-        let encoded = [STANDARD.encode(value), url_safe.clone(), hexadecimal(value.as_bytes())];
-        assert!(
-            encoded.iter().all(|encoded| !text.contains(encoded.as_str())),
-            "{written}: {text}"
-        );
-        assert!(text.contains(&STANDARD.encode(token(&KEY, value.as_bytes()))), "{text}");
+    // With and without padding in base64.
+    for value in ["s3cr\"t/päss+wört", "s3cr\"t/päss+wört!"] {
+        for written in [
+            value.to_owned(),
+            format!("postgres://u:{value}@db"),
+            STANDARD.encode(value),
+            STANDARD_NO_PAD.encode(value),
+            URL_SAFE.encode(value),
+            URL_SAFE_NO_PAD.encode(value),
+            hexadecimal(value.as_bytes()),
+            hexadecimal(value.as_bytes()).to_uppercase(),
+            percent_encoded(value),
+            json!({"inner": value}).to_string(),
+        ] {
+            let text = answered(value.as_bytes(), &json!(written));
+            assert!(!text.contains("s3cr") && !text.contains("wört"), "{written}: {text}");
+            assert!(!text.contains(&written), "{written}: {text}");
+            assert!(text.contains(&STANDARD.encode(token(&KEY, value.as_bytes()))), "{text}");
+        }
     }
+}
+
+#[test]
+fn what_was_applied_last_is_masked_though_it_is_no_json() {
+    let kind = Kind::new("", "v1", "Secret");
+    let mut secret = secret(&json!({"a": STANDARD.encode("present")}));
+    secret["metadata"]["annotations"] = json!({"tool.dev/last-applied-configuration": "stringData: {a: open-sesame}"});
+    let text = masked(call(&secret, &kind, &json!([]), &json!("done")));
+    assert!(!text.contains("sesame"), "{text}");
 }
 
 #[test]
@@ -228,4 +235,80 @@ fn equal_values_stay_equal_and_another_key_masks_them_otherwise() {
         hexadecimal(&hmac(&key, b"Hi There")),
         "b0344c61d8db38535ca8afceaf0bf12b881dc200c9833da726e9376c2e32cff7"
     );
+}
+
+#[test]
+fn a_value_is_masked_in_every_text_of_every_kind_of_call() {
+    const VALUE: &str = "open-sesame-123";
+    let said = format!("it is {VALUE}!");
+    let object = json!({"apiVersion": "x.dev/v1", "kind": "Thing", "metadata": {"name": VALUE, "labels": {(VALUE): VALUE}},
+        "spec": [{"deep": said}]});
+    let request = json!({"object": object, "configuration": {"a": said}, "attempt": 0});
+    let review = json!({"phase": "update", "object": object, "oldObject": object, "configuration": {"a": said},
+        "user": {"username": said, "groups": [said]}, "dryRun": false});
+    let failure = json!({"blame": "guest", "reason": "Failure", "retry": "change", "message": said});
+    let outcome = json!({"desired": [{"how": ["owned"], "object": object, "options": {"a": said}}],
+        "status": {"a": said},
+        "conditions": [{"type": VALUE, "status": "True", "reason": VALUE, "message": said}],
+        "events": [{"type": "Normal", "reason": VALUE, "message": said}]});
+    let inputs = [
+        json!({"reconcile": request}),
+        json!({"finalize": request}),
+        json!({"applyDefaults": review}),
+        json!({"validate": review}),
+    ];
+    let answers = [
+        json!({"outcome": outcome}),
+        json!("done"),
+        json!({"defaulted": object}),
+        json!({"valid": [said]}),
+        json!({"invalid": [{"kind": "Invalid", "path": VALUE, "message": said}]}),
+        json!({"failed": failure}),
+    ];
+    let other = json!({"group": "x.dev", "version": "v1", "kind": "Other"});
+    let reads = json!([
+        {"get": {"kind": {"group": "", "version": "v1", "kind": "Secret"}, "namespace": VALUE, "name": VALUE,
+            "answer": secret(&json!({"password": STANDARD.encode(VALUE)}))}},
+        {"get": {"kind": other, "namespace": VALUE, "name": VALUE, "answer": object, "failure": failure}},
+        {"list": {"kind": other, "namespace": VALUE, "labelSelector": format!("a={VALUE}"), "fieldSelector": [["a", VALUE]],
+            "answer": [object], "failure": failure}}]);
+    for input in &inputs {
+        for answer in &answers {
+            let call = json!({"number": 1, "controller": "c", "kind": thing(), "namespace": VALUE, "name": VALUE, "time": 0,
+                "input": input, "reads": reads, "log": [{"level": "info", "message": said, "fields": [[VALUE, said]]}],
+                "answer": answer, "usage": {}});
+            let written = call.to_string();
+            assert!(written.matches(VALUE).count() > 20, "{written}");
+            let text = masked(serde_json::from_value(call).unwrap());
+            assert!(
+                !text.contains("sesame") && !text.contains(&STANDARD.encode(VALUE)),
+                "{text}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_value_of_seven_bytes_is_masked_in_texts_and_left_in_names() {
+    let text = answered(b"sesame7", &json!("it is sesame7!"));
+    assert!(!text.contains("sesame7"), "{text}");
+    let secret = secret(&json!({"a": STANDARD.encode("sesame7")}));
+    let mut call = call(&json!({}), &thing(), &get(&secret), &json!("done"));
+    call.name = "sesame7".to_owned();
+    call.namespace = Some("sesame-8".to_owned());
+    let text = masked(call);
+    assert!(
+        text.contains(r#""name":"sesame7""#),
+        "a name of few bytes is a word: {text}"
+    );
+}
+
+#[test]
+fn a_secret_is_known_by_the_kind_that_was_read_though_it_does_not_say_it() {
+    let bare = json!({"data": {"password": STANDARD.encode("q#!")}});
+    let text = masked(call(&json!({}), &thing(), &get(&bare), &json!("done")));
+    assert!(!text.contains(&STANDARD.encode("q#!")), "{text}");
+    let kind = Kind::new("", "v1", "Secret");
+    let text = masked(call(&bare, &kind, &json!([]), &json!({"defaulted": bare})));
+    assert!(!text.contains(&STANDARD.encode("q#!")), "{text}");
 }

@@ -11,8 +11,19 @@ use pilothouse_external::programs::image;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-/// The largest image, in bytes.
-const LARGEST_IMAGE: u64 = 31_000_000;
+/// The largest program and the largest image, in bytes.
+const LARGEST_PROGRAM: u64 = 31_000_000;
+const LARGEST_IMAGE: u64 = 31_500_000;
+
+/// This machine's architecture, as images name it.
+const ARCHITECTURE: &str = if cfg!(target_arch = "aarch64") {
+    "arm64"
+} else {
+    "amd64"
+};
+
+/// The machine that ELF files name, by the architecture.
+const MACHINES: [(&str, usize); 2] = [("amd64", 0x3e), ("arm64", 0xb7)];
 
 /// The user of the image.
 const USER: u32 = 65532;
@@ -20,29 +31,44 @@ const USER: u32 = 65532;
 /// An image that is unpacked.
 struct Image {
     folder: TempDir,
+    architecture: String,
     config: Value,
 }
 
 impl Image {
+    /// The image for this machine.
     fn unpack() -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let layout = folder.path().join("layout");
-        unpack(&image(), &layout);
+        let mut images = Self::unpack_all();
+        let own = images.iter().position(|image| image.architecture == ARCHITECTURE);
+        images.swap_remove(own.expect("the archive has an image for this machine"))
+    }
+
+    /// The images of all architectures that the archive has.
+    fn unpack_all() -> Vec<Self> {
+        let archive = tempfile::tempdir().unwrap();
+        let layout = archive.path();
+        unpack(&image(), layout);
         let blob = |descriptor: &Value| -> PathBuf {
             let digest = descriptor["digest"].as_str().unwrap().replace(':', "/");
             layout.join("blobs").join(digest)
         };
         let read = |path: &Path| -> Value { serde_json::from_reader(File::open(path).unwrap()).unwrap() };
-        let index = read(&layout.join("index.json"));
-        let manifest = read(&blob(&index["manifests"][0]));
-        let root = folder.path().join("root");
-        for layer in manifest["layers"].as_array().unwrap() {
-            unpack(&blob(layer), &root);
-        }
-        Self {
-            config: read(&blob(&manifest["config"])),
-            folder,
-        }
+        let list = read(&blob(&read(&layout.join("index.json"))["manifests"][0]));
+        let platforms = list["manifests"].as_array().unwrap();
+        let image = |descriptor: &Value| {
+            assert_eq!(descriptor["platform"]["os"], "linux");
+            let manifest = read(&blob(descriptor));
+            let folder = tempfile::tempdir().unwrap();
+            for layer in manifest["layers"].as_array().unwrap() {
+                unpack(&blob(layer), &folder.path().join("root"));
+            }
+            Self {
+                folder,
+                architecture: descriptor["platform"]["architecture"].as_str().unwrap().to_owned(),
+                config: read(&blob(&manifest["config"])),
+            }
+        };
+        platforms.iter().map(image).collect()
     }
 
     fn root(&self) -> PathBuf {
@@ -82,45 +108,46 @@ fn files(root: &Path) -> Vec<String> {
 
 #[test]
 fn the_image_has_the_host_and_nothing_that_it_does_not_need() {
-    let image = Image::unpack();
-    assert_eq!(
-        files(&image.root()),
-        ["etc/ssl/certs/ca-certificates.crt", "pilothouse-host"]
-    );
-    let config = &image.config["config"];
-    assert_eq!(config["User"], "65532:65532");
-    assert_eq!(config["Entrypoint"], json!(["/pilothouse-host"]));
-    assert_eq!(config["Cmd"], Value::Null);
-    assert_eq!(
-        config["Labels"]["org.opencontainers.image.version"],
-        env!("CARGO_PKG_VERSION")
-    );
-    let architecture = if cfg!(target_arch = "aarch64") {
-        "arm64"
-    } else {
-        "amd64"
-    };
-    assert_eq!(
-        (&image.config["os"], &image.config["architecture"]),
-        (&json!("linux"), &json!(architecture))
-    );
-    let program = fs::metadata(image.root().join("pilothouse-host")).unwrap();
-    assert_eq!(
-        program.permissions().mode() & 0o6022,
-        0,
-        "neither set-user-id nor writable"
-    );
-    assert_eq!(
-        (program.uid(), program.gid()),
-        own_ids(),
-        "whoever unpacks it as root sees root's file"
-    );
-    let size: u64 = files(&image.root())
-        .iter()
-        .map(|file| fs::metadata(image.root().join(file)).unwrap().len())
-        .sum();
-    assert!(program.len() <= 30_000_000, "{}", program.len());
-    assert!(size <= LARGEST_IMAGE, "{size}");
+    for image in Image::unpack_all() {
+        assert_eq!(
+            files(&image.root()),
+            ["etc/ssl/certs/ca-certificates.crt", "pilothouse-host"]
+        );
+        let config = &image.config["config"];
+        assert_eq!(config["User"], "65532:65532");
+        assert_eq!(config["Entrypoint"], json!(["/pilothouse-host"]));
+        assert_eq!(config["Cmd"], Value::Null);
+        assert_eq!(
+            config["Labels"]["org.opencontainers.image.version"],
+            env!("CARGO_PKG_VERSION")
+        );
+        assert_eq!(
+            (&image.config["os"], &image.config["architecture"]),
+            (&json!("linux"), &json!(image.architecture))
+        );
+        let program = fs::metadata(image.root().join("pilothouse-host")).unwrap();
+        assert_eq!(
+            program.permissions().mode() & 0o6022,
+            0,
+            "neither set-user-id nor writable"
+        );
+        assert_eq!(
+            (program.uid(), program.gid()),
+            own_ids(),
+            "whoever unpacks it as root sees root's file"
+        );
+        let size: u64 = files(&image.root())
+            .iter()
+            .map(|file| fs::metadata(image.root().join(file)).unwrap().len())
+            .sum();
+        assert!(
+            program.len() <= LARGEST_PROGRAM,
+            "{}: {}",
+            image.architecture,
+            program.len()
+        );
+        assert!(size <= LARGEST_IMAGE, "{}: {size}", image.architecture);
+    }
 }
 
 /// Files of root, unpacked by another user, are that user's.
@@ -130,26 +157,33 @@ fn own_ids() -> (u32, u32) {
 }
 
 #[test]
-fn the_host_of_the_image_needs_no_libraries() {
-    let image = Image::unpack();
-    let mut program = Vec::new();
-    File::open(image.root().join("pilothouse-host"))
-        .unwrap()
-        .read_to_end(&mut program)
-        .unwrap();
-    assert_eq!(&program[..4], b"\x7fELF");
-    // PT_INTERP, the segment that names the dynamic linker, in the table of 64-bit program headers.
-    let number = |at: usize, length: usize| {
-        let bytes = &program[at..at + length];
-        bytes
-            .iter()
-            .rev()
-            .fold(0_usize, |number, byte| number << 8 | usize::from(*byte))
-    };
-    let (table, size, count) = (number(32, 8), number(54, 2), number(56, 2));
-    assert!(count > 0);
-    let interpreters = (0..count).filter(|entry| number(table + entry * size, 4) == 3);
-    assert_eq!(interpreters.count(), 0, "the program asks for a dynamic linker");
+fn the_host_of_the_image_needs_no_libraries_and_is_of_the_images_architecture() {
+    for image in Image::unpack_all() {
+        let mut program = Vec::new();
+        File::open(image.root().join("pilothouse-host"))
+            .unwrap()
+            .read_to_end(&mut program)
+            .unwrap();
+        assert_eq!(&program[..4], b"\x7fELF");
+        let number = |at: usize, length: usize| {
+            let bytes = &program[at..at + length];
+            bytes
+                .iter()
+                .rev()
+                .fold(0_usize, |number, byte| number << 8 | usize::from(*byte))
+        };
+        assert!(
+            MACHINES.contains(&(image.architecture.as_str(), number(18, 2))),
+            "{}: {:#x}",
+            image.architecture,
+            number(18, 2)
+        );
+        // PT_INTERP, the segment that names the dynamic linker, in the table of 64-bit program headers.
+        let (table, size, count) = (number(32, 8), number(54, 2), number(56, 2));
+        assert!(count > 0);
+        let interpreters = (0..count).filter(|entry| number(table + entry * size, 4) == 3);
+        assert_eq!(interpreters.count(), 0, "the program asks for a dynamic linker");
+    }
 }
 
 /// The file system of a pod with this image: read-only but for `/cache`, with `/proc`, and with the token of a

@@ -243,26 +243,26 @@ async fn a_host_that_impersonates_writes_with_the_rights_of_the_plugins_account_
 
 /// Applies all but the Plugin of what is printed for a host with the account `host` in this namespace.
 pub async fn installed(bench: &Bench<'_>, plugin: &str, namespace: &str, identity: &str) -> Vec<Value> {
-    let (code, yaml, said) = command(
-        &[
-            "install",
-            plugin,
-            "--host-namespace",
-            namespace,
-            "--host-account",
-            "host",
-            "--identity",
-            identity,
-            "-o",
-            "yaml",
-        ],
-        &bench.admin,
-    )
-    .await;
+    let arguments = [
+        "--host-namespace",
+        namespace,
+        "--host-account",
+        "host",
+        "--identity",
+        identity,
+    ];
+    let documents = without_plugin(bench, plugin, &arguments).await;
+    bench.apply(&documents).await;
+    documents
+}
+
+/// What `install` prints with these arguments, but for the Plugin, which comes last.
+async fn without_plugin(bench: &Bench<'_>, plugin: &str, arguments: &[&str]) -> Vec<Value> {
+    let command_line = [&["install", plugin][..], arguments, &["-o", "yaml"]].concat();
+    let (code, yaml, said) = command(&command_line, &bench.admin).await;
     assert_eq!(code, 0, "{said}");
     let mut documents: Vec<Value> = serde_saphyr::from_multiple(&yaml).unwrap();
     documents.pop();
-    bench.apply(&documents).await;
     documents
 }
 
@@ -339,30 +339,15 @@ async fn a_host_that_may_only_use_some_namespaces_works_without_any_cluster_role
     // It is bound to a ClusterRole that grants nothing.
     let kubeconfig = bench.account(system, account, &json!([])).await;
     let plugin = format!("narrow={}", component("app-service"));
-    let (code, yaml, said) = command(
-        &[
-            "install",
-            &plugin,
-            "--namespaces",
-            "narrow-shop",
-            "--host-namespace",
-            system,
-            "--host-account",
-            account,
-            "--host-in-namespaces",
-            "-o",
-            "yaml",
-        ],
-        &bench.admin,
-    )
-    .await;
-    assert_eq!(code, 0, "{said}");
-    let mut documents: Vec<Value> = serde_saphyr::from_multiple(&yaml).unwrap();
-    documents.pop();
+    let arguments = [
+        &["--namespaces", "narrow-shop", "--host-namespace", system][..],
+        &["--host-account", account, "--host-in-namespaces"],
+    ];
+    let documents = without_plugin(&bench, &plugin, &arguments.concat()).await;
     let cluster_roles = documents
         .iter()
         .filter(|it| it["kind"].as_str().unwrap().starts_with("ClusterRole"));
-    assert_eq!(cluster_roles.count(), 0, "{yaml}");
+    assert_eq!(cluster_roles.count(), 0, "{documents:#?}");
     bench.apply(&documents).await;
     let rbac = "rbac.authorization.k8s.io";
     let metadata = json!({"name": "narrow-events", "namespace": "narrow-shop"});

@@ -2,6 +2,7 @@
 
 mod audit;
 mod brought_crds;
+mod forwarding;
 mod host;
 mod installing;
 mod plugin_policy;

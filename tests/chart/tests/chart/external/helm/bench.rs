@@ -17,9 +17,9 @@ use pilothouse_chart::folder;
 use pilothouse_end_to_end::components;
 use pilothouse_end_to_end::program::{Folder, Process, ended};
 use pilothouse_external::helm::Helm;
-use pilothouse_testkit::controlplane::{ControlPlane, Options};
+use pilothouse_testkit::controlplane::{AuditMark, ControlPlane, Options};
 use pilothouse_testkit::host::free_address;
-use pilothouse_testkit::requests::TEST_ACCOUNT;
+use pilothouse_testkit::requests::{Request, TEST_ACCOUNT};
 use serde_json::{Value, json};
 
 /// The namespace and the name of the release.
@@ -57,7 +57,7 @@ impl Bench {
     }
 
     pub fn helm(&self) -> Helm {
-        Helm::new(&folder(), RELEASE, NAMESPACE).on(&self.admin)
+        helm_as(&self.admin)
     }
 
     /// Applies an object as an administrator.
@@ -126,6 +126,11 @@ impl Bench {
 
     /// A token of the chart's ServiceAccount, which is valid for as long as this Secret is there.
     pub async fn token(&self, bound_to: &str) -> String {
+        self.token_of(RELEASE, bound_to).await
+    }
+
+    /// The same for any ServiceAccount beside it.
+    pub async fn token_of(&self, account: &str, bound_to: &str) -> String {
         let secret = secret(bound_to);
         self.apply(&secret).await;
         let uid = self.find(&secret).await.unwrap()["metadata"]["uid"]
@@ -146,7 +151,7 @@ impl Bench {
             ..TokenRequest::default()
         };
         let granted = accounts
-            .create_token_request(RELEASE, &PostParams::default(), &request)
+            .create_token_request(account, &PostParams::default(), &request)
             .await;
         granted.unwrap().status.unwrap().token.unwrap()
     }
@@ -183,6 +188,13 @@ impl Bench {
         self.folder.file(name, kubeconfig.to_string())
     }
 
+    /// A host with a token of the chart's account.
+    pub async fn started(&self) -> Running {
+        let token = self.token("host-token").await;
+        let kubeconfig = self.kubeconfig("host.yaml", &json!({"token": token}));
+        self.start(&kubeconfig).await
+    }
+
     /// Starts a host as a pod of the Deployment would run it, with a kubeconfig in place of the token of a pod.
     pub async fn start(&self, kubeconfig: &str) -> Running {
         let arguments = self.arguments().await;
@@ -197,6 +209,8 @@ impl Bench {
             let (option, _) = argument.split_once('=').unwrap_or((&argument, ""));
             given.push(match option {
                 "--plugin-dir" => format!("{option}={plugins}"),
+                "--plugin" => argument.replace("=/plugins/", &format!("={plugins}/")),
+                "--config" => self.configuration(&argument).await,
                 "--metrics-address" => format!("{option}={metrics}"),
                 "--webhook-service" => format!("--webhook-url=https://{webhooks}"),
                 "--webhook-listen" => format!("{option}={webhooks}"),
@@ -212,6 +226,16 @@ impl Bench {
             process: Process::start_host(&given),
             metrics,
         }
+    }
+
+    /// An option that names a file of the chart's ConfigMap, with that file in the bench's folder.
+    async fn configuration(&self, argument: &str) -> String {
+        let (option, path) = argument.rsplit_once('=').unwrap();
+        let key = path.strip_prefix("/configuration/").unwrap();
+        let map = named("v1", "ConfigMap", Some(NAMESPACE), RELEASE);
+        let map = self.find(&map).await.unwrap();
+        let file = self.folder.file(key, map["data"][key].as_str().unwrap());
+        format!("{option}={file}")
     }
 
     /// The arguments of the Deployment's container.
@@ -251,6 +275,19 @@ impl Running {
         self.process.signal(rustix::process::Signal::TERM);
         assert_eq!(self.process.ended().await.code(), Some(0), "{}", self.process.log());
     }
+}
+
+/// helm for the chart with the rights of this kubeconfig.
+pub fn helm_as(kubeconfig: &str) -> Helm {
+    Helm::new(&folder(), RELEASE, NAMESPACE).on(kubeconfig)
+}
+
+/// What the host's account has asked since then.
+pub fn requests(bench: &Bench, mark: AuditMark) -> Vec<Request> {
+    let account = format!("system:serviceaccount:{NAMESPACE}:{RELEASE}");
+    let mut requests = bench.control_plane.requests_since(mark).unwrap();
+    requests.retain(|request| request.account == account);
+    requests
 }
 
 /// An object of a namespace by its names alone.

@@ -2,26 +2,14 @@
 
 use std::time::Duration;
 
-use kube::api::{DeleteParams, ListParams, PostParams};
+use kube::api::{ListParams, PostParams};
 use kube::core::DynamicObject;
 use pilothouse_end_to_end::scrape::get;
 use pilothouse_testkit::controlplane::AuditMark;
 use pilothouse_testkit::requests::Request;
-use serde_json::{Value, json};
+use serde_json::json;
 
-use super::bench::{Bench, NAMESPACE, RELEASE, Running, app_service, deployment, named, plugin, secret, until};
-
-/// The host's account, as the API server calls it.
-fn account() -> String {
-    format!("system:serviceaccount:{NAMESPACE}:{RELEASE}")
-}
-
-/// What the host has asked since then.
-fn requests(bench: &Bench, mark: AuditMark) -> Vec<Request> {
-    let mut requests = bench.control_plane.requests_since(mark).unwrap();
-    requests.retain(|request| request.account == account());
-    requests
-}
+use super::bench::{Bench, NAMESPACE, app_service, deployment, named, plugin, requests, until};
 
 fn printed(requests: impl IntoIterator<Item = Request>) -> Vec<String> {
     requests.into_iter().map(|request| request.to_string()).collect()
@@ -31,13 +19,6 @@ fn printed(requests: impl IntoIterator<Item = Request>) -> Vec<String> {
 fn writes_of_web(bench: &Bench, mark: AuditMark) -> Vec<String> {
     let requests = requests(bench, mark).into_iter();
     printed(requests.filter(|request| request.is_write() && request.name == "web"))
-}
-
-/// A host with a token of the chart's account.
-async fn started(bench: &Bench) -> Running {
-    let token = bench.token("host-token").await;
-    let kubeconfig = bench.kubeconfig("host.yaml", &json!({"token": token}));
-    bench.start(&kubeconfig).await
 }
 
 async fn pods(bench: &Bench) -> usize {
@@ -87,7 +68,7 @@ async fn a_host_works_with_the_account_and_the_arguments_of_the_chart_and_nothin
     kept["spec"] = json!({"deletionPolicy": "Delete"});
     bench.apply(&kept).await;
     let mark = bench.control_plane.mark().unwrap();
-    let running = started(&bench).await;
+    let running = bench.started().await;
     bench.apply(&app_service("web")).await;
     bench.is_reconciled(&app_service("web"), &running).await;
     let ready = async || get(running.metrics, "/readyz").is_ok_and(|(code, _)| code == 200);
@@ -133,7 +114,7 @@ async fn a_host_works_with_the_account_and_the_arguments_of_the_chart_and_nothin
     running.stop().await;
     let replicas = async |expected: u32| bench.find(&deployment()).await.unwrap()["spec"]["replicas"] == expected;
     assert!(replicas(3).await && bench.arguments().await.contains(&"--workers=8".to_owned()));
-    let running = started(&bench).await;
+    let running = bench.started().await;
     let is_seen = async || !running.process.lines(&["plugin ready"]).is_empty();
     until("the plugin runs", is_seen, || running.process.log()).await;
     bench.helm().rollback(1).unwrap();
@@ -168,70 +149,4 @@ async fn a_host_works_with_the_account_and_the_arguments_of_the_chart_and_nothin
     // The release comes back over what it has left.
     bench.helm().install(&json!({})).unwrap();
     assert!(replicas(2).await);
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn webhooks_are_served_with_the_secret_of_the_chart_and_do_not_outlive_the_release() {
-    let bench = Bench::new().await;
-    let values = |port: u16| json!({"webhooks": {"enabled": true, "plugins": ["gate"], "convertedCrds": ["gates.gate.test.dev"], "port": port}});
-    bench.helm().install(&values(9443)).unwrap();
-    bench.install_plugin("gate").await;
-    let mark = bench.control_plane.mark().unwrap();
-    let running = started(&bench).await;
-    let gate = |name: &str, size: i64| {
-        let mut gate = named("gate.test.dev/v1", "Gate", Some("default"), name);
-        gate["spec"] = json!({"size": size});
-        gate
-    };
-    let attempt = async |name: &str, size: i64| {
-        let object: DynamicObject = serde_json::from_value(gate(name, size)).unwrap();
-        let made = bench
-            .api(&gate(name, size))
-            .create(&PostParams::default(), &object)
-            .await;
-        made.err().map(|error| error.to_string()).unwrap_or_default()
-    };
-    let mut tries = 0;
-    let is_judged = async || {
-        tries += 1;
-        attempt(&format!("bad-{tries}"), -1).await.contains("admission webhook")
-    };
-    until("the API server asks the host", is_judged, || running.process.log()).await;
-    assert_eq!(attempt("good", 1).await, "");
-    let certificates = async || {
-        bench
-            .find(&secret("pilothouse-webhooks"))
-            .await
-            .map(|secret| secret["data"].clone())
-    };
-    let before = certificates().await.unwrap();
-    assert!(before["tls.crt"].is_string(), "{before}");
-    let denied = requests(&bench, mark).into_iter().filter(|request| request.code == 403);
-    assert_eq!(printed(denied), Vec::<String>::new(), "{}", running.process.log());
-    bench.helm().upgrade(&values(9444)).unwrap();
-    assert_eq!(
-        certificates().await.unwrap(),
-        before,
-        "an upgrade leaves the certificates as they are"
-    );
-
-    running.stop().await;
-    bench.helm().uninstall().unwrap();
-    assert_eq!(certificates().await, None);
-    let refused = attempt("late", 1).await;
-    assert!(refused.contains("failed calling webhook"), "{refused}");
-    // As docs/installation.md has it.
-    let label = format!("pilothouse.dev/webhooks={NAMESPACE}.pilothouse-webhooks");
-    for kind in ["MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"] {
-        let configurations = bench.api(&named("admissionregistration.k8s.io/v1", kind, None, ""));
-        let these = ListParams::default().labels(&label);
-        let found = configurations.list(&these).await.unwrap();
-        assert!(!found.items.is_empty(), "{kind}");
-        let deleted = configurations.delete_collection(&DeleteParams::default(), &these).await;
-        assert!(deleted.is_ok());
-    }
-    let passes = async || attempt("late", 1).await.is_empty();
-    until("objects can be made without the host", passes, String::new).await;
-    let left: Value = bench.find(&gate("late", 1)).await.unwrap();
-    assert_eq!(left["spec"]["size"], 1);
 }

@@ -2,7 +2,10 @@
 
 pub mod bench;
 mod installing;
+mod policies;
 mod rendering;
+mod roles_only;
 mod token;
+mod uninstalling;
 mod values;
 mod walkthrough;

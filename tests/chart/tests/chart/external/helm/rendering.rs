@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use similar::TextDiff;
 
 /// Values by the names of their golden files.
-fn variants() -> [(&'static str, Value); 4] {
+fn variants() -> [(&'static str, Value); 5] {
     let everything = json!({
         "fullnameOverride": "harbour",
         "image": {"repository": "registry.example.com/host", "tag": "1.2.3", "digest": format!("sha256:{}", "0".repeat(64)),
@@ -39,7 +39,17 @@ fn variants() -> [(&'static str, Value); 4] {
         "podLabels": {"team": "platform"},
         "podAnnotations": {"example.com/a": "1"},
         "serviceAccount": {"annotations": {"example.com/b": "2"}},
+        "policies": {"reservedMetadata": {"enabled": true, "resources": [
+            {"apiGroups": [""], "resources": ["services", "services/status"]}, {"apiGroups": ["apps"], "resources": ["deployments"]}]}},
     });
+    let fixed = json!([
+        {
+            "name": "shop", "artifact": "oci://registry.example.com/shop:1", "wasi": "inert",
+            "configuration": {"host": "example.com", "size": 1_000_000}, "limits": {"logBytes": 33_554_432},
+            "rules": [{"apiGroups": ["apps"], "resources": ["deployments"], "verbs": ["list", "watch"]}],
+        },
+        {"name": "web", "file": "team/web.wasm"},
+    ]);
     [
         ("default", json!({})),
         ("everything", everything),
@@ -48,6 +58,14 @@ fn variants() -> [(&'static str, Value); 4] {
             json!({
                 "crds": {"installedBy": "nobody"}, "rbac": {"namespaces": ["shop", "stage"]},
                 "webhooks": {"enabled": true, "plugins": ["reverse-proxy"], "configurations": "installer"},
+            }),
+        ),
+        (
+            "roles-only",
+            json!({
+                "plugins": {"static": fixed, "volume": {"configMap": {"name": "components"}}, "pullSecret": "registry"},
+                "rbac": {"clusterRole": false, "namespaces": ["shop", "stage"]},
+                "host": {"identity": "none"}, "api": {"enabled": false},
             }),
         ),
         (
@@ -146,6 +164,10 @@ fn the_host_has_no_right_without_a_limit() {
     for (name, values) in variants() {
         for role in documents(&helm().template(&values).unwrap()) {
             let is_cluster_role = role["kind"] == "ClusterRole";
+            // What the values say.
+            if role["metadata"]["name"].as_str().unwrap().contains("-static-") {
+                continue;
+            }
             for rule in role["rules"].as_array().into_iter().flatten() {
                 let texts = |field: &str| -> Vec<String> {
                     let texts = rule[field].as_array().into_iter().flatten();
@@ -171,6 +193,126 @@ fn the_host_has_no_right_without_a_limit() {
                 assert!(!changes || !names.is_empty(), "{about}");
             }
         }
+    }
+}
+
+#[test]
+fn without_a_cluster_role_everything_is_in_the_namespaces_that_are_named() {
+    let (_, values) = variants().into_iter().find(|(name, _)| *name == "roles-only").unwrap();
+    let documents = documents(&helm().template(&values).unwrap());
+    for document in &documents {
+        let namespace = document["metadata"]["namespace"].as_str().unwrap_or_default();
+        assert!(
+            ["pilothouse-system", "shop", "stage"].contains(&namespace),
+            "{document}"
+        );
+        assert!(
+            document["kind"] == "Role" || document["kind"] == "RoleBinding" || namespace == "pilothouse-system",
+            "{document}"
+        );
+    }
+    let names = |namespace: &str| -> Vec<&str> {
+        let roles = documents.iter().filter(|document| document["kind"] == "Role");
+        let here = roles.filter(|role| role["metadata"]["namespace"] == namespace);
+        here.map(|role| role["metadata"]["name"].as_str().unwrap()).collect()
+    };
+    for namespace in ["shop", "stage"] {
+        assert_eq!(names(namespace), ["pilothouse-events", "pilothouse-static-shop"]);
+    }
+}
+
+#[test]
+fn static_plugins_in_all_namespaces_have_a_cluster_role_each_and_no_right_to_plugins() {
+    let values = json!({
+        "host": {"identity": "none"},
+        "plugins": {"static": [{"name": "shop", "artifact": "oci://registry.example.com/shop:1",
+            "rules": [{"apiGroups": ["apps"], "resources": ["deployments"], "verbs": ["list"]}]}]},
+    });
+    let rendered = helm().template(&values).unwrap();
+    let documents = documents(&rendered);
+    let role = documents.iter().find(|document| {
+        document["kind"] == "ClusterRole" && document["metadata"]["name"] == "pilothouse-system:pilothouse-static-shop"
+    });
+    assert_eq!(role.unwrap()["rules"][0]["resources"], json!(["deployments"]));
+    assert!(!rendered.contains("pilothouse.dev]"), "{rendered}");
+    assert!(!rendered.contains("kind: CustomResourceDefinition") && !rendered.contains("AdmissionPolicy"));
+}
+
+/// The policies of deploy/ are for those who do without the chart. They differ in their names.
+#[test]
+fn the_policies_of_the_chart_are_those_of_deploy() {
+    let text = |name: &str| fs::read_to_string(folder().join("..").join(name)).unwrap();
+    let reserved = documents(&text("policy.yaml"));
+    let resources = reserved[1]["spec"]["matchResources"]["resourceRules"]
+        .as_array()
+        .unwrap()
+        .iter();
+    let resources: Vec<Value> = resources
+        .map(|rule| json!({"apiGroups": rule["apiGroups"], "resources": rule["resources"]}))
+        .collect();
+    let values = json!({"policies": {"reservedMetadata": {"enabled": true, "resources": resources}}});
+    let rendered = documents(&helm().template(&values).unwrap());
+    for (kept, policy) in [
+        (documents(&text("plugin-policy.yaml")), "plugins"),
+        (reserved, "reserved"),
+    ] {
+        let name = format!("{policy}.pilothouse.pilothouse-system.pilothouse.dev");
+        for mut expected in kept {
+            let is_it = |it: &&Value| it["kind"] == expected["kind"] && it["metadata"]["name"] == name;
+            let found = rendered.iter().find(is_it).unwrap();
+            if expected["kind"] == "ValidatingAdmissionPolicyBinding" {
+                expected["spec"]["policyName"] = json!(name);
+            }
+            assert_eq!(found["spec"], expected["spec"], "{name}");
+        }
+    }
+}
+
+#[test]
+fn the_policy_for_plugins_concerns_those_that_the_host_selects() {
+    let selector = "team in (a,b),!legacy,tier notin (c),x=1,y==2,z!=3,here";
+    let policy_of = |values: &Value| {
+        let rendered = documents(&helm().template(values).unwrap());
+        let policy = rendered
+            .into_iter()
+            .find(|document| document["kind"] == "ValidatingAdmissionPolicy");
+        policy.map(|policy| policy["spec"].clone())
+    };
+    let selected = policy_of(&json!({"plugins": {"selector": selector}})).unwrap();
+    let requirement = |key: &str, operator: &str, values: &[&str]| {
+        if values.is_empty() {
+            return json!({"key": key, "operator": operator});
+        }
+        json!({"key": key, "operator": operator, "values": values})
+    };
+    assert_eq!(
+        selected["matchConstraints"]["objectSelector"]["matchExpressions"],
+        json!([
+            requirement("team", "In", &["a", "b"]),
+            requirement("legacy", "DoesNotExist", &[]),
+            requirement("tier", "NotIn", &["c"]),
+            requirement("x", "In", &["1"]),
+            requirement("y", "In", &["2"]),
+            requirement("z", "NotIn", &["3"]),
+            requirement("here", "Exists", &[]),
+        ])
+    );
+    // A Plugin that gets its labels later has not been checked before.
+    let condition = selected["matchConditions"][0]["expression"].as_str().unwrap();
+    assert!(condition.contains("labels"), "{condition}");
+    let all = policy_of(&json!({})).unwrap();
+    assert!(all["matchConstraints"]["objectSelector"].is_null());
+    assert!(
+        !all["matchConditions"][0]["expression"]
+            .as_str()
+            .unwrap()
+            .contains("labels")
+    );
+    for values in [
+        json!({"policies": {"plugins": false}}),
+        json!({"host": {"identity": "none"}}),
+    ] {
+        assert_eq!(policy_of(&values), None, "{values}");
     }
 }
 

@@ -45,6 +45,19 @@ fn a_value_of_a_wrong_type_is_refused_by_its_name() {
             json!({"leaderElection": {"leaseDuration": 1.5}}),
             &["leaderElection/leaseDuration"],
         ),
+        (json!({"plugins": {"static": [{}]}}), &["plugins/static/0", "name"]),
+        (
+            json!({"plugins": {"static": [{"name": "a", "file": "/etc/a.wasm"}]}}),
+            &["plugins/static/0/file"],
+        ),
+        (
+            json!({"plugins": {"static": [{"name": "a", "artifact": "ghcr.io/a:1"}]}}),
+            &["plugins/static/0/artifact"],
+        ),
+        (
+            json!({"policies": {"reservedMetadata": {"resources": ["deployments"]}}}),
+            &["policies/reservedMetadata/resources/0", "object"],
+        ),
     ] {
         let said = refusal(&values).replace('.', "/");
         for words in words {
@@ -73,6 +86,122 @@ fn values_that_contradict_each_other_are_refused_with_the_next_step() {
             "name the PriorityClass to create",
         ),
     ] {
+        let said = refusal(&values);
+        assert!(said.contains(words), "{values}: {said}");
+    }
+}
+
+/// Values with one static plugin, and these in place of others.
+fn fixed(plugin: &Value, others: &Value) -> Value {
+    let mut values = json!({"plugins": {"static": [plugin]}, "host": {"identity": "none"}});
+    merge(&mut values, others);
+    values
+}
+
+fn merge(values: &mut Value, others: &Value) {
+    match (values, others) {
+        (Value::Object(values), Value::Object(others)) => {
+            for (name, other) in others {
+                merge(values.entry(name.clone()).or_insert(Value::Null), other);
+            }
+        }
+        (values, others) => *values = others.clone(),
+    }
+}
+
+#[test]
+fn static_plugins_that_cannot_run_are_refused_with_the_next_step() {
+    let plugin = json!({"name": "shop", "artifact": "oci://registry.example.com/shop:1"});
+    let with = |more: Value| {
+        let mut plugin = plugin.clone();
+        merge(&mut plugin, &more);
+        plugin
+    };
+    let rules = json!([{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["get"]}]);
+    for (values, words) in [
+        (
+            fixed(&json!({"name": "shop"}), &json!({})),
+            "the plugin shop needs either a file or an artifact",
+        ),
+        (
+            fixed(&with(json!({"file": "shop.wasm"})), &json!({})),
+            "the plugin shop needs either a file or an artifact",
+        ),
+        (
+            fixed(&json!({"name": "shop", "file": "shop.wasm"}), &json!({})),
+            "give the volume that has the file, or an artifact",
+        ),
+        (
+            fixed(&plugin, &json!({"plugins": {"static": [plugin, plugin]}})),
+            "two plugins of the name shop; give one another name",
+        ),
+        (
+            fixed(&plugin, &json!({"plugins": {"selector": "team=a"}})),
+            "there is nothing to select; remove one",
+        ),
+        (
+            fixed(&plugin, &json!({"artifacts": {"pullSecrets": ["registry"]}})),
+            "give the credentials for static plugins as plugins.pullSecret",
+        ),
+        (
+            fixed(
+                &with(json!({"rules": rules})),
+                &json!({"host": {"identity": "impersonate"}}),
+            ),
+            "apply what `pilothouse rights --host-account pilothouse --identity impersonate` prints",
+        ),
+        (
+            fixed(&with(json!({"rules": rules})), &json!({"rbac": {"create": false}})),
+            "set rbac.create to true, or leave the rules out and grant them yourself",
+        ),
+        (
+            json!({"plugins": {"pullSecret": "registry"}}),
+            "list these as artifacts.pullSecrets",
+        ),
+        (
+            json!({"policies": {"reservedMetadata": {"enabled": true}}}),
+            "list the resources that the plugins own",
+        ),
+    ] {
+        let said = refusal(&values);
+        assert!(said.contains(words), "{values}: {said}");
+    }
+}
+
+#[test]
+fn what_needs_a_right_of_cluster_scope_is_refused_where_no_cluster_role_is_wanted() {
+    let plugin = json!({"name": "shop", "artifact": "oci://registry.example.com/shop:1"});
+    let roles = json!({"rbac": {"clusterRole": false, "namespaces": ["shop"]}, "api": {"enabled": false}});
+    let complete = fixed(&plugin, &roles);
+    let rendered = Helm::new(&folder(), "pilothouse", "pilothouse-system").template(&complete);
+    assert!(rendered.is_ok(), "{complete}");
+    for (others, words) in [
+        (json!({"plugins": {"static": []}}), "list the plugins in plugins.static"),
+        (json!({"rbac": {"namespaces": []}}), "list the namespaces"),
+        (
+            json!({"host": {"identity": "impersonate"}}),
+            "set host.identity to none",
+        ),
+        (json!({"api": {"enabled": true}}), "set api.enabled to false"),
+        (
+            json!({"webhooks": {"enabled": true, "plugins": ["shop"]}}),
+            "set webhooks.enabled to false",
+        ),
+        (
+            json!({"crds": {"installedBy": "host"}}),
+            "have the CRDs of the plugins installed",
+        ),
+        (
+            json!({"priorityClass": {"create": true, "name": "a"}}),
+            "name an existing one",
+        ),
+        (
+            json!({"policies": {"reservedMetadata": {"enabled": true, "resources": [{"apiGroups": [""], "resources": ["services"]}]}}}),
+            "have somebody apply deploy/policy.yaml",
+        ),
+    ] {
+        let mut values = complete.clone();
+        merge(&mut values, &others);
         let said = refusal(&values);
         assert!(said.contains(words), "{values}: {said}");
     }

@@ -12,6 +12,11 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
+#[path = "../../../tests/end-to-end/tests/lifecycle/dice.rs"]
+mod dice;
+mod real;
+mod terminal;
+
 /// How long one step may take on a machine that is busy.
 const WITHIN: Duration = Duration::from_mins(1);
 
@@ -41,6 +46,8 @@ fn what_cannot_be_run_is_named_with_the_next_step() {
     let port = taken.local_addr().unwrap().port().to_string();
     fs::write(folder.path().join("web.wasm"), "no component").unwrap();
     fs::write(folder.path().join("sample.yaml"), "kind: Website\n").unwrap();
+    let plugin = "apiVersion: pilothouse.dev/v1alpha1\nkind: Plugin\nspec: {wasi: All}\n";
+    fs::write(folder.path().join("plugin.yaml"), plugin).unwrap();
     for (arguments, parts) in [
         (&["--plain"][..], &["there is no Cargo.toml in .", "pilothouse new"][..]),
         (&["nope.wasm"], &["there is no component nope.wasm"]),
@@ -53,6 +60,10 @@ fn what_cannot_be_run_is_named_with_the_next_step() {
             &["/nope/config", "--kubeconfig"],
         ),
         (&["web.wasm", "-f", "nope.yaml"], &["cannot read the sample nope.yaml"]),
+        (
+            &["web.wasm", "--config", "plugin.yaml"],
+            &["plugin.yaml", "spec.wasi", "None or Inert"],
+        ),
         (
             &["web.wasm", "-f", "sample.yaml"],
             &["an object in sample.yaml has no apiVersion"],
@@ -150,6 +161,7 @@ mod simulated {
     use pilothouse_cluster::connect::{ClusterTarget, connect};
     use pilothouse_testkit::scenario::Objects;
 
+    use super::terminal::PseudoTerminal;
     use super::*;
 
     /// Applies an object as kubectl would, with the kubeconfig alone.
@@ -191,6 +203,11 @@ mod simulated {
         dev.line(&["AppService shop/web: a new version of the plugin; nothing to change"]);
         println!("{swapped}");
 
+        let sample = OBJECT.replace("NAME", "sample").replace("size: 1", "size: 2");
+        fs::write(folder.path().join("sample.yaml"), sample).unwrap();
+        dev.line(&["applied sample.yaml"]);
+        dev.line(&["AppService shop/sample: the object changed; wrote"]);
+
         fs::write(&file, "broken").unwrap();
         dev.line(&["build", "the version before goes on"]);
         apply(&kubeconfig, "later");
@@ -206,18 +223,19 @@ mod simulated {
         fs::create_dir_all(at("target/pilothouse")).unwrap();
         put("app-service", &at("src/made"), 0);
         fs::write(at("src/lib.rs"), "good").unwrap();
-        let build = "grep -q good src/lib.rs || { echo 'error: mismatched types' >&2; exit 1; }; \
+        let build = "echo compiling; grep -q good src/lib.rs || { echo 'error: mismatched types' >&2; exit 1; }; \
                      cp src/made target/pilothouse/web.wasm";
         let mut dev = Dev::start(&["--plain", "--build", build], folder.path());
+        dev.line(&["build", "compiling"]);
         dev.line(&["build", "built in"]);
-        dev.line(&["build", "runs,"]);
+        dev.line(&["build", "runs,", "ms after it was built"]);
         assert!(
             at("target/pilothouse/kubeconfig.yaml").is_file(),
             "kubectl finds it at the same place each time"
         );
         fs::write(at("src/lib.rs"), "bad").unwrap();
-        dev.line(&["build", "failed (exit status: 1)"]);
         dev.line(&["error: mismatched types"]);
+        dev.line(&["build", "failed (exit status: 1)"]);
         put("app-service", &at("src/made"), 1);
         fs::write(at("src/lib.rs"), "good again").unwrap();
         dev.line(&["build", "runs,"]);
@@ -226,5 +244,118 @@ mod simulated {
             !at("target/pilothouse/kubeconfig.yaml").exists(),
             "it goes with its cluster"
         );
+    }
+
+    #[test]
+    fn sources_that_change_during_a_build_are_built_after_it() {
+        let (folder, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let at = |path: &str| folder.path().join(path);
+        let go = other.path().join("go");
+        fs::create_dir_all(at("src")).unwrap();
+        fs::create_dir_all(at("target/pilothouse")).unwrap();
+        put("app-service", &at("target/made"), 0);
+        fs::write(at("src/lib.rs"), "first").unwrap();
+        let build = format!(
+            "echo it builds $(cat src/lib.rs); while ! [ -e {} ]; do sleep 0.05; done; cp target/made target/pilothouse/web.wasm",
+            go.display()
+        );
+        let mut dev = Dev::start(&["--plain", "--build", &build], folder.path());
+        dev.line(&["it builds first"]);
+        fs::write(at("src/lib.rs"), "second").unwrap();
+        dev.line(&["changed again"]);
+        fs::write(&go, "").unwrap();
+        dev.line(&["it builds second"]);
+        dev.line(&["built in"]);
+        assert_eq!(dev.interrupt(), Some(0));
+    }
+
+    #[test]
+    fn a_component_that_imports_wasi_runs_with_a_grant_and_without_one_the_next_step_is_said() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("dice.wasm"), dice::component()).unwrap();
+        let mut dev = Dev::start(&["dice.wasm", "--plain"], folder.path());
+        let refused = dev.line(&["wasi:random/random@0.2.3"]);
+        assert!(refused.contains("--wasi inert"), "{refused}");
+        assert_eq!(dev.interrupt(), Some(0));
+        let mut dev = Dev::start(&["dice.wasm", "--plain", "--wasi", "inert"], folder.path());
+        dev.line(&["build", "dice 0.1.0", "runs,"]);
+        assert_eq!(dev.interrupt(), Some(0));
+        let plugin = "apiVersion: pilothouse.dev/v1alpha1\nkind: Plugin\nspec: {wasi: Inert}\n";
+        fs::write(folder.path().join("plugin.yaml"), plugin).unwrap();
+        let mut dev = Dev::start(&["dice.wasm", "--plain", "--config", "plugin.yaml"], folder.path());
+        dev.line(&["build", "dice 0.1.0", "runs,"]);
+        assert_eq!(dev.interrupt(), Some(0));
+    }
+
+    /// Runs the command in a terminal, with a project whose build goes through these lines.
+    fn in_terminal(folder: &Path, build: &str) -> (PseudoTerminal, Child) {
+        fs::create_dir_all(folder.join("target/pilothouse")).unwrap();
+        put("app-service", &folder.join("made"), 0);
+        fs::write(folder.join("sample.yaml"), OBJECT.replace("NAME", "sample")).unwrap();
+        let terminal = PseudoTerminal::open();
+        let process = terminal.run(&mut command(&["--build", build], folder));
+        terminal.wait_for("the view", |shown| shown.contains("q quit"));
+        assert!(terminal.is_raw() && terminal.is_alternate() && !terminal.is_cursor_shown());
+        (terminal, process)
+    }
+
+    /// It was as it is before the command.
+    fn assert_restored(terminal: &PseudoTerminal) {
+        assert!(!terminal.is_raw(), "keys are lines again, and shown");
+        assert!(!terminal.is_alternate(), "what was on the screen is there again");
+        assert!(terminal.is_cursor_shown());
+    }
+
+    #[test]
+    fn the_live_view_shows_what_happens_obeys_keys_and_gives_the_terminal_back() {
+        let folder = tempfile::tempdir().unwrap();
+        let build = "cp made target/pilothouse/web.wasm";
+        let (mut terminal, mut process) = in_terminal(folder.path(), build);
+        terminal.wait_for("the plugin", |shown| shown.contains("ready"));
+        terminal.wait_for("the object", |shown| shown.contains("Deployment shop/sample  Current"));
+        terminal.press("r");
+        terminal.wait_for("what the key does", |shown| {
+            shown.contains("resync: every object is reconciled again")
+        });
+        terminal.press("q");
+        assert_eq!(terminal.end_of(&mut process).code(), Some(0));
+        assert_restored(&terminal);
+        assert!(!terminal.shown().contains("q quit"), "{}", terminal.shown());
+    }
+
+    #[test]
+    fn the_live_view_shows_how_far_a_build_is_and_quitting_ends_the_build() {
+        let folder = tempfile::tempdir().unwrap();
+        let build = "echo Compiling a; printf 'Building 1/2\\rBuilding 2/2\\r'; echo $$ > pid; exec sleep 600";
+        let (mut terminal, mut process) = in_terminal(folder.path(), build);
+        terminal.wait_for("the progress", |shown| shown.contains("building ... Building 2/2"));
+        assert!(
+            !terminal.shown().contains("Compiling"),
+            "the last line alone is shown: {}",
+            terminal.shown()
+        );
+        let build = fs::read_to_string(folder.path().join("pid")).unwrap();
+        terminal.press("q");
+        assert_eq!(terminal.end_of(&mut process).code(), Some(0));
+        assert_restored(&terminal);
+        let begun = Instant::now();
+        let state = || fs::read_to_string(format!("/proc/{}/stat", build.trim()));
+        while state().is_ok_and(|state| !state.contains(") Z")) {
+            assert!(begun.elapsed() < WITHIN, "the build goes on");
+            thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    #[test]
+    fn a_failed_build_is_shown_in_the_live_view_with_what_it_said() {
+        let folder = tempfile::tempdir().unwrap();
+        let (mut terminal, mut process) = in_terminal(folder.path(), "echo 'error: no such type'; exit 1");
+        terminal.wait_for("the failure", |shown| {
+            shown.contains("The build failed") && shown.contains("error: no such type")
+        });
+        // Ctrl-C is a key while the view is shown.
+        terminal.press("\u{3}");
+        assert_eq!(terminal.end_of(&mut process).code(), Some(0));
+        assert_restored(&terminal);
     }
 }

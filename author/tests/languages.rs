@@ -1,0 +1,92 @@
+//! New projects in other languages, with all that a project can have: their own tests pass, they build, and they pass their
+//! scenario, in which an object is refused, a default is filled in and a deletion runs the finalizer.
+#![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
+
+mod external {
+    use std::path::Path;
+    use std::process::Command;
+
+    /// Runs a program, whose tools are those that the examples are built with.
+    fn run(folder: &Path, module: &str, command: &[&str]) -> String {
+        let output = Command::new(command[0])
+            .args(&command[1..])
+            .current_dir(folder)
+            .env("VENV", xtask::languages::tools(module).unwrap())
+            .output()
+            .unwrap_or_else(|error| panic!("{}: {error}", command[0]));
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        let complained = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{}: {said}{complained}", command.join(" "));
+        said
+    }
+
+    /// Makes a project, runs what its README says, and plays its scenario.
+    fn make_and_play(module: &str, language: &str, commands: &[&[&str]]) {
+        const PILOTHOUSE: &str = env!("CARGO_BIN_EXE_pilothouse");
+        let folder = tempfile::tempdir().unwrap();
+        let new = [
+            PILOTHOUSE,
+            "new",
+            "site",
+            "--kind",
+            "example.com/v1/Site",
+            "--lang",
+            language,
+        ];
+        let all = ["--finalizer", "--admission", "--scope", "Cluster"];
+        run(folder.path(), module, &[new.as_slice(), &all].concat());
+        let project = folder.path().join("site");
+        for command in commands {
+            run(&project, module, command);
+        }
+        let said = run(&project, module, &[PILOTHOUSE, "test"]);
+        assert!(said.contains("scenarios/site.yaml"), "{said}");
+        run(&project, module, &[PILOTHOUSE, "build", "target/plugins/site.wasm"]);
+        let manifests = run(&project, module, &[PILOTHOUSE, "manifests"]);
+        assert!(manifests.contains("kind: CustomResourceDefinition"), "{manifests}");
+        let inspected = run(&project, module, &[PILOTHOUSE, "inspect", "target/plugins/site.wasm"]);
+        for interface in ["finalizer", "defaulter", "validator"] {
+            assert!(inspected.contains(interface), "{inspected}");
+        }
+    }
+
+    mod javascript {
+        #[test]
+        fn a_new_project_with_everything_builds_and_passes_its_tests() {
+            let install = ["npm", "install", "--no-audit", "--no-fund"];
+            let commands = [
+                &install[..],
+                &["npm", "test"],
+                &["npm", "run", "check"],
+                &["npm", "run", "build"],
+            ];
+            super::make_and_play("javascript", "js", &commands);
+        }
+    }
+
+    mod python {
+        #[test]
+        fn a_new_project_with_everything_builds_and_passes_its_tests() {
+            super::make_and_play("python", "python", &[&["make", "test"], &["make", "build"]]);
+        }
+    }
+
+    mod golang {
+        #[test]
+        fn a_new_project_with_everything_builds_and_passes_its_tests() {
+            let commands = [
+                &["go", "vet", "./..."][..],
+                &["go", "test", "./..."],
+                &["go", "run", "./tool"],
+            ];
+            super::make_and_play("golang", "go", &commands);
+        }
+    }
+
+    mod c {
+        #[test]
+        fn a_new_project_with_everything_builds_and_passes_its_tests() {
+            super::make_and_play("c", "c", &[&["make", "test"], &["make", "build"]]);
+        }
+    }
+}

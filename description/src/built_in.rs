@@ -1,0 +1,88 @@
+//! Owns how Kubernetes serves its own kinds: the names of their resources, and whether their objects stand in namespaces.
+//! Kinds of others are known from their CRDs, or from a cluster.
+
+/// Whether the objects of one of Kubernetes' own kinds stand in namespaces, in whatever version; none if it is another's.
+pub fn is_namespaced(group: &str, kind: &str) -> Option<bool> {
+    let found = BUILT_IN
+        .iter()
+        .find(|(in_group, name, ..)| *in_group == group && *name == kind);
+    found.map(|(.., namespaced)| *namespaced)
+}
+
+/// Group, kind, resource, and whether its objects stand in namespaces. Tests in host/cluster and host/core compare it
+/// with k8s-openapi and with a real API server.
+#[rustfmt::skip]
+pub const BUILT_IN: &[(&str, &str, &str, bool)] = &[
+    ("", "ComponentStatus", "componentstatuses", false),
+    ("", "ConfigMap", "configmaps", true),
+    ("", "Endpoints", "endpoints", true),
+    ("", "Event", "events", true),
+    ("", "LimitRange", "limitranges", true),
+    ("", "Namespace", "namespaces", false),
+    ("", "Node", "nodes", false),
+    ("", "PersistentVolume", "persistentvolumes", false),
+    ("", "PersistentVolumeClaim", "persistentvolumeclaims", true),
+    ("", "Pod", "pods", true),
+    ("", "PodTemplate", "podtemplates", true),
+    ("", "ReplicationController", "replicationcontrollers", true),
+    ("", "ResourceQuota", "resourcequotas", true),
+    ("", "Secret", "secrets", true),
+    ("", "Service", "services", true),
+    ("", "ServiceAccount", "serviceaccounts", true),
+    ("admissionregistration.k8s.io", "MutatingAdmissionPolicy", "mutatingadmissionpolicies", false),
+    ("admissionregistration.k8s.io", "MutatingAdmissionPolicyBinding", "mutatingadmissionpolicybindings", false),
+    ("admissionregistration.k8s.io", "MutatingWebhookConfiguration", "mutatingwebhookconfigurations", false),
+    ("admissionregistration.k8s.io", "ValidatingAdmissionPolicy", "validatingadmissionpolicies", false),
+    ("admissionregistration.k8s.io", "ValidatingAdmissionPolicyBinding", "validatingadmissionpolicybindings", false),
+    ("admissionregistration.k8s.io", "ValidatingWebhookConfiguration", "validatingwebhookconfigurations", false),
+    ("apiextensions.k8s.io", "CustomResourceDefinition", "customresourcedefinitions", false),
+    ("apiregistration.k8s.io", "APIService", "apiservices", false),
+    ("apps", "ControllerRevision", "controllerrevisions", true),
+    ("apps", "DaemonSet", "daemonsets", true),
+    ("apps", "Deployment", "deployments", true),
+    ("apps", "ReplicaSet", "replicasets", true),
+    ("apps", "StatefulSet", "statefulsets", true),
+    ("autoscaling", "HorizontalPodAutoscaler", "horizontalpodautoscalers", true),
+    ("batch", "CronJob", "cronjobs", true),
+    ("batch", "Job", "jobs", true),
+    ("certificates.k8s.io", "CertificateSigningRequest", "certificatesigningrequests", false),
+    ("certificates.k8s.io", "ClusterTrustBundle", "clustertrustbundles", false),
+    ("certificates.k8s.io", "PodCertificateRequest", "podcertificaterequests", true),
+    ("coordination.k8s.io", "Lease", "leases", true),
+    ("coordination.k8s.io", "LeaseCandidate", "leasecandidates", true),
+    ("discovery.k8s.io", "EndpointSlice", "endpointslices", true),
+    ("events.k8s.io", "Event", "events", true),
+    ("flowcontrol.apiserver.k8s.io", "FlowSchema", "flowschemas", false),
+    ("flowcontrol.apiserver.k8s.io", "PriorityLevelConfiguration", "prioritylevelconfigurations", false),
+    ("internal.apiserver.k8s.io", "StorageVersion", "storageversions", false),
+    ("lifecycle.k8s.io", "Eviction", "evictions", true),
+    ("lifecycle.k8s.io", "EvictionRequest", "evictionrequests", true),
+    ("networking.k8s.io", "IPAddress", "ipaddresses", false),
+    ("networking.k8s.io", "Ingress", "ingresses", true),
+    ("networking.k8s.io", "IngressClass", "ingressclasses", false),
+    ("networking.k8s.io", "NetworkPolicy", "networkpolicies", true),
+    ("networking.k8s.io", "ServiceCIDR", "servicecidrs", false),
+    ("node.k8s.io", "RuntimeClass", "runtimeclasses", false),
+    ("policy", "PodDisruptionBudget", "poddisruptionbudgets", true),
+    ("rbac.authorization.k8s.io", "ClusterRole", "clusterroles", false),
+    ("rbac.authorization.k8s.io", "ClusterRoleBinding", "clusterrolebindings", false),
+    ("rbac.authorization.k8s.io", "Role", "roles", true),
+    ("rbac.authorization.k8s.io", "RoleBinding", "rolebindings", true),
+    ("resource.k8s.io", "DeviceClass", "deviceclasses", false),
+    ("resource.k8s.io", "DeviceTaintRule", "devicetaintrules", false),
+    ("resource.k8s.io", "ResourceClaim", "resourceclaims", true),
+    ("resource.k8s.io", "ResourceClaimTemplate", "resourceclaimtemplates", true),
+    ("resource.k8s.io", "ResourcePoolStatusRequest", "resourcepoolstatusrequests", false),
+    ("resource.k8s.io", "ResourceSlice", "resourceslices", false),
+    ("scheduling.k8s.io", "CompositePodGroup", "compositepodgroups", true),
+    ("scheduling.k8s.io", "PodGroup", "podgroups", true),
+    ("scheduling.k8s.io", "PriorityClass", "priorityclasses", false),
+    ("scheduling.k8s.io", "Workload", "workloads", true),
+    ("storage.k8s.io", "CSIDriver", "csidrivers", false),
+    ("storage.k8s.io", "CSINode", "csinodes", false),
+    ("storage.k8s.io", "CSIStorageCapacity", "csistoragecapacities", true),
+    ("storage.k8s.io", "StorageClass", "storageclasses", false),
+    ("storage.k8s.io", "VolumeAttachment", "volumeattachments", false),
+    ("storage.k8s.io", "VolumeAttributesClass", "volumeattributesclasses", false),
+    ("storagemigration.k8s.io", "StorageVersionMigration", "storageversionmigrations", false),
+];

@@ -1,0 +1,80 @@
+//! Owns what the host writes into a status beside the plugin's part, and what a CRD does not take of it.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Value, json};
+
+use crate::{Crd, schema_pruning};
+
+/// Where the status stands in an object.
+pub const STATUS: &str = ".status";
+
+/// The member of a status that says which generation of the object was examined last.
+pub const OBSERVED_GENERATION: &str = "observedGeneration";
+
+/// Whether the last reconcile succeeded; on every kind whose CRD a plugin brings.
+pub const RECONCILED: &str = "Reconciled";
+
+/// The last reconcile failed, and the host retries.
+pub const RECONCILING: &str = "Reconciling";
+
+/// The last reconcile failed, and the object stays as it is until something changes.
+pub const STALLED: &str = "Stalled";
+
+/// The reason of `Reconciled` while it is true.
+pub const SUCCESS: &str = "Success";
+
+/// The most fields that are named in one message.
+const NAMED_PATHS: usize = 10;
+
+/// The schema of the status in the schema of a kind's objects; null where it takes none.
+pub fn status_schema(root: &Value) -> Value {
+    match (
+        &root["properties"]["status"],
+        &root["x-kubernetes-preserve-unknown-fields"],
+    ) {
+        (Value::Null, Value::Bool(true)) => root.clone(),
+        (status, _) => status.clone(),
+    }
+}
+
+/// What the definition of a kind does not take of the status that the host writes, for people; none if it takes all.
+pub fn gaps(crd: &Crd<'_>, version: &str) -> Option<String> {
+    let versions = crd.definition["spec"]["versions"].as_array().into_iter().flatten();
+    let version = versions.into_iter().find(|it| it["name"] == version)?;
+    if version["subresources"]["status"].is_null() {
+        return Some(without_subresource(crd.kind));
+    }
+    let schema = status_schema(&version["schema"]["openAPIV3Schema"]);
+    let conditions = [(RECONCILED, SUCCESS), (RECONCILING, "Waiting"), (STALLED, "Invalid")].map(|(name, reason)| {
+        json!({
+            "type": name, "status": "True", "reason": reason, "message": "all is as desired",
+            "lastTransitionTime": "2026-01-01T00:00:00Z", "observedGeneration": 1,
+        })
+    });
+    let mut sample = json!({"observedGeneration": 1, "conditions": conditions});
+    let omitted = schema_pruning::prune_to_schema(&schema, &mut sample, STATUS);
+    (!omitted.is_empty()).then(|| left_out(crd.kind, &omitted))
+}
+
+/// What is said of a kind without the subresource.
+pub fn without_subresource(kind: &str) -> String {
+    format!(
+        "the CRD of {kind} has no subresource status, so neither status nor conditions are written, and only events tell \
+         what happens; add subresources.status to its version"
+    )
+}
+
+/// What is said of fields that a kind's schema does not take.
+pub fn left_out(kind: &str, omitted: &BTreeSet<String>) -> String {
+    let paths: Vec<_> = omitted.iter().take(NAMED_PATHS).map(String::as_str).collect();
+    let more = match omitted.len().saturating_sub(NAMED_PATHS) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    format!(
+        "the CRD of {kind} does not take {}{more} as the host writes it, so that is left out of the status; declare it in the \
+         schema of the CRD",
+        paths.join(", ")
+    )
+}

@@ -1,0 +1,164 @@
+//! Owns checking what a plugin says of itself, as `pilothouse build` and `pilothouse inspect` do: manifest, CRDs and exports
+//! have to agree. What they say is pilothouse-description's.
+
+use std::any::type_name;
+use std::collections::{HashMap, HashSet};
+use std::fmt::Write as _;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use pilothouse_description::{self as description, Crd, Description, Exports, Field};
+use serde_json::Value;
+
+use super::fields::FieldPath;
+use crate::dispatch;
+use crate::manifest::{Access, ControllerManifest, Manifest, Touch};
+use crate::object::Kind;
+use crate::optional::{ExportedPlugin, Interfaces};
+
+/// The plugins that have been looked at, each with its configuration: tests ask again and again.
+static SEEN: Mutex<Option<HashSet<(&'static str, String)>>> = Mutex::new(None);
+
+/// Checks the description of a plugin under a configuration, once in a process.
+///
+/// # Panics
+///
+/// With the findings, if there are any.
+pub(super) fn check<P: ExportedPlugin>(configuration: &str) {
+    let key = (type_name::<P>(), configuration.to_owned());
+    let is_seen = |seen: &Option<HashSet<_>>| seen.as_ref().is_some_and(|seen| seen.contains(&key));
+    if is_seen(&SEEN.lock().unwrap_or_else(PoisonError::into_inner)) {
+        return;
+    }
+    // One that is refused has no description; whoever calls it says so.
+    let Ok(manifest) = dispatch::manifest::<P>(Some(configuration)) else {
+        return;
+    };
+    let found = findings(&manifest, P::interfaces());
+    assert!(
+        found.is_empty(),
+        "the plugin's description does not agree with itself:{found}\n`FakeCluster::unchecked` leaves this check out"
+    );
+    let mut seen = SEEN.lock().unwrap_or_else(PoisonError::into_inner);
+    seen.get_or_insert_default().insert(key);
+}
+
+/// What does not agree, a line each; empty if all does.
+fn findings(manifest: &Manifest, interfaces: Interfaces) -> String {
+    let definitions: Vec<Arc<Value>> = manifest.crds.iter().enumerate().map(definition).collect();
+    let is_switched_off = |crd: &Crd<'_>| {
+        let mut kinds = manifest.switched_off.iter();
+        kinds.any(|kind| kind.group == crd.group && kind.kind == crd.kind)
+    };
+    let crds = definitions.iter().map(|definition| {
+        Crd::of(definition).unwrap_or_else(|| {
+            panic!("a CRD of the manifest lacks metadata.name, spec.group or spec.names.kind: {definition}")
+        })
+    });
+    let parsed: Vec<ParsedController<'_>> = manifest.controllers.iter().map(ParsedController::of).collect();
+    let Interfaces {
+        finalizer,
+        defaulter,
+        validator,
+        converter,
+    } = interfaces;
+    let description = Description {
+        controllers: parsed.iter().map(ParsedController::described).collect(),
+        // The CRD of a controller that the configuration switches off is brought all the same.
+        crds: crds.filter(|crd| !is_switched_off(crd)).collect(),
+        exports: Exports {
+            finalizer: finalizer.is_some(),
+            defaulter: defaulter.is_some(),
+            validator: validator.is_some(),
+            converter: converter.is_some(),
+        },
+    };
+    let mut text = String::new();
+    for finding in description::check(&description) {
+        let _ = write!(text, "\n{}: {}", finding.severity, finding.message);
+    }
+    text
+}
+
+/// A CRD, parsed once in a process: reading its YAML takes longer than all checks.
+fn definition((index, text): (usize, &String)) -> Arc<Value> {
+    static PARSED: Mutex<Option<HashMap<String, Arc<Value>>>> = Mutex::new(None);
+    let mut parsed = PARSED.lock().unwrap_or_else(PoisonError::into_inner);
+    let parsed = parsed.get_or_insert_default();
+    if let Some(definition) = parsed.get(text) {
+        return definition.clone();
+    }
+    let definition: Value = serde_saphyr::from_str(text)
+        .unwrap_or_else(|error| panic!("crds[{index}] of the manifest is not YAML: {error}"));
+    parsed
+        .entry(text.clone())
+        .or_insert_with(|| Arc::new(definition))
+        .clone()
+}
+
+/// A controller with its paths parsed.
+struct ParsedController<'a> {
+    controller: &'a ControllerManifest,
+    fields: Paths<'a>,
+    touches: Vec<(&'a Touch, Paths<'a>)>,
+}
+
+/// Field paths beside their texts.
+type Paths<'a> = Vec<(&'a str, FieldPath)>;
+
+impl<'a> ParsedController<'a> {
+    fn of(controller: &'a ControllerManifest) -> Self {
+        Self {
+            controller,
+            fields: parsed(&controller.fields),
+            touches: controller
+                .touches
+                .iter()
+                .map(|touch| (touch, parsed(&touch.fields)))
+                .collect(),
+        }
+    }
+
+    fn described(&self) -> description::Controller<'_> {
+        let Self {
+            controller,
+            fields,
+            touches,
+        } = self;
+        description::Controller {
+            name: &controller.name,
+            kind: described(&controller.kind),
+            fields: fields_of(fields),
+            has_finalizer: controller.finalizer.is_some(),
+            defaulter: controller.defaulter,
+            validator: controller.validator,
+            has_admission: controller.admission.is_some(),
+            touches: touches
+                .iter()
+                .map(|(touch, fields)| description::Touch {
+                    kind: described(&touch.kind),
+                    fields: fields_of(fields),
+                    is_owned: touch.access.contains(&Access::Owned),
+                    is_anywhere: touch.is_anywhere(),
+                })
+                .collect(),
+        }
+    }
+}
+
+fn parsed(paths: &[String]) -> Paths<'_> {
+    let parse = |path: &str| FieldPath::parse(path).unwrap_or_else(|error| panic!("in the manifest: {error}"));
+    paths.iter().map(|path| (path.as_str(), parse(path))).collect()
+}
+
+fn fields_of<'a>(paths: &'a Paths<'_>) -> Vec<Field<'a>> {
+    let fields = paths.iter().map(|(text, path)| Field {
+        text: (*text).into(),
+        steps: path.steps(),
+    });
+    fields.collect()
+}
+
+fn described(kind: &Kind) -> description::Kind<'_> {
+    let Kind { group, version, kind } = kind;
+    description::Kind { group, version, kind }
+}

@@ -1,0 +1,133 @@
+//! Owns the values about the image, and about what each pod may use and when it may be stopped.
+
+use std::collections::BTreeMap;
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::{OPTIONAL_SUBDOMAIN, SUBDOMAIN};
+
+/// The image of the host.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct Image {
+    /// The registry and the repository.
+    #[schemars(length(min = 1))]
+    pub repository: String,
+    /// The tag. Default: the version of the chart.
+    #[schemars(regex(pattern = r"^([A-Za-z0-9_][A-Za-z0-9._-]{0,127})?$"))]
+    pub tag: String,
+    /// The digest that pins the image.
+    #[schemars(regex(pattern = r"^(sha256:[0-9a-f]{64})?$"))]
+    pub digest: String,
+    /// When the kubelet pulls the image.
+    pub pull_policy: PullPolicy,
+    /// Names of Secrets with credentials for the image's registry.
+    #[schemars(inner(regex(pattern = SUBDOMAIN)))]
+    pub pull_secrets: Vec<String>,
+}
+
+impl Default for Image {
+    fn default() -> Self {
+        Self {
+            repository: "ghcr.io/pilothouse/pilothouse-host".to_owned(),
+            tag: String::new(),
+            digest: String::new(),
+            pull_policy: PullPolicy::IfNotPresent,
+            pull_secrets: Vec::new(),
+        }
+    }
+}
+
+/// When the kubelet pulls the image.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[expect(missing_docs, reason = "the names are those of Kubernetes")]
+pub enum PullPolicy {
+    Always,
+    IfNotPresent,
+    Never,
+}
+
+/// An amount as Kubernetes writes it: a number, or a number with a unit such as 50m or 128Mi.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(untagged)]
+pub enum Quantity {
+    /// A whole number.
+    Number(u64),
+    /// A number with or without a unit.
+    Text(#[schemars(regex(pattern = r"^[0-9]+(\.[0-9]+)?(m|k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei)?$"))] String),
+}
+
+impl Quantity {
+    pub(super) fn text(text: &str) -> Self {
+        Self::Text(text.to_owned())
+    }
+}
+
+/// How many replicas may be evicted at the same time.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct PodDisruptionBudget {
+    /// Whether to create a PodDisruptionBudget.
+    pub enabled: bool,
+    /// The number of replicas.
+    pub max_unavailable: u32,
+}
+
+impl Default for PodDisruptionBudget {
+    fn default() -> Self {
+        Self {
+            enabled: true,
+            max_unavailable: 1,
+        }
+    }
+}
+
+/// The resources of each host.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct Resources {
+    /// What is reserved.
+    pub requests: BTreeMap<String, Quantity>,
+    /// What may be used at most.
+    pub limits: BTreeMap<String, Quantity>,
+}
+
+impl Default for Resources {
+    fn default() -> Self {
+        let amounts = |amounts: &[(&str, &str)]| {
+            let amounts = amounts.iter();
+            amounts
+                .map(|(name, amount)| ((*name).to_owned(), Quantity::text(amount)))
+                .collect()
+        };
+        Self {
+            requests: amounts(&[("cpu", "50m"), ("memory", "128Mi")]),
+            limits: amounts(&[("memory", "1Gi")]),
+        }
+    }
+}
+
+/// The PriorityClass of the pods.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct PriorityClass {
+    /// Its name. Default: none.
+    #[schemars(regex(pattern = OPTIONAL_SUBDOMAIN))]
+    pub name: String,
+    /// Whether to create it.
+    pub create: bool,
+    /// Its value, if it is created.
+    #[schemars(range(min = -2_147_483_648, max = 1_000_000_000))]
+    pub value: i32,
+}
+
+impl Default for PriorityClass {
+    fn default() -> Self {
+        Self {
+            name: String::new(),
+            create: false,
+            value: 1_000_000,
+        }
+    }
+}
