@@ -3,6 +3,9 @@
 //!
 //! A host that starts takes the artifact that the Plugin's status records, if that takes no network, and asks the registry
 //! afterwards: so a registry that is down, slow or hostile does not keep a plugin from its start.
+//!
+//! Of several replicas only the leader asks which artifact a tag means. The others run what the Plugin's status says that the
+//! leader runs, so that no two versions work side by side for longer than a download takes.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -48,8 +51,11 @@ impl PluginTask {
                 self.fetch_again(store, request, &running.fetched.resolved, trust)
                     .await?
             }
-            (None, None) if !self.artifact.has_moved() => self.fetch_first(store, request, trust).await?,
-            _ => self.fetch(store, request, trust).await?,
+            (None, known) => match (self.leaders(request), known) {
+                (Some(leaders), _) => self.fetch_leaders(store, request, leaders, trust).await?,
+                (None, None) if !self.artifact.has_moved() => self.fetch_first(store, request, trust).await?,
+                (None, _) => self.fetch(store, request, trust).await?,
+            },
         };
         // A move stays noted until the artifact takes over, so that each retry brings the same one.
         let before = running.map(|running| running.fetched.resolved.digest.clone());
@@ -108,6 +114,46 @@ impl PluginTask {
         let (Some(before), ArtifactUpdate::Tag | ArtifactUpdate::SemVer(_)) = (before, &request.update) else {
             return std::future::pending().await;
         };
+        let mut leadership = self.context.host.leadership.follow();
+        // The condition as it was before the registry failed to answer.
+        let mut told: Option<ConditionState> = None;
+        loop {
+            let leads = *leadership.borrow_and_update();
+            tokio::select! {
+                () = self.registry_means_another(store, request, before, &mut told), if leads => break,
+                () = self.leader_runs_another(request, before), if !leads => break,
+                _ = leadership.changed() => {}
+            }
+        }
+        self.artifact.note_move(true);
+    }
+
+    /// Waits until the Plugin's status says that the leader runs another artifact of the same reference.
+    async fn leader_runs_another(&self, request: &ArtifactRequest, before: &str) {
+        let Some(own) = &self.own else {
+            return std::future::pending().await;
+        };
+        let mut live = own.live.clone();
+        loop {
+            live.mark_unchanged();
+            if self.recorded(request).is_some_and(|leaders| leaders.digest != before) {
+                return;
+            }
+            if live.changed().await.is_err() {
+                // The Plugin is gone, and its task ends.
+                return std::future::pending().await;
+            }
+        }
+    }
+
+    /// Asks the registry now and then, until another artifact is meant.
+    async fn registry_means_another(
+        &self,
+        store: &dyn ArtifactStore,
+        request: &ArtifactRequest,
+        before: &str,
+        told: &mut Option<ConditionState>,
+    ) {
         let name = &*self.identity.name;
         let mut wait = if self.artifact.is_unasked() {
             FIRST_LOOK + spread(FIRST_LOOK, name)
@@ -115,8 +161,6 @@ impl PluginTask {
             request.interval.saturating_sub(spread(request.interval, name))
         };
         let mut failures = 0;
-        // The condition as it was before the registry failed to answer.
-        let mut told: Option<ConditionState> = None;
         loop {
             tokio::time::sleep(wait).await;
             match self.resolve(store, request).await {
@@ -133,7 +177,6 @@ impl PluginTask {
                         self.plugin_state.set(|known| known.set(StartupStep::Fetched, fact));
                     }
                     if resolved.digest != before {
-                        self.artifact.note_move(true);
                         return;
                     }
                 }
@@ -177,6 +220,27 @@ impl PluginTask {
         } = self.told()?;
         let is_meant = reference == request.reference && request.may_mean(tag.as_deref());
         is_meant.then_some(ResolvedArtifact { digest, tag })
+    }
+
+    /// The artifact that the leader runs for the same reference, if another replica leads.
+    fn leaders(&self, request: &ArtifactRequest) -> Option<ResolvedArtifact> {
+        if self.context.host.leadership.leads() {
+            return None;
+        }
+        self.recorded(request)
+    }
+
+    /// Brings the artifact that the leader runs. The registry is asked for its bytes alone, and for what the tag means once this
+    /// replica leads.
+    async fn fetch_leaders(
+        &self,
+        store: &dyn ArtifactStore,
+        request: &ArtifactRequest,
+        leaders: ResolvedArtifact,
+        trust: u64,
+    ) -> Result<FetchedArtifact, StartupProblem> {
+        self.artifact.set(Some(leaders.clone()), trust, true);
+        self.fetch_again(store, request, &leaders, trust).await
     }
 
     /// Brings the artifact of a plugin that does not run: the one that is recorded, if that takes no network, so that the
@@ -357,7 +421,10 @@ impl PluginTask {
             tracing::info!(plugin = &*self.identity.name, "{message}");
             self.plugin_state
                 .set(|known| known.artifact = RunningArtifact::Known(now));
-            self.emit(EventType::Normal, "ArtifactMoved", message).await;
+            // The other replicas follow the leader, and the Plugin has moved once.
+            if self.context.host.leadership.leads() {
+                self.emit(EventType::Normal, "ArtifactMoved", message).await;
+            }
         } else {
             self.plugin_state
                 .set(|known| known.artifact = RunningArtifact::Known(now));

@@ -32,6 +32,8 @@ struct MemoryState {
     trust: u64,
     /// The credentials of each request to the registry.
     asked: Vec<Option<Vec<u8>>>,
+    /// How often somebody asked what a reference means.
+    resolved: usize,
 }
 
 impl MemoryStore {
@@ -100,6 +102,15 @@ impl MemoryStore {
         self.state.lock().asked.clone()
     }
 
+    pub fn resolved(&self) -> usize {
+        self.state.lock().resolved
+    }
+
+    /// Whether an artifact has been fetched.
+    pub fn has(&self, digest: &str) -> bool {
+        self.state.lock().cached.contains(digest)
+    }
+
     fn ask(&self, credentials: Option<&PullCredentials>, reference: &str) -> Result<(), ArtifactProblem> {
         let mut state = self.state.lock();
         if state.is_down {
@@ -123,7 +134,8 @@ impl MemoryStore {
             return Ok(ResolvedArtifact { digest, tag });
         }
         self.ask(credentials, &request.reference)?;
-        let state = self.state.lock();
+        let mut state = self.state.lock();
+        state.resolved += 1;
         let tag = match &request.update {
             ArtifactUpdate::SemVer(range) => {
                 let range = semver::VersionReq::parse(range).unwrap();
@@ -255,6 +267,7 @@ mod simulated {
     use serde_json::{Value, json};
 
     use super::MemoryStore;
+    use crate::election::simulated::options;
     use crate::fleet::Fleet;
 
     const REFERENCE: &str = "registry.example.com/plugins/hostile";
@@ -351,6 +364,51 @@ mod simulated {
         let eleven = store.push("hostile", "1.11.0", 5);
         runs(&fleet, "it", &eleven).await;
         fleet.stage.stop().await;
+    }
+
+    /// The registry of the replica that stands by is ahead of the leader's, then behind it.
+    #[tokio::test(start_paused = true)]
+    async fn the_leader_alone_asks_what_a_tag_means_and_the_others_run_what_it_runs() {
+        let (leaders, others) = (MemoryStore::new(), MemoryStore::new());
+        let one = leaders.push("hostile", "1", 1);
+        others.push("hostile", "1", 1);
+        let replica = |identity: &str, store: &Arc<MemoryStore>| {
+            let mut host = RuntimeHost::new(options(identity), unhurried());
+            host.fetch_from(store.clone());
+            host
+        };
+        let mut fleet = Fleet::start_host_with(Cluster::simulated(), replica("one", &leaders)).await;
+        fleet.plugin("it", tagged("1")).await;
+        fleet.is_ready("it").await;
+        runs(&fleet, "it", &one).await;
+        let mut second = replica("two", &others);
+        second
+            .start_by_resources(&fleet.stage.cluster, fleet.path(""))
+            .await
+            .unwrap();
+        fleet.until("the second replica follows", |_| others.has(&one)).await;
+
+        let two = others.push("hostile", "1", 2);
+        tokio::time::sleep(Duration::from_hours(1)).await;
+        assert_eq!(fleet.status("it")["artifact"]["digest"], one);
+        assert!(!others.has(&two), "a replica that does not lead moved by itself");
+
+        leaders.push("hostile", "1", 2);
+        runs(&fleet, "it", &two).await;
+        fleet.until("the second replica follows", |_| others.has(&two)).await;
+        tokio::time::sleep(Duration::from_hours(1)).await;
+        assert_eq!(others.resolved(), 0);
+        assert_eq!(moves(&fleet).len(), 2, "{:#?}", moves(&fleet));
+
+        let three = others.push("hostile", "1", 3);
+        fleet.stage.host.stop().await.unwrap();
+        runs(&fleet, "it", &three).await;
+        assert!(
+            moves(&fleet)[2].contains(&format!("before it ran {two}")),
+            "{:#?}",
+            moves(&fleet)
+        );
+        second.stop().await.unwrap();
     }
 
     #[tokio::test(start_paused = true)]

@@ -1,7 +1,7 @@
 //! Several replicas of a host: one writes, the others are warm, and one of them takes over when the leader stops, dies or
 //! loses its Lease.
 
-mod simulated {
+pub mod simulated {
     use std::time::Duration;
 
     use k8s_openapi::api::coordination::v1::Lease;
@@ -25,7 +25,8 @@ mod simulated {
     /// After so long another replica leads when the leader has given the Lease back.
     const HANDED_OVER_WITHIN: Duration = Duration::from_millis(3_500);
 
-    fn replica(identity: &str) -> RuntimeHost {
+    /// What a replica is told that takes part in the election.
+    pub fn options(identity: &str) -> HostOptions {
         let election = ElectionOptions {
             namespace: "default".to_owned(),
             name: "pilothouse".to_owned(),
@@ -34,12 +35,15 @@ mod simulated {
             fence: WriteFence::closed(),
             shards: None,
         };
-        let options = HostOptions {
+        HostOptions {
             election: Some(election),
             instance: identity.to_owned(),
             ..HostOptions::default()
-        };
-        RuntimeHost::new(options, unhurried())
+        }
+    }
+
+    fn replica(identity: &str) -> RuntimeHost {
+        RuntimeHost::new(options(identity), unhurried())
     }
 
     /// Two replicas, of which the first leads, with a plugin and an object that has converged.
