@@ -12,7 +12,7 @@ use pilothouse_core::rights::rules::Place;
 use pilothouse_core::rights::{Rights, words};
 use serde_json::Value;
 
-use super::{DescribedPlugin, Format, PluginArguments, client, confirmed, printed, tell_remarks};
+use super::{DescribedPlugin, Format, LivePlugin, PluginArguments, client, confirm, printed, tell_remarks};
 use crate::artifact::{printable, wait_for};
 use crate::run::ClusterArguments;
 
@@ -25,6 +25,9 @@ Examples:
 
 A component that is given as a file has to be in the host's --plugin-dir under the same name. An artifact is pinned to its
 digest; `pilothouse verify` verifies its signature.
+
+What is not said about the host (--host-namespace, --host-account, --identity, --host-in-namespaces) stays as the plugin is
+installed already; all else becomes what the command line says. With -o the cluster is not looked at, so say all of it.
 
 Exit code: 0, 1 if the plugin is not installed, 2 if the command line is wrong.";
 
@@ -54,7 +57,7 @@ pub(super) struct Plan {
     /// What is applied, and whether it is there already.
     objects: Vec<(Value, bool)>,
     /// What an earlier installation granted and this one does not.
-    stale: Vec<Value>,
+    pub(super) stale: Vec<Value>,
 }
 
 impl InstallCommand {
@@ -66,11 +69,12 @@ impl InstallCommand {
             yes,
             cluster,
         } = self;
-        let plugin = plugin.describe()?;
+        let plugin = plugin.describe_over(&Value::Null)?;
         plugin.check()?;
         let target = cluster.target();
         let resource = plugin.resource()?;
         if let Some(format) = output {
+            let plugin = plugin.hosted(&LivePlugin::default())?;
             let rights = wait_for(plugin.rights(target))?;
             tell_remarks(&rights);
             let definitions = plugin.checked.crds.iter().map(|crd| crd.definition.clone());
@@ -79,28 +83,28 @@ impl InstallCommand {
             return Ok(());
         }
         wait_for(async {
-            let rights = plugin.rights(target.clone()).await?;
             let client = client(&target).await?;
-            let installer = Installer::new(client.clone(), &plugin.name);
-            let plan = plan(&installer, &plugin, &rights, resource).await?;
+            let installer = Installer::new(client.clone(), plugin.name());
+            let live = LivePlugin::find(&installer, plugin.name()).await?;
+            let plugin = plugin.hosted(&live)?;
+            let rights = plugin.rights(target.clone()).await?;
+            let plan = plan(&installer, &plugin, &rights, Some(resource), live.installed).await?;
             print!("{}", explained(&plugin, &rights, &plan));
-            if !confirmed("Install it?", yes).await? {
-                println!("nothing was changed");
-                return Ok(());
-            }
+            confirm("Install it?", yes).await?;
             carry_out(&client, &installer, &plugin, &plan).await
         })
     }
 }
 
-/// Looks at the cluster, and refuses what cannot succeed before anything is changed.
+/// Looks at the cluster, and refuses what cannot succeed before anything is changed. What was installed before is known.
 pub(super) async fn plan(
     installer: &Installer,
     plugin: &DescribedPlugin,
     rights: &Rights,
-    resource: Value,
+    resource: Option<Value>,
+    installed: Vec<Value>,
 ) -> anyhow::Result<Plan> {
-    let mut namespaces = vec![plugin.host_namespace.as_str()];
+    let mut namespaces = vec![plugin.host.namespace.as_str()];
     namespaces.extend(rights.account.places().filter_map(|(place, _)| match place {
         Place::Cluster => None,
         Place::Namespace(namespace) => Some(namespace.as_str()),
@@ -115,14 +119,13 @@ pub(super) async fn plan(
         }
     }
     let mut objects = Vec::new();
-    for object in plugin.grants(rights).into_iter().chain([resource]) {
+    for object in plugin.grants(rights).into_iter().chain(resource) {
         let live = installer.find(&object).await?;
         if let Some(live) = &live {
             installer.check(&object, live)?;
         }
         objects.push((object, live.is_some()));
     }
-    let installed = installer.installed().await?;
     let is_wanted = |object: &Value| objects.iter().any(|(wanted, _)| title(wanted) == title(object));
     let stale = installed.into_iter().filter(|object| !is_wanted(object)).collect();
     Ok(Plan {
@@ -144,7 +147,7 @@ fn explained(plugin: &DescribedPlugin, rights: &Rights, plan: &Plan) -> String {
         text,
         "\nfrom {}\n\nWith the ServiceAccount {}/{account} it may,\n",
         printable(&plugin.origin),
-        plugin.host_namespace
+        plugin.host.namespace
     );
     text.push_str(&words::explained(&rights.account));
     for caution in words::cautions(&rights.account) {
@@ -155,6 +158,9 @@ fn explained(plugin: &DescribedPlugin, rights: &Rights, plan: &Plan) -> String {
     }
     if let Some(words) = plugin.wasi_words() {
         let _ = writeln!(text, "{words}");
+    }
+    if plugin.host.account.is_some() {
+        let _ = writeln!(text, "{}", plugin.host);
     }
     text.push_str("\nThis applies\n");
     let state = |is_there| if is_there { ", which is there already" } else { "" };
@@ -167,13 +173,16 @@ fn explained(plugin: &DescribedPlugin, rights: &Rights, plan: &Plan) -> String {
     }
     if !plan.stale.is_empty() {
         text.push_str("and deletes what an earlier installation granted\n");
-    }
-    for object in &plan.stale {
-        let _ = writeln!(text, "  {}", title(object));
+        text.push_str(&titles(&plan.stale));
     }
     text.push('\n');
     text.lines()
         .fold(String::new(), |text, line| text + &printable(line) + "\n")
+}
+
+/// A line for each object.
+pub(super) fn titles(objects: &[Value]) -> String {
+    objects.iter().map(|object| format!("  {}\n", title(object))).collect()
 }
 
 pub(super) async fn carry_out(

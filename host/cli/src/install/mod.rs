@@ -18,10 +18,12 @@ use pilothouse_artifact::Location;
 use pilothouse_cluster::Client;
 use pilothouse_cluster::connect::{ClusterTarget, connect};
 use pilothouse_cluster::discovery::Discovery;
+use pilothouse_cluster::installer::{Installer, InstallerError};
 use pilothouse_core::Limits;
 use pilothouse_core::description::{self, Finding, Severity};
 use pilothouse_core::manifest::{self, CheckedManifest, is_label, is_subdomain};
-use pilothouse_core::rights::objects::{Acting, Grantee, account_name, labels, objects};
+use pilothouse_core::rights::installed::{HostAccount, HostOptions, InstalledHost};
+use pilothouse_core::rights::objects::{Grantee, account_name, labels, objects};
 use pilothouse_core::rights::resources::{Resources, kinds};
 use pilothouse_core::rights::{AdmissionExports, Confinement, ControllerNeeds, Rights};
 use pilothouse_core::wasi::{self, Wasi};
@@ -68,9 +70,10 @@ pub struct InstallationArguments {
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     access_namespaces: Vec<String>,
 
-    /// The host's namespace, in which the plugin's ServiceAccount is
-    #[arg(long, value_name = "NAME", default_value = HOST_NAMESPACE)]
-    host_namespace: String,
+    /// The host's namespace, in which the plugin's ServiceAccount is (default: as the plugin is installed already, else
+    /// pilothouse-system)
+    #[arg(long, value_name = "NAME")]
+    host_namespace: Option<String>,
 
     /// Grant the rights to this ServiceAccount in the host's namespace, as spec.serviceAccountName of the Plugin, rather than
     /// to one that is made for the plugin. It is neither made nor deleted
@@ -78,19 +81,25 @@ pub struct InstallationArguments {
     service_account: Option<String>,
 
     /// Grant the host's own ServiceAccount in its namespace what it needs for the plugin: the watches that plugins share, and
-    /// what --identity says
+    /// what --identity says (default: as the plugin is installed already, else nothing)
     #[arg(long, value_name = "NAME")]
     host_account: Option<String>,
 
-    /// With --host-account: how the host runs, as `--identity` of the host. With `none` its account gets all rights of the
-    /// plugin, with `impersonate` the right to impersonate the plugin's account, with `token` the right to request tokens for it
-    #[arg(long, value_enum, default_value_t = IdentityMode::None, requires = "host_account")]
-    identity: IdentityMode,
+    /// Grant the host's own ServiceAccount nothing, and take away what it was granted for the plugin
+    #[arg(long, conflicts_with_all = ["host_account", "identity", "host_in_namespaces"])]
+    no_host_account: bool,
 
-    /// With --host-account and --namespaces: the host runs with --watch-namespaces, so its account may watch in these
-    /// namespaces only, by Roles. Without this, it may watch the plugin's primaries everywhere
-    #[arg(long, requires = "host_account", requires = "namespaces")]
-    host_in_namespaces: bool,
+    /// With a host's account: how the host runs, as `--identity` of the host (default: as the plugin is installed already, else
+    /// `none`). With `none` the account gets all rights of the plugin, with `impersonate` the right to impersonate the plugin's
+    /// account, with `token` the right to request tokens for it
+    #[arg(long, value_enum)]
+    identity: Option<IdentityMode>,
+
+    /// With a host's account and --namespaces: the host runs with --watch-namespaces, so its account may watch in these
+    /// namespaces only, by Roles. Without this, or with `=false`, it may watch the plugin's primaries everywhere (default: as
+    /// the plugin is installed already, else `false`)
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    host_in_namespaces: Option<bool>,
 
     #[command(flatten)]
     cache: CacheArguments,
@@ -123,15 +132,28 @@ pub struct DescribedPlugin {
     pub source: Result<Value, String>,
     /// The namespaces that it is confined to.
     pub confinement: Confinement,
-    /// The host's namespace.
-    pub host_namespace: String,
+    /// The host that it is installed for.
+    pub host: InstalledHost,
     config: Option<Value>,
     wasi: Wasi,
-    host_account: Option<String>,
     service_account: Option<String>,
-    acting: Acting,
     exports: AdmissionExports,
     component: PluginComponent,
+}
+
+/// A plugin that has been described, of which it is not known yet for which host it is installed.
+pub struct HostlessPlugin {
+    plugin: DescribedPlugin,
+    options: HostOptions,
+}
+
+/// What a cluster has of a plugin.
+#[derive(Default)]
+pub struct LivePlugin {
+    /// The spec of its Plugin; null where there is none.
+    pub spec: Value,
+    /// The accounts, roles and bindings that were installed for it.
+    pub installed: Vec<Value>,
 }
 
 impl PluginArguments {
@@ -150,14 +172,14 @@ impl PluginArguments {
         &self.installation.cache
     }
 
-    /// Loads the plugin and asks it what it is.
+    /// Loads the plugin and asks it what it is. No cluster is looked at.
     pub fn describe(self) -> anyhow::Result<DescribedPlugin> {
-        self.describe_over(&Value::Null)
+        self.installation.describe(self.plugin)
     }
 
-    /// The same for a Plugin that is there: what the command line does not say stays as the Plugin's spec has it.
-    pub fn describe_over(self, spec: &Value) -> anyhow::Result<DescribedPlugin> {
-        self.installation.describe(self.plugin, spec)
+    /// The same for a Plugin that may be there: what the command line does not say stays as its spec has it.
+    pub fn describe_over(self, spec: &Value) -> anyhow::Result<HostlessPlugin> {
+        self.installation.describe_over(self.plugin, spec)
     }
 }
 
@@ -172,8 +194,13 @@ impl InstallationArguments {
         self.config.as_deref()
     }
 
-    /// Loads a plugin and asks it what it is. What the arguments do not say stays as the spec of a Plugin has it.
-    pub fn describe(self, plugin: NamedFile, spec: &Value) -> anyhow::Result<DescribedPlugin> {
+    /// Loads a plugin and asks it what it is. No cluster is looked at.
+    pub fn describe(self, plugin: NamedFile) -> anyhow::Result<DescribedPlugin> {
+        self.describe_over(plugin, &Value::Null)?.hosted(&LivePlugin::default())
+    }
+
+    /// The same. What the arguments do not say stays as the spec of a Plugin has it.
+    fn describe_over(self, plugin: NamedFile, spec: &Value) -> anyhow::Result<HostlessPlugin> {
         let Self {
             config,
             wasi,
@@ -182,6 +209,7 @@ impl InstallationArguments {
             host_namespace,
             mut service_account,
             host_account,
+            no_host_account,
             identity,
             host_in_namespaces,
             cache,
@@ -196,7 +224,9 @@ impl InstallationArguments {
             access_namespaces = texts(&spec["accessNamespaces"]);
         }
         service_account = service_account.or_else(|| spec["serviceAccountName"].as_str().map(str::to_owned));
-        check_label("--host-namespace", &host_namespace)?;
+        if let Some(namespace) = &host_namespace {
+            check_label("--host-namespace", namespace)?;
+        }
         for (option, account) in [
             ("--host-account", &host_account),
             ("--service-account", &service_account),
@@ -211,11 +241,7 @@ impl InstallationArguments {
         if let Some(name) = &plugin.name {
             check_label("the Plugin's name", name)?;
         }
-        let mut confinement = Confinement::new(&namespaces, &access_namespaces)?;
-        if host_in_namespaces {
-            let seen = confinement.reached();
-            confinement = confinement.within(&seen).expect("it is within its own namespaces");
-        }
+        let confinement = Confinement::new(&namespaces, &access_namespaces)?;
         let config = config.map(|path| read_document(&path)).transpose()?;
         let config = config.or_else(|| Some(spec["configuration"].clone()).filter(|config| !config.is_null()));
         let wasi = match wasi {
@@ -250,24 +276,87 @@ impl InstallationArguments {
             )),
             Some(_) => Ok(json!({"oci": {"reference": origin}})),
         };
-        Ok(DescribedPlugin {
+        let plugin = DescribedPlugin {
             name: plugin.name.unwrap_or_else(|| checked.manifest.name.clone()),
             checked,
             origin,
             source,
             confinement,
-            host_namespace,
+            host: InstalledHost::default(),
             config,
             wasi,
-            host_account,
             service_account,
-            acting: identity.acting(),
             exports: AdmissionExports {
                 defaulter: component.optional().defaulter,
                 validator: component.optional().validator,
             },
             component,
+        };
+        let options = HostOptions {
+            namespace: host_namespace,
+            account: match host_account {
+                Some(account) => HostAccount::Named(account),
+                None if no_host_account => HostAccount::Ungranted,
+                None => HostAccount::Unsaid,
+            },
+            acting: identity.map(IdentityMode::acting),
+            in_namespaces: host_in_namespaces,
+        };
+        Ok(HostlessPlugin { plugin, options })
+    }
+}
+
+impl HostlessPlugin {
+    /// The name that the Plugin is given.
+    pub fn name(&self) -> &str {
+        &self.plugin.name
+    }
+
+    /// As [`DescribedPlugin::check`].
+    pub fn check(&self) -> anyhow::Result<()> {
+        self.plugin.check()
+    }
+
+    /// As [`DescribedPlugin::resource`]: the Plugin is the same for every host.
+    pub fn resource(&self) -> anyhow::Result<Value> {
+        self.plugin.resource()
+    }
+
+    /// The plugin for the host that the command line names. What it does not say stays as the plugin is installed.
+    pub fn hosted(self, live: &LivePlugin) -> anyhow::Result<DescribedPlugin> {
+        let Self { mut plugin, options } = self;
+        let LivePlugin { spec, installed } = live;
+        plugin.host = options.over(&plugin.name, spec, installed, HOST_NAMESPACE)?;
+        if plugin.host.in_namespaces {
+            let seen = plugin.confinement.reached();
+            let narrowed = plugin.confinement.within(&seen);
+            plugin.confinement = narrowed.context(
+                "the host is to see the Plugin's namespaces only (--host-in-namespaces), and the Plugin has none; name them with \
+                 --namespaces, or say --host-in-namespaces=false",
+            )?;
+        }
+        Ok(plugin)
+    }
+}
+
+impl LivePlugin {
+    /// Looks at a cluster. One that does not know Plugins has none.
+    pub async fn find(installer: &Installer, name: &str) -> anyhow::Result<Self> {
+        let plugin = find_plugin(installer, name).await?.unwrap_or_default();
+        Ok(Self {
+            spec: plugin["spec"].clone(),
+            installed: installer.installed().await?,
         })
+    }
+}
+
+/// The Plugin, if there is one. A cluster that does not know Plugins has none.
+async fn find_plugin(installer: &Installer, name: &str) -> anyhow::Result<Option<Value>> {
+    let named = json!({"apiVersion": "pilothouse.dev/v1alpha1", "kind": "Plugin", "metadata": {"name": name}});
+    match installer.find(&named).await {
+        Ok(found) => Ok(found),
+        Err(InstallerError::NoPluginKind) => Ok(None),
+        Err(error) => Err(error.into()),
     }
 }
 
@@ -328,10 +417,10 @@ impl DescribedPlugin {
     pub fn grants(&self, rights: &Rights) -> Vec<Value> {
         let grantee = Grantee {
             plugin: &self.name,
-            namespace: &self.host_namespace,
+            namespace: &self.host.namespace,
             account: self.service_account.as_deref(),
-            host_account: self.host_account.as_deref(),
-            acting: self.acting,
+            host_account: self.host.account.as_deref(),
+            acting: self.host.acting,
         };
         objects(grantee, rights)
     }
@@ -406,10 +495,10 @@ pub fn printed(documents: &[Value], format: Format) -> anyhow::Result<String> {
     Ok(yaml)
 }
 
-/// Asks on the terminal. Without one, or without `--yes`, nothing is done.
-pub async fn confirmed(question: &str, yes: bool) -> anyhow::Result<bool> {
+/// Asks on the terminal, and is an error unless somebody says yes. Without a terminal, or without `--yes`, nothing is done.
+pub async fn confirm(question: &str, yes: bool) -> anyhow::Result<()> {
     if yes {
-        return Ok(true);
+        return Ok(());
     }
     if !std::io::stdin().is_terminal() {
         bail!("nothing was changed: there is no terminal to ask on; run the command again with --yes if it is right");
@@ -422,7 +511,11 @@ pub async fn confirmed(question: &str, yes: bool) -> anyhow::Result<bool> {
         std::io::stdin().lock().read_line(&mut answer).map(|_| answer)
     });
     let answer = answer.await??;
-    Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
+    ensure!(
+        matches!(answer.trim(), "y" | "Y" | "yes"),
+        "nothing was changed: the answer was not yes"
+    );
+    Ok(())
 }
 
 fn check_label(what: &str, name: &str) -> anyhow::Result<()> {

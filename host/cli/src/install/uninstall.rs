@@ -6,19 +6,24 @@ use std::time::{Duration, Instant};
 
 use anyhow::{bail, ensure};
 use clap::Args;
-use pilothouse_cluster::installer::{Installer, InstallerError, title};
+use pilothouse_cluster::installer::{Installer, title};
 use pilothouse_core::manifest::is_label;
-use serde_json::{Value, json};
+use serde_json::Value;
 
-use super::{client, confirmed};
+use super::{client, confirm, find_plugin};
 use crate::artifact::{printable, wait_for};
 use crate::run::ClusterArguments;
 
 /// How often it is looked whether the Plugin is gone.
 const LOOK_INTERVAL: Duration = Duration::from_millis(500);
 
+/// Help that stands below the options.
+const EXIT_CODES: &str = "\
+Exit code: 0, also if there is nothing to uninstall, 1 if something of the plugin is left, 2 if the command line is wrong.";
+
 /// `pilothouse uninstall`
 #[derive(Args)]
+#[command(after_help = EXIT_CODES)]
 pub struct UninstallCommand {
     /// The Plugin's name
     #[arg(value_name = "NAME")]
@@ -51,17 +56,14 @@ impl UninstallCommand {
         );
         wait_for(async {
             let installer = Installer::new(client(&cluster.target()).await?, &name);
-            let plugin = find(&installer, &name).await?;
+            let plugin = find_plugin(&installer, &name).await?;
             let installed = installer.installed().await?;
             if plugin.is_none() && installed.is_empty() {
                 println!("there is no Plugin {name}, and nothing that was installed for it");
                 return Ok(());
             }
             print!("{}", explained(&name, plugin.as_ref(), &installed));
-            if !confirmed("Uninstall it?", yes).await? {
-                println!("nothing was changed");
-                return Ok(());
-            }
+            confirm("Uninstall it?", yes).await?;
             if let Some(plugin) = &plugin {
                 if plugin["metadata"]["deletionTimestamp"].is_null() {
                     installer.delete(plugin).await?;
@@ -75,16 +77,6 @@ impl UninstallCommand {
             }
             Ok(())
         })
-    }
-}
-
-/// The Plugin, if there is one; a cluster that does not know Plugins has none.
-async fn find(installer: &Installer, name: &str) -> anyhow::Result<Option<Value>> {
-    let named = json!({"apiVersion": "pilothouse.dev/v1alpha1", "kind": "Plugin", "metadata": {"name": name}});
-    match installer.find(&named).await {
-        Ok(found) => Ok(found),
-        Err(InstallerError::NoPluginKind) => Ok(None),
-        Err(error) => Err(error.into()),
     }
 }
 
@@ -152,6 +144,8 @@ fn explained(name: &str, plugin: Option<&Value>, installed: &[Value]) -> String 
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[test]

@@ -20,9 +20,9 @@ use pilothouse_core::served::ServedKind;
 use pilothouse_core::wasi::Wasi;
 use serde_json::{Value, json};
 
-use super::apply::{carry_out, plan};
+use super::apply::{carry_out, plan, titles};
 use super::preview::{PreviewedChanges, PreviewedVersion};
-use super::{DescribedPlugin, PluginArguments, client, confirmed, tell_remarks};
+use super::{DescribedPlugin, LivePlugin, PluginArguments, client, confirm, tell_remarks};
 use crate::artifact::{printable, wait_for};
 use crate::compiling;
 use crate::run::ClusterArguments;
@@ -37,8 +37,14 @@ Examples:
   pilothouse upgrade app-service=oci://ghcr.io/acme/app-service:0.2.0 --from app-service-0.1.0.wasm
   pilothouse upgrade app-service=app-service.wasm --dry-run
 
-What the command line does not say (namespaces, configuration, account) stays as the Plugin has it. Patterns and rules of
-CRDs (x-kubernetes-validations) are not evaluated.
+What the command line does not say stays: namespaces, configuration and account as the Plugin has them, and what the host may
+(--host-namespace, --host-account, --identity, --host-in-namespaces) as its roles and bindings have it.
+
+Which objects would change is found out by rendering every live object with the new version, in preview. Without --from the
+result is compared with what is in the cluster, which is what the running version has made, or what others have made of it.
+With --from every object is rendered with the old version, too, and what both versions would change is left out.
+
+Patterns and rules of CRDs (x-kubernetes-validations) are not evaluated.
 
 Exit code: 0, 1 if the plugin is not upgraded or the change would lose data, 2 if the command line is wrong.";
 
@@ -49,7 +55,8 @@ pub struct UpgradeCommand {
     #[command(flatten)]
     plugin: PluginArguments,
 
-    /// The component of the version that runs, a file. What it would change, too, is not shown as a change of the new version
+    /// The component of the version that runs, a file. All objects are rendered with it, too, and what it would change as the new
+    /// version does is not shown (default: compare with the objects in the cluster)
     #[arg(long, value_name = "FILE")]
     from: Option<PathBuf>,
 
@@ -81,6 +88,8 @@ struct Differences {
     /// What speaks against it.
     refusals: Vec<String>,
     objects: Option<PreviewedChanges>,
+    /// What was granted before and is not any more.
+    stale: Vec<Value>,
 }
 
 impl UpgradeCommand {
@@ -99,68 +108,81 @@ impl UpgradeCommand {
             bail!("say which Plugin is upgraded: pilothouse upgrade NAME=FILE; `kubectl get plugins` lists them");
         };
         let target = cluster.target();
-        let live = wait_for(live_plugin(&target, &name))?;
+        let (live, installed) = wait_for(live_plugin(&target, &name))?;
         // It ran until now, with what it was granted.
         let sandbox = plugin.cache().sandbox()?.granting(Wasi::Inert);
         let before = from.map(|file| compiling::load(&sandbox, &file)).transpose()?;
-        let plugin = plugin.describe_over(&live["spec"])?;
+        let plugin = plugin.describe_over(&live["spec"])?.hosted(&installed)?;
         plugin.check()?;
+        // An archive can be looked at, too, but not installed.
+        let resource = match plugin.resource() {
+            Err(_) if dry_run => None,
+            resource => Some(resource?),
+        };
         let within = Duration::from_secs(wait);
         wait_for(async {
             let rights = plugin.rights(target.clone()).await?;
             tell_remarks(&rights);
             let client = client(&target).await?;
             let installer = Installer::new(client.clone(), &name);
-            let mut differences = differences(&installer, &plugin, &rights).await?;
+            let mut differences = differences(&installer, &plugin, &rights, &installed.installed).await?;
             // Versions of a kind that is not served yet cannot be looked at.
             if !no_objects && differences.refusals.is_empty() {
-                let version = |component| PreviewedVersion {
+                let version = |component, config| PreviewedVersion {
                     name: &name,
                     component,
-                    config: plugin.config.clone(),
+                    config,
                     spec: &live["spec"],
                     confinement: &plugin.confinement,
                 };
                 let about = "cannot look at the objects that would change; with --no-objects the command does without";
-                let new = version(plugin.component.clone()).changes(&target, within).await;
+                let new = version(plugin.component.clone(), plugin.config.clone()).changes(&target, within).await;
                 let mut new = new.context(about)?;
                 if let Some(before) = before {
-                    let old = version(before).changes(&target, within).await.context(about)?;
+                    let config = Some(live["spec"]["configuration"].clone()).filter(|config| !config.is_null());
+                    let old = version(before, config).changes(&target, within).await.context(about)?;
                     new.beyond(&old);
                 }
                 differences.objects = Some(new);
             }
-            print!("{}", explained(&plugin, &live, &differences));
             if !differences.refusals.is_empty() {
+                print!("{}", explained(&plugin, &live, &differences));
                 bail!("the upgrade would lose data, and is refused; nothing was changed");
             }
+            let plan = plan(&installer, &plugin, &rights, resource, installed.installed).await?;
+            differences.stale.clone_from(&plan.stale);
+            print!("{}", explained(&plugin, &live, &differences));
             if dry_run {
                 return Ok(());
             }
-            if !confirmed("Upgrade it?", yes).await? {
-                println!("nothing was changed");
-                return Ok(());
-            }
-            let plan = plan(&installer, &plugin, &rights, plugin.resource()?).await?;
+            confirm("Upgrade it?", yes).await?;
             carry_out(&client, &installer, &plugin, &plan).await
         })
     }
 }
 
-async fn live_plugin(target: &ClusterTarget, name: &str) -> anyhow::Result<Value> {
+/// The Plugin, and what was installed for it.
+async fn live_plugin(target: &ClusterTarget, name: &str) -> anyhow::Result<(Value, LivePlugin)> {
     let installer = Installer::new(client(target).await?, name);
     let named = json!({"apiVersion": "pilothouse.dev/v1alpha1", "kind": "Plugin", "metadata": {"name": name}});
-    match installer.find(&named).await {
-        Ok(Some(live)) => Ok(live),
-        Ok(None) => bail!("there is no Plugin {name} to upgrade; `pilothouse install` installs one"),
-        Err(error) => Err(error.into()),
-    }
+    let live = installer.find(&named).await?;
+    let live = live.with_context(|| format!("there is no Plugin {name} to upgrade; `pilothouse install` installs one"))?;
+    let installed = LivePlugin {
+        spec: live["spec"].clone(),
+        installed: installer.installed().await?,
+    };
+    Ok((live, installed))
 }
 
 /// Compares the installed version with the one that is to take its place. Changes nothing.
-async fn differences(installer: &Installer, plugin: &DescribedPlugin, rights: &Rights) -> anyhow::Result<Differences> {
+async fn differences(
+    installer: &Installer,
+    plugin: &DescribedPlugin,
+    rights: &Rights,
+    objects: &[Value],
+) -> anyhow::Result<Differences> {
     let mut installed = Rules::default();
-    for role in installer.installed().await? {
+    for role in objects {
         if role["metadata"]["name"] != account_name(&plugin.name) {
             continue;
         }
@@ -168,7 +190,7 @@ async fn differences(installer: &Installer, plugin: &DescribedPlugin, rights: &R
             Some(namespace) => Place::Namespace(namespace.to_owned()),
             None => Place::Cluster,
         };
-        installed.add_role(&place, &role);
+        installed.add_role(&place, role);
     }
     let mut crds = Vec::new();
     let mut refusals = Vec::new();
@@ -189,6 +211,7 @@ async fn differences(installer: &Installer, plugin: &DescribedPlugin, rights: &R
         crds,
         refusals,
         objects: None,
+        stale: Vec::new(),
     })
 }
 
@@ -264,6 +287,7 @@ fn explained(plugin: &DescribedPlugin, live: &Value, differences: &Differences) 
         crds,
         refusals,
         objects,
+        stale,
     } = differences;
     let version = live["status"]["version"].as_str().unwrap_or("(not known)");
     let mut text = format!(
@@ -273,12 +297,15 @@ fn explained(plugin: &DescribedPlugin, live: &Value, differences: &Differences) 
     for (title, rules) in [("may, besides,", gained), ("may no longer", lost)] {
         if !rules.is_empty() {
             let account = plugin.account();
-            let _ = writeln!(text, "Its ServiceAccount {}/{account} {title}", plugin.host_namespace);
+            let _ = writeln!(text, "Its ServiceAccount {}/{account} {title}", plugin.host.namespace);
             text.push_str(&words::explained(rules));
         }
     }
     if gained.is_empty() && lost.is_empty() {
         text.push_str("Its rights stay as they are\n");
+    }
+    if plugin.host.account.is_some() {
+        let _ = writeln!(text, "{}", plugin.host);
     }
     for caution in words::cautions(gained) {
         let _ = writeln!(text, "caution: {caution}");
@@ -309,6 +336,10 @@ fn explained(plugin: &DescribedPlugin, live: &Value, differences: &Differences) 
         if changes.len() > MOST_NAMED {
             let _ = writeln!(text, "  and {} more", changes.len() - MOST_NAMED);
         }
+    }
+    if !stale.is_empty() {
+        text.push_str("This deletes what an earlier installation granted\n");
+        text.push_str(&titles(stale));
     }
     for refusal in refusals {
         let _ = writeln!(text, "refused: {refusal}");

@@ -2,8 +2,8 @@
 //! Plugin names.
 //!
 //! `confinement` says in which namespaces. [`rules`] is what RBAC's rules are, [`built_in`] and [`resources`] say how kinds
-//! are called in them, [`objects`] makes the objects that grant them, [`words`] says them to people, and [`escalation`] reads
-//! what an API server answers to who grants more than they have.
+//! are called in them, [`objects`] makes the objects that grant them, [`installed`] reads from these for which host they were
+//! made, [`words`] says them to people, and [`escalation`] reads what an API server answers to who grants more than they have.
 //!
 //! The rights are those of the requests that a host makes for the plugin, and no more. Owner references are written without
 //! `blockOwnerDeletion`, so no right to the subresource `finalizers` is needed. Events, CRDs and webhook configurations are
@@ -12,6 +12,7 @@
 pub mod built_in;
 mod confinement;
 pub mod escalation;
+pub mod installed;
 pub mod objects;
 pub mod resources;
 pub mod rules;

@@ -375,7 +375,7 @@ impl PluginTask {
             errors,
         } = review;
         let user = account.user();
-        self.report_unasked(&user, unasked);
+        self.report_unasked(running, account, unasked);
         let waits = errors.iter().find(|error| is_wait(error));
         let problem = errors.iter().find(|error| !is_wait(error));
         let condition = match (missing.is_empty(), problem, waits) {
@@ -451,17 +451,15 @@ impl PluginTask {
     }
 
     /// Which objects API servers do not ask the plugin about.
-    fn report_unasked(&self, user: &str, unasked: &BTreeSet<Permission>) {
+    fn report_unasked(&self, running: &RunningVersion, account: &Impersonation, unasked: &BTreeSet<Permission>) {
         let health = &self.identity.health;
         if unasked.is_empty() {
             health.clear(ADMISSION);
             return;
         }
-        let rights: Vec<Permission> = unasked.iter().cloned().collect();
-        let rights = shorten(listed(&rights), LONGEST_LIST);
-        let warning = format!(
-            "API servers do not ask the plugin at admission: user {user:?} may not {rights}; grant these verbs if it is to be asked"
-        );
+        let wanted = running.request.wanted.as_ref().expect("a version that runs was wanted");
+        let missing = self.missing(account, unasked, wanted, Some(&running.loaded));
+        let warning = format!("API servers do not ask the plugin at admission: {missing}");
         if health.warn(ADMISSION, &warning) {
             tracing::warn!(plugin = &*self.identity.name, "{warning}");
         }

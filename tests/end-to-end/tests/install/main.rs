@@ -7,3 +7,5 @@ mod isolated;
 mod real;
 mod simulated;
 mod support;
+#[path = "../../../../author/tests/dev_command/terminal.rs"]
+mod terminal;

@@ -1,9 +1,13 @@
 //! A cluster that has no host yet, and upgrades where none runs.
 
+mod asking;
+mod host_rights;
+mod versions;
+
 use k8s_openapi::api::core::v1::Namespace;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::Api;
-use kube::api::{DynamicObject, Patch, PatchParams, PostParams};
+use kube::api::{DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use kube::core::{ApiResource, GroupVersionKind};
 use pilothouse_end_to_end::components::root;
 use pilothouse_end_to_end::program::component;
@@ -48,6 +52,22 @@ struct Installed {
 
 impl Installed {
     async fn new() -> Self {
+        Self::with(&[]).await
+    }
+
+    /// The same with these options of the installation.
+    async fn with(options: &[&str]) -> Self {
+        let installed = Self::bare().await;
+        let (code, _, said) = installed.run("install", &[options, &["--yes"]].concat()).await;
+        assert_eq!(code, 0, "{said}");
+        for name in ["one", "two"] {
+            installed.create(&pilothouse_end_to_end::stage::app_service(name)).await;
+        }
+        installed
+    }
+
+    /// The cluster alone.
+    async fn bare() -> Self {
         let cluster = Cluster::simulated_over_http().await.unwrap();
         let client = cluster.client().await.unwrap();
         let kubeconfig = cluster.host_kubeconfig().unwrap().display().to_string();
@@ -59,12 +79,9 @@ impl Installed {
             _cluster: cluster,
         };
         installed.create(&definition).await;
-        let system = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "pilothouse-system"}});
-        installed.create(&system).await;
-        let (code, _, said) = installed.run("install", &["--yes"]).await;
-        assert_eq!(code, 0, "{said}");
-        for name in ["one", "two"] {
-            installed.create(&pilothouse_end_to_end::stage::app_service(name)).await;
+        for name in ["pilothouse-system", "other"] {
+            let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
+            installed.create(&namespace).await;
         }
         installed
     }
@@ -97,10 +114,35 @@ impl Installed {
         assert!(patched.is_ok(), "{patched:?}");
     }
 
+    /// All accounts, roles and bindings of the plugin, as they are stored.
+    async fn granted(&self) -> Vec<Value> {
+        let rbac = "rbac.authorization.k8s.io";
+        let kinds = [
+            ("", "ServiceAccount"),
+            (rbac, "ClusterRole"),
+            (rbac, "ClusterRoleBinding"),
+            (rbac, "Role"),
+            (rbac, "RoleBinding"),
+        ];
+        let mut granted = Vec::new();
+        for (group, kind) in kinds {
+            let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, "v1", kind));
+            let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &resource);
+            let found = api.list(&ListParams::default().labels("pilothouse.dev/plugin=shop")).await;
+            granted.extend(found.unwrap().items.iter().map(|it| json!({"kind": kind, "object": it})));
+        }
+        granted
+    }
+
     async fn definition(&self) -> Value {
         let definitions: Api<CustomResourceDefinition> = Api::all(self.client.clone());
         let found = definitions.get("appservices.kosmos.io").await.unwrap();
         serde_json::to_value(found).unwrap()
+    }
+
+    async fn has_definition(&self) -> bool {
+        let definitions: Api<CustomResourceDefinition> = Api::all(self.client.clone());
+        definitions.get_opt("appservices.kosmos.io").await.unwrap().is_some()
     }
 }
 

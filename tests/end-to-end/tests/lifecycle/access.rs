@@ -323,6 +323,82 @@ mod simulated {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn a_confined_plugin_makes_nothing_outside_of_the_namespaces_that_its_plugin_names() {
+        let fleet = fleet().await;
+        fleet.put("wisher", "a.wasm", 0);
+        fleet.stage.create(&namespace("edge")).await;
+        let spec = json!({
+            "source": {"file": "a.wasm"}, "namespaces": ["default"],
+            "configuration": {"owns": ["ConfigMap"], "steers": ["Wish"]},
+        });
+        fleet.plugin("it", spec).await;
+        fleet.is_ready("it").await;
+        let mark = fleet.stage.mark();
+        let map = |namespace: &str, name: &str| {
+            let metadata = json!({"name": name, "namespace": namespace});
+            json!({"object": {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata}})
+        };
+        let wish = json!({
+            "apiVersion": "wishes.test.dev/v1", "kind": "Wish", "metadata": {"name": "both", "namespace": "default"},
+            "spec": {"owns": [map("default", "near"), map("edge", "far")]},
+        });
+        fleet.stage.create(&wish).await;
+        let words = "ConfigMap edge/far, in namespace edge, outside the namespaces that its Plugin names (default); add edge to \
+                     spec.accessNamespaces of the Plugin";
+        let is_told = |stage: &Stage| {
+            let told = stage.reconciled("Wish", "both").unwrap_or_default();
+            let message = told["message"].as_str().unwrap_or_default().to_owned();
+            told["status"] == "False" && told["reason"] == "Undeclared" && message.contains(words)
+        };
+        fleet.until("the violation is reported", is_told).await;
+        let writes = fleet.stage.host_writes_since(mark);
+        let written: Vec<String> = writes
+            .iter()
+            .filter(|write| write.resource == "configmaps")
+            .map(ToString::to_string)
+            .collect();
+        assert_eq!(written, Vec::<String>::new(), "an answer counts as a whole");
+        fleet.change("it", json!({"accessNamespaces": ["edge"]})).await;
+        fleet
+            .until("both are made", |stage| {
+                stage.find("ConfigMap", "near").is_some() && stage.find("ConfigMap", "far").is_some()
+            })
+            .await;
+        fleet.stage.stop().await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_plugin_with_another_account_has_the_rights_of_that_one_and_writes_as_it() {
+        const SHARED: &str = "system:serviceaccount:pilothouse-system:shared";
+        let fleet = hostile_fleet().await;
+        let rights = fleet.stage.simulator().rights();
+        rights.deny(|asked| asked.impersonated.as_deref() == Some(USER));
+        let spec = json!({"source": {"file": "a.wasm"}, "serviceAccountName": "shared"});
+        fleet.plugin("it", spec).await;
+        fleet.is_ready("it").await;
+        let mark = fleet.stage.mark();
+        make(&fleet, "one").await;
+        fleet
+            .until("it is reconciled", |stage| stage.is_reconciled("Hostile", "one"))
+            .await;
+        let requests = requests(&fleet.stage, mark);
+        let of_the_plugin = requests
+            .iter()
+            .filter(|request| request.is_write() && !["events", "plugins"].contains(&&*request.resource));
+        let writers: Vec<_> = of_the_plugin.map(|request| request.impersonated.as_deref()).collect();
+        assert_eq!(writers, vec![Some(SHARED); writers.len()]);
+        assert!(writers.len() >= 2, "a ConfigMap and a status are written: {requests:?}");
+
+        let rights = fleet.stage.simulator().rights();
+        rights.deny(|asked| asked.impersonated.as_deref() == Some(SHARED) && asked.resource == "configmaps");
+        let granted = fleet.says("it", "Granted", "False", "NotGranted").await;
+        let message = granted["message"].as_str().unwrap();
+        let command = "pilothouse rights it=a.wasm --host-namespace pilothouse-system --service-account shared |";
+        assert!(message.contains(SHARED) && message.contains(command), "{message}");
+        fleet.stage.stop().await;
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn rights_in_namespaces_are_reviewed_there() {
         let fleet = fleet().await;
         fleet.put("reader", "a.wasm", 0);

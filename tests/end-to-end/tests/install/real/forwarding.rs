@@ -34,7 +34,7 @@ const NAMESPACES: usize = 12;
 const REVIEWS: u64 = 4;
 
 /// What a host needs beside [`rights_of_an_acting_host`] to share its work and to serve webhooks.
-fn rights_of_a_replica() -> Value {
+pub fn rights_of_a_replica() -> Value {
     let mut rules = rights_of_an_acting_host();
     let more = json!([
         {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["get", "list", "create", "update", "delete"]},
@@ -288,7 +288,7 @@ impl Crew {
 }
 
 /// Leaves nothing that would have the API server ask a host that is gone: other tests share the control plane.
-async fn clean_up(bench: &Bench<'_>) {
+pub async fn clean_up(bench: &Bench<'_>) {
     for kind in ["MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"] {
         let object = json!({
             "apiVersion": "admissionregistration.k8s.io/v1", "kind": kind, "metadata": {"name": "pilothouse-gate"},

@@ -29,6 +29,14 @@ pub fn rights_of_an_acting_host() -> Value {
     rules
 }
 
+/// What a host needs besides that runs what Plugins name.
+pub fn rights_to_plugins() -> [Value; 2] {
+    [
+        json!({"apiGroups": ["pilothouse.dev"], "resources": ["plugins"], "verbs": ["get", "list", "watch", "patch"]}),
+        json!({"apiGroups": ["pilothouse.dev"], "resources": ["plugins/status"], "verbs": ["patch"]}),
+    ]
+}
+
 /// An AppService, a TCPReverseProxy and a StreamIngress.
 pub fn primaries() -> [Value; 3] {
     let app = json!({

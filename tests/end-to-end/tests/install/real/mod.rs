@@ -1,11 +1,13 @@
 //! Installations on a real API server, which is the judge of rights.
 
+mod asked;
 mod audit;
 mod brought_crds;
 mod forwarding;
 mod host;
 mod installing;
 mod plugin_policy;
+mod upgrading;
 
 use pilothouse_end_to_end::components::root;
 use pilothouse_testkit::controlplane::{ControlPlane, Options};

@@ -1,0 +1,106 @@
+//! What a host was granted for a plugin stays when the plugin is upgraded or installed again, and does not go unsaid.
+
+use serde_json::Value;
+
+use super::Installed;
+
+fn titles(granted: &[Value]) -> Vec<String> {
+    let title = |it: &Value| {
+        let (kind, metadata) = (it["kind"].as_str().unwrap(), &it["object"]["metadata"]);
+        let place = metadata["namespace"].as_str().map(|namespace| format!("{namespace}/"));
+        format!("{kind} {}{}", place.unwrap_or_default(), metadata["name"].as_str().unwrap())
+    };
+    granted.iter().map(title).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_host_keeps_its_rights_when_the_plugin_is_upgraded_or_installed_again() {
+    let (own, watch, act) = (
+        "pilothouse-plugin-shop",
+        "pilothouse-plugin-shop-watch",
+        "pilothouse-plugin-shop-act",
+    );
+    let acting = [
+        format!("ServiceAccount other/{own}"),
+        format!("ClusterRole {own}"),
+        format!("ClusterRole {watch}"),
+        format!("ClusterRoleBinding {own}"),
+        format!("ClusterRoleBinding {watch}"),
+        format!("Role other/{act}"),
+        format!("RoleBinding other/{act}"),
+    ];
+    let narrow = [
+        format!("ServiceAccount other/{own}"),
+        format!("Role default/{own}"),
+        format!("RoleBinding default/{own}"),
+    ];
+    let acting_narrow = [
+        format!("ServiceAccount other/{own}"),
+        format!("Role default/{own}"),
+        format!("Role default/{watch}"),
+        format!("Role other/{act}"),
+        format!("RoleBinding default/{own}"),
+        format!("RoleBinding default/{watch}"),
+        format!("RoleBinding other/{act}"),
+    ];
+    let confined = ["--namespaces", "default"];
+    let cases: [(&[&str], &[&str], &[String]); 4] = [
+        (&["--identity", "impersonate"], &[], &acting),
+        (&["--identity", "token"], &[], &acting),
+        (&["--host-in-namespaces"], &confined, &narrow),
+        (&["--host-in-namespaces", "--identity", "impersonate"], &confined, &acting_narrow),
+    ];
+    for (options, confined, expected) in cases {
+        let host = ["--host-namespace", "other", "--host-account", "runner"];
+        let installed = Installed::with(&[&host, options, confined].concat()).await;
+        let granted = installed.granted().await;
+        assert_eq!(titles(&granted), expected, "{options:?}");
+        // A Plugin does not record what is said of the host, and an installation says of the Plugin what it is to be.
+        for (verb, arguments) in [
+            ("upgrade", ["--no-objects", "--yes"].as_slice()),
+            ("install", &[&["--yes"], confined].concat()),
+        ] {
+            let (code, printed, said) = installed.run(verb, arguments).await;
+            assert_eq!(code, 0, "{said}");
+            assert!(printed.contains("The host's ServiceAccount other/runner may "), "{printed}");
+            assert!(!printed.contains("deletes"), "{verb} {options:?}: {printed}");
+            assert_eq!(installed.granted().await, granted, "{verb} {options:?}: {printed}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_to_be_deleted_is_said_before_it_is() {
+    let options = ["--host-namespace", "other", "--host-account", "runner", "--identity", "impersonate"];
+    let installed = Installed::with(&options).await;
+    let granted = installed.granted().await;
+    let arguments = ["--no-objects", "--no-host-account", "--dry-run"];
+    let (code, printed, said) = installed.run("upgrade", &arguments).await;
+    assert_eq!(code, 0, "{said}");
+    let words = "This deletes what an earlier installation granted
+  ClusterRoleBinding pilothouse-plugin-shop-watch
+  RoleBinding other/pilothouse-plugin-shop-act
+  ClusterRole pilothouse-plugin-shop-watch
+  Role other/pilothouse-plugin-shop-act
+
+";
+    assert!(printed.ends_with(words), "{printed}");
+    assert_eq!(installed.granted().await, granted, "a dry run changes nothing");
+    // Who answers nothing has said nothing.
+    let (code, printed, said) = installed.run("upgrade", &arguments[..2]).await;
+    assert!(code == 1 && said.contains("there is no terminal to ask on"), "{said}");
+    assert!(printed.ends_with(words), "{printed}");
+    assert_eq!(installed.granted().await, granted);
+    let (code, printed, said) = installed.run("upgrade", &[&arguments[..2], &["--yes"]].concat()).await;
+    assert_eq!(code, 0, "{said}");
+    assert!(printed.contains("Role other/pilothouse-plugin-shop-act deleted"), "{printed}");
+    let left = installed.granted().await;
+    assert_eq!(titles(&left), titles(&granted).into_iter().filter(|title| title.ends_with("-shop")).collect::<Vec<_>>());
+
+    // What nobody can know has to be said.
+    let (code, _, said) = installed.run("upgrade", &["--no-objects", "--yes", "--identity", "token"]).await;
+    assert!(code == 1 && said.contains("--identity is about the rights of the host's ServiceAccount"), "{said}");
+    let more = ["--no-objects", "--yes", "--host-account", "runner", "--host-in-namespaces"];
+    let (code, _, said) = installed.run("upgrade", &more).await;
+    assert!(code == 1 && said.contains("name them with --namespaces, or say --host-in-namespaces=false"), "{said}");
+}
