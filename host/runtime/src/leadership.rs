@@ -363,7 +363,7 @@ impl Participant {
     fn say_problem(&mut self, error: &ElectionError) {
         let problem = match error {
             ElectionError::Request(error) if error.code() == Some(403) => format!(
-                "{error}; grant the host get, create and update on leases.coordination.k8s.io in the namespace of the Lease"
+                "{error}; grant the host get, list, create and update on leases.coordination.k8s.io in the namespace of the Lease"
             ),
             error => chain(error),
         };

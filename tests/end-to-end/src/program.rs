@@ -56,6 +56,13 @@ fn with_cache(arguments: &[&str]) -> Command {
     command
 }
 
+/// `pilothouse-host` with the same cache.
+fn host_with_cache(arguments: &[&str]) -> Command {
+    let mut command = alone(Command::new(host_program()), arguments);
+    command.arg("--cache-dir").arg(code_directory());
+    command
+}
+
 /// Runs a command to its end: its exit code, what it prints, and what it says on standard error.
 pub fn ended(arguments: &[&str]) -> (i32, String, String) {
     output(&mut pilothouse(arguments))
@@ -134,10 +141,22 @@ impl Process {
         Self::spawn(with_cache(arguments))
     }
 
+    /// Starts a host on a machine, or in a pod, of this name.
+    pub fn start_on(name: &str, arguments: &[&str]) -> Self {
+        let mut command = with_cache(arguments);
+        command.env("HOSTNAME", name);
+        Self::spawn(command)
+    }
+
     /// Starts `pilothouse-host`.
     pub fn start_host(arguments: &[&str]) -> Self {
-        let mut command = alone(Command::new(host_program()), arguments);
-        command.arg("--cache-dir").arg(code_directory());
+        Self::spawn(host_with_cache(arguments))
+    }
+
+    /// Starts `pilothouse-host` in a pod of this name.
+    pub fn start_host_on(name: &str, arguments: &[&str]) -> Self {
+        let mut command = host_with_cache(arguments);
+        command.env("HOSTNAME", name);
         Self::spawn(command)
     }
 

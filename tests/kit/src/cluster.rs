@@ -22,7 +22,7 @@ use tower::util::MapRequestLayer;
 
 use crate::{
     controlplane::{AuditMark, Availability, ControlPlane, ControlPlaneError, Options, availability},
-    requests::{HOST_ACCOUNT, Request, TEST_ACCOUNT},
+    requests::{HOST_ACCOUNT, Request, TEST_ACCOUNT, parameter},
 };
 
 /// The name of the host's kubeconfig for a simulated cluster.
@@ -288,6 +288,7 @@ fn request_of(record: Record) -> Request {
         impersonated: record.user,
         user_agent: record.user_agent,
         field_manager: record.field_manager,
+        shard_selector: parameter(&record.uri, "shardSelector"),
         group: record.group,
         resource: record.resource,
         subresource: record.subresource,

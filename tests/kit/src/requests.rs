@@ -25,6 +25,8 @@ pub struct Request {
     pub user_agent: String,
     /// The `fieldManager` parameter.
     pub field_manager: Option<String>,
+    /// The `shardSelector` parameter of a list or a watch.
+    pub shard_selector: Option<String>,
     /// The API group, empty for the core group and for what is not a resource.
     pub group: String,
     /// The plural, empty for what is not a resource (`/readyz`).
@@ -90,9 +92,41 @@ impl fmt::Display for Request {
     }
 }
 
+/// A query parameter, with its percent-escapes undone.
+pub(crate) fn parameter(uri: &str, name: &str) -> Option<String> {
+    let (_, query) = uri.split_once('?')?;
+    let value = query
+        .split('&')
+        .find_map(|pair| pair.strip_prefix(name)?.strip_prefix('='))?;
+    Some(unescape(value))
+}
+
+fn unescape(value: &str) -> String {
+    let mut parts = value.split('%');
+    let mut bytes = parts.next().unwrap_or_default().as_bytes().to_vec();
+    for part in parts {
+        let escape = part.get(..2).and_then(|digits| u8::from_str_radix(digits, 16).ok());
+        if let Some(byte) = escape {
+            bytes.push(byte);
+            bytes.extend_from_slice(&part.as_bytes()[2..]);
+        } else {
+            bytes.push(b'%');
+            bytes.extend_from_slice(part.as_bytes());
+        }
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn escapes_are_undone_and_broken_ones_kept() {
+        assert_eq!(unescape("a%2Fb%zz%2"), "a/b%zz%2");
+        assert_eq!(parameter("/x?dryRun=All", "dryRun").as_deref(), Some("All"));
+        assert_eq!(parameter("/x", "dryRun"), None);
+    }
 
     #[test]
     fn a_dry_run_is_no_write() {

@@ -1,20 +1,31 @@
 //! Several replicas of a host: one writes, the others are warm, and one of them takes over when the leader stops, dies or
 //! loses its Lease.
 
+mod real;
+
 pub mod simulated {
+    use std::collections::BTreeSet;
     use std::time::Duration;
 
+    use base64::Engine as _;
+    use base64::engine::general_purpose::STANDARD;
     use k8s_openapi::api::coordination::v1::Lease;
     use kube::Api;
     use kube::api::{DeleteParams, Patch, PatchParams};
     use pilothouse_cluster::fence::WriteFence;
     use pilothouse_core::lease::LeaseTimes;
-    use pilothouse_end_to_end::host::RuntimeHost;
+    use pilothouse_end_to_end::host::{RuntimeHost, webhooks};
+    use pilothouse_end_to_end::scrape::Scrape;
     use pilothouse_end_to_end::stage::{app_service, unhurried};
-    use pilothouse_runtime::{ElectionOptions, HostOptions};
+    use pilothouse_end_to_end::webhooks::Asker;
+    use pilothouse_metrics::Metrics;
+    use pilothouse_runtime::{ElectionOptions, HostOptions, WebhookOptions};
+    use pilothouse_simulator::{Asked, Rights};
     use pilothouse_testkit::cluster::{Cluster, Mark};
     use pilothouse_testkit::host::SteeredHost as _;
+    use pilothouse_testkit::requests::{HOST_ACCOUNT, Request};
     use serde_json::{Value, json};
+    use tempfile::TempDir;
     use tokio::time::Instant;
 
     use crate::fleet::Fleet;
@@ -257,230 +268,184 @@ pub mod simulated {
         let said = log.lines().filter(is_about_it).count();
         assert!((1..=6).contains(&said), "{said}: {log}");
     }
-}
 
-mod real {
-    use std::collections::BTreeMap;
-    use std::time::{Duration, Instant};
-
-    use k8s_openapi::api::coordination::v1::Lease;
-    use kube::api::{DynamicObject, ListParams};
-    use kube::core::{ApiResource, GroupVersionKind};
-    use kube::{Api, Client};
-    use pilothouse_end_to_end::program::{Folder, Process, component};
-    use pilothouse_end_to_end::stage::{app_service, create};
-    use pilothouse_testkit::cluster::{Cluster, Mark};
-    use pilothouse_testkit::controlplane::Options;
-    use rustix::process::Signal;
-    use serde_json::json;
-
-    use crate::fleet::plugin;
-
-    const WITHIN: Duration = Duration::from_mins(2);
-
-    /// How many objects there are after each step.
-    const STEP: usize = 60;
-
-    /// Reconciles at once, each of which may have one write in flight.
-    const WORKERS: usize = 8;
-
-    struct Replicas {
-        cluster: Cluster,
-        client: Client,
-        folder: Folder,
-        objects: usize,
+    /// A replica on a cluster where some requests about Leases are refused.
+    async fn replica_without(
+        denied: impl Fn(&Asked) -> bool + Send + Sync + 'static,
+    ) -> (Cluster, RuntimeHost, TempDir) {
+        let cluster = Cluster::simulated();
+        rights(&cluster)
+            .deny(move |asked| asked.user_agent == HOST_ACCOUNT && asked.resource == "leases" && denied(asked));
+        let mut host = replica("one");
+        let folder = tempfile::tempdir().unwrap();
+        host.start_by_resources(&cluster, folder.path().to_owned())
+            .await
+            .unwrap();
+        (cluster, host, folder)
     }
 
-    impl Replicas {
-        fn start(&self) -> Process {
-            let kubeconfig = self.cluster.host_kubeconfig().unwrap().display().to_string();
-            let (directory, workers) = (self.folder.path(""), WORKERS.to_string());
-            let arguments = [
-                ["run", "--install-crds"].as_slice(),
-                &["--kubeconfig", &kubeconfig],
-                &["--plugin-dir", &directory],
-                &["--namespace", "default"],
-                &["--workers", &workers],
-                &["--leader-election", "--lease-duration", "4"],
-                &["--lease-renew-deadline", "3", "--lease-retry-period", "1"],
-            ];
-            Process::start(&arguments.concat())
-        }
-
-        async fn holder(&self) -> String {
-            let leases: Api<Lease> = Api::namespaced(self.client.clone(), "default");
-            let lease = leases.get_opt("pilothouse").await.unwrap();
-            let spec = lease.and_then(|lease| lease.spec);
-            spec.and_then(|spec| spec.holder_identity).unwrap_or_default()
-        }
-
-        async fn until(&self, processes: &[&Process], what: &str, mut holds: impl AsyncFnMut() -> bool) {
-            let begun = Instant::now();
-            while !holds().await {
-                let logs: Vec<_> = processes.iter().map(|process| process.log()).collect();
-                assert!(begun.elapsed() < WITHIN, "in vain: {what}\n{}", logs.join("\n---\n"));
-                tokio::time::sleep(Duration::from_millis(100)).await;
-            }
-        }
-
-        /// Makes more objects.
-        async fn create_more(&mut self) {
-            for number in self.objects..self.objects + STEP {
-                let mut object = app_service(&format!("app-{number}"));
-                object["spec"]["ports"] = json!([]);
-                create(self.client.clone(), &object).await;
-            }
-            self.objects += STEP;
-        }
-
-        /// Waits until every object says that it is reconciled.
-        async fn converge(&self, processes: &[&Process]) {
-            let kind = GroupVersionKind::gvk("kosmos.io", "v1", "AppService");
-            let all: Api<DynamicObject> =
-                Api::namespaced_with(self.client.clone(), "default", &ApiResource::from_gvk(&kind));
-            self.until(processes, "all objects converge", async || {
-                let objects = all.list(&ListParams::default()).await.unwrap().items;
-                let is_reconciled = |object: &&DynamicObject| {
-                    let conditions = object.data["status"]["conditions"].as_array();
-                    conditions
-                        .into_iter()
-                        .flatten()
-                        .any(|condition| condition["type"] == "Reconciled" && condition["status"] == "True")
-                };
-                objects.iter().filter(is_reconciled).count() == self.objects
-            })
-            .await;
-        }
-
-        /// How often each Deployment was created, and how many other writes they got, by hosts.
-        fn deployments(&self, mark: Mark) -> (BTreeMap<String, usize>, usize) {
-            let (mut created, mut others) = (BTreeMap::new(), 0);
-            for request in self.cluster.requests_since(mark).unwrap() {
-                if !request.is_by_host() || !request.is_write() || request.resource != "deployments" {
-                    continue;
-                }
-                if request.code == 201 {
-                    *created.entry(request.name).or_default() += 1;
-                } else {
-                    others += 1;
-                }
-            }
-            (created, others)
-        }
-    }
-
-    /// The leader is stopped in the middle of its work and goes on later; the next one is killed; the last one ends in order.
-    #[tokio::test(flavor = "multi_thread")]
-    async fn replicas_take_over_from_a_leader_that_is_stopped_killed_or_ends() {
-        let cluster = Cluster::real_with(Options::default()).await.unwrap();
-        let mut replicas = Replicas {
-            client: cluster.client().await.unwrap(),
-            cluster,
-            folder: Folder::new(),
-            objects: 0,
+    fn rights(cluster: &Cluster) -> &Rights {
+        let Cluster::Simulated(simulated) = cluster else {
+            unreachable!("these tests are simulated");
         };
-        std::fs::copy(component("app-service"), replicas.folder.path("it.wasm")).unwrap();
-        let mut one = replicas.start();
-        one.says(&["this replica leads"]).await;
-        one.says(&["installed the CRD", "plugins.pilothouse.dev"]).await;
-        create(
-            replicas.client.clone(),
-            &plugin("it", json!({"source": {"file": "it.wasm"}})),
-        )
-        .await;
-        one.says(&["plugin ready", "it/app-service"]).await;
-        let mut two = replicas.start();
-        two.says(&["another replica leads"]).await;
-        two.says(&["plugin ready", "it/app-service"]).await;
-        let first = replicas.holder().await;
-
-        let mark = replicas.cluster.mark().unwrap();
-        replicas.create_more().await;
-        one.signal(Signal::STOP);
-        replicas.create_more().await;
-        let begun = Instant::now();
-        two.says(&["this replica leads"]).await;
-        println!("another replica led {:?} after the leader was stopped", begun.elapsed());
-        replicas.converge(&[&one, &two]).await;
-        let second = replicas.holder().await;
-        assert_ne!(first, second);
-
-        // What the first replica still believes does no harm.
-        one.signal(Signal::CONT);
-        one.says(&["leads no longer"]).await;
-        one.says(&["another replica leads", &second]).await;
-        replicas.create_more().await;
-        replicas.converge(&[&one, &two]).await;
-        assert_eq!(replicas.holder().await, second);
-        let (created, others) = replicas.deployments(mark);
-        assert_eq!(created.len(), replicas.objects, "none is lost");
-        assert!(
-            created.values().all(|times| *times == 1),
-            "none is made twice: {created:?}"
-        );
-        assert!(
-            others <= WORKERS,
-            "only what was in flight is repeated: {others} writes"
-        );
-
-        let mark = replicas.cluster.mark().unwrap();
-        two.signal(Signal::KILL);
-        replicas.create_more().await;
-        let begun = Instant::now();
-        replicas
-            .until(&[&one], "the first replica leads again", async || {
-                replicas.holder().await == first
-            })
-            .await;
-        println!("another replica led {:?} after the leader was killed", begun.elapsed());
-        replicas.converge(&[&one]).await;
-        let (created, others) = replicas.deployments(mark);
-        assert_eq!((created.len(), others), (STEP, 0));
-
-        let mut three = replicas.start();
-        three.says(&["another replica leads"]).await;
-        three.says(&["plugin ready", "it/app-service"]).await;
-        let mark = replicas.cluster.mark().unwrap();
-        one.signal(Signal::TERM);
-        let begun = Instant::now();
-        assert!(one.ended().await.success());
-        three.says(&["this replica leads"]).await;
-        println!(
-            "another replica led {:?} after the leader was told to end",
-            begun.elapsed()
-        );
-        let mut more = app_service("last");
-        more["spec"]["ports"] = json!([]);
-        create(replicas.client.clone(), &more).await;
-        replicas.objects += 1;
-        replicas.converge(&[&three]).await;
-        let (created, others) = replicas.deployments(mark);
-        assert_eq!((created.len(), others), (1, 0), "{created:?}");
-        three.signal(Signal::TERM);
-        assert!(three.ended().await.success());
-        assert_eq!(replicas.holder().await, "", "the Lease is given back");
+        simulated.simulator().rights()
     }
 
-    #[test]
-    fn options_with_which_two_replicas_could_write_are_refused() {
-        let refused = |arguments: &[&str]| {
-            let all = [["run", "--kubeconfig", "/nonexistent"].as_slice(), arguments].concat();
-            pilothouse_end_to_end::program::refused(&all).1
+    /// Waits until a replica says that it leads.
+    async fn says_that_it_leads(host: &RuntimeHost, within: Duration) {
+        let said = async {
+            while !host.log_tail().contains("this replica leads") {
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
         };
-        let said = refused(&["--leader-election"]);
-        assert!(said.contains("give it with --namespace"), "{said}");
-        let election = ["--leader-election", "--namespace", "a"];
-        let with = |more: &[&str]| refused(&[&election, more].concat());
-        let said = with(&["--lease-duration", "10"]);
-        assert!(
-            said.contains("--lease-duration must be longer than --lease-renew-deadline"),
-            "{said}"
-        );
-        let said = with(&["--lease-renew-deadline", "3"]);
-        assert!(said.contains("at least twice --lease-retry-period"), "{said}");
-        let said = with(&["--lease", "A_b"]);
-        assert!(said.contains("a-z, 0-9"), "{said}");
-        let said = refused(&["--lease", "a"]);
-        assert!(said.contains("--leader-election"), "{said}");
+        let said = tokio::time::timeout(within, said).await;
+        assert!(said.is_ok(), "{}", host.log_tail());
+    }
+
+    /// The lines that say which right to its Lease a host lacks.
+    fn lines_about(verb: &str, log: &str) -> usize {
+        let words = [
+            " WARN ",
+            "lease=\"default/pilothouse\"",
+            "cannot take or renew the Lease",
+            &format!(
+                "cannot {verb} resource \"leases\" in API group \"coordination.k8s.io\" in the namespace \"default\""
+            ),
+            "grant the host get, list, create and update on leases.coordination.k8s.io",
+        ];
+        log.lines()
+            .filter(|line| words.iter().all(|words| line.contains(words)))
+            .count()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn without_a_right_to_its_lease_a_replica_names_it_and_writes_nothing_until_it_is_granted() {
+        for verb in ["get", "list", "create"] {
+            let (cluster, mut host, _folder) = replica_without(move |asked| asked.verb == verb).await;
+            let mark = cluster.mark().unwrap();
+            tokio::time::sleep(Duration::from_mins(5)).await;
+            let requests = cluster.requests_since(mark).unwrap();
+            let asked = requests.iter().filter(|request| request.code == 403).count();
+            assert!(asked > 60, "{verb}: it goes on trying: {asked}");
+            let is_done = |request: &&Request| request.is_by_host() && request.is_write() && request.code != 403;
+            let writes: Vec<_> = requests.iter().filter(is_done).collect();
+            assert!(writes.is_empty(), "{verb}: {writes:?}");
+            let said = lines_about(verb, &host.log_tail());
+            assert!((5..=6).contains(&said), "{verb}: {said} lines: {}", host.log_tail());
+            rights(&cluster).grant_all();
+            says_that_it_leads(&host, HANDED_OVER_WITHIN).await;
+            host.stop().await.unwrap();
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_leader_that_may_not_renew_its_lease_any_more_stops_until_it_may() {
+        let fleet = Fleet::start_host_with(Cluster::simulated(), replica("one")).await;
+        fleet.put("app-service", "it.wasm", 0);
+        fleet.plugin("it", json!({"source": {"file": "it.wasm"}})).await;
+        fleet.is_ready("it").await;
+        let rights = fleet.stage.simulator().rights();
+        rights
+            .deny(|asked| asked.user_agent == HOST_ACCOUNT && (&*asked.verb, &*asked.resource) == ("update", "leases"));
+        // It writes until it would have had to renew the Lease.
+        tokio::time::sleep(LeaseTimes::default().renew_deadline).await;
+        let mark = fleet.stage.cluster.mark().unwrap();
+        fleet.stage.create(&another("web")).await;
+        tokio::time::sleep(Duration::from_mins(3)).await;
+        assert_eq!(writes(&fleet, mark), Vec::<String>::new());
+        let log = fleet.stage.host.log_tail();
+        assert!(log.contains("leads no longer"), "{log}");
+        let said = lines_about("update", &log);
+        assert!((3..=5).contains(&said), "{said} lines: {log}");
+        rights.grant_all();
+        converges(&fleet, "web").await;
+    }
+
+    /// What a host may do with its Lease by the rules in deploy/README.md.
+    #[derive(serde::Deserialize)]
+    #[serde(rename_all = "camelCase", deny_unknown_fields)]
+    struct Rule {
+        api_groups: Vec<String>,
+        resources: Vec<String>,
+        #[serde(default)]
+        resource_names: Vec<String>,
+        verbs: Vec<String>,
+    }
+
+    impl Rule {
+        fn allows(&self, asked: &Asked) -> bool {
+            let is_named = |name: &String| self.resource_names.contains(name);
+            self.api_groups.contains(&asked.group)
+                && self.resources.contains(&asked.resource)
+                && self.verbs.contains(&asked.verb)
+                && (self.resource_names.is_empty() || asked.name.as_ref().is_some_and(is_named))
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_rights_that_the_installation_guide_lists_are_those_that_a_replica_needs() {
+        let guide = pilothouse_end_to_end::components::root().join("deploy/README.md");
+        let guide = std::fs::read_to_string(guide).unwrap();
+        let (_, section) = guide.split_once("\n### Replicas\n").unwrap();
+        let (_, rules) = section.split_once("```yaml\n").unwrap();
+        let (rules, _) = rules.split_once("```").unwrap();
+        let rules: Vec<Rule> = serde_saphyr::from_str(rules).unwrap();
+        let (cluster, mut host, _folder) =
+            replica_without(move |asked| !rules.iter().any(|rule| rule.allows(asked))).await;
+        let mark = cluster.mark().unwrap();
+        says_that_it_leads(&host, Duration::from_mins(1)).await;
+        tokio::time::sleep(Duration::from_mins(1)).await;
+        host.stop().await.unwrap();
+        let requests = cluster.requests_since(mark).unwrap();
+        let refused: Vec<_> = requests.iter().filter(|request| request.code == 403).collect();
+        assert!(refused.is_empty(), "{refused:?}");
+        let used: BTreeSet<&str> = requests
+            .iter()
+            .filter(|request| request.is_lease() && request.is_by_host())
+            .map(|request| &*request.verb)
+            .collect();
+        assert!(used.contains("update"), "{used:?}");
+    }
+
+    /// A replica that serves webhooks.
+    fn replica_with(identity: &str, webhooks: WebhookOptions) -> RuntimeHost {
+        let mut host = replica(identity);
+        host.serve(webhooks);
+        host
+    }
+
+    /// The metrics of a host about replicas: whether it leads, and shards.
+    fn of_replicas(host: &RuntimeHost) -> [Option<u64>; 3] {
+        let scrape = Scrape(Metrics::default().print(&host.handle().unwrap().figures()));
+        ["pilothouse_leader", "pilothouse_shards", "pilothouse_shards_held"].map(|name| scrape.count(name, &[]))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_standby_is_ready_when_it_is_warm_and_answers_reviews() {
+        let first = webhooks("default", "webhooks").unwrap();
+        let second = WebhookOptions {
+            endpoint: first.endpoint.clone(),
+            ..webhooks("default", "webhooks").unwrap()
+        };
+        let address = second.listen;
+        let fleet = Fleet::start_host_with(Cluster::simulated(), replica_with("one", first)).await;
+        fleet.put("gate", "gate.wasm", 0);
+        fleet.plugin("gate", json!({"source": {"file": "gate.wasm"}})).await;
+        fleet.is_ready("gate").await;
+        let mut standby = replica_with("two", second);
+        let path = fleet.path("");
+        standby.start_by_resources(&fleet.stage.cluster, path).await.unwrap();
+        let missing = || standby.handle().unwrap().missing_for_readiness();
+        assert!(!missing().is_empty(), "it has listed nothing yet");
+        fleet.until("the standby is ready", |_| missing().is_empty()).await;
+        assert_eq!(of_replicas(&fleet.stage.host), [Some(1), None, None]);
+        assert_eq!(of_replicas(&standby), [Some(0), None, None]);
+        let secret = fleet.stage.find("Secret", "webhooks").unwrap();
+        let bundle = STANDARD.decode(secret["data"]["ca.crt"].as_str().unwrap()).unwrap();
+        let asker = Asker::new(address, &String::from_utf8(bundle).unwrap());
+        // Time stands meanwhile for the hosts, and goes on for their servers.
+        let judged = tokio::task::spawn_blocking(move || asker.is_served()).await;
+        assert!(judged.is_ok(), "{}", standby.log_tail());
+        assert_eq!(holder(&fleet), "one");
     }
 }

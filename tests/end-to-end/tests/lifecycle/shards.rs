@@ -1,6 +1,8 @@
 //! Active replicas: they divide the objects by namespace, and whatever happens to one of them, no object is lost and no write
 //! is repeated.
 
+mod real;
+
 mod simulated {
     use std::collections::BTreeMap;
     use std::time::Duration;
@@ -13,10 +15,13 @@ mod simulated {
     use pilothouse_core::lease::LeaseTimes;
     use pilothouse_core::shards::{HashRange, ShardPlan, hash_of};
     use pilothouse_end_to_end::host::RuntimeHost;
+    use pilothouse_end_to_end::scrape::Scrape;
     use pilothouse_end_to_end::stage::{app_service, unhurried};
+    use pilothouse_metrics::Metrics;
     use pilothouse_runtime::{ElectionOptions, HostOptions};
     use pilothouse_testkit::cluster::{Cluster, Mark};
     use pilothouse_testkit::host::SteeredHost as _;
+    use pilothouse_testkit::requests::Request;
     use serde_json::{Value, json};
 
     use crate::fleet::Fleet;
@@ -30,7 +35,7 @@ mod simulated {
     const TAKEN_WITHIN: Duration = Duration::from_secs(25);
 
     /// A replica that divides the work into so many shards, or that does all of it if it leads.
-    fn replica(identity: &str, shards: Option<usize>) -> RuntimeHost {
+    fn replica(identity: &str, shards: Option<usize>, metrics: Metrics) -> RuntimeHost {
         let election = ElectionOptions {
             namespace: "default".to_owned(),
             name: "pilothouse".to_owned(),
@@ -44,6 +49,7 @@ mod simulated {
             instance: identity.to_owned(),
             workers: WORKERS,
             plugin_workers: WORKERS,
+            metrics,
             ..HostOptions::default()
         };
         RuntimeHost::new(options, unhurried())
@@ -53,6 +59,7 @@ mod simulated {
     struct Replicas {
         fleet: Fleet,
         others: BTreeMap<&'static str, RuntimeHost>,
+        metrics: BTreeMap<&'static str, Metrics>,
         objects: usize,
     }
 
@@ -63,7 +70,9 @@ mod simulated {
         }
 
         async fn start_with(shards: Option<usize>) -> Self {
-            let fleet = Fleet::start_host_with(Cluster::simulated(), replica("one", shards)).await;
+            let metrics = Metrics::default();
+            let first = replica("one", shards, metrics.clone());
+            let fleet = Fleet::start_host_with(Cluster::simulated(), first).await;
             fleet.put("app-service", "it.wasm", 0);
             let spec = json!({"source": {"file": "it.wasm"}, "deletionPolicy": "Delete"});
             fleet.plugin("it", spec).await;
@@ -75,6 +84,7 @@ mod simulated {
             Self {
                 fleet,
                 others: BTreeMap::new(),
+                metrics: BTreeMap::from([("one", metrics)]),
                 objects: 0,
             }
         }
@@ -84,7 +94,9 @@ mod simulated {
         }
 
         async fn add_with(&mut self, identity: &'static str, shards: Option<usize>) {
-            let mut host = replica(identity, shards);
+            let metrics = Metrics::default();
+            let mut host = replica(identity, shards, metrics.clone());
+            self.metrics.insert(identity, metrics);
             let path = self.fleet.path("");
             host.start_by_resources(&self.fleet.stage.cluster, path).await.unwrap();
             self.others.insert(identity, host);
@@ -128,6 +140,26 @@ mod simulated {
                 }
             }
             shares
+        }
+
+        fn host(&self, identity: &str) -> &RuntimeHost {
+            self.others.get(identity).unwrap_or(&self.fleet.stage.host)
+        }
+
+        /// What a replica's metrics are.
+        fn scrape(&self, identity: &str) -> Scrape {
+            let figures = self.host(identity).handle().unwrap().figures();
+            Scrape(self.metrics[identity].print(&figures))
+        }
+
+        /// How often each of these replicas has reconciled an object of a plugin.
+        fn reconciles<'a>(&self, identities: &[&'a str], plugin: &str) -> BTreeMap<&'a str, u64> {
+            let label = format!("plugin=\"{plugin}\"");
+            let count = |identity: &&'a str| {
+                let count = self.scrape(identity).count("pilothouse_reconciles_total", &[&label]);
+                (*identity, count.unwrap_or_default())
+            };
+            identities.iter().map(count).collect()
         }
 
         async fn until_shares(&self, expected: &[(&str, usize)]) {
@@ -189,6 +221,15 @@ mod simulated {
         replicas
             .until_shares(&[("one", 2), ("two", 2), ("three", 2), ("four", 2)])
             .await;
+        let mut leaders = 0;
+        for identity in ["one", "two", "three", "four"] {
+            let scrape = replicas.scrape(identity);
+            let count = |name: &str| scrape.count(name, &[]);
+            let shards = ["pilothouse_shards", "pilothouse_shards_held"].map(count);
+            assert_eq!(shards, [Some(8), Some(2)], "{identity}: {}", scrape.0);
+            leaders += count("pilothouse_leader").unwrap();
+        }
+        assert_eq!(leaders, 1);
         replicas.create_more().await;
         replicas.converge().await;
         replicas.wrote_once(mark, 80);
@@ -552,285 +593,164 @@ mod simulated {
             replicas.log_of_first()
         );
     }
-}
 
-mod real {
-    use std::collections::BTreeMap;
-    use std::time::{Duration, Instant};
-
-    use k8s_openapi::api::coordination::v1::Lease;
-    use kube::api::{DynamicObject, ListParams};
-    use kube::core::{ApiResource, GroupVersionKind};
-    use kube::{Api, Client};
-    use pilothouse_core::shards::{NamespaceLoads, first_plan};
-    use pilothouse_end_to_end::program::{Folder, Process, component};
-    use pilothouse_end_to_end::stage::{app_service, create};
-    use pilothouse_testkit::cluster::{Cluster, Mark};
-    use pilothouse_testkit::controlplane::Options;
-    use rustix::process::Signal;
-    use serde_json::json;
-
-    use crate::fleet::plugin;
-
-    const WITHIN: Duration = Duration::from_mins(5);
-
-    const SHARDS: usize = 16;
-    const NAMESPACES: usize = 100;
-
-    /// Has the API server divide lists and watches.
-    const GATE: &str = "--feature-gates=ShardedListAndWatch=true";
-
-    /// Reconciles of one replica at once, each of which may have one write in flight.
-    const WORKERS: usize = 8;
-
-    struct Replicas {
-        cluster: Cluster,
-        client: Client,
-        kubeconfig: String,
-        folder: Folder,
-        objects: usize,
+    #[tokio::test(start_paused = true)]
+    async fn shards_move_one_at_a_time_to_a_replica_that_comes() {
+        let mut replicas = Replicas::start().await;
+        replicas.create_more().await;
+        replicas.converge().await;
+        // The plan is cut by load, which moves more than one.
+        tokio::time::sleep(Duration::from_mins(5)).await;
+        for (identity, expected, givers) in [
+            ("two", [("one", 4), ("two", 4)].as_slice(), 1),
+            ("three", &[("one", 3), ("two", 3), ("three", 2)], 2),
+        ] {
+            let (version, mut fewest) = (replicas.plan().unwrap().version, SHARDS);
+            replicas.add(identity).await;
+            let expected = expected.iter().map(|(holder, shards)| ((*holder).to_owned(), *shards));
+            let expected: BTreeMap<String, usize> = expected.collect();
+            let all = async {
+                while replicas.shares() != expected {
+                    fewest = fewest.min(replicas.shares().values().sum());
+                    tokio::time::sleep(Duration::from_millis(10)).await;
+                }
+            };
+            let moved = tokio::time::timeout(Duration::from_mins(2), all).await;
+            assert!(moved.is_ok(), "{:?}", replicas.shares());
+            assert_eq!(replicas.plan().unwrap().version, version, "only replicas change");
+            assert!(
+                (SHARDS - givers..SHARDS).contains(&fewest),
+                "{identity}: {fewest} shards were held"
+            );
+        }
     }
+
+    const NOT_DIVIDED: [&str; 2] = ["ecs", "stream"];
 
     impl Replicas {
-        fn start(&self) -> Process {
-            let (directory, workers, shards) = (self.folder.path(""), WORKERS.to_string(), SHARDS.to_string());
-            let arguments = [
-                ["run", "--install-crds"].as_slice(),
-                &["--kubeconfig", &self.kubeconfig],
-                &["--plugin-dir", &directory],
-                &["--namespace", "default"],
-                &["--workers", &workers],
-                &["--leader-election", "--shards", &shards, "--lease-duration", "4"],
-                &["--lease-renew-deadline", "3", "--lease-retry-period", "1"],
-            ];
-            Process::start(&arguments.concat())
-        }
-
-        /// How many shards each replica holds.
-        async fn shares(&self) -> BTreeMap<String, usize> {
-            let leases: Api<Lease> = Api::namespaced(self.client.clone(), "default");
-            let mut shares = BTreeMap::new();
-            for lease in leases.list(&ListParams::default()).await.unwrap() {
-                let is_shard = lease
-                    .metadata
-                    .name
-                    .is_some_and(|name| name.starts_with("pilothouse-shard-"));
-                let holder = lease
-                    .spec
-                    .and_then(|spec| spec.holder_identity)
-                    .filter(|holder| !holder.is_empty());
-                if let Some(holder) = holder.filter(|_| is_shard) {
-                    *shares.entry(holder).or_default() += 1;
-                }
+        /// Plugins whose work is not divided: one with cluster-scoped primaries, one that contributes to one target from many
+        /// namespaces.
+        async fn add_whole_plugins(&self) {
+            let kind_of = |kind: &str, name: &str| json!({"apiVersion": "v1", "kind": kind, "metadata": {"name": name, "namespace": "default"}});
+            for name in ["tcp-services", "udp-services"] {
+                self.fleet.stage.create(&kind_of("ConfigMap", name)).await;
             }
-            shares
-        }
-
-        async fn until(&self, processes: &[&Process], what: &str, mut holds: impl AsyncFnMut() -> bool) {
-            let begun = Instant::now();
-            while !holds().await {
-                let logs: Vec<_> = processes.iter().map(|process| process.log()).collect();
-                assert!(begun.elapsed() < WITHIN, "in vain: {what}\n{}", logs.join("\n---\n"));
-                tokio::time::sleep(Duration::from_millis(200)).await;
+            let mut service = kind_of("Service", "ingress-nginx-controller");
+            service["spec"] = json!({"ports": [{"name": "http", "port": 80}]});
+            self.fleet.stage.create(&service).await;
+            self.fleet.put("ecs-binding", "ecs.wasm", 0);
+            self.fleet.put("stream-ingress", "stream.wasm", 0);
+            self.fleet.plugin("ecs", json!({"source": {"file": "ecs.wasm"}})).await;
+            let configuration = json!({"namespace": "default"});
+            let stream = json!({"source": {"file": "stream.wasm"}, "configuration": configuration});
+            self.fleet.plugin("stream", stream).await;
+            for plugin in NOT_DIVIDED {
+                self.fleet.is_ready(plugin).await;
             }
         }
 
-        /// Waits until so many replicas hold all shards, none of them too many or too few.
-        async fn share(&self, processes: &[&Process], replicas: usize) {
-            let what = format!("{replicas} replicas share all shards");
-            self.until(processes, &what, async || {
-                let shares = self.shares().await;
-                // By load, so not all have as many.
-                let is_fair = |held: &usize| (SHARDS / replicas / 2..=SHARDS / replicas * 2).contains(held);
-                shares.values().sum::<usize>() == SHARDS && shares.len() == replicas && shares.values().all(is_fair)
-            })
-            .await;
-        }
-
-        async fn create_more(&mut self, count: usize) {
-            for number in self.objects..self.objects + count {
-                let mut object = app_service(&format!("app-{number}"));
-                object["metadata"]["namespace"] = json!(tenant(number % NAMESPACES));
-                object["spec"]["ports"] = json!([]);
-                create(self.client.clone(), &object).await;
+        /// Makes ten primaries of each of these plugins, the namespaced ones in ten namespaces.
+        async fn create_whole(&self, from: usize) {
+            for number in from..from + 10 {
+                let binding = json!({
+                    "apiVersion": "hopegi.com/v1", "kind": "EcsBinding", "metadata": {"name": format!("binding-{number}")},
+                    "spec": {"id": "i-1", "name": "web", "nodename": "node", "innerip": "10.1.0.1"},
+                });
+                self.fleet.stage.create(&binding).await;
+                let metadata = json!({"name": format!("stream-{number}"), "namespace": tenant(number % 20)});
+                let mut service = json!({"apiVersion": "v1", "kind": "Service", "metadata": metadata});
+                service["spec"] = json!({"ports": [{"port": 1}]});
+                self.fleet.stage.create(&service).await;
+                let upstream = json!({"service": format!("stream-{number}"), "port": 1});
+                let stream = json!({
+                    "apiVersion": "nginx-stream.jeffthecoder.xyz/v1beta1", "kind": "StreamIngress", "metadata": metadata,
+                    "spec": {"listen": 7000 + number, "upstream": upstream},
+                });
+                self.fleet.stage.create(&stream).await;
             }
-            self.objects += count;
+            let is_reconciled = |object: &&Value| {
+                let conditions = object["status"]["conditions"].as_array().into_iter().flatten();
+                conditions
+                    .into_iter()
+                    .any(|condition| condition["type"] == "Reconciled" && condition["status"] == "True")
+            };
+            self.fleet
+                .until("what is not divided converges", |stage| {
+                    let count = |kind: &str| stage.all(kind).iter().filter(is_reconciled).count();
+                    (count("EcsBinding"), count("StreamIngress")) == (from + 10, from + 10)
+                })
+                .await;
+            tokio::time::sleep(Duration::from_mins(1)).await;
+            let target = self.fleet.stage.find("ConfigMap", "tcp-services").unwrap();
+            assert_eq!(target["data"].as_object().unwrap().len(), from + 10, "{target}");
         }
 
-        /// Waits until every object says that it is reconciled.
-        async fn converge(&self, processes: &[&Process]) {
-            let kind = GroupVersionKind::gvk("kosmos.io", "v1", "AppService");
-            let all: Api<DynamicObject> = Api::all_with(self.client.clone(), &ApiResource::from_gvk(&kind));
-            self.until(processes, "all objects converge", async || {
-                let objects = all.list(&ListParams::default()).await.unwrap().items;
-                let is_reconciled = |object: &&DynamicObject| {
-                    let conditions = object.data["status"]["conditions"].as_array();
-                    conditions
-                        .into_iter()
-                        .flatten()
-                        .any(|condition| condition["type"] == "Reconciled" && condition["status"] == "True")
-                };
-                objects.iter().filter(is_reconciled).count() == self.objects
-            })
-            .await;
-        }
-
-        /// Checks that each Deployment that is new was created once, and that no more than so many requests were answered
-        /// otherwise: the server logs no 201 where the client had gone before its answer.
-        fn wrote_once(&self, mark: Mark, new: usize, in_flight: usize) {
-            let mut codes = BTreeMap::<String, Vec<u16>>::new();
-            for request in self.cluster.requests_since(mark).unwrap() {
-                if request.is_by_host() && request.is_write() && request.resource == "deployments" {
-                    codes.entry(request.name).or_default().push(request.code);
-                }
-            }
-            assert_eq!(codes.len(), new, "none is lost");
-            codes.retain(|_, codes| *codes != [201]);
-            let others: usize = codes.values().map(Vec::len).sum();
-            let is_made_twice = |codes: &Vec<u16>| codes.iter().filter(|code| **code == 201).count() > 1;
-            assert!(!codes.values().any(is_made_twice), "none is made twice: {codes:?}");
-            assert!(
-                others <= 2 * in_flight,
-                "only what was in flight is repeated: {codes:?}"
-            );
-            println!("answered otherwise than by 201: {codes:?}");
+        /// What hosts wrote to bindings, and to the target of streams.
+        fn whole_writes(&self, mark: Mark) -> [Vec<String>; 2] {
+            let requests = self.fleet.stage.cluster.requests_since(mark).unwrap();
+            let of = |is_it: &dyn Fn(&Request) -> bool| -> Vec<String> {
+                let writes = requests
+                    .iter()
+                    .filter(|request| request.is_by_host() && request.is_write());
+                writes
+                    .filter(|request| is_it(request))
+                    .map(ToString::to_string)
+                    .collect()
+            };
+            [
+                of(&|request| request.resource == "ecsbindings"),
+                of(&|request| request.name == "tcp-services"),
+            ]
         }
     }
 
-    fn tenant(number: usize) -> String {
-        format!("tenant-{number:02}")
-    }
-
-    #[tokio::test(flavor = "multi_thread")]
-    async fn the_api_server_divides_lists_as_replicas_do() {
-        let options = Options {
-            apiserver_arguments: vec![GATE.to_owned()],
-            ..Options::default()
+    #[tokio::test(start_paused = true)]
+    async fn what_is_not_divided_is_the_work_of_one_replica_and_of_another_when_that_has_gone() {
+        let mut replicas = Replicas::start().await;
+        replicas.add("two").await;
+        replicas.add("three").await;
+        let share = |_: &_| {
+            let shares = replicas.shares();
+            shares.len() == 3 && shares.values().sum::<usize>() == SHARDS
         };
-        let cluster = Cluster::real_with(options).await.unwrap();
-        let client = cluster.client().await.unwrap();
-        for number in 0..20 {
-            let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": tenant(number)}});
-            create(client.clone(), &namespace).await;
-            let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "it", "namespace": tenant(number)}});
-            create(client.clone(), &map).await;
-        }
-        let mut loads = NamespaceLoads::default();
-        (0..20).for_each(|number| loads.add(&tenant(number), 1));
-        let plan = first_plan(1, 4, &loads);
-        let mut found = 0;
-        for shard in &plan.shards {
-            let selector = shard.ranges.selector().unwrap();
-            let selector = percent_encoding::utf8_percent_encode(&selector, percent_encoding::NON_ALPHANUMERIC);
-            let path = format!("/api/v1/configmaps?fieldSelector=metadata.name%3Dit&shardSelector={selector}");
-            let request = http::Request::get(path).body(Vec::new()).unwrap();
-            let list: serde_json::Value = client.request(request).await.unwrap();
-            assert!(
-                list["metadata"]["shardInfo"].is_object(),
-                "the server says that it has divided the list: {list}"
+        replicas.fleet.until("three replicas share all shards", share).await;
+        replicas.add_whole_plugins().await;
+        let mark = replicas.fleet.stage.mark();
+        replicas.create_whole(0).await;
+        let all = ["one", "two", "three"];
+        for plugin in NOT_DIVIDED {
+            let reconciles = replicas.reconciles(&all, plugin);
+            assert!(reconciles["one"] >= 10, "{plugin}: {reconciles:?}");
+            assert_eq!(
+                (reconciles["two"], reconciles["three"]),
+                (0, 0),
+                "{plugin}: {reconciles:?}"
             );
-            let namespaces = list["items"].as_array().unwrap().iter();
-            let namespaces: Vec<&str> = namespaces
-                .map(|item| item["metadata"]["namespace"].as_str().unwrap())
-                .collect();
-            assert!(
-                namespaces.iter().all(|namespace| shard.ranges.has(namespace)),
-                "{namespaces:?}"
-            );
-            assert_eq!(namespaces.len() as u64, shard.load);
-            found += namespaces.len();
         }
-        assert_eq!(found, 20);
-    }
+        let [of_bindings, of_target] = replicas.whole_writes(mark);
+        // A label, and a status with and without it.
+        assert!((20..=30).contains(&of_bindings.len()), "{of_bindings:#?}");
+        assert!((1..=10).contains(&of_target.len()), "{of_target:#?}");
 
-    /// One replica becomes four, of which one is stopped and goes on later, one is killed, and one ends in order, while
-    /// objects come.
-    async fn story(step: usize, apiserver_arguments: Vec<String>) {
-        let options = Options {
-            apiserver_arguments,
-            ..Options::default()
+        replicas.fleet.stage.host.kill().await;
+        let mark = replicas.fleet.stage.mark();
+        replicas.create_whole(10).await;
+        let rest = ["two", "three"];
+        let next = rest.map(|identity| replicas.scrape(identity).count("pilothouse_leader", &[]));
+        let (leader, other) = if next == [Some(1), Some(0)] {
+            rest.into()
+        } else {
+            ("three", "two")
         };
-        let cluster = Cluster::real_with(options).await.unwrap();
-        let mut replicas = Replicas {
-            client: cluster.client().await.unwrap(),
-            kubeconfig: cluster.host_kubeconfig().unwrap().display().to_string(),
-            cluster,
-            folder: Folder::new(),
-            objects: 0,
-        };
-        for number in 0..NAMESPACES {
-            let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": tenant(number)}});
-            create(replicas.client.clone(), &namespace).await;
+        for plugin in NOT_DIVIDED {
+            let reconciles = replicas.reconciles(&rest, plugin);
+            assert!(reconciles[leader] >= 20, "{plugin}: {reconciles:?}");
+            assert_eq!(reconciles[other], 0, "{plugin}: {reconciles:?}");
         }
-        std::fs::copy(component("app-service"), replicas.folder.path("it.wasm")).unwrap();
-        let mut one = replicas.start();
-        one.says(&["installed the CRD", "plugins.pilothouse.dev"]).await;
-        let it = plugin("it", json!({"source": {"file": "it.wasm"}}));
-        create(replicas.client.clone(), &it).await;
-        one.says(&["plugin ready", "it/app-service"]).await;
-        replicas.share(&[&one], 1).await;
-        let mark = replicas.cluster.mark().unwrap();
-        replicas.create_more(10 * step).await;
-
-        // Others come while there is work.
-        let mut others: Vec<Process> = (0..3).map(|_| replicas.start()).collect();
-        replicas.create_more(10 * step).await;
-        let all = [&one, &others[0], &others[1], &others[2]];
-        replicas.converge(&all).await;
-        replicas.share(&all, 4).await;
-        replicas.wrote_once(mark, 20 * step, 0);
-
-        // One is stopped, in the middle of its work, and goes on later: what it still believes does no harm.
-        let mark = replicas.cluster.mark().unwrap();
-        replicas.create_more(2 * step).await;
-        others[0].signal(Signal::STOP);
-        replicas.create_more(8 * step).await;
-        let begun = Instant::now();
-        let processes = [&one, &others[1], &others[2]];
-        replicas.converge(&processes).await;
-        println!("all converged {:?} after a replica was stopped", begun.elapsed());
-        others[0].signal(Signal::CONT);
-        others[0].says(&["lost shards"]).await;
-        let all = [&one, &others[0], &others[1], &others[2]];
-        replicas.share(&all, 4).await;
-        replicas.wrote_once(mark, 10 * step, WORKERS);
-
-        // One is killed.
-        let mark = replicas.cluster.mark().unwrap();
-        replicas.create_more(step).await;
-        others[1].signal(Signal::KILL);
-        let begun = Instant::now();
-        replicas.create_more(4 * step).await;
-        let processes = [&one, &others[0], &others[2]];
-        replicas.converge(&processes).await;
-        println!("all converged {:?} after a replica was killed", begun.elapsed());
-        replicas.wrote_once(mark, 5 * step, WORKERS);
-
-        // One ends in order: nothing is repeated, not even what was in flight.
-        let mark = replicas.cluster.mark().unwrap();
-        replicas.create_more(step).await;
-        others[2].signal(Signal::TERM);
-        assert!(others[2].ended().await.success());
-        let begun = Instant::now();
-        replicas.create_more(4 * step).await;
-        let processes = [&one, &others[0]];
-        replicas.converge(&processes).await;
-        println!("all converged {:?} after a replica ended", begun.elapsed());
-        replicas.share(&processes, 2).await;
-        replicas.wrote_once(mark, 5 * step, 0);
-        assert_eq!(replicas.objects, 40 * step);
-        one.signal(Signal::TERM);
-        assert!(one.ended().await.success());
-        others[0].signal(Signal::TERM);
-        assert!(others[0].ended().await.success());
-    }
-    #[tokio::test(flavor = "multi_thread")]
-    async fn four_replicas_share_2000_objects_and_whatever_happens_none_is_lost_or_made_twice() {
-        story(50, vec![GATE.to_owned()]).await;
-    }
-
-    #[tokio::test(flavor = "multi_thread")]
-    async fn the_same_holds_on_a_server_that_does_not_divide_lists() {
-        story(10, Vec::new()).await;
+        let [of_bindings, of_target] = replicas.whole_writes(mark);
+        let is_old = |write: &&String| (0..10).any(|number| write.contains(&format!("/binding-{number} ")));
+        assert_eq!(of_bindings.iter().filter(is_old).count(), 0, "{of_bindings:#?}");
+        assert!((20..=30).contains(&of_bindings.len()), "{of_bindings:#?}");
+        assert!((1..=10).contains(&of_target.len()), "{of_target:#?}");
     }
 }

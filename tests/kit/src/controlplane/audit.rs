@@ -12,7 +12,7 @@ use std::{
 
 use serde::Deserialize;
 
-use crate::requests::Request;
+use crate::requests::{Request, parameter};
 
 /// Everything that the kit needs to know, and nothing about the control plane's own traffic with itself.
 pub(super) const POLICY: &str = r#"apiVersion: audit.k8s.io/v1
@@ -110,6 +110,7 @@ impl From<Event> for Request {
             impersonated: impersonated_user.map(|user| user.username),
             user_agent,
             field_manager: parameter(&request_uri, "fieldManager"),
+            shard_selector: parameter(&request_uri, "shardSelector"),
             group: object_ref.api_group,
             resource: object_ref.resource,
             subresource: object_ref.subresource,
@@ -121,31 +122,6 @@ impl From<Event> for Request {
     }
 }
 
-/// A query parameter, with its percent-escapes undone.
-fn parameter(uri: &str, name: &str) -> Option<String> {
-    let (_, query) = uri.split_once('?')?;
-    let value = query
-        .split('&')
-        .find_map(|pair| pair.strip_prefix(name)?.strip_prefix('='))?;
-    Some(unescape(value))
-}
-
-fn unescape(value: &str) -> String {
-    let mut parts = value.split('%');
-    let mut bytes = parts.next().unwrap_or_default().as_bytes().to_vec();
-    for part in parts {
-        let escape = part.get(..2).and_then(|digits| u8::from_str_radix(digits, 16).ok());
-        if let Some(byte) = escape {
-            bytes.push(byte);
-            bytes.extend_from_slice(&part.as_bytes()[2..]);
-        } else {
-            bytes.push(b'%');
-            bytes.extend_from_slice(part.as_bytes());
-        }
-    }
-    String::from_utf8_lossy(&bytes).into_owned()
-}
-
 #[cfg(test)]
 mod tests {
     use std::fs;
@@ -153,7 +129,7 @@ mod tests {
     use super::*;
 
     const APPLY: &str = r#"{"kind":"Event","level":"Metadata","auditID":"1","stage":"ResponseComplete","requestURI":"/apis/apps/v1/namespaces/shop/deployments/web?fieldManager=pilothouse%2Fapp-service&force=true","verb":"patch","user":{"username":"pilothouse-host","groups":["system:masters"]},"userAgent":"pilothouse/0.1","objectRef":{"resource":"deployments","namespace":"shop","name":"web","apiGroup":"apps","apiVersion":"v1"},"responseStatus":{"metadata":{},"code":201}}"#;
-    const WATCH: &str = r#"{"auditID":"2","stage":"ResponseStarted","requestURI":"/api/v1/services?watch=true","verb":"watch","user":{"username":"pilothouse-host"},"impersonatedUser":{"username":"system:serviceaccount:a:b"},"objectRef":{"resource":"services","apiVersion":"v1"},"responseStatus":{"code":200}}"#;
+    const WATCH: &str = r#"{"auditID":"2","stage":"ResponseStarted","requestURI":"/api/v1/services?watch=true&shardSelector=a%28b%29","verb":"watch","user":{"username":"pilothouse-host"},"impersonatedUser":{"username":"system:serviceaccount:a:b"},"objectRef":{"resource":"services","apiVersion":"v1"},"responseStatus":{"code":200}}"#;
 
     #[test]
     fn an_event_says_who_asked_for_what() {
@@ -167,6 +143,8 @@ mod tests {
         );
         assert!(requests[0].is_write() && requests[0].is_by_host());
         assert_eq!(requests[1].impersonated.as_deref(), Some("system:serviceaccount:a:b"));
+        assert_eq!(requests[1].shard_selector.as_deref(), Some("a(b)"));
+        assert_eq!(requests[0].shard_selector, None);
         assert!(!requests[1].is_write());
     }
 
@@ -178,12 +156,5 @@ mod tests {
         let offset = u64::try_from(APPLY.len() + 1).unwrap();
         assert_eq!(since(&path, offset).unwrap().len(), 1);
         assert_eq!(length(&folder.path().join("absent")).unwrap(), 0);
-    }
-
-    #[test]
-    fn escapes_are_undone_and_broken_ones_kept() {
-        assert_eq!(unescape("a%2Fb%zz%2"), "a/b%zz%2");
-        assert_eq!(parameter("/x?dryRun=All", "dryRun").as_deref(), Some("All"));
-        assert_eq!(parameter("/x", "dryRun"), None);
     }
 }

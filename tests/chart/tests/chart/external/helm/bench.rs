@@ -197,6 +197,11 @@ impl Bench {
 
     /// Starts a host as a pod of the Deployment would run it, with a kubeconfig in place of the token of a pod.
     pub async fn start(&self, kubeconfig: &str) -> Running {
+        self.start_on(RELEASE, kubeconfig).await
+    }
+
+    /// The same in a pod of this name.
+    pub async fn start_on(&self, pod: &str, kubeconfig: &str) -> Running {
         let arguments = self.arguments().await;
         let (metrics, webhooks) = (free_address().unwrap(), free_address().unwrap());
         let plugins = components::folder().display().to_string();
@@ -223,7 +228,7 @@ impl Bench {
         }
         let given: Vec<&str> = given.iter().map(String::as_str).collect();
         Running {
-            process: Process::start_host(&given),
+            process: Process::start_host_on(pod, &given),
             metrics,
         }
     }

@@ -23,6 +23,23 @@ fn tenant(number: usize) -> String {
     format!("tenant-{number:02}")
 }
 
+fn pod(number: usize) -> String {
+    format!("pilothouse-{number}")
+}
+
+/// How many objects a replica works at, as it says in its Lease.
+async fn load(bench: &Bench, pod: &str) -> u64 {
+    let leases = bench.api(&named("coordination.k8s.io/v1", "Lease", Some(NAMESPACE), ""));
+    let leases = leases.list(&ListParams::default()).await.unwrap();
+    let its = leases.into_iter().filter(|lease| {
+        let holder = lease.data["spec"]["holderIdentity"].as_str().unwrap_or_default();
+        holder.rsplit_once('_').is_some_and(|(name, _)| name == pod)
+    });
+    let annotations = its.filter_map(|lease| lease.metadata.annotations?.remove("pilothouse.dev/loads"));
+    let loads = annotations.map(|text| serde_json::from_str::<BTreeMap<usize, u64>>(&text).unwrap());
+    loads.flat_map(BTreeMap::into_values).sum()
+}
+
 fn log(replicas: &[Running]) -> String {
     let logs: Vec<String> = replicas.iter().map(|running| running.process.log()).collect();
     logs.join("\n---\n")
@@ -103,8 +120,8 @@ async fn from_nothing_to_four_replicas_of_which_one_is_killed() {
     let token = bench.token("host-token").await;
     let kubeconfig = bench.kubeconfig("host.yaml", &json!({"token": token}));
     let mut replicas = Vec::new();
-    for _ in 0..REPLICAS {
-        replicas.push(bench.start(&kubeconfig).await);
+    for number in 0..REPLICAS {
+        replicas.push(bench.start_on(&pod(number), &kubeconfig).await);
     }
     let is_shared = async |replicas: usize| {
         let shares = shares(&bench).await;
@@ -156,9 +173,20 @@ async fn from_nothing_to_four_replicas_of_which_one_is_killed() {
     }
     let mark = bench.control_plane.mark().unwrap();
     create(&bench, 0, OBJECTS / 2).await;
+    // The one that is to be killed has work, and so have all others: the shards are cut anew when their loads are known.
+    let all_work = async || {
+        for number in 0..REPLICAS {
+            if load(&bench, &pod(number)).await == 0 {
+                return false;
+            }
+        }
+        true
+    };
+    until("all replicas work", all_work, || log(&replicas)).await;
+    create(&bench, OBJECTS / 2, OBJECTS / 2 + NAMESPACES).await;
     replicas[1].process.signal(Signal::KILL);
     let killed = replicas.remove(1);
-    create(&bench, OBJECTS / 2, OBJECTS).await;
+    create(&bench, OBJECTS / 2 + NAMESPACES, OBJECTS).await;
     converge(&bench, OBJECTS + 1, &replicas).await;
     drop(killed);
     let three_share = async || is_shared(REPLICAS - 1).await;

@@ -1,0 +1,389 @@
+//! Owns replicas of the host as processes on a real control plane, and what the cluster tells of them: who holds which Lease,
+//! for how long nobody did, and what all of them have written.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::api::{DynamicObject, ListParams, Patch, PatchParams};
+use kube::core::{ApiResource, GroupVersionKind};
+use kube::{Api, Client};
+use parking_lot::Mutex;
+use pilothouse_core::shards::ShardPlan;
+use pilothouse_end_to_end::program::{Folder, Process, component};
+use pilothouse_end_to_end::stage::{app_service, create};
+use pilothouse_testkit::cluster::{Cluster, Mark};
+use pilothouse_testkit::controlplane::{ControlPlane, Options};
+use serde_json::{Value, json};
+use tokio::task::JoinHandle;
+
+use crate::fleet::plugin;
+
+/// How long one step may take, on a machine that is busy.
+const WITHIN: Duration = Duration::from_mins(5);
+
+/// After so long others take the Lease of a replica that does not renew it.
+pub const LEASE: Duration = Duration::from_secs(4);
+const RENEW: Duration = Duration::from_secs(3);
+const RETRY: Duration = Duration::from_secs(1);
+
+/// Nothing may be without an owner for longer: the time of a Lease and two looks, and as much twice more where the machine is
+/// busy.
+pub const OWNERLESS: Duration = LEASE.saturating_add(RETRY.saturating_mul(2)).saturating_mul(3);
+
+/// Reconciles of one replica at once, each of which may have one write in flight.
+pub const WORKERS: usize = 8;
+
+/// The host that holds a Lease is known by what its identity begins with.
+fn host_name(identity: &str) -> &str {
+    identity.rsplit_once('_').map_or(identity, |(name, _)| name)
+}
+
+/// Replicas by the name of their host, on a control plane of their own with the plugin `app-service`.
+pub struct Replicas {
+    pub cluster: Cluster,
+    pub client: Client,
+    pub processes: BTreeMap<String, Process>,
+    pub objects: usize,
+    folder: Folder,
+    shards: Option<usize>,
+    /// The times of a Lease: its duration, until when it is to be renewed, and how often.
+    times: [Duration; 3],
+}
+
+impl Replicas {
+    /// There is no replica yet.
+    pub async fn new(options: Options, shards: Option<usize>) -> Self {
+        let cluster = Cluster::real_with(options).await.unwrap();
+        let replicas = Self {
+            client: cluster.client().await.unwrap(),
+            cluster,
+            processes: BTreeMap::new(),
+            objects: 0,
+            folder: Folder::new(),
+            shards,
+            times: [LEASE, RENEW, RETRY],
+        };
+        std::fs::copy(component("app-service"), replicas.folder.path("it.wasm")).unwrap();
+        replicas
+    }
+
+    /// Gives replicas that start from here on more time with their Leases.
+    pub fn lengthen_leases(&mut self, times: u32) {
+        let [lease, renew, retry] = [LEASE, RENEW, RETRY];
+        self.times = [lease * times, renew * times, retry];
+    }
+
+    pub fn control_plane(&self) -> &ControlPlane {
+        match &self.cluster {
+            Cluster::Real(real) => real.control_plane(),
+            Cluster::Simulated(_) => unreachable!("it was made as a real one"),
+        }
+    }
+
+    pub fn start(&mut self, name: &str) {
+        let kubeconfig = self.cluster.host_kubeconfig().unwrap();
+        self.start_with(name, name, &kubeconfig.display().to_string());
+    }
+
+    /// Starts one that reaches the API server at another address.
+    pub fn start_at(&mut self, name: &str, url: &str) {
+        let kubeconfig = std::fs::read_to_string(self.cluster.host_kubeconfig().unwrap()).unwrap();
+        let kubeconfig = kubeconfig.replace(self.control_plane().url(), url);
+        let kubeconfig = self.folder.file(&format!("{name}.yaml"), kubeconfig);
+        self.start_with(name, name, &kubeconfig);
+    }
+
+    /// Starts one with a name of its own here, and that of its host as it is given.
+    pub fn start_with(&mut self, name: &str, host: &str, kubeconfig: &str) {
+        let (directory, workers) = (self.folder.path(""), WORKERS.to_string());
+        let [lease, renew, retry] = self.times.map(|time| time.as_secs().to_string());
+        let mut arguments = vec!["run", "--install-crds", "--kubeconfig", kubeconfig];
+        arguments.extend([
+            "--plugin-dir",
+            &directory,
+            "--namespace",
+            "default",
+            "--workers",
+            &workers,
+        ]);
+        arguments.extend(["--leader-election", "--lease-duration", &lease]);
+        arguments.extend(["--lease-renew-deadline", &renew, "--lease-retry-period", &retry]);
+        let shards = self.shards.map(|shards| shards.to_string());
+        arguments.extend(shards.iter().flat_map(|shards| ["--shards", shards]));
+        let process = Process::start_on(host, &arguments);
+        assert!(self.processes.insert(name.to_owned(), process).is_none());
+    }
+
+    pub fn process(&mut self, name: &str) -> &mut Process {
+        self.processes.get_mut(name).unwrap()
+    }
+
+    /// Waits for the first replica, and makes the Plugin.
+    pub async fn make_plugin(&mut self, first: &str) {
+        let crd = ["installed the CRD", "plugins.pilothouse.dev"];
+        self.process(first).says(&crd).await;
+        let it = plugin("it", json!({"source": {"file": "it.wasm"}}));
+        create(self.client.clone(), &it).await;
+        self.process(first).says(&["plugin ready", "it/app-service"]).await;
+    }
+
+    pub async fn until(&self, what: &str, mut holds: impl AsyncFnMut() -> bool) {
+        let begun = Instant::now();
+        while !holds().await {
+            let logs = || {
+                self.processes
+                    .iter()
+                    .map(|(name, process)| format!("{name}\n{}", process.log()))
+            };
+            assert!(
+                begun.elapsed() < WITHIN,
+                "in vain: {what}\n{}",
+                logs().collect::<Vec<_>>().join("\n---\n")
+            );
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    }
+
+    pub fn leases(&self) -> Api<Lease> {
+        Api::namespaced(self.client.clone(), "default")
+    }
+
+    /// Who holds a Lease; nothing if nobody does.
+    pub async fn holder(&self, lease: &str) -> String {
+        let lease = self.leases().get_opt(lease).await.unwrap();
+        lease.as_ref().map(holder_of).unwrap_or_default()
+    }
+
+    /// The name of the host that leads.
+    pub async fn leader(&self) -> String {
+        host_name(&self.holder("pilothouse").await).to_owned()
+    }
+
+    /// Writes another holder into a Lease, as somebody may do by hand.
+    pub async fn give_by_hand(&self, lease: &str) {
+        let spec = json!({"holderIdentity": "an administrator", "leaseDurationSeconds": LEASE.as_secs()});
+        let patch = Patch::Merge(json!({"spec": spec}));
+        self.leases()
+            .patch(lease, &PatchParams::default(), &patch)
+            .await
+            .unwrap();
+    }
+
+    /// The shards that each host holds.
+    pub async fn shares(&self) -> BTreeMap<String, BTreeSet<usize>> {
+        let mut shares = BTreeMap::<String, BTreeSet<usize>>::new();
+        for lease in self.leases().list(&ListParams::default()).await.unwrap() {
+            let holder = holder_of(&lease);
+            let name = lease.metadata.name.unwrap_or_default();
+            let shard = name
+                .strip_prefix("pilothouse-shard-")
+                .and_then(|shard| shard.parse().ok());
+            if let Some(shard) = shard.filter(|_| !holder.is_empty()) {
+                shares.entry(host_name(&holder).to_owned()).or_default().insert(shard);
+            }
+        }
+        shares
+    }
+
+    pub async fn plan(&self) -> Option<ShardPlan> {
+        let maps: Api<ConfigMap> = Api::namespaced(self.client.clone(), "default");
+        let plan = maps.get_opt("pilothouse-shards").await.unwrap()?;
+        ShardPlan::parse(plan.data?.get("plan.json")?).ok()
+    }
+
+    /// Makes more objects without ports in these namespaces in turn.
+    pub async fn create_in(&mut self, namespaces: &[String], count: usize) {
+        for namespace in namespaces.iter().cycle().take(count) {
+            let mut object = app_service(&format!("app-{}", self.objects));
+            object["metadata"]["namespace"] = json!(namespace);
+            object["spec"]["ports"] = json!([]);
+            create(self.client.clone(), &object).await;
+            self.objects += 1;
+        }
+    }
+
+    pub fn app_services_of(&self, namespace: &str) -> Api<DynamicObject> {
+        Api::namespaced_with(self.client.clone(), namespace, &app_service_resource())
+    }
+
+    /// Waits until every object says that it is reconciled as it is.
+    pub async fn converge(&self) {
+        let all: Api<DynamicObject> = Api::all_with(self.client.clone(), &app_service_resource());
+        self.until("all objects converge", async || {
+            let objects = all.list(&ListParams::default()).await.unwrap().items;
+            objects.iter().filter(|object| is_reconciled(object)).count() == self.objects
+        })
+        .await;
+    }
+
+    /// Waits until nothing has been written for two seconds: statuses follow their Deployments for a while.
+    pub async fn settle(&self) {
+        self.until("nothing more is written", async || {
+            let mark = self.mark();
+            tokio::time::sleep(Duration::from_secs(2)).await;
+            ["deployments", "appservices"]
+                .iter()
+                .all(|resource| self.written(mark, resource).is_empty())
+        })
+        .await;
+    }
+
+    pub fn mark(&self) -> Mark {
+        self.cluster.mark().unwrap()
+    }
+
+    /// The codes with which writes by hosts of objects of a resource, and of their status, were answered since then.
+    pub fn written(&self, mark: Mark, resource: &str) -> BTreeMap<String, Vec<u16>> {
+        let mut codes = BTreeMap::<String, Vec<u16>>::new();
+        for request in self.cluster.requests_since(mark).unwrap() {
+            if request.is_by_host() && request.is_write() && request.resource == resource {
+                codes.entry(request.name).or_default().push(request.code);
+            }
+        }
+        codes
+    }
+
+    /// Checks that since then each new object was written as often as by one host, and no other object at all, but for what
+    /// was in flight: the server logs no 201 where the client had gone before its answer.
+    pub async fn wrote_once(&self, mark: Mark, new: usize, in_flight: usize) {
+        self.settle().await;
+        let mut codes = self.written(mark, "deployments");
+        assert_eq!(codes.len(), new, "none is lost");
+        codes.retain(|_, codes| *codes != [201]);
+        let others: usize = codes.values().map(Vec::len).sum();
+        let is_made_twice = |codes: &Vec<u16>| codes.iter().filter(|code| **code == 201).count() > 1;
+        assert!(!codes.values().any(is_made_twice), "none is made twice: {codes:?}");
+        assert!(
+            others <= 2 * in_flight,
+            "only what was in flight is repeated: {codes:?}"
+        );
+        let statuses = self.written(mark, "appservices");
+        let names: BTreeSet<&String> = statuses.keys().collect();
+        let expected: Vec<String> = (self.objects - new..self.objects)
+            .map(|number| format!("app-{number}"))
+            .collect();
+        assert_eq!(
+            names,
+            expected.iter().collect(),
+            "the status of each new object is written, and no other"
+        );
+        let count: usize = statuses.values().map(Vec::len).sum();
+        println!("{new} objects: answered otherwise than by 201: {codes:?}; {count} statuses");
+        assert!(
+            count <= STATUSES * new + 2 * in_flight,
+            "{count} statuses of {new} objects were written: {statuses:?}"
+        );
+    }
+
+    /// Ends all in order.
+    pub async fn end(&mut self) {
+        for process in self.processes.values_mut() {
+            process.signal(rustix::process::Signal::TERM);
+            assert!(process.ended().await.success());
+        }
+    }
+}
+
+/// How often at most the status of an object is written until it is as it stays: first when its Deployment has been made, then
+/// while the controllers of the cluster change the Deployment's status.
+const STATUSES: usize = 4;
+
+fn holder_of(lease: &Lease) -> String {
+    let spec = lease.spec.as_ref();
+    spec.and_then(|spec| spec.holder_identity.clone()).unwrap_or_default()
+}
+
+fn app_service_resource() -> ApiResource {
+    ApiResource::from_gvk(&GroupVersionKind::gvk("kosmos.io", "v1", "AppService"))
+}
+
+fn is_reconciled(object: &DynamicObject) -> bool {
+    let generation = json!(object.metadata.generation);
+    let conditions = object.data["status"]["conditions"].as_array().into_iter().flatten();
+    let is_about_now = |it: &Value| it["observedGeneration"] == generation;
+    conditions
+        .into_iter()
+        .any(|it| it["type"] == "Reconciled" && it["status"] == "True" && is_about_now(it))
+}
+
+/// Follows who holds Leases, and for how long at most no replica that works did.
+pub struct OwnerWatch {
+    seen: Arc<Mutex<Owners>>,
+    task: JoinHandle<()>,
+}
+
+#[derive(Default)]
+struct Owners {
+    /// The replicas that neither were killed nor are stopped or cut off.
+    working: BTreeSet<String>,
+    /// When each Lease was held by one of them for the last time.
+    owned: BTreeMap<String, Instant>,
+    /// For how long at most it was not.
+    longest: BTreeMap<String, Duration>,
+}
+
+impl OwnerWatch {
+    /// Follows the Leases whose names begin so, each from when it is held for the first time.
+    pub fn start(leases: Api<Lease>, prefix: &'static str) -> Self {
+        let seen = Arc::new(Mutex::new(Owners::default()));
+        let task = tokio::spawn(look(leases, prefix, seen.clone()));
+        Self { seen, task }
+    }
+
+    /// A replica works, from here on.
+    pub fn works(&self, name: &str) {
+        self.seen.lock().working.insert(name.to_owned());
+    }
+
+    /// A replica does not work any more, whatever Leases say.
+    pub fn is_out(&self, name: &str) {
+        self.seen.lock().working.remove(name);
+    }
+
+    /// Checks that so many Leases have been followed until now, and that none was without an owner for too long. Returns the
+    /// longest time, and forgets it.
+    pub fn check(&self, leases: usize) -> Duration {
+        assert!(!self.task.is_finished(), "it goes on looking");
+        let Owners { owned, longest, .. } = &mut *self.seen.lock();
+        assert_eq!(owned.len(), leases, "{owned:?}");
+        let longest = std::mem::take(longest);
+        let most = longest.values().max().copied().unwrap_or_default();
+        assert!(most <= OWNERLESS, "without an owner: {longest:?}");
+        most
+    }
+}
+
+impl Drop for OwnerWatch {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+async fn look(leases: Api<Lease>, prefix: &str, seen: Arc<Mutex<Owners>>) {
+    loop {
+        let listed = leases.list(&ListParams::default()).await.unwrap();
+        let now = Instant::now();
+        {
+            let Owners {
+                working,
+                owned,
+                longest,
+            } = &mut *seen.lock();
+            for lease in listed {
+                let is_owned = working.contains(host_name(&holder_of(&lease)));
+                let name = lease.metadata.name.unwrap_or_default();
+                if is_owned && name.starts_with(prefix) {
+                    owned.insert(name, now);
+                }
+            }
+            for (name, at) in owned {
+                let longest = longest.entry(name.clone()).or_default();
+                *longest = (*longest).max(now - *at);
+            }
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}
