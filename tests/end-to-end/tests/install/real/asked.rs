@@ -48,7 +48,8 @@ struct Asked<'a> {
 impl Asked<'_> {
     /// Asks the API server whether a gate of this size may be made.
     async fn made(&self, size: i64) -> Result<DynamicObject, Error> {
-        let gate = gate(OPEN, size);
+        let mut gate = gate(OPEN, size);
+        gate["metadata"]["name"] = json!("another");
         let dry_run = PostParams {
             dry_run: true,
             ..PostParams::default()
@@ -127,6 +128,37 @@ async fn grant_all_but(bench: &Bench<'_>, rules: &Value, withheld: &[&str]) {
     bench.apply(&[role]).await;
 }
 
+/// Has every ConfigMap refused in a namespace.
+async fn close(bench: &Bench<'_>, namespace: &str) {
+    let api_version = "admissionregistration.k8s.io/v1";
+    let metadata = json!({"name": "asked-full"});
+    let rule = json!({"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE", "UPDATE"], "resources": ["configmaps"]});
+    let selector = json!({"matchLabels": {"kubernetes.io/metadata.name": namespace}});
+    bench
+        .apply(&[
+            json!({
+                "apiVersion": api_version, "kind": "ValidatingAdmissionPolicy", "metadata": metadata,
+                "spec": {
+                    "matchConstraints": {"resourceRules": [rule], "namespaceSelector": selector},
+                    "validations": [{"expression": "false", "message": "no ConfigMap is wanted here"}],
+                },
+            }),
+            json!({
+                "apiVersion": api_version, "kind": "ValidatingAdmissionPolicyBinding", "metadata": metadata,
+                "spec": {"policyName": "asked-full", "validationActions": ["Deny"]},
+            }),
+        ])
+        .await;
+    let map = named("ConfigMap", Some(namespace), "probe");
+    let probe: DynamicObject = serde_json::from_value(map.clone()).unwrap();
+    let dry_run = PostParams {
+        dry_run: true,
+        ..PostParams::default()
+    };
+    let is_closed = async || bench.api(&map).create(&dry_run, &probe).await.is_err();
+    until("the policy is in force", is_closed, String::new).await;
+}
+
 /// Installs the plugin, with a component in this folder: a kubeconfig for its host, and the rules of its account.
 async fn install(bench: &Bench<'_>, folder: &Folder) -> (String, Value) {
     let mut rules = rights_of_a_replica();
@@ -179,11 +211,7 @@ async fn api_servers_ask_a_plugin_only_while_its_account_has_the_verbs_for_it() 
     for namespace in [OPEN, FULL] {
         bench.namespace(namespace).await;
     }
-    let quota = json!({
-        "apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "none", "namespace": FULL},
-        "spec": {"hard": {"count/configmaps": "0"}},
-    });
-    bench.apply(&[quota]).await;
+    close(&bench, FULL).await;
     let folder = Folder::new();
     let (kubeconfig, rules) = install(&bench, &folder).await;
     grant_all_but(&bench, &rules, &["pilothouse-default", "pilothouse-validate"]).await;
@@ -234,4 +262,9 @@ async fn api_servers_ask_a_plugin_only_while_its_account_has_the_verbs_for_it() 
     until("the configurations go with the plugin", is_gone, || asked.host.log()).await;
     drop(asked);
     clean_up(&bench).await;
+    for kind in ["ValidatingAdmissionPolicyBinding", "ValidatingAdmissionPolicy"] {
+        let object = json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": kind, "metadata": {"name": "asked-full"}});
+        let deleted = bench.api(&object).delete("asked-full", &DeleteParams::default()).await;
+        assert!(deleted.is_ok(), "{deleted:?}");
+    }
 }
