@@ -108,7 +108,11 @@ impl Asked<'_> {
         let holds = async || {
             size = 3 - size;
             let patch = Patch::Merge(json!({"spec": {"size": size}}));
-            let patched = self.bench.api(&gate).patch("asked", &PatchParams::default(), &patch).await;
+            let patched = self
+                .bench
+                .api(&gate)
+                .patch("asked", &PatchParams::default(), &patch)
+                .await;
             assert!(patched.is_ok(), "{patched:?}\n{}", self.host.log());
             tokio::time::sleep(Duration::from_millis(500)).await;
             holds().await
@@ -186,7 +190,14 @@ async fn start<'a>(bench: &'a Bench<'a>, folder: &Folder, kubeconfig: &str) -> A
         ["run", "--kubeconfig", kubeconfig, "--plugin-dir", &directory].as_slice(),
         &["--plugin-selector", "pilothouse.dev/plugin=asked"],
         &["--identity", "impersonate", "--namespace", SYSTEM],
-        &["--webhook-listen", &listen, "--webhook-url", &url, "--webhook-secret", &secret],
+        &[
+            "--webhook-listen",
+            &listen,
+            "--webhook-url",
+            &url,
+            "--webhook-secret",
+            &secret,
+        ],
     ]
     .concat();
     let host = Process::start(&arguments);
@@ -246,10 +257,21 @@ async fn api_servers_ask_a_plugin_only_while_its_account_has_the_verbs_for_it() 
     grant_all_but(&bench, &rules, &["pilothouse-validate"]).await;
     let one = async || asked.configured().await == [true, false];
     asked.until_reviewed("the validator is not asked any more", one).await;
-    until("API servers know", async || asked.is_asked().await == [true, false], || asked.host.log()).await;
-    assert!(asked.allows_bad_gates().await, "the host answers what API servers should not ask");
+    until(
+        "API servers know",
+        async || asked.is_asked().await == [true, false],
+        || asked.host.log(),
+    )
+    .await;
+    assert!(
+        asked.allows_bad_gates().await,
+        "the host answers what API servers should not ask"
+    );
     let told = asked.warning().await;
-    assert!(told.contains("may not pilothouse-validate gates.gate.test.dev"), "{told}");
+    assert!(
+        told.contains("may not pilothouse-validate gates.gate.test.dev"),
+        "{told}"
+    );
 
     for namespace in [OPEN, FULL] {
         let gate = gate(namespace, 1);
@@ -263,7 +285,8 @@ async fn api_servers_ask_a_plugin_only_while_its_account_has_the_verbs_for_it() 
     drop(asked);
     clean_up(&bench).await;
     for kind in ["ValidatingAdmissionPolicyBinding", "ValidatingAdmissionPolicy"] {
-        let object = json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": kind, "metadata": {"name": "asked-full"}});
+        let object =
+            json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": kind, "metadata": {"name": "asked-full"}});
         let deleted = bench.api(&object).delete("asked-full", &DeleteParams::default()).await;
         assert!(deleted.is_ok(), "{deleted:?}");
     }

@@ -311,7 +311,10 @@ async fn no_request_is_refused_and_no_right_is_granted_for_nothing() {
             let found = bench.find(child).await;
             found.is_some_and(|found| found["metadata"]["uid"] != before)
         };
-        until(&format!("{} is made again", child["metadata"]["name"]), is_back, || host.log()).await;
+        until(&format!("{} is made again", child["metadata"]["name"]), is_back, || {
+            host.log()
+        })
+        .await;
     }
     merge(&bench, &app, json!({"spec": {"ports": []}})).await;
     until(

@@ -55,7 +55,10 @@ async fn who_answers_no_changes_nothing_and_who_answers_yes_has_it_done() {
         let (code, shown) = run("install", answer, "nothing was changed").await;
         assert_eq!(code, Some(1), "{shown}");
         let (explained, _) = shown.split_once("Install it?").unwrap();
-        assert!(explained.contains("read, create, change, delete  deployments.apps"), "{shown}");
+        assert!(
+            explained.contains("read, create, change, delete  deployments.apps"),
+            "{shown}"
+        );
         assert_eq!(installed.granted().await, nothing);
         assert!(!installed.has_definition().await, "{shown}");
     }

@@ -14,9 +14,7 @@ use crate::support::{command, until};
 fn another_version(folder: &Folder) -> String {
     let mut bytes = std::fs::read(component("reverse-proxy")).unwrap();
     let (before, after) = (b"$remote_user [$time_local] ", b"$remote_user ($time_local) ");
-    let found: Vec<usize> = (0..bytes.len())
-        .filter(|&at| bytes[at..].starts_with(before))
-        .collect();
+    let found: Vec<usize> = (0..bytes.len()).filter(|&at| bytes[at..].starts_with(before)).collect();
     let [at] = found[..] else {
         panic!("{} texts of the component could be meant", found.len());
     };
@@ -58,7 +56,9 @@ async fn an_upgrade_renders_all_objects_with_both_versions() {
     let found = services.list(&all).await.unwrap();
     let service = found.iter().find(|service| service.name_any().contains("two")).unwrap();
     let patch = Patch::Merge(json!({"spec": {"type": "LoadBalancer"}}));
-    let patched = services.patch(&service.name_any(), &PatchParams::default(), &patch).await;
+    let patched = services
+        .patch(&service.name_any(), &PatchParams::default(), &patch)
+        .await;
     assert!(patched.is_ok(), "{patched:?}");
 
     let folder = Folder::new();
