@@ -136,7 +136,9 @@ impl UpgradeCommand {
                     confinement: &plugin.confinement,
                 };
                 let about = "cannot look at the objects that would change; with --no-objects the command does without";
-                let new = version(plugin.component.clone(), plugin.config.clone()).changes(&target, within).await;
+                let new = version(plugin.component.clone(), plugin.config.clone())
+                    .changes(&target, within)
+                    .await;
                 let mut new = new.context(about)?;
                 if let Some(before) = before {
                     let config = Some(live["spec"]["configuration"].clone()).filter(|config| !config.is_null());
@@ -166,7 +168,8 @@ async fn live_plugin(target: &ClusterTarget, name: &str) -> anyhow::Result<(Valu
     let installer = Installer::new(client(target).await?, name);
     let named = json!({"apiVersion": "pilothouse.dev/v1alpha1", "kind": "Plugin", "metadata": {"name": name}});
     let live = installer.find(&named).await?;
-    let live = live.with_context(|| format!("there is no Plugin {name} to upgrade; `pilothouse install` installs one"))?;
+    let live =
+        live.with_context(|| format!("there is no Plugin {name} to upgrade; `pilothouse install` installs one"))?;
     let installed = LivePlugin {
         spec: live["spec"].clone(),
         installed: installer.installed().await?,

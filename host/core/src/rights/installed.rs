@@ -104,7 +104,11 @@ impl HostOptions {
                     namespaces: found.namespaces.into_iter().collect(),
                 });
             }
-            None => found.namespaces.first().map_or(default_namespace, String::as_str).to_owned(),
+            None => found
+                .namespaces
+                .first()
+                .map_or(default_namespace, String::as_str)
+                .to_owned(),
         };
         let is_said = !matches!(account, HostAccount::Unsaid);
         let account = match account {
@@ -227,7 +231,11 @@ impl Found {
     /// namespaces only: its primaries at least.
     fn is_in_namespaces(&self, spec: &Value) -> bool {
         let mut namespaces = spec["namespaces"].as_array().into_iter().flatten().peekable();
-        let has_role = |namespace: &Value| namespace.as_str().is_some_and(|namespace| self.roles.contains(namespace));
+        let has_role = |namespace: &Value| {
+            namespace
+                .as_str()
+                .is_some_and(|namespace| self.roles.contains(namespace))
+        };
         namespaces.peek().is_some() && namespaces.all(has_role) && self.everywhere.is_disjoint(&self.within)
     }
 }
@@ -366,7 +374,13 @@ mod tests {
             ..HostOptions::default()
         });
         let namespace = "moved".to_owned();
-        assert_eq!(said, Ok(InstalledHost { namespace, ..before.clone() }));
+        assert_eq!(
+            said,
+            Ok(InstalledHost {
+                namespace,
+                ..before.clone()
+            })
+        );
         let said = over(HostOptions {
             account: HostAccount::Named("another".to_owned()),
             ..HostOptions::default()
@@ -426,7 +440,13 @@ mod tests {
         let binding = objects.iter_mut().rfind(|object| act(object)).unwrap();
         binding["subjects"][0]["name"] = json!("another");
         let accounts = vec!["another".to_owned(), "pilothouse".to_owned()];
-        assert_eq!(read(&spec, &objects), Err(HostError::Accounts { plugin: plugin.clone(), accounts }));
+        assert_eq!(
+            read(&spec, &objects),
+            Err(HostError::Accounts {
+                plugin: plugin.clone(),
+                accounts
+            })
+        );
         let binding = objects.iter_mut().rfind(|object| act(object)).unwrap();
         binding["subjects"][0] = json!({"kind": "ServiceAccount", "name": "pilothouse", "namespace": "elsewhere"});
         let namespaces = vec!["elsewhere".to_owned(), "other".to_owned()];
@@ -434,7 +454,10 @@ mod tests {
         // What is no ServiceAccount is no host.
         let binding = objects.iter_mut().rfind(|object| act(object)).unwrap();
         binding["subjects"][0] = json!({"kind": "User", "name": "somebody"});
-        assert_eq!(read(&spec, &objects), Ok(host(Some("pilothouse"), Acting::Impersonation, false)));
+        assert_eq!(
+            read(&spec, &objects),
+            Ok(host(Some("pilothouse"), Acting::Impersonation, false))
+        );
     }
 
     #[test]

@@ -128,8 +128,16 @@ impl Installed {
         for (group, kind) in kinds {
             let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, "v1", kind));
             let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &resource);
-            let found = api.list(&ListParams::default().labels("pilothouse.dev/plugin=shop")).await;
-            granted.extend(found.unwrap().items.iter().map(|it| json!({"kind": kind, "object": it})));
+            let found = api
+                .list(&ListParams::default().labels("pilothouse.dev/plugin=shop"))
+                .await;
+            granted.extend(
+                found
+                    .unwrap()
+                    .items
+                    .iter()
+                    .map(|it| json!({"kind": kind, "object": it})),
+            );
         }
         granted
     }

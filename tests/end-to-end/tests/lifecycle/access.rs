@@ -343,7 +343,7 @@ mod simulated {
             "spec": {"owns": [map("default", "near"), map("edge", "far")]},
         });
         fleet.stage.create(&wish).await;
-        let words = "ConfigMap edge/far, in namespace edge, outside the namespaces that its Plugin names (default); add edge to \
+        let words = "v1 ConfigMap far is desired, but in namespace edge, outside the namespaces that its Plugin names (default); add edge to \
                      spec.accessNamespaces of the Plugin";
         let is_told = |stage: &Stage| {
             let told = stage.reconciled("Wish", "both").unwrap_or_default();
@@ -391,6 +391,7 @@ mod simulated {
 
         let rights = fleet.stage.simulator().rights();
         rights.deny(|asked| asked.impersonated.as_deref() == Some(SHARED) && asked.resource == "configmaps");
+        tokio::time::sleep(Duration::from_mins(5)).await;
         let granted = fleet.says("it", "Granted", "False", "NotGranted").await;
         let message = granted["message"].as_str().unwrap();
         let command = "pilothouse rights it=a.wasm --host-namespace pilothouse-system --service-account shared |";

@@ -48,7 +48,8 @@ struct Asked<'a> {
 impl Asked<'_> {
     /// Asks the API server whether a gate of this size may be made.
     async fn made(&self, size: i64) -> Result<DynamicObject, Error> {
-        let gate = gate(OPEN, size);
+        let mut gate = gate(OPEN, size);
+        gate["metadata"]["name"] = json!("another");
         let dry_run = PostParams {
             dry_run: true,
             ..PostParams::default()
@@ -107,7 +108,11 @@ impl Asked<'_> {
         let holds = async || {
             size = 3 - size;
             let patch = Patch::Merge(json!({"spec": {"size": size}}));
-            let patched = self.bench.api(&gate).patch("asked", &PatchParams::default(), &patch).await;
+            let patched = self
+                .bench
+                .api(&gate)
+                .patch("asked", &PatchParams::default(), &patch)
+                .await;
             assert!(patched.is_ok(), "{patched:?}\n{}", self.host.log());
             tokio::time::sleep(Duration::from_millis(500)).await;
             holds().await
@@ -125,6 +130,37 @@ async fn grant_all_but(bench: &Bench<'_>, rules: &Value, withheld: &[&str]) {
         verbs.retain(|verb| !withheld.contains(&verb.as_str().unwrap()));
     }
     bench.apply(&[role]).await;
+}
+
+/// Has every ConfigMap refused in a namespace.
+async fn close(bench: &Bench<'_>, namespace: &str) {
+    let api_version = "admissionregistration.k8s.io/v1";
+    let metadata = json!({"name": "asked-full"});
+    let rule = json!({"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE", "UPDATE"], "resources": ["configmaps"]});
+    let selector = json!({"matchLabels": {"kubernetes.io/metadata.name": namespace}});
+    bench
+        .apply(&[
+            json!({
+                "apiVersion": api_version, "kind": "ValidatingAdmissionPolicy", "metadata": metadata,
+                "spec": {
+                    "matchConstraints": {"resourceRules": [rule], "namespaceSelector": selector},
+                    "validations": [{"expression": "false", "message": "no ConfigMap is wanted here"}],
+                },
+            }),
+            json!({
+                "apiVersion": api_version, "kind": "ValidatingAdmissionPolicyBinding", "metadata": metadata,
+                "spec": {"policyName": "asked-full", "validationActions": ["Deny"]},
+            }),
+        ])
+        .await;
+    let map = named("ConfigMap", Some(namespace), "probe");
+    let probe: DynamicObject = serde_json::from_value(map.clone()).unwrap();
+    let dry_run = PostParams {
+        dry_run: true,
+        ..PostParams::default()
+    };
+    let is_closed = async || bench.api(&map).create(&dry_run, &probe).await.is_err();
+    until("the policy is in force", is_closed, String::new).await;
 }
 
 /// Installs the plugin, with a component in this folder: a kubeconfig for its host, and the rules of its account.
@@ -154,7 +190,14 @@ async fn start<'a>(bench: &'a Bench<'a>, folder: &Folder, kubeconfig: &str) -> A
         ["run", "--kubeconfig", kubeconfig, "--plugin-dir", &directory].as_slice(),
         &["--plugin-selector", "pilothouse.dev/plugin=asked"],
         &["--identity", "impersonate", "--namespace", SYSTEM],
-        &["--webhook-listen", &listen, "--webhook-url", &url, "--webhook-secret", &secret],
+        &[
+            "--webhook-listen",
+            &listen,
+            "--webhook-url",
+            &url,
+            "--webhook-secret",
+            &secret,
+        ],
     ]
     .concat();
     let host = Process::start(&arguments);
@@ -179,11 +222,7 @@ async fn api_servers_ask_a_plugin_only_while_its_account_has_the_verbs_for_it() 
     for namespace in [OPEN, FULL] {
         bench.namespace(namespace).await;
     }
-    let quota = json!({
-        "apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "none", "namespace": FULL},
-        "spec": {"hard": {"count/configmaps": "0"}},
-    });
-    bench.apply(&[quota]).await;
+    close(&bench, FULL).await;
     let folder = Folder::new();
     let (kubeconfig, rules) = install(&bench, &folder).await;
     grant_all_but(&bench, &rules, &["pilothouse-default", "pilothouse-validate"]).await;
@@ -218,10 +257,21 @@ async fn api_servers_ask_a_plugin_only_while_its_account_has_the_verbs_for_it() 
     grant_all_but(&bench, &rules, &["pilothouse-validate"]).await;
     let one = async || asked.configured().await == [true, false];
     asked.until_reviewed("the validator is not asked any more", one).await;
-    until("API servers know", async || asked.is_asked().await == [true, false], || asked.host.log()).await;
-    assert!(asked.allows_bad_gates().await, "the host answers what API servers should not ask");
+    until(
+        "API servers know",
+        async || asked.is_asked().await == [true, false],
+        || asked.host.log(),
+    )
+    .await;
+    assert!(
+        asked.allows_bad_gates().await,
+        "the host answers what API servers should not ask"
+    );
     let told = asked.warning().await;
-    assert!(told.contains("may not pilothouse-validate gates.gate.test.dev"), "{told}");
+    assert!(
+        told.contains("may not pilothouse-validate gates.gate.test.dev"),
+        "{told}"
+    );
 
     for namespace in [OPEN, FULL] {
         let gate = gate(namespace, 1);
@@ -234,4 +284,10 @@ async fn api_servers_ask_a_plugin_only_while_its_account_has_the_verbs_for_it() 
     until("the configurations go with the plugin", is_gone, || asked.host.log()).await;
     drop(asked);
     clean_up(&bench).await;
+    for kind in ["ValidatingAdmissionPolicyBinding", "ValidatingAdmissionPolicy"] {
+        let object =
+            json!({"apiVersion": "admissionregistration.k8s.io/v1", "kind": kind, "metadata": {"name": "asked-full"}});
+        let deleted = bench.api(&object).delete("asked-full", &DeleteParams::default()).await;
+        assert!(deleted.is_ok(), "{deleted:?}");
+    }
 }

@@ -222,7 +222,8 @@ async fn a_host_that_impersonates_writes_with_the_rights_of_the_plugins_account_
                  pilothouse rights acting=";
     let is_said = async || !host.lines(&[&user, words]).is_empty();
     until("the missing rights are named", is_said, || host.log()).await;
-    bench.apply(std::slice::from_ref(role)).await;
+    let line = host.lines(&[&user, words]).pop().unwrap();
+    bench.apply(&granted_by(&line, &bench).await).await;
     let deployment = named("Deployment", Some("acted-on"), "web");
     let is_larger = async || bench.find(&deployment).await.unwrap()["spec"]["replicas"] == 2;
     until("it goes on by itself", is_larger, || host.log()).await;
@@ -247,6 +248,16 @@ async fn a_host_that_impersonates_writes_with_the_rights_of_the_plugins_account_
     let deleted = bench.api(&app).delete("web", &kube::api::DeleteParams::default()).await;
     assert!(deleted.is_ok());
     until("it is gone", async || bench.find(&app).await.is_none(), || host.log()).await;
+}
+
+/// The objects that the command prints which a line of the log says to apply.
+async fn granted_by(line: &str, bench: &Bench<'_>) -> Vec<Value> {
+    let (_, command_line) = line.split_once("grant these rights: pilothouse ").unwrap();
+    let (command_line, _) = command_line.split_once(" | kubectl apply --server-side -f -").unwrap();
+    let arguments: Vec<&str> = command_line.split(' ').collect();
+    let (code, yaml, said) = command(&arguments, &bench.admin).await;
+    assert_eq!(code, 0, "{arguments:?}: {said}");
+    serde_saphyr::from_multiple(&yaml).unwrap()
 }
 
 /// Applies all but the Plugin of what is printed for a host with the account `host` in this namespace.

@@ -21,6 +21,7 @@ fn named(kind: &str, namespace: Option<&str>, name: &str) -> Value {
         "ServiceAccount" | "ConfigMap" | "Service" | "Node" => "v1",
         "Ingress" => "networking.k8s.io/v1",
         "EcsBinding" => "hopegi.com/v1",
+        "AppService" => "kosmos.io/v1",
         "Deployment" => "apps/v1",
         "CustomResourceDefinition" => "apiextensions.k8s.io/v1",
         "Plugin" => "pilothouse.dev/v1alpha1",

@@ -30,8 +30,19 @@ async fn a_host_that_impersonates_goes_on_after_an_upgrade_that_does_not_name_it
     let kubeconfig = bench.account(SYSTEM, "host", &rules).await;
     let (folder, bytes) = (Folder::new(), std::fs::read(component("app-service")).unwrap());
     let plugin = format!("upgraded={}", folder.file("app.wasm", &bytes));
-    let host_options = ["--host-namespace", SYSTEM, "--host-account", "host", "--identity", "impersonate"];
-    let (code, _, said) = command(&[&["install", &plugin, "--yes"][..], &host_options].concat(), &bench.admin).await;
+    let host_options = [
+        "--host-namespace",
+        SYSTEM,
+        "--host-account",
+        "host",
+        "--identity",
+        "impersonate",
+    ];
+    let (code, _, said) = command(
+        &[&["install", &plugin, "--yes"][..], &host_options].concat(),
+        &bench.admin,
+    )
+    .await;
     assert_eq!(code, 0, "{said}");
     let directory = folder.path("");
     let arguments = [

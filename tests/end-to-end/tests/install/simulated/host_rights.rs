@@ -8,7 +8,11 @@ fn titles(granted: &[Value]) -> Vec<String> {
     let title = |it: &Value| {
         let (kind, metadata) = (it["kind"].as_str().unwrap(), &it["object"]["metadata"]);
         let place = metadata["namespace"].as_str().map(|namespace| format!("{namespace}/"));
-        format!("{kind} {}{}", place.unwrap_or_default(), metadata["name"].as_str().unwrap())
+        format!(
+            "{kind} {}{}",
+            place.unwrap_or_default(),
+            metadata["name"].as_str().unwrap()
+        )
     };
     granted.iter().map(title).collect()
 }
@@ -48,7 +52,11 @@ async fn a_host_keeps_its_rights_when_the_plugin_is_upgraded_or_installed_again(
         (&["--identity", "impersonate"], &[], &acting),
         (&["--identity", "token"], &[], &acting),
         (&["--host-in-namespaces"], &confined, &narrow),
-        (&["--host-in-namespaces", "--identity", "impersonate"], &confined, &acting_narrow),
+        (
+            &["--host-in-namespaces", "--identity", "impersonate"],
+            &confined,
+            &acting_narrow,
+        ),
     ];
     for (options, confined, expected) in cases {
         let host = ["--host-namespace", "other", "--host-account", "runner"];
@@ -62,7 +70,10 @@ async fn a_host_keeps_its_rights_when_the_plugin_is_upgraded_or_installed_again(
         ] {
             let (code, printed, said) = installed.run(verb, arguments).await;
             assert_eq!(code, 0, "{said}");
-            assert!(printed.contains("The host's ServiceAccount other/runner may "), "{printed}");
+            assert!(
+                printed.contains("The host's ServiceAccount other/runner may "),
+                "{printed}"
+            );
             assert!(!printed.contains("deletes"), "{verb} {options:?}: {printed}");
             assert_eq!(installed.granted().await, granted, "{verb} {options:?}: {printed}");
         }
@@ -71,7 +82,14 @@ async fn a_host_keeps_its_rights_when_the_plugin_is_upgraded_or_installed_again(
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_to_be_deleted_is_said_before_it_is() {
-    let options = ["--host-namespace", "other", "--host-account", "runner", "--identity", "impersonate"];
+    let options = [
+        "--host-namespace",
+        "other",
+        "--host-account",
+        "runner",
+        "--identity",
+        "impersonate",
+    ];
     let installed = Installed::with(&options).await;
     let granted = installed.granted().await;
     let arguments = ["--no-objects", "--no-host-account", "--dry-run"];
@@ -93,14 +111,37 @@ async fn what_is_to_be_deleted_is_said_before_it_is() {
     assert_eq!(installed.granted().await, granted);
     let (code, printed, said) = installed.run("upgrade", &[&arguments[..2], &["--yes"]].concat()).await;
     assert_eq!(code, 0, "{said}");
-    assert!(printed.contains("Role other/pilothouse-plugin-shop-act deleted"), "{printed}");
+    assert!(
+        printed.contains("Role other/pilothouse-plugin-shop-act deleted"),
+        "{printed}"
+    );
     let left = installed.granted().await;
-    assert_eq!(titles(&left), titles(&granted).into_iter().filter(|title| title.ends_with("-shop")).collect::<Vec<_>>());
+    assert_eq!(
+        titles(&left),
+        titles(&granted)
+            .into_iter()
+            .filter(|title| title.ends_with("-shop"))
+            .collect::<Vec<_>>()
+    );
 
     // What nobody can know has to be said.
-    let (code, _, said) = installed.run("upgrade", &["--no-objects", "--yes", "--identity", "token"]).await;
-    assert!(code == 1 && said.contains("--identity is about the rights of the host's ServiceAccount"), "{said}");
-    let more = ["--no-objects", "--yes", "--host-account", "runner", "--host-in-namespaces"];
+    let (code, _, said) = installed
+        .run("upgrade", &["--no-objects", "--yes", "--identity", "token"])
+        .await;
+    assert!(
+        code == 1 && said.contains("--identity is about the rights of the host's ServiceAccount"),
+        "{said}"
+    );
+    let more = [
+        "--no-objects",
+        "--yes",
+        "--host-account",
+        "runner",
+        "--host-in-namespaces",
+    ];
     let (code, _, said) = installed.run("upgrade", &more).await;
-    assert!(code == 1 && said.contains("name them with --namespaces, or say --host-in-namespaces=false"), "{said}");
+    assert!(
+        code == 1 && said.contains("name them with --namespaces, or say --host-in-namespaces=false"),
+        "{said}"
+    );
 }
