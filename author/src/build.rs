@@ -31,7 +31,7 @@ Examples:
 
 The crate needs neither a profile nor linker flags in its own settings. CRDs in crds/ that a test of the crate keeps are
 written anew first. The same source gives the same bytes in every folder and on every machine with the same compiler; a
-dependency by a path outside of the crate's workspace makes them depend on that path.
+dependency by a path outside of the crate's workspace makes them depend on that path, but not on the crate's folder.
 
 A file of another toolchain is a core module with the contract's WIT embedded, which is wrapped, or a component, which is
 checked.
